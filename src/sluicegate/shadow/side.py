@@ -25,9 +25,9 @@ from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.limits.claims import Claim
 from sluicegate.limits.limiter import Limiter
 from sluicegate.limits.rule import RuleLike
-from sluicegate.rules.mesh.asked import Part, asked
+from sluicegate.rules.mesh.descriptor_state import CounterState, state_of
 from sluicegate.rules.mesh.rule import MeshRule
-from sluicegate.rules.mesh.service import Mesh, hits_of
+from sluicegate.rules.mesh.service import Mesh, cost_of
 from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.rules.resources.rule import ResourceRule
 from sluicegate.rules.resources.service import Checker, bound, claims_of
@@ -83,7 +83,7 @@ class Prepared:
         self.rule: RuleLike = ""
         self.claims: tuple[Claim, ...] = ()
         self.asks: list[TableCharge] = []
-        self.part: Part | None = None
+        self.part: CounterState | None = None
         self.trial = False
 
     def counters(self) -> Sequence[tuple[int, str]]:
@@ -177,7 +177,7 @@ class Side:
         if way == DESCRIPTOR:
             part = found.part
             assert part is not None
-            part.decision = self._limiter.take(part.key, part.hits, found.rule)
+            part.decision = self._limiter.take(part.key, part.cost, found.rule)
             part.settle()
             if not part.over:
                 return ADMIT
@@ -237,7 +237,9 @@ class Side:
         counters: list[tuple[int, str]] = []
         for at, rule in enumerate(said):
             if rule is not None and not rule.form.unlimited:
-                one = asked(rule, descriptors[at].entries, hits_of(descriptors[at].cost, ask.cost))
+                one = state_of(
+                    rule, descriptors[at].entries, cost_of(descriptors[at].cost, ask.cost)
+                )
                 counters += [(len(rules), part.key) for part in one.parts]
                 rules.append(rule)
         priority = min([mesh.priority_of(rule) for rule in rules], default=settings.priority)
@@ -258,7 +260,7 @@ class Side:
             return False
         if settings.global_shadow or settings.local_cache_max:
             return False
-        return hits_of(descriptor.cost, ask.cost) > 0
+        return cost_of(descriptor.cost, ask.cost) > 0
 
     # What is asked each time.
 

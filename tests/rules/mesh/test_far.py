@@ -22,7 +22,7 @@ from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.testing import HandClock
 from tests.rules.mesh.reference import SECONDS, Reference
-from tests.rules.mesh.test_reference import STEPS, asked, compiled, told, trees
+from tests.rules.mesh.test_reference import STEPS, compiled, state_of, told, trees
 from tests.rules.mesh.world import ENVOY, SLUICEGATE, Noted, OpenGate, World, by, lefts, overs
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ async def sequence(
     for advance_s, descriptors, hits in steps:
         clock.advance(s=advance_s, us=1)
         now_us = clock.now_us()
-        answer = mesh.should_rate_limit(asked(descriptors, hits), now_us)
+        answer = mesh.should_rate_limit(state_of(descriptors, hits), now_us)
         if not isinstance(answer, MeshResponse):
             answer = await answer
         over, statuses = reference.ask(descriptors, hits, now_us // 1_000_000)
@@ -173,7 +173,7 @@ def test_a_silent_store_lets_in_and_says_so_upstream(semantics: Semantics) -> No
         assert answer.metadata == MARK
         assert all(status.limit is None for status in answer.statuses), "nobody counted"
     assert all(decision.degraded and decision.allowed for *_, decision in shop.ledger.seen)
-    assert sum(one.within_limit for one in shop.mesh.tallies()) == 5
+    assert sum(one.within_limit for one in shop.mesh.stats()) == 5
 
 
 @pytest.mark.parametrize("semantics", [ENVOY, SLUICEGATE])

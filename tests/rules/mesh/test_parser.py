@@ -302,7 +302,7 @@ def test_a_unit_is_a_length_and_a_number_in_any_case(unit: str, seconds: int, nu
     [limit] = shape.limits
     assert not isinstance(limit, str)
     assert limit.period_us == seconds * 1_000_000
-    assert rule.form.countings[0].told.unit == number
+    assert rule.form.countings[0].wire_limit.unit == number
 
 
 def test_semantics_say_how_a_rule_counts_that_does_not_say_it() -> None:
@@ -330,13 +330,13 @@ def test_our_own_fields_reach_the_limiter() -> None:
     assert limit.algorithm is Algorithm.GCRA
     assert (shape.failure, shape.lease, shape.mode) == (Failure.CLOSED, "10%", Mode.SHADOW)
     assert rule.form.priority is Criticality.BULK
-    told = rule.form.countings[0].told
+    told = rule.form.countings[0].wire_limit
     assert (told.requests_per_unit, told.unit, told.name) == (10, 0, "ours")
 
 
 def test_a_window_as_long_as_a_unit_is_told_as_that_unit() -> None:
     rule, _ = only("    rate_limit: {window: 60s, requests_per_unit: 5}")
-    assert rule.form.countings[0].told.unit == 2
+    assert rule.form.countings[0].wire_limit.unit == 2
 
 
 def test_rules_that_say_the_same_share_their_form() -> None:
@@ -353,7 +353,7 @@ def test_aliases_and_merges_are_read() -> None:
         "      requests_per_unit: 5\n  - key: b\n    rate_limit: *five\n"
         "  - key: c\n    rate_limit: {<<: *five, unit: hour}"
     )
-    told = [rule.form.countings[0].told for _, rule in domain.rules if rule]
+    told = [rule.form.countings[0].wire_limit for _, rule in domain.rules if rule]
     assert [(one.requests_per_unit, one.unit) for one in told] == [(5, 4), (5, 4), (5, 3)]
 
 

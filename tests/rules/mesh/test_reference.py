@@ -101,7 +101,7 @@ def compiled(tree: list[dict[str, Any]], limiter: Limiter) -> MeshRuleSet:
     return MeshRuleSet([domain])
 
 
-def asked(descriptors: list[Said], hits: int) -> MeshRequest:
+def state_of(descriptors: list[Said], hits: int) -> MeshRequest:
     """The same as it comes from a door."""
     return MeshRequest(
         "d.e",
@@ -153,16 +153,14 @@ def test_every_answer_is_that_of_the_reference(
     for advance_s, descriptors, hits in steps:
         clock.advance(s=advance_s, us=1)
         now_us = clock.now_us()
-        answer = mesh.should_rate_limit(asked(descriptors, hits), now_us)
+        answer = mesh.should_rate_limit(state_of(descriptors, hits), now_us)
         assert isinstance(answer, MeshResponse)
         assert told(answer) == reference.ask(descriptors, hits, now_us // 1_000_000)
     if not stop:
-        names = (
-            [name for name in mesh.tallies()[0]._fields if name != "key"] if mesh.tallies() else []
-        )
+        names = [name for name in mesh.stats()[0]._fields if name != "key"] if mesh.stats() else []
         got = {
             one.key: {name: getattr(one, name) for name in names if getattr(one, name)}
-            for one in mesh.tallies()
+            for one in mesh.stats()
         }
         want = {
             key: {name: count for name, count in stats.items() if count}

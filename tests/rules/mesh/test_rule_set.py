@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluicegate.rules.mesh.identity import CHARS_MAX, shortened
+from sluicegate.rules.mesh.identity import CHARS_MAX, shorten
 from sluicegate.rules.mesh.rule_set import MeshRuleSet
 from sluicegate.rules.problems import BadRules
 from tests.rules.mesh.world import domain_of
@@ -75,6 +75,6 @@ def test_globs_that_would_be_slow_are_refused_when_they_are_loaded() -> None:
 
 
 def test_what_is_shortened_is_longer_than_anything_that_is_not() -> None:
-    assert shortened("x" * CHARS_MAX) == "x" * CHARS_MAX
-    assert len(shortened("x" * (CHARS_MAX + 1))) == CHARS_MAX + 1
-    assert len(shortened("x" * 100_000)) == CHARS_MAX + 1
+    assert shorten("x" * CHARS_MAX) == "x" * CHARS_MAX
+    assert len(shorten("x" * (CHARS_MAX + 1))) == CHARS_MAX + 1
+    assert len(shorten("x" * 100_000)) == CHARS_MAX + 1

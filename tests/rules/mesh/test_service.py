@@ -169,8 +169,8 @@ def test_a_shadowed_rule_is_told_and_holds_nobody_up(settings: MeshSettings) -> 
     assert decision.allowed
     assert decision.shadow
     assert decision.reason is RATE_LIMITED
-    [tally] = shop.mesh.tallies()
-    assert (tally.over_limit, tally.shadow_mode, tally.within_limit) == (2, 2, 1)
+    [stats] = shop.mesh.stats()
+    assert (stats.over_limit, stats.shadow_mode, stats.within_limit) == (2, 2, 1)
 
 
 def test_the_global_shadow_lets_all_in_and_tells_what_would_have_been() -> None:
@@ -293,8 +293,8 @@ def test_a_rule_may_have_several_windows(settings: MeshSettings) -> None:
     status = shop.ask(by(USER)).statuses[0]
     # What was refused above is counted in Envoy's way, and here it is not.
     assert status.over is (settings is IN_ENVOY)
-    [tally] = shop.mesh.tallies()
-    assert tally.total_hits == 5
+    [stats] = shop.mesh.stats()
+    assert stats.total_hits == 5
 
 
 def test_of_several_windows_the_one_with_the_least_left_is_told() -> None:
@@ -514,7 +514,7 @@ def test_statistics_have_a_bound_and_lose_nothing() -> None:
     )
     for user in ("a", "b", "c", "d", "a"):
         shop.ask(by(("user", user)))
-    assert [(one.key, one.total_hits) for one in shop.mesh.tallies()] == [
+    assert [(one.key, one.total_hits) for one in shop.mesh.stats()] == [
         ("shop.user_a", 2),
         ("shop.user_b", 1),
         ("others", 2),
@@ -527,9 +527,9 @@ def test_the_cache_of_what_is_over_has_a_bound_and_an_end() -> None:
         shop.ask(by(("user", user), hits=4))
     shop.ask(by(("user", "bob")))
     shop.ask(by(("user", "al")))
-    [tally] = shop.mesh.tallies()
-    assert tally.over_limit_with_local_cache == 1
-    assert tally.over_limit == 4
+    [stats] = shop.mesh.stats()
+    assert stats.over_limit_with_local_cache == 1
+    assert stats.over_limit == 4
     shop.clock.advance(s=60)
     assert not shop.ask(by(("user", "bob"))).over
 
@@ -540,7 +540,7 @@ def test_a_reload_keeps_what_stays_and_a_request_sees_one_book() -> None:
     shop.load(SHOP + "  - {key: new, rate_limit: {unit: day, requests_per_unit: 1}}\n")
     assert lefts(shop.ask(by(USER))) == [0]
     assert lefts(shop.ask(by(("new", "x")))) == [0]
-    assert [one.key for one in shop.mesh.tallies()] == ["shop.user", "shop.new"]
+    assert [one.key for one in shop.mesh.stats()] == ["shop.user", "shop.new"]
 
 
 def test_settings_have_bounds() -> None:

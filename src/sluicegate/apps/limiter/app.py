@@ -276,7 +276,7 @@ class LimiterApp(App[LimiterSettings]):
         yield from self.tally.families()
         yield from self.store_metrics.families()
         yield from of_rules(self.rules, 0 if self.book is None else len(self.book))
-        yield from of_mesh(self.mesh.tallies(), () if beside is None else beside.mesh.tallies())
+        yield from of_mesh(self.mesh.stats(), () if beside is None else beside.mesh.stats())
         yield from self.rules.metrics(self.clock.now_us())
         if self.capture is not None:
             yield from of_capture(self.capture.stats())

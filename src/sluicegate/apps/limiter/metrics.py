@@ -11,7 +11,7 @@ from typing import Final
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.limits.dead_letters import DeadLetterStats
 from sluicegate.policies.utilization_gate import GateSettings, GateStats
-from sluicegate.rules.mesh.tally import TallyNow
+from sluicegate.rules.mesh.rule_stats import RuleStatsValues
 from sluicegate.service.rules_source import RulesSource
 from sluicegate.shadow.capture.recorder import CaptureStats
 from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counter, gauge
@@ -48,7 +48,9 @@ def of_rules(rules: RulesSource, count: int) -> Iterable[MetricFamily]:
     yield gauge("sluicegate_limiter_rules", "Rules in force.", count)
 
 
-def of_mesh(tallies: Sequence[TallyNow], beside: Sequence[TallyNow] = ()) -> Iterable[MetricFamily]:
+def of_mesh(
+    tallies: Sequence[RuleStatsValues], beside: Sequence[RuleStatsValues] = ()
+) -> Iterable[MetricFamily]:
     """The statistics of Envoy's rules; of those that some callers try, together with the others."""
     for field, name, meaning in _MESH_COUNTS:
         counts: dict[str, int] = {}

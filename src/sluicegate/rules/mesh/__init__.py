@@ -1,5 +1,5 @@
-"""Rules for a mesh: files as Envoy's own rate-limit service has them, and the answers they make.
+"""Rules for a mesh: files as Envoy's own rate-limit service has them, and the responses they make.
 
-`parse` reads a file, `book` finds the rule of a descriptor, `service` asks the limiter and says
-what came of it. Nothing here speaks a protocol.
+`parser` reads a file, `rule_set` finds the rule of a descriptor, `service` calls the limiter and
+responds. Nothing here speaks a protocol.
 """

@@ -29,10 +29,10 @@ _HEAD_CHARS: Final = CHARS_MAX - 31
 
 def rule_id(domain: str, path: Path) -> str:
     """The rule's half."""
-    steps = [_escaped(domain)]
+    steps = [_escape(domain)]
     for key, value in path:
-        steps.append(_escaped(key) if value is None else f"{_escaped(key)}={_escaped(value)}")
-    return shortened("/".join(steps))
+        steps.append(_escape(key) if value is None else f"{_escape(key)}={_escape(value)}")
+    return shorten("/".join(steps))
 
 
 def entity_of(form: Form, entries: Sequence[tuple[str, str]]) -> str:
@@ -42,7 +42,7 @@ def entity_of(form: Form, entries: Sequence[tuple[str, str]]) -> str:
         return ANYONE
     if varying >= 0:
         value = entries[varying][1]
-        return value if len(value) <= CHARS_MAX else shortened(value)
+        return value if len(value) <= CHARS_MAX else shorten(value)
     levels = form.levels
     values: list[str] = []
     for at in range(len(levels)):
@@ -51,23 +51,23 @@ def entity_of(form: Form, entries: Sequence[tuple[str, str]]) -> str:
             if "|" in value or "\\" in value:
                 value = value.replace("\\", "\\\\").replace("|", "\\|")
             values.append(value)
-    return shortened("|".join(values))
+    return shorten("|".join(values))
 
 
-def tally_key(rule: str, form: Form, entries: Sequence[tuple[str, str]]) -> str:
+def stats_key(rule: str, form: Form, entries: Sequence[tuple[str, str]]) -> str:
     """What a rule is called in the statistics, with the real values that it wants there."""
     steps = [_plain(step) for step in rule.split("/")]
-    told = [steps[0][0]]
+    steps_shown = [steps[0][0]]
     for at in range(len(form.levels)):
         if at in form.real and form.levels[at] != SHARED_BY_PATTERN:
-            told.append(f"{entries[at][0]}_{entries[at][1]}")
+            steps_shown.append(f"{entries[at][0]}_{entries[at][1]}")
         elif at + 1 < len(steps):
             key, value = steps[at + 1]
-            told.append(f"{key}_{value}" if value else key)
-    return shortened(".".join(told))
+            steps_shown.append(f"{key}_{value}" if value else key)
+    return shorten(".".join(steps_shown))
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """The text, or the beginning of it and a digest; nothing else is as long as that."""
     if len(text) <= CHARS_MAX:
         return text
@@ -75,7 +75,7 @@ def shortened(text: str) -> str:
     return text[:_HEAD_CHARS] + digest
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return _MARKS.sub(_percent, text) if _MARKS.search(text) else text
 
 
@@ -85,10 +85,10 @@ def _percent(found: re.Match[str]) -> str:
 
 def _plain(step: str) -> tuple[str, str]:
     key, _, value = step.partition("=")
-    return _unescaped(key), _unescaped(value)
+    return _unescape(key), _unescape(value)
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     return _PERCENT.sub(lambda found: chr(int(found[1], 16)), text) if "%" in text else text
 
 

@@ -57,7 +57,7 @@ _UNIT_REMEDY: Final = "give one of second, minute, hour, day, week, month, year"
 _WINDOW_REMEDY: Final = 'write it as "90s", "15m", "12h" or "500ms"; at most a year'
 
 
-class Said(NamedTuple):
+class ParsedLimit(NamedTuple):
     """A `rate_limit`: its counting, none if it is unlimited, and what it is called and replaces."""
 
     counting: Counting | None
@@ -69,7 +69,7 @@ class Said(NamedTuple):
 class LimitFields:
     """Reads limits and makes each counting once."""
 
-    __slots__ = ("_known", "_problems", "_semantics", "_shared_limits")
+    __slots__ = ("_countings", "_problems", "_semantics", "_shared_limits")
 
     def __init__(
         self, problems: Problems, shared_limits: SharedLimits, semantics: Semantics
@@ -77,9 +77,9 @@ class LimitFields:
         self._problems = problems
         self._shared_limits = shared_limits
         self._semantics = semantics
-        self._known: dict[tuple[object, ...], Counting] = {}
+        self._countings: dict[tuple[object, ...], Counting] = {}
 
-    def read(self, at: FieldPath, fields: Mapping[str, object], mode: Mode) -> Said | None:
+    def read(self, at: FieldPath, fields: Mapping[str, object], mode: Mode) -> ParsedLimit | None:
         """What a `rate_limit` says; None if it cannot be used."""
         before = len(self._problems)
         for name in fields:
@@ -97,7 +97,7 @@ class LimitFields:
                     self._wrong((*at, field), fields[field], "leave it out: it is unlimited")
         else:
             counting = self._counting(at, fields, name, mode)
-        return None if len(self._problems) > before else Said(counting, name, replaces)
+        return None if len(self._problems) > before else ParsedLimit(counting, name, replaces)
 
     def _counting(
         self, at: FieldPath, fields: Mapping[str, object], name: str, mode: Mode
@@ -115,22 +115,22 @@ class LimitFields:
         burst = self._burst(at, fields, algorithm)
         failure = self._failure(at, fields)
         lease = fields.get("lease")
-        harsh = fields.get("count_refused")
-        if harsh is not None and type(harsh) is not bool:
-            self._wrong((*at, "count_refused"), harsh, "give true or false")
+        count_refused = fields.get("count_refused")
+        if count_refused is not None and type(count_refused) is not bool:
+            self._wrong((*at, "count_refused"), count_refused, "give true or false")
             return None
-        if harsh is None:
+        if count_refused is None:
             envoy = self._semantics is Semantics.ENVOY
-            harsh = envoy and algorithm is Algorithm.FIXED_WINDOW
+            count_refused = envoy and algorithm is Algorithm.FIXED_WINDOW
         if lease is not None and (isinstance(lease, bool) or not isinstance(lease, str | int)):
             self._wrong((*at, "lease"), lease, 'give "auto", a share like "10%", or a number')
             return None
         if not period_us:
             return None
-        key = (count, unit, period_us, algorithm, burst, failure, lease, harsh, mode, name)
-        found = self._known.get(key)
+        key = (count, unit, period_us, algorithm, burst, failure, lease, count_refused, mode, name)
+        found = self._countings.get(key)
         if found is None:
-            found = self._made(
+            found = self._build(
                 at,
                 MeshLimit(count, unit, name),
                 period_us,
@@ -138,27 +138,27 @@ class LimitFields:
                 burst,
                 failure,
                 lease,
-                harsh is True,
+                count_refused is True,
                 mode,
             )
             if found is not None:
-                self._known[key] = found
+                self._countings[key] = found
         return found
 
-    def _made(
+    def _build(
         self,
         at: FieldPath,
-        told: MeshLimit,
+        wire_limit: MeshLimit,
         period_us: int,
         algorithm: Algorithm,
         burst: int | None,
         failure: Failure | None,
         lease: str | int | None,
-        harsh: bool,
+        count_refused: bool,
         mode: Mode,
     ) -> Counting | None:
-        count = told.requests_per_unit
-        above = counts_above(self._semantics, algorithm, harsh=harsh)
+        count = wire_limit.requests_per_unit
+        above = counts_above(self._semantics, algorithm, count_refused=count_refused)
         if algorithm is Algorithm.SLIDING_LOG and count > LOG_ENTRIES_MAX:
             self._wrong(
                 (*at, "requests_per_unit"),
@@ -168,33 +168,33 @@ class LimitFields:
             return None
         suffix = f"#{period_us // 1_000}ms"
         if count == 0 and not above:
-            return Counting("", None, told, above=False, suffix=suffix)
+            return Counting("", None, wire_limit, above=False, suffix=suffix)
         limit = Limit(count + 1 if above else count, period_us, burst=burst, algorithm=algorithm)
         if burst is not None and burst * period_us // count > SPAN_US_MAX:
             self._wrong((*at, "burst"), burst, "give less: it would take over 35 years to refill")
             return None
-        if not self._lease_fits(at, limit, lease, harsh):
+        if not self._lease_fits(at, limit, lease, count_refused):
             return None
         rule = Rule(
             limit,
             failure=failure,
             lease=lease,
             mode=mode if self._semantics is Semantics.SLUICEGATE else Mode.ENFORCE,
-            count_refused=harsh,
+            count_refused=count_refused,
         )
         try:
-            shape = self._shared_limits.name(rule)
+            shared_id = self._shared_limits.name(rule)
         except BadValue as error:
             self._wrong(at, error.value, error.remedy)
             return None
-        return Counting(shape, limit, told, above=above, suffix=suffix)
+        return Counting(shared_id, limit, wire_limit, above=above, suffix=suffix)
 
     def _lease_fits(
-        self, at: FieldPath, limit: Limit, lease: str | int | None, harsh: bool
+        self, at: FieldPath, limit: Limit, lease: str | int | None, count_refused: bool
     ) -> bool:
         if lease is None:
             return True
-        if harsh:
+        if count_refused:
             remedy = "leave it out: what counts refused hits asks the store each time"
             self._wrong((*at, "lease"), lease, remedy)
             return False
@@ -226,13 +226,13 @@ class LimitFields:
         return _UNIT_BY_US.get(period_us, 0), period_us
 
     def _algorithm(self, at: FieldPath, fields: Mapping[str, object]) -> Algorithm:
-        said = fields.get("algorithm")
-        if said is not None:
+        value = fields.get("algorithm")
+        if value is not None:
             for algorithm in Algorithm:
-                if said == algorithm.value:
+                if value == algorithm.value:
                     return algorithm
             names = ", ".join(algorithm.value for algorithm in Algorithm)
-            self._wrong((*at, "algorithm"), said, f"give one of {names}")
+            self._wrong((*at, "algorithm"), value, f"give one of {names}")
         return default_algorithm(self._semantics)
 
     def _burst(
@@ -251,12 +251,12 @@ class LimitFields:
         return burst
 
     def _failure(self, at: FieldPath, fields: Mapping[str, object]) -> Failure | None:
-        said = fields.get("failure")
-        if said is not None:
+        value = fields.get("failure")
+        if value is not None:
             for failure in Failure:
-                if said == failure.value:
+                if value == failure.value:
                     return failure
-            self._wrong((*at, "failure"), said, "give one of open, closed, local")
+            self._wrong((*at, "failure"), value, "give one of open, closed, local")
         return None
 
     def _replaces(self, at: FieldPath, value: object, own: str) -> tuple[str, ...]:
@@ -296,6 +296,6 @@ class LimitFields:
         self._problems.add(at, value, remedy)
 
 
-def counts_above(semantics: Semantics, algorithm: Algorithm, *, harsh: bool) -> bool:
+def counts_above(semantics: Semantics, algorithm: Algorithm, *, count_refused: bool) -> bool:
     """Whether a counter has to know that its limit was passed, not only that it was reached."""
-    return semantics is Semantics.ENVOY and harsh and algorithm is Algorithm.FIXED_WINDOW
+    return semantics is Semantics.ENVOY and count_refused and algorithm is Algorithm.FIXED_WINDOW

@@ -1,7 +1,7 @@
 """Overrides: limits that descriptors bring along, in place of what any rule says.
 
 Such a limit applies whatever the files say of these keys. Different limits are few in practice, and
-each takes a table, so their number is bounded; whoever brings one more is told so.
+each takes a table, so their number is bounded; one more is refused.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ class Overrides:
             if len(self._countings) >= self.overrides_max:
                 remedy = f"{self.overrides_max:,} different ones are in use (overrides_max)"
                 raise BadValue(field, f"{count} per unit {unit}", remedy)
-            found = self._countings[count, unit] = _made(self._semantics, count, unit)
+            found = self._countings[count, unit] = _build_counting(self._semantics, count, unit)
         return found
 
 
-def _made(semantics: Semantics, count: int, unit: int) -> Counting:
+def _build_counting(semantics: Semantics, count: int, unit: int) -> Counting:
     algorithm = default_algorithm(semantics)
     above = algorithm is Algorithm.FIXED_WINDOW
-    told = MeshLimit(count, unit)
+    wire_limit = MeshLimit(count, unit)
     if count == 0 and not above:
-        return Counting("", None, told, above=False, suffix="")
+        return Counting("", None, wire_limit, above=False, suffix="")
     limit = Limit(count + 1 if above else count, UNIT_US[unit], algorithm=algorithm)
-    return Counting(Rule(limit, count_refused=above), limit, told, above=above, suffix="")
+    return Counting(Rule(limit, count_refused=above), limit, wire_limit, above=above, suffix="")

@@ -16,7 +16,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.glob_index import parse as parse_glob
 from sluicegate.limits.rule import Mode
 from sluicegate.rules.mesh.identity import rule_id
-from sluicegate.rules.mesh.limit_fields import LimitFields, Said
+from sluicegate.rules.mesh.limit_fields import LimitFields, ParsedLimit
 from sluicegate.rules.mesh.rule import (
     EXACT,
     SHARED_BY_PATTERN,
@@ -97,7 +97,7 @@ def parse_domain(
 
 
 class _Above(NamedTuple):
-    """What the nodes above have said."""
+    """What the nodes above contribute."""
 
     path: Path
     levels: tuple[int, ...]
@@ -124,7 +124,7 @@ class _Parser:
         if not isinstance(value, dict):
             self._wrong((), value, "a file for a mesh has a domain and descriptors")
             return None
-        self._known_only((), value, TOP)
+        self._refuse_unknown((), value, TOP)
         domain = self._text(("domain",), value.get("domain"))
         if not domain:
             self._wrong(("domain",), value.get("domain"), "name the domain: it must not be empty")
@@ -150,42 +150,42 @@ class _Parser:
             if not isinstance(node, dict):
                 self._wrong(here, node, "a descriptor is a mapping with a key")
                 continue
-            self._known_only(here, node, NODE)
+            self._refuse_unknown(here, node, NODE)
             key = self._text((*here, "key"), node.get("key"))
-            said = self._text((*here, "value"), node.get("value")) or None
+            value = self._text((*here, "value"), node.get("value")) or None
             if not key:
                 # An item of a list has no line of its own; its first field has.
                 first = "key" if "key" in node else next(iter(node), "key")
                 remedy = "name the key of this descriptor: it must not be empty"
                 self._wrong((*here, first), node.get("key"), remedy)
                 continue
-            if (key, said) in exact:
-                shown = key if said is None else f"{key}: {said}"
+            if (key, value) in exact:
+                shown = key if value is None else f"{key}: {value}"
                 self._wrong((*here, "key"), shown, "it stands twice at this level; keep one")
                 continue
-            exact.add((key, said))
-            if said is not None and "*" in said:
-                glob = (key, parse_glob(said))
+            exact.add((key, value))
+            if value is not None and "*" in value:
+                glob = (key, parse_glob(value))
                 if glob in globs:
                     continue  # another spelling of an earlier one, which wins always
                 globs.add(glob)
-            self._node(here, node, key, said, above)
+            self._node(here, node, key, value, above)
 
     def _node(
-        self, at: FieldPath, node: Mapping[str, object], key: str, said: str | None, above: _Above
+        self, at: FieldPath, node: Mapping[str, object], key: str, value: str | None, above: _Above
     ) -> None:
         flags = {name: self._flag((*at, name), node.get(name)) for name in _FLAGS if name in node}
-        is_glob = said is not None and "*" in said
+        is_glob = value is not None and "*" in value
         shared = flags.get("share_threshold", False)
         if shared and not is_glob:
             remedy = "leave it out, or give a value with a '*' in it"
             self._wrong((*at, "share_threshold"), True, remedy)
         depth = len(above.path)
-        level = SHARED_BY_PATTERN if shared else VARYING if is_glob or said is None else EXACT
+        level = SHARED_BY_PATTERN if shared else VARYING if is_glob or value is None else EXACT
         real = above.real
         if flags.get("value_to_metric", False) and level != SHARED_BY_PATTERN:
             real = (*real, depth)
-        step = (self._kept(key), None if said is None else self._kept(said))
+        step = (self._intern(key), None if value is None else self._intern(value))
         below = _Above((*above.path, step), (*above.levels, level), real)
         rule = self._rule(at, node, flags, below)
         children = node.get("descriptors")
@@ -202,12 +202,12 @@ class _Parser:
         if metadata is not None and not isinstance(metadata, dict):
             self._wrong((*at, "metadata"), metadata, "give a mapping")
             metadata = None
-        said = self._said(at, node, mode)
-        if not said or mode is Mode.OFF:
+        value = self._limits_of(at, node, mode)
+        if not value or mode is Mode.OFF:
             return None
-        countings = tuple([one.counting for one in said if one.counting is not None])
-        names = tuple([one.name for one in said if one.name])
-        replaces = frozenset(name for one in said for name in one.replaces)
+        countings = tuple([one.counting for one in value if one.counting is not None])
+        names = tuple([one.name for one in value if one.name])
+        replaces = frozenset(name for one in value for name in one.replaces)
         levels, real = below.levels, below.real
         if flags.get("detailed_metric", False):
             real = tuple(range(len(levels)))
@@ -230,7 +230,9 @@ class _Parser:
                 self._forms[key] = form
         return MeshRule(form, rule_id(self._domain, below.path))
 
-    def _said(self, at: FieldPath, node: Mapping[str, object], mode: Mode) -> list[Said]:
+    def _limits_of(
+        self, at: FieldPath, node: Mapping[str, object], mode: Mode
+    ) -> list[ParsedLimit]:
         one, several = node.get("rate_limit"), node.get("rate_limits")
         if several is None:
             if one is None:
@@ -238,8 +240,8 @@ class _Parser:
             if not isinstance(one, dict):
                 self._wrong((*at, "rate_limit"), one, "give a mapping: {unit, requests_per_unit}")
                 return []
-            said = self._limits.read((*at, "rate_limit"), one, mode)
-            return [] if said is None else [said]
+            value = self._limits.read((*at, "rate_limit"), one, mode)
+            return [] if value is None else [value]
         here = (*at, "rate_limits")
         if one is not None:
             self._wrong(here, "...", "leave it out, or rate_limit: put all limits into one list")
@@ -249,8 +251,8 @@ class _Parser:
             return []
         return self._each(here, several, mode)
 
-    def _each(self, at: FieldPath, several: list[object], mode: Mode) -> list[Said]:
-        found: list[Said] = []
+    def _each(self, at: FieldPath, several: list[object], mode: Mode) -> list[ParsedLimit]:
+        found: list[ParsedLimit] = []
         periods: set[int] = set()
         for place, one in enumerate(several):
             if not isinstance(one, dict):
@@ -259,30 +261,30 @@ class _Parser:
             if one.get("unlimited") is True:
                 self._wrong((*at, place, "unlimited"), True, "it stands alone, under rate_limit")
                 continue
-            said = self._limits.read((*at, place), one, mode)
-            if said is None:
+            value = self._limits.read((*at, place), one, mode)
+            if value is None:
                 continue
-            counting: Counting | None = said.counting
+            counting: Counting | None = value.counting
             period_us = 0 if counting is None else counting.period_us
             if counting is not None and not counting.blocks and period_us in periods:
                 self._wrong((*at, place), "...", "another limit here has this window; keep one")
             periods.add(period_us)
-            found.append(said)
+            found.append(value)
         return found
 
     # Fields.
 
     def _mode(self, at: FieldPath, node: Mapping[str, object], flags: Mapping[str, bool]) -> Mode:
         shadow = flags.get("shadow_mode", False)
-        said = node.get("mode")
-        if said is None:
+        value = node.get("mode")
+        if value is None:
             return Mode.SHADOW if shadow else Mode.ENFORCE
         for mode in Mode:
-            if said == mode.value:
+            if value == mode.value:
                 if shadow and mode is not Mode.SHADOW:
-                    self._wrong((*at, "mode"), said, "leave it out, or shadow_mode")
+                    self._wrong((*at, "mode"), value, "leave it out, or shadow_mode")
                 return mode
-        self._wrong((*at, "mode"), said, "give one of enforce, shadow, off")
+        self._wrong((*at, "mode"), value, "give one of enforce, shadow, off")
         return Mode.ENFORCE
 
     def _priority(self, at: FieldPath, value: object) -> Criticality | None:
@@ -309,14 +311,14 @@ class _Parser:
             return ""
         return value
 
-    def _known_only(
+    def _refuse_unknown(
         self, at: FieldPath, fields: Mapping[str, object], known: tuple[str, ...]
     ) -> None:
         for name in fields:
             if name not in known:
                 self._problems.add_unknown((*at, name), fields[name], known)
 
-    def _kept(self, text: str) -> str:
+    def _intern(self, text: str) -> str:
         """Equal texts are kept once."""
         return self._texts.setdefault(text, text)
 

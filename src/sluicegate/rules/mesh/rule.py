@@ -14,7 +14,7 @@ from sluicegate.contracts.checks import MeshLimit
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.limits.rule import Rule
-from sluicegate.rules.mesh.tally import Tally
+from sluicegate.rules.mesh.rule_stats import RuleStats
 
 Path: TypeAlias = "tuple[tuple[str, str | None], ...]"
 
@@ -48,15 +48,21 @@ class Counting:
         "room",
         "rule",
         "suffix",
-        "told",
+        "wire_limit",
     )
 
     def __init__(
-        self, rule: str | Rule, limit: Limit | None, told: MeshLimit, *, above: bool, suffix: str
+        self,
+        rule: str | Rule,
+        limit: Limit | None,
+        wire_limit: MeshLimit,
+        *,
+        above: bool,
+        suffix: str,
     ) -> None:
         self.rule: Final[str | Rule] = rule
-        self.told: Final = told
-        self.count: Final = told.requests_per_unit
+        self.wire_limit: Final = wire_limit
+        self.count: Final = wire_limit.requests_per_unit
         self.above: Final = above
         self.blocks: Final = limit is None  # a limit of nothing, that no rule can say
         self.period_us: Final = 1 if limit is None else limit.period_us
@@ -125,14 +131,14 @@ class Form:
 
 @final
 class MeshRule:
-    """One rule of a book. `tally` is of the rule as a whole, kept once it has been asked for."""
+    """One rule. `stats` are of the rule as a whole, from their first use on."""
 
-    __slots__ = ("form", "rule_id", "tally")
+    __slots__ = ("form", "rule_id", "stats")
 
     def __init__(self, form: Form, rule_id: str) -> None:
         self.form: Final = form
         self.rule_id: Final = rule_id
-        self.tally: Tally | None = None
+        self.stats: RuleStats | None = None
 
     def __repr__(self) -> str:
         return f"<MeshRule {self.rule_id}>"

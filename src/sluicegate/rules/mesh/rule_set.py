@@ -1,7 +1,7 @@
-"""Book: all domains in force, immutable; from what a request says to the rule for it.
+"""Rule set: all domains in force, immutable; from what a request says to the rule for it.
 
 One index a domain (see `kernels/rule_index.py`): a look-up takes as many steps as the descriptor
-has pairs, whatever the number of rules. A book is made whole or not at all.
+has pairs, whatever the number of rules. A set is made whole or not at all.
 """
 
 from __future__ import annotations

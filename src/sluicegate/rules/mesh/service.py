@@ -1,4 +1,4 @@
-"""Service: Envoy's question, answered. Look up the rules, ask the limiter, say what came of it.
+"""Service for a mesh: look up the rules of a request, ask the limiter, and respond as Envoy wants.
 
 A request has several descriptors, each with a rule or none. What that means depends on the
 semantics in force:
@@ -7,8 +7,8 @@ semantics in force:
                envoyproxy/ratelimit does
     SLUICEGATE   every counter or none: a refused request has taken nothing from anyone
 
-The book is swapped whole: a request sees one version of it from its beginning to its end. With
-counts in this process an answer is there at once; one descriptor with one limit has a way of its
+The rule set is swapped whole: a request sees one version of it from its beginning to its end. With
+counts in this process a response is there at once; one descriptor with one limit has a path of its
 own, because nearly all requests are like that. Everything else is written once, as a coroutine,
 which is stepped to its end where nothing in it waits.
 """
@@ -36,24 +36,36 @@ from sluicegate.contracts.store import SHARED, shared_key
 from sluicegate.limits.claims import Claim
 from sluicegate.limits.limiter import Limiter
 from sluicegate.limits.wait_lines import finish
-from sluicegate.rules.mesh.answer import NO_LIMIT, degraded, limit_headers, metadata, shed, stressed
-from sluicegate.rules.mesh.asked import REMAINING_UNLIMITED, Asked, Part, asked
-from sluicegate.rules.mesh.identity import entity_of, tally_key
-from sluicegate.rules.mesh.over_cache import OverCache
+from sluicegate.rules.mesh.descriptor_state import (
+    REMAINING_UNLIMITED,
+    CounterState,
+    DescriptorState,
+    state_of,
+)
+from sluicegate.rules.mesh.identity import entity_of, stats_key
+from sluicegate.rules.mesh.over_limit_cache import OverLimitCache
 from sluicegate.rules.mesh.overrides import Overrides
+from sluicegate.rules.mesh.responses import (
+    NO_LIMIT,
+    limit_headers,
+    mark_degraded,
+    mark_stressed,
+    metadata,
+    shed_response,
+)
 from sluicegate.rules.mesh.rule import MeshRule, Semantics
 from sluicegate.rules.mesh.rule_set import MeshRuleSet
+from sluicegate.rules.mesh.rule_stats import RuleStats, RuleStatsTable, RuleStatsValues
 from sluicegate.rules.mesh.settings import MeshSettings
-from sluicegate.rules.mesh.tally import Tallies, Tally, TallyNow
 
-HITS_MAX: Final = 1 << 53
+COST_MAX: Final = 1 << 53
 _UNMATCHED: Final = MeshResponse(False, (NO_LIMIT,))
 _UNLIMITED: Final = MeshStatus(False, None, REMAINING_UNLIMITED)
 
 
 @final
 class Mesh:
-    """Answers for a mesh. `book` is what is in force; None is none yet."""
+    """Decides requests of a mesh. `book` is the rule set in force; None is none yet."""
 
     __slots__ = (
         "_cache",
@@ -64,7 +76,7 @@ class Mesh:
         "_local",
         "_overrides",
         "_short",
-        "_tallies",
+        "_stats_table",
         "book",
         "domains_not_found",
         "globally_shadowed",
@@ -89,23 +101,23 @@ class Mesh:
         self._ledger: Final = ledger
         self._local: Final = limiter.local
         self._each: Final = self.settings.semantics is Semantics.ENVOY
-        self._cache: OverCache | None = None
+        self._cache: OverLimitCache | None = None
         if self._each and self.settings.local_cache_max:
-            self._cache = OverCache(self.settings.local_cache_max)
+            self._cache = OverLimitCache(self.settings.local_cache_max)
         # Whether nothing but the limiter has a say in how one counter is decided.
         self._short: Final = self._cache is None and not self.settings.global_shadow
         self._overrides: Final = Overrides(self.settings.semantics, self.settings.overrides_max)
-        self._tallies: Final = Tallies(self.settings.tallies_max)
+        self._stats_table: Final = RuleStatsTable(self.settings.tallies_max)
 
-    def tallies(self) -> list[TallyNow]:
-        """What each rule has seen."""
-        return self._tallies.now()
+    def stats(self) -> list[RuleStatsValues]:
+        """Return the statistics of each rule."""
+        return self._stats_table.now()
 
-    def should_rate_limit(self, ask: MeshRequest, now_us: int) -> MaybeAwaitable[MeshResponse]:
+    def should_rate_limit(self, request: MeshRequest, now_us: int) -> MaybeAwaitable[MeshResponse]:
         """Decide and count; at once if counts are kept in this process."""
-        book, descriptors = self.book, ask.descriptors
-        if not ask.domain:
-            raise BadValue("domain", ask.domain, "rate limit domain must not be empty")
+        book, descriptors = self.book, request.descriptors
+        if not request.domain:
+            raise BadValue("domain", request.domain, "rate limit domain must not be empty")
         count = len(descriptors)
         if count == 0:
             raise BadValue("descriptors", [], "rate limit descriptor list must not be empty")
@@ -113,111 +125,115 @@ class Mesh:
             raise Unavailable("the rulebook", "no rate limit configuration loaded")
         if count == 1 and self._short and descriptors[0].override is None:
             descriptor = descriptors[0]
-            index = book.index(ask.domain)
+            index = book.index(request.domain)
             if index is None:
                 self.domains_not_found += 1
                 rule = None
             else:
                 rule = index.find(descriptor.entries)
             if rule is None:
-                return self._unmatched(ask)
-            hits = hits_of(descriptor.cost, ask.cost)
+                return self._respond_unmatched(request)
+            cost = cost_of(descriptor.cost, request.cost)
             counting = rule.form.only
-            if counting is not None and hits > 0 and not counting.blocks:
+            if counting is not None and cost > 0 and not counting.blocks:
                 entity = entity_of(rule.form, descriptor.entries)
                 refusal = None
                 if self._sheds(rule):
                     refusal = self._gate.refusal(self.priority_of(rule), entity)
                 if refusal is not None:
-                    return self._shed(ask, refusal, [rule], [asked_of(rule, entity, hits)], now_us)
-                part = Part(counting, shared_key(entity, rule.rule_id), hits)
+                    return self._shed(
+                        request, refusal, [rule], [DescriptorState(rule, entity, cost)], now_us
+                    )
+                part = CounterState(counting, shared_key(entity, rule.rule_id), cost)
                 if self._local:
-                    part.decision = self._limiter.take(part.key, hits, counting.rule)
-                    return self._one(ask, rule, entity, part, now_us)
-                return self._one_later(ask, rule, entity, part, now_us)
+                    part.decision = self._limiter.take(part.key, cost, counting.rule)
+                    return self._respond_one(request, rule, entity, part, now_us)
+                return self._take_one(request, rule, entity, part, now_us)
         if count > self.settings.descriptors_max:
             remedy = f"send at most {self.settings.descriptors_max} (descriptors_max)"
             raise BadValue("descriptors", count, remedy)
-        answering = self._several(ask, book, now_us)
-        return finish(answering) if self._local else answering
+        deciding = self._decide_several(request, book, now_us)
+        return finish(deciding) if self._local else deciding
 
     # One descriptor with one limit.
 
-    async def _one_later(
-        self, ask: MeshRequest, rule: MeshRule, entity: str, part: Part, now_us: int
+    async def _take_one(
+        self, request: MeshRequest, rule: MeshRule, entity: str, part: CounterState, now_us: int
     ) -> MeshResponse:
-        part.decision = await self._limiter.atake(part.key, part.hits, part.counting.rule)
-        return self._one(ask, rule, entity, part, now_us)
+        part.decision = await self._limiter.atake(part.key, part.cost, part.counting.rule)
+        return self._respond_one(request, rule, entity, part, now_us)
 
-    def _one(
-        self, ask: MeshRequest, rule: MeshRule, entity: str, part: Part, now_us: int
+    def _respond_one(
+        self, request: MeshRequest, rule: MeshRule, entity: str, part: CounterState, now_us: int
     ) -> MeshResponse:
-        """The answer to what was asked of one counter."""
+        """The response for one counter."""
         part.settle()
         form, settings = rule.form, self.settings
         status = part.status(form.shadow, now_us)
-        told = part.told(rule.rule_id, form.shadow, now_us)
+        decision = part.final_decision(rule.rule_id, form.shadow, now_us)
         self._ledger.record_decision(
             entity,
             rule.rule_id,
-            part.hits,
+            part.cost,
             self.priority_of(rule),
-            told,
+            decision,
             now_us,
             part.counting.limit,
         )
-        tally = self._tally(rule, ask.descriptors[0].entries)
-        part.count(tally, settings.near_ratio)
+        stats = self._stats_of(rule, request.descriptors[0].entries)
+        part.count(stats, settings.near_ratio)
         if part.over and form.shadow:
-            tally.shadow_mode += part.hits
+            stats.shadow_mode += part.cost
         if settings.header_names is None and not settings.metadata:
-            answer = MeshResponse(status.over, (status,))
+            response = MeshResponse(status.over, (status,))
         else:
-            answer = self._worded(ask, status.over, [status], [rule])
-        return degraded(answer, closed=status.over) if told.degraded else answer
+            response = self._response_of(request, status.over, [status], [rule])
+        return mark_degraded(response, closed=status.over) if decision.degraded else response
 
-    def _unmatched(self, ask: MeshRequest) -> MeshResponse:
+    def _respond_unmatched(self, request: MeshRequest) -> MeshResponse:
         if not self.settings.metadata:
             return _UNMATCHED
-        return self._worded(ask, False, [NO_LIMIT], [None])
+        return self._response_of(request, False, [NO_LIMIT], [None])
 
     # Any request.
 
-    async def _several(self, ask: MeshRequest, book: MeshRuleSet, now_us: int) -> MeshResponse:
-        rules = self.rules_of(ask, book)
-        asking: list[Asked] = []
-        places: list[Asked | None] = []
-        for descriptor, rule in zip(ask.descriptors, rules, strict=True):
+    async def _decide_several(
+        self, request: MeshRequest, book: MeshRuleSet, now_us: int
+    ) -> MeshResponse:
+        rules = self.rules_of(request, book)
+        states: list[DescriptorState] = []
+        state_by_place: list[DescriptorState | None] = []
+        for descriptor, rule in zip(request.descriptors, rules, strict=True):
             one = None
             if rule is not None and not rule.form.unlimited:
-                one = asked(rule, descriptor.entries, hits_of(descriptor.cost, ask.cost))
-                asking.append(one)
-            places.append(one)
-        sheds = [one for one in asking if self._sheds(one.rule)]
+                one = state_of(rule, descriptor.entries, cost_of(descriptor.cost, request.cost))
+                states.append(one)
+            state_by_place.append(one)
+        sheds = [one for one in states if self._sheds(one.rule)]
         if sheds and not self.settings.global_shadow:
-            priority = min([self.priority_of(one.rule) for one in asking])
-            refusal = self._gate.refusal(priority, asking[0].entity)
+            priority = min([self.priority_of(one.rule) for one in states])
+            refusal = self._gate.refusal(priority, states[0].entity)
             if refusal is not None:
-                return self._shed(ask, refusal, rules, asking, now_us)
+                return self._shed(request, refusal, rules, states, now_us)
         if self._each:
-            await self._decide_each(asking, now_us)
+            await self._decide_each(states, now_us)
         else:
-            await self._decide_together(asking)
-        return self._answered(ask, rules, places, now_us)
+            await self._decide_together(states)
+        return self._respond(request, rules, state_by_place, now_us)
 
-    def rules_of(self, ask: MeshRequest, book: MeshRuleSet) -> list[MeshRule | None]:
+    def rules_of(self, request: MeshRequest, book: MeshRuleSet) -> list[MeshRule | None]:
         """The rule of each descriptor; those that another replaces are none."""
-        index = book.index(ask.domain)
+        index = book.index(request.domain)
         if index is None:
             self.domains_not_found += 1
         rules: list[MeshRule | None] = []
         replaced: set[str] = set()
-        for at, descriptor in enumerate(ask.descriptors):
+        for at, descriptor in enumerate(request.descriptors):
             override = descriptor.override
             rule: MeshRule | None = None
             if override is not None:
                 if index is not None:
-                    rule = self._overridden(ask.domain, at, override, descriptor.entries)
+                    rule = self._override_rule(request.domain, at, override, descriptor.entries)
             elif index is not None:
                 rule = index.find(descriptor.entries)
             if rule is not None:
@@ -229,29 +245,29 @@ class Mesh:
                     rules[at] = None
         return rules
 
-    def _overridden(
+    def _override_rule(
         self, domain: str, at: int, override: Override, entries: Sequence[tuple[str, str]]
     ) -> MeshRule:
         field = f"descriptors[{at}].limit"
         return self._overrides.rule(domain, field, override, entries)
 
-    async def _decide_each(self, asking: Sequence[Asked], now_us: int) -> None:
+    async def _decide_each(self, states: Sequence[DescriptorState], now_us: int) -> None:
         """Each counter by itself."""
-        parts = [part for one in asking for part in one.parts if part.decision is None]
+        parts = [part for one in states for part in one.parts if part.decision is None]
         cache = self._cache
         if cache is not None:
             for part in parts:
-                part.cached = part.counting.above and cache.knows(_counter_of(part), now_us)
+                part.cached = part.counting.above and cache.has(_counter_of(part), now_us)
             parts = [part for part in parts if not part.cached]
         if self.settings.stop_when_over and len(parts) > 1:
-            await self._ask_each(parts, keep=False)
+            await self._take_each(parts, keep=False)
             for part in parts:
                 part.settle()
             if any(part.over for part in parts):
                 for part in parts:
                     if not part.over:
-                        part.cost = 0
-        await self._ask_each(parts, keep=True)
+                        part.to_take = 0
+        await self._take_each(parts, keep=True)
         if cache is not None:
             for part in parts:
                 part.settle()
@@ -259,87 +275,87 @@ class Mesh:
                     period_us = part.counting.period_us
                     cache.add(_counter_of(part), now_us - now_us % period_us + period_us)
 
-    async def _ask_each(self, parts: Sequence[Part], *, keep: bool) -> None:
+    async def _take_each(self, parts: Sequence[CounterState], *, keep: bool) -> None:
         if self._local or len(parts) < 2:
             for part in parts:
-                part.decision = await self._ask(part, keep)
+                part.decision = await self._take_or_peek(part, keep)
             return
-        decisions = await asyncio.gather(*[self._ask(part, keep) for part in parts])
+        decisions = await asyncio.gather(*[self._take_or_peek(part, keep) for part in parts])
         for part, decision in zip(parts, decisions, strict=True):
             part.decision = decision
 
-    async def _ask(self, part: Part, keep: bool) -> Decision:
+    async def _take_or_peek(self, part: CounterState, keep: bool) -> Decision:
         limiter, counting = self._limiter, part.counting
         if not keep:
-            return await limiter.apeek(part.key, part.cost, counting.rule)
-        if part.cost == 0 and not counting.above:
-            return await self._looked(part)
-        return await limiter.atake(part.key, part.cost, counting.rule)
+            return await limiter.apeek(part.key, part.to_take, counting.rule)
+        if part.to_take == 0 and not counting.above:
+            return await self._peek_one(part)
+        return await limiter.atake(part.key, part.to_take, counting.rule)
 
-    async def _looked(self, part: Part) -> Decision:
+    async def _peek_one(self, part: CounterState) -> Decision:
         """Whether one unit more would be refused; nothing is taken."""
         decision = await self._limiter.apeek(part.key, 1, part.counting.rule)
         if decision.allowed and decision.reason is None and not decision.degraded:
             return decision.with_more(1)
         return decision
 
-    async def _decide_together(self, asking: Sequence[Asked]) -> None:
+    async def _decide_together(self, states: Sequence[DescriptorState]) -> None:
         """Every counter or none. Of quotas it is enough that one has room: it alone is charged."""
-        still = [one for one in asking if await self._enters(one)]
-        refused = [one for one in asking if one.over]
-        while still and not _refuses(asking, refused):
-            parts = [part for one in still for part in one.parts if part.cost > 0]
+        undecided = [one for one in states if await self._needs_decision(one)]
+        refused = [one for one in states if one.over]
+        while undecided and not _refuses(states, refused):
+            parts = [part for one in undecided for part in one.parts if part.to_take > 0]
             if not parts:
                 return
-            await self._ask_together(parts)
+            await self._take_together(parts)
             for part in parts:
                 part.settle()
-            newly = [one for one in still if one.over]
+            newly = [one for one in undecided if one.over]
             if not newly:
                 return
             for part in parts:
-                part.spared = True
+                part.not_taken = True
             refused += newly
-            still = [one for one in still if not one.over]
+            undecided = [one for one in undecided if not one.over]
 
-    async def _enters(self, one: Asked) -> bool:
+    async def _needs_decision(self, one: DescriptorState) -> bool:
         """Whether a descriptor is still to be decided, after what needs no counting."""
         for part in one.parts:
-            if part.hits == 0 and part.decision is None:
-                part.decision = await self._looked(part)
+            if part.cost == 0 and part.decision is None:
+                part.decision = await self._peek_one(part)
             if part.decision is not None:
-                part.cost = 0
+                part.to_take = 0
                 part.settle()
         return not one.over
 
-    async def _ask_together(self, parts: Sequence[Part]) -> None:
-        claims = [Claim(part.key, part.counting.rule, part.cost) for part in parts]
+    async def _take_together(self, parts: Sequence[CounterState]) -> None:
+        claims = [Claim(part.key, part.counting.rule, part.to_take) for part in parts]
         judgement = await self._limiter.ajudge(*claims)
-        _hand_out(parts, judgement.counted)
+        _assign_decisions(parts, judgement.counted)
         if judgement.decision.allowed or any(_is_refused(part) for part in parts[1:]):
             return
-        # A refusal that was remembered is told of one counter only, by the name of its shape.
-        shape = judgement.decision.rule_id
-        alike = [part for part in parts if part.counting.rule == shape]
+        # A remembered refusal comes for one counter only, under the rule_id of its shared limit.
+        rule_id = judgement.decision.rule_id
+        alike = [part for part in parts if part.counting.rule == rule_id]
         if len(judgement.counted) == 1 and len(alike) > 1:
             for part in alike:
-                part.decision = await self._limiter.apeek(part.key, part.cost, shape)
+                part.decision = await self._limiter.apeek(part.key, part.to_take, rule_id)
             if not any(_is_refused(part) for part in alike):
                 alike[0].decision = judgement.decision
 
-    # What is told.
+    # Responses, ledger and statistics.
 
-    def _answered(
+    def _respond(
         self,
-        ask: MeshRequest,
+        request: MeshRequest,
         rules: Sequence[MeshRule | None],
-        places: Sequence[Asked | None],
+        state_by_place: Sequence[DescriptorState | None],
         now_us: int,
     ) -> MeshResponse:
         statuses: list[MeshStatus] = []
         marked = closed = False
         over, quotas, quotas_over = False, 0, 0
-        for at, one in enumerate(places):
+        for at, one in enumerate(state_by_place):
             rule = rules[at]
             if rule is None or one is None:
                 statuses.append(NO_LIMIT if rule is None else _UNLIMITED)
@@ -360,74 +376,76 @@ class Mesh:
             elif status.over:
                 over = True
         over = over or (quotas > 0 and quotas_over == quotas)
-        for at, one in enumerate(places):
-            # Where all or none are taken, a refused request is told of those that refuse it.
+        for at, one in enumerate(state_by_place):
+            # Where all or none are taken, only those that refuse a request are recorded.
             if one is not None and (self._each or not over or one.over):
-                self._tell(one, ask.descriptors[at].entries, now_us)
+                self._record(one, request.descriptors[at].entries, now_us)
         if over and self.settings.global_shadow:
             self.globally_shadowed += 1
             over = False
-        answer = self._worded(ask, over, statuses, rules)
-        return degraded(answer, closed=over and closed) if marked else answer
+        response = self._response_of(request, over, statuses, rules)
+        return mark_degraded(response, closed=over and closed) if marked else response
 
-    def _tell(self, one: Asked, entries: Sequence[tuple[str, str]], now_us: int) -> None:
-        """Tell the ledger and the statistics."""
+    def _record(
+        self, one: DescriptorState, entries: Sequence[tuple[str, str]], now_us: int
+    ) -> None:
+        """Record the decision in the ledger and the statistics."""
         rule = one.rule
         binding = one.binding()
         if binding is None or (binding.decision is None and not binding.cached):
             return
-        told = binding.told(rule.rule_id, rule.form.shadow, now_us)
+        decision = binding.final_decision(rule.rule_id, rule.form.shadow, now_us)
         self._ledger.record_decision(
             one.entity,
             rule.rule_id,
-            one.hits,
+            one.cost,
             self.priority_of(rule),
-            told,
+            decision,
             now_us,
             binding.counting.limit,
         )
-        tally = self._tally(rule, entries)
-        binding.count(tally, self.settings.near_ratio)
+        stats = self._stats_of(rule, entries)
+        binding.count(stats, self.settings.near_ratio)
         if binding.over and rule.form.shadow:
-            tally.shadow_mode += one.hits
+            stats.shadow_mode += one.cost
 
     def _shed(
         self,
-        ask: MeshRequest,
+        request: MeshRequest,
         refusal: Decision,
         rules: Sequence[MeshRule | None],
-        asking: Sequence[Asked],
+        states: Sequence[DescriptorState],
         now_us: int,
     ) -> MeshResponse:
-        """Turned away before anything was counted."""
-        for one in asking:
+        """Refuse before anything is counted."""
+        for one in states:
             self._ledger.record_decision(
-                one.entity, one.rule.rule_id, one.hits, self.priority_of(one.rule), refusal, now_us
+                one.entity, one.rule.rule_id, one.cost, self.priority_of(one.rule), refusal, now_us
             )
         statuses = [
             NO_LIMIT if rule is None else MeshStatus(True) if rule.form.countings else _UNLIMITED
             for rule in rules
         ]
-        told = metadata(ask, statuses, rules) if self.settings.metadata else None
-        return shed(refusal, self._gate.status(), statuses, told)
+        found = metadata(request, statuses, rules) if self.settings.metadata else None
+        return shed_response(refusal, self._gate.status(), statuses, found)
 
-    def _worded(
+    def _response_of(
         self,
-        ask: MeshRequest,
+        request: MeshRequest,
         over: bool,
         statuses: Sequence[MeshStatus],
         rules: Sequence[MeshRule | None],
     ) -> MeshResponse:
         settings = self.settings
         names = settings.header_names
-        told = None
+        found = None
         if settings.metadata:
-            told = stressed(metadata(ask, statuses, rules), self._gate.status())
+            found = mark_stressed(metadata(request, statuses, rules), self._gate.status())
         return MeshResponse(
             over,
             statuses,
             response_headers=() if names is None else limit_headers(names, statuses, rules),
-            metadata=told,
+            metadata=found,
         )
 
     def _sheds(self, rule: MeshRule) -> bool:
@@ -435,26 +453,21 @@ class Mesh:
         return not self._each or rule.form.priority is not None
 
     def priority_of(self, rule: MeshRule) -> Criticality:
-        """How much the work under a rule matters."""
-        said = rule.form.priority
-        return self.settings.priority if said is None else said
+        """The criticality of work under a rule."""
+        priority = rule.form.priority
+        return self.settings.priority if priority is None else priority
 
-    def _tally(self, rule: MeshRule, entries: Sequence[tuple[str, str]]) -> Tally:
+    def _stats_of(self, rule: MeshRule, entries: Sequence[tuple[str, str]]) -> RuleStats:
         form = rule.form
         if form.real:
-            return self._tallies.of(tally_key(rule.rule_id, form, entries))
-        tally = rule.tally
-        if tally is None:
-            tally = rule.tally = self._tallies.of(tally_key(rule.rule_id, form, entries))
-        return tally
+            return self._stats_table.of(stats_key(rule.rule_id, form, entries))
+        stats = rule.stats
+        if stats is None:
+            stats = rule.stats = self._stats_table.of(stats_key(rule.rule_id, form, entries))
+        return stats
 
 
-def asked_of(rule: MeshRule, entity: str, hits: int) -> Asked:
-    """A descriptor whose entity is known."""
-    return Asked(rule, entity, hits)
-
-
-def _counter_of(part: Part) -> str:
+def _counter_of(part: CounterState) -> str:
     """What tells a counter from all others: limits that descriptors bring along have their own."""
     counting = part.counting
     if isinstance(counting.rule, str):
@@ -462,31 +475,31 @@ def _counter_of(part: Part) -> str:
     return shared_key(part.key, f"{counting.count}/{counting.period_us}")
 
 
-def hits_of(own: int, whole: int) -> int:
-    """What a descriptor weighs: what it says itself, also nothing; else what the request says."""
+def cost_of(own: int, whole: int) -> int:
+    """The cost of a descriptor: its own, also 0; else that of the request."""
     if own < 0:
         return whole or 1
-    return own if own < HITS_MAX else HITS_MAX
+    return own if own < COST_MAX else COST_MAX
 
 
-def _refuses(asking: Sequence[Asked], refused: Sequence[Asked]) -> bool:
-    """Whether these refusals settle it: one that is no quota's, or those of all quotas."""
+def _refuses(states: Sequence[DescriptorState], refused: Sequence[DescriptorState]) -> bool:
+    """Whether these refusals suffice: one that is no quota's, or those of all quotas."""
     if not refused:
         return False
     if any(not one.rule.form.quota for one in refused):
         return True
-    return len(refused) == sum(one.rule.form.quota for one in asking)
+    return len(refused) == sum(one.rule.form.quota for one in states)
 
 
-def _is_refused(part: Part) -> bool:
+def _is_refused(part: CounterState) -> bool:
     return part.decision is not None and not part.decision.allowed
 
 
-def _hand_out(parts: Sequence[Part], counted: Sequence[Counted]) -> None:
+def _assign_decisions(parts: Sequence[CounterState], counted: Sequence[Counted]) -> None:
     """Give each part its decision: they come in the order of the claims, trials last."""
     for part in parts:
         part.decision = None
-        part.spared = False
+        part.not_taken = False
     for _, _, decision in counted:
         for part in parts:
             if part.decision is None and _is_of(part, decision.rule_id):
@@ -494,8 +507,8 @@ def _hand_out(parts: Sequence[Part], counted: Sequence[Counted]) -> None:
                 break
 
 
-def _is_of(part: Part, name: str) -> bool:
-    shape = part.counting.rule
-    if isinstance(shape, str):
-        return shape == name
-    return not name.startswith(SHARED)  # a limit that a descriptor brought along has no shape
+def _is_of(part: CounterState, name: str) -> bool:
+    rule_id = part.counting.rule
+    if isinstance(rule_id, str):
+        return rule_id == name
+    return not name.startswith(SHARED)  # a limit of the descriptor itself is not shared

@@ -7,7 +7,7 @@ from typing import Final, final
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.mesh.rule import Semantics
-from sluicegate.rules.mesh.tally import NEAR_RATIO_DEFAULT, TALLIES_MAX_DEFAULT
+from sluicegate.rules.mesh.rule_stats import NEAR_RATIO_DEFAULT, STATS_MAX_DEFAULT
 
 HEADER_NAMES: Final = ("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset")
 DESCRIPTORS_MAX_DEFAULT: Final = 64
@@ -16,16 +16,16 @@ OVERRIDES_MAX_DEFAULT: Final = 1_000
 
 @final
 class MeshSettings:
-    """How requests are answered.
+    """How requests are decided and responses written.
 
-    `semantics`: see `Semantics`. `global_shadow`: everything is counted and told, nothing refused.
-    `header_names`: limit, remaining and reset, set on answers; None sets none. `metadata`: tell
-    what was asked, and the metadata of rules that let it pass. `near_ratio`: above this share of a
-    limit, hits are near it. `priority`: of rules that say none.
+    `semantics`: see `Semantics`. `global_shadow`: everything is counted and reported, nothing
+    refused. `header_names`: limit, remaining and reset, set on responses; None sets none.
+    `metadata`: return the request, and the metadata of rules that let it pass. `near_ratio`: above
+    this share of a limit, requests are near it. `priority`: of rules that name none.
 
-    Of Envoy's semantics only: `local_cache_max` counters that are over are remembered and not asked
-    again in their window, 0 is none; with `stop_when_over`, where one descriptor is over the others
-    are not counted.
+    Of Envoy's semantics only: `local_cache_max` counters that are over are remembered and not
+    looked up again in their window, 0 is none; with `stop_when_over`, where one descriptor is over
+    the others are not counted.
 
     `descriptors_max` in a request, `overrides_max` different limits that descriptors bring along,
     and `tallies_max` keys of statistics are the bounds.
@@ -58,7 +58,7 @@ class MeshSettings:
         stop_when_over: bool = False,
         descriptors_max: int = DESCRIPTORS_MAX_DEFAULT,
         overrides_max: int = OVERRIDES_MAX_DEFAULT,
-        tallies_max: int = TALLIES_MAX_DEFAULT,
+        tallies_max: int = STATS_MAX_DEFAULT,
     ) -> None:
         if not 0 < near_ratio <= 1:
             raise BadValue("near_ratio", near_ratio, "give a share above 0 and up to 1")

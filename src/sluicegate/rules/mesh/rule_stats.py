@@ -1,20 +1,20 @@
-"""Tally: what each rule has seen, by the names that dashboards for this format know.
+"""Statistics of each rule, by the names that dashboards for this format know.
 
-A weight is split where it crosses a threshold: of ten hits that meet a limit with room for three,
+A cost is split where it crosses a threshold: of ten hits that meet a limit with room for three,
 three are near the limit and seven over it. How many keys there may be is bounded; what comes after
-that is told under the key `OTHERS`, so nothing goes uncounted.
+that is counted under the key `OTHERS`, so nothing goes uncounted.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple, final
 
-TALLIES_MAX_DEFAULT: Final = 10_000
+STATS_MAX_DEFAULT: Final = 10_000
 NEAR_RATIO_DEFAULT: Final = 0.8
 OTHERS: Final = "others"
 
 
-class TallyNow(NamedTuple):
+class RuleStatsValues(NamedTuple):
     """The numbers of one key at an instant."""
 
     key: str
@@ -27,7 +27,7 @@ class TallyNow(NamedTuple):
 
 
 @final
-class Tally:
+class RuleStats:
     """The numbers of one key."""
 
     __slots__ = (
@@ -49,31 +49,31 @@ class Tally:
         self.within_limit = 0
         self.shadow_mode = 0
 
-    def within(self, hits: int, after: int, near: int) -> None:
+    def within(self, cost: int, after: int, near: int) -> None:
         """`hits` that were admitted and led to `after`; above `near` it is near the limit."""
-        self.total_hits += hits
-        self.within_limit += hits
+        self.total_hits += cost
+        self.within_limit += cost
         if after > near:
-            self.near_limit += hits if after - hits >= near else after - near
+            self.near_limit += cost if after - cost >= near else after - near
 
-    def over(self, hits: int, before: int, limit: int, near: int) -> None:
+    def over(self, cost: int, before: int, limit: int, near: int) -> None:
         """`hits` that met a counter at `before` and passed `limit`."""
-        self.total_hits += hits
+        self.total_hits += cost
         if before >= limit:
-            self.over_limit += hits
+            self.over_limit += cost
         else:
-            self.over_limit += before + hits - limit
+            self.over_limit += before + cost - limit
             self.near_limit += limit - (before if before > near else near)
 
-    def over_from_cache(self, hits: int) -> None:
+    def over_from_cache(self, cost: int) -> None:
         """`hits` that were refused without asking, because the counter was known to be over."""
-        self.total_hits += hits
-        self.over_limit += hits
-        self.over_limit_with_local_cache += hits
+        self.total_hits += cost
+        self.over_limit += cost
+        self.over_limit_with_local_cache += cost
 
-    def now(self) -> TallyNow:
+    def now(self) -> RuleStatsValues:
         """The numbers as a value."""
-        return TallyNow(
+        return RuleStatsValues(
             self.key,
             self.total_hits,
             self.over_limit,
@@ -85,30 +85,30 @@ class Tally:
 
 
 @final
-class Tallies:
-    """The tallies of all keys, whichever book they come from."""
+class RuleStatsTable:
+    """The statistics of all keys, whichever rule set they come from."""
 
     __slots__ = ("_by_key", "_others", "tallies_max", "uncounted")
 
-    def __init__(self, tallies_max: int = TALLIES_MAX_DEFAULT) -> None:
-        self._by_key: dict[str, Tally] = {}
-        self._others = Tally(OTHERS)
+    def __init__(self, tallies_max: int = STATS_MAX_DEFAULT) -> None:
+        self._by_key: dict[str, RuleStats] = {}
+        self._others = RuleStats(OTHERS)
         self.tallies_max = tallies_max
         self.uncounted = 0  # how often a key had no place of its own
 
-    def of(self, key: str) -> Tally:
-        """The tally of a key."""
-        tally = self._by_key.get(key)
-        if tally is None:
+    def of(self, key: str) -> RuleStats:
+        """The statistics of a key."""
+        stats = self._by_key.get(key)
+        if stats is None:
             if len(self._by_key) >= self.tallies_max:
                 self.uncounted += 1
                 return self._others
-            tally = self._by_key[key] = Tally(key)
-        return tally
+            stats = self._by_key[key] = RuleStats(key)
+        return stats
 
-    def now(self) -> list[TallyNow]:
+    def now(self) -> list[RuleStatsValues]:
         """Every key's numbers, and those of the others if there are any."""
-        told = [tally.now() for tally in list(self._by_key.values())]
+        rows = [stats.now() for stats in list(self._by_key.values())]
         if self.uncounted:
-            told.append(self._others.now())
-        return told
+            rows.append(self._others.now())
+        return rows

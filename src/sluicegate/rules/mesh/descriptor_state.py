@@ -1,7 +1,7 @@
-"""Asked: one descriptor of a request on its way from its rule to its status.
+"""Descriptor state: one descriptor of a request on its way from its rule to its status.
 
-The counters it meets are its parts, one for each limit of its rule. What a part says of a decision
-is settled here: whether it is over, what is left, and when to come back.
+It has a counter for each limit of its rule. What a decision means for a counter is settled here:
+whether it is over, what is left, and when to come back.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from sluicegate.contracts.store import shared_key
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.rules.mesh.identity import entity_of
 from sluicegate.rules.mesh.rule import Counting, MeshRule
-from sluicegate.rules.mesh.tally import Tally
+from sluicegate.rules.mesh.rule_stats import RuleStats
 
 REMAINING_UNLIMITED: Final = (1 << 32) - 1
 _SECOND_US: Final = 1_000_000
 
 
 @final
-class Part:
+class CounterState:
     """One counter of one descriptor."""
 
     __slots__ = (
@@ -31,21 +31,21 @@ class Part:
         "cost",
         "counting",
         "decision",
-        "hits",
         "key",
+        "not_taken",
         "over",
         "remaining",
-        "spared",
+        "to_take",
     )
 
-    def __init__(self, counting: Counting, key: str, hits: int) -> None:
+    def __init__(self, counting: Counting, key: str, cost: int) -> None:
         self.counting: Final = counting
         self.key: Final = key
-        self.hits: Final = hits
-        self.cost = hits  # what is to be taken
-        self.decision: Decision | None = None  # None: it was not asked
-        self.cached = False  # known to be over, so it was not asked
-        self.spared = False  # others were refused, so of this nothing was taken
+        self.cost: Final = cost
+        self.to_take = cost  # what is to be taken
+        self.decision: Decision | None = None  # None: the limiter was not called
+        self.cached = False  # in the cache as over, so the limiter was not called
+        self.not_taken = False  # others were refused, so of this nothing was taken
         self.over = False  # by its limit, whether or not that is enforced
         self.remaining = 0
 
@@ -64,13 +64,13 @@ class Part:
                 left -= 1
         else:
             self.over = not decision.allowed or (decision.shadow and decision.reason is not None)
-            if self.spared:
-                left = min(left + self.cost, self.counting.room)
+            if self.not_taken:
+                left = min(left + self.to_take, self.counting.room)
         self.remaining = 0 if self.over else left
 
     @property
     def uncounted(self) -> bool:
-        """Whether nobody counted: not asked, or admitted by policy because no store answered."""
+        """Whether nobody counted: no call, or admitted by policy because no store responded."""
         decision = self.decision
         if decision is None:
             return not self.cached
@@ -93,17 +93,17 @@ class Part:
         return -(-wait_us // _SECOND_US) * _SECOND_US
 
     def status(self, shadow: bool, now_us: int) -> MeshStatus:
-        """What is told of it; of a counter that was not asked, nothing."""
+        """Its status on the wire; an empty one where nobody counted."""
         if self.uncounted:
             decision = self.decision
             return MeshStatus(decision is not None and not decision.allowed and not shadow)
         over = self.over
         return MeshStatus(
-            over and not shadow, self.counting.told, self.remaining, self.reset_us(now_us)
+            over and not shadow, self.counting.wire_limit, self.remaining, self.reset_us(now_us)
         )
 
-    def told(self, rule_id: str, shadow: bool, now_us: int) -> Decision:
-        """The decision in words of the limit: what the ledger is told."""
+    def final_decision(self, rule_id: str, shadow: bool, now_us: int) -> Decision:
+        """The decision in terms of the limit, for the ledger."""
         decision = self.decision
         over, reason = self.over, None
         reset_us = self.reset_us(now_us)
@@ -125,40 +125,40 @@ class Part:
             decision is not None and decision.overridden,
         )
 
-    def count(self, tally: Tally, near_ratio: float) -> None:
+    def count(self, stats: RuleStats, near_ratio: float) -> None:
         """Add it to the statistics of its rule."""
-        hits, counting, decision = self.hits, self.counting, self.decision
+        cost, counting, decision = self.cost, self.counting, self.decision
         if decision is None:
-            tally.over_from_cache(hits)
+            stats.over_from_cache(cost)
             return
         room = counting.room
         near = int(room * near_ratio)
         if self.uncounted:
-            tally.within(hits, 0, near)
+            stats.within(cost, 0, near)
         elif not self.over:
-            tally.within(hits, room - self.remaining, near)
+            stats.within(cost, room - self.remaining, near)
         elif counting.above:
             full = room + 1 - decision.remaining
-            tally.over(hits, full - self.cost if decision.allowed else full, room, near)
+            stats.over(cost, full - self.to_take if decision.allowed else full, room, near)
         else:
-            tally.over(hits, room, room, near)
+            stats.over(cost, room, room, near)
 
 
 @final
-class Asked:
-    """One descriptor: its rule, what it weighs, and the counters it meets."""
+class DescriptorState:
+    """One descriptor: its rule, its cost, and its counters."""
 
-    __slots__ = ("entity", "hits", "parts", "rule")
+    __slots__ = ("cost", "entity", "parts", "rule")
 
-    def __init__(self, rule: MeshRule, entity: str, hits: int) -> None:
+    def __init__(self, rule: MeshRule, entity: str, cost: int) -> None:
         self.rule: Final = rule
         self.entity: Final = entity
-        self.hits: Final = hits
-        self.parts: Final[list[Part]] = []
+        self.cost: Final = cost
+        self.parts: Final[list[CounterState]] = []
         form = rule.form
         for counting in form.countings:
             name = rule.rule_id if form.only is not None else rule.rule_id + counting.suffix
-            part = Part(counting, shared_key(entity, name), hits)
+            part = CounterState(counting, shared_key(entity, name), cost)
             if counting.blocks:
                 part.decision = Decision(False, 0, NEVER, 0, COST_ABOVE_LIMIT, rule.rule_id)
             self.parts.append(part)
@@ -170,9 +170,9 @@ class Asked:
             return False
         return any(part.over for part in self.parts)
 
-    def binding(self) -> Part | None:
+    def binding(self) -> CounterState | None:
         """The part that speaks for all: one that is over, else the one with the least left."""
-        best: Part | None = None
+        best: CounterState | None = None
         for part in self.parts:
             if part.over:
                 return part
@@ -182,6 +182,6 @@ class Asked:
         return best
 
 
-def asked(rule: MeshRule, entries: Sequence[tuple[str, str]], hits: int) -> Asked:
-    """A descriptor that has met its rule."""
-    return Asked(rule, entity_of(rule.form, entries), hits)
+def state_of(rule: MeshRule, entries: Sequence[tuple[str, str]], cost: int) -> DescriptorState:
+    """Return the state of a descriptor that has this rule."""
+    return DescriptorState(rule, entity_of(rule.form, entries), cost)

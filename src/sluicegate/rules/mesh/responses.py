@@ -1,4 +1,4 @@
-"""Answer: statuses as headers and metadata, as services of this protocol write them."""
+"""Responses: statuses as headers and metadata, as services of this protocol write them."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def limit_headers(
 
 
 def metadata(
-    ask: MeshRequest, statuses: Sequence[MeshStatus], rules: Sequence[MeshRule | None]
+    request: MeshRequest, statuses: Sequence[MeshStatus], rules: Sequence[MeshRule | None]
 ) -> dict[str, object]:
-    """What was asked, and what the rules that let it pass have to say."""
-    told: dict[str, object] = {"domain": ask.domain}
+    """The request, and the metadata of the rules that let it pass."""
+    found: dict[str, object] = {"domain": request.domain}
     descriptors: list[object] = []
-    for descriptor in ask.descriptors:
+    for descriptor in request.descriptors:
         one: dict[str, object] = {
             "entries": [f"{key}={value}" for key, value in descriptor.entries]
         }
@@ -62,16 +62,16 @@ def metadata(
         if descriptor.cost >= 0:
             one["hitsAddend"] = descriptor.cost
         descriptors.append(one)
-    told["descriptors"] = descriptors
-    if ask.cost:
-        told["hitsAddend"] = ask.cost
-    merged: dict[str, object] = {}
+    found["descriptors"] = descriptors
+    if request.cost:
+        found["hitsAddend"] = request.cost
+    of_rules: dict[str, object] = {}
     for status, rule in zip(statuses, rules, strict=True):
         if rule is not None and rule.form.metadata is not None and not status.over:
-            _merge(merged, rule.form.metadata)
-    if merged:
-        told["metadata"] = merged
-    return told
+            _merge(of_rules, rule.form.metadata)
+    if of_rules:
+        found["metadata"] = of_rules
+    return found
 
 
 def _merge(into: dict[str, object], more: Mapping[str, object]) -> None:
@@ -90,29 +90,31 @@ def _merge(into: dict[str, object], more: Mapping[str, object]) -> None:
                 into[name] = value
 
 
-def degraded(answer: MeshResponse, *, closed: bool) -> MeshResponse:
-    """Mark an answer that came about without the store."""
+def mark_degraded(response: MeshResponse, *, closed: bool) -> MeshResponse:
+    """Mark a response that was decided without the store."""
     error = (ERROR, STORE_UNAVAILABLE.name)
-    response = list(answer.response_headers)
+    headers = list(response.response_headers)
     if closed:
-        response.append((REASON, STORE_UNAVAILABLE.name))
+        headers.append((REASON, STORE_UNAVAILABLE.name))
     return MeshResponse(
-        answer.over,
-        answer.statuses,
-        response_headers=response,
-        request_headers=[*answer.request_headers, error],
-        metadata=_marked(answer.metadata, {"degraded": True, "reason": STORE_UNAVAILABLE.name}),
-        body=answer.body,
+        response.over,
+        response.statuses,
+        response_headers=headers,
+        request_headers=[*response.request_headers, error],
+        metadata=_with_mark(
+            response.metadata, {"degraded": True, "reason": STORE_UNAVAILABLE.name}
+        ),
+        body=response.body,
     )
 
 
-def shed(
+def shed_response(
     refusal: Decision,
     status: str,
     statuses: Sequence[MeshStatus],
-    told: Mapping[str, object] | None,
+    found: Mapping[str, object] | None,
 ) -> MeshResponse:
-    """The answer to work that is turned away because the service is under stress."""
+    """The response to work that is refused because the service is under stress."""
     reason = refusal.reason or SHED
     headers = [(REASON, reason.name)]
     if status != STATUS_NORMAL:
@@ -122,14 +124,14 @@ def shed(
     mark: dict[str, object] = {"reason": reason.name}
     if status != STATUS_NORMAL:
         mark["status"] = status
-    return MeshResponse(True, statuses, response_headers=headers, metadata=_marked(told, mark))
+    return MeshResponse(True, statuses, response_headers=headers, metadata=_with_mark(found, mark))
 
 
-def stressed(told: dict[str, object], status: str) -> dict[str, object]:
-    """Say of an answer that it came from a service under stress."""
-    return told if status == STATUS_NORMAL else _marked(told, {"status": status})
+def mark_stressed(found: dict[str, object], status: str) -> dict[str, object]:
+    """Add that the service is under stress."""
+    return found if status == STATUS_NORMAL else _with_mark(found, {"status": status})
 
 
-def _marked(told: Mapping[str, object] | None, mark: dict[str, object]) -> dict[str, object]:
-    before = (told or {}).get(_MARK)
-    return {**(told or {}), _MARK: {**before, **mark} if isinstance(before, dict) else mark}
+def _with_mark(found: Mapping[str, object] | None, mark: dict[str, object]) -> dict[str, object]:
+    before = (found or {}).get(_MARK)
+    return {**(found or {}), _MARK: {**before, **mark} if isinstance(before, dict) else mark}
