@@ -66,7 +66,7 @@ def test_no_folder_stands_at_the_root_that_the_walk_does_not_know() -> None:
     # What the commands make is not part of the tree.
     made = {"build", "dist", "__pycache__"}
     folders = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "."}
-    assert folders - made == {"benchmarks", "deploy", "docs", "src", "tests"}
+    assert folders - made == {"benchmarks", "deploy", "docs", "examples", "src", "tests"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SRC)))

@@ -30,10 +30,13 @@ class ServerProcess:
         self.log = folder / f"{self.app}-{self.port}.log"
         self.url = f"http://127.0.0.1:{self.port}"
         listen = [] if "--listen" in flags else ["--listen", f"127.0.0.1:{self.port}"]
-        command = [sys.executable, "-m", "sluicegate.cli", self.app, *listen, *flags]
-        self.child = Child(f"sluicegate {self.app}", command, self.log)
+        self.child = Child(f"sluicegate {self.app}", [*self.command(), *listen, *flags], self.log)
         if wait:
             until(lambda: self.ready_line, f"sluicegate {self.app}", START_S_MAX, [self.child])
+
+    def command(self) -> list[str]:
+        """The words that start it."""
+        return [sys.executable, "-m", "sluicegate.cli", self.app]
 
     @property
     def ready_line(self) -> str:

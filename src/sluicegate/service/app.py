@@ -9,12 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from sluicegate.contracts.access import Access, Identity
+from sluicegate import __version__
+from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.doors.grpc.methods import Methods
 from sluicegate.doors.http.bounds import HttpSettings
-from sluicegate.doors.http.message import Handler
+from sluicegate.doors.http.handler import HttpHandler
+from sluicegate.doors.http.health import health_routes
+from sluicegate.doors.http.message import Handler, Reply, Request, json_reply
+from sluicegate.doors.http.openapi import Schema, document_route
+from sluicegate.doors.http.routes import Route, Said
+from sluicegate.doors.http.schemas import EVERYWHERE, FREE
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.service.access_file import ReloadedAccess
 from sluicegate.service.background import Background
@@ -26,7 +32,8 @@ from sluicegate.system import SystemClock
 from sluicegate.telemetry.prometheus import MetricFamily
 
 S = TypeVar("S", bound=ServiceSettings)
-GOING_AWAY = "this instance is going away"
+GOING_AWAY: Final = "this instance is going away"
+NO_SCHEMAS: Final[Mapping[str, Schema]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +100,33 @@ class App(Generic[S]):
         return None
 
     def http(self, site: Site) -> Handler:
-        """The handler of HTTP requests; `doors/http/routes.py` helps."""
-        raise NotImplementedError(f"{self.name} needs an HTTP handler: it answers health")
+        """The handler of HTTP requests."""
+        return self.handler_of(site, ())
+
+    def handler_of(
+        self, site: Site, routes: Sequence[Route], schemas: Mapping[str, Schema] = NO_SCHEMAS
+    ) -> Handler:
+        """A handler of these routes, and of health, metrics, state and their OpenAPI document."""
+        handler = HttpHandler(site.access, site.hosts)
+        status = site.status
+
+        def state(_request: Request, identity: Identity, _body: bytes) -> Reply:
+            return json_reply(status.state(identity))
+
+        shown = {200: Said("Its state.", "State")}
+        handler.serve(
+            (
+                *routes,
+                Route("GET", "/v1/state", state, "What it is doing.", shown, grant=Grant.AUDIT),
+                *health_routes(status, metrics_open=self.settings.metrics_open),
+                document_route(handler.openapi),
+            ),
+            {**schemas, **EVERYWHERE, "State": {**FREE, "description": "What it is doing."}},
+            title=f"Sluicegate {self.name}",
+            summary=(type(self).__doc__ or "").partition("\n")[0],
+            version=__version__,
+        )
+        return handler.handle
 
     def http_settings(self) -> HttpSettings:
         """Bounds of HTTP."""

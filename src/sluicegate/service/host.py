@@ -63,9 +63,8 @@ class _Served:
         self._listeners.open()
         app = self._app
         several = f", {app.worker.workers} workers" if app.worker.workers > 1 else ""
-        return (
-            f"sluicegate {app.name} is ready: {self._listeners.summary()}; {app.summary()}{several}"
-        )
+        summary = f"; {app.summary()}" if app.summary() else ""
+        return f"sluicegate {app.name} is ready: {self._listeners.summary()}{summary}{several}"
 
     def reload(self) -> None:
         self._app.reload()

@@ -1,0 +1,120 @@
+"""Handler: a table of routes behind the checks that every service makes, in one order.
+
+Health, which nothing refuses; a connection beyond the most; Host; the route; another site's page
+and the type of the body; who asks, and whether they may. All that is known before the body is. A
+service fills in its routes, and overrides a check where it has one of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from sluicegate.contracts.access import Access, Identity
+from sluicegate.contracts.checks import MaybeAwaitable
+from sluicegate.contracts.errors import Forbidden, SluicegateError
+from sluicegate.doors.http.forms import not_json
+from sluicegate.doors.http.health import RESERVED
+from sluicegate.doors.http.later import caught
+from sluicegate.doors.http.message import Finish, Reply, Request, json_bytes
+from sluicegate.doors.http.openapi import document
+from sluicegate.doors.http.routes import DOCUMENT, Route, Table
+from sluicegate.doors.http.site import other_host, other_site
+from sluicegate.doors.http.who import NOBODY, identity_of, reply_to
+
+
+class HttpHandler:
+    """The handler of one service: `HttpDoor(HttpHandler(...).handle, clock)` serves it.
+
+    `hosts` are the Host values that are ours; None is any.
+    """
+
+    def __init__(self, access: Access, hosts: frozenset[str] | None) -> None:
+        self.access = access
+        self.hosts = hosts
+        self.table = Table(())
+        self._document = b""
+
+    def serve(
+        self,
+        routes: Sequence[Route],
+        schemas: Mapping[str, Any],
+        *,
+        title: str,
+        summary: str,
+        version: str,
+        raw: bool = False,
+        path: str = DOCUMENT,
+    ) -> None:
+        """Answer by these routes, and describe them at `path`."""
+        self.table = Table(routes, document=path, raw=raw)
+        self._document = json_bytes(
+            document(self.table, schemas, title=title, summary=summary, version=version)
+        )
+
+    def handle(self, request: Request) -> Reply | Finish:
+        """A reply to the head alone, or what is to be given the body."""
+        found = self.table.find(request)
+        if isinstance(found, Route) and found.health:
+            # At once, and not among those that wait for a turn.
+            answer = self.finish(found, request, NOBODY, b"")
+            return answer if isinstance(answer, Reply) else lambda _: answer
+        if request.peer.reserved:
+            return RESERVED
+        refused = other_host(request, self.hosts_for(request))
+        if refused is not None:
+            return refused
+        if isinstance(found, Reply):
+            return found
+        refused = self.check_head(found, request)
+        if refused is not None:
+            return refused
+        identity = NOBODY if found.open else identity_of(request, self.access)
+        if isinstance(identity, Reply):
+            return identity
+        refused = self.authorize(found, request, identity)
+        if refused is not None:
+            return refused
+        return self.accept(found, request, identity)
+
+    # What a service may have of its own.
+
+    def hosts_for(self, request: Request) -> frozenset[str] | None:
+        """The Host values that are ours."""
+        return self.hosts
+
+    def check_head(self, route: Route, request: Request) -> Reply | None:
+        """The refusal of what the head says: a change from another site's page, or no JSON."""
+        if route.method in ("GET", "HEAD"):
+            return None
+        return other_site(request) or (None if route.any_type or route.takes else not_json(request))
+
+    def authorize(self, route: Route, request: Request, identity: Identity) -> Reply | None:
+        """The refusal of who may not."""
+        if route.grant is not None and not identity.may(route.grant):
+            return self.error_reply(route, Forbidden(identity.name, route.grant.value))
+        return None
+
+    def accept(self, route: Route, request: Request, identity: Identity) -> Reply | Finish:
+        """What is given the body."""
+        return partial(self.finish, route, request, identity)
+
+    def finish(
+        self, route: Route, request: Request, identity: Identity, body: bytes
+    ) -> MaybeAwaitable[Reply]:
+        """Do what the route does."""
+        error_reply = partial(self.error_reply, route)
+        try:
+            answer = route.work(request, identity, body)
+        except SluicegateError as error:
+            return error_reply(error)
+        return answer if isinstance(answer, Reply) else caught(answer, error_reply)
+
+    def error_reply(self, route: Route, error: SluicegateError) -> Reply:
+        """An error that was raised on purpose."""
+        return reply_to(error)
+
+    def openapi(self, _request: Request, _identity: Identity, _body: bytes) -> Reply:
+        """GET /openapi.json."""
+        return Reply(200, self._document)
