@@ -30,7 +30,7 @@ from sluicegate.rules.mesh.rule import MeshRule
 from sluicegate.rules.mesh.service import Mesh, cost_of
 from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.rules.resources.rule import ResourceRule
-from sluicegate.rules.resources.service import Checker, bound, claims_of
+from sluicegate.rules.resources.service import Checker, binding_rule, claims_of
 from sluicegate.rules.service_rule_set import ServiceRuleSet
 from sluicegate.shadow.virtual import CalmGate, OneAnswer, VirtualClock
 from sluicegate.stores.memory.joint import binding, take_all
@@ -203,13 +203,13 @@ class Side:
 
     def _native(self, ask: CheckRequest) -> Prepared:
         try:
-            settled = self._checker.settle(ask)
+            resolved = self._checker.resolve(ask)
         except BadValue:
             return Prepared(ask, NEVER, Criticality.DEGRADED)
-        rules = tuple([self._rules.setdefault(rule.rule_id, rule) for rule in settled.rules])
-        found = Prepared(ask, ONE, settled.priority)
+        rules = tuple([self._rules.setdefault(rule.rule_id, rule) for rule in resolved.rules])
+        found = Prepared(ask, ONE, resolved.priority)
         found.rules = rules
-        keys = [rule.key(ask.user_id, settled.path) for rule in rules]
+        keys = [rule.key(ask.user_id, resolved.path) for rule in rules]
         found.trial = any(rule.kind.shadow for rule in rules)
         if not rules:
             found.way = FREE
@@ -217,10 +217,10 @@ class Side:
             found.way = IN_FULL
             found.keep([*enumerate(keys)])
         elif len(rules) == 1:
-            found.key, found.cost, found.rule = keys[0], settled.cost, rules[0].kind.shared_id
+            found.key, found.cost, found.rule = keys[0], resolved.cost, rules[0].kind.shared_id
         else:
-            found.way, found.cost = TOGETHER, settled.cost
-            found.claims = tuple(claims_of(ask, settled))
+            found.way, found.cost = TOGETHER, resolved.cost
+            found.claims = tuple(claims_of(ask, resolved))
         return found
 
     def _envoy(self, ask: MeshRequest) -> Prepared:
@@ -274,7 +274,7 @@ class Side:
                         self._tried(place, found.rules[at].rule_id)
             return ADMIT
         rules = cast("tuple[ResourceRule, ...]", found.rules)
-        return self._place_of(found, bound(judgement, rules).rule_id)
+        return self._place_of(found, binding_rule(judgement, rules).rule_id)
 
     def _in_full(self, place: int, found: Prepared, now_us: int) -> int:
         ask, ledger = found.ask, self._ledger

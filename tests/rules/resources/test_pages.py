@@ -13,7 +13,7 @@ from sluicegate.rules.resources.pages import (
     by_key,
     key_of,
     page_of,
-    patched,
+    patch,
     record_of,
     records_of,
 )
@@ -66,7 +66,7 @@ def test_a_page_holds_the_records_it_was_made_of(said: Groups) -> None:
 def test_a_changed_page_is_the_page_that_would_have_been_made(
     said: Groups, changes: Groups
 ) -> None:
-    after, gone = patched(page(said), changes)
+    after, gone = patch(page(said), changes)
     now = {key: records for key, records in {**said, **changes}.items() if records}
     assert after == page(now)
     assert sorted(gone) == sorted(record for key in changes for record in said.get(key, []))
@@ -75,10 +75,10 @@ def test_a_changed_page_is_the_page_that_would_have_been_made(
 def test_a_page_without_records_is_no_page() -> None:
     key = KEYS[0]
     one = {key: [record_of(key, 4, KIND, b"a")]}
-    assert patched(page(one), {key: []}) == (NO_PAGE, one[key])
-    assert patched(NO_PAGE, one) == (page(one), [])
+    assert patch(page(one), {key: []}) == (NO_PAGE, one[key])
+    assert patch(NO_PAGE, one) == (page(one), [])
     two = {key: [record_of(key, 4, KIND, b"a"), record_of(key, 4, KIND, b"b")]}
-    assert patched(page(two), {key: []}) == (NO_PAGE, two[key])
+    assert patch(page(two), {key: []}) == (NO_PAGE, two[key])
 
 
 def test_too_many_rules_with_like_checksums_are_refused() -> None:

@@ -135,7 +135,7 @@ def test_a_default_is_not_for_rules_that_cannot_have_it() -> None:
 def test_a_rule_that_is_off_is_read_and_does_not_apply() -> None:
     file, shared_limits = parsed(native(rule("a", mode="off"), rule("b", mode=False)))
     assert file.rules == []
-    assert file.said == 2
+    assert file.rules_count == 2
     assert shared_limits.rules == {}
     assert problems_of(native(rule("a", mode="off", limit=0))) != []
 
@@ -152,7 +152,7 @@ def test_rules_in_toml_say_the_same() -> None:
     problems = Problems("x.toml", read.lines)
     file = parse_native(read.value, problems, SharedLimits())
     assert file is not None
-    assert (len(problems), file.said, file.rules) == (0, 1, [])
+    assert (len(problems), file.rules_count, file.rules) == (0, 1, [])
 
 
 WRONG = [

@@ -194,10 +194,10 @@ def test_several_are_decided_each_by_itself_in_order() -> None:
 
 
 def test_if_one_of_several_cannot_be_asked_none_is_counted() -> None:
-    story = Story(rule("a", "/a", 3), asks_max=2)
+    story = Story(rule("a", "/a", 3), requests_max=2)
     with pytest.raises(BadValue, match="user_id"):
         story.checker.check_each([CheckRequest("ann", "/a"), CheckRequest("", "/a")], story.now)
-    with pytest.raises(BadValue, match="asks_max"):
+    with pytest.raises(BadValue, match="requests_max"):
         story.checker.check_each([CheckRequest("ann", "/a")] * 3, story.now)
     assert story.ledger.lines == []
 
@@ -329,7 +329,7 @@ def test_a_silent_store_is_answered_for_by_the_rules_policy_and_marked() -> None
 
 def test_bounds_that_are_none_are_told() -> None:
     story = Story(rule("a", "/a"))
-    for name in ("weight_max", "asks_max", "lease_us_max"):
+    for name in ("weight_max", "requests_max", "lease_us_max"):
         bound: dict[str, Any] = {name: 0}
         with pytest.raises(BadValue, match=name):
             Checker(story.limiter, OpenGate(), Told(), **bound)

@@ -60,10 +60,10 @@ class CallerRules:
             highest = self.strangers
         return highest if claim < highest else claim
 
-    def price(self, caller: str, weight: int) -> int:
+    def price(self, caller: str, cost: int) -> int:
         """What so much costs this caller, rounded up."""
         penalty = self._penalties.get(caller)
         if penalty is None:
-            return weight
+            return cost
         times, over = penalty
-        return -(-weight * times // over)
+        return -(-cost * times // over)

@@ -24,34 +24,34 @@ def compile_rules(
     files: Sequence[NativeFile], complain: Complain, *, rules_max: int = RULES_MAX
 ) -> ResourceRuleSet:
     """Return the rule set of several files; call `complain` for what is wrong between them."""
-    total = sum(file.said for file in files)
+    total = sum(file.rules_count for file in files)
     if total > rules_max:
         remedy = f"say at most {rules_max:,} rules in all (rules_max)"
         complain(len(files) - 1, ("rules",), f"{total:,} rules", remedy)
         return EMPTY_RULE_SET
-    named = _by_name(files, complain)
+    by_id = _by_rule_id(files, complain)
     index = ResourceIndex()
     for number, file in enumerate(files):
         for rule in file.rules:
-            named[rule.rule_id] = rule
+            by_id[rule.rule_id] = rule
             try:
                 index.add(rule)
             except ValueError as error:
                 place = file.rule_ids.index(rule.rule_id)
                 complain(number, ("rules", place), rule.rule_id, str(error))
-    return ResourceRuleSet(index, priorities_of(files, complain), named)
+    return ResourceRuleSet(index, priorities_of(files, complain), by_id)
 
 
-def _by_name(files: Sequence[NativeFile], complain: Complain) -> dict[str, ResourceRule | None]:
+def _by_rule_id(files: Sequence[NativeFile], complain: Complain) -> dict[str, ResourceRule | None]:
     """A place for each rule by its name. Counts go by it, so no two rules may have one."""
-    named: dict[str, ResourceRule | None] = {}
+    by_id: dict[str, ResourceRule | None] = {}
     for number, file in enumerate(files):
         for place, rule_id in enumerate(file.rule_ids):
-            if rule_id in named:
+            if rule_id in by_id:
                 remedy = "another rule has this name; give each its own"
                 complain(number, ("rules", place, "rule_id"), rule_id, remedy)
-            named[rule_id] = None
-    return named
+            by_id[rule_id] = None
+    return by_id
 
 
 def priorities_of(files: Sequence[NativeFile], complain: Complain) -> Priorities:

@@ -90,12 +90,12 @@ class OpenLeases:
 
     def void(self, keys: set[str]) -> None:
         """These keys were reset: what was taken of them before can no more be given back."""
-        gone = [
+        ended = [
             lease_id
             for lease_id, lease in self._leases.items()
             if any(part.key in keys for part in lease.parts)
         ]
-        for lease_id in gone:
+        for lease_id in ended:
             del self._leases[lease_id]
 
     def _sweep(self, now_us: int) -> None:

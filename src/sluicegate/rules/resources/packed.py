@@ -4,15 +4,15 @@ A rule that is asked for is made when it is found. So a million rules weigh what
 version shares with the old all pages that have not changed, and nothing big is ever freed at once.
 
 A pattern fits a path if the path's own segments stand in it, but where it has names in braces. How
-literals and names alternate is the pattern's *shape*, of which a book has few; so each shape is
+literals and names alternate is the pattern's *form*, of which a book has few; so each form is
 tried in turn, the one with the earlier literal first: its key is made of the path, and looked up as
-an exact one is. Then come the shapes of prefixes, the longest first.
+an exact one is. Then come the forms of prefixes, the longest first.
 
-Most paths tell by their first segment which shapes there can be. So paths are of `FAMILIES`
-families by a few letters of it, and only the shapes are tried that the book has in the family of
+Most paths tell by their first segment which forms there can be. So paths are of `FAMILIES`
+families by a few letters of it, and only the forms are tried that the book has in the family of
 the path, or that begin with a name in braces. That is a matter of time only, not of what is found.
 
-Cost: one look-up for an exact path, and one for each shape of that length or of a prefix that the
+Cost: one look-up for an exact path, and one for each form of that length or of a prefix that the
 family has, at most `SHAPES_MAX` in all; twice as many where rules name the type of client.
 """
 
@@ -52,7 +52,7 @@ _SLASH: Final = 0x2F
 _BRACE: Final = 0x7B
 _END: Final = 0xFF
 
-# How many rules there are of a family and a shape: for any client, and for some.
+# How many rules there are of a family and a form: for any client, and for some.
 Forms = Mapping[tuple[int, str], tuple[int, int]]
 
 
@@ -68,7 +68,7 @@ def family_of(path: bytes) -> int:
 
 
 def form_of(key: bytes) -> tuple[int, str, bool]:
-    """The family and the shape of a key that can be looked up, and whether it names a client."""
+    """The family and the form of a key that can be looked up, and whether it names a client."""
     path, client, _ = key.partition(CLIENT)
     typed = bool(client)
     if not path:
@@ -77,48 +77,48 @@ def form_of(key: bytes) -> tuple[int, str, bool]:
     if not below and b"{" not in path:
         return family_of(path), EXACT, typed
     segments = path.split(b"/")[1:-1] if below else path.split(b"/")[1:]
-    shape = "".join(["{" if segment == b"{}" else "/" for segment in segments])
-    family = family_of(path) if shape[:1] == "/" else WILD
-    return family, shape + ALL_BELOW if below else shape, typed
+    form = "".join(["{" if segment == b"{}" else "/" for segment in segments])
+    family = family_of(path) if form[:1] == "/" else WILD
+    return family, form + ALL_BELOW if below else form, typed
 
 
 @final
 class PathForm:
-    """How literals and names alternate, and for whom there are rules of this shape."""
+    """How literals and names alternate, and for whom there are rules of this form."""
 
-    __slots__ = ("depth", "flag", "last_only", "named", "plain", "typed")
+    __slots__ = ("braces_at", "depth", "flag", "last_only", "plain", "typed")
 
-    def __init__(self, shape: str, flag: int, plain: int, typed: int) -> None:
-        self.depth = len(shape)
+    def __init__(self, form: str, flag: int, plain: int, typed: int) -> None:
+        self.depth = len(form)
         self.flag = flag
         # The last first, so what stands before is still where it was.
-        self.named = [at for at, letter in enumerate(shape) if letter == "{"][::-1]
-        self.last_only = self.named == [self.depth - 1]
+        self.braces_at = [at for at, char in enumerate(form) if char == "{"][::-1]
+        self.last_only = self.braces_at == [self.depth - 1]
         self.plain = plain > 0
         self.typed = typed > 0
 
 
 @final
 class PathFamily:
-    """All shapes that the paths of a family may be of."""
+    """All forms that the paths of a family may be of."""
 
     __slots__ = ("below", "exact", "here", "walks")
 
     def __init__(self, forms: Mapping[str, tuple[int, int]]) -> None:
         self.exact = PathForm("", 0, *forms.get(EXACT, (0, 0)))
         # '/' goes before '{', so the order of texts is that of earlier literals.
-        shapes = sorted(forms.keys() - {EXACT, EVERYWHERE})
+        path_forms = sorted(forms.keys() - {EXACT, EVERYWHERE})
         here = [
-            PathForm(shape, TEMPLATE, *forms[shape]) for shape in shapes if shape[-1] != ALL_BELOW
+            PathForm(form, TEMPLATE, *forms[form]) for form in path_forms if form[-1] != ALL_BELOW
         ]
         below = [
-            PathForm(shape[:-1], BELOW, *forms[shape]) for shape in shapes if shape[-1] == ALL_BELOW
+            PathForm(form[:-1], BELOW, *forms[form]) for form in path_forms if form[-1] == ALL_BELOW
         ]
         self.here: list[list[PathForm]] = []
-        for shape in here:
-            while len(self.here) <= shape.depth:
+        for form in here:
+            while len(self.here) <= form.depth:
                 self.here.append([])
-            self.here[shape.depth].append(shape)
+            self.here[form.depth].append(form)
         self.below = sorted(below, key=_shallowness)
         self.walks = bool(here or below)
 
@@ -134,11 +134,11 @@ class PackedIndex:
     ) -> None:
         self._pages: list[bytes] = list(pages)
         self._count = count
-        shapes: list[dict[str, tuple[int, int]]] = [{} for _ in range(FAMILIES + 1)]
-        for (family, shape), counts in forms.items():
-            shapes[family][shape] = counts
-        wild = shapes[WILD]
-        self._families = [PathFamily(_both(of_family, wild)) for of_family in shapes]
+        path_forms: list[dict[str, tuple[int, int]]] = [{} for _ in range(FAMILIES + 1)]
+        for (family, form), counts in forms.items():
+            path_forms[family][form] = counts
+        wild = path_forms[WILD]
+        self._families = [PathFamily(_both(of_family, wild)) for of_family in path_forms]
         self._everywhere = PathForm("", 0, *wild.get(EVERYWHERE, (0, 0)))
         # Most marks are told apart by what a list is faster at than a dict: two of their bytes.
         self._kinds: dict[bytes, LimitKind] = dict(kinds)
@@ -147,11 +147,11 @@ class PackedIndex:
             slots *= 2
         self._slots_mask: i64 = slots - 1
         self._slots: list[LimitKind | None] = [None] * slots
-        taken: set[int] = set()
+        used: set[int] = set()
         for mark, kind in kinds.items():
             slot = (mark[0] | mark[1] << 8) & (slots - 1)
-            self._slots[slot] = None if slot in taken else kind
-            taken.add(slot)
+            self._slots[slot] = None if slot in used else kind
+            used.add(slot)
 
     def __len__(self) -> int:
         return self._count
@@ -160,10 +160,10 @@ class PackedIndex:
         """The rules that apply to a plain path, this kind of client and this priority."""
         key = _bytes_of(path)
         family = self._families[family_of(key)]
-        found = self._fitting(family.exact, key, client_type, priority, path)
+        found = self._matching(family.exact, key, client_type, priority, path)
         if not found and family.walks:
             found = self._walk(family, key, client_type, priority)
-        return found or self._fitting(self._everywhere, b"", client_type, priority, EVERY_PATH)
+        return found or self._matching(self._everywhere, b"", client_type, priority, EVERY_PATH)
 
     def rule(self, rule_id: str) -> ResourceRule | None:
         """The rule of that name, unless it is off. It looks through all: not for many asks."""
@@ -172,12 +172,12 @@ class PackedIndex:
             if ending in page:
                 for record in records_of(page):
                     if record.endswith(ending) and not record.startswith(OFF, HEAD_BYTES):
-                        return self._made(record)
+                        return self._read_rule(record)
         return None
 
     # Inside.
 
-    def _made(self, record: bytes) -> ResourceRule:
+    def _read_rule(self, record: bytes) -> ResourceRule:
         """The rule of a record by itself."""
         key = record_key(record)
         path, _, client_type = key.partition(CLIENT)
@@ -188,37 +188,37 @@ class PackedIndex:
         )
 
     def _walk(self, family: PathFamily, path: bytes, client_type: str, priority: int) -> Rules:
-        depth, last, braces = _scanned(path)
+        depth, last, braces = _scan(path)
         if braces:
             plain = _without_names(path)
             if plain != path:
                 return self._walk(family, plain, client_type, priority)
         if depth < len(family.here):
-            for shape in family.here[depth]:
-                key = path[:last] + b"{}" if shape.last_only else _named(path, shape.named)
-                found = self._fitting(shape, key, client_type, priority, "")
+            for form in family.here[depth]:
+                key = path[:last] + b"{}" if form.last_only else _with_braces(path, form.braces_at)
+                found = self._matching(form, key, client_type, priority, "")
                 if found:
                     return found
-        for shape in family.below:
-            if shape.depth <= depth:
-                key = _prefix(path, shape.depth)
-                if shape.named:
-                    key = _named(key, shape.named)
-                found = self._fitting(shape, key, client_type, priority, "")
+        for form in family.below:
+            if form.depth <= depth:
+                key = _prefix(path, form.depth)
+                if form.braces_at:
+                    key = _with_braces(key, form.braces_at)
+                found = self._matching(form, key, client_type, priority, "")
                 if found:
                     return found
         return NO_RULES
 
-    def _fitting(
-        self, shape: PathForm, key: bytes, client_type: str, priority: int, path: str
+    def _matching(
+        self, form: PathForm, key: bytes, client_type: str, priority: int, path: str
     ) -> Rules:
-        """The rules of a shape; `path` is what the key says, if that is known."""
-        if shape.typed and client_type:
+        """The rules of a form; `path` is what the key says, if that is known."""
+        if form.typed and client_type:
             typed = key + CLIENT + _bytes_of(client_type)
-            found = self._cell(typed, key, shape.flag, priority, path, client_type)
+            found = self._cell(typed, key, form.flag, priority, path, client_type)
             if found:
                 return found
-        return self._cell(key, key, shape.flag, priority, path, "") if shape.plain else NO_RULES
+        return self._cell(key, key, form.flag, priority, path, "") if form.plain else NO_RULES
 
     def _cell(
         self,
@@ -245,22 +245,24 @@ class PackedIndex:
             begin: i64 = here + HEAD_BYTES
             end: i64 = begin + size
             if end < after and page[end] == _END and page[begin:end] == key:
-                said: i64 = page[here + 2]
-                if said == ANY_PRIORITY | flag and not found:
-                    wanted = said  # they stand last: none is of this priority
-                if said == wanted:
+                rule_priority: i64 = page[here + 2]
+                if rule_priority == ANY_PRIORITY | flag and not found:
+                    wanted = rule_priority  # they stand last: none is of this priority
+                if rule_priority == wanted:
                     kind = self._slots[(page[here + 3] | page[here + 4] << 8) & self._slots_mask]
                     if kind is None:
                         kind = self._kinds[page[here + 3 : begin]]
                     rule_id = page[end + 1 : after].decode("ascii")
                     pattern = path or pattern_bytes.decode()
-                    rule = ResourceRule(rule_id, kind, pattern, client_type, said & PRIORITY)
+                    rule = ResourceRule(
+                        rule_id, kind, pattern, client_type, rule_priority & PRIORITY
+                    )
                     found = (*found, rule) if found else (rule,)
             here = after
         return found
 
 
-def _scanned(path: bytes) -> tuple[int, int, bool]:
+def _scan(path: bytes) -> tuple[int, int, bool]:
     """How many segments a path has, where the last begins, and whether a brace stands in it."""
     size: i64 = len(path)
     at: i64 = 0
@@ -268,21 +270,21 @@ def _scanned(path: bytes) -> tuple[int, int, bool]:
     last = 1
     braces = False
     while at < size:
-        letter: i64 = path[at]
+        char: i64 = path[at]
         at += 1
-        if letter == _SLASH:
+        if char == _SLASH:
             depth += 1
             last = at
-        elif letter == _BRACE:
+        elif char == _BRACE:
             braces = True
     return (depth, last, braces) if size > 1 else (0, 1, False)
 
 
-def _named(path: bytes, named: list[int]) -> bytes:
+def _with_braces(path: bytes, braces_at: list[int]) -> bytes:
     """The path with names in braces in place of some segments, the last of them first."""
     begins = [at for at in range(1, len(path)) if path[at - 1] == _SLASH]
     begins.append(len(path) + 1)
-    for at in named:
+    for at in braces_at:
         path = path[: begins[at]] + b"{}" + path[begins[at + 1] - 1 :]
     return path
 
@@ -319,11 +321,11 @@ def _both(
     family: Mapping[str, tuple[int, int]], wild: Mapping[str, tuple[int, int]]
 ) -> dict[str, tuple[int, int]]:
     both = dict(wild)
-    for shape, (plain, typed) in family.items():
-        more = wild.get(shape, (0, 0))
-        both[shape] = (plain + more[0], typed + more[1])
+    for form, (plain, typed) in family.items():
+        more = wild.get(form, (0, 0))
+        both[form] = (plain + more[0], typed + more[1])
     return both
 
 
-def _shallowness(shape: PathForm) -> int:
-    return -shape.depth
+def _shallowness(form: PathForm) -> int:
+    return -form.depth

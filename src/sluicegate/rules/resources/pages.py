@@ -122,7 +122,7 @@ def records_start(page: bytes) -> int:
 
 def records_of(page: bytes) -> list[bytes]:
     """All records of a page, in order."""
-    return _cut(page, records_start(page), len(page))
+    return _split(page, records_start(page), len(page))
 
 
 def by_key(page: bytes) -> dict[bytes, list[bytes]]:
@@ -133,12 +133,12 @@ def by_key(page: bytes) -> dict[bytes, list[bytes]]:
     return found
 
 
-def patched(page: bytes, changes: dict[bytes, list[bytes]]) -> tuple[bytes, list[bytes]]:
+def patch(page: bytes, changes: dict[bytes, list[bytes]]) -> tuple[bytes, list[bytes]]:
     """The page with other records for some keys, and the records that they had."""
-    gone: list[bytes] = []
+    removed: list[bytes] = []
     if not page:
         rows = sorted([(crc32(key), key) for key in changes])
-        return page_of([record for _, key in rows for record in changes[key]]), gone
+        return page_of([record for _, key in rows for record in changes[key]]), removed
     shift = page[0]
     start = records_start(page)
     begins = _begins(page, start)
@@ -148,9 +148,9 @@ def patched(page: bytes, changes: dict[bytes, list[bytes]]) -> tuple[bytes, list
     for mark, key in sorted([(crc32(key), key) for key in changes]):
         cell = (mark & _CELLS) >> shift
         first, last = _span(page, _offset(page, cell), _offset(page, cell + 1), mark, key)
-        old = _cut(page, first, last)
+        old = _split(page, first, last)
         new = changes[key]
-        gone += old
+        removed += old
         count += len(new) - len(old)
         pieces.append(page[at:first])
         pieces += new
@@ -161,10 +161,10 @@ def patched(page: bytes, changes: dict[bytes, list[bytes]]) -> tuple[bytes, list
     pieces.append(page[at:])
     records = b"".join(pieces)
     if not count:
-        return NO_PAGE, gone
+        return NO_PAGE, removed
     if _bits(count) == CELL_BITS - shift:
-        return _page(shift, begins, records), gone
-    return page_of(_cut(records, 0, len(records))), gone
+        return _page(shift, begins, records), removed
+    return page_of(_split(records, 0, len(records))), removed
 
 
 def _offset(page: bytes, cell: i64) -> int:
@@ -207,7 +207,7 @@ def _span(page: bytes, here: int, last: int, mark: int, key: bytes) -> tuple[int
     return (here if first < 0 else first), here
 
 
-def _cut(data: bytes, at: int, end: int) -> list[bytes]:
+def _split(data: bytes, at: int, end: int) -> list[bytes]:
     """The records between two places."""
     records: list[bytes] = []
     while at < end:

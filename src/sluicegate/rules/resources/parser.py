@@ -74,14 +74,14 @@ _WINDOW_REMEDY: Final = "write it as 90s, 5m, 1h or 1d, up to 366 days"
 
 
 class NativeFile(NamedTuple):
-    """What one file says. `said` counts the rules that are off, too."""
+    """What one file says. `rules_count` has the rules that are off, too."""
 
     rules: list[ResourceRule]
     rule_ids: list[str]
     names: PriorityNames | None
     callers: CallerRules | None
     client_type_header: str | None
-    said: int
+    rules_count: int
 
 
 def is_native(value: object) -> bool:
@@ -134,30 +134,30 @@ class _Parser(RuleFields):
         if header is not None:
             header = self._header(("client_type_header",), header, CLIENT_TYPE_HEADER_DEFAULT)
         # A file may say nothing but who the callers are.
-        said = top.get("rules", [] if "callers" in top else None)
-        if not isinstance(said, list):
-            self.refuse(("rules",), said, "give a list of rules, each with a rule_id and a limit")
+        values = top.get("rules", [] if "callers" in top else None)
+        if not isinstance(values, list):
+            self.refuse(("rules",), values, "give a list of rules, each with a rule_id and a limit")
             return None
-        if len(said) > self._rules_max:
+        if len(values) > self._rules_max:
             remedy = f"give at most {self._rules_max:,} (rules_max)"
-            self.refuse(("rules",), f"{len(said):,} rules", remedy)
+            self.refuse(("rules",), f"{len(values):,} rules", remedy)
             return None
-        return self._rules(said, names, callers, header)
+        return self._rules(values, names, callers, header)
 
     def _rules(
         self,
-        said: list[object],
+        values: list[object],
         names: PriorityNames | None,
         callers: CallerRules | None,
         header: str | None,
     ) -> NativeFile:
         rules: list[ResourceRule] = []
         rule_ids: list[str] = []
-        for place, one in enumerate(said):
+        for place, one in enumerate(values):
             rule = self._rule(place, one, rule_ids)
             if rule is not None:
                 rules.append(rule)
-        return NativeFile(rules, rule_ids, names, callers, header, len(said))
+        return NativeFile(rules, rule_ids, names, callers, header, len(values))
 
     # A rule.
 
@@ -190,12 +190,12 @@ class _Parser(RuleFields):
         elif not _is_text(client_type):
             self.refuse((*at, "client_type"), client_type, _text_remedy(client_type))
             client_type = ""
-        kind = self._kind_said(at, value)
+        kind = self._parse_kind(at, value)
         if kind is None or path is None or not rule_id:
             return None
         return ResourceRule(rule_id, kind, path, client_type, priority)
 
-    def _kind_said(self, at: FieldPath, fields: Mapping[str, Any]) -> LimitKind | None:
+    def _parse_kind(self, at: FieldPath, fields: Mapping[str, Any]) -> LimitKind | None:
         before = len(self._problems)
         count = self._count(at, fields.get("limit"))
         window_us = self._window(at, fields)
@@ -253,21 +253,21 @@ class _Parser(RuleFields):
 
     def _all_terms(self, at: FieldPath, fields: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
         """The terms that a rule says or has by default, with a number for what is the same."""
-        said = tuple([fields.get(name) for name in TERMS])
+        values = tuple([fields.get(name) for name in TERMS])
         # 1, 1.0 and true are alike in Python, and not in a file.
-        key = (said, tuple([type(one) for one in said]))
+        key = (values, tuple([type(one) for one in values]))
         try:
-            known = self._known.get(key)
+            found = self._known.get(key)
         except TypeError:  # a list, say: it is told what is wrong with that
             return 0, self.terms(at, fields, TERMS)
-        if known is None:
+        if found is None:
             before = len(self._problems)
-            known = len(self._known) + 1, self._merged(self.terms(at, fields, TERMS))
+            found = len(self._known) + 1, self._with_defaults(self.terms(at, fields, TERMS))
             if len(self._problems) == before:
-                self._known[key] = known
-        return known
+                self._known[key] = found
+        return found
 
-    def _merged(self, own: dict[str, Any]) -> dict[str, Any]:
+    def _with_defaults(self, own: dict[str, Any]) -> dict[str, Any]:
         """A rule's own terms before those of the file, which are only for those they suit."""
         terms = {**self._defaults, **own}
         algorithm = terms.get("algorithm")
@@ -283,9 +283,9 @@ class _Parser(RuleFields):
         self, at: FieldPath, count: int, window_us: int, number: int, terms: dict[str, Any]
     ) -> LimitKind | None:
         """The kind that these numbers and terms are; None for one that is off, or is wrong."""
-        said = (count, window_us, number)
-        if said in self._kinds:
-            return self._kinds[said]
+        key = (count, window_us, number)
+        if key in self._kinds:
+            return self._kinds[key]
         limit = self._limit(at, count, window_us, terms)
         if limit is None:
             return None
@@ -301,7 +301,7 @@ class _Parser(RuleFields):
             kind = LimitKind(
                 shared_id, limit, terms.get("per", Per.USER), shadow=mode is Mode.SHADOW
             )
-        self._kinds[said] = kind
+        self._kinds[key] = kind
         return kind
 
     def _limit(
@@ -362,15 +362,15 @@ class _Parser(RuleFields):
 
     def _quotas(self, at: FieldPath, value: object) -> dict[str, ResourceRule]:
         found: dict[str, ResourceRule] = {}
-        for name, said in self._by_caller(at, value).items():
+        for name, one in self._by_caller(at, value).items():
             here: FieldPath = (*at, name)
-            fields = self.mapping(here, _rate_said(said), QUOTA)
+            fields = self.mapping(here, _expand_rate(one), QUOTA)
             if fields is None:
                 continue
             if fields.get("per") is not None:
                 self.refuse((*here, "per"), fields["per"], "leave it out: it counts this caller")
                 continue
-            kind = self._kind_said(here, {**fields, "per": Per.USER.value})
+            kind = self._parse_kind(here, {**fields, "per": Per.USER.value})
             if kind is not None:
                 rule_id = f"{QUOTA_MARK}{name}"
                 found[name] = ResourceRule(rule_id, kind, EVERY_PATH, "", ANY_PRIORITY)
@@ -378,22 +378,22 @@ class _Parser(RuleFields):
 
     def _penalties(self, at: FieldPath, value: object) -> dict[str, Fraction]:
         found: dict[str, Fraction] = {}
-        for name, said in self._by_caller(at, value).items():
-            factor = fraction_of(said, PENALTY_MAX)
+        for name, one in self._by_caller(at, value).items():
+            factor = fraction_of(one, PENALTY_MAX)
             if factor is None:
                 remedy = f"give a number from 1 to {PENALTY_MAX:,}: everything costs so many times"
-                self.refuse((*at, name), said, remedy)
+                self.refuse((*at, name), one, remedy)
             else:
                 found[name] = factor
         return found
 
     def _pins(self, at: FieldPath, value: object) -> frozenset[str]:
-        said = [] if value is None else value
-        if not isinstance(said, list) or len(said) > CALLERS_MAX:
+        values = [] if value is None else value
+        if not isinstance(values, list) or len(values) > CALLERS_MAX:
             self.refuse(at, value, f"give a list of callers, at most {CALLERS_MAX:,}")
             return frozenset()
         found: set[str] = set()
-        for place, name in enumerate(said):
+        for place, name in enumerate(values):
             if _is_text(name):
                 found.add(name)
             else:
@@ -402,26 +402,26 @@ class _Parser(RuleFields):
 
     def _by_caller(self, at: FieldPath, value: object) -> dict[str, object]:
         """What is said of each caller, of those whose names are names."""
-        said = self.mapping(at, {} if value is None else value) or {}
-        if len(said) > CALLERS_MAX:
-            self.refuse(at, f"{len(said):,} callers", f"give at most {CALLERS_MAX:,}")
+        values = self.mapping(at, {} if value is None else value) or {}
+        if len(values) > CALLERS_MAX:
+            self.refuse(at, f"{len(values):,} callers", f"give at most {CALLERS_MAX:,}")
             return {}
-        for name in said:
+        for name in values:
             if not _is_text(name):
                 self.refuse((*at, name), name, _text_remedy(name))
-        return {name: one for name, one in said.items() if _is_text(name)}
+        return {name: one for name, one in values.items() if _is_text(name)}
 
     def _table(self, at: FieldPath, value: object, many_max: int) -> dict[str, Criticality]:
-        named = self.mapping(at, {} if value is None else value) or {}
-        if len(named) > many_max:
-            self.refuse(at, f"{len(named):,} names", f"give at most {many_max:,}")
+        by_name = self.mapping(at, {} if value is None else value) or {}
+        if len(by_name) > many_max:
+            self.refuse(at, f"{len(by_name):,} names", f"give at most {many_max:,}")
             return {}
         found: dict[str, Criticality] = {}
-        for name, said in named.items():
+        for name, one in by_name.items():
             if not _is_text(name):
                 self.refuse((*at, name), name, _text_remedy(name))
-            elif (known := self._class((*at, name), said)) is not None:
-                found[name] = known
+            elif (criticality := self._class((*at, name), one)) is not None:
+                found[name] = criticality
         return found
 
     def _common(self, at: FieldPath, value: object) -> Criticality:
@@ -443,7 +443,7 @@ class _Parser(RuleFields):
         return found
 
 
-def _rate_said(value: object) -> object:
+def _expand_rate(value: object) -> object:
     """The short form of a quota: "100/s" is a limit of 100 and a window of 1s."""
     if not isinstance(value, str):
         return value
@@ -461,10 +461,10 @@ def _is_text(value: object) -> bool:
 
 
 def _text_remedy(value: object) -> str:
-    seen = ""
+    hint = ""
     if isinstance(value, str) and not value.isascii():
-        seen = "; beyond ASCII, none that cannot be seen, as marks of direction or of joining"
-    return f"give a text of 1 to {TEXT_CHARS_MAX} characters{seen}{_quote(value)}"
+        hint = "; beyond ASCII, none that cannot be seen, as marks of direction or of joining"
+    return f"give a text of 1 to {TEXT_CHARS_MAX} characters{hint}{_quote(value)}"
 
 
 def _quote(value: object) -> str:

@@ -48,16 +48,16 @@ def plain_pattern(text: str) -> str:
     segments = [segment for segment in text.split("/") if segment]
     if len(segments) > SEGMENTS_MAX:
         raise ValueError(f"it has more than {SEGMENTS_MAX} segments")
-    if not _marked(text):
+    if not _has_marks(text):
         return "/" + "/".join(segments)
     if segments[-1] == "**":
         raise ValueError("write '/*' for all below, as in /api/*")
     last = len(segments) - 1
     for at, segment in enumerate(segments):
-        named = segment[0] == "{" and segment[-1] == "}" and not _marked(segment[1:-1])
+        named = segment[0] == "{" and segment[-1] == "}" and not _has_marks(segment[1:-1])
         if named and len(segment) > 2:
             segments[at] = "{}"
-        elif _marked(segment) and not (at == last and segment == "*"):
+        elif _has_marks(segment) and not (at == last and segment == "*"):
             raise ValueError("{name} stands for a whole segment, and '*' only at the end, for all")
     return "/" + "/".join(segments)
 
@@ -121,7 +121,7 @@ class Shelf:
 Stand: TypeAlias = "ResourceRule | Shelf"
 
 
-def _fitting(stand: Stand, client_type: str, priority: int) -> Rules:
+def _matching(stand: Stand, client_type: str, priority: int) -> Rules:
     if isinstance(stand, ResourceRule):
         if stand.client_type and stand.client_type != client_type:
             return NO_RULES
@@ -187,7 +187,7 @@ class ResourceIndex:
         """The rules that apply to a plain path, this kind of client and this priority."""
         stand = self._exact.get(path)
         if stand is not None:
-            found = _fitting(stand, client_type, priority)
+            found = _matching(stand, client_type, priority)
             if found:
                 return found
         if self._root is not None:
@@ -195,7 +195,7 @@ class ResourceIndex:
             if found:
                 return found
         stand = self._everywhere
-        return NO_RULES if stand is None else _fitting(stand, client_type, priority)
+        return NO_RULES if stand is None else _matching(stand, client_type, priority)
 
     def _walk(self, place: _Place, path: str, client_type: str, priority: int) -> Rules:
         """The most literal branch first; a prefix counts only when no whole path has fitted."""
@@ -206,7 +206,7 @@ class ResourceIndex:
         while waiting:
             place, depth = waiting.pop()
             if place.below is not None and depth > longest:
-                found = _fitting(place.below, client_type, priority)
+                found = _matching(place.below, client_type, priority)
                 if found:
                     longest = depth
                     below = found
@@ -218,7 +218,7 @@ class ResourceIndex:
                     if following is not None:
                         waiting.append((following, depth + 1))
             elif place.here is not None:
-                found = _fitting(place.here, client_type, priority)
+                found = _matching(place.here, client_type, priority)
                 if found:
                     return found
         return below
@@ -252,7 +252,7 @@ class ResourceIndex:
         return place
 
 
-def _marked(segment: str) -> bool:
+def _has_marks(segment: str) -> bool:
     return "{" in segment or "}" in segment or "*" in segment
 
 

@@ -42,7 +42,7 @@ class PriorityNames:
     ) -> None:
         self.header = header
         self.default = default
-        self._exact = {name: said for name, said in names.items() if "*" not in name}
+        self._exact = {name: found for name, found in names.items() if "*" not in name}
         globs = [name for name in names if "*" in name]
         self._of_globs = [names[name] for name in globs]
         self._globs = GlobIndex(globs, tries_max=GLOB_TRIES_MAX)

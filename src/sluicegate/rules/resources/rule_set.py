@@ -20,29 +20,29 @@ class ResourceRuleSet:
     for by name in its index.
     """
 
-    __slots__ = ("_index", "_named", "_packed", "priorities")
+    __slots__ = ("_by_id", "_index", "_packed", "priorities")
 
     def __init__(
         self,
         index: ResourceIndex | PackedIndex,
         priorities: Priorities,
-        named: Mapping[str, ResourceRule | None] | None = None,
+        by_id: Mapping[str, ResourceRule | None] | None = None,
     ) -> None:
         self._packed = index if isinstance(index, PackedIndex) else None
         self._index = index if isinstance(index, ResourceIndex) else None
-        self._named = named
+        self._by_id = by_id
         self.priorities: Final = priorities
 
     def __len__(self) -> int:
         if self._packed is not None:
             return len(self._packed)
-        return 0 if self._named is None else len(self._named)
+        return 0 if self._by_id is None else len(self._by_id)
 
     def rule(self, rule_id: str) -> ResourceRule | None:
         """The rule of that name; None if there is none, or it is off."""
         if self._packed is not None:
             return self._packed.rule(rule_id)
-        return None if self._named is None else self._named.get(rule_id)
+        return None if self._by_id is None else self._by_id.get(rule_id)
 
     def find(self, path: str, client_type: str, priority: Criticality) -> Rules:
         """The rules that apply together to a plain path (see `plain_path`)."""

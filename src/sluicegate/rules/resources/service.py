@@ -1,14 +1,15 @@
-"""Service: answers asks for resources by the rules of the native format.
+"""Service for resources: decides requests by the rules of the native format.
 
-In this order: who and what is asked is checked, the priority is settled, the gate sheds what
-matters less, the book finds the rules, the limiter counts them, all or none, and the ledger is told
-once what came of it. Where counts are kept in this process an answer is there at once; only a far
-store makes anybody wait.
+In this order: the request is checked, its priority resolved, the gate sheds what matters less, the
+rule set finds the rules, the limiter counts them, all or none, and the ledger records the decision
+once. Where counts are kept in this process a response is there at once; only a remote store makes
+anybody wait.
 
-The book is swapped by assigning `book`. An ask goes by the book that was in force when it came.
+The rule set is swapped by assigning `book`. A request goes by the one in force when it came.
 
-Cost: a look-up in the book and one in the limiter; nothing is allocated but the key and the answer.
-Bounds: the lengths of a user's name and a path, the weight, the asks of a batch, open leases.
+Cost: a look-up in the rule set and one in the limiter; nothing is allocated but the key and the
+response. Bounds: the lengths of a user's name and a path, the cost, the requests of a batch, open
+leases.
 """
 
 from __future__ import annotations
@@ -50,16 +51,16 @@ from sluicegate.system import SystemChance
 USER_CHARS_MAX: Final = 1_024
 PATH_CHARS_MAX: Final = 2_048
 WEIGHT_MAX_DEFAULT: Final = (1 << 32) - 1
-ASKS_MAX_DEFAULT: Final = 1_000
+REQUESTS_MAX_DEFAULT: Final = 1_000
 NO_LIMIT: Final = -1
-OF_THE_ASK: Final = -1
+OF_THE_REQUEST: Final = -1
 
 
 @final
-class Settled:
-    """An ask that may be asked, and what applies to it: the rules, and its path as they see it.
+class ResolvedRequest:
+    """A valid request, and what applies to it: the rules, and its path as they see it.
 
-    `cost` is what is counted: the weight, or more where the caller has a penalty.
+    `cost` is what is counted: that of the request, or more where the caller has a penalty.
     """
 
     __slots__ = ("cost", "path", "priority", "rules")
@@ -76,13 +77,13 @@ class Checker:
     """The native half of a rate-limit service, without who may ask it."""
 
     __slots__ = (
-        "_asks_max",
         "_gate",
         "_lease_us_max",
         "_leases",
         "_ledger",
         "_limiter",
         "_local",
+        "_requests_max",
         "_weight_max",
         "book",
     )
@@ -95,18 +96,18 @@ class Checker:
         *,
         book: ResourceRuleSet = EMPTY_RULE_SET,
         weight_max: int = WEIGHT_MAX_DEFAULT,
-        asks_max: int = ASKS_MAX_DEFAULT,
+        requests_max: int = REQUESTS_MAX_DEFAULT,
         lease_us_max: int = LEASE_US_MAX_DEFAULT,
         leases_max: int = LEASES_MAX,
         chance: Chance | None = None,
     ) -> None:
-        for name, bound in (
+        for name, binding_rule in (
             ("weight_max", weight_max),
-            ("asks_max", asks_max),
+            ("requests_max", requests_max),
             ("lease_us_max", lease_us_max),
         ):
-            if bound < 1:
-                raise BadValue(name, bound, "give a whole number, at least 1")
+            if binding_rule < 1:
+                raise BadValue(name, binding_rule, "give a whole number, at least 1")
         if leases_max < 0:
             raise BadValue("leases_max", leases_max, "give a whole number, at least 0")
         self._limiter = limiter
@@ -114,99 +115,103 @@ class Checker:
         self._gate = gate
         self._ledger = ledger
         self._weight_max = weight_max
-        self._asks_max = asks_max
+        self._requests_max = requests_max
         self._lease_us_max = lease_us_max
         self._leases = OpenLeases(SystemChance() if chance is None else chance, leases_max)
         self.book = book
 
     # Check.
 
-    def check(self, ask: CheckRequest, now_us: int) -> MaybeAwaitable[CheckResponse]:
-        """Decide and count; a weight of 0 only looks whether one more unit would be admitted."""
-        if ask.cost == 0:
-            return self.peek(ask, now_us)
-        settled = self.settle(ask)
-        shed = self._gate.refusal(settled.priority, ask.user_id)
+    def check(self, request: CheckRequest, now_us: int) -> MaybeAwaitable[CheckResponse]:
+        """Decide and count; a cost of 0 only looks whether one more unit would be admitted."""
+        if request.cost == 0:
+            return self.peek(request, now_us)
+        resolved = self.resolve(request)
+        shed = self._gate.refusal(resolved.priority, request.user_id)
         if shed is not None:
-            return self._told(ask, settled, None, shed, now_us)
-        rules = settled.rules
+            return self._record(request, resolved, None, shed, now_us)
+        rules = resolved.rules
         if not rules:
-            return self._told(ask, settled, None, _unlimited(), now_us)
+            return self._record(request, resolved, None, _admit_unlimited(), now_us)
         if not self._local:
-            return self._check_far(ask, settled, now_us)
+            return self._check_remote(request, resolved, now_us)
         if len(rules) == 1:
             rule = rules[0]
-            key = rule.key(ask.user_id, settled.path)
-            decision = self._limiter.take(key, settled.cost, rule.kind.shared_id)
+            key = rule.key(request.user_id, resolved.path)
+            decision = self._limiter.take(key, resolved.cost, rule.kind.shared_id)
         else:
-            judgement = self._limiter.judge(*claims_of(ask, settled))
-            rule = bound(judgement, rules)
+            judgement = self._limiter.judge(*claims_of(request, resolved))
+            rule = binding_rule(judgement, rules)
             decision = judgement.decision
-        return self._told(ask, settled, rule, decision, now_us)
+        return self._record(request, resolved, rule, decision, now_us)
 
-    async def _check_far(self, ask: CheckRequest, settled: Settled, now_us: int) -> CheckResponse:
-        rules = settled.rules
+    async def _check_remote(
+        self, request: CheckRequest, resolved: ResolvedRequest, now_us: int
+    ) -> CheckResponse:
+        rules = resolved.rules
         if len(rules) == 1:
             rule = rules[0]
-            key = rule.key(ask.user_id, settled.path)
-            decision = await self._limiter.atake(key, settled.cost, rule.kind.shared_id)
+            key = rule.key(request.user_id, resolved.path)
+            decision = await self._limiter.atake(key, resolved.cost, rule.kind.shared_id)
         else:
-            judgement = await self._limiter.ajudge(*claims_of(ask, settled))
-            rule = bound(judgement, rules)
+            judgement = await self._limiter.ajudge(*claims_of(request, resolved))
+            rule = binding_rule(judgement, rules)
             decision = judgement.decision
-        return self._told(ask, settled, rule, decision, now_us)
+        return self._record(request, resolved, rule, decision, now_us)
 
     def check_each(
-        self, asks: Sequence[CheckRequest], now_us: int
+        self, requests: Sequence[CheckRequest], now_us: int
     ) -> MaybeAwaitable[Sequence[CheckResponse]]:
-        """Decide several, each by itself, in order; if one cannot be asked, none is counted."""
-        self.examine(asks)
-        answers = [self.check(ask, now_us) for ask in asks]
-        ready = [answer for answer in answers if isinstance(answer, CheckResponse)]
-        return ready if len(ready) == len(answers) else _all_of(answers)
+        """Decide several, each by itself, in order; if one is invalid, none is counted."""
+        self.examine(requests)
+        responses = [self.check(request, now_us) for request in requests]
+        ready = [response for response in responses if isinstance(response, CheckResponse)]
+        return ready if len(ready) == len(responses) else _all_of(responses)
 
-    def examine(self, asks: Sequence[CheckRequest]) -> None:
-        """A `BadValue` if one of them cannot be asked."""
-        if len(asks) > self._asks_max:
-            raise BadValue("asks", len(asks), f"give at most {self._asks_max:,} (asks_max)")
-        for ask in asks:
-            self._examine(ask)
+    def examine(self, requests: Sequence[CheckRequest]) -> None:
+        """Raise `BadValue` if one of them is invalid."""
+        if len(requests) > self._requests_max:
+            raise BadValue(
+                "requests", len(requests), f"give at most {self._requests_max:,} (requests_max)"
+            )
+        for request in requests:
+            self._examine(request)
 
-    def peek(self, ask: CheckRequest, now_us: int) -> MaybeAwaitable[CheckResponse]:
-        """What `check` would answer if nothing is shed; nothing is counted, nobody is told."""
-        settled = self.settle(ask)
-        if not settled.rules:
-            return self._answer(settled.priority, NO_LIMIT, _unlimited())
+    def peek(self, request: CheckRequest, now_us: int) -> MaybeAwaitable[CheckResponse]:
+        """What `check` would decide if nothing is shed; nothing is counted or recorded."""
+        resolved = self.resolve(request)
+        if not resolved.rules:
+            return self._respond(resolved.priority, NO_LIMIT, _admit_unlimited())
         if not self._local:
-            return self._peek_far(ask, settled)
-        cost = settled.cost
-        looks = [
-            self._limiter.peek(rule.key(ask.user_id, settled.path), cost, rule.kind.shared_id)
-            for rule in settled.rules
+            return self._peek_remote(request, resolved)
+        cost = resolved.cost
+        peeks = [
+            self._limiter.peek(rule.key(request.user_id, resolved.path), cost, rule.kind.shared_id)
+            for rule in resolved.rules
         ]
-        return self._looked(settled, looks)
+        return self._combine(resolved, peeks)
 
-    async def _peek_far(self, ask: CheckRequest, settled: Settled) -> CheckResponse:
-        cost = settled.cost
-        looks = [
-            self._limiter.apeek(rule.key(ask.user_id, settled.path), cost, rule.kind.shared_id)
-            for rule in settled.rules
+    async def _peek_remote(self, request: CheckRequest, resolved: ResolvedRequest) -> CheckResponse:
+        cost = resolved.cost
+        peeks = [
+            self._limiter.apeek(rule.key(request.user_id, resolved.path), cost, rule.kind.shared_id)
+            for rule in resolved.rules
         ]
-        return self._looked(settled, await asyncio.gather(*looks))
+        return self._combine(resolved, await asyncio.gather(*peeks))
 
-    def _looked(self, settled: Settled, decisions: Sequence[Decision]) -> CheckResponse:
-        """The answer that these decisions amount to, each of one rule."""
-        rules = settled.rules
+    def _combine(self, resolved: ResolvedRequest, decisions: Sequence[Decision]) -> CheckResponse:
+        """The response that these decisions amount to, each of one rule."""
+        rules = resolved.rules
         decision = binding([one for one in decisions if not one.shadow] or decisions)
         rule = next(rule for rule, one in zip(rules, decisions, strict=True) if one is decision)
-        decision = self._named(decision, rule.rule_id)
-        return self._answer(settled.priority, rule.kind.units, decision)
+        decision = decision.with_rule(rule.rule_id)
+        return self._respond(resolved.priority, rule.kind.units, decision)
 
-    async def reset(self, ask: CheckRequest) -> int:
-        """Forget what the rules for this ask have counted; how many rules."""
-        settled = self.settle(ask)
-        rules = settled.rules
-        keys = [rule.key(ask.user_id, settled.path) for rule in rules]
+    async def reset(self, request: CheckRequest) -> int:
+        """Forget what the rules for this request have counted; how many rules."""
+        resolved = self.resolve(request)
+        rules = resolved.rules
+        keys = [rule.key(request.user_id, resolved.path) for rule in rules]
         self._leases.void({*keys})
         for rule, key in zip(rules, keys, strict=True):
             await self._limiter.areset(key, rule.kind.shared_id)
@@ -221,37 +226,37 @@ class Checker:
         return len(self._leases)
 
     async def lease(
-        self, ask: CheckRequest, units: int, now_us: int, *, holder: str = ""
+        self, request: CheckRequest, units: int, now_us: int, *, holder: str = ""
     ) -> LeaseResponse:
-        """Take up to so many units in advance for `holder`; the weight of the ask says nothing.
+        """Take up to so many units in advance for `holder`; the cost of the request is ignored.
 
-        No units, though the decision is to admit: this cannot be leased now, ask for each.
+        No units, though the decision is to admit: this cannot be leased now, check each.
         """
         if not 1 <= units <= self._weight_max:
             raise BadValue("units", units, f"give a whole number from 1 to {self._weight_max:,}")
-        settled = self.settle(ask)
-        shed = self._gate.refusal(settled.priority, ask.user_id)
+        resolved = self.resolve(request)
+        shed = self._gate.refusal(resolved.priority, request.user_id)
         if shed is not None:
             return LeaseResponse(
-                NOT_KEPT, 0, 0, self._told(ask, settled, None, shed, now_us, units)
+                NOT_KEPT, 0, 0, self._record(request, resolved, None, shed, now_us, units)
             )
-        if not settled.rules:
-            answer = self._told(ask, settled, None, _unlimited(), now_us, units)
-            return LeaseResponse(NOT_KEPT, units, self._lease_us_max, answer)
+        if not resolved.rules:
+            response = self._record(request, resolved, None, _admit_unlimited(), now_us, units)
+            return LeaseResponse(NOT_KEPT, units, self._lease_us_max, response)
         left = units
-        # What a penalty makes dear is asked for each time, so that it ends when the penalty does.
-        penalized = settled.cost > (ask.cost or 1)
-        for rung in () if penalized else _rungs(settled.rules, units):
+        # What a penalty makes dear is checked each time, so that it ends when the penalty does.
+        penalized = resolved.cost > (request.cost or 1)
+        for rung in () if penalized else _rungs(resolved.rules, units):
             if left < rung > 1:
-                continue  # no use in asking for more than was said to be there
-            parts, refusing, decision = await self._reserve(ask.user_id, settled, rung)
+                continue  # more than is left
+            parts, refusing, decision = await self._reserve(request.user_id, resolved, rung)
             if refusing is None:
-                return await self._leased(ask, settled, rung, parts, now_us, holder)
+                return await self._open_lease(request, resolved, rung, parts, now_us, holder)
             if rung == 1:
-                answer = self._told(ask, settled, refusing, decision, now_us, units)
-                return LeaseResponse(NOT_KEPT, 0, 0, answer)
+                response = self._record(request, resolved, refusing, decision, now_us, units)
+                return LeaseResponse(NOT_KEPT, 0, 0, response)
             left = decision.remaining - refusing.kind.surcharge
-        return LeaseResponse(NOT_KEPT, 0, 0, await self._peek_far(ask, settled))
+        return LeaseResponse(NOT_KEPT, 0, 0, await self._peek_remote(request, resolved))
 
     async def give_back(self, lease_id: str, units: int, now_us: int, *, holder: str = "") -> int:
         """Give back what was not spent; how much was accepted, 0 if the lease is void."""
@@ -266,12 +271,12 @@ class Checker:
         return back
 
     async def _reserve(
-        self, user_id: str, settled: Settled, units: int
+        self, user_id: str, resolved: ResolvedRequest, units: int
     ) -> tuple[list[LeasePart], ResourceRule | None, Decision]:
         """Take so many units of every rule, or of none; then which rule refused, and how."""
         parts: list[LeasePart] = []
-        for rule in settled.rules:
-            key, cost = rule.key(user_id, settled.path), units + rule.kind.surcharge
+        for rule in resolved.rules:
+            key, cost = rule.key(user_id, resolved.path), units + rule.kind.surcharge
             reservation = await self._limiter.areserve(key, cost, rule.kind.shared_id)
             if not reservation:
                 await _cancel(parts)
@@ -279,127 +284,128 @@ class Checker:
             parts.append(LeasePart(key, cost, reservation))
         return parts, None, parts[-1].reservation.decision
 
-    async def _leased(
+    async def _open_lease(
         self,
-        ask: CheckRequest,
-        settled: Settled,
+        request: CheckRequest,
+        resolved: ResolvedRequest,
         units: int,
         parts: list[LeasePart],
         now_us: int,
         holder: str,
     ) -> LeaseResponse:
-        """The answer for units that are taken."""
-        rules = settled.rules
+        """The response for units that are taken."""
+        rules = resolved.rules
         decisions = [part.reservation.decision for part in parts]
-        answer = self._looked(settled, decisions)
+        response = self._combine(resolved, decisions)
         lives_us = self._lease_us_max
-        kept: list[LeasePart] = []
+        to_return: list[LeasePart] = []
         for rule, part in zip(rules, parts, strict=True):
             decision = part.reservation.decision
             if not rule.kind.shadow:
                 lives_us = min(lives_us, rule.kind.lives_us(decision.reset_after_us))
             if decision.reason is None:  # what is only tried out and was refused took nothing
-                kept.append(part)
+                to_return.append(part)
         if lives_us <= 0:
-            # Admitted without having been counted, as a failure policy or a broken glass does.
-            await _cancel(kept)
-            return LeaseResponse(NOT_KEPT, 0, 0, answer)
+            # Admitted without having been counted, by a failure policy or by break-glass.
+            await _cancel(to_return)
+            return LeaseResponse(NOT_KEPT, 0, 0, response)
         self._ledger.record_decision(
-            ask.user_id, answer.decision.rule_id, units, settled.priority, answer.decision, now_us
+            request.user_id,
+            response.decision.rule_id,
+            units,
+            resolved.priority,
+            response.decision,
+            now_us,
         )
-        lease = OpenLease(holder, units, now_us + lives_us, kept)
-        return LeaseResponse(self._leases.keep(lease, now_us), units, lives_us, answer)
+        lease = OpenLease(holder, units, now_us + lives_us, to_return)
+        return LeaseResponse(self._leases.keep(lease, now_us), units, lives_us, response)
 
     # Inside.
 
-    def _examine(self, ask: CheckRequest) -> None:
-        if not 1 <= len(ask.user_id) <= USER_CHARS_MAX:
+    def _examine(self, request: CheckRequest) -> None:
+        if not 1 <= len(request.user_id) <= USER_CHARS_MAX:
             remedy = f"say whose work it is, in 1 to {USER_CHARS_MAX:,} characters"
-            raise BadValue("user_id", ask.user_id, remedy)
-        if len(ask.resource_path) > PATH_CHARS_MAX:
+            raise BadValue("user_id", request.user_id, remedy)
+        if len(request.resource_path) > PATH_CHARS_MAX:
             remedy = f"give a path of up to {PATH_CHARS_MAX:,} characters"
-            raise BadValue("resource_path", ask.resource_path, remedy)
-        if not 0 <= ask.cost <= self._weight_max:
+            raise BadValue("resource_path", request.resource_path, remedy)
+        if not 0 <= request.cost <= self._weight_max:
             remedy = f"give a whole number from 0 to {self._weight_max:,}"
-            raise BadValue("weight", ask.cost, remedy)
+            raise BadValue("weight", request.cost, remedy)
 
-    def settle(self, ask: CheckRequest) -> Settled:
-        """What applies to an ask by the book in force; a `BadValue` if it cannot be asked."""
-        self._examine(ask)
+    def resolve(self, request: CheckRequest) -> ResolvedRequest:
+        """What applies to a request by the rule set in force; `BadValue` if it is invalid."""
+        self._examine(request)
         book = self.book
         priorities = book.priorities
-        headers = ask.headers
-        priority = priorities.settle(ask.user_id, ask.priority, headers)
+        headers = request.headers
+        priority = priorities.settle(request.user_id, request.priority, headers)
         client_type = headers.get(priorities.client_type_header) or ""
-        path = plain_path(ask.resource_path)
+        path = plain_path(request.resource_path)
         rules = book.find(path, client_type, priority)
-        cost = ask.cost or 1
+        cost = request.cost or 1
         callers = priorities.callers
         if callers.special:
-            quota = callers.quotas.get(ask.user_id)
+            quota = callers.quotas.get(request.user_id)
             if quota is not None:
-                # What is enforced stands first, as a limiter tells what it has counted.
+                # What is enforced stands first, as a limiter reports what it has counted.
                 rules = (*rules, quota) if quota.kind.shadow else (quota, *rules)
-            cost = callers.price(ask.user_id, cost)
-        return Settled(priority, path, rules, cost)
+            cost = callers.price(request.user_id, cost)
+        return ResolvedRequest(priority, path, rules, cost)
 
-    def _told(
+    def _record(
         self,
-        ask: CheckRequest,
-        settled: Settled,
+        request: CheckRequest,
+        resolved: ResolvedRequest,
         rule: ResourceRule | None,
         decision: Decision,
         now_us: int,
-        units: int = OF_THE_ASK,
+        units: int = OF_THE_REQUEST,
     ) -> CheckResponse:
-        """The answer, after the ledger was told of it."""
+        """The response, after the decision is recorded in the ledger."""
         rule_id, units_max, limit = "", NO_LIMIT, None
         if rule is not None:
             units_max, rule_id, limit = rule.kind.units, rule.rule_id, rule.kind.limit
-            decision = self._named(decision, rule_id)
-        weight = ask.cost if units < 0 else units
-        priority = settled.priority
+            decision = decision.with_rule(rule_id)
+        weight = request.cost if units < 0 else units
+        priority = resolved.priority
         self._ledger.record_decision(
-            ask.user_id, rule_id, weight, priority, decision, now_us, limit
+            request.user_id, rule_id, weight, priority, decision, now_us, limit
         )
         return CheckResponse(decision, units_max, priority, self._gate.status())
 
-    def _named(self, decision: Decision, rule_id: str) -> Decision:
-        """The decision under the name of the rule; a limiter knows it by its shape."""
-        return decision.with_rule(rule_id)
-
-    def _answer(self, priority: Criticality, limit: int, decision: Decision) -> CheckResponse:
+    def _respond(self, priority: Criticality, limit: int, decision: Decision) -> CheckResponse:
         return CheckResponse(decision, limit, priority, self._gate.status())
 
 
-def _unlimited() -> Decision:
+def _admit_unlimited() -> Decision:
     return Decision(True, 0, 0, 0, None, "")
 
 
-def claims_of(ask: CheckRequest, settled: Settled) -> list[Claim]:
-    """What the rules of an ask claim together."""
+def claims_of(request: CheckRequest, resolved: ResolvedRequest) -> list[Claim]:
+    """What the rules of a request claim together."""
     return [
-        Claim(rule.key(ask.user_id, settled.path), rule.kind.shared_id, settled.cost)
-        for rule in settled.rules
+        Claim(rule.key(request.user_id, resolved.path), rule.kind.shared_id, resolved.cost)
+        for rule in resolved.rules
     ]
 
 
-def bound(judgement: Judgement, rules: Rules) -> ResourceRule:
-    """The rule whose decision binds; a limiter names the shape, and counts in the rules' order."""
+def binding_rule(judgement: Judgement, rules: Rules) -> ResourceRule:
+    """The rule whose decision binds; a limiter names its shared limit, in the rules' order."""
     decision = judgement.decision
-    shape = decision.rule_id
-    same = [rule for rule in rules if rule.kind.shared_id == shape]
-    if len(same) > 1:
+    shared_id = decision.rule_id
+    alike = [rule for rule in rules if rule.kind.shared_id == shared_id]
+    if len(alike) > 1:
         place = 0
         for counted in judgement.counted:
             if counted.decision is decision:
-                return same[place]
-            place += counted.name == shape
-    return same[0]
+                return alike[place]
+            place += counted.name == shared_id
+    return alike[0]
 
 
 def _rungs(rules: Rules, units: int) -> list[int]:
-    """The ladder of a lease; empty where it cannot be leased at all."""
+    """The ladder of a lease; empty where nothing can be leased."""
     most = units
     for rule in rules:
         kind = rule.kind
@@ -415,10 +421,10 @@ async def _cancel(parts: Sequence[LeasePart]) -> None:
         await part.reservation.acancel()
 
 
-async def _all_of(answers: Sequence[MaybeAwaitable[CheckResponse]]) -> Sequence[CheckResponse]:
+async def _all_of(responses: Sequence[MaybeAwaitable[CheckResponse]]) -> Sequence[CheckResponse]:
     """All of them, those that are still to come waited for together."""
-    return await asyncio.gather(*[_one_of(answer) for answer in answers])
+    return await asyncio.gather(*[_one_of(response) for response in responses])
 
 
-async def _one_of(answer: MaybeAwaitable[CheckResponse]) -> CheckResponse:
-    return answer if isinstance(answer, CheckResponse) else await answer
+async def _one_of(response: MaybeAwaitable[CheckResponse]) -> CheckResponse:
+    return response if isinstance(response, CheckResponse) else await response

@@ -22,7 +22,7 @@ from sluicegate.rules.resources.pages import (
     OFF,
     PAGES,
     by_key,
-    patched,
+    patch,
     record_key,
     record_kind,
     record_of,
@@ -166,7 +166,7 @@ class _Changes:
         for turn, (place, changes) in enumerate(pages.items(), 1):
             if turn % PAGES_A_TURN == 0:
                 give_way()
-            page, gone = patched(self.pages[place], changes)
+            page, gone = patch(self.pages[place], changes)
             self.pages[place] = page
             self.digests[place] = page_digest(page)
             for record in gone:
