@@ -99,8 +99,6 @@ CASES: tuple[tuple[str, str, str, str], ...] = (
     ("space_saving", "SpaceSaving", "it = SpaceSaving(2048)", "it.update(key())"),
     ("suppression", "Diffusion", "it = Diffusion()", "it.admit(0.2)"),
     ("token_bucket", "TokenBucket", "it = TokenBucket(10**6, 10**6)", "it.take(1, tick())"),
-    ("token_bucket, epochs", "EpochBucket", "it = EpochBucket(10**6, 10**6)",
-     "it.take(1, tick())"),
     ("two_choices", "HostLoad, LoadSettings, choose",
      "it = [HostLoad(LoadSettings(), tick()) for _ in range(10)]",
      "choose(it, tick(), draw(), draw())"),

@@ -44,7 +44,7 @@ def test_while_everything_is_accepted_everything_passes() -> None:
     caller = throttle()
     for at in range(1_000):
         assert caller.admit(0.0, at)
-        caller.accepted(at)
+        caller.record_accept(at)
 
 
 def test_a_call_is_refused_when_the_draw_is_below_the_probability() -> None:
@@ -53,7 +53,7 @@ def test_a_call_is_refused_when_the_draw_is_below_the_probability() -> None:
         for _ in range(99):
             caller.admit(ALMOST_ONE, 0)
         for _ in range(25):
-            caller.accepted(0)
+            caller.record_accept(0)
         assert caller.admit(draw, 0) is passed
 
 
@@ -73,7 +73,7 @@ def test_what_is_older_than_the_history_is_forgotten_a_bucket_at_a_time() -> Non
     caller = throttle()
     for second in range(10):
         caller.admit(ALMOST_ONE, second * SECOND)
-        caller.accepted(second * SECOND + SECOND - 1)
+        caller.record_accept(second * SECOND + SECOND - 1)
     assert caller.counts(10 * SECOND - 1) == (10, 10)
     assert caller.counts(10 * SECOND) == (9, 9)
     assert caller.counts(18 * SECOND) == (1, 1)
@@ -128,7 +128,7 @@ def outage(history_us: int, probe_us: int) -> tuple[int, float]:
         if 60 * SECOND <= now_us < 120 * SECOND:
             in_vain += passed
         elif passed:
-            caller.accepted(now_us)
+            caller.record_accept(now_us)
         if now_us >= 120 * SECOND:
             recent.append(passed)
             if sum(recent[-100:]) >= 90:
@@ -157,7 +157,7 @@ def test_a_service_far_above_its_capacity_refuses_about_one_call_for_each_it_acc
         if not caller.admit(chance.random(), now_us):
             continue
         if accepted < now_us // (SECOND // 100):  # it can do 100/s of the 1,000/s asked
-            caller.accepted(now_us)
+            caller.record_accept(now_us)
             accepted += 1
         elif now_us > 20 * SECOND:
             refused += 1
@@ -270,7 +270,7 @@ def test_it_passes_what_the_slow_throttle_passes(
         if ask:
             assert caller.admit(draw, told_us) == oracle.admit(draw, passed_us)
         elif accept:
-            caller.accepted(told_us)
+            caller.record_accept(told_us)
             oracle.accepts_us.append(passed_us)
         assert caller.counts(told_us) == (
             oracle.within(oracle.requests_us, passed_us),

@@ -400,7 +400,7 @@ def test_a_new_ratio_is_learned_in_a_handful_of_lessons() -> None:
     for _ in range(10):
         ratio.learn(1_000, 200_000)
     assert ratio.times == pytest.approx(200.0, rel=0.1)
-    assert ratio.scaled(3_000) == pytest.approx(600_000, rel=0.1)
+    assert ratio.scale(3_000) == pytest.approx(600_000, rel=0.1)
 
 
 def test_one_outlier_moves_a_ratio_by_a_factor_of_e_at_most() -> None:
@@ -458,7 +458,7 @@ def test_a_ratio_stays_within_a_thousand_times_whatever_is_fed(
         left = ratio.learn(usual_mru, actual_mru)
         assert 0 <= left <= 1 << 53
         assert 0.000_999 < ratio.times < 1_000.1
-        assert 0 <= ratio.scaled(usual_mru) <= 1 << 53
+        assert 0 <= ratio.scale(usual_mru) <= 1 << 53
 
 
 def test_the_settings_of_a_ratio_are_refused_by_their_names() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.kernels.hash_ring import NODES_MAX, Ketama, Rendezvous, bounded, digest, mix
+from sluicegate.kernels.hash_ring import NODES_MAX, Ketama, Rendezvous, digest, mix, pick_bounded
 
 Ring = type[Rendezvous] | type[Ketama]
 RINGS: list[Ring] = [Rendezvous, Ketama]
@@ -69,14 +69,14 @@ key_texts = st.text(max_size=12)
 def test_rendezvous_ranks_as_its_formula_says(weights: dict[str, float], key: str) -> None:
     ring, oracle = Rendezvous(weights), slow_rendezvous(weights, key)
     assert ring.owner(key) == oracle[0]
-    assert ring.ranked(key, len(weights)) == oracle
+    assert ring.rank(key, len(weights)) == oracle
 
 
 @given(node_weights, key_texts)
 def test_ketama_takes_the_next_point_on_the_circle(weights: dict[str, float], key: str) -> None:
     ring, oracle = Ketama(weights), slow_ketama(weights, key)
     assert ring.owner(key) == oracle[0]
-    assert ring.ranked(key, len(weights)) == oracle
+    assert ring.rank(key, len(weights)) == oracle
 
 
 def test_a_digest_is_sixty_bits_of_blake2b() -> None:
@@ -114,7 +114,7 @@ def test_a_node_that_leaves_gives_its_keys_to_the_second_in_rank_and_moves_no_ot
     for gone in ("node-3", "node-5"):
         rest = ring({name: weight for name, weight in weights.items() if name != gone})
         for key in KEYS:
-            first, second = whole.ranked(key, 2)
+            first, second = whole.rank(key, 2)
             assert rest.owner(key) == (second if first == gone else first)
 
 
@@ -142,7 +142,7 @@ def test_rendezvous_is_even_and_so_are_its_seconds() -> None:
     firsts: Counter[str] = Counter()
     pairs: Counter[tuple[str, str]] = Counter()
     for number in range(10_000):
-        first, second = ring.ranked(f"k{number}", 2)
+        first, second = ring.rank(f"k{number}", 2)
         firsts[first] += 1
         pairs[first, second] += 1
     assert sum((count - 2_000) ** 2 / 2_000 for count in firsts.values()) < 13.3  # 1 in 100, 4 df
@@ -176,25 +176,25 @@ def test_half_of_all_draws_change_with_any_one_bit_of_a_key() -> None:
 def test_a_draw_of_nothing_loses_and_breaks_nothing() -> None:
     assert mix(digest("k"), digest("k")) == 0
     for weights in ({"k": 1.0, "a": 1.0}, {"k": 1.0, "a": 2.0}):
-        assert Rendezvous(weights).ranked("k", 2) == ["a", "k"]
+        assert Rendezvous(weights).rank("k", 2) == ["a", "k"]
         assert Rendezvous(weights).owner("k") == "a"
 
 
 def test_equal_draws_go_to_the_lesser_name() -> None:
     ring = Rendezvous({"b": 1.0, "a": 1.0, "c": 1.0})
     ring._seeds = [5, 5, 5]
-    assert (ring.owner("k"), ring.ranked("k", 3)) == ("a", ["a", "b", "c"])
+    assert (ring.owner("k"), ring.rank("k", 3)) == ("a", ["a", "b", "c"])
     ring = Rendezvous({"b": 2.0, "a": 1.0, "c": 2.0})
     ring._seeds = [5, 5, 5]
-    assert (ring.owner("k"), ring.ranked("k", 3)) == ("b", ["b", "c", "a"])
+    assert (ring.owner("k"), ring.rank("k", 3)) == ("b", ["b", "c", "a"])
 
 
 @pytest.mark.parametrize("ring", RINGS)
 def test_a_ranking_is_as_long_as_asked_for_or_as_there_are_nodes(ring: Ring) -> None:
     nodes = ring({"a": 1.0, "b": 2.0, "c": 1.0})
-    whole = nodes.ranked("k", 3)
+    whole = nodes.rank("k", 3)
     assert sorted(whole) == ["a", "b", "c"]
-    assert [nodes.ranked("k", count) for count in (-1, 0, 1, 2, 9)] == [
+    assert [nodes.rank("k", count) for count in (-1, 0, 1, 2, 9)] == [
         [],
         [],
         whole[:1],
@@ -215,9 +215,9 @@ def test_a_point_owns_what_stands_on_it_and_past_the_last_comes_the_first() -> N
     at = int.from_bytes(md5(b"k").digest()[:4], "little")
     ring._names = ["a", "b", "c"]
     ring._points = [at - 1, at, at + 1]
-    assert ring.ranked("k", 3) == ["b", "c", "a"]
+    assert ring.rank("k", 3) == ["b", "c", "a"]
     ring._points = [at - 3, at - 2, at - 1]
-    assert ring.ranked("k", 3) == ["a", "b", "c"]
+    assert ring.rank("k", 3) == ["a", "b", "c"]
 
 
 # Bounded loads.
@@ -232,7 +232,7 @@ def test_bounded_loads_keep_every_node_within_the_factor_of_its_share(
     placed = 60
     for _ in range(placed):
         key = f"k{random.randrange(10)}"  # ten keys: the hot ones overload their owners
-        loads[bounded(ring.ranked(key, len(weights)), weights, loads, factor)] += 1
+        loads[pick_bounded(ring.rank(key, len(weights)), weights, loads, factor)] += 1
     whole = sum(Fraction(weight) for weight in weights.values())
     for name, weight in weights.items():
         assert loads[name] <= ceil(Fraction(factor) * placed * Fraction(weight) / whole)
@@ -241,11 +241,11 @@ def test_bounded_loads_keep_every_node_within_the_factor_of_its_share(
 def test_a_node_with_room_keeps_its_keys() -> None:
     weights = even(4)
     names = list(weights)
-    assert bounded(names, weights, {}) == "node-0"
+    assert pick_bounded(names, weights, {}) == "node-0"
     # Ten in all, the new one in: 1.25 * 10 / 4 = 3.125, so a fourth fits and a fifth does not.
-    assert bounded(names, weights, {"node-0": 3, "node-1": 6}) == "node-0"
-    assert bounded(names, weights, {"node-0": 4, "node-1": 4, "node-2": 1}) == "node-2"
-    assert bounded(names[:2], weights, {"node-0": 4, "node-1": 5}) == "node-0"
+    assert pick_bounded(names, weights, {"node-0": 3, "node-1": 6}) == "node-0"
+    assert pick_bounded(names, weights, {"node-0": 4, "node-1": 4, "node-2": 1}) == "node-2"
+    assert pick_bounded(names[:2], weights, {"node-0": 4, "node-1": 5}) == "node-0"
 
 
 # Bad input.
@@ -269,4 +269,4 @@ def test_no_nodes_and_too_many_are_refused(ring: Ring) -> None:
 @pytest.mark.parametrize("factor", [0.99, nan, inf])
 def test_a_factor_below_one_is_refused(factor: float) -> None:
     with pytest.raises(ValueError, match="factor must be finite and at least 1, not"):
-        bounded(["a"], {"a": 1.0}, {}, factor)
+        pick_bounded(["a"], {"a": 1.0}, {}, factor)

@@ -299,36 +299,6 @@ def test_nothing_leaks_without_stress() -> None:
     assert baseline_us(load) == before_us
 
 
-def test_a_new_latency_is_accepted_only_after_its_time_and_only_under_stress() -> None:
-    load = after_healthy()
-    ratio = load.ratio
-    assert isinstance(ratio, LatencyRatio)
-    assert not ratio.accept(load.now_us)
-    while not is_under_stress(load):
-        load.run(1, 2.5)
-    since_us = ratio._since_us
-    load.run(599, 2.5)
-    assert load.now_us < since_us + 10 * MINUTE
-    assert not ratio.accept(since_us + 10 * MINUTE - 1)
-    assert is_under_stress(load)
-    assert ratio.accept(since_us + 10 * MINUTE)
-    assert not is_under_stress(load)
-    assert ratio.ratio(since_us + 10 * MINUTE) == NEUTRAL
-    assert min(load.run(900, 2.5)) > 0.6
-    assert baseline_us(load) == pytest.approx(2.5 * P95_US, rel=0.1)
-    assert min(load.run(10, 10.0)) < 0.3
-
-
-def test_nothing_is_accepted_without_samples() -> None:
-    load = after_healthy(RatioSettings(accept_after_us=0, hold_us_max=1 << 53))
-    ratio = load.ratio
-    assert isinstance(ratio, LatencyRatio)
-    load.run(10, 4.0)
-    assert not ratio.accept(load.now_us + 60 * SECOND)
-    assert ratio.accept(load.now_us + 60 * SECOND) is False
-    assert ratio.stressed
-
-
 def test_a_clock_that_goes_back_is_survived_and_slow_work_is_still_seen() -> None:
     load = after_healthy()
     load.run(5)
@@ -535,7 +505,7 @@ def test_a_span_with_too_few_samples_leaves_the_last_answer() -> None:
         *(("samples_min", 0), ("short_windows", 0), ("short_window_us", 0)),
         *(("long_windows", 0), ("long_window_us", 0), ("long_windows_min", 0)),
         *(("baseline_quantile", 1.5), ("leak_per_minute_max", 0.011)),
-        *(("leak_per_minute_max", -0.001), ("accept_after_us", -1), ("hold_us_max", 0)),
+        *(("leak_per_minute_max", -0.001), ("hold_us_max", 0)),
         ("refresh_us", -1),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluicegate.kernels.priority_shed import PriorityShed, cohort, level_of, moved
+from sluicegate.kernels.priority_shed import PriorityShed, cohort, level_of, move_mark
 
 ALMOST_ONE = 1 - 2**-53
 
@@ -28,26 +28,26 @@ def test_at_first_every_level_is_admitted() -> None:
 
 
 def test_overloaded_it_comes_down_until_a_twentieth_less_would_be_admitted() -> None:
-    assert moved([10] * 10, 10_000, True, 50, 10) == 9_500
-    assert moved([1] * 100, 100_000, True, 50, 10) == 95_000
-    assert moved([1] * 100, 40_000, True, 50, 10) == 38_000
-    assert moved([1] * 100, 1_000, True, 50, 10) == 950
-    assert moved([1] * 100, 1, True, 50, 10) == 0
-    assert moved([1] * 100, 0, True, 50, 10) == 0
+    assert move_mark([10] * 10, 10_000, True, 50, 10) == 9_500
+    assert move_mark([1] * 100, 100_000, True, 50, 10) == 95_000
+    assert move_mark([1] * 100, 40_000, True, 50, 10) == 38_000
+    assert move_mark([1] * 100, 1_000, True, 50, 10) == 950
+    assert move_mark([1] * 100, 1, True, 50, 10) == 0
+    assert move_mark([1] * 100, 0, True, 50, 10) == 0
 
 
 def test_not_overloaded_it_opens_until_a_hundredth_of_all_that_comes_is_added() -> None:
-    assert moved([1] * 100, 50_000, False, 50, 10) == 51_000
-    assert moved([1] * 100, 50_000, False, 50, 11) == 51_100
-    assert moved([1] * 100, 50_900, False, 50, 10) == 51_900
-    assert moved([1] * 100, 99_000, False, 50, 50) == 100_000
-    assert moved([1] * 100, 100_000, False, 50, 10) == 100_000
+    assert move_mark([1] * 100, 50_000, False, 50, 10) == 51_000
+    assert move_mark([1] * 100, 50_000, False, 50, 11) == 51_100
+    assert move_mark([1] * 100, 50_900, False, 50, 10) == 51_900
+    assert move_mark([1] * 100, 99_000, False, 50, 50) == 100_000
+    assert move_mark([1] * 100, 100_000, False, 50, 10) == 100_000
 
 
 def test_levels_that_nobody_asks_for_are_passed_over() -> None:
-    assert moved([5, 0, 0, 0, 5], 5_000, True, 50, 10) == 4_900
-    assert moved([5, 0, 0, 0, 5], 4_000, True, 50, 10) == 950
-    assert moved([5, 0, 0, 0, 5], 1_000, False, 50, 10) == 4_020
+    assert move_mark([5, 0, 0, 0, 5], 5_000, True, 50, 10) == 4_900
+    assert move_mark([5, 0, 0, 0, 5], 4_000, True, 50, 10) == 950
+    assert move_mark([5, 0, 0, 0, 5], 1_000, False, 50, 10) == 4_020
 
 
 def test_a_part_of_a_level_is_admitted_by_the_draw() -> None:
@@ -73,13 +73,13 @@ def test_one_caller_who_is_all_the_traffic_is_admitted_in_part() -> None:
 
 
 def test_overloaded_with_nothing_counted_it_stays() -> None:
-    assert moved([0] * 10, 7_000, True, 50, 10) == 7_000
+    assert move_mark([0] * 10, 7_000, True, 50, 10) == 7_000
 
 
 def test_with_nothing_counted_it_opens_by_its_raise_of_all_levels() -> None:
-    assert moved([0] * 512, 100_000, False, 50, 10) == 105_000
-    assert moved([0] * 10, 3_000, False, 50, 10) == 4_000
-    assert moved([0] * 10, 10_000, False, 50, 10) == 10_000
+    assert move_mark([0] * 512, 100_000, False, 50, 10) == 105_000
+    assert move_mark([0] * 10, 3_000, False, 50, 10) == 4_000
+    assert move_mark([0] * 10, 10_000, False, 50, 10) == 10_000
 
 
 def test_what_is_refused_is_counted_too_or_it_could_never_open() -> None:

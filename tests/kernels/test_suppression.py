@@ -14,10 +14,10 @@ from sluicegate.kernels.suppression import (
     PARTS,
     Diffusion,
     burst_allowance,
-    exact,
+    exact_factor,
     flip,
-    linear,
-    silent,
+    linear_factor,
+    silent_factor,
 )
 
 SECOND = 1_000_000
@@ -55,26 +55,26 @@ def test_a_factor_of_a_fifth_rejects_a_fifth_and_admits_four() -> None:
 
 
 def test_the_exact_factor_leaves_just_the_limit() -> None:
-    assert exact(1_250.0, LIMIT) == pytest.approx(0.2)
-    assert exact(10_000.0, LIMIT) == pytest.approx(0.9)
-    assert exact(300.0, 200.0) == pytest.approx(1 / 3)
-    assert [exact(rate, LIMIT) for rate in (0.0, 999.0, 1_000.0)] == [0.0, 0.0, 0.0]
-    assert exact(1_000.1, LIMIT) > 0.0
+    assert exact_factor(1_250.0, LIMIT) == pytest.approx(0.2)
+    assert exact_factor(10_000.0, LIMIT) == pytest.approx(0.9)
+    assert exact_factor(300.0, 200.0) == pytest.approx(1 / 3)
+    assert [exact_factor(rate, LIMIT) for rate in (0.0, 999.0, 1_000.0)] == [0.0, 0.0, 0.0]
+    assert exact_factor(1_000.1, LIMIT) > 0.0
 
 
 @given(st.floats(1.0, 2.0**53), st.floats(1e-3, 2.0**53))
 def test_what_the_exact_factor_admits_is_the_lesser_of_limit_and_attempt(
     attempted: float, limit: float
 ) -> None:
-    factor = exact(attempted, limit)
+    factor = exact_factor(attempted, limit)
     assert 0.0 <= factor <= 1.0
     assert attempted * (1.0 - factor) == pytest.approx(min(attempted, limit), rel=1e-6, abs=2.0)
 
 
 def test_the_linear_factor_goes_from_the_limit_to_three_times_it() -> None:
     rates = (0.0, 1_000.0, 1_500.0, 2_000.0, 2_500.0, 3_000.0, 10_000.0)
-    assert [linear(rate, LIMIT) for rate in rates] == [0.0, 0.0, 0.25, 0.5, 0.75, 1.0, 1.0]
-    assert linear(2_000.0, LIMIT, ramp=5.0) == 0.25
+    assert [linear_factor(rate, LIMIT) for rate in rates] == [0.0, 0.0, 0.25, 0.5, 0.75, 1.0, 1.0]
+    assert linear_factor(2_000.0, LIMIT, ramp=5.0) == 0.25
 
 
 # A conforming account is never suppressed.
@@ -84,8 +84,10 @@ def test_a_burst_adds_to_a_rate_what_it_adds_to_its_window() -> None:
     assert burst_allowance(500, SECOND) == 500.0
     assert burst_allowance(500, 24 * SECOND) == pytest.approx(500 / 24)
     assert burst_allowance(0, 1) == 0.0
-    assert exact(1_500.0, LIMIT, burst_allowance(500, SECOND)) == 0.0
-    assert exact(1_501.0, LIMIT, burst_allowance(500, SECOND)) == pytest.approx(1 - 1_000 / 1_501)
+    assert exact_factor(1_500.0, LIMIT, burst_allowance(500, SECOND)) == 0.0
+    assert exact_factor(1_501.0, LIMIT, burst_allowance(500, SECOND)) == pytest.approx(
+        1 - 1_000 / 1_501
+    )
 
 
 @given(
@@ -98,14 +100,14 @@ def test_an_account_that_uses_its_limit_and_burst_to_the_last_message_conforms(
 ) -> None:
     most = limit * window_us // SECOND + burst  # what a bucket of that limit passes in the window
     measured = most * SECOND / window_us
-    assert exact(measured, float(limit), burst_allowance(burst, window_us)) == 0.0
+    assert exact_factor(measured, float(limit), burst_allowance(burst, window_us)) == 0.0
     above = (most + 1 + most // 1_000) * SECOND / window_us
-    assert exact(above, float(limit), burst_allowance(burst, window_us)) > 0.0
+    assert exact_factor(above, float(limit), burst_allowance(burst, window_us)) > 0.0
 
 
 def test_rounding_is_not_excess() -> None:
-    assert exact(0.1 + 0.2, 0.3) == 0.0
-    assert exact(0.3 * (1 + 1e-6), 0.3) > 0.0
+    assert exact_factor(0.1 + 0.2, 0.3) == 0.0
+    assert exact_factor(0.3 * (1 + 1e-6), 0.3) > 0.0
 
 
 # Coins and diffusion.
@@ -194,7 +196,9 @@ def test_admitted_messages_stay_within_one_operation_of_the_fraction_in_every_la
 
 
 def alone(silence_us: int, kept: float = 300.0, attempted: float = 500.0) -> float:
-    return silent(kept, silence_us, attempted, LIMIT, 10, hold_us=10 * SECOND, decay_us=20 * SECOND)
+    return silent_factor(
+        kept, silence_us, attempted, LIMIT, 10, hold_us=10 * SECOND, decay_us=20 * SECOND
+    )
 
 
 def test_a_node_cut_off_keeps_what_it_had_then_goes_over_to_an_equal_share() -> None:
@@ -216,8 +220,8 @@ def test_an_equal_share_is_its_own_however_little_it_had() -> None:
 
 
 def test_without_a_decay_it_goes_over_at_once_and_a_clock_gone_back_is_no_silence() -> None:
-    assert silent(250.0, 2, 500.0, LIMIT, 10, hold_us=2, decay_us=0) == 0.5
-    assert silent(250.0, 3, 500.0, LIMIT, 10, hold_us=2, decay_us=0) == pytest.approx(0.8)
+    assert silent_factor(250.0, 2, 500.0, LIMIT, 10, hold_us=2, decay_us=0) == 0.5
+    assert silent_factor(250.0, 3, 500.0, LIMIT, 10, hold_us=2, decay_us=0) == pytest.approx(0.8)
     assert alone(-(10**18)) == 0.4
 
 
@@ -258,7 +262,7 @@ def mean(rates: list[float]) -> float:
 
 def two_speed(attempted: deque[float], _accepted: deque[float]) -> float:
     rates = list(attempted)
-    return exact(max(mean(rates), mean(rates[-TICKS:])), 1.0)
+    return exact_factor(max(mean(rates), mean(rates[-TICKS:])), 1.0)
 
 
 def test_a_tenfold_step_settles_within_three_seconds_with_a_two_speed_estimate() -> None:
@@ -270,7 +274,7 @@ def test_a_tenfold_step_settles_within_three_seconds_with_a_two_speed_estimate()
 
 def test_the_average_alone_needs_its_whole_window() -> None:
     def slow(attempted: deque[float], _accepted: deque[float]) -> float:
-        return exact(mean(list(attempted)), 1.0)
+        return exact_factor(mean(list(attempted)), 1.0)
 
     admitted = run_loop(slow, seconds=60, step=10.0)[30 * TICKS :]
     assert admitted[15 * TICKS] > 1.3
@@ -279,7 +283,7 @@ def test_the_average_alone_needs_its_whole_window() -> None:
 
 def test_the_linear_form_on_what_was_accepted_swings_from_all_to_nothing() -> None:
     def first_attempt(_attempted: deque[float], accepted: deque[float]) -> float:
-        return linear(mean(list(accepted)), 1.0)
+        return linear_factor(mean(list(accepted)), 1.0)
 
     late = run_loop(first_attempt, seconds=180, step=100.0)[100 * TICKS :]
     assert min(late) == 0.0
@@ -290,12 +294,12 @@ def test_the_exact_form_on_what_was_accepted_rests_at_the_wrong_place_if_it_rest
     accepted = 10.0
     swings = []
     for _ in range(6):
-        accepted = 10.0 * (1.0 - exact(accepted, 1.0))
+        accepted = 10.0 * (1.0 - exact_factor(accepted, 1.0))
         swings.append(round(accepted, 9))
     assert swings == [1.0, 10.0] * 3
 
     def damped(_attempted: deque[float], accepted: deque[float]) -> float:
-        return exact(mean(list(accepted)[-2 * TICKS :]), 1.0)
+        return exact_factor(mean(list(accepted)[-2 * TICKS :]), 1.0)
 
     late = run_loop(damped, seconds=180, step=10.0)[120 * TICKS :]
     assert mean(late) == pytest.approx(sqrt(10.0), rel=0.02)
@@ -307,28 +311,28 @@ def test_the_exact_form_on_what_was_accepted_rests_at_the_wrong_place_if_it_rest
 @pytest.mark.parametrize("rate", [-1.0, nan, inf, 2.0**54])
 def test_a_rate_out_of_range_is_refused(rate: float) -> None:
     with pytest.raises(ValueError, match=r"attempted must be from 0 to 2\^53, not"):
-        exact(rate, LIMIT)
+        exact_factor(rate, LIMIT)
     with pytest.raises(ValueError, match=r"allowance must be from 0 to 2\^53, not"):
-        exact(1.0, LIMIT, rate)
+        exact_factor(1.0, LIMIT, rate)
     with pytest.raises(ValueError, match=r"rate must be from 0 to 2\^53, not"):
-        linear(rate, LIMIT)
+        linear_factor(rate, LIMIT)
     with pytest.raises(ValueError, match=r"limit must be above 0 and at most 2\^53, not"):
-        exact(1.0, rate)
+        exact_factor(1.0, rate)
     with pytest.raises(ValueError, match=r"limit must be above 0 and at most 2\^53, not"):
-        linear(1.0, rate)
+        linear_factor(1.0, rate)
 
 
 def test_a_limit_of_zero_is_refused() -> None:
     with pytest.raises(ValueError, match="limit must be above 0"):
-        exact(1.0, 0.0)
+        exact_factor(1.0, 0.0)
     with pytest.raises(ValueError, match="limit must be above 0"):
-        linear(1.0, 0.0)
+        linear_factor(1.0, 0.0)
 
 
 @pytest.mark.parametrize("ramp", [1.0, 0.0, -3.0, nan, inf])
 def test_a_ramp_that_does_not_rise_is_refused(ramp: float) -> None:
     with pytest.raises(ValueError, match=r"ramp must be above 1 and at most 2\^53, not"):
-        linear(1.0, LIMIT, ramp)
+        linear_factor(1.0, LIMIT, ramp)
 
 
 @pytest.mark.parametrize("factor", [-0.1, 1.1, nan, inf])
@@ -355,10 +359,10 @@ def test_other_numbers_out_of_range_are_refused() -> None:
         burst_allowance(1, 0)
     for nodes in (0, (1 << 20) + 1):
         with pytest.raises(ValueError, match=rf"nodes must be from 1 to 2\^20, not {nodes}"):
-            silent(0.5, 0, 1.0, LIMIT, nodes, hold_us=1, decay_us=1)
+            silent_factor(0.5, 0, 1.0, LIMIT, nodes, hold_us=1, decay_us=1)
     with pytest.raises(ValueError, match=r"hold_us must be from 0 to 2\^53, not -1"):
-        silent(0.5, 0, 1.0, LIMIT, 1, hold_us=-1, decay_us=1)
+        silent_factor(0.5, 0, 1.0, LIMIT, 1, hold_us=-1, decay_us=1)
     with pytest.raises(ValueError, match=r"decay_us must be from 0 to 2\^53, not -1"):
-        silent(0.5, 0, 1.0, LIMIT, 1, hold_us=1, decay_us=-1)
+        silent_factor(0.5, 0, 1.0, LIMIT, 1, hold_us=1, decay_us=-1)
     with pytest.raises(ValueError, match=r"kept must be from 0 to 2\^53, not -1"):
-        silent(-1.0, 0, 1.0, LIMIT, 1, hold_us=1, decay_us=1)
+        silent_factor(-1.0, 0, 1.0, LIMIT, 1, hold_us=1, decay_us=1)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate.kernels.gcra import Gcra
-from sluicegate.kernels.token_bucket import EpochBucket, TokenBucket, charge_ticks, settle
+from sluicegate.kernels.token_bucket import TokenBucket, charge_ticks, settle
 from sluicegate.kernels.verdict import NEVER, Verdict
 
 SECOND = 1_000_000
@@ -53,7 +53,7 @@ arrivals = st.lists(
 )
 
 
-def retried(make: Callable[[], TokenBucket | EpochBucket], cost: int, now_us: int) -> Verdict:
+def retried(make: Callable[[], TokenBucket], cost: int, now_us: int) -> Verdict:
     """The verdict at `now_us`, after checking that its retry is exact to the microsecond."""
     verdict = make().take(cost, now_us)
     if verdict.retry_after_us > 0:
@@ -206,78 +206,3 @@ def test_a_bad_setting_is_named(settings: dict[str, int], field: str) -> None:
 def test_a_bad_charge_is_refused(cost: int, price_milli: int) -> None:
     with pytest.raises(ValueError, match="must"):
         TokenBucket(1, 1).take(cost, 0, price_milli)
-
-
-# Epoch refill, the seed's form.
-
-
-def test_an_epoch_bucket_gets_its_quota_at_the_edge_and_nothing_in_between() -> None:
-    bucket = EpochBucket(10, SECOND)
-    assert bucket.take(10, 0)
-    assert bucket.take(1, 1).retry_after_us == SECOND - 1
-    assert bucket.take(1, SECOND - 1).retry_after_us == 1
-    assert bucket.take(10, SECOND)
-
-
-def test_an_epoch_bucket_saves_up_to_its_capacity_and_no_further() -> None:
-    bucket = EpochBucket(10, SECOND, capacity=25)
-    bucket.take(25, 0)
-    assert bucket.take(0, 2 * SECOND).remaining == 20
-    assert bucket.take(0, 10**9 * SECOND).remaining == 25
-    assert bucket.take(26, 10**9 * SECOND).retry_after_us == NEVER
-
-
-def test_an_epoch_bucket_says_when_it_is_full_again() -> None:
-    bucket = EpochBucket(10, SECOND, capacity=25)
-    assert bucket.take(21, 300_000).reset_after_us == 2_700_000
-    assert EpochBucket(10, SECOND).take(0, 5).reset_after_us == 0
-
-
-def test_an_epoch_bucket_whose_clock_goes_back_is_not_refilled_twice() -> None:
-    bucket = EpochBucket(10, SECOND)
-    bucket.take(10, 5 * SECOND)
-    assert not bucket.take(1, 2 * SECOND)
-    assert not bucket.take(1, 5 * SECOND + 1)
-    assert bucket.take(1, 6 * SECOND)
-
-
-@given(
-    st.integers(1, 50),
-    st.integers(0, 100),
-    st.lists(st.tuples(st.integers(0, 3 * SECOND), st.integers(0, 60)), max_size=30),
-    st.integers(1, 150),
-)
-def test_an_epoch_bucket_agrees_with_refilling_epoch_by_epoch(
-    quota: int, spare: int, history: list[tuple[int, int]], cost: int
-) -> None:
-    capacity = quota + spare
-
-    def make() -> EpochBucket:
-        bucket, now_us = EpochBucket(quota, SECOND, capacity), 0
-        for gap_us, spent in history:
-            now_us += gap_us
-            bucket.take(spent, now_us)
-        return bucket
-
-    level, epoch, now_us = capacity, 0, 0
-    bucket = EpochBucket(quota, SECOND, capacity)
-    for gap_us, spent in history:
-        now_us += gap_us
-        while epoch < now_us // SECOND:
-            level, epoch = min(capacity, level + quota), epoch + 1
-        allowed = spent <= level
-        level -= spent if allowed else 0
-        verdict = bucket.take(spent, now_us)
-        assert (verdict.allowed, verdict.remaining) == (allowed, level)
-    retried(make, cost, now_us)
-
-
-@pytest.mark.parametrize(
-    ("quota", "epoch_us", "capacity", "field"),
-    [(0, 1, None, "quota"), (1, 0, None, "epoch_us"), (5, 1, 4, "capacity")],
-)
-def test_a_bad_epoch_setting_is_named(
-    quota: int, epoch_us: int, capacity: int | None, field: str
-) -> None:
-    with pytest.raises(ValueError, match=field):
-        EpochBucket(quota, epoch_us, capacity)

@@ -10,8 +10,8 @@ from sluicegate.kernels.utilization_shed import (
     DEFAULT_RAMPS,
     Ramp,
     UtilizationShed,
-    followed,
-    refused_share,
+    follow,
+    refusal_share,
 )
 
 CRITICAL, DEGRADED, BEST_EFFORT, BULK = range(4)
@@ -21,7 +21,7 @@ ALMOST_ONE = 1 - 2**-53
 def shares(utilization: float, **settings: float) -> list[float]:
     shed = UtilizationShed(DEFAULT_RAMPS, **settings)
     shed.observe(utilization)
-    return [round(shed.refused(criticality), 9) for criticality in range(4)]
+    return [round(shed.refusal_share(criticality), 9) for criticality in range(4)]
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,10 @@ def test_critical_work_is_refused_only_by_a_setting_and_never_below_80_percent()
     ramps = [Ramp(0.95, 1.0), *DEFAULT_RAMPS[1:]]
     shed = UtilizationShed(ramps)
     shed.observe(0.975)
-    assert shed.refused(CRITICAL) == pytest.approx(0.5)
+    assert shed.refusal_share(CRITICAL) == pytest.approx(0.5)
     shed = UtilizationShed([Ramp(0.8, 0.9), Ramp(0.7, 0.8)])
     shed.observe(0.8)
-    assert [shed.refused(0), shed.refused(1)] == [0, 1]
+    assert [shed.refusal_share(0), shed.refusal_share(1)] == [0, 1]
     with pytest.raises(ValueError, match=r"ramps\[0\] must begin at 0.8 or later, not 0.79"):
         UtilizationShed([Ramp(0.79, 0.9)])
 
@@ -65,7 +65,7 @@ def test_critical_work_is_refused_only_by_a_setting_and_never_below_80_percent()
 def test_a_unit_is_refused_when_its_draw_is_below_the_share() -> None:
     shed = UtilizationShed()
     shed.observe(0.65)
-    half = shed.refused(BULK)
+    half = shed.refusal_share(BULK)
     assert shed.admits(BULK, half)
     assert not shed.admits(BULK, half - 1e-9)
     assert shed.admits(BEST_EFFORT, 0.0)
@@ -75,8 +75,8 @@ def test_a_unit_is_refused_when_its_draw_is_below_the_share() -> None:
 
 def test_a_ramp_of_no_length_is_a_step() -> None:
     ramp = Ramp(0.5, 0.5)
-    assert [refused_share(ramp, at) for at in (0.0, 0.5, 0.500001, 1.0)] == [0, 0, 1, 1]
-    assert [refused_share(None, at) for at in (0.0, 0.5, 1.0)] == [0, 0, 0]
+    assert [refusal_share(ramp, at) for at in (0.0, 0.5, 0.500001, 1.0)] == [0, 0, 1, 1]
+    assert [refusal_share(None, at) for at in (0.0, 0.5, 1.0)] == [0, 0, 0]
 
 
 def test_it_rises_at_once_and_falls_only_by_what_passes_the_hysteresis() -> None:
@@ -89,8 +89,8 @@ def test_it_rises_at_once_and_falls_only_by_what_passes_the_hysteresis() -> None
 
 
 def test_without_hysteresis_it_follows_every_reading() -> None:
-    assert followed(0.7, 0.3, 0.0) == 0.3
-    assert followed(0.3, 0.7, 0.0) == 0.7
+    assert follow(0.7, 0.3, 0.0) == 0.3
+    assert follow(0.3, 0.7, 0.0) == 0.7
 
 
 def test_a_floor_lets_a_share_of_every_class_pass_below_hard_overload() -> None:
@@ -204,7 +204,7 @@ def test_no_class_is_refused_while_a_less_important_one_is_admitted(
         shed.observe(reading)
         admitted = [shed.admits(criticality, draw) for criticality in range(4)]
         assert admitted == sorted(admitted, reverse=True)
-        refused = [shed.refused(criticality) for criticality in range(4)]
+        refused = [shed.refusal_share(criticality) for criticality in range(4)]
         if floor == 0:  # then it holds for whatever draws
             assert all(refused[at + 1] == 1 for at in range(3) if refused[at] > 0)
 
@@ -217,8 +217,8 @@ def test_hysteresis_keeps_a_noisy_reading_from_flapping() -> None:
         before, changed = 0.0, 0
         for _ in range(1_000):
             shed.observe(0.6 + chance.uniform(-0.02, 0.02))
-            changed += (shed.refused(BULK) > 0) != (before > 0)
-            before = shed.refused(BULK)
+            changed += (shed.refusal_share(BULK) > 0) != (before > 0)
+            before = shed.refusal_share(BULK)
         changes.append(changed)
     assert changes[0] > 400
     assert changes[1] == 1

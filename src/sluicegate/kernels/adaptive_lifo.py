@@ -104,12 +104,12 @@ class AdaptiveLifo(Generic[T]):
 
     __slots__ = (
         "_begun_us",
+        "_latest_us",
         "_length_max",
         "_newest",
         "_oldest",
-        "_seen_us",
         "_standing_us",
-        "_taken_back_us",
+        "_turned_back_us",
         "_weight_max",
         "length",
         "lifo",
@@ -133,8 +133,8 @@ class AdaptiveLifo(Generic[T]):
         self._oldest: QueueEntry[T] | None = None
         self._newest: QueueEntry[T] | None = None
         self._begun_us = 0  # When the first entry since it was last empty came.
-        self._seen_us = 0
-        self._taken_back_us = 0
+        self._latest_us = 0
+        self._turned_back_us = 0
         self.length = 0
         self.weight = 0
         self.lifo = False
@@ -227,10 +227,10 @@ class AdaptiveLifo(Generic[T]):
         return at_us
 
     def _clock(self, now_us: int) -> int:
-        if now_us < self._seen_us:
-            self._taken_back_us += self._seen_us - now_us
-        self._seen_us = now_us
-        return now_us + self._taken_back_us
+        if now_us < self._latest_us:
+            self._turned_back_us += self._latest_us - now_us
+        self._latest_us = now_us
+        return now_us + self._turned_back_us
 
     def _make_room(self, weight: int, at_us: int, lost: list[QueueEntry[T]]) -> bool:
         if weight > self._weight_max:

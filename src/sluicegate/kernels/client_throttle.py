@@ -2,7 +2,8 @@
 
 Source: Beyer et al., "Site Reliability Engineering" (2016), chapter 21. Refusing costs the refuser
 too, so a service far above its capacity can spend all of it on refusals. Each caller keeps, over a
-sliding window, how often it asked and how often it was accepted, and refuses its own calls with
+sliding window, how often it asked and how often it was accepted, and refuses its own calls
+with
 
     p = max(0, (requests - K * accepts) / (requests + 1))
 
@@ -12,8 +13,8 @@ K spares it more and learns more slowly that it has recovered.
 
 What was changed. The window is a ring of buckets, so memory is fixed and a call costs the same
 however many came before. With fewer than `requests_min` requests in it, there is nothing to go by
-and p is 0. And one call every `probe_us` passes whatever the draw: when nothing at all is accepted
-p comes so close to 1 that a quiet caller would wait for minutes to notice a recovery.
+and p is 0. And one call every `probe_us` passes whatever the draw: when nothing at all is
+accepted p comes so close to 1 that a quiet caller would wait for minutes to notice a recovery.
 
 The history decides how soon it reacts and how soon it recovers. A caller of 100/s, K = 2, a service
 that accepts nothing for 60 s and then everything: how many of 6,000 calls are sent in vain, and how
@@ -83,14 +84,14 @@ class ThrottleWindow:
         "_buckets",
         "_history_us",
         "_index",
+        "_latest_us",
         "_multiplier",
         "_passed_us",
         "_probe_us",
         "_requests",
         "_requests_min",
         "_requests_sum",
-        "_seen_us",
-        "_taken_back_us",
+        "_turned_back_us",
     )
 
     def __init__(self, settings: ThrottleSettings | None = None) -> None:
@@ -106,14 +107,14 @@ class ThrottleWindow:
         self._accepts_sum = 0
         self._index = 0
         self._passed_us = _NEVER
-        self._seen_us = 0
-        self._taken_back_us = 0
+        self._latest_us = 0
+        self._turned_back_us = 0
 
     def admit(self, draw: float, now_us: int) -> bool:
         """Whether to send this call, or to refuse it here. It counts as a request either way."""
         if not 0.0 <= draw < 1.0:
             raise ValueError(f"draw must be from 0 to below 1, not {draw}")
-        at_us = self._turn(now_us)
+        at_us = self._advance(now_us)
         probability = 0.0
         if self._requests_sum >= self._requests_min:
             probability = refuse_probability(
@@ -126,22 +127,22 @@ class ThrottleWindow:
         self._passed_us = at_us
         return True
 
-    def accepted(self, now_us: int) -> None:
-        """The service accepted a call: it answered, were it with an error of its own."""
-        self._turn(now_us)
+    def record_accept(self, now_us: int) -> None:
+        """Record that the service accepted a call: it answered, even with an error of its own."""
+        self._advance(now_us)
         self._accepts[self._index % self._buckets] += 1
         self._accepts_sum += 1
 
     def counts(self, now_us: int) -> tuple[int, int]:
         """Requests and acceptances in the window."""
-        self._turn(now_us)
+        self._advance(now_us)
         return self._requests_sum, self._accepts_sum
 
-    def _turn(self, now_us: int) -> int:
-        if now_us < self._seen_us:
-            self._taken_back_us += self._seen_us - now_us
-        self._seen_us = now_us
-        at_us = now_us + self._taken_back_us
+    def _advance(self, now_us: int) -> int:
+        if now_us < self._latest_us:
+            self._turned_back_us += self._latest_us - now_us
+        self._latest_us = now_us
+        at_us = now_us + self._turned_back_us
         index = at_us * self._buckets // self._history_us
         if index > self._index:
             self._forget(index)

@@ -194,8 +194,8 @@ class CostModel:
             raise ValueError(f"span_max must be from 1 to 10^6, not {span_max}")
         if margin_quantile is not None and not 0.0 < margin_quantile < 1.0:
             raise ValueError(f"margin_quantile must be above 0 and below 1, not {margin_quantile}")
-        self._lowest = _scaled(weights, 1.0 / span_max)
-        self._highest = _scaled(weights, span_max)
+        self._lowest = _scale_weights(weights, 1.0 / span_max)
+        self._highest = _scale_weights(weights, span_max)
         self._base_ru = weights.base_ru
         self._row_ru = weights.row_ru
         self._byte_ru = weights.byte_ru
@@ -290,7 +290,7 @@ class CostRatio:
         self._log = 0.0
         self.times = 1.0
 
-    def scaled(self, mru: int) -> int:
+    def scale(self, mru: int) -> int:
         """What is usual, for this caller; rounded up, and at most `COST_MRU_MAX`."""
         return milli_ru(mru * self.times / MILLI)
 
@@ -330,7 +330,7 @@ def _growth(exponent: float) -> float:
     return exp(exponent if exponent < GROWTH_LOG_MAX else GROWTH_LOG_MAX)
 
 
-def _scaled(weights: Weights, factor: float) -> Weights:
+def _scale_weights(weights: Weights, factor: float) -> Weights:
     """The weights times a factor, as far as weights may go."""
     return Weights(
         _within(weights.base_ru * factor, BASE_RU_MIN, WEIGHT_RU_MAX),

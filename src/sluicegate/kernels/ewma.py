@@ -108,9 +108,6 @@ class Ewma:
         gap_us = now_us - self._at_us
         return self._weight * exp(-gap_us * self._decay) if gap_us > 0 else self._weight
 
-    def __repr__(self) -> str:
-        return f"Ewma(half_life_us={self.half_life_us}, mean={self.mean()})"
-
 
 @final
 class PeakEwma:
@@ -134,6 +131,3 @@ class PeakEwma:
         """The peak as it has decayed by `now_us`; 0.0 if nothing was ever seen."""
         gap_us = now_us - self._at_us
         return self._peak * exp(-gap_us * self._decay) if gap_us > 0 else self._peak
-
-    def __repr__(self) -> str:
-        return f"PeakEwma(half_life_us={self.half_life_us})"

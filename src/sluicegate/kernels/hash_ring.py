@@ -35,7 +35,7 @@ weight moves points of all; here weight 1 is 160 points, always. Points and keys
 places them, so with equal weights its clients find the same owners.
 
 *Bounded loads* (Mirrokni, Thorup and Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2018):
-`bounded` passes over nodes that already carry `factor` times their fair share.
+`pick_bounded` passes over nodes that already carry `factor` times their fair share.
 
 Cost: rendezvous O(nodes) an owner, O(nodes log nodes) a full ranking; ketama one MD5 and one binary
 search an owner. A ring is never changed: make a new one.
@@ -84,7 +84,7 @@ class Rendezvous:
     __slots__ = ("_even", "_names", "_seeds", "_weights", "weights")
 
     def __init__(self, weights: Mapping[str, float]) -> None:
-        self.weights = _checked(weights)
+        self.weights = _check_weights(weights)
         self._names = list(self.weights)
         self._weights = list(self.weights.values())
         self._seeds = [digest(name) for name in self._names]
@@ -110,7 +110,7 @@ class Rendezvous:
             at += 1
         return self._names[best]
 
-    def ranked(self, key: str | bytes, count: int) -> list[str]:
+    def rank(self, key: str | bytes, count: int) -> list[str]:
         """The first `count` nodes for `key`: its owner, who stands in for it, and so on."""
         key60 = digest(key)
         if self._even:
@@ -131,7 +131,7 @@ class Ketama:
     __slots__ = ("_names", "_points", "weights")
 
     def __init__(self, weights: Mapping[str, float]) -> None:
-        self.weights = _checked(weights)
+        self.weights = _check_weights(weights)
         points: list[tuple[int, str]] = []
         for name, weight in self.weights.items():
             for part in range(max(1, round(weight * POINTS_PER_NODE / 4))):
@@ -150,7 +150,7 @@ class Ketama:
         """The node that `key` belongs to."""
         return self._names[self._start(key)]
 
-    def ranked(self, key: str | bytes, count: int) -> list[str]:
+    def rank(self, key: str | bytes, count: int) -> list[str]:
         """The first `count` nodes for `key`, as the circle meets them."""
         count = min(count, len(self.weights))
         names = self._names
@@ -170,7 +170,7 @@ class Ketama:
         return at if at < len(self._points) else 0
 
 
-def bounded(
+def pick_bounded(
     ranked: Sequence[str],
     weights: Mapping[str, float],
     loads: Mapping[str, int],
@@ -194,7 +194,7 @@ def _score(key60: int, seed: int, weight: float) -> float:
     return -log((mix(key60, seed) + 0.5) / _DRAWS) / weight
 
 
-def _checked(weights: Mapping[str, float]) -> dict[str, float]:
+def _check_weights(weights: Mapping[str, float]) -> dict[str, float]:
     """The weights in the order of their names, so that the order they came in means nothing."""
     if not 1 <= len(weights) <= NODES_MAX:
         raise ValueError(f"weights must name from 1 to {NODES_MAX} nodes, not {len(weights)}")

@@ -24,9 +24,7 @@ slow work too, and then slow is what is usual.
   must have been for `confirm_us`, the whole short window: a p95 of 200 values is that far off by
   chance twice in eight hours.
 - Work may have become slower for good, and no baseline may be frozen for ever. So it leaks, by
-  1 % a minute at most and never past the p95 of now: 4 times slower heals after two hours. And
-  `accept` takes the present for healthy after `accept_after_us`, for a caller who knows that
-  throughput per unit of concurrency has not fallen.
+  1 % a minute at most and never past the p95 of now: 4 times slower heals after two hours.
 - With fewer than `samples_min` in the short window the ratio holds what it said, for `hold_us_max`
   at most, and is then neutral: shedding must not lock itself in by leaving nothing to measure.
   Until `long_windows_min` stretches have been seen it is cold, and neutral too.
@@ -96,7 +94,6 @@ _RANGES: Final = (
     ("long_windows_min", 1, _COUNT_MAX),
     ("baseline_quantile", 0.0, 1.0),
     ("leak_per_minute_max", 0.0, 0.01),
-    ("accept_after_us", 0, _SPAN_US_MAX),
     ("hold_us_max", 1, _SPAN_US_MAX),
     ("refresh_us", 0, _SPAN_US_MAX),
 )
@@ -120,7 +117,6 @@ class RatioSettings:
     long_windows_min: int = 6
     baseline_quantile: float = 0.5
     leak_per_minute_max: float = 0.01
-    accept_after_us: int = 10 * MINUTE_US
     hold_us_max: int = 30 * SECOND_US
     refresh_us: int = 100_000
 
@@ -189,12 +185,6 @@ class Baseline:
         factor = self.value / self._frozen
         self._past = [p95 * factor for p95 in self._past]
 
-    def restart(self, p95: float) -> None:
-        """Forget the past: this is healthy now."""
-        self._past = [p95] * self._settings.long_windows_min
-        self._place = 0
-        self.value = p95
-
 
 @final
 class LatencyRatio:
@@ -212,7 +202,6 @@ class LatencyRatio:
         "_sampled_us",
         "_settings",
         "_short",
-        "_since_us",
         "stressed",
     )
 
@@ -228,7 +217,6 @@ class LatencyRatio:
         self._judged_us = 0
         self._due_us = 0
         self._sampled_us = 0
-        self._since_us = 0
         self._low_us = _NEVER_US  # since when the ratio has been below `enter`
         self._ratio = NEUTRAL
         self.stressed = False
@@ -251,22 +239,6 @@ class LatencyRatio:
     def baseline_us(self) -> float:
         """The p95 that counts as healthy; 0.0 while cold."""
         return self._baseline.value
-
-    def accept(self, now_us: int) -> bool:
-        """Take the p95 of now for healthy, if stress has lasted `accept_after_us`.
-
-        For a caller who knows that throughput per unit of concurrency has not fallen: the work
-        has become slower, not the machine.
-        """
-        self.ratio(now_us)
-        p95 = self._short_p95(now_us)
-        lasted_us = now_us - self._since_us
-        if not self.stressed or lasted_us < self._settings.accept_after_us or p95 == 0.0:
-            return False
-        self._baseline.restart(p95)
-        self._ratio = NEUTRAL
-        self.stressed = False
-        return True
 
     def _roll(self, now_us: int) -> None:
         """End the short sub-window in progress, and the long one if its time has come."""
@@ -326,17 +298,10 @@ class LatencyRatio:
             stressed = now_us - self._low_us >= settings.confirm_us
         self.stressed = stressed
         if self.stressed and not was:
-            self._since_us = now_us
             self._baseline.freeze()
             self._long.clear()
         elif was and not self.stressed:
             self._baseline.thaw()
-
-    def __repr__(self) -> str:
-        return (
-            f"LatencyRatio(ratio={self._ratio}, stressed={self.stressed}, "
-            f"baseline_us={self._baseline.value})"
-        )
 
 
 @final
@@ -421,6 +386,3 @@ class P2Ratio:
         ratio = min(NEUTRAL, long / short) if long > 0.0 and short > 0.0 else NEUTRAL
         self.stressed = is_stressed(self.stressed, ratio, self._enter, self._leave)
         return ratio
-
-    def __repr__(self) -> str:
-        return f"P2Ratio(long={self._long.value()}, short={self._short.value()})"

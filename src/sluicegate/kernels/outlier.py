@@ -171,11 +171,11 @@ def sweep(
     if not 0.0 <= draw < 1.0:
         raise ValueError(f"draw must be at least 0 and below 1, not {draw}")
     decisions: list[HostVerdict] = []
-    judged: list[HostStats] = []
+    candidates: list[HostStats] = []
     out = 0
     for host in hosts:
         if not host.ejected:
-            judged.append(host)
+            candidates.append(host)
         elif host.until_us > now_us:
             out += 1
         else:
@@ -183,11 +183,11 @@ def sweep(
                 HostVerdict(host.name, False, host.until_us, host.ejections, TIME_IS_UP)
             )
     room = ejected_max(len(hosts), settings.ejected_percent_max) - out
-    for nth, (_, _, at, reason) in enumerate(sorted(_suspects(judged, settings))):
+    for nth, (_, _, at, reason) in enumerate(sorted(_suspects(candidates, settings))):
         if nth >= room:
             break
-        host = judged[at]
-        ejections = _remembered(host, settings.calm_us, now_us) + 1
+        host = candidates[at]
+        ejections = _ejections_left(host, settings.calm_us, now_us) + 1
         spread = (draw + nth * _GOLDEN) % 1.0
         until_us = (
             now_us
@@ -238,7 +238,7 @@ def slow_start(now_us: int, since_us: int, ramp_us: int, least: float) -> float:
     return least + (1.0 - least) * age_us / ramp_us if age_us > 0 else least
 
 
-def _remembered(host: HostStats, calm_us: int, now_us: int) -> int:
+def _ejections_left(host: HostStats, calm_us: int, now_us: int) -> int:
     """The host's ejections, less those forgiven for the calm since it came back."""
     calm = (now_us - host.until_us) // calm_us
     if calm <= 0:
@@ -247,18 +247,18 @@ def _remembered(host: HostStats, calm_us: int, now_us: int) -> int:
 
 
 def _suspects(
-    judged: list[HostStats], settings: SweepSettings
+    candidates: list[HostStats], settings: SweepSettings
 ) -> list[tuple[float, int, int, str]]:
     """Share of failures and latency (both negated, worst first), position and reason of each."""
-    rate_min = _rate_min(judged, settings)
-    latency_us_max = _latency_us_max(judged, settings)
+    rate_min = _rate_min(candidates, settings)
+    latency_us_max = _latency_us_max(candidates, settings)
     requests, failures = 0, 0
-    for host in judged:
+    for host in candidates:
         if host.requests >= settings.requests_min:
             requests += host.requests
             failures += host.failures
     found: list[tuple[float, int, int, str]] = []
-    for at, host in enumerate(judged):
+    for at, host in enumerate(candidates):
         share = host.failures / host.requests if host.requests else 1.0
         reason = ""
         if 0 < settings.failures_in_row <= host.failures_in_row:
@@ -282,11 +282,11 @@ def _suspects(
     return found
 
 
-def _rate_min(judged: list[HostStats], settings: SweepSettings) -> float:
+def _rate_min(candidates: list[HostStats], settings: SweepSettings) -> float:
     """The success rate below which a host is suspect; 0 when there is nothing to compare."""
     rates = [
         1.0 - host.failures / host.requests
-        for host in judged
+        for host in candidates
         if host.requests >= settings.requests_min
     ]
     if settings.deviations == 0.0 or len(rates) < settings.hosts_min:
@@ -296,12 +296,12 @@ def _rate_min(judged: list[HostStats], settings: SweepSettings) -> float:
     return min(mean - settings.deviations * deviation - _NOISE, settings.healthy_percent / 100)
 
 
-def _latency_us_max(judged: list[HostStats], settings: SweepSettings) -> float:
+def _latency_us_max(candidates: list[HostStats], settings: SweepSettings) -> float:
     """The p95 above which a host is suspect; more than any when there is nothing to compare."""
     known = sorted(
         [
             host.latency_us_p95
-            for host in judged
+            for host in candidates
             if host.requests >= settings.requests_min and host.latency_us_p95 > 0
         ]
     )

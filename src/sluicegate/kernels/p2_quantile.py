@@ -156,6 +156,3 @@ class P2Quantile:
             (self._n3, self._h3),
             (self.count, self._h4),
         ]
-
-    def __repr__(self) -> str:
-        return f"P2Quantile(q={self.q}, count={self.count}, value={self.value()})"

@@ -67,9 +67,6 @@ class Pace:
         """An instant, or a span, in ticks."""
         return product(now_us, self.ticks_per_us)
 
-    def __repr__(self) -> str:
-        return f"Pace(count={self.count}, period_us={self.period_us})"
-
 
 def in_us(ticks: int, ticks_per_us: int) -> int:
     """A wait in microseconds, rounded up (a microsecond earlier is too early); `NEVER` stays."""

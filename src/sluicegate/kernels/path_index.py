@@ -149,22 +149,22 @@ class _Builder(Generic[P]):
 
     def add(self, pattern: str, payload: P | None) -> None:
         self.count += 1
-        segments = self.checked(pattern)
+        segments = self.segments_of(pattern)
         prefix = bool(segments) and segments[-1] == "*"
-        if not prefix and not any(map(_named, segments)):
+        if not prefix and not any(map(_is_template, segments)):
             path = "/" + "/".join(segments)
-            self.refuse_twin(self.numbers.setdefault(path, self.count), pattern)
+            self.refuse_duplicate(self.numbers.setdefault(path, self.count), pattern)
             self.exact[path] = payload
             return
         place = self.place(segments[:-1] if prefix else segments)
         if prefix:
-            self.refuse_twin(place.below_rule or self.count, pattern)
+            self.refuse_duplicate(place.below_rule or self.count, pattern)
             place.below, place.below_rule = payload, self.count
         else:
-            self.refuse_twin(place.here_rule or self.count, pattern)
+            self.refuse_duplicate(place.here_rule or self.count, pattern)
             place.here, place.here_rule = payload, self.count
 
-    def checked(self, pattern: str) -> list[str]:
+    def segments_of(self, pattern: str) -> list[str]:
         """The segments of a rule, or the error that says what is wrong with it."""
         if not pattern.startswith("/"):
             raise ValueError(f"rule {self.count} must start with '/', not {pattern!r}")
@@ -176,7 +176,7 @@ class _Builder(Generic[P]):
             )
         for at, segment in enumerate(segments):
             last = at == len(segments) - 1
-            if not (_literal(segment) or _named(segment) or (last and segment == "*")):
+            if not (_is_literal(segment) or _is_template(segment) or (last and segment == "*")):
                 raise ValueError(
                     f"rule {self.count} may have a {{name}} as a whole segment and a '*' as the "
                     f"last one, not {pattern!r}"
@@ -188,24 +188,26 @@ class _Builder(Generic[P]):
         place = self.root
         shape = ""
         for segment in segments:
-            if _named(segment):
+            if _is_template(segment):
                 if place.template is None:
                     place.template = _Place()
                 place = place.template
             else:
                 place = place.literals.setdefault(segment, _Place())
-            shape += "{" if _named(segment) else "/"
+            shape += "{" if _is_template(segment) else "/"
             self.shapes.add(shape)
         return place
 
-    def refuse_twin(self, earlier: int, pattern: str) -> None:
+    def refuse_duplicate(self, earlier: int, pattern: str) -> None:
         if earlier != self.count:
             raise ValueError(f"rule {self.count} repeats rule {earlier}: both match {pattern!r}")
 
 
-def _literal(segment: str) -> bool:
+def _is_literal(segment: str) -> bool:
     return not any(mark in segment for mark in "{}*")
 
 
-def _named(segment: str) -> bool:
-    return segment[0] == "{" and segment[-1] == "}" and len(segment) > 2 and _literal(segment[1:-1])
+def _is_template(segment: str) -> bool:
+    return (
+        segment[0] == "{" and segment[-1] == "}" and len(segment) > 2 and _is_literal(segment[1:-1])
+    )

@@ -69,7 +69,7 @@ def level_of(criticality: int, cohort: int, cohorts: int = 128) -> int:
     return criticality * cohorts + cohort
 
 
-def moved(
+def move_mark(
     counts: list[int], mark: int, overloaded: bool, cut_permille: int, raise_permille: int
 ) -> int:
     """The new mark over `counts` by level, in thousandths of a level."""
@@ -79,16 +79,16 @@ def moved(
     for level in range(whole):
         admitted += counts[level] * PERMILLE
     if overloaded:
-        return _lowered(counts, mark, admitted * cut_permille)
+        return _lower_mark(counts, mark, admitted * cut_permille)
     total = 0
     for count in counts:
         total += count
     if total == 0:
         return min(levels, whole + max(1, levels * raise_permille // PERMILLE)) * PERMILLE
-    return _raised(counts, mark, total * PERMILLE * raise_permille)
+    return _raise_mark(counts, mark, total * PERMILLE * raise_permille)
 
 
-def _lowered(counts: list[int], mark: int, less: int) -> int:
+def _lower_mark(counts: list[int], mark: int, less: int) -> int:
     """The highest mark that admits `less` less, in millionths of a unit."""
     while less > 0 and mark > 0:
         level = (mark - 1) // PERMILLE
@@ -101,7 +101,7 @@ def _lowered(counts: list[int], mark: int, less: int) -> int:
     return mark
 
 
-def _raised(counts: list[int], mark: int, more: int) -> int:
+def _raise_mark(counts: list[int], mark: int, more: int) -> int:
     """The lowest mark that admits `more` more, in millionths of a unit."""
     end = len(counts) * PERMILLE
     while more > 0 and mark < end:
@@ -194,7 +194,7 @@ class PriorityShed:
     def tick(self, overloaded: bool, hard: bool = False) -> int:
         """End a window: move the mark, and let the counts decay. The levels admitted whole."""
         counts = self._counts
-        mark = moved(counts, self.mark, overloaded, self._cut_permille, self._raise_permille)
+        mark = move_mark(counts, self.mark, overloaded, self._cut_permille, self._raise_permille)
         self.mark = max(mark, self._levels_kept * PERMILLE)
         self._hard = hard
         keep_permille = self._keep_permille

@@ -131,7 +131,7 @@ def propose(
         return QuotaProposal(None, reason, 0, 0, 1.0, 1.0, headroom_percent, "", full, 0)
 
     level = fit_level(day_levels(days, profile(days)))
-    levelled = [_divided(day, level.at(at)) for at, day in enumerate(days)]
+    levelled = [_divide(day, level.at(at)) for at, day in enumerate(days)]
     shape = profile(levelled)
     highest = shape.index(max(shape))
     daily = _weekday_peak(levelled)
@@ -149,7 +149,7 @@ def propose(
         spread=spread,
         growth=growth,
         headroom_percent=headroom_percent,
-        busiest=_named(highest, per_day, first_weekday) if shape[highest] > 0.0 else "",
+        busiest=_slot_name(highest, per_day, first_weekday) if shape[highest] > 0.0 else "",
         days=full,
         above=sum([one is not None and one > estimate for one in usage]),
     )
@@ -238,7 +238,7 @@ def _is_full(day: list[float | None]) -> bool:
     return 4 * sum([value is not None for value in day]) >= 3 * len(day)
 
 
-def _divided(day: list[float | None], level: float) -> list[float | None]:
+def _divide(day: list[float | None], level: float) -> list[float | None]:
     return [None if value is None else value / level for value in day]
 
 
@@ -259,7 +259,7 @@ def _weekday_peak(days: list[list[float | None]]) -> float:
     return highest
 
 
-def _named(place: int, per_day: int, first_weekday: int) -> str:
+def _slot_name(place: int, per_day: int, first_weekday: int) -> str:
     weekday = WEEKDAYS[(place // per_day + first_weekday) % WEEK]
     return f"{weekday} {place % per_day:02}:00" if per_day > 1 else weekday
 
@@ -276,41 +276,45 @@ def _decide(
 ) -> QuotaProposal:
     """Hold the estimate between floor and cap, weigh it against the present, and say why."""
     quota = parts.estimate
-    said = [_told(parts, level, len(usage), horizon_days)]
+    sentences = [_explain(parts, level, len(usage), horizon_days)]
     if quota < floor:
         quota = floor
-        said.append(f"Raised to the floor of {floor}.")
+        sentences.append(f"Raised to the floor of {floor}.")
     elif cap is not None and quota > cap:
         quota = cap
-        said.append(f"Held at the cap of {cap}.")
+        sentences.append(f"Held at the cap of {cap}.")
     if current is None:
-        return parts._replace(quota=quota, reason=" ".join(said))
+        return parts._replace(quota=quota, reason=" ".join(sentences))
     reached = sum([one is not None and one >= current for one in usage])
     if reached:
-        said.append(f"Usage reached the present quota {reached} times: more may have been wanted.")
+        sentences.append(
+            f"Usage reached the present quota {reached} times: more may have been wanted."
+        )
     if 100 * abs(quota - current) <= dead_band_percent * current:
-        said.append(f"{quota} is within {dead_band_percent}% of the present {current}: no change.")
-        return parts._replace(reason=" ".join(said))
-    return parts._replace(quota=quota, reason=" ".join(said))
+        sentences.append(
+            f"{quota} is within {dead_band_percent}% of the present {current}: no change."
+        )
+        return parts._replace(reason=" ".join(sentences))
+    return parts._replace(quota=quota, reason=" ".join(sentences))
 
 
-def _told(parts: QuotaProposal, level: UsageLevel, count: int, horizon_days: int) -> str:
+def _explain(parts: QuotaProposal, level: UsageLevel, count: int, horizon_days: int) -> str:
     if parts.estimate == 0:
         return f"No usual day of {parts.days} had any usage."
-    said = [
+    sentences = [
         f"The usual peak is {parts.seasonal_peak} on {parts.busiest}"
         if parts.busiest
         else f"Usage keeps no hours; a usual day's highest is {parts.seasonal_peak}"
     ]
     if parts.spread > 1.005:
-        said.append(f"a usual day's highest is {parts.spread:.2f} times that")
+        sentences.append(f"a usual day's highest is {parts.spread:.2f} times that")
     if level.kind == "step":
-        said.append(f"the level stepped from {level.base:.2f} to {level.after:.2f}")
+        sentences.append(f"the level stepped from {level.base:.2f} to {level.after:.2f}")
     if level.kind == "slope" and level.slope < 0.0:
-        said.append("usage is falling")
+        sentences.append("usage is falling")
     if parts.growth > 1.0:
-        said.append(f"growth adds {100 * (parts.growth - 1):.0f}% in {horizon_days} days")
-    said.append(f"with {parts.headroom_percent}% headroom that makes {parts.estimate}")
+        sentences.append(f"growth adds {100 * (parts.growth - 1):.0f}% in {horizon_days} days")
+    sentences.append(f"with {parts.headroom_percent}% headroom that makes {parts.estimate}")
     if parts.above:
-        said.append(f"{parts.above} of {count} were above it")
-    return "; ".join(said) + "."
+        sentences.append(f"{parts.above} of {count} were above it")
+    return "; ".join(sentences) + "."

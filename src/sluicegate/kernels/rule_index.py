@@ -161,7 +161,7 @@ class _Builder(Generic[P]):
                 f"rule {self.count} must have from 1 to {self.depth_max} steps, not {len(path)}"
             )
         if not all(key for key, _ in path):
-            raise ValueError(f"rule {self.count} has a step without a key: {_told(path)}")
+            raise ValueError(f"rule {self.count} has a step without a key: {_path_text(path)}")
         place = self.root
         for key, value in path[:-1]:
             place = self.step(self.way(place, key), value)
@@ -172,7 +172,7 @@ class _Builder(Generic[P]):
         if earlier != self.count:
             raise ValueError(
                 f"rule {self.count} ({payload!r}) repeats rule {earlier} "
-                f"({self.step(way, value).payload!r}): both match {_told(path)}"
+                f"({self.step(way, value).payload!r}): both match {_path_text(path)}"
             )
         exact = self.exact(way)
         if value is None or "*" in value or payload is None or value in exact:
@@ -222,5 +222,5 @@ class _Builder(Generic[P]):
             loose.glob_places = tuple([place for _, place in globs.values()])
 
 
-def _told(path: Sequence[tuple[str, str | None]]) -> str:
+def _path_text(path: Sequence[tuple[str, str | None]]) -> str:
     return ", ".join(key if value is None else f"{key}={value}" for key, value in path)

@@ -43,7 +43,7 @@ halved weights. Called each T, a steady key at w a T ends between w and 2w. Roun
 to the N / m above.
 
 Cost: a hit is one dict look-up; a replacement amortised O(log count), at worst one pass over the m
-counters (80 us seen at m = 2000); `halve`, `top` and `at_least` pass over all m.
+counters (80 us seen at m = 2000); `halve` and `top` pass over all m.
 Bounds: `capacity` counters; keys of at most `key_length_max` characters or bytes, longer ones are
 refused, so that memory is at most capacity * (about 250 bytes + one key); weights to 2^53.
 Not good at: keys that are hot only when the views of all nodes are added up; the true weight of a
@@ -146,19 +146,6 @@ class SpaceSaving:
     def top(self, k: int) -> list[Heavy]:
         """The `k` keys with the highest counts, highest first; a tie goes to the surer."""
         chosen = nlargest(k, self._counters.values(), key=_rank)
-        return [Heavy(counter.key, counter.count, counter.error) for counter in chosen]
-
-    def at_least(self, threshold: int, *, certain: bool = True) -> list[Heavy]:
-        """Keys whose guaranteed weight reaches `threshold`, highest count first.
-
-        With `certain=False` those whose count does: none that is held is missed, some may be light.
-        """
-        chosen = [
-            counter
-            for counter in self._counters.values()
-            if (counter.count - counter.error if certain else counter.count) >= threshold
-        ]
-        chosen.sort(key=_rank, reverse=True)
         return [Heavy(counter.key, counter.count, counter.error) for counter in chosen]
 
     def halve(self) -> None:

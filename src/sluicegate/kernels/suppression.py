@@ -12,9 +12,9 @@ permitted; with 0.5, its example, one cannot tell. Here 0.2 rejects 20% and admi
 
 `attempted` is what would have passed had nothing been rejected: rejected operations are counted
 too, in the messages they would have made. That is the whole trick, for then the factor does not
-depend on itself. Taken from what was *accepted* the same formula has its rest at
-accepted = sqrt(attempted * limit), 3.16 limits at ten times the limit, and does not even rest: it
-swings between 1 and 10. `linear` is the source's first attempt, fed with the accepted rate; under a
+depend on itself. Taken from what was *accepted* the same formula has its rest at accepted =
+sqrt(attempted * limit), 3.16 limits at ten times the limit, and does not even rest: it swings
+between 1 and 10. `linear` is the source's first attempt, fed with the accepted rate; under a
 deluge it swings from all to nothing with the period of the average. Both are shown in the tests.
 Feed either form with `attempted`, and mark or leave out retries, which inflate it.
 
@@ -34,11 +34,12 @@ would find its credit spent by light ones, for ever. What it is not good at: cal
 in step with it. Of two who alternate at 0.5, one gets everything. Give each channel its own, or
 flip.
 
-When the factor's source falls silent, `silent` keeps what the node had: the rate that it admitted
-when it last heard, not the factor, for a factor of 0 would let a surge pass. After `hold_us` that
-goes over in `decay_us` to an equal share, limit / nodes, which it may always have: the sum over all
-nodes is then within the limit, whoever is cut off, and too strict where load is uneven. Meanwhile
-the nodes that are cut off and the others have twice the limit at the very most together.
+When the factor's source falls silent, `silent_factor` keeps what the node had: the rate that
+it admitted when it last heard, not the factor, for a factor of 0 would let a surge pass. After
+`hold_us` that goes over in `decay_us` to an equal share, limit / nodes, which it may always have:
+the sum over all nodes is then within the limit, whoever is cut off, and too strict where load is
+uneven. Meanwhile the nodes that are cut off and the others have twice the limit at the very most
+together.
 
 Cost: a few operations on floats; an admission is a coin, or one addition of integers.
 Bounds: rates to 2^53, weights to 2^53, a lane for each bit of weight. Staleness costs: a factor d
@@ -58,7 +59,7 @@ PARTS: Final = 1_000_000_000
 _ROUNDING: Final = 1e-9
 
 
-def exact(attempted: float, limit: float, allowance: float = 0.0) -> float:
+def exact_factor(attempted: float, limit: float, allowance: float = 0.0) -> float:
     """The fraction to reject so that just `limit` of `attempted` passes, all three a second."""
     _check_rate("attempted", attempted, 0.0)
     _check_limit(limit)
@@ -68,7 +69,7 @@ def exact(attempted: float, limit: float, allowance: float = 0.0) -> float:
     return 1.0 - limit / attempted
 
 
-def linear(rate: float, limit: float, ramp: float = 3.0) -> float:
+def linear_factor(rate: float, limit: float, ramp: float = 3.0) -> float:
     """The source's first attempt: nothing rejected at the limit, everything at `ramp` times it."""
     _check_rate("rate", rate, 0.0)
     _check_limit(limit)
@@ -85,7 +86,7 @@ def burst_allowance(burst: int, window_us: int) -> float:
     return burst * 1_000_000 / window_us
 
 
-def silent(
+def silent_factor(
     kept: float,
     silence_us: int,
     attempted: float,
@@ -110,7 +111,7 @@ def silent(
         kept = share
     elif decayed_us > 0:
         kept += (share - kept) * (decayed_us / decay_us)
-    return exact(attempted, max(kept, share))
+    return exact_factor(attempted, max(kept, share))
 
 
 def flip(factor: float, draw: float) -> bool:

@@ -1,7 +1,6 @@
 """Token bucket: tokens flow in at a rate, work takes them out, the bucket holds at most a burst.
 
-Source: the classic of traffic shaping (Turner, "New directions in communications", 1986); the
-refill by epochs is that of Airbnb's Mussel dispatchers.
+Source: the classic of traffic shaping (Turner, "New directions in communications", 1986).
 
 The bucket is written down as one integer, `full_at`: the instant (in the ticks of `pace.py`) at
 which it would be full again if nothing more were taken. The tokens missing now are `full_at - now`,
@@ -16,15 +15,10 @@ It is the same integer that GCRA keeps; what this file adds is what GCRA has no 
   all that follows waits until the debt is paid. A bucket in debt never lends more.
 - *Refund and charge.* `settle` takes or gives back after the fact, within the same two bounds.
 
-`EpochBucket` is the other refill: nothing flows in between; at the start of every epoch the whole
-quota is added at once, up to the capacity. It is coarser on purpose (all nodes whose clocks agree
-refill together, without speaking to each other), and a caller may spend two quotas back to back
-across an epoch's edge.
-
 A clock that goes backwards makes the bucket emptier by the step, never fuller.
 
-Cost: one integer a key, as GCRA; two for an epoch bucket. A step is in benchmarks/kernels.py.
-Bounds: burst, debt and quota to 2^53; price from 0 to 1,000,000 thousandths.
+Cost: one integer a key, as GCRA. A step is in benchmarks/kernels.py.
+Bounds: burst and debt to 2^53; price from 0 to 1,000,000 thousandths.
 """
 
 from __future__ import annotations
@@ -121,56 +115,3 @@ class TokenBucket:
             self._capacity,
             self._debt,
         )
-
-
-def epoch_step(
-    level: int, epoch: int, now_us: int, cost: int, epoch_us: int, quota: int, capacity: int
-) -> tuple[int, int, bool, int]:
-    """Decide one unit against a bucket that is refilled at the start of every epoch.
-
-    Returns the new level and epoch, whether `cost` is admitted, and the microseconds until a retry
-    succeeds (0, or `NEVER`).
-    """
-    current = now_us // epoch_us
-    if current > epoch:
-        # Capped before the product can grow with the length of a silence.
-        missing = -(-(capacity - level) // quota)
-        passed = current - epoch
-        level = capacity if passed >= missing else level + passed * quota
-        epoch = current
-    if cost <= level:
-        return level - cost, epoch, True, 0
-    if cost > capacity:
-        return level, epoch, False, NEVER
-    epochs = -(-(cost - level) // quota)
-    return level, epoch, False, (epoch + epochs) * epoch_us - now_us
-
-
-@final
-class EpochBucket:
-    """One bucket in the seed's form: `quota` added every `epoch_us`, at most `capacity` kept."""
-
-    __slots__ = ("_epoch", "_level", "capacity", "epoch_us", "quota")
-
-    def __init__(self, quota: int, epoch_us: int, capacity: int | None = None) -> None:
-        capacity = quota if capacity is None else capacity
-        within("quota", quota, 1, COUNT_MAX)
-        if epoch_us < 1:
-            raise ValueError(f"epoch_us must be at least 1, not {epoch_us}")
-        within("capacity", capacity, quota, COUNT_MAX)
-        self.quota = quota
-        self.epoch_us = epoch_us
-        self.capacity = capacity
-        self._level = capacity
-        self._epoch = 0
-
-    def take(self, cost: int, now_us: int) -> Verdict:
-        """Take `cost` out of what this and earlier epochs brought, or say when there is enough."""
-        if cost < 0:
-            raise ValueError(f"cost must not be negative, not {cost}")
-        self._level, self._epoch, allowed, retry_us = epoch_step(
-            self._level, self._epoch, now_us, cost, self.epoch_us, self.quota, self.capacity
-        )
-        missing = self.capacity - self._level
-        full_at_us = (self._epoch - (-missing // self.quota)) * self.epoch_us
-        return Verdict(allowed, self._level, retry_us, full_at_us - now_us if missing else 0)

@@ -52,7 +52,7 @@ DEFAULT_RAMPS: Final[tuple[Ramp | None, ...]] = (
 )
 
 
-def followed(effective: float, utilization: float, hysteresis: float) -> float:
+def follow(effective: float, utilization: float, hysteresis: float) -> float:
     """The effective utilization after a reading: up at once, down by what passes the backlash."""
     if utilization > effective:
         return utilization
@@ -60,7 +60,7 @@ def followed(effective: float, utilization: float, hysteresis: float) -> float:
     return highest if effective > highest else effective
 
 
-def refused_share(ramp: Ramp | None, utilization: float) -> float:
+def refusal_share(ramp: Ramp | None, utilization: float) -> float:
     """The share of a class with this ramp that is refused at this utilization."""
     if ramp is None or utilization <= ramp.begin:
         return 0.0
@@ -101,13 +101,13 @@ class UtilizationShed:
         """Take in a reading of the utilization, 0 idle and 1 full."""
         if not (isfinite(utilization) and utilization >= 0.0):
             raise ValueError(f"utilization must be finite and not negative, not {utilization}")
-        effective = followed(self.effective, min(1.0, utilization), self._hysteresis)
+        effective = follow(self.effective, min(1.0, utilization), self._hysteresis)
         most = 1.0 if effective >= self._hard_from else 1.0 - self._floor
         for criticality, ramp in enumerate(self._ramps):
-            self._refused[criticality] = min(most, refused_share(ramp, effective))
+            self._refused[criticality] = min(most, refusal_share(ramp, effective))
         self.effective = effective
 
-    def refused(self, criticality: int) -> float:
+    def refusal_share(self, criticality: int) -> float:
         """The share of this class that is refused now."""
         return self._refused[criticality]
 

@@ -106,12 +106,6 @@ class Scale:
         width = 1.0 / self.keys_per_e
         return 2.0 * exp((key + 1 - self.shift) * width) / (1.0 + exp(width))
 
-    def __repr__(self) -> str:
-        return (
-            f"Scale(alpha={self.alpha}, value_min={self.value_min}, value_max={self.value_max}, "
-            f"buckets_max={self.buckets_max})"
-        )
-
 
 @final
 class Sketch:
@@ -195,9 +189,6 @@ class Sketch:
             counts.extend([0] * (key + 1 - self.low - len(counts)))
         return key - self.low if key > self.low else 0
 
-    def __repr__(self) -> str:
-        return f"Sketch(count={self.count}, buckets={len(self.counts)})"
-
 
 def quantile(sketches: list[Sketch], q: float) -> float | None:
     """The quantile of all that sketches of one scale have counted, as if one had counted it."""
@@ -275,6 +266,3 @@ class WindowedQuantile:
         """The quantile of all values in the window; None if there are none."""
         self.rotate(now_us)
         return quantile(self._ring, q)
-
-    def __repr__(self) -> str:
-        return f"WindowedQuantile(windows={len(self._ring)}, sub_window_us={self.sub_window_us})"

@@ -188,7 +188,7 @@ class ClientThrottle:
         self._inflight -= 1
         if accepted:
             entry.used_us = max(entry.used_us, now_us)
-            entry.window.accepted(now_us)
+            entry.window.record_accept(now_us)
 
 
 def _refusal(wait_us: int) -> Decision:

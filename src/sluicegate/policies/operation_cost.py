@@ -1,7 +1,7 @@
 """Operation cost: what one class of work costs, for one caller and another.
 
-The part of `request_units` that predicts and learns, and charges nobody. Three things make a
-prediction:
+The part of `request_units` that predicts, learns and cuts scans into chunks; it charges nobody.
+Three things make a prediction:
 
     weights      of a request, a row, a byte, a millisecond: `kernels/cost_model.py`
     latency      the past p95 in the backend, without any queue of ours
@@ -14,15 +14,22 @@ the seed's form, which settles nothing, the tenant pays 18% of what it costs. Wi
 is 1.0 times the noise's, the others notice nothing, and it pays all but the first few. Whoever
 gives no name has none.
 
-What a caller's ratio explains, the weights are not taught. A caller that is new teaches them at
-most a factor of e at a time, because how much of it is its own is not known yet.
+The weights do not learn what a caller's ratio explains. From a new caller they learn at most a
+factor of e at a time, because how much of it is its own is not known yet.
 
-Cost: a look-up, an exponential when it learns. Bounds: `ratios_max` callers over all operations; of
-`LOOKS` that were known longest, one that is near 1 is forgotten first.
+**Chunks.** A scan of 200 RU holds its place at work for as long as 200 reads; cut in chunks of 10
+it queues twenty times, and a read that matters more passes between two of them. In the lab's
+`noisy-neighbour` 89% of the reads beside scans in one piece are answered in half a second; beside
+chunks of 10, 20 and 50 RU all are, with a p99 of 1.09, 1.16 and 1.75 times what they have alone.
+Each chunk costs its fixed part again.
+
+Cost: a look-up, an exponential when it learns; a request a chunk. Bounds: `ratios_max` callers over
+all operations; of the `LOOKS` oldest, one that is near 1 is forgotten first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, final
 
 from sluicegate.contracts.request import Request
@@ -38,7 +45,7 @@ SIZE: Final = "size_bytes"
 
 @final
 class WorkShape:
-    """What can be told of work before it is done: rows to look at, bytes to move."""
+    """What is known of work before it is done: rows to look at, bytes to move."""
 
     __slots__ = ("rows", "size_bytes")
 
@@ -147,7 +154,7 @@ class OperationCost:
     def predict_mru(self, shape: WorkShape, latency_ms: float, ratio: CostRatio | None) -> int:
         """What to charge for work of this shape, for a caller of this ratio."""
         mru = self.model.predict_mru(shape.rows, shape.size_bytes, latency_ms)
-        return mru if ratio is None else ratio.scaled(mru)
+        return mru if ratio is None else ratio.scale(mru)
 
     def learn(
         self, shape: WorkShape, latency_ms: float, actual_mru: int, ratio: CostRatio | None
@@ -169,3 +176,34 @@ class OperationCost:
             p95_us = self._times.quantile(0.95, now_us)
             if p95_us is not None:
                 self._p95_ms = p95_us / 1_000
+
+
+def rows_each(
+    shape: WorkShape, whole_mru: int, fixed_mru: int, chunk_mru: int, chunks_max: int
+) -> int:
+    """How many rows a chunk has, if the whole and what costs without any row are predicted so."""
+    rows = max(1, shape.rows)
+    spare_mru = max(0, chunk_mru - fixed_mru)
+    each = rows * spare_mru // max(1, whole_mru - fixed_mru)
+    least = -(-rows // chunks_max)
+    return min(rows, max(1, each, least))
+
+
+def cut_chunks(request: Request, shape: WorkShape, each: int) -> Iterator[Request]:
+    """Yield the chunks, of `each` rows and their part of the bytes."""
+    rows = max(1, shape.rows)
+    for first in range(0, rows, each):
+        count = min(each, rows - first)
+        size_bytes = shape.size_bytes * (first + count) // rows
+        size_bytes -= shape.size_bytes * first // rows
+        yield _chunk(request, first, count, size_bytes)
+
+
+def _chunk(request: Request, first: int, rows: int, size_bytes: int) -> Request:
+    attributes = {
+        **request.attributes,
+        "first_row": str(first),
+        ROWS: str(rows),
+        SIZE: str(size_bytes),
+    }
+    return request.copy(attributes)

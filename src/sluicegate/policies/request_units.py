@@ -58,8 +58,14 @@ from sluicegate.kernels.cost_model import (
 from sluicegate.kernels.token_bucket import PRICE_ONE_MILLI
 from sluicegate.kernels.verdict import NEVER, Verdict
 from sluicegate.policies.budgets import Budget, Penalties, Pricing, TokenBudgets
-from sluicegate.policies.chunks import cut, rows_each
-from sluicegate.policies.operation_cost import CallerRatios, OperationCost, WorkShape, read_shape
+from sluicegate.policies.operation_cost import (
+    CallerRatios,
+    OperationCost,
+    WorkShape,
+    cut_chunks,
+    read_shape,
+    rows_each,
+)
 from sluicegate.policies.settings import part_of, within
 
 OPERATIONS_MAX: Final = 1_000
@@ -343,7 +349,7 @@ class RequestUnits:
         whole_mru = operation.predict_mru(shape, latency_ms, ratio)
         fixed_mru = operation.predict_mru(WorkShape(0, 0), latency_ms, ratio)
         each = rows_each(shape, whole_mru, fixed_mru, ru * MILLI, self.settings.chunks_max)
-        return cut(request, shape, each)
+        return cut_chunks(request, shape, each)
 
     def settle(self, caller: str, correction_mru: int, now_us: int) -> None:
         """One has ended; only a permit says so."""
@@ -362,7 +368,7 @@ class RequestUnits:
         shape = read_shape(request) if self._shape_of is None else self._shape_of(request)
         mru = operation.model.expect_mru(shape.rows, shape.size_bytes, operation.latency_ms())
         ratio = self.ratios.find(operation.name, request.caller)
-        return mru if ratio is None else ratio.scaled(mru)
+        return mru if ratio is None else ratio.scale(mru)
 
     def weights(self, operation: str) -> Weights:
         """What has been learned about one operation."""

@@ -274,7 +274,7 @@ class Shed:
         elif not self._prices_form:
             ramps = self._ramps
             # Nothing is drawn for a class of which all pass.
-            if ramps.refused(place) > 0.0 and not ramps.admits(place, self._chance.draw()):
+            if ramps.refusal_share(place) > 0.0 and not ramps.admits(place, self._chance.draw()):
                 self._refused[place] += 1
                 return _refused(self.settings.retry_after_us)
         self._admitted[place] += 1

@@ -24,7 +24,7 @@ older one is void. A report is repeated until it is answered; so a node that hea
 nothing for `doubt_us` after one is cut off (an idle account asks nothing, and is not in silence).
 It admits no more a second, then, than it did when it last heard, and when its factor is not valid
 any more goes over, in `decay_us`, to an equal share of the limit (`kernels/suppression.py`,
-`silent`), so that the parts of a divided cluster admit no more than the limit together.
+`silent_factor`), so that the parts of a divided cluster admit no more than the limit together.
 
 Rejection is by error diffusion, exact to one operation. Two fuses stand behind it: a node alone
 never admits more than `fuse_ratio` times the limit, so a step is bounded before the first answer
@@ -48,7 +48,7 @@ from sluicegate.contracts.policy import NOTHING_HELD, Admission
 from sluicegate.contracts.reasons import SUPPRESSED
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.moving_rate import SECOND_US, TwoSpeedRate
-from sluicegate.kernels.suppression import SPAN_US_MAX, Diffusion, silent
+from sluicegate.kernels.suppression import SPAN_US_MAX, Diffusion, silent_factor
 from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.policies.keyed_table import KEYS_MAX
 from sluicegate.policies.settings import within
@@ -373,7 +373,7 @@ class Suppress:
             account.applied = account.factor
             return
         limit_per_s = float(account.limit_per_s)
-        account.applied = silent(
+        account.applied = silent_factor(
             min(account.kept_per_s, limit_per_s),
             silence_us,
             account.rate.per_s(now_us),

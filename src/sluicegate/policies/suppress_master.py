@@ -58,7 +58,7 @@ from sluicegate.kernels.suppression import (
     SPAN_US_MAX,
     WEIGHT_MAX,
     burst_allowance,
-    exact,
+    exact_factor,
 )
 from sluicegate.policies.keyed_table import KEYS_MAX
 from sluicegate.policies.settings import one_of, part_of, within
@@ -353,7 +353,7 @@ class SuppressMaster:
         if account.mean is not None:
             count, span_us = account.mean.mean(now_us)
             allowance = burst_allowance(account.burst, span_us)
-            return exact(count * SECOND_US / span_us, per_s, allowance)
+            return exact_factor(count * SECOND_US / span_us, per_s, allowance)
         over, rate = estimate(
             account.windows,
             per_s,
@@ -362,7 +362,7 @@ class SuppressMaster:
             delay_us=self.settings.delay_us,
             sigmas=self.settings.sigmas,
         )
-        return exact(rate, per_s * self._heard_share) if over else 0.0
+        return exact_factor(rate, per_s * self._heard_share) if over else 0.0
 
     def _message(self, factors: list[AccountFactor]) -> FactorMessage:
         self._generation += 1

@@ -150,7 +150,7 @@ class UtilizationGate:
             return None
         place: int = priority
         ramps = self._ramps
-        if ramps.refused(place) > 0.0 and not ramps.admits(place, self._chance.draw()):
+        if ramps.refusal_share(place) > 0.0 and not ramps.admits(place, self._chance.draw()):
             self._refused[place] += 1
             retry_us = self.settings.retry_after_us
             return Decision(False, 0, retry_us, retry_us, SHED, RULE_ID)
@@ -167,7 +167,7 @@ class UtilizationGate:
             self._ramps.effective,
             self._worst,
             self._readings,
-            tuple([self._ramps.refused(place) for place in range(CLASSES)]),
+            tuple([self._ramps.refusal_share(place) for place in range(CLASSES)]),
             tuple(self._refused),
             tuple(self._passed),
         )

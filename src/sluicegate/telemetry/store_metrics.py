@@ -14,8 +14,7 @@ from typing import Final, final
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
-from sluicegate.telemetry.decision_metrics import DecisionMetrics
-from sluicegate.telemetry.metrics_snapshot import Histogram, MetricsSnapshot
+from sluicegate.telemetry.decision_metrics import DecisionMetrics, Histogram, MetricsSnapshot
 from sluicegate.telemetry.prometheus import MetricFamily, families, histogram
 
 LAG_US_BOUNDS: Final[tuple[int, ...]] = (

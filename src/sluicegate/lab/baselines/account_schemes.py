@@ -3,8 +3,9 @@
 *No suppression* admits everything on every node. It is what an account-wide limit replaces.
 
 *Fixed shares* gives every node its equal part of the limit, L / N, with its part of the burst. It
-is what one does without a channel between the nodes: exact, and never above the limit. It cannot
-use what the others leave: an account whose users come to a few nodes gets those nodes' parts.
+is what one does without a channel between the nodes: exact, and never above the limit. It
+cannot use what the others leave: an account whose users come to a few nodes gets those nodes'
+parts.
 
 *Demand shares* gives every node the part of the limit that its part of the demand is. A node
 reports its attempts of the last second, and hears its share; its bucket fills at that share of the
@@ -22,7 +23,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple, final
 
 from sluicegate.kernels.moving_rate import MovingRate, SlotRing
-from sluicegate.kernels.suppression import burst_allowance, exact
+from sluicegate.kernels.suppression import burst_allowance, exact_factor
 from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.lab.rigs.accounts import (
     ACCOUNT,
@@ -183,11 +184,13 @@ class _TwoSpeedMaster:
     def _factor(self, now_us: int) -> float:
         limit, burst = float(self._per_s), self._per_s
         count, span_us = self._mean.mean(now_us)
-        slow = exact(count * SECOND_US / span_us, limit, burst_allowance(burst, span_us))
+        slow = exact_factor(count * SECOND_US / span_us, limit, burst_allowance(burst, span_us))
         recent = self._recent
         recent.advance(now_us)
         span_us = (recent.slots - 1) * recent.slot_us + now_us % recent.slot_us + 1
-        fast = exact(recent.total * SECOND_US / span_us, limit, burst_allowance(burst, span_us))
+        fast = exact_factor(
+            recent.total * SECOND_US / span_us, limit, burst_allowance(burst, span_us)
+        )
         return max(slow, fast)
 
 
