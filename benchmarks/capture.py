@@ -31,7 +31,7 @@ from sluicegate.shadow.capture.settings import CaptureSettings
 from sluicegate.shadow.captured import ALL
 from sluicegate.shadow.made import made_capture
 from sluicegate.system import SystemClock, now_us
-from sluicegate.testing.calm import Calm
+from sluicegate.testing.null_gate import NullGate
 
 CALLS = 20_000
 ENTITIES = 1_000
@@ -84,7 +84,7 @@ def deciding(folder: Path, asks: Sequence[CheckRequest]) -> Callable[[], int]:
     book = ServiceRuleSet.load([path])
     limiter = Limiter()
     limiter.replace_rules(book.rules)
-    checker = Checker(limiter, Calm(), Calm(), book=book.resources)
+    checker = Checker(limiter, NullGate(), NullGate(), book=book.resources)
 
     def run() -> int:
         for _ in range(CALLS // len(asks)):

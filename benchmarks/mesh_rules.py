@@ -30,7 +30,7 @@ from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.rules.problems import Problems
 from sluicegate.rules.shared_limits import SharedLimits
 from sluicegate.testing import HandClock
-from sluicegate.testing.calm import Calm
+from sluicegate.testing.null_gate import NullGate
 
 PATHS = 10
 CALLS = 100_000
@@ -85,7 +85,7 @@ class Loaded:
         self.rules = rules
         limiter = Limiter(clock=HandClock(NOW_US))
         limiter.replace_rules(shared_limits.rules)
-        calm = Calm()
+        calm = NullGate()
         settings = MeshSettings(semantics=semantics)
         self.mesh = Mesh(limiter, calm, calm, settings=settings, book=self.book)
         self.bare: dict[str, dict[str, int]] = {

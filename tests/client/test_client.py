@@ -9,15 +9,15 @@ import pytest
 
 from sluicegate import Algorithm, BadValue, Criticality, Limit, Unavailable
 from sluicegate.client import Client
-from sluicegate.client.answer import answer_of
-from sluicegate.client.refusals import Refusals
+from sluicegate.client.answer import parse_answer
+from sluicegate.client.refusals import PairRefusals
 from sluicegate.stores.memory.refusal_cache import HOLD_US_MAX
 from tests.client.world import World, run, window
 
 
 def test_an_answer_says_what_the_service_said() -> None:
     reply = [0, 3, 1_500, 60_000, 10, b"rule 7", b"rate_limited", b"DEGRADED_MODE", 0]
-    answer = answer_of(reply)
+    answer = parse_answer(reply)
     assert not answer
     assert (answer.allowed, answer.remaining, answer.limit) == (False, 3, 10)
     assert (answer.retry_after_us, answer.retry_after_s) == (1_500_000, 1.5)
@@ -29,13 +29,13 @@ def test_an_answer_says_what_the_service_said() -> None:
 
 
 def test_never_stays_never_and_what_the_service_could_not_count_is_marked() -> None:
-    answer = answer_of([0, 0, -1, 0, 10, b"r", b"cost_above_limit", b"", 1])
+    answer = parse_answer([0, 0, -1, 0, 10, b"r", b"cost_above_limit", b"", 1])
     assert answer.retry_after_us < 0
     assert answer.degraded
 
 
 def test_a_reason_that_is_not_known_here_is_a_refusal_all_the_same() -> None:
-    answer = answer_of([0, 0, 5, 5, 10, b"r", b"moon_full", b"", 0])
+    answer = parse_answer([0, 0, 5, 5, 10, b"r", b"moon_full", b"", 0])
     assert answer.reason is not None
     assert answer.reason.name == "rate_limited"
 
@@ -54,7 +54,7 @@ def test_a_reason_that_is_not_known_here_is_a_refusal_all_the_same() -> None:
 )
 def test_what_is_no_answer_is_no_decision(reply: Any) -> None:
     with pytest.raises(Unavailable, match="not understood"):
-        answer_of(reply)
+        parse_answer(reply)
 
 
 # Refusals.
@@ -96,7 +96,7 @@ def test_another_pair_a_smaller_weight_and_another_priority_are_asked_for() -> N
             {"resource": "/play", "priority": "bulk"},
             {"resource": "/play", "headers": {"X-Request-Name": "a"}},
         ):
-            await world.client.check("ann", weight=3, **other)
+            await world.client.check("ann", cost=3, **other)
         assert len(world.asked) == asked + 3
 
     run(told)
@@ -160,11 +160,11 @@ def test_a_clock_that_went_back_asks_again() -> None:
 
 
 def test_work_that_was_shed_is_asked_for_again() -> None:
-    refusals = Refusals()
-    shed = answer_of([0, 0, 1_000, 0, -1, b"shed", b"shed", b"DEGRADED_MODE", 0])
+    refusals = PairRefusals()
+    shed = parse_answer([0, 0, 1_000, 0, -1, b"shed", b"shed", b"DEGRADED_MODE", 0])
     refusals.remember(("ann", "/play"), 1, shed, 0)
     assert refusals.find(("ann", "/play"), 1, 1) is None
-    spent = answer_of([0, 0, 1_000, 0, 5, b"r", b"rate_limited", b"DEGRADED_MODE", 0])
+    spent = parse_answer([0, 0, 1_000, 0, 5, b"r", b"rate_limited", b"DEGRADED_MODE", 0])
     refusals.remember(("ann", "/play"), 1, spent, 0)
     assert refusals.find(("ann", "/play"), 1, 1) is not None
 
@@ -207,9 +207,9 @@ def test_a_look_counts_nothing_and_asks_each_time() -> None:
     [
         ({"user": "x" * 5_000}, "user"),
         ({"resource": "x" * 5_000}, "resource"),
-        ({"weight": -1}, "weight"),
-        ({"weight": 1.5}, "weight"),
-        ({"weight": 1 << 32}, "weight"),
+        ({"cost": -1}, "cost"),
+        ({"cost": 1.5}, "cost"),
+        ({"cost": 1 << 32}, "cost"),
         ({"priority": "urgent"}, "priority"),
         ({"headers": {str(n): "" for n in range(65)}}, "headers"),
         ({"headers": {"a": "x" * 5_000}}, "headers[a]"),

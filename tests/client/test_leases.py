@@ -53,17 +53,17 @@ def test_clients_never_admit_more_than_the_limit(
 
     async def told() -> None:
         clients = [start(number) for number in range(len(wrong_us))]
-        for what, number, weight, passes_us in story:
+        for what, number, cost, passes_us in story:
             which = number % len(clients)
             client, link = clients[which]
             if what == "check":
-                answer = await client.check("ann", "/play", weight)
+                answer = await client.check("ann", "/play", cost)
                 if answer:
                     # What was spent here counts now; what the service counted, when it was there.
                     here = answer.source == "lease"
                     at_us = clock.now_us() if here else link.checked_us
                     place = at_us // PERIOD_US
-                    spent_in[place] = spent_in.get(place, 0) + weight
+                    spent_in[place] = spent_in.get(place, 0) + cost
             elif what == "idle":
                 clock.advance(us=IDLE_US)
                 client._sweep()

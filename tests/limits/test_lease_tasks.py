@@ -14,7 +14,7 @@ from sluicegate.contracts.store import Charge, PartialTake, Ruling
 from sluicegate.limits.lease import FILL_US_MAX
 from sluicegate.limits.remote_keys import RemoteKeys
 from sluicegate.limits.stores import SWEEP_S
-from sluicegate.limits.tasks import TaskTicket
+from sluicegate.limits.task_ticket import TaskTicket
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.system import now_us
 from sluicegate.testing import HandClock

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from sluicegate import BadValue, Limiter, Refused
-from sluicegate.limits.tasks import TaskTicket
+from sluicegate.limits.task_ticket import TaskTicket
 from sluicegate.testing import HandClock
 
 SECOND = 1_000_000

@@ -13,7 +13,7 @@ headers: Mapping[str, str] = {"x-request-name": "home"}
 
 async def serve() -> float:
     answer: Answer = await client.check("ann", "/play", 2, priority="bulk", headers=headers)
-    await client.check("ann", "/play", weight=2, priority=Criticality.CRITICAL, timeout_ms=5)
+    await client.check("ann", "/play", cost=2, priority=Criticality.CRITICAL, timeout_ms=5)
     decision: Decision = answer.decision
     if decision or answer:
         return 0.0

@@ -86,7 +86,7 @@ class Answer:
         return f"<Answer {self.decision!r} from {self.source}>"
 
 
-def answer_of(reply: Any, at: int = 0) -> Answer:
+def parse_answer(reply: Any, at: int = 0) -> Answer:
     """The nine words of a reply from `at` on."""
     if not isinstance(reply, list) or len(reply) != at + WORDS:
         raise Unavailable("the service", f"its answer is not understood: {reply!r:.80}")

@@ -19,13 +19,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, final
 
-from sluicegate.client.answer import Answer, answer_of
+from sluicegate.client.answer import Answer, parse_answer
 from sluicegate.client.blocks import BARRED_US, HOT_ASKS, UNITS_MAX, BlockRest, Blocks, PairBlock
 from sluicegate.client.blocks import PAIRS_MAX as LEASES_MAX
 from sluicegate.client.failure_policy import OPEN, ClientFailurePolicy
-from sluicegate.client.link import FleetLink, Link
-from sluicegate.client.pair import Pair, check_command, check_weight, lease_command, pair_of
-from sluicegate.client.refusals import PAIRS_MAX, Refusals
+from sluicegate.client.link import FleetLink, ServiceLink
+from sluicegate.client.pair import Pair, check_command, check_cost, lease_command, pair_of
+from sluicegate.client.refusals import PAIRS_MAX, PairRefusals
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
@@ -70,18 +70,18 @@ class Client:
     """
 
     __slots__ = (
-        "_asked",
         "_blocks",
         "_clock",
         "_closed",
         "_degraded",
-        "_failing",
         "_failure",
+        "_failure_policy",
         "_filled",
         "_leases",
         "_link",
         "_loop",
         "_refusals",
+        "_request_count",
         "_returning",
         "_settings",
         "_sweeping",
@@ -101,7 +101,7 @@ class Client:
         local_limit: Limit | None = None,
         denials_max: int = PAIRS_MAX,
         timeout_ms: float | None = None,
-        link: Link | None = None,
+        link: ServiceLink | None = None,
         clock: Clock | None = None,
     ) -> None:
         for name, value, least in (
@@ -115,21 +115,21 @@ class Client:
         timeout_us = None if timeout_ms is None else round(_timeout_s(timeout_ms) * 1e6)
         self._settings = None if link else parse_service_url(url, timeout_us=timeout_us)
         self._clock: Clock = SystemClock() if clock is None else clock
-        self._failing = ClientFailurePolicy(failure, local_limit, self._clock)
-        self._refusals = Refusals(pairs_max=denials_max)
+        self._failure_policy = ClientFailurePolicy(failure, local_limit, self._clock)
+        self._refusals = PairRefusals(pairs_max=denials_max)
         self._blocks: Blocks | None = None
         if lease is not None:
             fixed = _fixed(lease, lease_max)
             self._blocks = Blocks(
                 fixed=fixed, hot_asks=hot_asks, units_max=lease_max, pairs_max=leases_max
             )
-        self._link: Link | None = link
+        self._link: ServiceLink | None = link
         self._loop: asyncio.AbstractEventLoop | None = None
         self._filled: dict[PairBlock, asyncio.Future[None]] = {}
         self._returning: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.TimerHandle | None = None
         self._closed = False
-        self._asked = self._degraded = 0
+        self._request_count = self._degraded = 0
         self._leases = self._units_leased = self._units_returned = 0
         self._failure = ""
 
@@ -139,40 +139,40 @@ class Client:
         self,
         user: str,
         resource: str,
-        weight: int = 1,
+        cost: int = 1,
         *,
         priority: Criticality | str | None = None,
         headers: Mapping[str, str] = NO_ATTRIBUTES,
         timeout_ms: float | None = None,
     ) -> Answer:
-        """May `weight` units of work enter? It is counted if so.
+        """May `cost` units of work enter? It is counted if so.
 
         With `timeout_ms` the answer comes by then, the failure policy's if there is no other.
         """
         pair = pair_of(user, resource, priority, headers)
-        known = self.known(pair, check_weight(weight))
-        if known is not None:
-            return known
+        answer_here = self.answer_here(pair, check_cost(cost))
+        if answer_here is not None:
+            return answer_here
         try:
             if timeout_ms is None:
-                return await self._answered(pair, weight)
+                return await self._ask_service(pair, cost)
             async with asyncio.timeout(_timeout_s(timeout_ms)):
-                return await self._answered(pair, weight)
+                return await self._ask_service(pair, cost)
         except TimeoutError:
-            return self._failed(pair, weight, f"no answer in {timeout_ms:g} ms")
+            return self._answer_failure(pair, cost, f"no answer in {timeout_ms:g} ms")
 
     async def peek(
         self,
         user: str,
         resource: str,
-        weight: int = 1,
+        cost: int = 1,
         *,
         priority: Criticality | str | None = None,
         headers: Mapping[str, str] = NO_ATTRIBUTES,
     ) -> Answer:
         """What the service would answer; nothing is counted. `Unavailable` if it does not."""
         pair = pair_of(user, resource, priority, headers)
-        return answer_of(await self._ask(check_command("SG.PEEK", pair, check_weight(weight))))
+        return parse_answer(await self._ask(check_command("SG.PEEK", pair, check_cost(cost))))
 
     async def reset(
         self,
@@ -189,13 +189,13 @@ class Client:
             self._blocks.forget(pair)
         return int(await self._ask(command("SG.RESET", *pair)))
 
-    def known(self, pair: Pair, weight: int) -> Answer | None:
+    def answer_here(self, pair: Pair, cost: int) -> Answer | None:
         """What can be answered without the service, in any thread; None if it must be asked."""
         now_us = self._clock.now_us()
-        answer = self._refusals.find(pair, weight, now_us)
-        if answer is not None or self._blocks is None or not weight:
+        answer = self._refusals.find(pair, cost, now_us)
+        if answer is not None or self._blocks is None or not cost:
             return answer
-        return self._blocks.spend(pair, weight, now_us)
+        return self._blocks.spend(pair, cost, now_us)
 
     # The client itself.
 
@@ -209,8 +209,8 @@ class Client:
         leased = 0 if blocks is None else blocks.spent
         denied = self._refusals.found
         return ClientStats(
-            self._asked + leased + denied + self._degraded,
-            self._asked,
+            self._request_count + leased + denied + self._degraded,
+            self._request_count,
             leased,
             denied,
             self._degraded,
@@ -246,7 +246,7 @@ class Client:
 
     # Inside.
 
-    def _here(self) -> Link:
+    def _here(self) -> ServiceLink:
         """The link, within the loop it belongs to."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
@@ -265,33 +265,33 @@ class Client:
     async def _ask(self, payload: bytes) -> Any:
         return await self._here().ask(payload)
 
-    async def _answered(self, pair: Pair, weight: int) -> Answer:
+    async def _ask_service(self, pair: Pair, cost: int) -> Answer:
         """Ask the service, for a lease or for this alone."""
         blocks = self._blocks
         try:
             link = self._here()
-            if blocks is not None and weight:
+            if blocks is not None and cost:
                 block = blocks.block_for(pair, self._clock.now_us())
                 if block is not None:
-                    answer = await self._from_lease(link, blocks, block, pair, weight)
+                    answer = await self._from_lease(link, blocks, block, pair, cost)
                     if answer is not None:
                         return answer
             sent_us = self._clock.now_us()
-            answer = answer_of(await link.ask(check_command("SG.CHECK", pair, weight)))
+            answer = parse_answer(await link.ask(check_command("SG.CHECK", pair, cost)))
         except BadValue:
             raise
         except SluicegateError as error:
             seen = error.detail if isinstance(error, Unavailable) else str(error)
-            return self._failed(pair, weight, seen)
-        self._asked += 1
+            return self._answer_failure(pair, cost, seen)
+        self._request_count += 1
         if blocks is not None:
             blocks.note_limit(pair, answer.limit)
         if not answer.allowed:
-            self._refusals.remember(pair, weight, answer, sent_us)
+            self._refusals.remember(pair, cost, answer, sent_us)
         return answer
 
     async def _from_lease(
-        self, link: Link, blocks: Blocks, block: PairBlock, pair: Pair, weight: int
+        self, link: ServiceLink, blocks: Blocks, block: PairBlock, pair: Pair, cost: int
     ) -> Answer | None:
         """Fill the pair's block, or wait for whoever is filling it; None if that did not help."""
         if self._sweeping is None:
@@ -305,18 +305,18 @@ class Client:
             block.filling = True
             filled = self._filled[block] = asyncio.get_running_loop().create_future()
             try:
-                await self._fill(link, blocks, block, pair, weight)
+                await self._fill(link, blocks, block, pair, cost)
             finally:
                 block.filling = False
                 del self._filled[block]
                 filled.set_result(None)
-        return blocks.spend(pair, weight, self._clock.now_us())
+        return blocks.spend(pair, cost, self._clock.now_us())
 
     async def _fill(
-        self, link: Link, blocks: Blocks, block: PairBlock, pair: Pair, weight: int
+        self, link: ServiceLink, blocks: Blocks, block: PairBlock, pair: Pair, cost: int
     ) -> None:
         sent_us = self._clock.now_us()
-        units = blocks.size(block, weight, sent_us)
+        units = blocks.size(block, cost, sent_us)
         try:
             reply, via = await link.ask_one(lease_command(pair, units))
         except Unavailable as error:
@@ -324,10 +324,10 @@ class Client:
                 raise
             blocks.bar(block, BARRED_US, sent_us)  # it may check, and that is enough
             return
-        lease_id, units, valid_ms = _lease_of(reply)
-        answer = answer_of(reply, 3)
+        lease_id, units, valid_ms = _parse_lease(reply)
+        answer = parse_answer(reply, 3)
         if units <= 0:
-            # Whether this one weight may enter, and if not until when, is asked for by itself.
+            # Whether this one cost may enter, and if not until when, is asked for by itself.
             blocks.bar(block, answer.retry_after_us, sent_us)
             return
         self._leases += 1
@@ -365,13 +365,13 @@ class Client:
             return  # it lapses
         self._units_returned += int(back)
 
-    def _failed(self, pair: Pair, weight: int, seen: str) -> Answer:
+    def _answer_failure(self, pair: Pair, cost: int, seen: str) -> Answer:
         self._degraded += 1
         self._failure = seen
-        return self._failing.answer(pair, weight)
+        return self._failure_policy.answer(pair, cost)
 
 
-def _lease_of(reply: object) -> tuple[str, int, int]:
+def _parse_lease(reply: object) -> tuple[str, int, int]:
     """The three words before the nine."""
     if isinstance(reply, list) and len(reply) > 3:
         lease_id, units, valid_ms = reply[:3]

@@ -49,12 +49,12 @@ class ClientFailurePolicy:
         if local_limit is not None:
             self._table = table_for(LOCAL, local_limit, LOCAL_KEYS_MAX)
 
-    def answer(self, pair: Pair, weight: int) -> Answer:
+    def answer(self, pair: Pair, cost: int) -> Answer:
         """What is decided without the service."""
         limit, table = self._limit, self._table
         if limit is None or table is None:
             reason = STORE_UNAVAILABLE if self.failure == CLOSED else None
             decision = Decision(reason is None, 0, 0, 0, reason, "", degraded=True)
             return Answer(decision, _NO_LIMIT, "", FAILURE)
-        decision = table.take(repr(pair), weight, self._clock.now_us())
+        decision = table.take(repr(pair), cost, self._clock.now_us())
         return Answer(decision.with_marks(degraded=True), limit.burst, "", FAILURE)

@@ -14,7 +14,7 @@ from sluicegate.stores.redis.settings import RedisSettings
 from sluicegate.stores.service.fleet import WorkerFleet
 
 
-class Link(Protocol):
+class ServiceLink(Protocol):
     """A way to a service; bound to the event loop it is first used in."""
 
     async def ask(self, payload: bytes, via: object = None) -> Any:

@@ -16,7 +16,7 @@ from sluicegate.wire.resp import Part, command
 
 TEXT_CHARS_MAX: Final = 4_096
 HEADERS_MAX: Final = 64
-WEIGHT_MAX: Final = (1 << 32) - 1
+COST_MAX: Final = (1 << 32) - 1
 
 # The words of a command behind its name: user, resource, and what tells the rules more.
 Pair: TypeAlias = tuple[Part, ...]
@@ -49,19 +49,19 @@ def pair_of(
     return tuple(words)
 
 
-def check_weight(weight: int) -> int:
-    """The weight, if it is one."""
-    given: object = weight
-    if not isinstance(given, int) or not 0 <= given <= WEIGHT_MAX:
-        raise BadValue("weight", weight, "give a whole number from 0 to 2^32 - 1")
-    return weight
+def check_cost(cost: int) -> int:
+    """The cost, if it is one."""
+    given: object = cost
+    if not isinstance(given, int) or not 0 <= given <= COST_MAX:
+        raise BadValue("cost", cost, "give a whole number from 0 to 2^32 - 1")
+    return cost
 
 
-def check_command(name: str, pair: Pair, weight: int) -> bytes:
+def check_command(name: str, pair: Pair, cost: int) -> bytes:
     """SG.CHECK or SG.PEEK."""
-    if weight == 1:
+    if cost == 1:
         return command(name, *pair)
-    return command(name, *pair[:2], "WEIGHT", weight, *pair[2:])
+    return command(name, *pair[:2], "WEIGHT", cost, *pair[2:])
 
 
 def lease_command(pair: Pair, units: int) -> bytes:

@@ -1,6 +1,6 @@
 """Refusals: a pair that was refused is refused here until the instant that the refusal named.
 
-How a refusal is held is in `stores/memory/believed.py`; here is which are. What a failure policy
+How a refusal is held is in `stores/memory/refusal_cache.py`; here is which are held. What a failure policy
 refused is not believed at all: nobody has counted it. Nor is a refusal for what the service lacks:
 one ask in ten that is shed must not become all asks of a pair.
 """
@@ -19,7 +19,7 @@ PAIRS_MAX: Final = KEYS_MAX
 
 
 @final
-class Refusals:
+class PairRefusals:
     """The refused pairs of one client; `pairs_max` 0 believes none."""
 
     __slots__ = ("_cache", "_lock", "found")
@@ -31,9 +31,9 @@ class Refusals:
         self._lock = LightLock()  # of those who count
         self.found = 0  # refusals told from here
 
-    def find(self, pair: Pair, weight: int, now_us: int) -> Answer | None:
+    def find(self, pair: Pair, cost: int, now_us: int) -> Answer | None:
         """The refusal that still holds for as much; None if the service must be asked."""
-        cached = self._cache.find(pair, weight, now_us)
+        cached = self._cache.find(pair, cost, now_us)
         if cached is None:
             return None
         self._lock.acquire()
@@ -43,13 +43,13 @@ class Refusals:
         decision = with_age(before.decision, now_us - cached.sent_us)
         return Answer(decision, before.limit, before.status, DENIAL)
 
-    def remember(self, pair: Pair, weight: int, answer: Answer, sent_us: int) -> None:
+    def remember(self, pair: Pair, cost: int, answer: Answer, sent_us: int) -> None:
         """Believe a refusal; `sent_us` is from before the service was asked."""
         reason, retry_us = answer.reason, answer.retry_after_us
         if reason is None or retry_us <= 0 or answer.degraded or not self._cache.keys_max:
             return
         if reason.grpc_code is GrpcCode.RESOURCE_EXHAUSTED:
-            self._cache.remember(pair, weight, answer, sent_us, retry_us)
+            self._cache.remember(pair, cost, answer, sent_us, retry_us)
 
     def forget(self, pair: Pair) -> None:
         """The pair may have room again."""

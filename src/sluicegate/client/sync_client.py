@@ -12,7 +12,7 @@ from typing import Any, Final, final
 
 from sluicegate.client.answer import Answer
 from sluicegate.client.client import Client, ClientStats
-from sluicegate.client.pair import check_weight, pair_of
+from sluicegate.client.pair import check_cost, pair_of
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.request import NO_ATTRIBUTES
 from sluicegate.stores.thread_bridge import ThreadBridge
@@ -35,22 +35,22 @@ class SyncClient:
         self,
         user: str,
         resource: str,
-        weight: int = 1,
+        cost: int = 1,
         *,
         priority: Criticality | str | None = None,
         headers: Mapping[str, str] = NO_ATTRIBUTES,
         timeout_ms: float | None = None,
     ) -> Answer:
-        """May `weight` units of work enter? It is counted if so."""
+        """May `cost` units of work enter? It is counted if so."""
         client = self._bridge.store
         if client is not None:
             pair = pair_of(user, resource, priority, headers)
-            known = client.known(pair, check_weight(weight))
-            if known is not None:
-                return known
+            answer_here = client.answer_here(pair, check_cost(cost))
+            if answer_here is not None:
+                return answer_here
         return self._bridge.run(
             lambda client: client.check(
-                user, resource, weight, priority=priority, headers=headers, timeout_ms=timeout_ms
+                user, resource, cost, priority=priority, headers=headers, timeout_ms=timeout_ms
             )
         )
 
@@ -58,14 +58,14 @@ class SyncClient:
         self,
         user: str,
         resource: str,
-        weight: int = 1,
+        cost: int = 1,
         *,
         priority: Criticality | str | None = None,
         headers: Mapping[str, str] = NO_ATTRIBUTES,
     ) -> Answer:
         """What the service would answer; nothing is counted. `Unavailable` if it does not."""
         return self._bridge.run(
-            lambda client: client.peek(user, resource, weight, priority=priority, headers=headers)
+            lambda client: client.peek(user, resource, cost, priority=priority, headers=headers)
         )
 
     def reset(

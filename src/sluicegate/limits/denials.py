@@ -1,7 +1,7 @@
 """Denials: a key that was refused is refused here, until the instant that the refusal named.
 
-How a refusal is held is in `stores/memory/believed.py`; here is which are: those that some waiting
-will turn.
+How a refusal is held is in `stores/memory/refusal_cache.py`; here is which are held: those
+that will pass by waiting.
 """
 
 from __future__ import annotations

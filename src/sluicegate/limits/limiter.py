@@ -592,7 +592,7 @@ def _guard_observer(observer: Observer) -> Observer:
 
 
 def _task_ticket() -> Ticket:
-    from sluicegate.limits.tasks import TaskTicket  # noqa: PLC0415
+    from sluicegate.limits.task_ticket import TaskTicket  # noqa: PLC0415
 
     return TaskTicket()
 

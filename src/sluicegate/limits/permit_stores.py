@@ -1,7 +1,7 @@
 """Permit stores: which store holds the places, by URL, and how tasks and threads come to it.
 
-Each loop that asks has one of its own (`by_loop.py`), and threads share one in a background loop,
-where their heartbeats beat too.
+Each event loop has one of its own (`loop_stores.py`), and threads share one in a background loop,
+where their heartbeats run too.
 """
 
 from __future__ import annotations

@@ -406,7 +406,7 @@ class Permits:
 
 
 def _task_ticket() -> Ticket:
-    from sluicegate.limits.tasks import TaskTicket  # noqa: PLC0415
+    from sluicegate.limits.task_ticket import TaskTicket  # noqa: PLC0415
 
     return TaskTicket()
 

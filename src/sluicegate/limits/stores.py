@@ -1,6 +1,6 @@
 """LimitStores: which store a limiter asks, by URL, and what tasks and threads need around it.
 
-Each loop that asks has a store of its own, and threads share one (`by_loop.py`). What limits add is
+Each event loop has a store of its own, and threads share one (`loop_stores.py`). What limits add is
 here: a store that blocks a thread, and the sweeps that give idle blocks of leases back.
 """
 
@@ -15,7 +15,7 @@ from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.store import Charge, PartialTake, Ruling, Store
 from sluicegate.limits.loop_stores import LoopStores, check_url
 from sluicegate.limits.remote_keys import RemoteKeys
-from sluicegate.limits.tasks import TaskTicket
+from sluicegate.limits.task_ticket import TaskTicket
 from sluicegate.limits.wait_lines import ThreadTicket, Ticket
 from sluicegate.stores.thread_bridge import ThreadBridge
 from sluicegate.system import SystemChance, now_us

@@ -63,19 +63,19 @@ def check_numbers(settings: object, bounds: Mapping[str, tuple[float, float]], s
             raise BadValue(f"{store}.{name}", value, f"give a number from {least} to {most}")
 
 
-def read_query(pairs: Iterable[tuple[str, str]], query: Query, field: str) -> dict[str, object]:
+def parse_query(pairs: Iterable[tuple[str, str]], query: Query, field: str) -> dict[str, object]:
     """The settings that a query says; `field` is the URL's name in an error."""
-    said: dict[str, object] = {}
+    values: dict[str, object] = {}
     for name, text in pairs:
         row = query.get(name)
         if row is None:
             raise BadValue(field, name, f"ask for one of {', '.join(query)}")
         setting, read, wanted = row
         try:
-            said[setting] = read(text)
+            values[setting] = read(text)
         except (ValueError, KeyError, OverflowError):
             raise BadValue(f"{field}?{name}", text, f"give {wanted}") from None
-    return said
+    return values
 
 
 def as_truth(text: str) -> bool:

@@ -22,7 +22,7 @@ from sluicegate.testing.clock import HandClock
 ASKED_MAX_DEFAULT: Final = 10_000  # charges that are kept; the oldest go first
 QUEUE_MAX: Final = 10_000  # answers that wait for their ask
 
-Answer = Callable[[Charge], Decision]
+_Responder = Callable[[Charge], Decision]
 
 
 @final
@@ -40,13 +40,13 @@ class AnswerStore:
             raise BadValue("asked_max", asked_max, "give the number of charges to keep, at least 1")
         self._clock: Clock = HandClock() if clock is None else clock
         self._lock = Lock()
-        self._queue: deque[Answer] = deque()
-        self._standing: Answer = _admitted
+        self._queue: deque[_Responder] = deque()
+        self._standing: _Responder = _admit_one
         self.asked: deque[Charge] = deque(maxlen=asked_max)
 
     def admit(self, times: int | None = None) -> None:
         """Admit the next `times` asks, or all."""
-        self._told(_admitted, times)
+        self._set(_admit_one, times)
 
     def refuse(
         self,
@@ -58,10 +58,10 @@ class AnswerStore:
         """Refuse the next `times` asks, or all; a negative `retry_after_s` says never."""
         retry_us = max(round(retry_after_s * 1_000_000), -1)
 
-        def refused(charge: Charge) -> Decision:
+        def refuse_one(charge: Charge) -> Decision:
             return Decision(False, 0, retry_us, max(retry_us, 0), reason, charge.rule_id)
 
-        self._told(refused, times)
+        self._set(refuse_one, times)
 
     # As a store.
 
@@ -92,7 +92,7 @@ class AnswerStore:
     async def close(self) -> None:
         """It goes on answering: others may share it."""
 
-    def _told(self, answer: Answer, times: int | None) -> None:
+    def _set(self, answer: _Responder, times: int | None) -> None:
         with self._lock:
             if times is None:
                 self._queue.clear()
@@ -103,5 +103,5 @@ class AnswerStore:
             self._queue += [answer] * times
 
 
-def _admitted(charge: Charge) -> Decision:
+def _admit_one(charge: Charge) -> Decision:
     return Decision(True, max(charge.limit.burst - charge.cost, 0), 0, 0, None, charge.rule_id)

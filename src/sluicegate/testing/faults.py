@@ -27,7 +27,7 @@ OPERATIONS: Final = frozenset({"take", "take_some", "settle", "reset"})
 FAULTS_MAX: Final = 10_000  # that wait for their call
 
 
-class Kind(Enum):
+class _FaultKind(Enum):
     """What happens to a call."""
 
     FAIL = "fail"  # it is not carried out
@@ -37,12 +37,14 @@ class Kind(Enum):
 
 
 @final
-class Fault:
+class _Fault:
     """One fault and how often it is to happen; None is for ever."""
 
     __slots__ = ("after_us", "kind", "left", "on")
 
-    def __init__(self, kind: Kind, left: int | None, on: frozenset[str], after_us: int) -> None:
+    def __init__(
+        self, kind: _FaultKind, left: int | None, on: frozenset[str], after_us: int
+    ) -> None:
         self.kind = kind
         self.left = left
         self.on = on
@@ -57,12 +59,12 @@ class Faults:
     was asked of the stores, failed or not.
     """
 
-    __slots__ = ("_clock", "_hanging", "_lock", "_told", "calls")
+    __slots__ = ("_clock", "_faults_due", "_hanging", "_lock", "calls")
 
     def __init__(self, clock: PausableClock | None = None) -> None:
         self._clock = clock
         self._lock = Lock()
-        self._told: list[Fault] = []
+        self._faults_due: list[_Fault] = []
         self._hanging: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
         self.calls = 0
 
@@ -70,28 +72,28 @@ class Faults:
         self, times: int | None = None, *, on: Collection[str] = OPERATIONS, after_us: int = 0
     ) -> None:
         """Raise `Unavailable`, `after_us` later, as a time-out would; nothing is carried out."""
-        self._tell(Kind.FAIL, times, on, after_us)
+        self._add(_FaultKind.FAIL, times, on, after_us)
 
     def lose(
         self, times: int | None = None, *, on: Collection[str] = OPERATIONS, after_us: int = 0
     ) -> None:
         """Carry it out and raise `Unavailable` all the same: the answer was lost on its way."""
-        self._tell(Kind.LOSE, times, on, after_us)
+        self._add(_FaultKind.LOSE, times, on, after_us)
 
     def slow(
         self, after_us: int, times: int | None = None, *, on: Collection[str] = OPERATIONS
     ) -> None:
         """Be `after_us` late."""
-        self._tell(Kind.SLOW, times, on, after_us)
+        self._add(_FaultKind.SLOW, times, on, after_us)
 
     def hang(self, times: int | None = None, *, on: Collection[str] = OPERATIONS) -> None:
         """Do not answer before `heal`; whoever waits may be cancelled."""
-        self._tell(Kind.HANG, times, on, 0)
+        self._add(_FaultKind.HANG, times, on, 0)
 
     def heal(self) -> None:
         """Be well again; what hangs goes on."""
         with self._lock:
-            self._told.clear()
+            self._faults_due.clear()
             hanging, self._hanging = self._hanging, []
         for loop, event in hanging:
             if not loop.is_closed():
@@ -108,22 +110,22 @@ class Faults:
 
     # What a store asks.
 
-    async def meet(self, operation: str) -> Kind | None:
+    async def apply(self, operation: str) -> _FaultKind | None:
         """Let happen what is to happen before the call; tells what it was."""
         fault = self._next(operation)
         if fault is None:
             return None
-        if fault.kind is Kind.HANG:
+        if fault.kind is _FaultKind.HANG:
             await self._hang()
         elif fault.after_us and self._clock is not None:
             self._clock.pause(fault.after_us)
         elif fault.after_us:
             await asyncio.sleep(fault.after_us / 1e6)
-        if fault.kind is Kind.FAIL:
+        if fault.kind is _FaultKind.FAIL:
             raise Unavailable("the flaky store", "it was told to fail")
         return fault.kind
 
-    def _tell(self, kind: Kind, times: int | None, on: Collection[str], after_us: int) -> None:
+    def _add(self, kind: _FaultKind, times: int | None, on: Collection[str], after_us: int) -> None:
         if isinstance(on, str):
             on = {on}
         if not on or not OPERATIONS.issuperset(on):
@@ -133,19 +135,19 @@ class Faults:
         if after_us < 0:
             raise BadValue("after_us", after_us, "give microseconds, 0 or more")
         with self._lock:
-            if len(self._told) >= FAULTS_MAX:
-                raise BadValue("faults", len(self._told), "heal() before more are told")
-            self._told.append(Fault(kind, times, frozenset(on), after_us))
+            if len(self._faults_due) >= FAULTS_MAX:
+                raise BadValue("faults", len(self._faults_due), "heal() before more are told")
+            self._faults_due.append(_Fault(kind, times, frozenset(on), after_us))
 
-    def _next(self, operation: str) -> Fault | None:
+    def _next(self, operation: str) -> _Fault | None:
         with self._lock:
             self.calls += 1
-            for place, fault in enumerate(self._told):
+            for place, fault in enumerate(self._faults_due):
                 if operation in fault.on:
                     if fault.left is not None:
                         fault.left -= 1
                         if not fault.left:
-                            del self._told[place]
+                            del self._faults_due[place]
                     return fault
             return None
 
@@ -175,35 +177,35 @@ class FlakyStore:
         self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False
     ) -> Ruling:
         """Take every charge or none."""
-        met = await self._faults.meet("take")
+        kind = await self._faults.apply("take")
         ruling = await self.inner.take(charges, keep=keep, count_refused=count_refused)
-        _answer(met)
+        _lose_response(kind)
         return ruling
 
     async def take_some(self, charge: Charge, ladder: Sequence[int]) -> PartialTake:
         """Take the first cost of `ladder` that fits."""
-        met = await self._faults.meet("take_some")
+        kind = await self._faults.apply("take_some")
         grant = await self.inner.take_some(charge, ladder)
-        _answer(met)
+        _lose_response(kind)
         return grant
 
     async def settle(self, charges: Sequence[Charge], taken_us: int | None = None) -> None:
         """Correct what was taken."""
-        met = await self._faults.meet("settle")
+        kind = await self._faults.apply("settle")
         await self.inner.settle(charges, taken_us)
-        _answer(met)
+        _lose_response(kind)
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget what was taken."""
-        met = await self._faults.meet("reset")
+        kind = await self._faults.apply("reset")
         await self.inner.reset(charges)
-        _answer(met)
+        _lose_response(kind)
 
     async def close(self) -> None:
         """Close the store behind it; that never fails."""
         await self.inner.close()
 
 
-def _answer(met: Kind | None) -> None:
-    if met is Kind.LOSE:
+def _lose_response(kind: _FaultKind | None) -> None:
+    if kind is _FaultKind.LOSE:
         raise Unavailable("the flaky store", "its answer was lost")

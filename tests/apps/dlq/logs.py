@@ -30,11 +30,11 @@ def dlq(*words: str) -> int:
 
 
 def letters_of(
-    *said: tuple[str, int, bool, int], limit: Limit = TEN_AN_HOUR, process: str = "n/1/1"
+    *fields: tuple[str, int, bool, int], limit: Limit = TEN_AN_HOUR, process: str = "n/1/1"
 ) -> list[DeadLetter]:
     """Letters by (user, weight, allowed, seconds ago)."""
     now, before, letters = now_us(), 0, []
-    for number, (user, weight, allowed, ago_s) in enumerate(said):
+    for number, (user, weight, allowed, ago_s) in enumerate(fields):
         letters.append(
             DeadLetter(
                 user,

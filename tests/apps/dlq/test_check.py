@@ -43,10 +43,10 @@ def test_the_report_says_who_by_how_much_and_in_which_window(
     assert "ann by login: 2 letters, 13 units admitted, 3 beyond the limit, 0 refused" in told
 
     assert dlq("check", url, "--json", "--user", "bob") == 1
-    said = json.loads(capsys.readouterr().out)
-    assert said["counts"]["wrongly_refused"] == 1
-    assert {one["user"] for one in said["findings"]} == {"bob"}
-    assert said["still_open"] == ["n/1/1"]
+    fields = json.loads(capsys.readouterr().out)
+    assert fields["counts"]["wrongly_refused"] == 1
+    assert {one["user"] for one in fields["findings"]} == {"bob"}
+    assert fields["still_open"] == ["n/1/1"]
 
 
 def test_a_log_with_a_hundred_planted_errors_reports_exactly_those(
@@ -68,9 +68,9 @@ def test_a_log_with_a_hundred_planted_errors_reports_exactly_those(
 
     assert dlq("check", url, "--decisions", str(decisions), "--json") == 1
 
-    said = json.loads(capsys.readouterr().out)
+    fields = json.loads(capsys.readouterr().out)
     assert expected.total() == 100
-    assert sorted(f"{one['kind']} {one['id']}" for one in said["findings"]) == sorted(expected)
+    assert sorted(f"{one['kind']} {one['id']}" for one in fields["findings"]) == sorted(expected)
 
 
 def test_several_logs_are_read_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sluicegate import Limiter
-from sluicegate.apps.dlq.reading import patient
+from sluicegate.apps.dlq.letters import with_timeout
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.limits.rule import Rule
 from tests.apps.dlq.logs import TEN_AN_HOUR, dlq, letters_of, write
@@ -64,8 +64,8 @@ def test_what_comes_later_is_charged_by_the_next_replay_alone(
     capsys.readouterr()
 
     assert dlq("replay", url, "--store", redis_server.url, "--json") == 0
-    said = json.loads(capsys.readouterr().out)
-    assert [(place["units"], place["counted_before"]) for place in said["places"]] == [(1, 4)]
+    fields = json.loads(capsys.readouterr().out)
+    assert [(place["units"], place["counted_before"]) for place in fields["places"]] == [(1, 4)]
     assert remaining(redis_server, "ann") == 5
 
 
@@ -105,9 +105,9 @@ def test_a_store_that_is_away_is_said_in_one_line(
     url = write(f"files:{tmp_path}", letters_of(("ann", 6, True, 9)))
 
     assert dlq("replay", url, "--store", "redis://127.0.0.1:1") == 1
-    said = capsys.readouterr().err
-    assert "is unavailable" in said
-    assert said.count("\n") == 1
+    fields = capsys.readouterr().err
+    assert "is unavailable" in fields
+    assert fields.count("\n") == 1
 
 
 def test_many_users_are_charged_and_the_progress_is_told(
@@ -128,7 +128,7 @@ def test_many_users_are_charged_and_the_progress_is_told(
 
 
 def test_a_store_is_given_more_time_than_a_decision_unless_its_url_says_how_much() -> None:
-    assert patient("redis://h") == "redis://h?timeout_ms=2000"
-    assert patient("redis+cluster://h?db=0") == "redis+cluster://h?db=0&timeout_ms=2000"
-    assert patient("redis://h?timeout_ms=5") == "redis://h?timeout_ms=5"
-    assert patient("sluicegate://h") == "sluicegate://h"
+    assert with_timeout("redis://h") == "redis://h?timeout_ms=2000"
+    assert with_timeout("redis+cluster://h?db=0") == "redis+cluster://h?db=0&timeout_ms=2000"
+    assert with_timeout("redis://h?timeout_ms=5") == "redis://h?timeout_ms=5"
+    assert with_timeout("sluicegate://h") == "sluicegate://h"

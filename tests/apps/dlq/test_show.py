@@ -80,9 +80,9 @@ def test_a_wrong_question_is_answered_in_one_line(
     words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert dlq(*words) == 2
-    said = capsys.readouterr().err
-    assert sentence in said
-    assert said.count("\n") == 1
+    fields = capsys.readouterr().err
+    assert sentence in fields
+    assert fields.count("\n") == 1
 
 
 def test_a_missing_package_is_named_with_its_remedy(

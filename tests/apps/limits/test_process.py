@@ -14,11 +14,11 @@ def test_check_and_try_run_as_a_process(tmp_path: Path) -> None:
     checked = _run("check", file)
     assert (checked.returncode, checked.stderr) == (0, "")
     assert "POST /login" in checked.stdout
-    tried = _run(
+    steps = _run(
         "try", file, "--request", "-", "--times", "6", said='{"path": "/login", "method": "POST"}'
     )
-    assert (tried.returncode, tried.stderr) == (0, "")
-    assert tried.stdout.endswith("5 of 6 requests admitted.\n")
+    assert (steps.returncode, steps.stderr) == (0, "")
+    assert steps.stdout.endswith("5 of 6 requests admitted.\n")
     bad = _run("check", written(tmp_path, RULES.replace("key: address", "key: adress")))
     assert bad.returncode == 1
     assert "limits.login.key: 'adress'" in bad.stdout

@@ -12,13 +12,13 @@ Out = pytest.CaptureFixture[str]
 LOGIN = '{"path": "/login", "method": "post", "user": "ann"}'
 
 
-def tried(capsys: Out, *arguments: str) -> list[str]:
+def steps(capsys: Out, *arguments: str) -> list[str]:
     assert limits("try", *arguments) == 0
     return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
 
 
 def test_it_shows_the_rules_their_keys_and_what_they_decide(tmp_path: Path, capsys: Out) -> None:
-    lines = tried(capsys, written(tmp_path), "--request", LOGIN, "--times", "6", "--every", "1s")
+    lines = steps(capsys, written(tmp_path), "--request", LOGIN, "--times", "6", "--every", "1s")
     assert lines[:5] == [
         "POST /login",
         "",
@@ -34,11 +34,11 @@ def test_it_shows_the_rules_their_keys_and_what_they_decide(tmp_path: Path, caps
 
 
 def test_of_many_the_turns_are_shown(tmp_path: Path, capsys: Out) -> None:
-    lines = tried(capsys, written(tmp_path), "--request", LOGIN, "--times", "100")
+    lines = steps(capsys, written(tmp_path), "--request", LOGIN, "--times", "100")
     shown = [line.split()[0] for line in lines[6:-2] if line and line[0].isdigit()]
     assert shown == ["1", "6", "100"]
     assert lines[-1] == "5 of 100 requests admitted; shown are those where the answer turns."
-    many = tried(
+    many = steps(
         capsys, written(tmp_path), "--request", LOGIN, "--times", "1000", "--every", "1 second"
     )
     assert len(many) < 60
@@ -47,7 +47,7 @@ def test_of_many_the_turns_are_shown(tmp_path: Path, capsys: Out) -> None:
 
 def test_the_header_says_the_cost_and_the_plan(tmp_path: Path, capsys: Out) -> None:
     request = {"path": "/api/x?y=1", "headers": {"X-Plan": "free", "X-Cost": "7"}, "user": "ann"}
-    lines = tried(capsys, written(tmp_path), "--request", json.dumps(request))
+    lines = steps(capsys, written(tmp_path), "--request", json.dumps(request))
     assert lines[0] == "GET /api/x"
     assert lines[3].startswith("api user:ann|path:/api/x 7 10/second")
     assert "13 remaining" in lines[5]
@@ -55,13 +55,13 @@ def test_the_header_says_the_cost_and_the_plan(tmp_path: Path, capsys: Out) -> N
 
 def test_what_is_not_limited_is_told_why(tmp_path: Path, capsys: Out) -> None:
     file = written(tmp_path, RULES.replace("key: [user, path]", "key: user\n    or_key: skip"))
-    assert tried(capsys, file, "--request", '{"path": "/x"}')[-1] == (
+    assert steps(capsys, file, "--request", '{"path": "/x"}')[-1] == (
         "No rule matches: it is not limited."
     )
-    assert tried(capsys, file, "--request", '{"path": "/health"}')[-1] == (
+    assert steps(capsys, file, "--request", '{"path": "/health"}')[-1] == (
         "Exempt by 'health': it is not limited."
     )
-    lines = tried(capsys, file, "--request", '{"path": "/api/x", "headers": {"x-plan": "free"}}')
+    lines = steps(capsys, file, "--request", '{"path": "/api/x", "headers": {"x-plan": "free"}}')
     assert lines[3].startswith("api none: not limited by this rule 1 ")
     assert lines[-1] == "No rule applies: it is not limited."
 
@@ -70,9 +70,9 @@ def test_a_request_may_come_from_a_file_or_from_standard_input(
     tmp_path: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = written(tmp_path, LOGIN, "login.json")
-    assert tried(capsys, written(tmp_path), "--request", f"@{request}")[0] == "POST /login"
+    assert steps(capsys, written(tmp_path), "--request", f"@{request}")[0] == "POST /login"
     monkeypatch.setattr("sys.stdin", io.StringIO(LOGIN))
-    assert tried(capsys, written(tmp_path), "--request", "-")[0] == "POST /login"
+    assert steps(capsys, written(tmp_path), "--request", "-")[0] == "POST /login"
 
 
 def test_programs_are_told_the_same(tmp_path: Path, capsys: Out) -> None:

@@ -23,7 +23,7 @@ from sluicegate.rules.following.follower import Follower
 from sluicegate.rules.releases.signatures import SignedRollout
 from sluicegate.rules.releases.store import ReleaseStore
 from sluicegate.stores.blobs.files import FileBlobs
-from sluicegate.stores.blobs.files_url import FilesSettings
+from sluicegate.stores.blobs.files_url import FileBlobSettings
 from sluicegate.stores.event_logs import open_log
 from sluicegate.system import SystemClock, now_us
 from tests.rules.following.node import Line
@@ -46,7 +46,7 @@ def log(tmp_path: Path) -> Iterator[EventLog]:
 
 @pytest.fixture
 def press(tmp_path: Path) -> Press:
-    press = Press(FileBlobs(FilesSettings(folder=str(tmp_path / "blobs"))))
+    press = Press(FileBlobs(FileBlobSettings(folder=str(tmp_path / "blobs"))))
     press.release(1, a=1)
     press.release(2, 1, a=2)
     press.release(3, 2, a=3)
@@ -199,11 +199,11 @@ from sluicegate.rules.releases.store import ReleaseStore
 from sluicegate.rules.releases.signatures import Verifier
 from sluicegate.rules.following.follower import Follower
 from sluicegate.stores.blobs.files import FileBlobs
-from sluicegate.stores.blobs.files_url import FilesSettings
+from sluicegate.stores.blobs.files_url import FileBlobSettings
 from sluicegate.stores.event_logs import open_log
 
 folder, name = sys.argv[1:]
-blobs = FileBlobs(FilesSettings(folder=f"{folder}/blobs"))
+blobs = FileBlobs(FileBlobSettings(folder=f"{folder}/blobs"))
 store = ReleaseStore(blobs, Verifier.read([f"{folder}/k.pem"]))
 
 

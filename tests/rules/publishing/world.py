@@ -22,9 +22,9 @@ from sluicegate.rules.publishing.settings import PublishingSettings
 from sluicegate.rules.releases.signatures import Signer, new_key, open_rollout
 from sluicegate.rules.repository.repository import Repository
 from sluicegate.stores.blobs.files import FileBlobs
-from sluicegate.stores.blobs.files_url import FilesSettings as BlobSettings
+from sluicegate.stores.blobs.files_url import FileBlobSettings as BlobSettings
 from sluicegate.stores.files.log import FileLog
-from sluicegate.stores.files.settings import FilesSettings as LogSettings
+from sluicegate.stores.files.settings import FileLogSettings as LogSettings
 from sluicegate.testing import HandClock
 
 READER = Identity("rita", [Grant.READ_RULES])

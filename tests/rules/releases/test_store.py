@@ -13,7 +13,7 @@ from sluicegate.rules.releases.documents import read_report
 from sluicegate.rules.releases.signatures import Untrusted, open_release, open_rollout, sign_release
 from sluicegate.rules.releases.store import ReleaseStore, ReleaseStoreBounds
 from sluicegate.stores.blobs.files import FileBlobs
-from sluicegate.stores.blobs.files_url import FilesSettings
+from sluicegate.stores.blobs.files_url import FileBlobSettings
 from sluicegate.stores.blobs.memory import MemoryBlobs
 from tests.rules.releases.press import Press, new_signer
 
@@ -53,7 +53,7 @@ class Scripted:
 
 
 def test_everything_lies_where_the_layout_says(tmp_path: Path) -> None:
-    press = Press(FileBlobs(FilesSettings(folder=str(tmp_path))))
+    press = Press(FileBlobs(FileBlobSettings(folder=str(tmp_path))))
     first = press.release(1, a=1)
     second = press.release(2, 1, a=2)
     press.order(1, 2)

@@ -23,7 +23,7 @@ from sluicegate.rules.releases.signatures import Signer, new_key
 from sluicegate.rules.remote.admin import RemoteRuleAdmin
 from sluicegate.rules.repository.repository import Repository
 from sluicegate.stores.blobs.files import FileBlobs
-from sluicegate.stores.blobs.files_url import FilesSettings
+from sluicegate.stores.blobs.files_url import FileBlobSettings
 from sluicegate.system import SystemClock
 from tests.doors.http.rules.serving import RulesHouse, rules_house_aside, token_of
 from tests.rules.remote.admin_suite import FILE, RuleAdminSuite
@@ -49,7 +49,7 @@ class Kept:
         repository = Repository.create(folder / "rules.git", files=files, clock=clock)
         stack.callback(repository.close)
         new_key(folder / "keys")
-        blobs = FileBlobs(FilesSettings(folder=str(folder / "blobs")))
+        blobs = FileBlobs(FileBlobSettings(folder=str(folder / "blobs")))
         stack.callback(blobs.close)
         self.publishing: Publishing = open_publishing(
             repository, blobs, Signer.read(folder / "keys" / "signing.pem"), clock=clock

@@ -281,12 +281,12 @@ class BlobStoreConformance:
 
         with ThreadPoolExecutor(5) as pool:
             writing = [pool.submit(write, data) for data in versions]
-            seen = {value(blobs, "a")}
+            describe = {value(blobs, "a")}
             while not all(write.done() for write in writing):
-                seen.add(value(blobs, "a"))
+                describe.add(value(blobs, "a"))
             for done in writing:
                 done.result()
-        assert seen <= versions
+        assert describe <= versions
 
     # The end.
 

@@ -51,8 +51,8 @@ def main(root: str) -> None:
         for at, call in enumerate(calls):
             for half in (False, True) if call == "write" else (False,):
                 folder = f"{root}/{number}-{at}-{half}"
-                seen = _fork(folder, before, act, (at, half))
-                assert seen == calls[: at + 1], (kind, seen, calls)
+                describe = _fork(folder, before, act, (at, half))
+                assert describe == calls[: at + 1], (kind, describe, calls)
                 _tell(kind, folder, calls, at)
 
 

@@ -24,7 +24,7 @@ from sluicegate.stores.blobs import files as files_module
 from sluicegate.stores.blobs import files_folders
 from sluicegate.stores.blobs.files_folders import LOCK, TEMPORARY
 from sluicegate.stores.blobs.files_url import parse_url
-from sluicegate.stores.blobs.names import check_bytes, segments_of, tag_of
+from sluicegate.stores.blobs.names import check_bytes, split_name, tag_of
 from tests.stores.blobs.conformance import MANY, BlobStoreConformance, value
 from tests.stores.blobs.crashes import KINDS, NAME, NEW, OLD
 from tests.stores.blobs.races import ROOT, race
@@ -97,14 +97,14 @@ def test_killed_before_any_step_it_leaves_the_old_blob_or_the_new_one(
     for each in killed:
         folder = Path(str(each["folder"]))
         blobs = open_blobs(f"files:{folder}")
-        seen = value(blobs, NAME)
-        assert seen in (old, new), each
-        assert list(blobs.names()) == ([] if seen is None else [NAME]), each
-        after.append(seen == new)
+        describe = value(blobs, NAME)
+        assert describe in (old, new), each
+        assert list(blobs.names()) == ([] if describe is None else [NAME]), each
+        after.append(describe == new)
         # And who comes next is not held up, by a lock or by what is left over.
         for left in temporary(folder):
             grow_old(left, 2 * HOUR_S)
-        blobs.put(NAME, b"next", if_tag=tag_of(seen)) if seen else blobs.put(
+        blobs.put(NAME, b"next", if_tag=tag_of(describe)) if describe else blobs.put(
             NAME, b"next", if_absent=True
         )
         assert value(blobs, NAME) == b"next", each
@@ -173,7 +173,7 @@ def test_what_a_killed_writer_left_is_swept_when_it_is_old_and_nothing_else_is(
 def test_a_store_that_is_open_for_long_sweeps_now_and_then(
     folder: Path, blobs: BlobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files_module, "TENDED_MAX", 5)
+    monkeypatch.setattr(files_module, "PUTS_BETWEEN_SWEEPS", 5)
     blobs.put("a", b"x")
     old = folder / f"{TEMPORARY}old"
     old.write_bytes(b"half")
@@ -356,7 +356,7 @@ def test_what_is_not_ours_in_the_folder_is_not_listed(folder: Path, blobs: BlobS
 @given(st.text(st.sampled_from("ab./\\\0~"), max_size=8))
 def test_no_name_leads_out(name: str) -> None:
     try:
-        (good,) = {name for _ in segments_of(name)}
+        (good,) = {name for _ in split_name(name)}
     except BadValue:
         return
     assert os.path.normpath(f"/root/{good}") == f"/root/{good}"

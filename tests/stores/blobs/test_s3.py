@@ -387,9 +387,11 @@ def test_no_secret_is_told(
     ],
 )
 def test_credentials_in_a_url_are_refused_and_not_repeated(url: str) -> None:
-    with pytest.raises(BadValue, match="leave the credentials out; set AWS_ACCESS_KEY_ID") as seen:
+    with pytest.raises(
+        BadValue, match="leave the credentials out; set AWS_ACCESS_KEY_ID"
+    ) as describe:
         open_blobs(url)
-    told = f"{seen.value} {seen.value!r} {seen.value.value!r}"
+    told = f"{describe.value} {describe.value!r} {describe.value.value!r}"
     assert "hush" not in told
     assert "KEY:" not in told
 

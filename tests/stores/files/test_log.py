@@ -18,10 +18,10 @@ from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.event_log import Event, EventLog
 from sluicegate.stores.event_logs import open_log
 from sluicegate.stores.files import segments as segments_module
-from sluicegate.stores.files.entry import HEADER_BYTES, Header, entry, read_header
+from sluicegate.stores.files.entries import HEADER_BYTES, Header, pack_entry, parse_header
 from sluicegate.stores.files.log import FileLog
 from sluicegate.stores.files.segments import name_of
-from sluicegate.stores.files.settings import FilesSettings, parse_url
+from sluicegate.stores.files.settings import FileLogSettings, parse_url
 
 ROOT = Path(__file__).resolve().parents[3]
 DAY_US = 86_400_000_000
@@ -108,7 +108,7 @@ def test_the_files_are_for_their_owner_alone_unless_told_otherwise(folder: Path)
 
 
 def test_events_that_come_together_share_a_commit(folder: Path) -> None:
-    log = FileLog(FilesSettings(folder=str(folder), linger_us=50_000))
+    log = FileLog(FileLogSettings(folder=str(folder), linger_us=50_000))
     promises = [log.append("news", b"x", 1) for _ in range(500)]
 
     assert [promise.result(10) for promise in promises] == list(range(500))
@@ -128,7 +128,7 @@ def test_a_promise_is_kept_only_after_the_sync(
         real(handle)
 
     monkeypatch.setattr(os, "fdatasync", slow)
-    log = FileLog(FilesSettings(folder=str(folder)))
+    log = FileLog(FileLogSettings(folder=str(folder)))
     promise = log.append("news", b"x", 1)
     assert synced.wait(10)
     assert not promise.done()
@@ -140,7 +140,7 @@ def test_a_promise_is_kept_only_after_the_sync(
 def test_without_sync_an_event_is_acknowledged_by_the_system(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = FileLog(FilesSettings(folder=str(folder), sync="system"))
+    log = FileLog(FileLogSettings(folder=str(folder), sync="system"))
     synced: list[int] = []
     monkeypatch.setattr(os, "fdatasync", synced.append)
     log.append("news", b"x", 1).result(10)
@@ -158,7 +158,7 @@ def test_a_full_queue_breaks_promises_at_once_and_blocks_nobody(
         go.wait(10)
 
     monkeypatch.setattr(os, "fdatasync", stuck)
-    log = FileLog(FilesSettings(folder=str(folder), pending_max=3, pending_bytes_max=100))
+    log = FileLog(FileLogSettings(folder=str(folder), pending_max=3, pending_bytes_max=100))
     under_way = log.append("news", b"x", 1)
     assert busy.wait(10)
     waiting = [log.append("news", b"x", 1) for _ in range(3)]
@@ -176,7 +176,7 @@ def test_a_full_queue_breaks_promises_at_once_and_blocks_nobody(
 def test_a_disk_that_fails_breaks_promises_and_no_offset_is_given_twice(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = FileLog(FilesSettings(folder=str(folder)))
+    log = FileLog(FileLogSettings(folder=str(folder)))
     assert log.append("news", b"a", 1).result(10) == 0
 
     def full(handle: int, data: bytes) -> None:
@@ -197,7 +197,7 @@ def test_a_disk_that_fails_breaks_promises_and_no_offset_is_given_twice(
 
 
 def test_a_folder_has_one_writer_and_the_next_may_write_when_it_has_ended(folder: Path) -> None:
-    first, second = open_log(f"files:{folder}"), FileLog(FilesSettings(folder=str(folder)))
+    first, second = open_log(f"files:{folder}"), FileLog(FileLogSettings(folder=str(folder)))
     first.append("news", b"a", 1).result(10)
 
     with pytest.raises(Unavailable, match=f"process {os.getpid()} writes it already"):
@@ -211,7 +211,7 @@ def test_a_folder_has_one_writer_and_the_next_may_write_when_it_has_ended(folder
 def test_a_closed_log_takes_nothing_and_a_child_of_a_fork_is_told(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = FileLog(FilesSettings(folder=str(folder)))
+    log = FileLog(FileLogSettings(folder=str(folder)))
     monkeypatch.setattr(log, "_pid", os.getpid() + 1)
     assert "fork" in str(log.append("news", b"a", 1).exception(0))
     log.close()
@@ -276,9 +276,9 @@ def test_a_torn_tail_is_cut_when_the_log_is_opened_again(folder: Path) -> None:
 def test_an_entry_that_is_being_written_is_waited_for_and_is_no_damage(folder: Path) -> None:
     write(f"files:{folder}", "a")
     (segment,) = segments(folder)
-    head = read_header(segment.read_bytes())
+    head = parse_header(segment.read_bytes())
     assert isinstance(head, Header)
-    whole = entry(head.salt, 1, 5, b"news", b"b" * 50)
+    whole = pack_entry(head.salt, 1, 5, b"news", b"b" * 50)
     with closing(open_log(f"files:{folder}").reader()) as reader:
         assert [event.body for event in reader.read(9, 0)] == [b"a"]
         for part in (whole[:3], whole[3:10], whole[10:60]):
@@ -474,7 +474,7 @@ def test_a_url_says_every_setting() -> None:
         "&poll_ms=20"
     )
 
-    assert settings == FilesSettings(
+    assert settings == FileLogSettings(
         folder="/var/x",
         sync="system",
         linger_us=2_500,

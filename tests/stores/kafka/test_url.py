@@ -14,7 +14,11 @@ def test_a_short_url_has_the_defaults() -> None:
     settings = parse_url("kafka://one,two:9093/events")
 
     assert (settings.brokers, settings.topic) == ("one:9092,two:9093", "events")
-    assert (settings.partition, settings.timeout_us, settings.passed) == (0, 30_000_000, ())
+    assert (settings.partition, settings.timeout_us, settings.driver_settings) == (
+        0,
+        30_000_000,
+        (),
+    )
 
 
 def test_a_long_url_says_everything() -> None:
@@ -26,7 +30,7 @@ def test_a_long_url_says_everything() -> None:
     assert (settings.brokers, settings.topic) == ("[::1]:9093", "my.topic-1_x")
     assert (settings.partition, settings.timeout_us, settings.damage) == (3, 1_500_000, "stop")
     assert (settings.pending_max, settings.pending_bytes_max) == (5, 4_096)
-    assert dict(settings.passed) == {
+    assert dict(settings.driver_settings) == {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.username": "ann",
@@ -46,7 +50,7 @@ def test_a_long_url_says_everything() -> None:
     ],
 )
 def test_the_scheme_and_the_name_say_how_it_is_protected(url: str, protocol: str | None) -> None:
-    assert dict(parse_url(url).passed).get("security.protocol") == protocol
+    assert dict(parse_url(url).driver_settings).get("security.protocol") == protocol
 
 
 @pytest.mark.parametrize(

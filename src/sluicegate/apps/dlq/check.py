@@ -13,7 +13,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from sluicegate.apps.dlq.reading import PLACES_AT_ONCE, patient, read, since_us
+from sluicegate.apps.dlq.letters import PLACES_AT_ONCE, read, since_us, with_timeout
 from sluicegate.apps.dlq.show import instant, printable
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.limits.completeness import (
@@ -60,9 +60,9 @@ def check(arguments: Namespace) -> int:
         checked.decisions(_decisions(arguments.decisions))
     report = checked.report()
     if arguments.store:
-        for stands in asyncio.run(_standings(arguments, checked.letters)):
-            if stands.over:
-                add(report, _over(stands))
+        for statuses in asyncio.run(_standings(arguments, checked.letters)):
+            if statuses.over:
+                add(report, _over(statuses))
     _print(arguments, report)
     return 0 if report.clean else 1
 
@@ -83,16 +83,16 @@ def _decisions(files: Sequence[str]) -> Iterator[DecisionRecord]:
 def _recorded(line: bytes, place: str) -> DecisionRecord:
     one: DecisionRecord | None
     try:
-        said: dict[str, Any] = json.loads(line)
-        limit = said.get("limit")
+        fields: dict[str, Any] = json.loads(line)
+        limit = fields.get("limit")
         one = DecisionRecord(
-            said["at_us"],
-            said["user"],
-            said["rule"],
-            said["weight"],
-            said["allowed"],
-            said.get("degraded", False),
-            said.get("id", ""),
+            fields["at_us"],
+            fields["user"],
+            fields["rule"],
+            fields["weight"],
+            fields["allowed"],
+            fields.get("degraded", False),
+            fields.get("id", ""),
             None if limit is None else read_limit(limit),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -113,7 +113,7 @@ async def _standings(arguments: Namespace, letters: Sequence[DeadLetter]) -> lis
         for place, its in by_place(letters).items()
         if arguments.user in {"", place.user} and arguments.rule in {"", place.rule_id}
     ]
-    stores = open_stores(patient(arguments.store), arguments.prefix)
+    stores = open_stores(with_timeout(arguments.store), arguments.prefix)
     found: list[PlaceStatus] = []
     try:
         store = stores.here()

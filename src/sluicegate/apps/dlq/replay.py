@@ -1,7 +1,7 @@
 """Replay: charge the store with what was admitted without it.
 
-How much, and why never twice, is `limits/resettle.py`; here it is read, done place by place, told
-as it goes, and ended cleanly by Ctrl-C: what is charged by then stays charged and claimed.
+How much, and why never twice, is `limits/late_charges.py`; here letters are read and charged place by
+place, with progress on standard error. Ctrl-C ends it cleanly: what is charged stays charged.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Final
 
-from sluicegate.apps.dlq.reading import PLACES_AT_ONCE, patient, read, say, since_us
-from sluicegate.apps.dlq.show import printable, wanted
+from sluicegate.apps.dlq.letters import PLACES_AT_ONCE, read, since_us, warn, with_timeout
+from sluicegate.apps.dlq.show import matches, printable
 from sluicegate.contracts.errors import BadValue
 from sluicegate.limits.dead_letter import DeadLetter
 from sluicegate.limits.late_charges import (
@@ -37,15 +37,15 @@ def replay(arguments: Namespace) -> int:
     from_us = since_us(arguments)
     letters: dict[str, DeadLetter] = {}
     for one in read(arguments):
-        if isinstance(one, DeadLetter) and wanted(one, arguments, from_us):
+        if isinstance(one, DeadLetter) and matches(one, arguments, from_us):
             letters[one.id] = one
             if len(letters) > LETTERS_MAX:
                 raise BadValue("replay", len(letters), "say --since, --user or --rule")
     places = by_place(letters.values())
-    stands = asyncio.run(_each(arguments, [*places.items()]))
-    charged = [stand for stand in stands if stand.uncounted]
+    statuses = asyncio.run(_each(arguments, [*places.items()]))
+    charged = [stand for stand in statuses if stand.uncounted]
     if arguments.json:
-        sys.stdout.write(json.dumps(_as_json(arguments, stands), indent=2) + "\n")
+        sys.stdout.write(json.dumps(_as_json(arguments, statuses), indent=2) + "\n")
         return 0
     word = "would be charged" if arguments.dry_run else "charged"
     for stand in charged:
@@ -65,22 +65,22 @@ def replay(arguments: Namespace) -> int:
 async def _each(
     arguments: Namespace, places: Sequence[tuple[CountingPlace, Sequence[DeadLetter]]]
 ) -> list[PlaceStatus]:
-    stores = open_stores(patient(arguments.store), arguments.prefix)
+    stores = open_stores(with_timeout(arguments.store), arguments.prefix)
     ask = place_status if arguments.dry_run else charge_uncounted
-    stands: list[PlaceStatus] = []
+    statuses: list[PlaceStatus] = []
     try:
         store = stores.here()
         for first in range(0, len(places), PLACES_AT_ONCE):
             some = places[first : first + PLACES_AT_ONCE]
-            stands += await asyncio.gather(*(ask(store, *one) for one in some))
+            statuses += await asyncio.gather(*(ask(store, *one) for one in some))
             if first and first % TOLD_EVERY == 0:
-                say(f"{first:,} of {len(places):,} places")
-        return stands
+                warn(f"{first:,} of {len(places):,} places")
+        return statuses
     finally:
         await stores.aclose()
 
 
-def _as_json(arguments: Namespace, stands: Sequence[PlaceStatus]) -> dict[str, object]:
+def _as_json(arguments: Namespace, statuses: Sequence[PlaceStatus]) -> dict[str, object]:
     return {
         "dry_run": arguments.dry_run,
         "places": [
@@ -91,6 +91,6 @@ def _as_json(arguments: Namespace, stands: Sequence[PlaceStatus]) -> dict[str, o
                 "units": one.uncounted,
                 "counted_before": one.counted,
             }
-            for one in stands
+            for one in statuses
         ],
     }

@@ -7,7 +7,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator
 
-from sluicegate.apps.dlq.reading import follow, read, since_us
+from sluicegate.apps.dlq.letters import follow, read, since_us
 from sluicegate.contracts.reasons import REASONS
 from sluicegate.limits.dead_letter import DeadLetter, ProcessMark, pack
 from sluicegate.wire.timestamps import utc_text
@@ -17,10 +17,10 @@ def show(arguments: Namespace) -> int:
     """Print the letters that were asked for."""
     from_us = since_us(arguments)
     shown = 0
-    for one in _told(arguments):
+    for one in _letters(arguments):
         if one is None:
             sys.stdout.flush()
-        elif isinstance(one, DeadLetter) and wanted(one, arguments, from_us):
+        elif isinstance(one, DeadLetter) and matches(one, arguments, from_us):
             shown += 1
             sys.stdout.write((as_json(one) if arguments.json else line(one)) + "\n")
     if not shown and not arguments.json:
@@ -28,11 +28,11 @@ def show(arguments: Namespace) -> int:
     return 0
 
 
-def _told(arguments: Namespace) -> Iterator[DeadLetter | ProcessMark | None]:
+def _letters(arguments: Namespace) -> Iterator[DeadLetter | ProcessMark | None]:
     return follow(arguments) if arguments.follow else read(arguments)
 
 
-def wanted(letter: DeadLetter, arguments: Namespace, from_us: int) -> bool:
+def matches(letter: DeadLetter, arguments: Namespace, from_us: int) -> bool:
     """Whether the flags ask for this letter."""
     return (
         letter.at_us >= from_us
@@ -43,14 +43,14 @@ def wanted(letter: DeadLetter, arguments: Namespace, from_us: int) -> bool:
 
 def as_json(letter: DeadLetter) -> str:
     """A line for programs: the letter as the log has it, and its id."""
-    said = {"id": letter.id, **json.loads(pack(letter))}
-    return json.dumps(said, separators=(",", ":"))
+    fields = {"id": letter.id, **json.loads(pack(letter))}
+    return json.dumps(fields, separators=(",", ":"))
 
 
 def line(letter: DeadLetter) -> str:
     """A line for people."""
     word = "admitted" if letter.allowed else "refused"
-    told = (
+    text = (
         f"{instant(letter.at_us)}  {word:<8}  {printable(letter.user)}  "
         f"by {printable(letter.rule_id)}  weight {letter.weight:,}  {letter.priority.name}"
     )
@@ -63,8 +63,8 @@ def line(letter: DeadLetter) -> str:
     if letter.why:
         marks.append(printable(letter.why))
     if marks:
-        told += f"  {'; '.join(marks)}"
-    return f"{told}  [{printable(letter.id)}]"
+        text += f"  {'; '.join(marks)}"
+    return f"{text}  [{printable(letter.id)}]"
 
 
 def instant(at_us: int) -> str:

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sluicegate.apps.limits.words import (
+from sluicegate.apps.limits.rule_text import (
     entry_json,
-    key_words,
-    limit_words,
-    term_words,
+    key_text,
+    limit_text,
+    terms_text,
 )
 from sluicegate.command_line.text import counted, table
 from sluicegate.contracts.errors import SluicegateError
@@ -22,7 +22,7 @@ from sluicegate.rules.web.rule_set import WebRuleSet
 _HEAD: Final = ("rule", "matches", "counted by", "limits", "terms")
 
 
-class Checked(NamedTuple):
+class FileCheck(NamedTuple):
     """A file that was looked at: its book, or why there is none."""
 
     source: str
@@ -42,21 +42,21 @@ def check(files: Sequence[str], *, as_json: bool, strict: bool) -> int:
     return 1 if failed else 0
 
 
-def _look(file: str) -> Checked:
+def _look(file: str) -> FileCheck:
     try:
         book = WebRuleSet.load(file)
     except SluicegateError as error:
-        return Checked(file, None, error)
-    return Checked(file, book, None, advise(book))
+        return FileCheck(file, None, error)
+    return FileCheck(file, book, None, advise(book))
 
 
-def _text(one: Checked) -> list[str]:
+def _text(one: FileCheck) -> list[str]:
     if one.error is not None:
         return str(one.error).splitlines()
     if one.book is None:
         return []
     rows = [
-        (entry.name, str(entry.match), key_words(entry), limit_words(entry), term_words(entry))
+        (entry.name, str(entry.match), key_text(entry), limit_text(entry), terms_text(entry))
         for entry in one.book.entries
     ]
     lines = [f"{one.source}: {counted(len(rows), 'rule')}, version {one.book.version}", ""]
@@ -66,7 +66,7 @@ def _text(one: Checked) -> list[str]:
     return lines
 
 
-def _json(one: Checked) -> dict[str, object]:
+def _json(one: FileCheck) -> dict[str, object]:
     return {
         "file": one.source,
         "usable": one.book is not None,

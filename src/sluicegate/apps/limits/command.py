@@ -54,7 +54,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     check.add_argument("files", metavar="FILE", nargs="+", help=".yaml, .yml or .toml")
     check.add_argument("--strict", action="store_true", help="exit code 1 for advice too")
     _add_format(check)
-    tried = verbs.add_parser(
+    steps = verbs.add_parser(
         "try",
         help="send a made-up request through a rules file, on virtual time",
         description="Send a made-up request through a rules file, on virtual time.",
@@ -62,18 +62,18 @@ def add_arguments(parser: ArgumentParser) -> None:
         formatter_class=RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    tried.add_argument("file", metavar="FILE", help=".yaml, .yml or .toml")
-    tried.add_argument(
+    steps.add_argument("file", metavar="FILE", help=".yaml, .yml or .toml")
+    steps.add_argument(
         "--request",
         metavar="JSON",
         required=True,
         help="the request; @FILE reads it from a file, - from standard input",
     )
-    tried.add_argument("--times", metavar="N", default="1", help="so many of it (default 1)")
-    tried.add_argument(
+    steps.add_argument("--times", metavar="N", default="1", help="so many of it (default 1)")
+    steps.add_argument(
         "--every", metavar="TIME", default="0", help="so far apart, as 100ms or 1s (default 0)"
     )
-    _add_format(tried)
+    _add_format(steps)
     glass.add_arguments(verbs.add_parser("glass", help="stop enforcement, for a while"))
 
 

@@ -1,7 +1,7 @@
 """`sluicegate limits glass`: break, mend, list and audit from the command line.
 
 It opens the source, does one thing, prints it for people or programs, and closes it. What is
-allowed and how it is kept is not decided here; see `limits/glass_sources.py`.
+allowed and how it is kept is not decided here; see `limits/glass/sources.py`.
 """
 
 from __future__ import annotations
@@ -214,14 +214,14 @@ def _with_source(arguments: Namespace, ask: Callable[[GlassSource], Awaitable[T]
     if not url:
         raise BadValue("--store", url, f"give the store's URL, or put it into {STORE_VARIABLE}")
 
-    async def story() -> T:
+    async def work() -> T:
         source = open_source(url, prefix=arguments.prefix)
         try:
             return await ask(source)
         finally:
             await source.close()
 
-    return asyncio.run(story())
+    return asyncio.run(work())
 
 
 # What is told.
@@ -250,19 +250,19 @@ def _line(entry: AuditEntry | UnreadableLine) -> str:
     about = "what could not be understood" if opening is None else opening.about()
     shown = "--------" if opening is None else opening.id
     words = {BREAK: "broken", MEND: "mended", END: "ended"}[entry.what]
-    told = f"{utc_text(entry.at_us)}  {shown:<8}  {words:<6}  {about}"
+    text = f"{utc_text(entry.at_us)}  {shown:<8}  {words:<6}  {about}"
     if entry.what == BREAK and opening is not None:
-        told += f", until {utc_text(opening.until_us)}"
+        text += f", until {utc_text(opening.until_us)}"
     if entry.by:
-        told += f", by {entry.by}"
-    return f"{told}: {entry.why}" if entry.why else told
+        text += f", by {entry.by}"
+    return f"{text}: {entry.why}" if entry.why else text
 
 
 def _as_json(entry: AuditEntry | UnreadableLine) -> dict[str, object]:
-    told = entry._asdict()
+    text = entry._asdict()
     if isinstance(entry, AuditEntry):
-        told["opening"] = None if entry.opening is None else entry.opening._asdict()
-    return told
+        text["opening"] = None if entry.opening is None else entry.opening._asdict()
+    return text
 
 
 def _print(arguments: Namespace, thing: dict[str, object], lines: Sequence[str]) -> None:

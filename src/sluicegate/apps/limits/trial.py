@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final, NamedTuple, final
 
-from sluicegate.apps.limits.words import EXEMPT, limit_words, term_words
+from sluicegate.apps.limits.rule_text import EXEMPT, limit_text, terms_text
 from sluicegate.command_line.text import counted, table
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.guard import Judgement
@@ -33,7 +33,7 @@ _FIELDS: Final = (*_TEXTS, "headers")
 
 
 @final
-class MadeUp:
+class SampleRequest:
     """A `contracts.arrival.Arrival` from a mapping."""
 
     __slots__ = ("_address", "_headers", "_user", "method", "path")
@@ -68,7 +68,7 @@ class MadeUp:
         return self._user
 
 
-class Tried(NamedTuple):
+class TrialStep(NamedTuple):
     """One of the requests: when, from the first, and what was decided."""
 
     after_us: int
@@ -77,48 +77,50 @@ class Tried(NamedTuple):
 
 def try_out(file: str, request: str, *, times: str, every: str, as_json: bool) -> int:
     """Print which rules match and what they decide."""
-    arrival = MadeUp(_request(request))
+    arrival = SampleRequest(_request(request))
     count, every_us = _times(times), _every_us(every)
     book = WebRuleSet.load(file)
     matched = book.matches(arrival)
     clock = HandClock()
     guard = RulesGuard(book, Limiter(clock=clock), clock=clock)
-    tried: list[Tried] = []
+    steps: list[TrialStep] = []
     for _ in range(count):
         judgement = guard.judge(arrival)
         if judgement is None:
             break
-        tried.append(Tried(clock.now_us() - START_US, judgement))
+        steps.append(TrialStep(clock.now_us() - START_US, judgement))
         clock.advance(us=every_us)
     if as_json:
-        sys.stdout.write(json.dumps(_json(book, matched, tried), indent=2) + "\n")
+        sys.stdout.write(json.dumps(_json(book, matched, steps), indent=2) + "\n")
     else:
-        sys.stdout.write("\n".join(_lines(arrival, matched, tried)) + "\n")
+        sys.stdout.write("\n".join(_lines(arrival, matched, steps)) + "\n")
     return 0
 
 
-def _lines(arrival: MadeUp, matched: Sequence[MatchedRule], tried: Sequence[Tried]) -> list[str]:
+def _lines(
+    arrival: SampleRequest, matched: Sequence[MatchedRule], steps: Sequence[TrialStep]
+) -> list[str]:
     lines = [f"{arrival.method} {arrival.path}", ""]
     if not matched:
         return [*lines, "No rule matches: it is not limited."]
     if matched[0].entry.exempt:
         return [*lines, f"Exempt by {matched[0].entry.name!r}: it is not limited."]
     rows = [
-        (one.entry.name, _key(one), str(one.cost), limit_words(one.entry), term_words(one.entry))
+        (one.entry.name, _key(one), str(one.cost), limit_text(one.entry), terms_text(one.entry))
         for one in matched
     ]
     lines += table(("rule", "key", "cost", "limits", "terms"), rows)
-    if not tried:
+    if not steps:
         return [*lines, "", "No rule applies: it is not limited."]
-    shown = range(len(tried)) if len(tried) <= ROWS_MAX else _turns(tried)
-    width = len(f"{len(tried):,}")
+    shown = range(len(steps)) if len(steps) <= ROWS_MAX else _changes(steps)
+    width = len(f"{len(steps):,}")
     lines.append("")
     for place in shown:
-        lines += _judged(place + 1, tried[place], width)
-    return [*lines, "", _summary(tried, len(shown))]
+        lines += _step_lines(place + 1, steps[place], width)
+    return [*lines, "", _summary(steps, len(shown))]
 
 
-def _judged(number: int, one: Tried, width: int) -> list[str]:
+def _step_lines(number: int, one: TrialStep, width: int) -> list[str]:
     """What was decided of one request, and what trials thought of it."""
     binding, said = one.judgement
     start = f"  {number:>{width},}  {one.after_us / 1e6:>10,.6g} s  "
@@ -130,24 +132,24 @@ def _judged(number: int, one: Tried, width: int) -> list[str]:
     return lines
 
 
-def _turns(tried: Sequence[Tried]) -> Sequence[int]:
+def _changes(steps: Sequence[TrialStep]) -> Sequence[int]:
     """Of many, the places where the answer turns, and the first and the last."""
-    allowed = [one.judgement.decision.allowed for one in tried]
-    turns = [place for place in range(1, len(tried)) if allowed[place] != allowed[place - 1]]
-    last = len(tried) - 1
+    allowed = [one.judgement.decision.allowed for one in steps]
+    turns = [place for place in range(1, len(steps)) if allowed[place] != allowed[place - 1]]
+    last = len(steps) - 1
     return sorted({0, *turns[: ROWS_MAX - 2], last})
 
 
-def _summary(tried: Sequence[Tried], shown: int) -> str:
-    admitted = sum(one.judgement.decision.allowed for one in tried)
-    words = f"{admitted:,} of {counted(len(tried), 'request')} admitted"
-    if shown < len(tried):
+def _summary(steps: Sequence[TrialStep], shown: int) -> str:
+    admitted = sum(one.judgement.decision.allowed for one in steps)
+    words = f"{admitted:,} of {counted(len(steps), 'request')} admitted"
+    if shown < len(steps):
         words += "; shown are those where the answer turns"
     return words + "."
 
 
 def _json(
-    book: WebRuleSet, matched: Sequence[MatchedRule], tried: Sequence[Tried]
+    book: WebRuleSet, matched: Sequence[MatchedRule], steps: Sequence[TrialStep]
 ) -> dict[str, object]:
     return {
         "version": book.version,
@@ -160,13 +162,13 @@ def _json(
             }
             for one in matched
         ],
-        "limited": bool(tried),
-        "admitted": sum(one.judgement.decision.allowed for one in tried),
-        "requests": [_tried_json(one) for one in tried],
+        "limited": bool(steps),
+        "admitted": sum(one.judgement.decision.allowed for one in steps),
+        "requests": [_step_json(one) for one in steps],
     }
 
 
-def _tried_json(one: Tried) -> dict[str, object]:
+def _step_json(one: TrialStep) -> dict[str, object]:
     decision = one.judgement.decision
     return {
         "after_s": one.after_us / 1e6,

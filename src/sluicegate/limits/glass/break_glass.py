@@ -5,7 +5,7 @@ come through. An *opening* says what is let through (one rule or all, one key or
 who said so and why. It ends by itself.
 
 Here are the value and the local view that a limiter asks for each decision. Nothing here reads a
-source or the time: a follower (`glass_follower.py`) writes the view, and is the only one that does.
+source or the time: a follower (`follower.py`) writes the view, and is the only one that does.
 When nothing is open a limiter reads one attribute, `broken`, and goes on.
 
 An opening ends here by this process's own clock, even if its source cannot be asked any more: the

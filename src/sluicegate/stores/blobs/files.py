@@ -22,29 +22,29 @@ from typing import Final, final
 from sluicegate.contracts.blob_store import NAMES_MAX, Blob
 from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
 from sluicegate.stores.blobs.files_folders import (
-    BelowBlobError,
+    BlobInPathError,
     is_folder,
-    locked,
+    lock_folder,
     make,
     open_blob,
+    open_folder,
     open_temporary,
-    opened,
     sweep,
 )
-from sluicegate.stores.blobs.files_url import FilesSettings
+from sluicegate.stores.blobs.files_url import FileBlobSettings
 from sluicegate.stores.blobs.names import (
     NAME,
     check_bytes,
     check_put,
     folder_of,
     is_name,
-    listed,
-    segments_of,
+    select_names,
+    split_name,
     tag_of,
 )
 
 TRIES_MAX: Final = 5  # of a put whose folder is removed under it
-TENDED_MAX: Final = 1_000  # puts, after which folders are swept again
+PUTS_BETWEEN_SWEEPS: Final = 1_000  # puts, after which folders are swept again
 _READ_BYTES: Final = 1 << 20
 
 
@@ -52,26 +52,26 @@ _READ_BYTES: Final = 1 << 20
 class FileBlobs:
     """A `contracts.blob_store.BlobStore`. Threads may share it, and processes the folder."""
 
-    __slots__ = ("_closed", "_puts", "_root", "_tended", "_tending", "settings", "what")
+    __slots__ = ("_closed", "_prepared", "_prepared_lock", "_puts", "_root", "settings", "what")
 
-    def __init__(self, settings: FilesSettings) -> None:
+    def __init__(self, settings: FileBlobSettings) -> None:
         self.settings = settings
         self.what = f"the blob store in {settings.folder}"
         self._root = os.path.abspath(settings.folder)  # the same, wherever the process goes
         self._closed = False
         # The folders that this store has made durable and swept, until it has put so often.
-        self._tended: set[str] = set()
-        self._tending = Lock()
+        self._prepared: set[str] = set()
+        self._prepared_lock = Lock()
         self._puts = 0
 
     def get(self, name: str, *, bytes_max: int) -> Blob | None:
         """What is there; None if nothing is. More bytes than that are a `BadValue`, unread."""
-        segments = segments_of(name)
-        with self._speaking():
+        segments = split_name(name)
+        with self._translate_errors():
             try:
-                with opened(self._root, segments[:-1]) as folder:
+                with open_folder(self._root, segments[:-1]) as folder:
                     handle = open_blob(folder, segments[-1])
-            except (FileNotFoundError, BelowBlobError):
+            except (FileNotFoundError, BlobInPathError):
                 return None
             if handle is None:
                 return None
@@ -89,20 +89,20 @@ class FileBlobs:
         segments = check_put(
             name, data, self.settings.bytes_max, if_absent=if_absent, if_tag=if_tag
         )
-        with self._speaking():
+        with self._translate_errors():
             for _ in range(TRIES_MAX):
                 try:
-                    tended = self._have_folder(segments[:-1])
-                    with opened(self._root, segments[:-1]) as folder:
-                        self._put(folder, segments, data, if_absent, if_tag, tended)
+                    prepared = self._prepare_folder(segments[:-1])
+                    with open_folder(self._root, segments[:-1]) as folder:
+                        self._put(folder, segments, data, if_absent, if_tag, prepared)
                     return tag_of(data)
-                except BelowBlobError as blob:
+                except BlobInPathError as blob:
                     raise BadValue(
                         NAME, name, f"{blob} is a blob, and in files cannot hold others too"
                     ) from None
                 except FileNotFoundError:
-                    with self._tending:
-                        self._tended.clear()  # a folder is gone, or a slow part was swept
+                    with self._prepared_lock:
+                        self._prepared.clear()  # a folder is gone, or a slow part was swept
         raise Unavailable(
             self.what, f"the folder of {name} was removed {TRIES_MAX} times meanwhile"
         )
@@ -110,22 +110,22 @@ class FileBlobs:
     def names(self, prefix: str = "", *, names_max: int = NAMES_MAX) -> Sequence[str]:
         """The names that begin so, in order; more than `names_max` are a `BadValue`."""
         folder = folder_of(prefix)
-        with self._speaking():
-            return listed(self._walk(folder, prefix), prefix, names_max)
+        with self._translate_errors():
+            return select_names(self._walk(folder, prefix), prefix, names_max)
 
     def delete(self, name: str) -> None:
         """Forget what is there; nothing there is no error."""
-        segments = segments_of(name)
-        with self._speaking():
+        segments = split_name(name)
+        with self._translate_errors():
             try:
                 with (
-                    opened(self._root, segments[:-1]) as folder,
-                    self._locked(),
+                    open_folder(self._root, segments[:-1]) as folder,
+                    self._lock(),
                 ):
                     if not is_folder(folder, segments[-1]):
                         os.unlink(segments[-1], dir_fd=folder)
                         os.fsync(folder)
-            except (FileNotFoundError, BelowBlobError):
+            except (FileNotFoundError, BlobInPathError):
                 return
 
     def close(self) -> None:
@@ -139,14 +139,14 @@ class FileBlobs:
         data: bytes,
         if_absent: bool,
         if_tag: str | None,
-        tended: bool,
+        prepared: bool,
     ) -> None:
         name, leaf = "/".join(segments), segments[-1]
         if if_absent and self._is_there(folder, leaf, name):
-            raise self._taken(folder, name)  # told before it costs the writing
-        temporary = self._written(folder, data)
+            raise self._conflict(folder, name)  # told before it costs the writing
+        temporary = self._write_temporary(folder, data)
         try:
-            if not tended:
+            if not prepared:
                 sweep(folder, temporary, self.settings.sweep_us)
             self._make_room(folder, leaf, name)
             if if_absent:
@@ -159,9 +159,9 @@ class FileBlobs:
                         follow_symlinks=False,
                     )
                 except FileExistsError:
-                    raise self._taken(folder, name) from None
+                    raise self._conflict(folder, name) from None
             else:
-                with self._locked():
+                with self._lock():
                     if if_tag is not None:
                         self._compare(folder, leaf, name, if_tag)
                     os.rename(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
@@ -170,7 +170,7 @@ class FileBlobs:
                 os.unlink(temporary, dir_fd=folder)
         os.fsync(folder)
 
-    def _written(self, folder: int, data: bytes) -> str:
+    def _write_temporary(self, folder: int, data: bytes) -> str:
         handle, temporary = open_temporary(folder, self.settings.mode)
         try:
             try:
@@ -186,7 +186,7 @@ class FileBlobs:
             raise
         return temporary
 
-    def _taken(self, folder: int, name: str) -> Conflict:
+    def _conflict(self, folder: int, name: str) -> Conflict:
         # Whoever is told what is there will build on it, so first it must be so for good.
         os.fsync(folder)
         return Conflict(name, "something is there")
@@ -216,18 +216,18 @@ class FileBlobs:
                     NAME, name, "it is a folder of other names, and in files cannot be both"
                 ) from error
 
-    def _have_folder(self, segments: Sequence[str]) -> bool:
+    def _prepare_folder(self, segments: Sequence[str]) -> bool:
         """Make the folder and those above it durable; False if this store did not know it."""
         path = "/".join(segments)
-        with self._tending:
+        with self._prepared_lock:
             self._puts += 1
-            if self._puts % TENDED_MAX == 0:
-                self._tended.clear()
-            if path in self._tended:
+            if self._puts % PUTS_BETWEEN_SWEEPS == 0:
+                self._prepared.clear()
+            if path in self._prepared:
                 return True
         make(self._root, segments, self.settings.folder_mode)
-        with self._tending:
-            self._tended.add(path)
+        with self._prepared_lock:
+            self._prepared.add(path)
         return False
 
     def _walk(self, segments: list[str], prefix: str) -> Iterator[str]:
@@ -245,7 +245,7 @@ class FileBlobs:
 
     def _entries(self, segments: Sequence[str]) -> list[tuple[str, bool]]:
         try:
-            with opened(self._root, segments) as folder, os.scandir(folder) as entries:
+            with open_folder(self._root, segments) as folder, os.scandir(folder) as entries:
                 return [
                     (entry.name, entry.is_dir(follow_symlinks=False))
                     for entry in entries
@@ -254,28 +254,28 @@ class FileBlobs:
                         entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)
                     )
                 ]
-        except (FileNotFoundError, BelowBlobError):
+        except (FileNotFoundError, BlobInPathError):
             return []
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         with (
-            opened(self._root, ()) as root,
-            locked(root, self.settings.lock_us, self.what),
+            open_folder(self._root, ()) as root,
+            lock_folder(root, self.settings.lock_us, self.what),
         ):
             yield
 
     @contextmanager
-    def _speaking(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         if self._closed:
             raise Unavailable(self.what, "it is closed")
         try:
             yield
         except OSError as error:
-            seen = error.strerror or str(error)
+            reason = error.strerror or str(error)
             if error.filename:
-                seen = f"{error.filename}: {seen}"
-            raise Unavailable(self.what, seen) from error
+                reason = f"{error.filename}: {reason}"
+            raise Unavailable(self.what, reason) from error
 
 
 def _digest(handle: int) -> str:

@@ -25,15 +25,15 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _GAP_US_MIN, _GAP_US_MAX = 500, 20_000  # between two tries for a lock
 
 
-class BelowBlobError(Exception):
+class BlobInPathError(Exception):
     """A blob stands where a name wants one of its folders."""
 
 
 @contextmanager
-def opened(root: str, segments: Sequence[str]) -> Iterator[int]:
+def open_folder(root: str, segments: Sequence[str]) -> Iterator[int]:
     """A handle of the folder so far below the root.
 
-    `FileNotFoundError` if it is not there, `BelowBlobError` if it cannot be.
+    `FileNotFoundError` if it is not there, `BlobInPathError` if it cannot be.
     """
     handle = os.open(root, _FOLDER)
     try:
@@ -50,7 +50,7 @@ def make(root: str, segments: Sequence[str], mode: int) -> None:
     """Have the folder and those above it, each of them durable in the one that holds it."""
     _make_root(Path(root), mode)
     for depth in range(len(segments)):
-        with opened(root, segments[:depth]) as handle:
+        with open_folder(root, segments[:depth]) as handle:
             try:
                 os.mkdir(segments[depth], mode, dir_fd=handle)
             except FileExistsError:
@@ -92,9 +92,9 @@ def _enter(handle: int, segments: Sequence[str], at: int) -> int:
     except OSError as error:
         path = "/".join(segments[: at + 1])
         if is_link(handle, name):
-            raise linked(path) from error
+            raise link_error(path) from error
         if isinstance(error, NotADirectoryError):
-            raise BelowBlobError(path) from error
+            raise BlobInPathError(path) from error
         raise
 
 
@@ -114,13 +114,13 @@ def is_folder(folder: int, name: str) -> bool:
         return False
 
 
-def linked(name: str) -> OSError:
+def link_error(name: str) -> OSError:
     """The error that a symbolic link in the store is."""
     return OSError(0, "it is a symbolic link, which is not followed; remove it", name)
 
 
 @contextmanager
-def locked(folder: int, wait_us: int, what: str) -> Iterator[None]:
+def lock_folder(folder: int, wait_us: int, what: str) -> Iterator[None]:
     """Alone among all threads and processes that write here; the kernel frees what is killed."""
     handle = os.open(LOCK, os.O_RDWR | os.O_CREAT | _SAFELY, 0o600, dir_fd=folder)
     try:
@@ -164,7 +164,7 @@ def open_blob(folder: int, name: str) -> int | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise (linked(name) if is_link(folder, name) else error) from None
+        raise (link_error(name) if is_link(folder, name) else error) from None
     mode = os.fstat(handle).st_mode
     if stat.S_ISREG(mode):
         return handle

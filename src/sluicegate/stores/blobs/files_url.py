@@ -12,7 +12,7 @@ from sluicegate.stores.urls import (
     as_ms,
     as_seconds,
     check_numbers,
-    read_query,
+    parse_query,
     split_folder_url,
 )
 
@@ -23,7 +23,7 @@ MODES: Final = (0o600, 0o640, 0o644)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FilesSettings:
+class FileBlobSettings:
     """Where the blobs are, and who may read them; checked when made."""
 
     folder: str
@@ -65,8 +65,8 @@ _QUERY: Final[Query] = {
 }
 
 
-def parse_url(url: str) -> FilesSettings:
+def parse_url(url: str) -> FileBlobSettings:
     """The settings that `files:DIR?name=value` says; what it does not say has its default."""
     folder, pairs = split_folder_url(url, SCHEME, URL)
-    said = read_query(pairs, _QUERY, URL)
-    return FilesSettings(folder=folder, **said)  # type: ignore[arg-type]
+    values = parse_query(pairs, _QUERY, URL)
+    return FileBlobSettings(folder=folder, **values)  # type: ignore[arg-type]

@@ -13,8 +13,8 @@ from sluicegate.stores.blobs.names import (
     check_bytes,
     check_put,
     folder_of,
-    listed,
-    segments_of,
+    select_names,
+    split_name,
     tag_of,
 )
 
@@ -38,7 +38,7 @@ class MemoryBlobs:
 
     def get(self, name: str, *, bytes_max: int) -> Blob | None:
         """What is there; None if nothing is. More bytes than that are a `BadValue`, unread."""
-        segments_of(name)
+        split_name(name)
         with self._lock:
             self._check_open()
             blob = self._blobs.get(name)
@@ -70,11 +70,11 @@ class MemoryBlobs:
         folder_of(prefix)
         with self._lock:
             self._check_open()
-            return listed(self._blobs, prefix, names_max)
+            return select_names(self._blobs, prefix, names_max)
 
     def delete(self, name: str) -> None:
         """Forget what is there; nothing there is no error."""
-        segments_of(name)
+        split_name(name)
         with self._lock:
             self._check_open()
             old = self._blobs.pop(name, None)

@@ -26,7 +26,7 @@ _WANTED: Final = (
 )
 
 
-def segments_of(name: str) -> list[str]:
+def split_name(name: str) -> list[str]:
     """The segments of a good name; anything else is a `BadValue`."""
     segments = name.split("/") if 0 < len(name) <= NAME_CHARS_MAX else []
     if not 0 < len(segments) <= SEGMENTS_MAX or not all(map(_is_segment, segments)):
@@ -37,7 +37,7 @@ def segments_of(name: str) -> list[str]:
 def is_name(name: str) -> bool:
     """Whether a store may hold this; what else lies in a folder or bucket is not ours."""
     try:
-        return bool(segments_of(name))
+        return bool(split_name(name))
     except BadValue:
         return False
 
@@ -45,13 +45,13 @@ def is_name(name: str) -> bool:
 def folder_of(prefix: str) -> list[str]:
     """The whole segments of a prefix: where to look for what begins with it."""
     whole, slash, begun = prefix.rpartition("/")
-    folder = segments_of(whole) if slash else []
+    folder = split_name(whole) if slash else []
     if begun:
-        segments_of(prefix)
+        split_name(prefix)
     return folder
 
 
-def listed(found: Iterable[str], prefix: str, names_max: int) -> tuple[str, ...]:
+def select_names(found: Iterable[str], prefix: str, names_max: int) -> tuple[str, ...]:
     """Those that begin with the prefix, in order; stops looking at one more than so many."""
     if names_max < 0:
         raise BadValue("blob_store.names_max", names_max, "give 0 or more")
@@ -70,7 +70,7 @@ def check_put(
     name: str, data: bytes, bytes_max: int, *, if_absent: bool, if_tag: str | None
 ) -> list[str]:
     """The segments of a good name for bytes that are not too many, under one condition at most."""
-    segments = segments_of(name)
+    segments = split_name(name)
     if if_absent and if_tag is not None:
         raise BadValue("blob_store.if_tag", if_tag, "give it or if_absent; both never come true")
     if if_tag is not None and not if_tag:

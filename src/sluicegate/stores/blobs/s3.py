@@ -21,10 +21,10 @@ from sluicegate.stores.blobs.names import (
     check_put,
     folder_of,
     is_name,
-    listed,
-    segments_of,
+    select_names,
+    split_name,
 )
-from sluicegate.stores.blobs.s3_errors import is_missing, is_refusal, may_pass, seen
+from sluicegate.stores.blobs.s3_errors import describe, is_missing, is_refusal, may_pass
 from sluicegate.stores.blobs.s3_url import S3Settings
 
 try:
@@ -56,7 +56,7 @@ _used_by: list[int] = []
 class S3Blobs:
     """A `contracts.blob_store.BlobStore`. It connects by itself; threads may share it."""
 
-    __slots__ = ("_above", "_closed", "_lock", "_minded", "_store", "settings", "what")
+    __slots__ = ("_above", "_closed", "_enforced", "_lock", "_store", "settings", "what")
 
     def __init__(self, settings: S3Settings) -> None:
         self.settings = settings
@@ -65,12 +65,12 @@ class S3Blobs:
         self._above = f"{settings.prefix}/" if settings.prefix else ""
         self._lock = Lock()
         self._store: S3Store | None = None
-        self._minded: set[str] = set()  # the conditions that this server was seen to enforce
+        self._enforced: set[str] = set()  # the conditions that this server was seen to enforce
         self._closed = False
 
     def get(self, name: str, *, bytes_max: int) -> Blob | None:
         """What is there; None if nothing is. More bytes than that are a `BadValue`, unread."""
-        segments_of(name)
+        split_name(name)
 
         def read(store: S3Store) -> Blob:
             answer = obstore.get(store, self._above + name)
@@ -79,7 +79,7 @@ class S3Blobs:
             check_bytes(name, meta["size"], bytes_max)
             return Blob(bytes(answer.bytes()), self._tag(meta["e_tag"]))
 
-        return self._tried(read, absent=None)
+        return self._retry(read, absent=None)
 
     def put(
         self, name: str, data: bytes, *, if_absent: bool = False, if_tag: str | None = None
@@ -87,22 +87,22 @@ class S3Blobs:
         """Write whole; the new tag. Durable, and visible to every reader, when it returns."""
         check_put(name, data, self.settings.bytes_max, if_absent=if_absent, if_tag=if_tag)
         if if_absent:
-            self._check_minded("If-None-Match", self._minds_absence)
+            self._check_enforced("If-None-Match", self._enforces_absence)
             return self._conditional(name, data, "create")
         if if_tag is not None:
-            self._check_minded("If-Match", self._minds_tags)
+            self._check_enforced("If-Match", self._enforces_tags)
             return self._conditional(name, data, {"e_tag": if_tag})
-        return self._tried(lambda store: self._write(store, name, data, "overwrite"))
+        return self._retry(lambda store: self._write(store, name, data, "overwrite"))
 
     def names(self, prefix: str = "", *, names_max: int = NAMES_MAX) -> Sequence[str]:
         """The names that begin so, in order; more than `names_max` are a `BadValue`."""
         folder = "".join(f"{segment}/" for segment in folder_of(prefix))
-        return self._tried(lambda store: listed(self._list(store, folder), prefix, names_max))
+        return self._retry(lambda store: select_names(self._list(store, folder), prefix, names_max))
 
     def delete(self, name: str) -> None:
         """Forget what is there; nothing there is no error."""
-        segments_of(name)
-        self._tried(lambda store: obstore.delete(store, self._above + name), absent=None)
+        split_name(name)
+        self._retry(lambda store: obstore.delete(store, self._above + name), absent=None)
 
     def close(self) -> None:
         """Give back what is held: the connections."""
@@ -111,10 +111,10 @@ class S3Blobs:
             self._store = None
 
     def _list(self, store: S3Store, folder: str) -> Iterator[str]:
-        looked_at = 0
+        count = 0
         for page in obstore.list(store, self._above + folder or None, chunk_size=_PAGE):
-            looked_at += len(page)
-            if looked_at > self.settings.listed_max:
+            count += len(page)
+            if count > self.settings.listed_max:
                 raise BadValue(
                     "s3.listed_max",
                     self.settings.listed_max,
@@ -134,7 +134,7 @@ class S3Blobs:
             if is_refusal(error):
                 there = "something is there" if mode == "create" else "its tag is another"
                 raise Conflict(name, there) from None
-            raise Unavailable(self.what, seen(error)) from None
+            raise Unavailable(self.what, describe(error)) from None
 
     def _write(self, store: S3Store, name: str, data: bytes, mode: PutMode) -> str:
         # In one piece: the parts of a larger upload would have no condition, and stay if it fails.
@@ -146,28 +146,28 @@ class S3Blobs:
             raise Unavailable(self.what, "it gives no tags (ETag), so nothing could be replaced")
         return found
 
-    def _check_minded(self, header: str, minds: Callable[[S3Store], bool]) -> None:
-        if header in self._minded:
+    def _check_enforced(self, header: str, probe: Callable[[S3Store], bool]) -> None:
+        if header in self._enforced:
             return
         store = self._open()
         try:
-            minded = minds(store)
+            enforced = probe(store)
         except _FAILED as error:
-            raise Unavailable(self.what, seen(error)) from None
-        if not minded:
+            raise Unavailable(self.what, describe(error)) from None
+        if not enforced:
             raise Unavailable(
                 self.what,
                 f"it does not enforce conditional writes ({header}), so of two who write at once "
                 "both would be told that they won, and one version would be lost; take a server "
                 "that does, or files:DIR",
             )
-        self._minded.add(header)
+        self._enforced.add(header)
 
-    def _minds_absence(self, store: S3Store) -> bool:
+    def _enforces_absence(self, store: S3Store) -> bool:
         # Whoever finds the object there from an earlier time has the answer at once.
         return self._refuses(store, "create") or self._refuses(store, "create")
 
-    def _minds_tags(self, store: S3Store) -> bool:
+    def _enforces_tags(self, store: S3Store) -> bool:
         return self._refuses(store, {"e_tag": _NO_TAG})
 
     def _refuses(self, store: S3Store, mode: PutMode) -> bool:
@@ -179,7 +179,7 @@ class S3Blobs:
             raise
         return False
 
-    def _tried(self, ask: Callable[[S3Store], T], **absent: T) -> T:
+    def _retry(self, ask: Callable[[S3Store], T], **absent: T) -> T:
         """What the server answers in one of several attempts; every error of it is ours to tell."""
         store = self._open()
         gap_us = _GAP_US_MIN
@@ -192,7 +192,7 @@ class S3Blobs:
                 if absent and is_missing(error):
                     return absent["absent"]
                 if not left or not may_pass(error):
-                    raise Unavailable(self.what, seen(error)) from None
+                    raise Unavailable(self.what, describe(error)) from None
             Event().wait(gap_us / 1e6)
             gap_us = min(2 * gap_us, _GAP_US_MAX)
         raise AssertionError  # the last attempt returns or raises
@@ -212,26 +212,26 @@ class S3Blobs:
     def _connect(self) -> S3Store:
         settings = self.settings
         # What the URL says stands above the environment, which may name servers and modes too.
-        said = {"conditional_put": "etag"}
+        config = {"conditional_put": "etag"}
         if settings.region:
-            said["region"] = settings.region
+            config["region"] = settings.region
         if settings.endpoint:
-            said["endpoint"] = said["aws_endpoint_url_s3"] = settings.endpoint
+            config["endpoint"] = config["aws_endpoint_url_s3"] = settings.endpoint
         try:
             try:
-                return self._made(said)
+                return self._new_store(config)
             except UnknownConfigurationKeyError:
                 # An older driver, which does not read that one from the environment either.
-                said.pop("aws_endpoint_url_s3", None)
-                return self._made(said)
+                config.pop("aws_endpoint_url_s3", None)
+                return self._new_store(config)
         except _FAILED as error:
-            raise Unavailable(self.what, seen(error)) from None
+            raise Unavailable(self.what, describe(error)) from None
 
-    def _made(self, said: dict[str, str]) -> S3Store:
+    def _new_store(self, config: dict[str, str]) -> S3Store:
         settings = self.settings
         return S3Store(
             settings.bucket,
-            config=said,  # type: ignore[arg-type]
+            config=config,  # type: ignore[arg-type]
             client_options={
                 "allow_http": settings.allow_http,
                 "connect_timeout": f"{settings.connect_us}us",

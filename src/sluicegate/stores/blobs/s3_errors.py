@@ -64,7 +64,7 @@ def may_pass(error: Exception) -> bool:
     return _status(error) in {0, 429, 500, 502, 503, 504}
 
 
-def seen(error: Exception) -> str:
+def describe(error: Exception) -> str:
     """What to tell of an error."""
     text = str(error)
     if any(mark in text for mark in _NO_CREDENTIALS):
@@ -73,9 +73,9 @@ def seen(error: Exception) -> str:
         code = _code(error)
         remedy = _REMEDIES.get(code, "")
         return f"{status} {code}".rstrip() + (f"; {remedy}" if remedy else "")
-    for mark, told in _KNOWN:
+    for mark, text in _KNOWN:
         if mark in text:
-            return told
+            return text
     return f"the driver gave up ({type(error).__name__})"
 
 

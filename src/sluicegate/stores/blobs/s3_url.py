@@ -14,13 +14,13 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.stores.blobs.names import BLOB_BYTES_MAX, segments_of
+from sluicegate.stores.blobs.names import BLOB_BYTES_MAX, split_name
 from sluicegate.stores.urls import (
     Query,
     as_ms,
     as_truth,
     check_numbers,
-    read_query,
+    parse_query,
     redacted,
     split_url,
 )
@@ -45,7 +45,7 @@ class S3Settings:
     allow_http: bool = False
     connect_us: int = 3_000_000  # for a connection to stand
     timeout_us: int = 20_000_000  # for one request, until the last byte of its answer
-    retries: int = 2  # after trouble that may pass; never of a conditional write
+    retries: int = 2  # after a failure that may pass; never of a conditional write
     bytes_max: int = BLOB_BYTES_MAX  # of a blob that is written
     listed_max: int = 100_000  # names in a folder that are looked through for a prefix
 
@@ -58,7 +58,7 @@ class S3Settings:
         if self.prefix:
             if len(self.prefix) > PREFIX_CHARS_MAX:
                 raise BadValue("s3.prefix", self.prefix, f"give at most {PREFIX_CHARS_MAX}")
-            segments_of(self.prefix)
+            split_name(self.prefix)
         self._check_endpoint()
 
     def _check_endpoint(self) -> None:
@@ -113,5 +113,5 @@ def parse_url(url: str) -> S3Settings:
             raise BadValue(URL, name, f"leave the credentials out; {ENVIRONMENT}")
     if parts.fragment:
         raise BadValue(URL, shown, "leave out what follows the #")
-    said = read_query(pairs, _QUERY, URL)
-    return S3Settings(bucket=parts.netloc, prefix=parts.path.strip("/"), **said)  # type: ignore[arg-type]
+    values = parse_query(pairs, _QUERY, URL)
+    return S3Settings(bucket=parts.netloc, prefix=parts.path.strip("/"), **values)  # type: ignore[arg-type]

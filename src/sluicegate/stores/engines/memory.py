@@ -23,7 +23,7 @@ from sluicegate.stores.engines.bounds import (
     check_rows_max,
     check_space,
 )
-from sluicegate.stores.urls import Query, pairs_in, read_query
+from sluicegate.stores.urls import Query, pairs_in, parse_query
 
 SCHEME: Final = "memory:"
 
@@ -48,7 +48,7 @@ def open_memory(url: str) -> MemoryEngine:
     if path:
         raise BadValue("engine", url, "write memory: alone; what is in memory has no name")
     pairs = pairs_in(query, url, "engine", "memory:?name=value")
-    return MemoryEngine(MemorySettings(**read_query(pairs, _QUERY, "engine")))  # type: ignore[arg-type]
+    return MemoryEngine(MemorySettings(**parse_query(pairs, _QUERY, "engine")))  # type: ignore[arg-type]
 
 
 @final

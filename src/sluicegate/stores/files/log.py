@@ -21,15 +21,15 @@ from typing import Final, NamedTuple, final
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.contracts.event_log import OLDEST
 from sluicegate.stores.files import segments
-from sluicegate.stores.files.entry import HEADER_BYTES, check, entry
+from sluicegate.stores.files.entries import HEADER_BYTES, encode_kind, pack_entry
 from sluicegate.stores.files.reader import FileReader
-from sluicegate.stores.files.settings import ALWAYS, FilesSettings
+from sluicegate.stores.files.settings import ALWAYS, FileLogSettings
 
 CLOSE_S_MIN: Final = 0.5  # for a writer that has nothing to do, and is only to let go
 COMMIT_BYTES_MAX: Final = 4 << 20  # written and synced at once
 
 
-class _Waiting(NamedTuple):
+class _PendingEvent(NamedTuple):
     at_us: int
     kind: bytes
     body: bytes
@@ -47,21 +47,21 @@ class FileLog:
         "_handle",
         "_lock",
         "_next",
+        "_pending",
         "_pid",
         "_salt",
         "_size",
         "_thread",
-        "_waiting",
         "_wake",
         "settings",
         "what",
     )
 
-    def __init__(self, settings: FilesSettings) -> None:
+    def __init__(self, settings: FileLogSettings) -> None:
         self.settings = settings
         self.what = segments.what(settings.folder)
         self._wake = Condition()
-        self._waiting: deque[_Waiting] = deque()
+        self._pending: deque[_PendingEvent] = deque()
         self._bytes = 0  # of the bodies that wait
         self._commits = 0
         self._closed = False
@@ -82,20 +82,20 @@ class FileLog:
 
     def append(self, kind: str, body: bytes, at_us: int) -> Future[int]:
         """Keep one event; the promise is its offset, once it is durable. Never waits."""
-        waiting = _Waiting(at_us, check(kind, body, at_us), body, Future())
-        waiting.promise.set_running_or_notify_cancel()  # what is handed over cannot be called back
+        event = _PendingEvent(at_us, encode_kind(kind, body, at_us), body, Future())
+        event.promise.set_running_or_notify_cancel()  # what is handed over cannot be called back
         with self._wake:
-            full = self._full(len(body))
+            full = self._why_full(len(body))
             if not full:
-                self._waiting.append(waiting)
+                self._pending.append(event)
                 self._bytes += len(body)
                 self._wake.notify()
                 if self._thread is None:
                     self._thread = Thread(target=self._run, name="sluicegate-files", daemon=True)
                     self._thread.start()
         if full:
-            waiting.promise.set_exception(Unavailable(self.what, full))
-        return waiting.promise
+            event.promise.set_exception(Unavailable(self.what, full))
+        return event.promise
 
     def reader(self, offset: int = OLDEST) -> FileReader:
         """A reader of every event from `offset` on; it sees what is written, and waits for more."""
@@ -108,7 +108,7 @@ class FileLog:
             self._wake.notify()
         thread = self._thread
         if thread is None:
-            self._let_go()
+            self._release()
         else:
             thread.join(max(grace_us / 1e6, CLOSE_S_MIN))
             self._fail(self._take_all(), Unavailable(self.what, "it was closed before its turn"))
@@ -116,7 +116,7 @@ class FileLog:
     @property
     def pending(self) -> int:
         """How many events wait for the disk."""
-        return len(self._waiting)
+        return len(self._pending)
 
     @property
     def commits(self) -> int:
@@ -125,12 +125,12 @@ class FileLog:
 
     # The writer.
 
-    def _full(self, size: int) -> str:
+    def _why_full(self, size: int) -> str:
         if self._closed:
             return "it is closed"
         if self._pid != os.getpid():
             return "it was opened before a fork; open it in the child"
-        if len(self._waiting) >= self.settings.pending_max:
+        if len(self._pending) >= self.settings.pending_max:
             return f"{self.settings.pending_max:,} events wait already (pending_max)"
         if self._bytes + size > self.settings.pending_bytes_max:
             return f"{self.settings.pending_bytes_max:,} bytes wait already (pending_bytes_max)"
@@ -139,47 +139,47 @@ class FileLog:
     def _run(self) -> None:
         while True:
             with self._wake:
-                while not self._waiting and not self._closed:
+                while not self._pending and not self._closed:
                     self._wake.wait()
-                if not self._waiting:
+                if not self._pending:
                     break
                 if self.settings.linger_us and not self._closed:
                     self._wake.wait_for(lambda: self._closed, self.settings.linger_us / 1e6)
             self._commit(self._take_some())
-        self._let_go()
+        self._release()
 
-    def _take_some(self) -> list[_Waiting]:
-        taken: list[_Waiting] = []
+    def _take_some(self) -> list[_PendingEvent]:
+        taken: list[_PendingEvent] = []
         size = 0
         with self._wake:
-            while self._waiting and size < COMMIT_BYTES_MAX:
-                one = self._waiting.popleft()
+            while self._pending and size < COMMIT_BYTES_MAX:
+                one = self._pending.popleft()
                 size += len(one.body)
                 taken.append(one)
             self._bytes -= size
         return taken
 
-    def _take_all(self) -> list[_Waiting]:
+    def _take_all(self) -> list[_PendingEvent]:
         with self._wake:
-            taken = [*self._waiting]
-            self._waiting.clear()
+            taken = [*self._pending]
+            self._pending.clear()
             self._bytes = 0
         return taken
 
-    def _commit(self, batch: list[_Waiting]) -> None:
+    def _commit(self, batch: list[_PendingEvent]) -> None:
         try:
             self.begin()
             if self._size >= self.settings.segment_bytes_max:
-                self._leave()
+                self._close_segment()
             if self._handle < 0:
-                self._turn(batch[-1].at_us if batch else 0)
+                self._begin_segment(batch[-1].at_us if batch else 0)
         except (SluicegateError, OSError) as error:
-            self._fail(batch, self._seen(error))
+            self._fail(batch, self._as_error(error))
             return
         first = self._next
         self._next += len(batch)
         data = b"".join(
-            entry(self._salt, first + n, one.at_us, one.kind, one.body)
+            pack_entry(self._salt, first + n, one.at_us, one.kind, one.body)
             for n, one in enumerate(batch)
         )
         try:
@@ -190,8 +190,8 @@ class FileLog:
         except OSError as error:
             with suppress(OSError):
                 os.ftruncate(self._handle, self._size)
-            self._leave()
-            self._fail(batch, self._seen(error))
+            self._close_segment()
+            self._fail(batch, self._as_error(error))
             return
         self._commits += 1
         self._size += len(data)
@@ -203,18 +203,20 @@ class FileLog:
         try:
             bases = segments.bases(self.settings.folder)
             if bases:
-                self._go_on(bases[-1])
+                self._resume(bases[-1])
         except BaseException:
             os.close(lock)
             raise
         self._lock = lock
 
-    def _go_on(self, base: int) -> None:
+    def _resume(self, base: int) -> None:
         handle = segments.open_to_write(self.settings.folder, base)
         try:
             tail = segments.tail_of(handle, base)
             if tail is None:
-                self._next = segments.behind(self.settings.folder, base, os.fstat(handle).st_size)
+                self._next = segments.offset_after(
+                    self.settings.folder, base, os.fstat(handle).st_size
+                )
                 os.close(handle)
                 return
             if os.fstat(handle).st_size > tail.end:
@@ -226,7 +228,7 @@ class FileLog:
         self._handle, self._salt = handle, tail.salt
         self._size, self._next = tail.end, tail.next_offset
 
-    def _turn(self, now_us: int) -> None:
+    def _begin_segment(self, now_us: int) -> None:
         """Begin a new segment, and let old ones go."""
         self._handle, self._salt = segments.make(self.settings, self._next)
         self._size = HEADER_BYTES
@@ -249,7 +251,7 @@ class FileLog:
             path.unlink()
         segments.sync_folder(folder)
 
-    def _leave(self) -> None:
+    def _close_segment(self) -> None:
         handle, self._handle = self._handle, -1
         if handle >= 0:
             if self.settings.sync != ALWAYS:
@@ -257,17 +259,17 @@ class FileLog:
                     os.fdatasync(handle)
             os.close(handle)
 
-    def _let_go(self) -> None:
-        self._leave()
+    def _release(self) -> None:
+        self._close_segment()
         lock, self._lock = self._lock, -1
         if lock >= 0:
             os.close(lock)
 
-    def _seen(self, error: SluicegateError | OSError) -> SluicegateError:
+    def _as_error(self, error: SluicegateError | OSError) -> SluicegateError:
         if isinstance(error, OSError):
             return segments.unavailable(self.settings.folder, error)
         return error
 
-    def _fail(self, batch: list[_Waiting], error: SluicegateError) -> None:
+    def _fail(self, batch: list[_PendingEvent], error: SluicegateError) -> None:
         for one in batch:
             one.promise.set_exception(error)

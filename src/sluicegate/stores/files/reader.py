@@ -16,14 +16,14 @@ from typing import Final, final
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.event_log import Damage, Event
 from sluicegate.stores.files import segments
-from sluicegate.stores.files.entry import (
+from sluicegate.stores.files.entries import (
     BODY_BYTES_MAX,
     HEADER_BYTES,
-    entry_at,
-    next_entry,
-    read_header,
+    find_entry,
+    parse_entry,
+    parse_header,
 )
-from sluicegate.stores.files.settings import STOP, FilesSettings
+from sluicegate.stores.files.settings import STOP, FileLogSettings
 
 CHUNK_BYTES: Final = 1 << 18
 _WHOLE_BYTES: Final = BODY_BYTES_MAX + (1 << 12)  # room for the largest entry
@@ -37,25 +37,25 @@ class FileReader:
     __slots__ = (
         "_at",
         "_base",
-        "_begun",
         "_closed",
         "_damage",
         "_end",
         "_handle",
+        "_next_offset",
         "_pause",
         "_salt",
         "_settings",
-        "_wanted",
+        "_started",
     )
 
-    def __init__(self, settings: FilesSettings, offset: int) -> None:
+    def __init__(self, settings: FileLogSettings, offset: int) -> None:
         self._settings = settings
-        self._wanted = offset
+        self._next_offset = offset
         self._handle = -1
         self._base = -1  # of the segment that is open, or was last
         self._salt = 0
         self._at = 0
-        self._begun = False
+        self._started = False
         self._end = False
         self._damage: list[Damage] = []
         self._pause = Flag()
@@ -67,7 +67,7 @@ class FileReader:
             if self._closed:
                 raise Unavailable(segments.what(self._settings.folder), "its reader is closed")
             try:
-                events = self._look(events_max)
+                events = self._read_available(events_max)
             except OSError as error:
                 raise segments.unavailable(self._settings.folder, error) from None
             if events or wait_us <= 0:
@@ -90,92 +90,100 @@ class FileReader:
         """Give the file back; whoever waits in `read` is woken."""
         self._closed = True
         self._pause.set()
-        self._leave()
+        self._close_segment()
 
     # Inside.
 
-    def _look(self, events_max: int) -> list[Event]:
+    def _read_available(self, events_max: int) -> list[Event]:
         events: list[Event] = []
         self._end = False
         while len(events) < events_max and not self._end:
             # Listed before it is read: what the older of two segments lacks then will never come.
             bases = segments.bases(self._settings.folder)
-            following = next((base for base in bases if base > self._base), -1)
+            next_base = next((base for base in bases if base > self._base), -1)
             if self._handle < 0:
-                self._end = not self._open(bases, following)
-            elif not self._take(events, events_max):
-                self._at_a_stop(following)
+                self._end = not self._open(bases, next_base)
+            elif not self._read_entries(events, events_max):
+                self._handle_stop(next_base)
         return events
 
-    def _open(self, bases: Sequence[int], following: int) -> bool:
+    def _open(self, bases: Sequence[int], next_base: int) -> bool:
         if self._base < 0:
-            following = next((base for base in reversed(bases) if base <= self._wanted), following)
-        if following < 0:
+            next_base = next(
+                (base for base in reversed(bases) if base <= self._next_offset), next_base
+            )
+        if next_base < 0:
             return False
         try:
-            handle = segments.open_to_read(self._settings.folder, following)
+            handle = segments.open_to_read(self._settings.folder, next_base)
         except FileNotFoundError:
-            self._base = following  # let go between the listing and the opening
+            self._base = next_base  # let go between the listing and the opening
             return True
         size = os.fstat(handle).st_size  # before its bytes, for it may grow between the two
-        told = read_header(segments.read_all(handle, 0, HEADER_BYTES))
-        if isinstance(told, str):
+        parsed = parse_header(segments.read_all(handle, 0, HEADER_BYTES))
+        if isinstance(parsed, str):
             os.close(handle)
-            if following == bases[-1] and size < HEADER_BYTES:
+            if next_base == bases[-1] and size < HEADER_BYTES:
                 return False  # it is being made
-            self._report(following, 0, self._wanted, told)
-            self._base = following
+            self._report(next_base, 0, self._next_offset, parsed)
+            self._base = next_base
             return True
-        before, self._base = self._base, following
-        self._handle, self._salt, self._at = handle, told.salt, HEADER_BYTES
-        if self._begun and following > self._wanted and before not in bases:
-            self._report(following, 0, self._wanted, "the segments before this one are gone")
+        before, self._base = self._base, next_base
+        self._handle, self._salt, self._at = handle, parsed.salt, HEADER_BYTES
+        if self._started and next_base > self._next_offset and before not in bases:
+            self._report(next_base, 0, self._next_offset, "the segments before this one are gone")
         return True
 
-    def _take(self, events: list[Event], events_max: int) -> bool:
+    def _read_entries(self, events: list[Event], events_max: int) -> bool:
         """Read on; False if there is no whole entry here."""
         data = segments.read_all(self._handle, self._at, CHUNK_BYTES)
-        found = entry_at(data, 0, self._salt)
+        found = parse_entry(data, 0, self._salt)
         if found.event is None and len(data) == CHUNK_BYTES:
             data = segments.read_all(self._handle, self._at, _WHOLE_BYTES)
-            found = entry_at(data, 0, self._salt)
+            found = parse_entry(data, 0, self._salt)
         at = 0
         while found.event is not None and len(events) < events_max:
             at = found.end
-            if found.event.offset >= self._wanted:
+            if found.event.offset >= self._next_offset:
                 events.append(found.event)
-                self._wanted = found.event.offset + 1
-                self._begun = True
-            found = entry_at(data, at, self._salt)
+                self._next_offset = found.event.offset + 1
+                self._started = True
+            found = parse_entry(data, at, self._salt)
         self._at += at
         return at > 0
 
-    def _at_a_stop(self, following: int) -> None:
+    def _handle_stop(self, next_base: int) -> None:
         """Nothing can be read here: the end, an entry that is not whole yet, or damage."""
         size = os.fstat(self._handle).st_size
         rest = segments.read_all(self._handle, self._at, size - self._at)
         if not rest:
-            if following < 0:
+            if next_base < 0:
                 self._end = True
             else:
-                self._leave()
+                self._close_segment()
             return
-        found = entry_at(rest, 0, self._salt)
+        found = parse_entry(rest, 0, self._salt)
         if found.event is not None:
             return  # it has just become whole
-        later = next_entry(rest, 1, self._salt, self._wanted)
-        if later >= 0:
+        skip = find_entry(rest, 1, self._salt, self._next_offset)
+        if skip >= 0:
             self._report(
-                self._base, self._at, self._wanted, "what stands here is no entry, or a damaged one"
+                self._base,
+                self._at,
+                self._next_offset,
+                "what stands here is no entry, or a damaged one",
             )
-            self._at += later
-        elif following < 0:
+            self._at += skip
+        elif next_base < 0:
             self._end = True
         else:
             self._report(
-                self._base, self._at, self._wanted, "the file ends in an entry that is not whole"
+                self._base,
+                self._at,
+                self._next_offset,
+                "the file ends in an entry that is not whole",
             )
-            self._leave()
+            self._close_segment()
 
     def _report(self, base: int, at: int, offset: int, why: str) -> None:
         path = str(Path(self._settings.folder, segments.name_of(base)))
@@ -187,7 +195,7 @@ class FileReader:
         if len(self._damage) < DAMAGE_MAX:
             self._damage.append(damage)
 
-    def _leave(self) -> None:
+    def _close_segment(self) -> None:
         handle, self._handle = self._handle, -1
         if handle >= 0:
             os.close(handle)

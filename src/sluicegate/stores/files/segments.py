@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sluicegate.contracts.errors import HasWriter, Unavailable
-from sluicegate.stores.files.entry import (
+from sluicegate.stores.files.entries import (
     ENTRY_BYTES_MIN,
     HEADER_BYTES,
     Header,
-    entry_at,
-    header,
-    next_entry,
-    read_header,
+    find_entry,
+    pack_header,
+    parse_entry,
+    parse_header,
 )
-from sluicegate.stores.files.settings import FilesSettings
+from sluicegate.stores.files.settings import FileLogSettings
 
 SUFFIX: Final = ".log"
 DIGITS: Final = 20
@@ -101,7 +101,7 @@ def sync_folder(folder: str) -> None:
         os.close(handle)
 
 
-def take_lock(settings: FilesSettings) -> int:
+def take_lock(settings: FileLogSettings) -> int:
     """Make the folder if need be and become its writer; `Unavailable` if there is another."""
     folder = Path(settings.folder)
     if not folder.is_dir():
@@ -124,16 +124,16 @@ def take_lock(settings: FilesSettings) -> int:
     return handle
 
 
-def make(settings: FilesSettings, base: int) -> tuple[int, int]:
+def make(settings: FileLogSettings, base: int) -> tuple[int, int]:
     """A new segment: its handle and its salt."""
     path = Path(settings.folder, name_of(base))
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFELY, settings.file_mode)
     try:
         os.fchmod(handle, settings.file_mode)
-        made = os.fstat(handle)
+        status = os.fstat(handle)
         # A number that nobody chooses who chooses what the events say.
-        salt = (made.st_mtime_ns ^ made.st_ino * 0x9E3779B1) & 0xFFFFFFFF
-        write_all(handle, header(salt, base))
+        salt = (status.st_mtime_ns ^ status.st_ino * 0x9E3779B1) & 0xFFFFFFFF
+        write_all(handle, pack_header(salt, base))
         os.fsync(handle)
         sync_folder(settings.folder)
     except BaseException:
@@ -154,22 +154,22 @@ def tail_of(handle: int, base: int) -> Tail | None:
     Damage in the middle stays as it is: what follows it was acknowledged.
     """
     data = read_all(handle, 0, os.fstat(handle).st_size)
-    told = read_header(data)
-    if not isinstance(told, Header) or told.base != base:
+    parsed = parse_header(data)
+    if not isinstance(parsed, Header) or parsed.base != base:
         return None
     at, offset, at_us = HEADER_BYTES, base, 0
     while True:
-        found = entry_at(data, at, told.salt)
+        found = parse_entry(data, at, parsed.salt)
         if found.event is None:
-            later = next_entry(data, at, told.salt, offset)
-            if later < 0:
-                return Tail(told.salt, at, offset, at_us)
-            at = later
+            skip = find_entry(data, at, parsed.salt, offset)
+            if skip < 0:
+                return Tail(parsed.salt, at, offset, at_us)
+            at = skip
         else:
             at, offset, at_us = found.end, found.event.offset + 1, found.event.at_us
 
 
-def behind(folder: str, base: int, size: int) -> int:
+def offset_after(folder: str, base: int, size: int) -> int:
     """The next offset behind a segment whose header cannot be read, which is left as it is.
 
     Without a whole header there never was an event, and it goes. Else there were as many as can
@@ -188,8 +188,8 @@ def first_at_us(folder: str, base: int) -> int | None:
         data = read_all(handle, 0, HEADER_BYTES + (1 << 16))
     finally:
         os.close(handle)
-    told = read_header(data)
-    if not isinstance(told, Header):
+    parsed = parse_header(data)
+    if not isinstance(parsed, Header):
         return None
-    found = entry_at(data, HEADER_BYTES, told.salt)
+    found = parse_entry(data, HEADER_BYTES, parsed.salt)
     return None if found.event is None else found.event.at_us

@@ -11,7 +11,7 @@ from sluicegate.stores.urls import (
     as_ms,
     as_seconds,
     check_numbers,
-    read_query,
+    parse_query,
     split_folder_url,
 )
 
@@ -24,7 +24,7 @@ _DAY_US: Final = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FilesSettings:
+class FileLogSettings:
     """Where the log is, how safe it is, and how much of it is kept; checked when made."""
 
     folder: str
@@ -85,8 +85,8 @@ _QUERY: Final[Query] = {
 }
 
 
-def parse_url(url: str) -> FilesSettings:
+def parse_url(url: str) -> FileLogSettings:
     """The settings that `files:DIR?name=value` says; what it does not say has its default."""
     folder, pairs = split_folder_url(url, SCHEME, "event_log.url")
-    said = read_query(pairs, _QUERY, "event_log.url")
-    return FilesSettings(folder=folder, **said)  # type: ignore[arg-type]
+    values = parse_query(pairs, _QUERY, "event_log.url")
+    return FileLogSettings(folder=folder, **values)  # type: ignore[arg-type]

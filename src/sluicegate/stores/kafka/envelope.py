@@ -41,8 +41,8 @@ def unwrap(offset: int, value: bytes | None) -> Event | str:
     if not line:
         return "the message has no envelope"
     try:
-        said = json.loads(head)
-        version, at_us, kind = said["v"], said["at_us"], said["kind"]
+        fields = json.loads(head)
+        version, at_us, kind = fields["v"], fields["at_us"], fields["kind"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return "the message has no envelope"
     if version != VERSION:

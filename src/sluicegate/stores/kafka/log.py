@@ -15,7 +15,7 @@ from typing import Any, Final, final
 
 from sluicegate.contracts.errors import MissingPackage, SluicegateError, Unavailable
 from sluicegate.contracts.event_log import OLDEST
-from sluicegate.stores.files.entry import check
+from sluicegate.stores.files.entries import encode_kind
 from sluicegate.stores.kafka.envelope import headers, wrap
 from sluicegate.stores.kafka.reader import KafkaReader
 from sluicegate.stores.kafka.url import KafkaSettings
@@ -58,11 +58,11 @@ class KafkaLog:
 
     def append(self, kind: str, body: bytes, at_us: int) -> Future[int]:
         """Keep one event; the promise is its offset, once it is durable. Never waits."""
-        check(kind, body, at_us)
+        encode_kind(kind, body, at_us)
         promise: Future[int] = Future()
         promise.set_running_or_notify_cancel()
 
-        def delivered(failure: KafkaError | None, message: Message) -> None:
+        def on_delivery(failure: KafkaError | None, message: Message) -> None:
             self._settle(promise, failure, message)
 
         try:
@@ -78,7 +78,7 @@ class KafkaLog:
                     partition=self.settings.partition,
                     headers=headers(kind, at_us),
                     timestamp=max(at_us // 1_000, 0),
-                    on_delivery=delivered,
+                    on_delivery=on_delivery,
                 )
         except BufferError:
             why = f"{self.settings.pending_max:,} events wait already (pending_max)"
@@ -118,14 +118,14 @@ class KafkaLog:
         settings: dict[str, Any] = {
             "log_level": 0,  # what it has to say comes by `error_cb`
             "compression.type": "lz4",
-            **dict(self.settings.passed),
+            **dict(self.settings.driver_settings),
             "bootstrap.servers": self.settings.brokers,
             "acks": "all",
             "enable.idempotence": True,
             "message.timeout.ms": max(self.settings.timeout_us // 1_000, 10),
             "queue.buffering.max.messages": self.settings.pending_max,
             "queue.buffering.max.kbytes": max(self.settings.pending_bytes_max // 1_024, 1),
-            "error_cb": self._heard,
+            "error_cb": self._note_error,
         }
         try:
             return Producer(settings)
@@ -136,9 +136,9 @@ class KafkaLog:
         while not self._ended:
             producer.poll(_POLL_S)
             if self._fatal and not self._closed:
-                producer = self._in_place_of(producer)
+                producer = self._replace(producer)
 
-    def _in_place_of(self, old: Producer) -> Producer:
+    def _replace(self, old: Producer) -> Producer:
         self._fatal = False
         fresh = self._make()
         with self._lock:
@@ -151,7 +151,7 @@ class KafkaLog:
         producer.purge()
         producer.flush(1.0)
 
-    def _heard(self, error: KafkaError) -> None:
+    def _note_error(self, error: KafkaError) -> None:
         self.last_error = error.str()
         self._fatal = self._fatal or error.fatal()
 
@@ -159,7 +159,7 @@ class KafkaLog:
         if failure is None:
             promise.set_result(message.offset() or 0)
             return
-        self._heard(failure)
+        self._note_error(failure)
         promise.set_exception(self._unavailable(failure))
 
     def _unavailable(self, error: object) -> Unavailable:

@@ -27,18 +27,22 @@ _GROUP: Final = "sluicegate-reader"
 class KafkaReader:
     """A `contracts.event_log.Reader`, of one thread at a time."""
 
-    __slots__ = ("_closed", "_consumer", "_damage", "_end", "_settings", "_wanted", "what")
+    __slots__ = ("_closed", "_consumer", "_damage", "_end", "_next_offset", "_settings", "what")
 
     def __init__(self, settings: KafkaSettings, offset: int) -> None:
         self.what = f"the event log {settings.topic} in Kafka at {settings.brokers}"
         self._settings = settings
-        self._wanted = offset
+        self._next_offset = offset
         self._end = False
         self._closed = False
         self._damage: list[Damage] = []
-        told: dict[str, Any] = {
+        config: dict[str, Any] = {
             "log_level": 0,
-            **{name: text for name, text in settings.passed if not name.startswith(_PRODUCERS)},
+            **{
+                name: text
+                for name, text in settings.driver_settings
+                if not name.startswith(_PRODUCERS)
+            },
             "bootstrap.servers": settings.brokers,
             "group.id": _GROUP,
             "enable.auto.commit": False,
@@ -46,7 +50,7 @@ class KafkaReader:
             "auto.offset.reset": "earliest",  # where retention was faster than we
             "isolation.level": "read_committed",
         }
-        self._consumer = Consumer(told)
+        self._consumer = Consumer(config)
         place = OFFSET_BEGINNING if offset <= 0 else offset
         self._consumer.assign([TopicPartition(settings.topic, settings.partition, place)])
 
@@ -58,10 +62,10 @@ class KafkaReader:
         if first is None:
             return []
         events: list[Event] = []
-        self._see(first, events)
+        self._accept(first, events)
         if len(events) < events_max and not self._end:
             for message in self._consumer.consume(events_max - len(events), timeout=0):
-                self._see(message, events)
+                self._accept(message, events)
         return events
 
     @property
@@ -82,20 +86,20 @@ class KafkaReader:
 
     # Inside.
 
-    def _see(self, message: Message, events: list[Event]) -> None:
+    def _accept(self, message: Message, events: list[Event]) -> None:
         failure = message.error()
         if failure is not None:
             if failure.code() == KafkaError._PARTITION_EOF:
                 self._end = True
-            elif not failure.retriable() and failure.code() not in _PASSING:
+            elif not failure.retriable() and failure.code() not in _TRANSIENT:
                 raise Unavailable(self.what, failure.str())
             return
         self._end = False
         offset = message.offset() or 0
-        if offset < self._wanted:
+        if offset < self._next_offset:
             return
         event = unwrap(offset, message.value())
-        self._wanted = offset + 1
+        self._next_offset = offset + 1
         if isinstance(event, Event):
             events.append(event)
         else:
@@ -113,7 +117,7 @@ class KafkaReader:
 # What only a producer is told.
 _PRODUCERS: Final = ("compression.", "linger.", "batch.")
 # A broker that is away comes back, and is asked again without us.
-_PASSING: Final = frozenset(
+_TRANSIENT: Final = frozenset(
     {
         KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,

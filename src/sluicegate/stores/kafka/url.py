@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.stores.urls import Query, as_ms, check_numbers, read_query, redacted, split_url
+from sluicegate.stores.urls import Query, as_ms, check_numbers, parse_query, redacted, split_url
 
 SKIP: Final = "skip"
 STOP: Final = "stop"
@@ -22,7 +22,7 @@ BROKERS_MAX: Final = 64
 TOPIC_CHARS_MAX: Final = 249
 _SCHEMES: Final = {"kafka": False, "kafka+ssl": True}
 # Of librdkafka, by what their names begin with.
-_PASSED: Final = (
+_DRIVER_PREFIXES: Final = (
     "sasl.",
     "ssl.",
     "security.",
@@ -50,7 +50,7 @@ class KafkaSettings:
     pending_max: int = 100_000  # events that wait for their acknowledgement
     pending_bytes_max: int = 64 << 20
     damage: str = SKIP  # for readers: report what is no event and go on, or stop there
-    passed: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    driver_settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         check_numbers(self, _BOUNDS, "kafka")
@@ -89,24 +89,31 @@ def parse_url(url: str) -> KafkaSettings:
     parts, pairs = split_url(url, "event_log.url", "kafka://host:port/topic")
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = credentials.partition(":")
-    said: dict[str, object] = {"brokers": _brokers(hosts, shown)}
-    passed: dict[str, str] = {}
+    values: dict[str, object] = {"brokers": _brokers(hosts, shown)}
+    driver_settings: dict[str, str] = {}
     if tls or user:
-        passed["security.protocol"] = ("SASL_" if user else "") + ("SSL" if tls else "PLAINTEXT")
+        driver_settings["security.protocol"] = ("SASL_" if user else "") + (
+            "SSL" if tls else "PLAINTEXT"
+        )
     if user:
-        passed["sasl.mechanism"] = "PLAIN"
-        passed["sasl.username"], passed["sasl.password"] = unquote(user), unquote(password)
+        driver_settings["sasl.mechanism"] = "PLAIN"
+        driver_settings["sasl.username"], driver_settings["sasl.password"] = (
+            unquote(user),
+            unquote(password),
+        )
     for name, text in pairs:
         if "." in name:
-            if not name.startswith(_PASSED):
+            if not name.startswith(_DRIVER_PREFIXES):
                 raise BadValue(
-                    "event_log.url", name, f"only what begins with {', '.join(_PASSED)} passes"
+                    "event_log.url",
+                    name,
+                    f"only what begins with {', '.join(_DRIVER_PREFIXES)} passes",
                 )
-            passed[name] = text
+            driver_settings[name] = text
     ours = [(name, text) for name, text in pairs if "." not in name]
-    said.update(read_query(ours, _QUERY, "event_log.url"))
+    values.update(parse_query(ours, _QUERY, "event_log.url"))
     topic = unquote(parts.path.strip("/"))
-    return KafkaSettings(topic=topic, passed=tuple(passed.items()), **said)  # type: ignore[arg-type]
+    return KafkaSettings(topic=topic, driver_settings=tuple(driver_settings.items()), **values)  # type: ignore[arg-type]
 
 
 def _brokers(hosts: str, shown: str) -> str:

@@ -1,7 +1,7 @@
 """Memory store: all tables of a process behind the contract of a store; it never suspends.
 
 It finds tables and asks them. What a table forgets is in `table.py`, how it counts is in
-`counting.py`.
+`tables.py`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ it was last swept. `keys_max` bounds a table. When it is reached, room is made i
    refused as KEYS_EXHAUSTED when that is spent. So no one can make the table forget a limited key,
    by whatever number of new ones.
 
-Nothing here decides: a subclass in `counting.py` packs, unpacks, and calls its kernel.
+Nothing here decides: a subclass in `tables.py` packs, unpacks, and calls its kernel.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SHARD_KEYS: Final = 4_096  # about as many keys a shard should hold when the ta
 _SHARDS_MAX: Final = 1 << 16
 _SWEEP_MIN: Final = 64  # a shard smaller than this is not worth sweeping
 _SHARDS_LOOKED_AT: Final = 2  # how many shards one new key may search for room
-# How long a search that found nothing is believed: well above what it costs, some milliseconds.
+# How long a search that found nothing is remembered: well above what it costs, some milliseconds.
 _SEARCH_EVERY_US: Final = 100_000
 _EVICTED_SHARE: Final = 8  # one in so many of a shard's keys goes when none is at rest
 

@@ -1,10 +1,10 @@
 """Redis and Valkey for the decision path: one multiplexed connection a node, scripts, no pools.
 
-`url`, `script` and `slots` are values; `connection` knows bytes and order, `node` one server's
-health, `lookout` the pace of asking, `cluster` and `sentinel` which node has a key; `topology`
-opens one of them by its URL. Each may know those before it in that row, `wire/resp` and `hiredis`;
-none knows what a limit is. Limits are upstairs: `counting` says them to the scripts (`scripts`, and
-the `.lua` files) and reads the answers, `batch` has them travel together, `store` is the contract's
-store, `threads` serves those without a loop. redis-py is for administration and for tests, never
-for a decision.
+`settings`, `script` and `slots` are values; `connection` knows bytes and order, `node` one server's
+health, `topology_watch` the pace of looking where things are, `cluster` and `sentinel` which node
+has a key; `client` opens one of them by its URL. Each may know those before it in that row,
+`wire/resp` and `hiredis`; none knows what a limit is. Limits are above: `counters` writes them as
+arguments of the scripts (`scripts`, and the `.lua` files) and reads the replies, `batch` sends them
+together, `store` is the contract's store. redis-py is for administration and tests, never for a
+decision.
 """

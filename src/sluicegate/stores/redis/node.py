@@ -142,7 +142,7 @@ class RedisNode:
         ] = {}  # scripts that the server does not take, and why
         self._attempted = False  # to connect, at least once and to the end
         self._answers = True  # PING has been answered since the breaker opened
-        self._last_failure = "it was never reached"  # the last trouble
+        self._last_failure = "it was never reached"  # why
         self._closed = False
 
     # The calls.

@@ -20,7 +20,7 @@ from sluicegate.stores.urls import (
     as_truth,
     check_numbers,
     check_written_plainly,
-    read_query,
+    parse_query,
     redacted,
     split_url,
 )
@@ -39,7 +39,7 @@ PORT_DEFAULT: Final = 6379
 SENTINEL_PORT_DEFAULT: Final = 26379
 FLEET_PORT_DEFAULT: Final = 7070
 
-NOTHING_SAID: Final[Mapping[str, object]] = {}
+NO_DEFAULTS: Final[Mapping[str, object]] = {}
 # Scheme: topology, TLS, Unix socket.
 SCHEMES: Final[dict[str, tuple[str, bool, bool]]] = {
     "redis": (SINGLE, False, False),
@@ -219,7 +219,7 @@ _QUERY: Final[Query] = {
 def parse_url(
     url: str,
     schemes: Mapping[str, tuple[str, bool, bool]] = SCHEMES,
-    defaults: Mapping[str, object] = NOTHING_SAID,
+    defaults: Mapping[str, object] = NO_DEFAULTS,
 ) -> RedisSettings:
     """The settings that a URL says; what it does not say has its default."""
     shown = redacted(url)
@@ -231,20 +231,20 @@ def parse_url(
     topology, tls, unix = row
     parts, pairs = split_url(url, "redis.url", "scheme://user:password@host:port/db")
     check_written_plainly(parts, "redis.url", shown)
-    said: dict[str, object] = {**defaults, "topology": topology, "tls": tls}
+    values: dict[str, object] = {**defaults, "topology": topology, "tls": tls}
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = credentials.partition(":")
     if user:
-        said["user"] = unquote(user)
+        values["user"] = unquote(user)
     if password:
-        said["password"] = unquote(password)
+        values["password"] = unquote(password)
     if unix:
-        said["endpoints"] = (_socket(parts, hosts, shown),)
+        values["endpoints"] = (_socket(parts, hosts, shown),)
     else:
-        said["endpoints"] = _hosts(hosts, topology, shown)
-        said.update(_path(parts.path, topology, shown))
-    said.update(read_query(pairs, _QUERY, "redis.url"))
-    return RedisSettings(**said)  # type: ignore[arg-type]
+        values["endpoints"] = _hosts(hosts, topology, shown)
+        values.update(_path(parts.path, topology, shown))
+    values.update(parse_query(pairs, _QUERY, "redis.url"))
+    return RedisSettings(**values)  # type: ignore[arg-type]
 
 
 def _socket(parts: SplitResult, hosts: str, shown: str) -> Endpoint:

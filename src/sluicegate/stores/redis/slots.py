@@ -46,19 +46,19 @@ def slot_of_all(keys: Sequence[bytes | str]) -> int:
     return slot
 
 
-def parse_ranges(reply: Any, asked: Endpoint) -> list[SlotRange]:
+def parse_ranges(reply: Any, source: Endpoint) -> list[SlotRange]:
     """What CLUSTER SLOTS answered; a nameless host is the one that was asked."""
     try:
-        return [_range(row, asked) for row in reply]
+        return [_range(row, source) for row in reply]
     except (AttributeError, IndexError, TypeError, ValueError) as error:
         raise BadValue("CLUSTER SLOTS", reply, f"ask a Redis Cluster ({error})") from None
 
 
-def _range(row: Any, asked: Endpoint) -> SlotRange:
+def _range(row: Any, source: Endpoint) -> SlotRange:
     first, last, (host, port, *_), *_ = row
     name = (host or b"").decode()
     if not 0 <= first <= last < SLOTS:
         raise ValueError(f"slots {first} to {last}")
     return SlotRange(
-        first, last, Endpoint(name if name not in {"", "?"} else asked.host, int(port))
+        first, last, Endpoint(name if name not in {"", "?"} else source.host, int(port))
     )

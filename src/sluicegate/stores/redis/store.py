@@ -1,7 +1,7 @@
 """Redis store: limits kept by a Redis or Valkey, behind the contract of a store.
 
 It finds a limit's counter, hands its keys to the batch, and knows what a cluster cannot do in one
-script: charges on keys of different slots. How a limit is counted is in `counting.py` and the
+script: charges on keys of different slots. How a limit is counted is in `counters.py` and the
 scripts, what travels together in `batch.py`, how it travels in the client.
 
 Keys are `{prefix}:{entity}:{rule}:{window}`, the braces around the entity literal: they make all

@@ -2,7 +2,7 @@
 
 Never by a caller, and never on a connection that calls travel on. Whoever has one is nudged by its
 nodes; while something is amiss it looks again with backoff, from `refresh_us_min` up to half
-a second, and otherwise every `refresh_us`. What a look finds is the topology's business.
+a second, and otherwise every `refresh_us`. What a look finds is its owner's business.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class TopologyWatch:
     def start(self) -> None:
         """Look now, and from now on."""
         if self._task is None and not self._closed:
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="redis lookout")
+            self._task = asyncio.get_running_loop().create_task(
+                self._run(), name="redis topology watch"
+            )
 
     def retire(self, node: RedisNode, after_us: int) -> None:
         """Close the node when its last calls have had their time."""

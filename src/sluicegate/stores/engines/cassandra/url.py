@@ -19,7 +19,7 @@ from sluicegate.stores.urls import (
     as_truth,
     check_numbers,
     check_written_plainly,
-    read_query,
+    parse_query,
     redacted,
     split_url,
 )
@@ -174,7 +174,7 @@ def parse_url(url: str) -> CassandraSettings:
     values["hosts"], values["port"] = _hosts(hosts, safe_url)
     if keyspace := parts.path.strip("/"):
         values["keyspace"] = keyspace
-    values.update(read_query(pairs, _QUERY, "engine"))
+    values.update(parse_query(pairs, _QUERY, "engine"))
     return CassandraSettings(**values)  # type: ignore[arg-type]
 
 

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from sluicegate.contracts.engine import Engine
 from sluicegate.contracts.errors import BadValue
-from sluicegate.stores.urls import Query, as_ms, as_truth, check_numbers, pairs_in, read_query
+from sluicegate.stores.urls import Query, as_ms, as_truth, check_numbers, pairs_in, parse_query
 from sluicegate.wire.json_objects import parse_object
 
 PREFIX: Final = "faulty+"
@@ -96,8 +96,8 @@ def parse_url(url: str) -> tuple[str, FaultPlan, FaultySettings]:
     """The URL of the engine within, with what is its own, the plan and the layout."""
     inner, _, query = url.removeprefix(PREFIX).partition("?")
     pairs = pairs_in(query, url, "engine", "faulty+URL?name=value&name=value")
-    plan = read_query([one for one in pairs if one[0] in _PLAN_QUERY], _PLAN_QUERY, "engine")
-    layout = read_query([one for one in pairs if one[0] in _LAYOUT_QUERY], _LAYOUT_QUERY, "engine")
+    plan = parse_query([one for one in pairs if one[0] in _PLAN_QUERY], _PLAN_QUERY, "engine")
+    layout = parse_query([one for one in pairs if one[0] in _LAYOUT_QUERY], _LAYOUT_QUERY, "engine")
     others = [one for one in pairs if one[0] not in _PLAN_QUERY and one[0] not in _LAYOUT_QUERY]
     if others:
         inner += "?" + urlencode(others)
@@ -124,4 +124,4 @@ def read_control(text: str, plan: FaultPlan) -> FaultPlan:
     except BadValue:
         raise BadValue("faulty.control", text, 'write JSON: {"work_ms": 20}') from None
     pairs = [(name, str(value)) for name, value in fields.items()]
-    return replace(plan, **read_query(pairs, _PLAN_QUERY, "faulty.control"))  # type: ignore[arg-type]
+    return replace(plan, **parse_query(pairs, _PLAN_QUERY, "faulty.control"))  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from typing import Final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.stores.engines.group_commit import GroupCommitSettings
-from sluicegate.stores.urls import Query, as_truth, check_numbers, read_query, split_folder_url
+from sluicegate.stores.urls import Query, as_truth, check_numbers, parse_query, split_folder_url
 
 SCHEME: Final = "lmdb:"
 URL: Final = "engine"
@@ -61,7 +61,7 @@ def parse_url(url: str) -> LmdbSettings:
 def read_folder_url(url: str, scheme: str, query: Query) -> tuple[str, dict[str, object]]:
     """The folder of a URL, and the settings that it says, the bounds of groups among them."""
     folder, pairs = split_folder_url(url, scheme, URL)
-    values = read_query(pairs, {**query, **GROUP_QUERY}, URL)
+    values = parse_query(pairs, {**query, **GROUP_QUERY}, URL)
     of_group = {one.name for one in fields(GroupCommitSettings)}
     group = {name: values.pop(name) for name in list(values) if name in of_group}
     values["group"] = GroupCommitSettings(**group)  # type: ignore[arg-type]

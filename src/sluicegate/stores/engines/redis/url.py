@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from sluicegate.contracts.errors import BadValue
 from sluicegate.stores.redis.settings import FLEET, RedisSettings
 from sluicegate.stores.redis.settings import parse_url as parse_redis_url
-from sluicegate.stores.urls import Query, as_ms, check_numbers, pairs_in, read_query, redacted
+from sluicegate.stores.urls import Query, as_ms, check_numbers, pairs_in, parse_query, redacted
 
 SCHEMES: Final = ("redis://", "rediss://", "redis+cluster://", "rediss+cluster://")
 # A value of 16 MiB, and whatever else is under way.
@@ -73,4 +73,4 @@ def parse_url(url: str) -> RedisEngineSettings:
     ours = [pair for pair in pairs if pair[0] in _QUERY]
     rest = [pair for pair in pairs if pair[0] not in _QUERY]
     redis = parse_redis_url(f"{base}?{urlencode(rest)}" if rest else base, defaults=DEFAULTS)
-    return RedisEngineSettings(redis=redis, **read_query(ours, _QUERY, "engine"))  # type: ignore[arg-type]
+    return RedisEngineSettings(redis=redis, **parse_query(ours, _QUERY, "engine"))  # type: ignore[arg-type]

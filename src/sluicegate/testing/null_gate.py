@@ -10,7 +10,7 @@ from sluicegate.contracts.rule import Limit
 
 
 @final
-class Calm:
+class NullGate:
     """A `contracts.checks.Gate` that sheds nobody, and a `Ledger` that keeps nothing."""
 
     __slots__ = ()

@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.event_log import KIND_CHARS_MAX, Event
-from sluicegate.stores.files.entry import (
+from sluicegate.stores.files.entries import (
     BODY_BYTES_MAX,
     ENTRY_BYTES_MIN,
     HEADER_BYTES,
     MARK,
     Header,
-    check,
-    entry,
-    entry_at,
-    header,
-    next_entry,
-    read_header,
+    encode_kind,
+    find_entry,
+    pack_entry,
+    pack_header,
+    parse_entry,
+    parse_header,
 )
 
 SALT = 77
@@ -33,54 +33,54 @@ def test_what_is_written_is_read_wherever_it_stands(
     offset: int, at_us: int, kind: str, body: bytes, salt: int, before: bytes
 ) -> None:
     kind = kind.encode("utf-8", "replace").decode()
-    data = before + entry(salt, offset, at_us, check(kind, body, at_us), body)
+    data = before + pack_entry(salt, offset, at_us, encode_kind(kind, body, at_us), body)
 
-    found = entry_at(data, len(before), salt)
+    found = parse_entry(data, len(before), salt)
 
     assert found.event == Event(offset, at_us, kind, body)
     assert found.end == len(data)
 
 
 def test_every_cut_of_an_entry_is_one_that_may_still_come() -> None:
-    whole = entry(SALT, 5, 9, b"news", b"body")
+    whole = pack_entry(SALT, 5, 9, b"news", b"body")
 
     for cut in range(len(whole)):
-        found = entry_at(whole[:cut], 0, SALT)
+        found = parse_entry(whole[:cut], 0, SALT)
         assert (found.event, found.end, found.more) == (None, 0, True)
-    assert entry_at(b"no entry here", 0, SALT).more is False
-    assert entry_at(b"no", 0, SALT).more is False
+    assert parse_entry(b"no entry here", 0, SALT).more is False
+    assert parse_entry(b"no", 0, SALT).more is False
 
 
 def test_every_flipped_bit_is_noticed() -> None:
-    whole = entry(SALT, 5, 9, b"news", b"body")
+    whole = pack_entry(SALT, 5, 9, b"news", b"body")
 
     for bit in range(len(whole) * 8):
         flipped = bytearray(whole)
         flipped[bit // 8] ^= 1 << bit % 8
-        assert entry_at(bytes(flipped), 0, SALT).event is None
+        assert parse_entry(bytes(flipped), 0, SALT).event is None
 
 
 def test_the_next_good_entry_is_found_behind_damage_and_not_within_a_body() -> None:
-    stranger = entry(SALT + 1, 99, 1, b"news", b"of another segment")
-    first = entry(SALT, 1, 1, b"news", b"x" + stranger)
-    second = entry(SALT, 2, 1, b"news", b"y")
+    stranger = pack_entry(SALT + 1, 99, 1, b"news", b"of another segment")
+    first = pack_entry(SALT, 1, 1, b"news", b"x" + stranger)
+    second = pack_entry(SALT, 2, 1, b"news", b"y")
     data = b"?" + first[1:] + MARK + b"rubbish" + second
 
-    assert next_entry(data, 0, SALT, 0) == len(data) - len(second)
-    assert next_entry(data, 0, SALT, 2) == len(data) - len(second)
-    assert next_entry(data, 0, SALT, 3) == -1
-    assert next_entry(MARK[:2] + MARK + second, 0, SALT, 0) == len(MARK) + 2
-    assert len(entry(SALT, 0, 0, b"k", b"")) == ENTRY_BYTES_MIN
+    assert find_entry(data, 0, SALT, 0) == len(data) - len(second)
+    assert find_entry(data, 0, SALT, 2) == len(data) - len(second)
+    assert find_entry(data, 0, SALT, 3) == -1
+    assert find_entry(MARK[:2] + MARK + second, 0, SALT, 0) == len(MARK) + 2
+    assert len(pack_entry(SALT, 0, 0, b"k", b"")) == ENTRY_BYTES_MIN
 
 
 def test_a_header_says_salt_and_base_or_what_is_wrong_with_it() -> None:
-    head = header(SALT, 1_234)
+    head = pack_header(SALT, 1_234)
 
     assert len(head) == HEADER_BYTES
-    assert read_header(head + b"more") == Header(SALT, 1_234)
-    assert "not whole" in str(read_header(head[:-1]))
-    assert "no segment" in str(read_header(b"x" * 40))
-    assert "checksum" in str(read_header(head[:-1] + bytes([head[-1] ^ 1])))
+    assert parse_header(head + b"more") == Header(SALT, 1_234)
+    assert "not whole" in str(parse_header(head[:-1]))
+    assert "no segment" in str(parse_header(b"x" * 40))
+    assert "checksum" in str(parse_header(head[:-1] + bytes([head[-1] ^ 1])))
 
 
 def test_a_header_of_a_later_version_is_named() -> None:
@@ -89,7 +89,7 @@ def test_a_header_of_a_later_version_is_named() -> None:
 
     fixed = struct.pack(">10sIIQ", b"sluicegate", 2, SALT, 0)
 
-    assert "version 2" in str(read_header(fixed + struct.pack(">I", crc32(fixed))))
+    assert "version 2" in str(parse_header(fixed + struct.pack(">I", crc32(fixed))))
 
 
 @pytest.mark.parametrize(
@@ -104,5 +104,5 @@ def test_a_header_of_a_later_version_is_named() -> None:
 )
 def test_what_cannot_be_an_entry_is_refused(kind: str, body: bytes, at_us: int, field: str) -> None:
     with pytest.raises(BadValue) as caught:
-        check(kind, body, at_us)
+        encode_kind(kind, body, at_us)
     assert caught.value.field == field

@@ -47,7 +47,7 @@ class Header(NamedTuple):
     base: int
 
 
-class Found(NamedTuple):
+class EntryRead(NamedTuple):
     """What stands at a place: an event and where it ends, or why there is none.
 
     `more` means that an entry begins well and the file ends before it does, so it may be being
@@ -59,13 +59,13 @@ class Found(NamedTuple):
     more: bool = False
 
 
-def header(salt: int, base: int) -> bytes:
+def pack_header(salt: int, base: int) -> bytes:
     """The first bytes of a segment."""
     fixed = _HEADER.pack(MAGIC, VERSION, salt, base)
     return fixed + _CRC.pack(crc32(fixed))
 
 
-def read_header(data: bytes) -> Header | str:
+def parse_header(data: bytes) -> Header | str:
     """What a segment's first bytes say, or what is wrong with them."""
     if len(data) < HEADER_BYTES:
         return "the header is not whole"
@@ -79,7 +79,7 @@ def read_header(data: bytes) -> Header | str:
     return Header(salt, base)
 
 
-def check(kind: str, body: bytes, at_us: int) -> bytes:
+def encode_kind(kind: str, body: bytes, at_us: int) -> bytes:
     """The kind as bytes, if all of it can be an entry."""
     encoded = kind.encode()
     if not 1 <= len(kind) <= KIND_CHARS_MAX or len(encoded) > 255:
@@ -91,40 +91,40 @@ def check(kind: str, body: bytes, at_us: int) -> bytes:
     return encoded
 
 
-def entry(salt: int, offset: int, at_us: int, kind: bytes, body: bytes) -> bytes:
+def pack_entry(salt: int, offset: int, at_us: int, kind: bytes, body: bytes) -> bytes:
     """An event as it stands in a file."""
     payload = b"".join((_HEAD.pack(offset, at_us, len(kind)), kind, body))
     length = len(payload)
     return _FRAME.pack(MARK, length, crc32(payload, crc32(_LENGTH.pack(length), salt))) + payload
 
 
-def entry_at(data: bytes, at: int, salt: int) -> Found:
+def parse_entry(data: bytes, at: int, salt: int) -> EntryRead:
     """The entry that begins at this place."""
     left = len(data) - at
     if left < FRAME_BYTES:
-        return Found(None, at, MARK.startswith(data[at : at + len(MARK)][:left]))
+        return EntryRead(None, at, MARK.startswith(data[at : at + len(MARK)][:left]))
     mark, length, checksum = _FRAME.unpack_from(data, at)
     if mark != MARK or not _HEAD.size <= length <= _LENGTH_MAX:
-        return Found(None, at)
+        return EntryRead(None, at)
     begin, end = at + FRAME_BYTES, at + FRAME_BYTES + length
     if end > len(data):
-        return Found(None, at, True)
+        return EntryRead(None, at, True)
     payload = data[begin:end]
     if crc32(payload, crc32(_LENGTH.pack(length), salt)) != checksum:
-        return Found(None, at)
+        return EntryRead(None, at)
     offset, at_us, kind_bytes = _HEAD.unpack_from(payload)
     body_at = _HEAD.size + kind_bytes
     kind = payload[_HEAD.size : body_at].decode("utf-8", "replace")
-    return Found(Event(offset, at_us, kind, payload[body_at:]), end)
+    return EntryRead(Event(offset, at_us, kind, payload[body_at:]), end)
 
 
-def next_entry(data: bytes, at: int, salt: int, least: int) -> int:
+def find_entry(data: bytes, at: int, salt: int, least: int) -> int:
     """Where the next good entry begins, at `at` or behind it, of offset `least` or more; or -1."""
     while True:
         at = data.find(MARK, at)
         if at < 0:
             return -1
-        found = entry_at(data, at, salt)
+        found = parse_entry(data, at, salt)
         if found.event is not None and found.event.offset >= least:
             return at
         at += 1

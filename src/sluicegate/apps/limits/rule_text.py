@@ -10,7 +10,7 @@ from sluicegate.rules.web.rule import WebRule
 EXEMPT = "not limited"
 
 
-def key_words(entry: WebRule) -> str:
+def key_text(entry: WebRule) -> str:
     """Whose requests are counted together."""
     if entry.key is None:
         return "-"
@@ -19,20 +19,20 @@ def key_words(entry: WebRule) -> str:
     return str(entry.key)
 
 
-def limit_words(entry: WebRule) -> str:
+def limit_text(entry: WebRule) -> str:
     """How much."""
     if entry.rule is None:
         return EXEMPT
-    return "; ".join(rate_words(limit) for limit in entry.rule.limits if isinstance(limit, Limit))
+    return "; ".join(rate_text(limit) for limit in entry.rule.limits if isinstance(limit, Limit))
 
 
-def rate_words(limit: Limit) -> str:
+def rate_text(limit: Limit) -> str:
     """A limit as a rate, with its algorithm if that is not the usual one."""
     usual = limit.algorithm is Algorithm.GCRA
     return format_rate(limit) + ("" if usual else f" by {limit.algorithm.value}")
 
 
-def term_words(entry: WebRule) -> str:
+def terms_text(entry: WebRule) -> str:
     """On which terms; what is as usual is left out."""
     words: list[str] = []
     if entry.off or (entry.rule is not None and entry.rule.mode is not Mode.ENFORCE):
@@ -67,8 +67,8 @@ def entry_json(entry: WebRule) -> dict[str, object]:
         "exempt": entry.exempt,
         "key": None if entry.key is None else [part.text for part in entry.key.parts],
         "or_key": None if entry.or_key is None else [part.text for part in entry.or_key.parts],
-        "limits": [] if entry.rule is None else limit_words(entry).split("; "),
+        "limits": [] if entry.rule is None else limit_text(entry).split("; "),
         "mode": "off" if entry.off else "enforce" if entry.rule is None else entry.rule.mode.value,
-        "terms": term_words(entry),
+        "terms": terms_text(entry),
         "stop": entry.stop,
     }

@@ -68,10 +68,10 @@ def read(arguments: Namespace) -> Iterator[DeadLetter | ProcessMark]:
         with closing(open_log(url)) as log, closing(log.reader()) as reader:
             for events in _to_the_end(reader, url, patience_us):
                 for event in events:
-                    one = understood(event)
+                    one = parse_event(event)
                     if one is not None:
                         yield one
-            tell_damage(reader.damage)
+            print_damage(reader.damage)
 
 
 def follow(arguments: Namespace) -> Iterator[DeadLetter | ProcessMark | None]:
@@ -79,7 +79,7 @@ def follow(arguments: Namespace) -> Iterator[DeadLetter | ProcessMark | None]:
     logs: list[EventLog] = []
     readers: list[Reader] = []
     urls = _each(arguments.urls)
-    told = [0] * len(urls)
+    printed = [0] * len(urls)
     try:
         for url in urls:
             logs.append(open_log(url))
@@ -87,11 +87,11 @@ def follow(arguments: Namespace) -> Iterator[DeadLetter | ProcessMark | None]:
         while True:
             for place, reader in enumerate(readers):
                 for event in reader.read(EVENTS_AT_ONCE, WAIT_US // len(readers)):
-                    one = understood(event)
+                    one = parse_event(event)
                     if one is not None:
                         yield one
-                tell_damage(reader.damage[told[place] :])
-                told[place] = len(reader.damage)
+                print_damage(reader.damage[printed[place] :])
+                printed[place] = len(reader.damage)
             yield None
     finally:
         for reader in readers:
@@ -138,7 +138,7 @@ def _to_the_end(reader: Reader, url: str, patience_us: int) -> Iterator[Sequence
                 raise Unavailable(f"the event log {url.partition('?')[0].rpartition('@')[2]}", seen)
 
 
-def understood(event: Event) -> DeadLetter | ProcessMark | None:
+def parse_event(event: Event) -> DeadLetter | ProcessMark | None:
     """The letter or mark that an event is; None if it is another's."""
     one: DeadLetter | ProcessMark | str
     if event.kind == DEAD_LETTER:
@@ -148,24 +148,24 @@ def understood(event: Event) -> DeadLetter | ProcessMark | None:
     else:
         return None
     if isinstance(one, str):
-        say(f"event {event.offset} is passed over: {one}")
+        warn(f"event {event.offset} is passed over: {one}")
         return None
     return one
 
 
-def patient(store_url: str) -> str:
+def with_timeout(store_url: str) -> str:
     """The store's URL with more time for a call than a decision has, unless it says how much."""
     if "redis" not in store_url.partition("://")[0] or "timeout" in store_url.partition("?")[2]:
         return store_url
     return f"{store_url}{'&' if '?' in store_url else '?'}timeout_ms={STORE_TIMEOUT_MS}"
 
 
-def tell_damage(damage: Sequence[Damage]) -> None:
+def print_damage(damage: Sequence[Damage]) -> None:
     """Say what could not be read."""
     for one in damage:
-        say(f"damaged: {one}")
+        warn(f"damaged: {one}")
 
 
-def say(sentence: str) -> None:
+def warn(sentence: str) -> None:
     """One line for people, beside what is printed."""
     sys.stderr.write(f"sluicegate: {sentence}\n")
