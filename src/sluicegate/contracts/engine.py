@@ -68,21 +68,17 @@ class Engine(Protocol):
     @property
     def name(self) -> str:
         """The scheme of its URL, for people and metrics."""
-        ...
 
     @property
     def durability(self) -> str:
         """One sentence: what it means that a write was acknowledged."""
-        ...
 
     @property
     def shared(self) -> bool:
         """Whether several processes may use it at once."""
-        ...
 
     def read(self, space: str, places: Sequence[Place]) -> MaybeAwaitable[Sequence[bytes | None]]:
         """The values at these places, in their order; None where there is none."""
-        ...
 
     def scan(
         self,
@@ -101,38 +97,30 @@ class Engine(Protocol):
         if there is any. To go on: forwards from the last key and a zero byte, backwards with the
         last key as `end`.
         """
-        ...
 
     async def write(self, changes: Sequence[Change]) -> None:
         """Make these changes, durably."""
-        ...
 
     async def swap(self, change: Change, expected: bytes | None) -> bool:
         """Make it if the value there is `expected` (None: if there is none); whether it was."""
-        ...
 
     async def load(self, space: str, entries: Sequence[Entry]) -> None:
         """Write many, durably when it returns; loading them again changes nothing."""
-        ...
 
     async def walk(self, space: str, after: Place | None, rows_max: int) -> Sequence[Entry]:
         """Entries of the whole space in an order of the engine's own, behind `after`.
 
         None begins; nothing is the end. What is there throughout a walk is told exactly once.
         """
-        ...
 
     async def drop(self, space: str) -> None:
         """Forget a whole space, and give its room back in time."""
-        ...
 
     def shard_of(self, space: str, partition: bytes) -> str:
         """The part of the engine that serves this partition: what can be slow by itself."""
-        ...
 
     async def close(self) -> None:
         """Give back what is held; what was acknowledged stays."""
-        ...
 
 
 class BackupSource(Protocol):
@@ -140,4 +128,3 @@ class BackupSource(Protocol):
 
     async def backup(self, folder: str) -> int:
         """A copy of one instant into an empty folder, durable when it returns; its bytes."""
-        ...

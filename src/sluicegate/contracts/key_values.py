@@ -142,7 +142,6 @@ class Uploads(Protocol):
 
     async def begin(self, table: str, name: str, mode: str, call: CallContext) -> Upload:
         """Open an upload of that name, or find it as it stands."""
-        ...
 
     async def part(
         self, table: str, name: str, number: int, rows: bytes, sha256: bytes, call: CallContext
@@ -151,7 +150,6 @@ class Uploads(Protocol):
 
         `sha256` is that of `rows`; a part that does not match it is not kept.
         """
-        ...
 
     async def commit(
         self, table: str, name: str, parts: int, rows: int, sha256: bytes, call: CallContext
@@ -160,19 +158,15 @@ class Uploads(Protocol):
 
         `sha256` is that of the parts' own digests, one behind the other in their order.
         """
-        ...
 
     async def abandon(self, table: str, name: str, call: CallContext) -> Upload:
         """Forget what was loaded."""
-        ...
 
     async def show(self, table: str, name: str, call: CallContext) -> Upload:
         """How it stands."""
-        ...
 
     async def all(self, table: str, call: CallContext) -> Sequence[Upload]:
         """Those that are open, and the last that were."""
-        ...
 
 
 class KeyValues(Protocol):
@@ -181,48 +175,39 @@ class KeyValues(Protocol):
     @property
     def uploads(self) -> Uploads:
         """Bulk uploads."""
-        ...
 
     def get(
         self, table: str, partition: bytes, sort: bytes, call: CallContext
     ) -> MaybeAwaitable[Row | None]:
         """The row at one place. Needs READ on the table, as do all that only read."""
-        ...
 
     def get_each(
         self, table: str, places: Sequence[Place], call: CallContext
     ) -> MaybeAwaitable[Sequence[Row | None]]:
         """The rows at these places, in their order."""
-        ...
 
     def scan(
         self, table: str, partition: bytes, span: KeyRange, call: CallContext, token: bytes = b""
     ) -> Awaitable[RowPage]:
         """Rows of one partition; `token` goes on where an earlier answer ended."""
-        ...
 
     def walk(
         self, table: str, after: Place | None, rows_max: int, call: CallContext
     ) -> Awaitable[PlacePage]:
         """Places of the whole table, for who looks at all of it."""
-        ...
 
     def write(self, table: str, writes: Sequence[Write], call: CallContext) -> Awaitable[None]:
         """Put and delete, durably; those in one partition all or none. Needs WRITE on the table."""
-        ...
 
     def write_if(
         self, table: str, write: Write, condition: WriteCondition, call: CallContext
     ) -> Awaitable[WriteIfResult]:
         """Write if the condition holds, as one."""
-        ...
 
     def remove(self, table: str, places: Sequence[Place], call: CallContext) -> Awaitable[int]:
         """Delete these, and tell how many were there."""
-        ...
 
     def expire(
         self, table: str, partition: bytes, sort: bytes, ttl_us: int, call: CallContext
     ) -> Awaitable[bool]:
         """Let what is there expire after so long (0: never); whether there was anything."""
-        ...

@@ -36,11 +36,9 @@ class Supply(Protocol):
 
     def before(self, caller: str) -> Awaitable[bool] | None:
         """What to wait for before a request is judged; None, mostly, is nothing."""
-        ...
 
     def more(self, caller: str) -> Awaitable[bool] | None:
         """What to wait for before one is judged once more; None: the refusal stands."""
-        ...
 
 
 @final

@@ -35,6 +35,7 @@ from sluicegate.apps.kv.status import KvStatus
 from sluicegate.apps.kv.store_watch import START, StoreWatch
 from sluicegate.apps.kv.tables.catalogue import Catalogue, TableView
 from sluicegate.apps.kv.tables.catalogue_state import UploadState
+from sluicegate.apps.kv.tables.jobs import TableJobs
 from sluicegate.apps.kv.tables.keeper import TableKeeper
 from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.apps.kv.tables.tables import Tables
@@ -118,12 +119,11 @@ class KvApp(App[KvSettings]):
         )
         self.catalogue = Catalogue(self.engine, self.clock, tables)
         self.layers = Tables(self.engine, self.catalogue, self.clock, tables)
-        self.keeper = TableKeeper(
+        jobs = TableJobs(
             self.engine, self.catalogue, self.clock, tables, self._admit_bulk, holder=self.node
         )
-        self.uploads = TableUploads(
-            self.engine, self.catalogue, self.keeper, self.clock, tables, self._admit_bulk
-        )
+        self.keeper = TableKeeper(jobs)
+        self.uploads = TableUploads(jobs, self.keeper)
         self.shield: Shield | None = None
         if settings.hot and layered:
             self.shield = Shield(_shield(settings), self.chance, self.chain.queue.requeue)

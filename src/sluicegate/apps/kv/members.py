@@ -82,19 +82,15 @@ class Members(Protocol):
 
     def live(self) -> int:
         """How many dispatchers, this one included."""
-        ...
 
     def names(self) -> Sequence[str]:
         """Their names, this one's first."""
-        ...
 
     def others(self) -> Sequence[Heartbeat]:
         """What the others have said."""
-        ...
 
     def tell(self, demand_mru: Mapping[str, int]) -> None:
         """What the others are to know of this one's demand."""
-        ...
 
 
 def demand_shares(members: Members, quota_mru_of: Callable[[str], int]) -> dict[str, int]:

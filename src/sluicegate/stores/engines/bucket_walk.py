@@ -23,23 +23,19 @@ class Buckets(Protocol):
     @property
     def count(self) -> int:
         """How many buckets it has."""
-        ...
 
     def bucket_of(self, partition: bytes) -> int:
         """The bucket that a partition is in."""
-        ...
 
     async def parts(
         self, asks: Sequence[tuple[int, bytes]], limit: int
     ) -> Sequence[Sequence[bytes]]:
         """Of each bucket its partitions behind one, in their order, at most so many."""
-        ...
 
     async def pages(
         self, parts: Sequence[bytes], begin: bytes, rows_max: int, bytes_max: int
     ) -> Sequence[EnginePage]:
         """Of each partition its rows from `begin` on."""
-        ...
 
 
 @final

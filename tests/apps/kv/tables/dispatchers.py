@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from sluicegate.apps.kv.tables.catalogue import Catalogue
+from sluicegate.apps.kv.tables.jobs import TableJobs
 from sluicegate.apps.kv.tables.keeper import TableKeeper
 from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.apps.kv.tables.tables import Tables
@@ -135,10 +136,13 @@ class Node:
         self.settings = settings
         self.catalogue = Catalogue(engine, clock, settings)
         self.layers = Tables(engine, self.catalogue, clock, settings)
-        self.keeper = TableKeeper(engine, self.catalogue, clock, settings, freely, holder=holder)
-        self.uploads = TableUploads(
-            engine, self.catalogue, self.keeper, clock, settings, freely, pause=self.pause
-        )
+        # Two, so that a test may hold up the one and not the other.
+        self.jobs, self.upload_jobs = [
+            TableJobs(engine, self.catalogue, clock, settings, freely, holder=holder)
+            for _ in range(2)
+        ]
+        self.keeper = TableKeeper(self.jobs)
+        self.uploads = TableUploads(self.upload_jobs, self.keeper, pause=self.pause)
 
     async def pause(self, pause_s: float) -> None:
         self.clock.advance(s=pause_s)

@@ -67,7 +67,7 @@ async def test_two_steps_at_once_fold_nothing_twice_and_bring_no_old_row_back() 
         return NOTHING_HELD
 
     await uploaded(node, "a", "u", "replace", NEW)
-    node.keeper._admit = admit
+    node.jobs.admit = admit
     first = asyncio.ensure_future(node.keeper.step())
     await turns()
     assert (asked, first.done()) == (3, False)
@@ -94,7 +94,7 @@ async def test_a_commit_folds_nothing_and_waits_for_no_other_table() -> None:
         await gate.wait()
         return NOTHING_HELD
 
-    node.keeper._admit = admit
+    node.jobs.admit = admit
     digest = await loaded(node, "b", "v", "merge", NEW)
     commit = asyncio.ensure_future(node.uploads.commit("b", "v", 1, len(NEW), digest, ANYBODY))
     await turns(300)
@@ -210,7 +210,7 @@ async def test_what_is_folded_is_told() -> None:
             await gate.wait()
         return NOTHING_HELD
 
-    node.keeper._admit = admit
+    node.jobs.admit = admit
     step = asyncio.ensure_future(node.keeper.step())
     await turns()
     (folding,) = node.keeper.stats().folding
@@ -285,7 +285,7 @@ async def test_rows_that_come_after_their_upload_was_dropped_do_not_stay(where: 
             await gate.wait()
         await load(*what)
 
-    node.uploads._admit = admit
+    node.upload_jobs.admit = admit
     engine.load = slow
     rows = [StreamRow(b"p%05d" % number, b"", b"v") for number in range(1_500)]
     part = asyncio.ensure_future(loaded(node, "a", "u", "merge", rows))

@@ -360,8 +360,7 @@ async def test_what_is_admitted_is_told_and_its_permit_ends() -> None:
         return Held()
 
     node = Node(memory(), HandClock())
-    node.uploads._admit = admit
-    node.keeper._admit = admit
+    node.jobs.admit = node.upload_jobs.admit = admit
     await loaded(node)
     await commit(node)
     await node.until_normal("t")

@@ -16,10 +16,8 @@ commits in groups takes a flight in one commit.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from functools import partial
 from typing import Final, final
 
-from sluicegate.apps.kv.tables.catalogue import Catalogue
 from sluicegate.apps.kv.tables.catalogue_state import (
     FOLDING,
     REPLACE,
@@ -27,12 +25,8 @@ from sluicegate.apps.kv.tables.catalogue_state import (
     live_space,
     upload_space,
 )
-from sluicegate.apps.kv.tables.flights import Swap, swap_all
-from sluicegate.apps.kv.tables.jobs import Admit, keeper_call, run_admitted
-from sluicegate.apps.kv.tables.leases import JobLease
-from sluicegate.apps.kv.tables.settings import TableSettings
-from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.engine import Change, Engine, Entry
+from sluicegate.apps.kv.tables.jobs import JobLease, Swap, TableJobs
+from sluicegate.contracts.engine import Change, Entry
 from sluicegate.contracts.errors import Conflict
 from sluicegate.wire.row_envelope import open_row, seal_row
 
@@ -45,37 +39,13 @@ FINISHED: Final = "finished"
 class UploadFold:
     """One table's upload, taken in. `step` does a batch under a lease that was taken."""
 
-    __slots__ = (
-        "_admit",
-        "_catalogue",
-        "_clock",
-        "_engine",
-        "_epoch",
-        "_lease",
-        "_live",
-        "_replaces",
-        "_settings",
-        "_table",
-        "_upload",
-    )
+    __slots__ = ("_epoch", "_jobs", "_lease", "_live", "_replaces", "_table", "_upload")
 
     def __init__(
-        self,
-        engine: Engine,
-        catalogue: Catalogue,
-        clock: Clock,
-        settings: TableSettings,
-        admit: Admit,
-        lease: JobLease,
-        table: str,
-        catalogue_state: CatalogueState,
+        self, jobs: TableJobs, lease: JobLease, table: str, catalogue_state: CatalogueState
     ) -> None:
         state = catalogue_state.tables[table]
-        self._engine = engine
-        self._catalogue = catalogue
-        self._clock = clock
-        self._settings = settings
-        self._admit = admit
+        self._jobs = jobs
         self._lease = lease
         self._table = table
         self._live = live_space(table)
@@ -92,15 +62,13 @@ class UploadFold:
             return True
         copying = lease.stage == COPYING
         space = upload_space(self._upload) if copying else self._live
-        entries = await self._engine.walk(space, lease.after, self._settings.fold_rows)
+        entries = await self._jobs.engine.walk(space, lease.after, self._jobs.settings.fold_rows)
         if not entries:
             lease.after = None
             lease.stage = PURGING if copying and self._replaces else FINISHED
             await self._save(now=True)
             return lease.stage == FINISHED
-        size = sum(len(entry[2]) for entry in entries)
-        work = partial(self._copy if copying else self._purge, entries)
-        await run_admitted(self._admit, keeper_call(), self._clock, len(entries), size, work)
+        await self._jobs.run_in_background(entries, self._copy if copying else self._purge)
         lease.after = (entries[-1][0], entries[-1][1])
         await self._save(now=False)
         return False
@@ -114,7 +82,7 @@ class UploadFold:
         while remaining:
             await self._check_phase()
             places = [(entry[0], entry[1]) for entry in remaining]
-            result = self._engine.read(self._live, places)
+            result = self._jobs.engine.read(self._live, places)
             live = await result if isinstance(result, Awaitable) else result
             swaps: list[Swap] = []
             due: list[Entry] = []
@@ -128,7 +96,7 @@ class UploadFold:
     def _change(self, entry: Entry) -> Change:
         value, expires_us, _ = open_row(entry[2])
         stored = seal_row(value, expires_us=expires_us, epoch=self._epoch)
-        purge_us = expires_us + self._settings.purge_after_us if expires_us else 0
+        purge_us = expires_us + self._jobs.settings.purge_after_us if expires_us else 0
         return Change(self._live, entry[0], entry[1], stored, purge_us)
 
     async def _purge(self, entries: Sequence[Entry]) -> None:
@@ -143,14 +111,10 @@ class UploadFold:
         )
 
     async def _swap(self, swaps: Sequence[Swap]) -> list[bool]:
-        done: list[bool] = []
-        most = self._settings.fold_at_once
-        for at in range(0, len(swaps), most):
-            done += await swap_all(self._engine, swaps[at : at + most])
-        return done
+        return await self._jobs.swap(swaps, self._jobs.settings.fold_at_once)
 
     async def _check_phase(self) -> None:
         """Nothing is swapped on an old view of the table."""
-        view = await self._catalogue.current(self._table)
+        view = await self._jobs.catalogue.current(self._table)
         if view.epoch != self._epoch or view.phase != FOLDING:
             raise Conflict(f"the folding of {self._table}", "it is done")

@@ -15,7 +15,7 @@ import asyncio
 from functools import partial
 from typing import Final, NamedTuple, final
 
-from sluicegate.apps.kv.tables.catalogue import CATALOGUE_SPACE, Catalogue
+from sluicegate.apps.kv.tables.catalogue import CATALOGUE_SPACE
 from sluicegate.apps.kv.tables.catalogue_state import (
     DONE,
     FOLDED,
@@ -34,14 +34,11 @@ from sluicegate.apps.kv.tables.catalogue_state import (
 )
 from sluicegate.apps.kv.tables.failures import Failures
 from sluicegate.apps.kv.tables.fold import UploadFold
-from sluicegate.apps.kv.tables.jobs import Admit
-from sluicegate.apps.kv.tables.leases import JobLease, lease_place
-from sluicegate.apps.kv.tables.settings import TableSettings
+from sluicegate.apps.kv.tables.jobs import JobLease, TableJobs, lease_place
 from sluicegate.apps.kv.tables.sweep import TableSweep
 from sluicegate.apps.kv.tables.upload_parts import forget_parts, read_parts
 from sluicegate.apps.kv.tables.upload_totals import forget_totals
-from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.engine import Change, Engine
+from sluicegate.contracts.engine import Change
 from sluicegate.contracts.errors import SluicegateError
 
 _BATCHES_MAX: Final = 64  # of one fold before others have their turn
@@ -73,42 +70,25 @@ class TableKeeper:
     """Moves the tables of one engine on. `follow` does it until cancelled."""
 
     __slots__ = (
-        "_admit",
         "_catalogue",
-        "_clock",
         "_drop_since",
-        "_engine",
         "_failures",
-        "_holder",
+        "_jobs",
         "_leases",
-        "_settings",
         "_stepping",
         "_sweep_failures",
         "sweep",
     )
 
-    def __init__(
-        self,
-        engine: Engine,
-        catalogue: Catalogue,
-        clock: Clock,
-        settings: TableSettings,
-        admit: Admit,
-        *,
-        holder: str,
-    ) -> None:
-        self._engine = engine
-        self._catalogue = catalogue
-        self._clock = clock
-        self._settings = settings
-        self._admit = admit
-        self._holder = holder
+    def __init__(self, jobs: TableJobs) -> None:
+        self._jobs = jobs
+        self._catalogue = jobs.catalogue
         self._leases: dict[str, JobLease] = {}
         self._drop_since: dict[str, int] = {}  # what is to be dropped
         self._stepping = False
         self._failures = Failures("keeping tables")
         self._sweep_failures = Failures("sweeping tables")
-        self.sweep = TableSweep(engine, catalogue, clock, settings, admit, holder)
+        self.sweep = TableSweep(jobs)
 
     async def step(self) -> bool:
         """Do what is due; whether anything was done. Nothing while another step is at it."""
@@ -151,7 +131,7 @@ class TableKeeper:
 
     async def follow(self) -> None:
         """Keep tables moving until cancelled. What fails is tried again."""
-        pause_s = min(self._settings.stale_us / 1e6, _RETRY_S)
+        pause_s = min(self._jobs.settings.stale_us / 1e6, _RETRY_S)
         try:
             while True:
                 busy = False
@@ -166,7 +146,7 @@ class TableKeeper:
 
     async def follow_sweep(self) -> None:
         """Sweep until cancelled, if nobody else does. What fails is tried again."""
-        pause_s = self._settings.sweep_pause_us / 1e6
+        pause_s = self._jobs.settings.sweep_pause_us / 1e6
         mine = False
         while True:
             try:
@@ -177,7 +157,7 @@ class TableKeeper:
                 ended, mine = None, False
             if ended is None:
                 mine = False
-                await asyncio.sleep(self._settings.lease_us / 1e6)
+                await asyncio.sleep(self._jobs.settings.lease_us / 1e6)
             elif ended:
                 await asyncio.sleep(_ROUND_REST_S)
                 mine = False  # the lease has ended meanwhile
@@ -216,8 +196,8 @@ class TableKeeper:
         elif state.phase == LAYERED:
             to = partial(_to_folding, table, state)
         else:
-            ended_max = self._settings.ended_uploads_max
-            to = partial(_to_normal, table, state, ended_max, self._clock.now_us())
+            ended_max = self._jobs.settings.ended_uploads_max
+            to = partial(_to_normal, table, state, ended_max, self._jobs.clock.now_us())
         await self._catalogue.change(to)
 
     async def _whole(self, upload: str) -> bool:
@@ -225,7 +205,7 @@ class TableKeeper:
         committed = self._catalogue.state.uploads.get(upload)
         if committed is None:
             return False  # it has ended meanwhile, and the table is another
-        parts = await read_parts(self._engine, upload)
+        parts = await read_parts(self._jobs.engine, upload)
         return list(parts) == list(range(committed.parts)) and all(
             one.stored for one in parts.values()
         )
@@ -233,29 +213,14 @@ class TableKeeper:
     async def _fold(self, table: str, state: TableState) -> bool:
         lease = self._leases.get(state.upload)
         if lease is None:
-            lease = JobLease(
-                self._engine,
-                self._clock,
-                state.upload,
-                holder=self._holder,
-                lease_us=self._settings.lease_us,
-            )
+            lease = self._jobs.lease(state.upload)
             if not await lease.take():
                 return False
             self._leases[state.upload] = lease
         catalogue = self._catalogue.state
         if catalogue.tables.get(table) != state:
             return False  # it went on while other tables had their turn
-        fold = UploadFold(
-            self._engine,
-            self._catalogue,
-            self._clock,
-            self._settings,
-            self._admit,
-            lease,
-            table,
-            catalogue,
-        )
+        fold = UploadFold(self._jobs, lease, table, catalogue)
         try:
             for _ in range(_BATCHES_MAX):
                 if await fold.step():
@@ -274,19 +239,19 @@ class TableKeeper:
 
     async def _drop_due(self) -> bool:
         due = self._catalogue.state.dropping
-        now_us = self._clock.now_us()
+        now_us = self._jobs.clock.now_us()
         self._drop_since = {upload: self._drop_since.get(upload, now_us) for upload in due}
         for upload, since_us in self._drop_since.items():
-            if now_us - since_us >= self._settings.settle_us:
+            if now_us - since_us >= self._jobs.settings.settle_us:
                 await self._drop(upload)
                 return True
         return False
 
     async def _drop(self, upload: str) -> None:
-        await self._engine.drop(upload_space(upload))
-        await forget_parts(self._engine, upload)
-        await forget_totals(self._engine, upload)
-        await self._engine.write([Change(CATALOGUE_SPACE, *lease_place(upload), None)])
+        await self._jobs.engine.drop(upload_space(upload))
+        await forget_parts(self._jobs.engine, upload)
+        await forget_totals(self._jobs.engine, upload)
+        await self._jobs.engine.write([Change(CATALOGUE_SPACE, *lease_place(upload), None)])
         await self._catalogue.change(partial(_without_drop, upload))
 
 

@@ -10,14 +10,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, final
 
-from sluicegate.apps.kv.tables.catalogue import Catalogue
 from sluicegate.apps.kv.tables.catalogue_state import NORMAL, live_space
-from sluicegate.apps.kv.tables.flights import Swap, swap_all
-from sluicegate.apps.kv.tables.jobs import Admit, keeper_call, run_admitted
-from sluicegate.apps.kv.tables.leases import JobLease
-from sluicegate.apps.kv.tables.settings import TableSettings
-from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.engine import Change, Engine, Entry
+from sluicegate.apps.kv.tables.jobs import Swap, TableJobs, swap_all
+from sluicegate.contracts.engine import Change, Entry
 from sluicegate.wire.row_envelope import open_row
 
 SWEEP_JOB: Final = "sweep"
@@ -27,31 +22,11 @@ SWEEP_JOB: Final = "sweep"
 class TableSweep:
     """Walks table after table, a batch at a time. `removed` counts what went."""
 
-    __slots__ = (
-        "_admit",
-        "_catalogue",
-        "_clock",
-        "_engine",
-        "_lease",
-        "_settings",
-        "removed",
-    )
+    __slots__ = ("_jobs", "_lease", "removed")
 
-    def __init__(
-        self,
-        engine: Engine,
-        catalogue: Catalogue,
-        clock: Clock,
-        settings: TableSettings,
-        admit: Admit,
-        holder: str,
-    ) -> None:
-        self._engine = engine
-        self._catalogue = catalogue
-        self._clock = clock
-        self._settings = settings
-        self._admit = admit
-        self._lease = JobLease(engine, clock, SWEEP_JOB, holder=holder, lease_us=settings.lease_us)
+    def __init__(self, jobs: TableJobs) -> None:
+        self._jobs = jobs
+        self._lease = jobs.lease(SWEEP_JOB)
         self.removed = 0
 
     async def take(self) -> bool:
@@ -65,7 +40,7 @@ class TableSweep:
     async def step(self) -> bool | None:
         """One batch: True at the end of a whole round; None if somebody else has the lease."""
         lease = self._lease
-        tables = sorted(self._catalogue.state.tables)
+        tables = sorted(self._jobs.catalogue.state.tables)
         table = next((name for name in tables if name >= lease.stage), None)
         if table is None:
             lease.stage, lease.after = "", None
@@ -73,28 +48,26 @@ class TableSweep:
         if table != lease.stage:
             lease.stage, lease.after = table, None
         entries: Sequence[Entry] = ()
-        if (await self._catalogue.current(table)).phase == NORMAL:
-            rows_max = self._settings.sweep_rows
-            entries = await self._engine.walk(live_space(table), lease.after, rows_max)
+        if (await self._jobs.catalogue.current(table)).phase == NORMAL:
+            rows_max = self._jobs.settings.sweep_rows
+            entries = await self._jobs.engine.walk(live_space(table), lease.after, rows_max)
         if entries:
-            size = sum(len(entry[2]) for entry in entries)
-            work = partial(self._remove, table, entries)
-            await run_admitted(self._admit, keeper_call(), self._clock, len(entries), size, work)
+            await self._jobs.run_in_background(entries, partial(self._remove, table))
             lease.after = (entries[-1][0], entries[-1][1])
         else:
             lease.stage, lease.after = table + "\x00", None  # the first name behind it
         return False if await lease.save() else None
 
     async def _remove(self, table: str, entries: Sequence[Entry]) -> None:
-        now_us = self._clock.now_us()
+        now_us = self._jobs.clock.now_us()
         live = live_space(table)
         dead: list[Swap] = []
         for partition, sort, stored in entries:
             row = open_row(stored)
             if row.value is None or 0 < row.expires_us <= now_us:
                 dead.append((Change(live, partition, sort, None), stored))
-        most = self._settings.sweep_at_once
+        most = self._jobs.settings.sweep_at_once
         for at in range(0, len(dead), most):
-            if (await self._catalogue.current(table)).phase != NORMAL:
+            if (await self._jobs.catalogue.current(table)).phase != NORMAL:
                 return
-            self.removed += sum(await swap_all(self._engine, dead[at : at + most]))
+            self.removed += sum(await swap_all(self._jobs.engine, dead[at : at + most]))

@@ -18,7 +18,6 @@ from functools import partial
 from hashlib import sha256 as sha256_of
 from typing import Final, final
 
-from sluicegate.apps.kv.tables.catalogue import Catalogue
 from sluicegate.apps.kv.tables.catalogue_state import (
     ABANDONED,
     DONE,
@@ -39,7 +38,7 @@ from sluicegate.apps.kv.tables.catalogue_state import (
     with_upload,
     without_oldest,
 )
-from sluicegate.apps.kv.tables.jobs import Admit, run_admitted
+from sluicegate.apps.kv.tables.jobs import TableJobs
 from sluicegate.apps.kv.tables.keeper import TableKeeper
 from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.apps.kv.tables.upload_parts import (
@@ -57,8 +56,7 @@ from sluicegate.apps.kv.tables.upload_totals import (
     sum_parts,
 )
 from sluicegate.contracts.access import TableGrant
-from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.engine import Engine, Entry
+from sluicegate.contracts.engine import Entry
 from sluicegate.contracts.errors import BadValue, Conflict, Refused, Unavailable
 from sluicegate.contracts.key_values import CallContext, Upload
 from sluicegate.wire.row_envelope import EXPIRES_US_MAX, seal_row
@@ -80,35 +78,18 @@ _ADMISSION_WAIT_US_MAX: Final = 2_000_000
 class TableUploads:
     """A `contracts.key_values.Uploads`. `pause` waits so many seconds."""
 
-    __slots__ = (
-        "_admit",
-        "_catalogue",
-        "_clock",
-        "_counting",
-        "_engine",
-        "_keeper",
-        "_pause",
-        "_settings",
-        "_slot",
-    )
+    __slots__ = ("_catalogue", "_counting", "_jobs", "_keeper", "_pause", "_slot")
 
     def __init__(
         self,
-        engine: Engine,
-        catalogue: Catalogue,
+        jobs: TableJobs,
         keeper: TableKeeper,
-        clock: Clock,
-        settings: TableSettings,
-        admit: Admit,
         *,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._engine = engine
-        self._catalogue = catalogue
+        self._jobs = jobs
+        self._catalogue = jobs.catalogue
         self._keeper = keeper
-        self._clock = clock
-        self._settings = settings
-        self._admit = admit
         self._pause = pause
         self._counting = asyncio.Lock()
         self._slot = asyncio.Lock()
@@ -123,20 +104,20 @@ class TableUploads:
         if mode not in MODES:
             raise BadValue("mode", mode, f"say {' or '.join(MODES)}")
         open_upload = partial(
-            _with_new_upload, table, name, mode, call.identity.name, self._clock.now_us()
+            _with_new_upload, table, name, mode, call.identity.name, self._jobs.clock.now_us()
         )
-        catalogue = await self._catalogue.change(partial(open_upload, self._settings))
+        catalogue = await self._catalogue.change(partial(open_upload, self._jobs.settings))
         state = _find(catalogue, table, name)
         if state.state != OPEN:
             return _upload(state)
-        return _upload(state, (await rebuild_totals(self._engine, state.upload)).stored)
+        return _upload(state, (await rebuild_totals(self._jobs.engine, state.upload)).stored)
 
     async def part(
         self, table: str, name: str, number: int, rows: bytes, sha256: bytes, call: CallContext
     ) -> Upload:
         """Keep one part, durably."""
         call.identity.must_on(table, TableGrant.BULK)
-        settings = self._settings
+        settings = self._jobs.settings
         if not 0 <= number < settings.parts_max:
             raise BadValue("part", number, f"number them from 0 to {settings.parts_max - 1}")
         if len(rows) > settings.part_bytes_max:
@@ -148,7 +129,7 @@ class TableUploads:
         if digest != sha256:
             remedy = f"it is not that of the rows ({digest.hex()}); send the part again"
             raise BadValue("sha256", sha256.hex(), remedy)
-        there = await read_part(self._engine, state.upload, number)
+        there = await read_part(self._jobs.engine, state.upload, number)
         if there is not None and there.stored and there.sha256 == digest:
             stored = there
         else:
@@ -161,7 +142,7 @@ class TableUploads:
     ) -> Upload:
         """Make it visible, if it is whole; when this returns, every dispatcher shows it."""
         call.identity.must_on(table, TableGrant.BULK)
-        until_us = self._clock.now_us() + self._settings.commit_wait_us
+        until_us = self._jobs.clock.now_us() + self._jobs.settings.commit_wait_us
         await self._catalogue.refresh()
         while True:
             state = _find(self._catalogue.state, table, name)
@@ -179,16 +160,16 @@ class TableUploads:
             elif state.state in (FOLDING, DONE):
                 return await self._describe(state)
             await self._keeper.advance(table)
-            if self._clock.now_us() >= until_us:
+            if self._jobs.clock.now_us() >= until_us:
                 detail = "it takes long to become visible, or an earlier one is still being folded"
                 raise Unavailable(f"the upload {name}", f"{detail}; commit it again later")
-            await self._pause(self._settings.stale_us / 4e6)
+            await self._pause(self._jobs.settings.stale_us / 4e6)
             await self._catalogue.refresh()
 
     async def abandon(self, table: str, name: str, call: CallContext) -> Upload:
         """Forget what was loaded."""
         call.identity.must_on(table, TableGrant.BULK)
-        now_us, ended_max = self._clock.now_us(), self._settings.ended_uploads_max
+        now_us, ended_max = self._jobs.clock.now_us(), self._jobs.settings.ended_uploads_max
         forgotten = partial(_with_abandoned, table, name, ended_max, now_us)
         return await self._describe(_find(await self._catalogue.change(forgotten), table, name))
 
@@ -215,7 +196,7 @@ class TableUploads:
 
     async def _entries(self, rows: bytes, state: UploadState) -> list[Entry]:
         """The rows in their envelopes, decoded a little at a time so that others have turns."""
-        reader = RowReader(self._settings.value_bytes_max)
+        reader = RowReader(self._jobs.settings.value_bytes_max)
         entries: list[Entry] = []
         for at in range(0, max(len(rows), 1), _PIECE_BYTES):
             await self._await_slot()
@@ -223,8 +204,8 @@ class TableUploads:
                 expires_us = min(state.begun_us + ttl_us, EXPIRES_US_MAX) if ttl_us else 0
                 stored = seal_row(value, expires_us=expires_us, epoch=0)
                 entries.append((partition, sort, stored))
-            if reader.rows > self._settings.part_rows_max:
-                remedy = f"send up to {self._settings.part_rows_max:,} rows a part"
+            if reader.rows > self._jobs.settings.part_rows_max:
+                remedy = f"send up to {self._jobs.settings.part_rows_max:,} rows a part"
                 raise BadValue("rows", reader.rows, remedy)
         reader.end()
         return entries
@@ -239,26 +220,26 @@ class TableUploads:
         try:
             await self._count_part(state, number, claim)
         except BadValue:
-            await self._engine.swap(
+            await self._jobs.engine.swap(
                 part_change(state.upload, number, None),
                 part_change(state.upload, number, claim).value,
             )
             raise
         await self._load(state, entries, call)
         stored = claim._replace(stored=True)
-        swapped = await self._engine.swap(
+        swapped = await self._jobs.engine.swap(
             part_change(state.upload, number, stored),
             part_change(state.upload, number, claim).value,
         )
-        if not swapped and await read_part(self._engine, state.upload, number) != stored:
+        if not swapped and await read_part(self._jobs.engine, state.upload, number) != stored:
             raise Conflict(f"part {number} of {state.name}", "the upload has ended")
         return stored
 
     async def _count_part(self, state: UploadState, number: int, part: UploadPart) -> UploadTotals:
         # One at a time: those who change one record at once only make each other begin anew.
         async with self._counting:
-            most = self._settings.upload_bytes_max
-            totals = await count_part(self._engine, state.upload, number, part, bytes_max=most)
+            most = self._jobs.settings.upload_bytes_max
+            totals = await count_part(self._jobs.engine, state.upload, number, part, bytes_max=most)
         try:
             await self._must_be_open(state)
         except Conflict:
@@ -269,8 +250,8 @@ class TableUploads:
 
     async def _claim(self, state: UploadState, number: int, claim: UploadPart) -> None:
         change = part_change(state.upload, number, claim)
-        if not await self._engine.swap(change, None):
-            there = await read_part(self._engine, state.upload, number)
+        if not await self._jobs.engine.swap(change, None):
+            there = await read_part(self._jobs.engine, state.upload, number)
             if there is None or there.sha256 != claim.sha256:
                 detail = "another part was sent under this number; abandon the upload to begin anew"
                 raise Conflict(f"part {number} of {state.name}", detail)
@@ -279,7 +260,7 @@ class TableUploads:
         try:
             await self._open(state.table, state.name)
         except Conflict:
-            await self._engine.swap(part_change(state.upload, number, None), change.value)
+            await self._jobs.engine.swap(part_change(state.upload, number, None), change.value)
             raise
 
     async def _load(self, state: UploadState, entries: Sequence[Entry], call: CallContext) -> None:
@@ -298,7 +279,7 @@ class TableUploads:
         """Load these if it is open, as seen after they were admitted: that may take long."""
         await self._await_slot()
         await self._must_be_open(state)
-        await self._engine.load(upload_space(state.upload), chunk)
+        await self._jobs.engine.load(upload_space(state.upload), chunk)
         try:
             await self._must_be_open(state)
         except Conflict:
@@ -313,7 +294,7 @@ class TableUploads:
         without a pause two threads would be busy with nothing else, so that a read waits for both.
         """
         async with self._slot:
-            await self._pause(self._settings.load_pause_us / 1e6)
+            await self._pause(self._jobs.settings.load_pause_us / 1e6)
 
     async def _must_be_open(self, state: UploadState) -> None:
         await self._catalogue.current(state.table)
@@ -327,7 +308,7 @@ class TableUploads:
         """Load once it may enter; a part half loaded is work lost, so it waits a little."""
         for tries_left in range(_ADMISSIONS_MAX - 1, -1, -1):
             try:
-                await run_admitted(self._admit, call, self._clock, rows, size, load)
+                await self._jobs.run(call, rows, size, load)
             except Refused as refused:
                 wait_us = refused.decision.retry_after_us
                 if not tries_left or not 0 <= wait_us <= _ADMISSION_WAIT_US_MAX:
@@ -340,9 +321,9 @@ class TableUploads:
         self, state: UploadState, parts: int, rows: int, sha256: bytes
     ) -> UploadState:
         """The upload with its totals, if it is whole."""
-        if parts > self._settings.parts_max:
-            raise BadValue("parts", parts, f"an upload has up to {self._settings.parts_max:,}")
-        stored_parts = await read_parts(self._engine, state.upload)
+        if parts > self._jobs.settings.parts_max:
+            raise BadValue("parts", parts, f"an upload has up to {self._jobs.settings.parts_max:,}")
+        stored_parts = await read_parts(self._jobs.engine, state.upload)
         missing = [
             number
             for number in range(parts)
@@ -367,7 +348,7 @@ class TableUploads:
     async def _describe(self, state: UploadState) -> Upload:
         if state.state != OPEN:
             return _upload(state)
-        return _upload(state, (await sum_parts(self._engine, state.upload)).stored)
+        return _upload(state, (await sum_parts(self._jobs.engine, state.upload)).stored)
 
 
 def _upload(state: UploadState, stored: PartSum | None = None) -> Upload:

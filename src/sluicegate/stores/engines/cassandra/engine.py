@@ -158,7 +158,7 @@ class CassandraEngine:
                 page_rows.append((sort, value))
                 size += len(sort) + len(value)
             if page_rows:
-                self._bound_page(space, size // len(page_rows))
+                self._record_row_size(space, size // len(page_rows))
             if len(rows) < limit:
                 break
             if reverse:
@@ -172,7 +172,7 @@ class CassandraEngine:
         likely = max(bytes_left, 0) // (self._sizes.get(space, 0) + 1) + 1
         return min(rows_left + 1, max(likely, CHUNK_ROWS_MIN), CHUNK_ROWS_MAX)
 
-    def _bound_page(self, space: str, row: int) -> None:
+    def _record_row_size(self, space: str, row: int) -> None:
         if space not in self._sizes and len(self._sizes) >= SIZES_MAX:
             self._sizes.pop(next(iter(self._sizes)))
         self._sizes[space] = row
@@ -217,7 +217,7 @@ class CassandraEngine:
             return await self._write_marked(
                 space, partition, "try", [("delete_if", [*place, expected])]
             )
-        await self._remember(space, partition)
+        await self._index_partition(space, partition)
         put = [self._ttl_s(purge_us), value, *place, expected]
         return await self._write_marked(space, partition, "try", [("put_if", put)])
 
@@ -283,7 +283,7 @@ class CassandraEngine:
                 commands.append(("delete", place))
             else:
                 commands.append(("put", [self._ttl_s(purge_us), value, *place]))
-                await self._remember(space, partition)
+                await self._index_partition(space, partition)
         if self._paxos:
             if not await self._write_marked(space, partition, "try_if", commands):
                 raise Unavailable(link.what, "somebody else has set the column guard")
@@ -294,7 +294,7 @@ class CassandraEngine:
         else:
             await link.run(link.batch(statements, again=True), batch=True)
 
-    async def _remember(self, space: str, partition: bytes) -> None:
+    async def _index_partition(self, space: str, partition: bytes) -> None:
         """Have the partition in the index."""
         marked = self._marked_until
         key = (space, partition)

@@ -122,8 +122,8 @@ class RedisEngine:
             sorts = [places[number][1] for number in numbers]
             calls.append(client.call("HMGET", key, *sorts, key=key))
         values: list[bytes | None] = [None] * len(places)
-        for numbers, values in zip(by_partition.values(), await self.all_of(calls), strict=True):
-            for number, value in zip(numbers, values, strict=True):
+        for numbers, reply in zip(by_partition.values(), await self.all_of(calls), strict=True):
+            for number, value in zip(numbers, reply, strict=True):
                 values[number] = value
         return values
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sluicegate.apps.kv.settings import KvSettings
-from sluicegate.apps.kv.tables.flights import swap_all
+from sluicegate.apps.kv.tables.jobs import swap_all
 from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.contracts.engine import Change
 from sluicegate.contracts.errors import Unavailable
