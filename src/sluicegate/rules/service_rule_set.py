@@ -76,7 +76,9 @@ class ParsedFile:
         self.domain = domain
         self.native = native
         self.shared_limits = shared_limits
-        self.rules = native.rules_count if native is not None else len(domain.rules) if domain else 0
+        self.rules = (
+            native.rules_count if native is not None else len(domain.rules) if domain else 0
+        )
 
     def shown(self, name: str) -> RulesFile:
         """The file under the name it has below its folder."""

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from sluicegate.apps.kv.members import (
     BEAT,
-    Heartbeat,
     HeartbeatMembers,
     HeartbeatSettings,
+    NodeHeartbeat,
     StaticMembers,
     demand_shares,
     encode_payload,
@@ -40,7 +40,7 @@ class Fleet:
 
     def __init__(self, own: dict[str, int], others: list[dict[str, int]]) -> None:
         self.demand_mru: Any = own
-        self._others = [Heartbeat(str(n), 0, demand, {}) for n, demand in enumerate(others)]
+        self._others = [NodeHeartbeat(str(n), 0, demand, {}) for n, demand in enumerate(others)]
 
     def live(self) -> int:
         return 1 + len(self._others)
@@ -48,7 +48,7 @@ class Fleet:
     def names(self) -> list[str]:
         return []
 
-    def others(self) -> list[Heartbeat]:
+    def others(self) -> list[NodeHeartbeat]:
         return self._others
 
     def tell(self, demand_mru: Any) -> None:
@@ -117,7 +117,7 @@ def test_counts_that_are_none_are_left_out() -> None:
 def test_while_nobody_answers_the_last_that_was_heard_stands() -> None:
     async def story() -> None:
         one = HeartbeatMembers(Deaf(), "one")  # type: ignore[arg-type]
-        one._others = [Heartbeat("two", 0, {}, {})]
+        one._others = [NodeHeartbeat("two", 0, {}, {})]
         assert not await one.beat()
         assert one.names() == ["one", "two"]
         assert one.stats().failing

@@ -66,7 +66,7 @@ return out
 )
 
 
-class Heartbeat(NamedTuple):
+class NodeHeartbeat(NamedTuple):
     """What one of the others has said last."""
 
     name: str
@@ -86,7 +86,7 @@ class Members(Protocol):
     def names(self) -> Sequence[str]:
         """Their names, this one's first."""
 
-    def others(self) -> Sequence[Heartbeat]:
+    def others(self) -> Sequence[NodeHeartbeat]:
         """What the others have said."""
 
     def tell(self, demand_mru: Mapping[str, int]) -> None:
@@ -143,7 +143,7 @@ class StaticMembers:
         """Likewise."""
         return list(self._names)
 
-    def others(self) -> Sequence[Heartbeat]:
+    def others(self) -> Sequence[NodeHeartbeat]:
         """Nobody says anything."""
         return []
 
@@ -213,7 +213,7 @@ class HeartbeatMembers:
         self.watch: StoreWatch | None = None  # who hears whether the store answers
         self.demand_mru: Mapping[str, int] = NOTHING
         self._client = client
-        self._others: list[Heartbeat] = []
+        self._others: list[NodeHeartbeat] = []
         self._beats = self._failures = self._unread = 0
         self._failing = False
 
@@ -225,7 +225,7 @@ class HeartbeatMembers:
         """Likewise."""
         return [self.name, *(beat.name for beat in self._others)]
 
-    def others(self) -> Sequence[Heartbeat]:
+    def others(self) -> Sequence[NodeHeartbeat]:
         """What they have said."""
         return self._others
 
@@ -278,11 +278,11 @@ class HeartbeatMembers:
         """What it looks like now."""
         return HeartbeatStats(self.live(), self._beats, self._failures, self._failing, self._unread)
 
-    def _read(self, name: bytes, age_us: int, payload: bytes) -> Heartbeat:
+    def _read(self, name: bytes, age_us: int, payload: bytes) -> NodeHeartbeat:
         demand, hot, version = parse_payload(payload)
         if not version:
             self._unread += 1
-        return Heartbeat(name.decode("utf-8", "replace"), age_us, demand, hot)
+        return NodeHeartbeat(name.decode("utf-8", "replace"), age_us, demand, hot)
 
 
 def encode_payload(demand_mru: Mapping[str, int], hot: Mapping[str, int], bytes_max: int) -> bytes:
