@@ -10,11 +10,12 @@ from sluicegate.lab.baselines import TABLE
 from sluicegate.lab.baselines.queues import BoundedFifo, NoControl
 from sluicegate.lab.durations import Constant, Duration, Exponential
 from sluicegate.lab.kernel_mode import MakeQueue, run_queue
-from sluicegate.lab.measures import Interval, interval, mean_wait_us
+from sluicegate.lab.measures import mean_wait_us
 from sluicegate.lab.retries import NAIVE, Retries
 from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.speed_profile import SpeedProfile
 from sluicegate.lab.station_candidates import kernel_queue
+from tests.lab.confidence import Interval, interval
 from tests.lab.rigs import small
 
 SERVICE_US = 10_000

@@ -13,7 +13,6 @@ from sluicegate.lab.measures import (
     amplification,
     capacity_us,
     figures,
-    interval,
     jain,
     least_goodput,
     quantile,
@@ -22,6 +21,7 @@ from sluicegate.lab.measures import (
     settled_s,
 )
 from sluicegate.lab.speed_profile import SpeedProfile
+from tests.lab.confidence import interval
 from tests.lab.rigs import small
 
 SECOND = 1_000_000

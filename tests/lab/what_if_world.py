@@ -7,9 +7,22 @@ from typing import Any
 
 from sluicegate.lab.durations import Constant, Duration
 from sluicegate.lab.retries import Retries
-from sluicegate.lab.what_if.plan import QUEUE_MAX_DEFAULT, WHOLE_US, Plan, Served, served_by
-from sluicegate.lab.what_if.report import report_of
-from sluicegate.lab.what_if.runs import POOL, Book, Tried, classes_of, play_all, yardstick
+from sluicegate.lab.what_if.plan import (
+    QUEUE_MAX_DEFAULT,
+    WHOLE_US,
+    BackendSpec,
+    WhatIfPlan,
+    derive_backend,
+)
+from sluicegate.lab.what_if.report import build_report
+from sluicegate.lab.what_if.runs import (
+    FIFO,
+    NamedRules,
+    RulebookResult,
+    class_rules,
+    classes_of,
+    run_rulebooks,
+)
 from sluicegate.lab.what_if.traffic import Traffic
 from sluicegate.shadow.books import Rules
 from sluicegate.shadow.captured import Captured
@@ -17,14 +30,14 @@ from sluicegate.shadow.side import Ask
 from tests.shadow.replay.captures import captured, check, limit, native
 
 MS = 1_000
-NONE = Book("none", Rules({}))
+NONE = NamedRules("none", Rules({}))
 STEADY = Constant(WHOLE_US)
 CAPACITY = 100.0  # a unit is 10 ms of the only worker
 
 
-def book(name: str, *several: dict[str, Any], **top: Any) -> Book:
+def book(name: str, *several: dict[str, Any], **top: Any) -> NamedRules:
     """A rulebook of these rules."""
-    return Book(name, Rules(native(*several, **top)))
+    return NamedRules(name, Rules(native(*several, **top)))
 
 
 def every(count: int, gap_ms: float, asks: Sequence[Ask] | None = None) -> Captured:
@@ -38,13 +51,13 @@ def fixed(count: int, path: str = "/play", **more: Any) -> dict[str, Any]:
     return limit(f"at-most-{count}", count, 1, resource_path=path, **more)
 
 
-def station(workers: int = 1, capacity: float = CAPACITY) -> Served:
+def station(workers: int = 1, capacity: float = CAPACITY) -> BackendSpec:
     """So many workers for so many units a second."""
-    return served_by(capacity=capacity, workers=workers, costs={}, offered_per_s=1.0)
+    return derive_backend(capacity=capacity, workers=workers, costs={}, offered_per_s=1.0)
 
 
 def plan(
-    served: Served | None = None,
+    backend: BackendSpec | None = None,
     *,
     timeout_ms: float = 500,
     service: Duration = STEADY,
@@ -52,10 +65,10 @@ def plan(
     retries: Retries | None = None,
     queue_max: int = QUEUE_MAX_DEFAULT,
     seed: int = 0,
-) -> Plan:
+) -> WhatIfPlan:
     """A plan with constant service times, unless it says otherwise."""
-    return Plan(
-        served=station() if served is None else served,
+    return WhatIfPlan(
+        backend=station() if backend is None else backend,
         service=service,
         timeout_us=round(timeout_ms * MS),
         speed=speed,
@@ -65,27 +78,29 @@ def plan(
     )
 
 
-def traffic_of(given: Captured, books: Sequence[Book], speed: float = 1.0) -> Traffic:
+def traffic_of(given: Captured, books: Sequence[NamedRules], speed: float = 1.0) -> Traffic:
     """The capture, in the classes of the first rulebook that has rules."""
-    return Traffic(given, classes_of(yardstick(books), given), speed=speed)
+    return Traffic(given, classes_of(class_rules(books), given), speed=speed)
 
 
-def tried(given: Captured, books: Sequence[Book], how: Plan, front: str = POOL) -> list[Tried]:
+def results(
+    given: Captured, books: Sequence[NamedRules], how: WhatIfPlan, front: str = FIFO
+) -> list[RulebookResult]:
     """What each of the rulebooks did."""
-    return play_all(how, traffic_of(given, books, how.speed), books, front=front)
+    return run_rulebooks(how, traffic_of(given, books, how.speed), books, front=front)
 
 
 def report(
-    given: Captured, books: Sequence[Book], how: Plan | None = None, front: str = POOL
+    given: Captured, books: Sequence[NamedRules], how: WhatIfPlan | None = None, front: str = FIFO
 ) -> dict[str, Any]:
     """The report of it."""
     how = plan() if how is None else how
-    return report_of(
+    return build_report(
         how,
         traffic_of(given, books, how.speed),
-        tried(given, books, how, front),
+        results(given, books, how, front),
         front=front,
         service="constant",
         retries="none",
-        classes_by=yardstick(books).name,
+        classes_by=class_rules(books).name,
     )

@@ -55,11 +55,17 @@ ul.notes { margin: 8px 0; max-width: 78ch; padding-left: 18px; }
 """
 
 
-def render_page(title: str, body: Iterable[str], style: str = "") -> str:
-    """Return the whole file; `style` comes after `STYLE`."""
+def render_page(
+    title: str, body: Iterable[str], style: str = "", *, inline_styles: bool = False
+) -> str:
+    """Return the whole file; `style` comes after `STYLE`.
+
+    `inline_styles` allows style attributes, which drawings of other programs have.
+    """
     style = STYLE + style
     digest = b64encode(sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    source = "'unsafe-inline'" if inline_styles else f"'sha256-{digest}'"
+    policy = f"default-src 'none'; style-src {source}; base-uri 'none'; form-action 'none'"
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',

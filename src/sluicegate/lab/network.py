@@ -7,12 +7,11 @@ it, messages under way included. Nothing is ever delivered at the instant it was
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias, final
 
-from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.durations import Constant, Duration, Sampler
 from sluicegate.lab.world import World
 
@@ -50,7 +49,7 @@ class NetworkStats(NamedTuple):
 
 
 @final
-class _Way:
+class _LinkState:
     """A link in use: its draws, and when its last message arrives."""
 
     __slots__ = ("delay_us", "draw", "last_us", "link")
@@ -78,7 +77,7 @@ class Network:
         "_reordered",
         "_sent",
         "_sides",
-        "_ways",
+        "_states",
         "_world",
     )
 
@@ -93,20 +92,20 @@ class Network:
         self._link = NetworkLink() if link is None else link
         self._links = dict(links or {})
         self._places: dict[str, Deliver] = {}
-        self._ways: dict[tuple[str, str], _Way] = {}
+        self._states: dict[tuple[str, str], _LinkState] = {}
         self._sides: dict[str, int] = {}
         self._cuts: set[tuple[str, str]] = set()
         self._sent = self._delivered = self._lost = 0
         self._cut = self._duplicated = self._reordered = 0
 
     def join(self, place: str, deliver: Deliver) -> None:
-        """A place begins to listen; `deliver` is called for each message to it."""
+        """Let a place listen: call `deliver` for each message to it."""
         if place in self._places:
             raise BadValue("place", place, "give each place a name of its own")
         self._places[place] = deliver
 
     def leave(self, place: str) -> None:
-        """A place is gone; what is on its way to it is lost."""
+        """Remove a place; what is on its way to it is lost."""
         self._places.pop(place, None)
 
     def partition(self, *sides: Collection[str]) -> None:
@@ -125,21 +124,21 @@ class Network:
     def send(self, source: str, target: str, message: object) -> None:
         """Send and forget."""
         self._sent += 1
-        way = self._way(source, target)
-        link = way.link
-        if link.loss and way.draw() < link.loss:
+        state = self._state(source, target)
+        link = state.link
+        if link.loss and state.draw() < link.loss:
             self._lost += 1
             return
         copies = 1
-        if link.duplicate and way.draw() < link.duplicate:
+        if link.duplicate and state.draw() < link.duplicate:
             self._duplicated += 1
             copies = 2
         for _ in range(copies):
-            at_us = self._world.elapsed_us + max(way.delay_us(), 1)
-            if link.reorder and way.draw() < link.reorder:
+            at_us = self._world.elapsed_us + max(state.delay_us(), 1)
+            if link.reorder and state.draw() < link.reorder:
                 self._reordered += 1
             else:
-                at_us = way.last_us = max(at_us, way.last_us)
+                at_us = state.last_us = max(at_us, state.last_us)
             self._world.call_at_us(at_us, self._arrive, source, target, message)
 
     def apart(self, source: str, target: str) -> bool:
@@ -160,13 +159,13 @@ class Network:
             self._reordered,
         )
 
-    def _way(self, source: str, target: str) -> _Way:
-        way = self._ways.get((source, target))
-        if way is None:
+    def _state(self, source: str, target: str) -> _LinkState:
+        state = self._states.get((source, target))
+        if state is None:
             link = self._links.get((source, target), self._link)
-            way = _Way(link, self._world, f"network/{source}/{target}")
-            self._ways[source, target] = way
-        return way
+            state = _LinkState(link, self._world, f"network/{source}/{target}")
+            self._states[source, target] = state
+        return state
 
     def _arrive(self, source: str, target: str, message: object) -> None:
         if self.apart(source, target):
@@ -178,57 +177,3 @@ class Network:
             return
         self._delivered += 1
         deliver(source, message)
-
-
-class Question(NamedTuple):
-    """A message that wants an answer."""
-
-    number: int
-    body: object
-
-
-class Answer(NamedTuple):
-    """The answer to the question of that number."""
-
-    number: int
-    body: object
-
-
-@final
-class Asker:
-    """A place that asks and waits for the answer; an answer to a question given up is dropped."""
-
-    __slots__ = ("_asked", "_network", "_number", "name")
-
-    def __init__(self, network: Network, name: str) -> None:
-        self._network = network
-        self._asked: dict[int, asyncio.Future[object]] = {}
-        self._number = 0
-        self.name = name
-        network.join(name, self._deliver)
-
-    @property
-    def asked(self) -> int:
-        """Questions that still wait."""
-        return len(self._asked)
-
-    async def ask(self, target: str, body: object, *, timeout_us: int) -> object:
-        """The answer of `target`; `Unavailable` if none comes in time."""
-        self._number += 1
-        number = self._number
-        answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self._asked[number] = answer
-        self._network.send(self.name, target, Question(number, body))
-        try:
-            async with asyncio.timeout(timeout_us / 1e6):
-                return await answer
-        except TimeoutError:
-            raise Unavailable(target, f"no answer within {timeout_us} us") from None
-        finally:
-            del self._asked[number]
-
-    def _deliver(self, source: str, message: object) -> None:
-        if isinstance(message, Answer):
-            waiting = self._asked.get(message.number)
-            if waiting is not None and not waiting.done():
-                waiting.set_result(message.body)

@@ -1,8 +1,4 @@
-"""Plots, their style: colours, weights and sizes, and how a figure becomes a file.
-
-A picture is drawn once in the colours of light paper. In a page each colour is a variable, so that
-the page can turn dark; as PNG it stays as it is. The hues are told apart by the colour-blind too
-(after Okabe and Ito), and never carry meaning alone: every line has its name at its end.
+"""The style of plots: colours, lines and letters, as PNG on white and as SVG in a page's colours.
 
 The one module that touches matplotlib's machinery. It is imported when something is drawn, and not
 before: it takes most of a second.
@@ -55,6 +51,7 @@ DARK: Final = {
     "hue-5": "#98a1ab",
 }
 LIGHT: Final = {name: colour for colour, name in _VARIABLES.items()}
+_GOOD: Final = ("#1a7f4b", "#56c98d")  # light and dark
 
 THICK: Final = 2.6  # ours
 THIN: Final = 1.2
@@ -88,6 +85,15 @@ _SETTINGS: Final[dict[str, Any]] = {
     "ytick.labelcolor": MUTED,
     "ytick.major.size": 0.0,
 }
+
+
+def theme_style() -> str:
+    """The colours as variables of a page's style sheet, light and dark."""
+    light, dark = (
+        "; ".join(f"--{name}: {colour}" for name, colour in {**theme, "good": good}.items())
+        for theme, good in zip((LIGHT, DARK), _GOOD, strict=True)
+    )
+    return f":root {{ {light}; }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark}; }} }}\n"
 
 
 def available() -> bool:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from argparse import ArgumentParser
-from calendar import timegm
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -27,7 +26,7 @@ from sluicegate.lab.report import command
 from sluicegate.lab.report import page as report_page
 from sluicegate.lab.report import results as report
 from sluicegate.lab.report.results import LabReport, ScenarioReport
-from sluicegate.lab.report.text import civil, describe_rigs, format_instant
+from sluicegate.lab.report.rig_text import describe_rigs
 from sluicegate.lab.retries import NAIVE, SMART
 from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.scenario import FailedRun
@@ -230,7 +229,7 @@ def test_the_page_shows_limits_and_the_run_that_missed(monkeypatch: pytest.Monke
     candidates = {**tiny.SCENARIO.candidates, "ours": tiny.good(0.7)}
     missing = replace(tiny.SCENARIO, candidates=candidates, limits="It is <small>.")
     monkeypatch.setattr(scenarios, "TABLE", {"tiny": missing})
-    text = report_page.html(report.run_report(["tiny"], range(2), 1, quiet()), {})
+    text = report_page.render_report(report.run_report(["tiny"], range(2), 1, quiet()), {})
     assert "It is &lt;small&gt;." in text
     assert "MISSED" in text
     assert "--case 2x --as ours --seed 0 --runs 1" in text
@@ -238,7 +237,7 @@ def test_the_page_shows_limits_and_the_run_that_missed(monkeypatch: pytest.Monke
 
 
 def test_the_page_turns_dark_with_its_reader() -> None:
-    text = report_page.html(LabReport((), range(1), 1, 0.0, 0), {})
+    text = report_page.render_report(LabReport((), range(1), 1, 0.0, 0), {})
     assert "prefers-color-scheme: dark" in text
     light, dark = text.split("@media (prefers-color-scheme: dark)")[:2]
     for name in plots_style.DARK:
@@ -273,23 +272,7 @@ def test_rigs_of_any_kind_are_told_by_their_fields() -> None:
     assert "cost 3" in describe_rigs({"it": steps})[0]
 
 
-@pytest.mark.parametrize(
-    ("days", "date"),
-    [(0, (1970, 1, 1)), (11_016, (2000, 2, 29)), (19_677, (2023, 11, 16)), (-1, (1969, 12, 31))],
-)
-def test_days_are_dates_and_dates_are_days(days: int, date: tuple[int, int, int]) -> None:
-    assert civil(days) == date
-    assert timegm((*date, 0, 0, 0)) == days * 86_400
-
-
-def test_every_day_of_four_hundred_years_has_its_date() -> None:
-    seen = [civil(days) for days in range(-40_000, 106_097)]
-    assert seen == sorted(set(seen))
-    assert [timegm((*date, 0, 0, 0)) // 86_400 for date in seen] == list(range(-40_000, 106_097))
-
-
-def test_instants_lists_and_names_are_said_as_one_says_them() -> None:
-    assert format_instant(1_700_158_623 * SECOND) == "2023-11-16 18:17 UTC"
+def test_names_are_joined_and_stand_in_files() -> None:
     assert join_names(["a"]) == "a"
     assert join_names(["a", "b", "c"]) == "a, b and c"
     assert slug("Retry storm/2") == "retry-storm-2"
@@ -377,7 +360,7 @@ def test_a_child_that_dies_is_told_and_not_waited_for(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     text = Path(TINY).read_text(encoding="utf-8").replace("good(0.2)", "Candidate(dies, TASKS)")
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(Unavailable, match=r"played without in .*mine\.py"):
+    with pytest.raises(Unavailable, match=r"ran without in .*mine\.py"):
         list(jobs.run_all([RunSpec(str(file), "without", "1x", 0)], 2))
 
 

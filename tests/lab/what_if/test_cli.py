@@ -279,23 +279,24 @@ def test_an_interrupt_clears_the_bar_and_writes_no_page(
     monkeypatch: pytest.MonkeyPatch, csv: str, rules: str, tmp_path: Path
 ) -> None:
     shown: list[str] = []
-    told_: list[str] = []
 
-    def bar(write: object, *, live: bool) -> object:
-        def show(done: int, total: int, what: str) -> None:
-            shown.append(what)
-            told_.append(f"{done}/{total}")
-            if what == "new":
+    class Bar:
+        def __init__(self, write: object, *, live: bool) -> None: ...
+
+        def show(self, done: int, total: int, text: str) -> None:
+            shown.append(text)
+            if text == "new":
                 raise KeyboardInterrupt
 
-        return show
+        def clear(self) -> None:
+            shown.append("cleared")
 
-    monkeypatch.setattr(command, "bar", bar)
+    monkeypatch.setattr(what_if, "ProgressBar", Bar)
     page = tmp_path / "page.html"
     with pytest.raises(KeyboardInterrupt):
         lab("--csv", csv, "--rules", rules, "--html", str(page))
     assert shown[0] == "reading"
-    assert (shown[-1], told_[-1]) == ("", "1000/1000")
+    assert shown[-2:] == ["new", "cleared"]
     assert not page.exists()
 
 
@@ -325,11 +326,11 @@ def test_a_tenth_of_all_entities_meets_a_tenth_of_the_capacity(tmp_path: Path, r
     from sluicegate.lab.what_if.traffic import Traffic
 
     traffic = Traffic(traced.captured, [0] * len(traced.captured.asks), speed=1.0)
-    served = what_if.planner(arguments, 1.0)(traffic).served
+    served = what_if.planner(arguments, 1.0)(traffic).backend
     assert (served.capacity, served.workers) == (100.0, 4)
     assert served.unit_us[0] == 40_000
     arguments.capacity = None
-    served = what_if.planner(arguments, 1.0)(traffic).served
+    served = what_if.planner(arguments, 1.0)(traffic).backend
     assert traffic.load(served) == pytest.approx(0.8, rel=1e-6)
 
 

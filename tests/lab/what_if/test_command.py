@@ -10,9 +10,9 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.durations import Exponential
 from sluicegate.lab.retries import NAIVE, Retries
-from sluicegate.lab.what_if.outcomes import GAVE_UP, GOOD, REFUSED, TURNED_AWAY, Tally
-from sluicegate.lab.what_if.plan import WHOLE_US, Served
-from sluicegate.lab.what_if.runs import FRONT_NAMES, play_all
+from sluicegate.lab.what_if.outcomes import GAVE_UP, GOOD, REFUSED, TURNED_AWAY, OutcomeCounts
+from sluicegate.lab.what_if.plan import WHOLE_US, BackendSpec
+from sluicegate.lab.what_if.runs import NAMES, run_rulebooks
 from sluicegate.shadow.captured import Captured
 from sluicegate.shadow.report.report import as_json
 from tests.lab.what_if_world import (
@@ -23,9 +23,9 @@ from tests.lab.what_if_world import (
     fixed,
     plan,
     report,
+    results,
     station,
     traffic_of,
-    tried,
 )
 from tests.shadow.replay.captures import captured, check, limit, vips
 
@@ -34,41 +34,43 @@ DOUBLE = every(2_000, 5)
 NINETY = book("ninety", fixed(90))
 
 
-def ends(tally: Tally, of: Criticality = Criticality.DEGRADED) -> tuple[int, int, int, int]:
+def ends(
+    counts: OutcomeCounts, of: Criticality = Criticality.DEGRADED
+) -> tuple[int, int, int, int]:
     """Good, gave up, turned away, refused."""
-    return tuple(tally.count(of, how) for how in (GOOD, GAVE_UP, TURNED_AWAY, REFUSED))  # type: ignore[return-value]
+    return tuple(counts.count(of, how) for how in (GOOD, GAVE_UP, TURNED_AWAY, REFUSED))  # type: ignore[return-value]
 
 
 def test_without_rules_only_those_are_answered_in_time_for_whom_patience_suffices() -> None:
-    (only,) = tried(DOUBLE, [NONE], plan(timeout_ms=500))
+    (only,) = results(DOUBLE, [NONE], plan(timeout_ms=500))
     # The n-th comes at 5n ms and is answered at 10(n + 1) ms, so after 5n + 10 ms: until n is 98.
-    assert ends(only.tally) == (99, 1_901, 0, 0)
-    assert only.tally.utilization() == 1.0
-    assert only.tally.useful() == pytest.approx(99 * 10 / (1_999 * 5))
-    assert only.tally.queue_peak == 1_000  # half of them have begun when the last one comes
-    (patient,) = tried(DOUBLE, [NONE], plan(timeout_ms=1_010))
-    assert ends(patient.tally)[0] == 201
+    assert ends(only.counts) == (99, 1_901, 0, 0)
+    assert only.counts.utilization() == 1.0
+    assert only.counts.useful() == pytest.approx(99 * 10 / (1_999 * 5))
+    assert only.counts.queue_peak == 1_000  # half of them have begun when the last one comes
+    (patient,) = results(DOUBLE, [NONE], plan(timeout_ms=1_010))
+    assert ends(patient.counts)[0] == 201
 
 
 def test_a_rule_below_capacity_has_everybody_answered_whom_it_lets_in() -> None:
-    (only,) = tried(DOUBLE, [NINETY], plan(timeout_ms=500))
-    assert ends(only.tally) == (900, 0, 0, 1_100)
+    (only,) = results(DOUBLE, [NINETY], plan(timeout_ms=500))
+    assert ends(only.counts) == (900, 0, 0, 1_100)
     # The n-th of a second is answered after 5n + 10 ms, and the last of 90 is n = 89.
-    waits = only.tally.waits[Criticality.DEGRADED]
+    waits = only.counts.waits[Criticality.DEGRADED]
     assert waits.quantile(1.0) == pytest.approx(455 * MS, rel=1e-3)
     assert waits.quantile(0.99) == pytest.approx(455 * MS, rel=1e-3)
     assert waits.quantile(0.5) == pytest.approx((5 * 44 + 10) * MS, rel=1e-3)
-    assert only.tally.utilization() == pytest.approx(900 * 10 / 9_995)
-    assert only.tally.useful() == only.tally.utilization()
-    assert only.tally.by_rule == {"at-most-90": 1_100}
+    assert only.counts.utilization() == pytest.approx(900 * 10 / 9_995)
+    assert only.counts.useful() == only.counts.utilization()
+    assert only.counts.by_rule == {"at-most-90": 1_100}
 
 
 def test_a_rule_that_spaces_requests_leaves_nobody_waiting() -> None:
     spaced = book("spaced", limit("gcra", 1, 1, algorithm="gcra"))
-    (only,) = tried(DOUBLE, [spaced], plan())
-    assert ends(only.tally) == (10, 0, 0, 1_990)
-    assert only.tally.waits[Criticality.DEGRADED].quantile(1.0) == 10 * MS
-    assert only.tally.queue_peak == 0
+    (only,) = results(DOUBLE, [spaced], plan())
+    assert ends(only.counts) == (10, 0, 0, 1_990)
+    assert only.counts.waits[Criticality.DEGRADED].quantile(1.0) == 10 * MS
+    assert only.counts.queue_peak == 0
 
 
 def test_the_report_says_goodput_a_second_and_the_sentence_who_is_better() -> None:
@@ -93,15 +95,17 @@ def test_whoever_is_answered_at_the_very_end_of_its_patience_is_in_time() -> Non
             plan(timeout_ms=timeout_ms),
             plan(timeout_ms=timeout_ms, retries=Retries(attempts=1)),
         ):
-            (only,) = tried(two, [NONE], how)
-            assert ends(only.tally)[0] == good
+            (only,) = results(two, [NONE], how)
+            assert ends(only.counts)[0] == good
 
 
 def test_more_workers_for_the_same_capacity_are_each_slower() -> None:
-    (only,) = tried(every(100, 10), [NONE], plan(station(workers=4)))
-    assert ends(only.tally) == (100, 0, 0, 0)
-    assert only.tally.waits[Criticality.DEGRADED].quantile(0.01) == pytest.approx(40 * MS, rel=1e-3)
-    assert only.tally.utilization() == pytest.approx(1.0, abs=0.07)
+    (only,) = results(every(100, 10), [NONE], plan(station(workers=4)))
+    assert ends(only.counts) == (100, 0, 0, 0)
+    assert only.counts.waits[Criticality.DEGRADED].quantile(0.01) == pytest.approx(
+        40 * MS, rel=1e-3
+    )
+    assert only.counts.utilization() == pytest.approx(1.0, abs=0.07)
 
 
 def test_work_follows_the_weight_of_a_request_and_the_cost_of_its_class() -> None:
@@ -109,10 +113,10 @@ def test_work_follows_the_weight_of_a_request_and_the_cost_of_its_class() -> Non
     heavy = check("ann", weight=3, claim=Criticality.CRITICAL)
     cheap = check("bob", claim=Criticality.BULK)
     given = captured([(0, heavy), (1, cheap)])
-    served = Served(100.0, 1, (10_000.0, 10_000.0, 10_000.0, 25_000.0))
-    (only,) = tried(given, [book("own", fixed(100), callers=classes)], plan(served))
-    assert only.tally.waits[Criticality.CRITICAL].quantile(1.0) == pytest.approx(30 * MS, rel=1e-3)
-    assert only.tally.waits[Criticality.BULK].quantile(1.0) == pytest.approx(25 * MS, rel=1e-3)
+    served = BackendSpec(100.0, 1, (10_000.0, 10_000.0, 10_000.0, 25_000.0))
+    (only,) = results(given, [book("own", fixed(100), callers=classes)], plan(served))
+    assert only.counts.waits[Criticality.CRITICAL].quantile(1.0) == pytest.approx(30 * MS, rel=1e-3)
+    assert only.counts.waits[Criticality.BULK].quantile(1.0) == pytest.approx(25 * MS, rel=1e-3)
 
 
 def test_classes_are_those_of_the_first_rulebook_with_rules_for_all_of_them() -> None:
@@ -133,34 +137,36 @@ def test_classes_are_those_of_the_first_rulebook_with_rules_for_all_of_them() ->
 def test_a_capture_played_twice_as_fast_is_twice_the_load_for_rules_and_backend() -> None:
     slow = every(2_000, 20)
     for speed, good, refused in ((1.0, 2_000, 0), (4.0, 900, 1_100)):
-        (only,) = tried(slow, [NINETY], plan(speed=speed))
-        assert (ends(only.tally)[0], ends(only.tally)[3]) == (good, refused)
-    (collapsed,) = tried(slow, [NONE], plan(speed=4.0))
-    assert ends(collapsed.tally)[0] == 99
+        (only,) = results(slow, [NINETY], plan(speed=speed))
+        assert (ends(only.counts)[0], ends(only.counts)[3]) == (good, refused)
+    (collapsed,) = results(slow, [NONE], plan(speed=4.0))
+    assert ends(collapsed.counts)[0] == 99
 
 
 def test_a_queue_that_is_full_turns_away_and_keeps_the_rest_in_time() -> None:
-    (only,) = tried(DOUBLE, [NONE], plan(queue_max=9))
-    good, gave_up, turned_away, _ = ends(only.tally)
+    (only,) = results(DOUBLE, [NONE], plan(queue_max=9))
+    good, gave_up, turned_away, _ = ends(only.counts)
     # Nobody waits for more than the one at work and nine others.
     assert gave_up == 0
     assert good == pytest.approx(1_000, abs=10)
     assert turned_away == 2_000 - good
-    assert only.tally.queue_peak == 9
-    assert only.tally.waits[Criticality.DEGRADED].quantile(1.0) == pytest.approx(100 * MS, rel=0.05)
+    assert only.counts.queue_peak == 9
+    assert only.counts.waits[Criticality.DEGRADED].quantile(1.0) == pytest.approx(
+        100 * MS, rel=0.05
+    )
 
 
 def test_naive_retries_ask_the_rules_again_and_feed_the_collapse() -> None:
-    (once,) = tried(DOUBLE, [NONE], plan())
-    (again,) = tried(DOUBLE, [NONE], plan(retries=NAIVE))
-    assert sum(ends(again.tally)) == sum(ends(once.tally)) == 2_000
-    assert again.tally.attempts > 3 * once.tally.attempts
-    assert ends(again.tally)[0] == 99
-    (refused,) = tried(DOUBLE, [NINETY], plan(retries=NAIVE))
-    assert refused.tally.attempts == 900 + 4 * 1_100
-    assert refused.tally.by_rule == {"at-most-90": 4 * 1_100}
+    (once,) = results(DOUBLE, [NONE], plan())
+    (again,) = results(DOUBLE, [NONE], plan(retries=NAIVE))
+    assert sum(ends(again.counts)) == sum(ends(once.counts)) == 2_000
+    assert again.counts.attempts > 3 * once.counts.attempts
+    assert ends(again.counts)[0] == 99
+    (refused,) = results(DOUBLE, [NINETY], plan(retries=NAIVE))
+    assert refused.counts.attempts == 900 + 4 * 1_100
+    assert refused.counts.by_rule == {"at-most-90": 4 * 1_100}
     # Who has given up four times has waited four times as long.
-    assert again.tally.waits[Criticality.DEGRADED].quantile(1.0) == pytest.approx(
+    assert again.counts.waits[Criticality.DEGRADED].quantile(1.0) == pytest.approx(
         2_000 * MS, rel=1e-3
     )
 
@@ -168,14 +174,14 @@ def test_naive_retries_ask_the_rules_again_and_feed_the_collapse() -> None:
 def test_a_retry_that_waits_can_be_let_in_by_the_next_window() -> None:
     burst = captured([(0.5, check("ann")) for _ in range(4)])
     patient = Retries(attempts=8, base_us=200_000)
-    (only,) = tried(burst, [book("one", fixed(2))], plan(retries=patient))
-    assert ends(only.tally) == (4, 0, 0, 0)
-    longest_us = only.tally.waits[Criticality.DEGRADED].quantile(1.0)
+    (only,) = results(burst, [book("one", fixed(2))], plan(retries=patient))
+    assert ends(only.counts) == (4, 0, 0, 0)
+    longest_us = only.counts.waits[Criticality.DEGRADED].quantile(1.0)
     assert longest_us is not None
     assert longest_us > 490 * MS  # to the next second
 
 
-@pytest.mark.parametrize("front", FRONT_NAMES)
+@pytest.mark.parametrize("front", NAMES)
 @pytest.mark.parametrize("retries", [None, Retries(attempts=3, base_us=50_000, budget_milli=100)])
 def test_the_same_seed_says_the_same_to_the_byte(front: str, retries: Retries | None) -> None:
     asks = [check("ann", claim=Criticality.CRITICAL), check("bob", claim=Criticality.BULK)]
@@ -213,13 +219,13 @@ def test_requests_out_of_order_come_at_the_latest_instant_before_them() -> None:
 
 def test_an_instant_with_everything_at_once_is_a_span_too() -> None:
     given = captured([(0, check("ann")) for _ in range(30)])
-    (only,) = tried(given, [NONE], plan(timeout_ms=100))
-    assert ends(only.tally) == (10, 20, 0, 0)
+    (only,) = results(given, [NONE], plan(timeout_ms=100))
+    assert ends(only.counts) == (10, 20, 0, 0)
 
 
 def test_what_cannot_be_asked_counts_nowhere_and_is_told() -> None:
     given = captured([(0, check("ann")), (0.1, check("")), (0.2, check("ann"))])
-    for front in FRONT_NAMES:
+    for front in NAMES:
         told = report(given, [book("mine", fixed(100))], front=front)
         assert told["rulebooks"][0]["offered"] == 2
         assert told["rulebooks"][0]["unasked"] == 1
@@ -233,48 +239,52 @@ def test_of_a_capture_of_a_share_the_rest_is_told() -> None:
     assert "7 requests were lost" in notes
 
 
-@pytest.mark.parametrize("front", FRONT_NAMES)
+@pytest.mark.parametrize("front", NAMES)
 def test_every_request_ends_once_and_progress_comes_to_the_end(front: str) -> None:
-    heard: list[tuple[int, int, str]] = []
+    on_count: list[tuple[int, int, str]] = []
     books = [NONE, NINETY]
     traffic = traffic_of(every(2_500, 5), books)
-    both = play_all(plan(), traffic, books, front=front, progress=lambda *told: heard.append(told))
+    both = run_rulebooks(
+        plan(), traffic, books, front=front, progress=lambda *told: on_count.append(told)
+    )
     for one in both:
-        assert sum(one.tally.ended) == 2_500
-        assert sum(one.tally.slice_ended) == 2_500
-    assert heard[0] == (0, 5_000, "none")
-    assert heard[-1] == (5_000, 5_000, "")
-    assert [done for done, _, _ in heard] == sorted(done for done, _, _ in heard)
-    assert len(heard) == 5
+        assert sum(one.counts.ended) == 2_500
+        assert sum(one.counts.slice_ended) == 2_500
+    assert on_count[0] == (0, 5_000, "none")
+    assert on_count[-1] == (5_000, 5_000, "")
+    assert [done for done, _, _ in on_count] == sorted(done for done, _, _ in on_count)
+    assert len(on_count) == 5
 
 
-@pytest.mark.parametrize("front", FRONT_NAMES)
+@pytest.mark.parametrize("front", NAMES)
 def test_an_interrupt_ends_it_at_once_and_leaves_nothing_behind(front: str) -> None:
     def stop(done: int, total: int, name: str) -> None:
         if done:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        play_all(plan(), traffic_of(every(2_100, 5), [NONE]), [NONE], front=front, progress=stop)
+        run_rulebooks(
+            plan(), traffic_of(every(2_100, 5), [NONE]), [NONE], front=front, progress=stop
+        )
 
 
 def test_our_policies_behind_the_rules_keep_what_matters_served_where_a_pool_does_not() -> None:
     asks = [check("ann", claim=Criticality.CRITICAL), *[check("bob", claim=Criticality.BULK)] * 3]
     given = every(2_000, 5, asks)
     mine = book("mine", fixed(10_000), callers=vips("ann"))
-    (pool,), (chain,) = (tried(given, [mine], plan(), front) for front in ("fifo", "chain"))
-    assert ends(pool.tally, Criticality.CRITICAL)[0] < 100
-    assert ends(chain.tally, Criticality.CRITICAL)[0] > 470
-    assert ends(chain.tally, Criticality.BULK)[2] > 500  # turned away
-    assert chain.tally.useful() > 0.8
+    (pool,), (chain,) = (results(given, [mine], plan(), front) for front in ("fifo", "chain"))
+    assert ends(pool.counts, Criticality.CRITICAL)[0] < 100
+    assert ends(chain.counts, Criticality.CRITICAL)[0] > 470
+    assert ends(chain.counts, Criticality.BULK)[2] > 500  # turned away
+    assert chain.counts.useful() > 0.8
 
 
 def test_a_service_without_rules_shows_its_policies_the_class_that_is_counted() -> None:
     asks = [check("ann", claim=Criticality.CRITICAL), *[check("bob")] * 3]
     mine = book("mine", fixed(10_000), callers=vips("ann"))
-    none, same = tried(every(1_000, 5, asks), [NONE, mine], plan(), "chain")
-    assert none.tally.ended == same.tally.ended
-    assert ends(none.tally, Criticality.CRITICAL)[0] > 2 * ends(none.tally)[0] / 3
+    none, same = results(every(1_000, 5, asks), [NONE, mine], plan(), "chain")
+    assert none.counts.ended == same.counts.ended
+    assert ends(none.counts, Criticality.CRITICAL)[0] > 2 * ends(none.counts)[0] / 3
 
 
 def test_a_rulebook_that_gives_another_class_is_told() -> None:
@@ -292,9 +302,9 @@ def test_nothing_captured_no_rulebook_or_too_many_are_refused() -> None:
     traffic = traffic_of(every(2, 5), [NONE])
     for books in ([], [NONE] * 9):
         with pytest.raises(BadValue, match="--rules"):
-            play_all(plan(), traffic, books)
+            run_rulebooks(plan(), traffic, books)
     with pytest.raises(BadValue, match="chain, queue"):
-        play_all(plan(), traffic, [NONE], front="nobody")
+        run_rulebooks(plan(), traffic, [NONE], front="nobody")
     far = every(2, 5)
     far.at_us = array("q", [0, 401 * 86_400_000_000])
     with pytest.raises(BadValue, match="400 days"):

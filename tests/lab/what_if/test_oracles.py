@@ -22,11 +22,11 @@ from sluicegate.lab.baselines.fifo_pool import fifo_pool
 from sluicegate.lab.durations import Exponential
 from sluicegate.lab.retries import Retries
 from sluicegate.lab.rig import Rig
-from sluicegate.lab.what_if.fifo_run import Pool
-from sluicegate.lab.what_if.outcomes import GAVE_UP, GOOD, TURNED_AWAY, Tally, Waits
-from sluicegate.lab.what_if.plan import WHOLE_US, Plan, a_share_of
-from sluicegate.lab.what_if.policy_run import play_front
-from sluicegate.lab.what_if.runs import Book
+from sluicegate.lab.what_if.fifo_run import run_fifo
+from sluicegate.lab.what_if.outcomes import GAVE_UP, GOOD, TURNED_AWAY, OutcomeCounts, WaitHistogram
+from sluicegate.lab.what_if.plan import WHOLE_US, WhatIfPlan, scale_backend
+from sluicegate.lab.what_if.policy_run import run_policies
+from sluicegate.lab.what_if.runs import NamedRules
 from sluicegate.lab.what_if.traffic import Traffic
 from sluicegate.lab.world import World
 from sluicegate.rules.mesh.rule import Semantics
@@ -47,22 +47,22 @@ RETRIES = Retries(attempts=3, base_us=40_000)
 BUDGETED = Retries(attempts=3, base_us=40_000, budget_milli=300, reserve_milli_per_s=1)
 
 
-def pooled(given_: Captured, rules: Book, how: Plan) -> Tally:
+def pooled(given_: Captured, rules: NamedRules, how: WhatIfPlan) -> OutcomeCounts:
     traffic = traffic_of(given_, [rules], how.speed)
-    return Pool(how, traffic, Single(rules.rules, given_.asks)).play(lambda come: None)
+    return run_fifo(how, traffic, Single(rules.rules, given_.asks), lambda come: None)
 
 
-def in_a_world(given_: Captured, rules: Book, how: Plan) -> Tally:
+def in_a_world(given_: Captured, rules: NamedRules, how: WhatIfPlan) -> OutcomeCounts:
     """The same by tasks, with the lab's own pool for a policy."""
     traffic = traffic_of(given_, [rules], how.speed)
     single = Single(rules.rules, given_.asks)
     classes = [Criticality(one) for one in traffic.classes]
-    return play_front(how, traffic, single, fifo_pool, lambda come: None, classes=classes)
+    return run_policies(how, traffic, single, fifo_pool, lambda come: None, classes=classes)
 
 
-def by_hand(traffic: Traffic, how: Plan) -> tuple[int, int, int]:
+def by_hand(traffic: Traffic, how: WhatIfPlan) -> tuple[int, int, int]:
     """Good, late, and the longest wait of the good: each takes the worker that is free first."""
-    free_us = [0] * how.served.workers
+    free_us = [0] * how.backend.workers
     good = late = longest_us = 0
     for _, at_us, work_us in traffic.arrivals(how):
         end_us = max(at_us, heapq.heappop(free_us)) + work_us
@@ -89,10 +89,10 @@ def test_a_pool_serves_as_if_each_took_the_worker_that_is_free_first(
         (at_us / 1e6, check("ann", weight=weight)) for at_us, weight in sorted(requests)
     )
     how = plan(station(workers), timeout_ms=timeout_ms, service=DRAWN, seed=seed)
-    tally = pooled(given_, NONE, how)
+    counts = pooled(given_, NONE, how)
     good, late, longest_us = by_hand(traffic_of(given_, [NONE]), how)
-    assert (tally.total(GOOD), tally.total(GAVE_UP)) == (good, late)
-    told_us = tally.all_waits().quantile(1.0)
+    assert (counts.total(GOOD), counts.total(GAVE_UP)) == (good, late)
+    told_us = counts.all_waits().quantile(1.0)
     assert told_us == pytest.approx(how.timeout_us if late else longest_us, rel=1e-3)
 
 
@@ -163,7 +163,7 @@ def test_policies_are_told_who_asks_how_much_it_matters_and_until_when(
         spies.append(Spy(world, round(wait_ms * 1_000)))
         return spies[0]
 
-    tally = play_front(
+    counts = run_policies(
         plan(timeout_ms=100),
         traffic,
         Single(NONE.rules, given_.asks),
@@ -172,7 +172,7 @@ def test_policies_are_told_who_asks_how_much_it_matters_and_until_when(
         classes=[Criticality.BULK, Criticality.CRITICAL],
     )
     # Whoever is refused after it has gone was not turned away, it gave up.
-    assert tally.total(how) == 2
+    assert counts.total(how) == 2
     one, other = spies[0].seen
     assert (one.key, one.cost, one.criticality) == ("ann", 3, Criticality.BULK)
     assert (other.key, other.cost, other.criticality) == ("bob", 1, Criticality.CRITICAL)
@@ -247,7 +247,7 @@ def test_a_descriptor_weighs_what_it_says_or_else_what_its_request_says() -> Non
 
 @given(st.lists(st.integers(0, 1 << 45), min_size=1, max_size=200), st.floats(0, 1))
 def test_a_wait_is_told_to_a_thousandth(values: list[int], share: float) -> None:
-    waits, half = Waits(), Waits()
+    waits, half = WaitHistogram(), WaitHistogram()
     for number, us in enumerate(values):
         (waits if number % 2 else half).add(us)
     waits.merge(half)
@@ -255,16 +255,16 @@ def test_a_wait_is_told_to_a_thousandth(values: list[int], share: float) -> None
     told = waits.quantile(share)
     assert told is not None
     assert exact * (1 - 1 / 1024) <= told <= exact
-    assert Waits().quantile(share) is None
+    assert WaitHistogram().quantile(share) is None
 
 
 @given(st.integers(1, 500), st.floats(0.01, 1.0))
 def test_a_share_of_the_workers_does_its_share_of_the_work(workers: int, share: float) -> None:
     whole = station(workers, 100.0)
-    part = a_share_of(whole, share)
+    part = scale_backend(whole, share)
     assert part.capacity == pytest.approx(100 * share)
     assert part.workers >= 1
     # What they do together is what was said, however many they are.
     assert part.workers * 1e6 / part.unit_us[0] == pytest.approx(part.capacity)
-    assert a_share_of(whole, 1.0) is whole
-    assert replace(plan(), served=part).served is part
+    assert scale_backend(whole, 1.0) is whole
+    assert replace(plan(), backend=part).backend is part

@@ -7,23 +7,31 @@ import pytest
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.durations import Constant, Exponential, Lognormal
-from sluicegate.lab.what_if.plan import Plan, Served, costs_of, served_by, service_of
+from sluicegate.lab.what_if.plan import (
+    BackendSpec,
+    WhatIfPlan,
+    derive_backend,
+    parse_costs,
+    parse_service,
+)
 
 EVEN = (10_000.0,) * 4
 
 
-def served(capacity: float | None = None, workers: int | None = None, cost: str = "") -> Served:
-    costs = costs_of(cost) if cost else {}
-    return served_by(capacity=capacity, workers=workers, costs=costs, offered_per_s=40.0)
+def served(
+    capacity: float | None = None, workers: int | None = None, cost: str = ""
+) -> BackendSpec:
+    costs = parse_costs(cost) if cost else {}
+    return derive_backend(capacity=capacity, workers=workers, costs=costs, offered_per_s=40.0)
 
 
 def test_two_of_capacity_workers_and_cost_say_the_third() -> None:
-    assert served(100, 1) == Served(100, 1, EVEN)
-    assert served(None, 1, "10000") == Served(100, 1, EVEN)
-    assert served(400, None, "10000") == Served(400, 4, EVEN)
-    assert served(400, 4, "10000") == Served(400, 4, EVEN)
-    assert served(800) == Served(800, 8, EVEN)
-    assert served(None, None, "10000") == Served(800, 8, EVEN)
+    assert served(100, 1) == BackendSpec(100, 1, EVEN)
+    assert served(None, 1, "10000") == BackendSpec(100, 1, EVEN)
+    assert served(400, None, "10000") == BackendSpec(400, 4, EVEN)
+    assert served(400, 4, "10000") == BackendSpec(400, 4, EVEN)
+    assert served(800) == BackendSpec(800, 8, EVEN)
+    assert served(None, None, "10000") == BackendSpec(800, 8, EVEN)
 
 
 def test_with_nothing_said_what_comes_is_four_fifths_of_what_can_be_served() -> None:
@@ -39,7 +47,7 @@ def test_a_class_may_cost_what_it_costs() -> None:
     every = served(None, 4, "critical=10000,degraded=20000,best-effort=30000,bulk=40000")
     assert [*every.unit_us] == [10_000, 20_000, 30_000, 40_000]
     assert every.capacity == 160  # of units as they cost on average
-    assert costs_of("5,BULK=7") == {None: 5, Criticality.BULK: 7}
+    assert parse_costs("5,BULK=7") == {None: 5, Criticality.BULK: 7}
 
 
 @pytest.mark.parametrize(
@@ -65,13 +73,13 @@ def test_what_does_not_fit_together_is_told(
 
 
 def test_service_times_are_named() -> None:
-    assert service_of("constant") == Constant(1_000_000)
-    assert service_of("exponential") == Exponential(1e6)
-    assert service_of("lognormal") == Lognormal(1e6, 1.0)
-    assert service_of("lognormal:0.5") == Lognormal(1e6, 0.5)
+    assert parse_service("constant") == Constant(1_000_000)
+    assert parse_service("exponential") == Exponential(1e6)
+    assert parse_service("lognormal") == Lognormal(1e6, 1.0)
+    assert parse_service("lognormal:0.5") == Lognormal(1e6, 0.5)
     for text in ("uniform", "constant:3", "lognormal:x", "lognormal:9", ""):
         with pytest.raises(BadValue, match="--service"):
-            service_of(text)
+            parse_service(text)
 
 
 def test_bounds_of_a_plan_are_named() -> None:
@@ -83,5 +91,5 @@ def test_bounds_of_a_plan_are_named() -> None:
         ("--queue", {"queue_max": 10_000_001}),
     ):
         with pytest.raises(BadValue) as caught:
-            Plan(served=one, **wrong)
+            WhatIfPlan(backend=one, **wrong)
         assert caught.value.field == field

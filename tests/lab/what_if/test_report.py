@@ -5,18 +5,15 @@ from __future__ import annotations
 import copy
 import json
 import re
-from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from sluicegate.command_line.charts import Curve
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.lab.what_if.charts import apart, curves, round_up
-from sluicegate.lab.what_if.page import page_of
+from sluicegate.lab.what_if.page import render_what_if
 from sluicegate.lab.what_if.plan import CLASSES
-from sluicegate.lab.what_if.sentence import sentence_of
-from sluicegate.lab.what_if.text import text_of
+from sluicegate.lab.what_if.sentence import summary_sentence
+from sluicegate.lab.what_if.text import render_text
 from sluicegate.shadow.report.report import as_json
 from tests.lab.what_if_world import NONE, book, every, fixed, report
 from tests.shadow.replay.captures import check, vips
@@ -47,17 +44,17 @@ def said(name: str, *, refused: int = 0, **classes: tuple[int, int, float]) -> d
 def test_the_best_is_whoever_answers_most_critical_in_time_and_the_price_is_told() -> None:
     live = said("live", critical=(100, 42, 500), degraded=(100, 90, 90), bulk=(100, 80, 100))
     new = said("new", critical=(100, 99, 30), degraded=(100, 95, 30), bulk=(100, 5, 30))
-    assert sentence_of([live, new]) == (
+    assert summary_sentence([live, new]) == (
         "new serves CRITICAL best: 99.00% in time (p99 30 ms), against 42.00% with live; "
         "the price: BULK 5.00% in time instead of 80.00% with live."
     )
-    assert sentence_of([new, live]) == sentence_of([live, new])
+    assert summary_sentence([new, live]) == summary_sentence([live, new])
 
 
 def test_where_as_many_are_answered_the_p99_decides() -> None:
     slow = said("slow", refused=3, critical=(100, 100, 90))
     fast = said("fast", refused=9, critical=(100, 100, 30))
-    assert sentence_of([slow, fast]) == (
+    assert summary_sentence([slow, fast]) == (
         "fast serves CRITICAL best: 100.00% in time as well, but p99 30 ms against 90 ms with "
         "slow; no other class is answered less, though 9.00% of all are refused, and 3.00% with "
         "slow."
@@ -68,28 +65,30 @@ def test_what_nobody_could_tell_apart_is_said_to_be_alike() -> None:
     one = said("one", critical=(1_000_000, 999_999, 30), bulk=(10, 3, 9))
     two = said("two", critical=(1_000_000, 999_990, 30.2), bulk=(10, 7, 9))
     far = said("far", critical=(1_000_000, 999_990, 31))
-    assert sentence_of([one, two]) == (
+    assert summary_sentence([one, two]) == (
         "one and two serve CRITICAL alike, 100.00% in time (p99 30 ms); of all, one answers most, "
         "1,000,002 against 999,997 with two."
     )
-    assert sentence_of([one, one, one]).endswith(
+    assert summary_sentence([one, one, one]).endswith(
         "alike, 100.00% in time (p99 30 ms), and as many of all."
     )
-    assert "one serves CRITICAL best" in sentence_of([one, far])
+    assert "one serves CRITICAL best" in summary_sentence([one, far])
 
 
 def test_without_critical_traffic_the_next_class_is_the_one_that_matters() -> None:
     one = said("one", best_effort=(10, 5, 20), bulk=(10, 10, 20))
-    assert sentence_of([one]) == "one answers 50.00% of BEST_EFFORT in time (p99 20 ms)."
-    assert "BEST_EFFORT best" in sentence_of([said("two", best_effort=(10, 4, 20)), one])
-    assert sentence_of([said("none")]) == ("Nobody could be asked, so there is nothing to compare.")
+    assert summary_sentence([one]) == "one answers 50.00% of BEST_EFFORT in time (p99 20 ms)."
+    assert "BEST_EFFORT best" in summary_sentence([said("two", best_effort=(10, 4, 20)), one])
+    assert summary_sentence([said("none")]) == (
+        "Nobody could be asked, so there is nothing to compare."
+    )
 
 
 def test_a_class_of_which_nobody_is_let_in_has_no_wait() -> None:
     none = said("no", critical=(10, 0, 0))
     some = said("some", critical=(10, 1, 9))
-    assert sentence_of([none, some]).startswith("some serves CRITICAL best: 10.00% in time")
-    assert sentence_of([none]) == "no answers 0.00% of CRITICAL in time."
+    assert summary_sentence([none, some]).startswith("some serves CRITICAL best: 10.00% in time")
+    assert summary_sentence([none]) == "no answers 0.00% of CRITICAL in time."
 
 
 @pytest.fixture(scope="module")
@@ -100,24 +99,24 @@ def full() -> dict[str, Any]:
 
 
 def test_the_text_shows_names_as_a_screen_can(full: dict[str, Any]) -> None:
-    text = text_of(full)
+    text = render_text(full)
     assert "\x1b" not in text
     assert "<b>mine</b>\\x1b[31m" in text
     assert max(map(len, text.splitlines()[4:30])) < 100
 
 
 def test_rows_that_say_nothing_are_left_out(full: dict[str, Any]) -> None:
-    text = text_of(full)
+    text = render_text(full)
     assert "turned away" not in text
     assert "attempts" not in text
     assert "gave up waiting" in text
     retried = copy.deepcopy(full)
     retried["rulebooks"][0]["attempts"] += 1
-    assert "attempts" in text_of(retried)
+    assert "attempts" in render_text(retried)
 
 
 def test_the_page_needs_nothing_else_and_trusts_no_name(full: dict[str, Any]) -> None:
-    page = page_of(full)
+    page = render_what_if(full)
     assert "<b>mine" not in page
     assert "&lt;b&gt;mine" in page
     assert "<script" not in page
@@ -127,7 +126,7 @@ def test_the_page_needs_nothing_else_and_trusts_no_name(full: dict[str, Any]) ->
     assert 'class="line book-0"' in page
     assert 'class="line book-1"' in page
     assert page.count("<section>") == page.count("</section>") == 5
-    assert page == page_of(json.loads(as_json(full)))
+    assert page == render_what_if(json.loads(as_json(full)))
 
 
 def test_without_any_rulebook_nobody_is_critical_and_that_is_told(full: dict[str, Any]) -> None:
@@ -167,7 +166,7 @@ def test_the_first_slices_of_a_collapse_are_still_answered(full: dict[str, Any])
 
 
 def test_the_page_draws_a_collapse_from_all_to_nobody(full: dict[str, Any]) -> None:
-    _, points, *_ = page_of(full).split('<polyline class="line book-0" points="')
+    _, points, *_ = render_what_if(full).split('<polyline class="line book-0" points="')
     heights = [float(point.split(",")[1]) for point in points.split('"')[0].split(" ")]
     assert (heights[0], heights[-1]) == (12, 190)  # 100% and 0%
     assert heights == sorted(heights)
@@ -183,21 +182,3 @@ def test_rules_that_refuse_most_come_first() -> None:
         ("z", 8),
         ("at-most-5", 5),
     ]
-
-
-def test_names_at_the_end_of_lines_are_set_apart_in_their_order() -> None:
-    assert apart([10, 12, 100]) == [10, 24, 100]
-    low = apart([180.0, 189.0, 190.0])
-    assert low == sorted(low)
-    assert low[-1] <= 190
-    assert all(after - before >= 14 for before, after in pairwise(low))
-    assert apart([]) == []
-
-
-def test_a_line_is_broken_where_it_has_no_values_and_axes_end_at_round_numbers() -> None:
-    drawn = curves("a & b", [Curve("one", "book-0", [1, 2, None, 3, None])], "5 s", str)
-    assert drawn.count("<polyline") == 1
-    assert drawn.count("<circle") == 1
-    assert "a &amp; b" in drawn
-    assert "<polyline" not in curves("empty", [Curve("one", "book-0", [None])], "5 s", str)
-    assert [round_up(value) for value in (1, 1.5, 3, 4.5, 9, 15_000)] == [1, 2, 4, 5, 10, 20_000]

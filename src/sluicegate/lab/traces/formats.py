@@ -34,7 +34,7 @@ from sluicegate.lab.traces.trace import (
     from_zero,
     spread,
 )
-from sluicegate.shadow.instants import instant_us
+from sluicegate.wire.timestamps import parse_instant
 
 UNITS: Final = {"s": 1_000_000.0, "ms": 1_000.0, "us": 1.0, "ns": 0.001}
 FIELD_CHARS_MAX: Final = 1 << 20
@@ -127,7 +127,7 @@ def parse_time(text: str, unit: str) -> int:
     try:
         return round(float(text) * UNITS[unit])
     except ValueError:
-        return instant_us(text)
+        return parse_instant(text)
 
 
 def _first_fields(path: str) -> list[str]:

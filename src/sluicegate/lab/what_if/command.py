@@ -17,7 +17,7 @@ from sluicegate.lab.arguments import SEED_MAX, parse_number, parse_whole
 from sluicegate.lab.progress import ProgressBar, write_status
 
 if TYPE_CHECKING:
-    from sluicegate.lab.what_if.plan import Plan
+    from sluicegate.lab.what_if.plan import WhatIfPlan
     from sluicegate.lab.what_if.traffic import Traffic
 
 EXAMPLES: Final = """\
@@ -31,7 +31,7 @@ examples:
   sluicegate lab what-if --envoy-log access.json --map user=x-user-id --rules none \\
       --rules new/ --json
 
-Two of --capacity, --workers and --cost say the third: a unit of weight costs one worker so many
+Two of --capacity, --workers and --cost give the third: a unit of weight takes one worker so many
 microseconds. The same capture, rules, flags and seed print the same to the byte.
 """
 REQUESTS_DEFAULT: Final = 20_000_000
@@ -40,7 +40,7 @@ _READING: Final = "reading"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The flags."""
+    """Add the flags."""
     add = parser.add_argument
     add(
         "--rules",
@@ -59,17 +59,17 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="NAME=FIELD",
         action="append",
         default=[],
-        help="of Envoy's log: which field says the user, path, time, status, priority, ...",
+        help="of Envoy's log: which field has the user, path, time, status, priority, ...",
     )
-    add("--requests", metavar="N", default=str(REQUESTS_DEFAULT), help="no more than so many")
-    add("--speed", metavar="X", default="1", help="play it so many times as fast (default 1)")
+    add("--requests", metavar="N", default=str(REQUESTS_DEFAULT), help="read at most so many")
+    add("--speed", metavar="X", default="1", help="replay it so many times as fast (default 1)")
     add(
         "--capacity",
         metavar="C",
         help="units of weight a second that can be served (default: all that comes is a load of "
         "0.8)",
     )
-    add("--workers", metavar="N", help="who share it (default 8)")
+    add("--workers", metavar="N", help="how many share it (default 8)")
     add(
         "--cost",
         metavar="US",
@@ -91,7 +91,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="before the backend: fifo, a plain pool (default), or our policies: chain, queue, "
         "without-shed",
     )
-    add("--queue", metavar="N", default="1000000", help="no more than so many wait (default 1e6)")
+    add("--queue", metavar="N", default="1000000", help="how many may wait (default 1e6)")
     add("--seed", metavar="N", default="0", help="the seed (default 0)")
     add("--json", action="store_true", help="for programs")
     add("--html", metavar="FILE", help="write a page with pictures")
@@ -107,24 +107,24 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Play it, and tell."""
+    """Run it, and print the report."""
     # Rules and policies come with these.
     from sluicegate.lab.what_if import sources  # noqa: PLC0415
-    from sluicegate.lab.what_if.page import page_of  # noqa: PLC0415
-    from sluicegate.lab.what_if.report import report_of  # noqa: PLC0415
+    from sluicegate.lab.what_if.page import render_what_if  # noqa: PLC0415
+    from sluicegate.lab.what_if.report import build_report  # noqa: PLC0415
     from sluicegate.lab.what_if.runs import (  # noqa: PLC0415
+        check_front,
+        class_rules,
         classes_of,
-        known_front,
-        play_all,
-        yardstick,
+        run_rulebooks,
     )
-    from sluicegate.lab.what_if.text import text_of  # noqa: PLC0415
+    from sluicegate.lab.what_if.text import render_text  # noqa: PLC0415
     from sluicegate.lab.what_if.traffic import Traffic  # noqa: PLC0415
     from sluicegate.shadow.report.report import as_json  # noqa: PLC0415
 
     speed = parse_number("--speed", arguments.speed)
     requests_max = parse_whole("--requests", arguments.requests, 1, REQUESTS_MAX)
-    known_front(arguments.front)
+    check_front(arguments.front)
     _check_page(arguments.html)
     make_plan = planner(arguments, speed)
     bar = ProgressBar(write_status, live=sys.stderr.isatty())
@@ -136,47 +136,47 @@ def run(arguments: Namespace) -> int:
         arguments.rules, semantics=arguments.semantics, merge_domains=arguments.merge_domains
     )
     try:
-        traced = sources.read_traffic(
+        source = sources.read_traffic(
             arguments,
             books,
             requests_max=requests_max,
             progress=lambda done, total: progress(done, total, _READING),
         )
-        common = yardstick(books)
-        traffic = Traffic(traced.captured, classes_of(common, traced.captured), speed=speed)
+        common = class_rules(books)
+        traffic = Traffic(source.captured, classes_of(common, source.captured), speed=speed)
         plan = make_plan(traffic)
-        tried = play_all(plan, traffic, books, front=arguments.front, progress=progress)
+        results = run_rulebooks(plan, traffic, books, front=arguments.front, progress=progress)
     except KeyboardInterrupt:
         bar.clear()
         raise
-    report = report_of(
+    report = build_report(
         plan,
         traffic,
-        tried,
+        results,
         front=arguments.front,
         service=arguments.service,
         retries=arguments.retries,
         classes_by=common.name,
-        notes=traced.notes,
+        notes=source.notes,
     )
     if arguments.html:
-        _write_page(arguments.html, page_of(report))
-    sys.stdout.write(as_json(report) if arguments.json else text_of(report))
+        _write_page(arguments.html, render_what_if(report))
+    sys.stdout.write(as_json(report) if arguments.json else render_text(report))
     return 0
 
 
-def planner(arguments: Namespace, speed: float) -> Callable[[Traffic], Plan]:
-    """Read all flags of the plan at once; what is made of them waits for the traffic."""
+def planner(arguments: Namespace, speed: float) -> Callable[[Traffic], WhatIfPlan]:
+    """Read all flags of the plan at once; return what makes the plan of the traffic."""
     from sluicegate.lab.rig import WORKERS_MAX  # noqa: PLC0415 - likewise
     from sluicegate.lab.what_if.plan import (  # noqa: PLC0415
         CAPACITY_MAX,
         QUEUE_MAX_MAX,
         RETRIES,
-        Plan,
-        a_share_of,
-        costs_of,
-        served_by,
-        service_of,
+        WhatIfPlan,
+        derive_backend,
+        parse_costs,
+        parse_service,
+        scale_backend,
     )
 
     capacity = None
@@ -185,26 +185,26 @@ def planner(arguments: Namespace, speed: float) -> Callable[[Traffic], Plan]:
     workers = None
     if arguments.workers is not None:
         workers = parse_whole("--workers", arguments.workers, 1, WORKERS_MAX)
-    costs = {} if arguments.cost is None else costs_of(arguments.cost)
-    service = service_of(arguments.service)
+    costs = {} if arguments.cost is None else parse_costs(arguments.cost)
+    service = parse_service(arguments.service)
     timeout_us = max(round(parse_number("--timeout", arguments.timeout, 86_400_000) * 1_000), 1)
     if arguments.retries not in RETRIES:
         raise BadValue("--retries", arguments.retries, f"give one of {', '.join(RETRIES)}")
     queue_max = parse_whole("--queue", arguments.queue, 1, QUEUE_MAX_MAX)
     seed = parse_whole("--seed", arguments.seed, 0, SEED_MAX)
-    # What does not fit together is told before anything is read.
-    served_by(capacity=capacity, workers=workers, costs=costs, offered_per_s=1.0)
+    # What does not fit together is refused before anything is read.
+    derive_backend(capacity=capacity, workers=workers, costs=costs, offered_per_s=1.0)
 
-    def plan_of(traffic: Traffic) -> Plan:
+    def plan_of(traffic: Traffic) -> WhatIfPlan:
         # A capture of a tenth of all entities is a tenth of what comes.
-        served = served_by(
+        backend = derive_backend(
             capacity=capacity,
             workers=workers,
             costs=costs,
             offered_per_s=traffic.units_per_s() / traffic.share,
         )
-        return Plan(
-            served=a_share_of(served, traffic.share),
+        return WhatIfPlan(
+            backend=scale_backend(backend, traffic.share),
             service=service,
             timeout_us=timeout_us,
             speed=speed,
@@ -217,17 +217,17 @@ def planner(arguments: Namespace, speed: float) -> Callable[[Traffic], Plan]:
 
 
 def _check_page(path: str | None) -> None:
-    """Before anything is played for it."""
+    """Refuse a path that cannot be written, before anything is run."""
     if path and (os.path.isdir(path) or not os.path.isdir(os.path.dirname(path) or ".")):
         raise BadValue("--html", path, "give a file in a folder that is there")
 
 
 def _write_page(path: str, page: str) -> None:
-    """All of it, or what was there before."""
-    made = f"{path}.new"
+    """Write all of it, or leave what was there before."""
+    new = f"{path}.new"
     try:
-        with open(made, "w", encoding="utf-8") as file:
+        with open(new, "w", encoding="utf-8") as file:
             file.write(page)
-        os.replace(made, path)
+        os.replace(new, path)
     except OSError as error:
         raise Unavailable(f"the file {path}", error.strerror or str(error)) from None

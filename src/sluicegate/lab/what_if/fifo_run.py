@@ -1,10 +1,11 @@
-"""What-if, the plain pool: who is let in waits for a worker, first in, first out. No task, no loop.
+"""A what-if run with a plain pool: admitted requests wait for a worker, first in, first out.
 
-The queue knows no class and no deadline, as that of a thread pool: it serves also those whose
-callers have gone. It is bounded (`queue_max`); whoever finds it full is turned away.
+The queue knows no class and no deadline, as that of a thread pool: it serves also requests whose
+callers have given up. It is bounded (`queue_max`); a request that finds it full is turned away.
+There is no task and no event loop.
 
-Events of one instant happen in this order: what was set (a worker is done, a caller gives up or
-tries again), first set first, and then what comes.
+Events of one instant happen in this order: first what was scheduled (a worker is done, a caller
+gives up or retries), in the order of scheduling, and then what comes.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from typing import Final, TypeAlias, final
 
 from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.retries import NO_MORE, Retrier
-from sluicegate.lab.what_if.outcomes import GAVE_UP, GOOD, REFUSED, TURNED_AWAY, Tally
-from sluicegate.lab.what_if.plan import CLASSES, Plan
+from sluicegate.lab.what_if.outcomes import GAVE_UP, GOOD, REFUSED, TURNED_AWAY, OutcomeCounts
+from sluicegate.lab.what_if.plan import CLASSES, WhatIfPlan
 from sluicegate.lab.what_if.traffic import Traffic
 from sluicegate.shadow.single import Single
 
-BLOCK: Final = 2_048  # requests between two looks at the world
+BLOCK: Final = 2_048  # requests between two reports of progress
 _SERVED: Final = 0
 _GIVE_UP: Final = 1
 _AGAIN: Final = 2
 
-# Is told how many requests have come.
-Heard: TypeAlias = Callable[[int], object]
+# Called with how many requests have come.
+OnCount: TypeAlias = Callable[[int], object]
 
 
 @final
-class Attempt:
-    """One try at one captured request."""
+class _Attempt:
+    """One attempt at one captured request."""
 
     __slots__ = (
         "ask",
@@ -55,21 +56,26 @@ class Attempt:
         self.work_us = work_us
         self.number = number
         self.begun_us = 0
-        self.over = False  # its caller has an answer, or has turned to something else
+        self.over = False  # its caller has an answer, or waits no longer
 
 
-def retriers_of(plan: Plan) -> list[Retrier]:
-    """One for the callers of each class; none if nobody retries."""
+def make_retriers(plan: WhatIfPlan) -> list[Retrier]:
+    """One retrier for the callers of each class; none if nobody retries."""
     if plan.retries is None:
         return []
     random_source = RandomSource(plan.seed)
     return [Retrier(plan.retries, random_source.of(f"retries/{one.name}")) for one in CLASSES]
 
 
-@final
-class Pool:
-    """One rulebook before one pool."""
+def run_fifo(
+    plan: WhatIfPlan, traffic: Traffic, single: Single, on_count: OnCount
+) -> OutcomeCounts:
+    """Run the traffic past the rules into the pool."""
+    return _FifoRun(plan, traffic, single).run(on_count)
 
+
+@final
+class _FifoRun:
     __slots__ = (
         "_began_us",
         "_events",
@@ -80,100 +86,100 @@ class Pool:
         "_set",
         "_single",
         "_traffic",
-        "tally",
+        "counts",
     )
 
-    def __init__(self, plan: Plan, traffic: Traffic, single: Single) -> None:
+    def __init__(self, plan: WhatIfPlan, traffic: Traffic, single: Single) -> None:
         self._plan = plan
         self._traffic = traffic
         self._single = single
         self._began_us = traffic.began_us
-        self._retriers = retriers_of(plan)
-        self._idle = plan.served.workers
-        self._queue: deque[Attempt] = deque()
-        self._events: list[tuple[int, int, int, Attempt]] = []
+        self._retriers = make_retriers(plan)
+        self._idle = plan.backend.workers
+        self._queue: deque[_Attempt] = deque()
+        self._events: list[tuple[int, int, int, _Attempt]] = []
         self._set = 0
-        self.tally = Tally(span_us=traffic.span_us, workers=plan.served.workers)
+        self.counts = OutcomeCounts(span_us=traffic.span_us, workers=plan.backend.workers)
 
-    def play(self, heard: Heard) -> Tally:
-        """Until all that came has ended."""
+    def run(self, on_count: OnCount) -> OutcomeCounts:
+        """Run until all that came has ended."""
         events, classes = self._events, self._traffic.classes
         timeout_us = self._plan.timeout_us
         for number, (ask, at_us, work_us) in enumerate(self._traffic.arrivals(self._plan), 1):
             while events and events[0][0] <= at_us:
-                self._next()
+                self._run_event()
             kind = classes[ask]
             if self._retriers:
                 self._retriers[kind].first(at_us)
-            self._enter(Attempt(ask, kind, at_us, at_us + timeout_us, work_us, 0), at_us)
+            self._enter(_Attempt(ask, kind, at_us, at_us + timeout_us, work_us, 0), at_us)
             if number % BLOCK == 0:
-                heard(number)
+                on_count(number)
         while events:
-            self._next()
-        return self.tally
+            self._run_event()
+        return self.counts
 
-    def _next(self) -> None:
+    def _run_event(self) -> None:
         now_us, _, what, attempt = heapq.heappop(self._events)
         if what == _SERVED:
-            self._served(attempt, now_us)
+            self._finish(attempt, now_us)
         elif what == _AGAIN:
             self._enter(attempt, now_us)
         elif not attempt.over:
-            self._failed(attempt, now_us, GAVE_UP)
+            self._fail(attempt, now_us, GAVE_UP)
 
-    def _at(self, at_us: int, what: int, attempt: Attempt) -> None:
+    def _at(self, at_us: int, what: int, attempt: _Attempt) -> None:
         self._set += 1
         heapq.heappush(self._events, (at_us, self._set, what, attempt))
 
-    def _enter(self, attempt: Attempt, now_us: int) -> None:
-        tally, single = self.tally, self._single
+    def _enter(self, attempt: _Attempt, now_us: int) -> None:
+        counts, single = self.counts, self._single
         code = single.decide(attempt.ask, self._began_us + now_us)
         if code < 0:
-            tally.unasked += 1
+            counts.unasked += 1
             return
-        tally.attempts += 1
+        counts.attempts += 1
         if code > 0:
-            tally.refused_by(single.rule_id(attempt.ask, code))
-            self._failed(attempt, now_us, REFUSED)
+            counts.record_refusal(single.rule_id(attempt.ask, code))
+            self._fail(attempt, now_us, REFUSED)
         elif self._idle > 0:
             self._idle -= 1
             self._serve(attempt, now_us)
             if self._retriers and now_us + attempt.work_us > attempt.deadline_us:
                 self._at(attempt.deadline_us + 1, _GIVE_UP, attempt)
         elif len(self._queue) >= self._plan.queue_max:
-            self._failed(attempt, now_us, TURNED_AWAY)
+            self._fail(attempt, now_us, TURNED_AWAY)
         else:
             self._queue.append(attempt)
-            tally.queued(len(self._queue), now_us)
+            counts.record_queue(len(self._queue), now_us)
             if self._retriers:
                 # An answer at the deadline is in time.
                 self._at(attempt.deadline_us + 1, _GIVE_UP, attempt)
 
-    def _serve(self, attempt: Attempt, now_us: int) -> None:
+    def _serve(self, attempt: _Attempt, now_us: int) -> None:
         attempt.begun_us = now_us
         self._at(now_us + attempt.work_us, _SERVED, attempt)
 
-    def _served(self, attempt: Attempt, now_us: int) -> None:
+    def _finish(self, attempt: _Attempt, now_us: int) -> None:
         good = now_us <= attempt.deadline_us  # until then nobody gives up
-        self.tally.worked(attempt.begun_us, now_us, useful=good)
+        self.counts.record_work(attempt.begun_us, now_us, useful=good)
         if good:
             attempt.over = True
-            self.tally.end(attempt.kind, GOOD, attempt.first_us, now_us)
+            self.counts.record_end(attempt.kind, GOOD, attempt.first_us, now_us)
         elif not attempt.over:
-            self._failed(attempt, now_us, GAVE_UP)
+            self._fail(attempt, now_us, GAVE_UP)
         if self._queue:
             self._serve(self._queue.popleft(), now_us)
         else:
             self._idle += 1
 
-    def _failed(self, attempt: Attempt, now_us: int, how: int) -> None:
-        """It ends here, unless its caller tries again."""
+    def _fail(self, attempt: _Attempt, now_us: int, how: int) -> None:
+        """End the attempt; its caller may retry."""
         attempt.over = True
         if self._retriers:
             wait_us = self._retriers[attempt.kind].wait_us(attempt.number, now_us)
             if wait_us != NO_MORE:
                 begin_us = now_us + wait_us
-                again = Attempt(
+                again = _Attempt(
                     attempt.ask,
                     attempt.kind,
                     attempt.first_us,
@@ -184,4 +190,4 @@ class Pool:
                 self._at(begin_us, _AGAIN, again)
                 return
         ended_us = attempt.deadline_us if how == GAVE_UP else now_us
-        self.tally.end(attempt.kind, how, attempt.first_us, ended_us)
+        self.counts.record_end(attempt.kind, how, attempt.first_us, ended_us)

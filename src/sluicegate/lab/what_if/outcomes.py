@@ -1,4 +1,4 @@
-"""What-if, its tally: what became of every captured request, and of the workers' time.
+"""Outcomes of a what-if run: how every captured request ended, and how workers spent their time.
 
 A request is counted once, by how it ended: answered in time, given up by its caller, turned away
 before the backend, or refused by the rules. With retries that is how its last attempt ended.
@@ -25,7 +25,7 @@ ENDS: Final = 4
 
 
 @final
-class Waits:
+class WaitHistogram:
     """Durations, each to a thousandth of it."""
 
     __slots__ = ("_cells", "count")
@@ -41,7 +41,7 @@ class Waits:
         self._cells[cell] = self._cells.get(cell, 0) + 1
         self.count += 1
 
-    def merge(self, other: Waits) -> None:
+    def merge(self, other: WaitHistogram) -> None:
         """All of another's too."""
         for cell, count in other._cells.items():
             self._cells[cell] = self._cells.get(cell, 0) + count
@@ -58,8 +58,8 @@ class Waits:
 
 
 @final
-class Tally:
-    """The counts of one rulebook. Waits are of callers that the rules let in, by class."""
+class OutcomeCounts:
+    """The counts of one rulebook. WaitHistogram are of callers that the rules let in, by class."""
 
     __slots__ = (
         "_span_us",
@@ -81,9 +81,9 @@ class Tally:
         self._span_us = span_us
         self._workers = workers
         self.ended = [0] * (CLASSES * ENDS)
-        self.waits = [Waits() for _ in range(CLASSES)]
+        self.waits = [WaitHistogram() for _ in range(CLASSES)]
         self.slice_ended = [0] * (SLICES * CLASSES * ENDS)
-        self.slice_waits = [Waits() for _ in range(SLICES)]
+        self.slice_waits = [WaitHistogram() for _ in range(SLICES)]
         self.by_rule: dict[str, int] = {}
         self.attempts = 0  # all that the rules were asked about
         self.unasked = 0
@@ -96,8 +96,8 @@ class Tally:
         """Which slice of the span an instant is in; what comes later is in the last."""
         return min(at_us * SLICES // self._span_us, SLICES - 1)
 
-    def end(self, of: int, how: int, first_us: int, now_us: int) -> None:
-        """A request of that class, which came first at `first_us`, has ended."""
+    def record_end(self, of: int, how: int, first_us: int, now_us: int) -> None:
+        """Count a request of that class, which first came at `first_us`, by how it ended."""
         self.ended[of * ENDS + how] += 1
         at = self.slice_of(first_us)
         self.slice_ended[(at * CLASSES + of) * ENDS + how] += 1
@@ -105,19 +105,19 @@ class Tally:
             self.waits[of].add(now_us - first_us)
             self.slice_waits[at].add(now_us - first_us)
 
-    def refused_by(self, rule_id: str) -> None:
-        """A rule has refused an attempt."""
+    def record_refusal(self, rule_id: str) -> None:
+        """Count an attempt that a rule refused."""
         self.by_rule[rule_id] = self.by_rule.get(rule_id, 0) + 1
 
-    def worked(self, begin_us: int, end_us: int, *, useful: bool) -> None:
-        """A worker was at it; what lies beyond the span is not of it."""
+    def record_work(self, begin_us: int, end_us: int, *, useful: bool) -> None:
+        """Count a worker's time; what lies beyond the span is left out."""
         work_us = min(end_us, self._span_us) - min(begin_us, self._span_us)
         self.busy_us += work_us
         if useful:
             self.useful_us += work_us
 
-    def queued(self, length: int, now_us: int) -> None:
-        """So many wait now."""
+    def record_queue(self, length: int, now_us: int) -> None:
+        """Note how many wait now."""
         self.queue_peak = max(self.queue_peak, length)
         at = self.slice_of(now_us)
         self.queue_peaks[at] = max(self.queue_peaks[at], length)
@@ -136,12 +136,12 @@ class Tally:
         """How many of all ended so."""
         return sum(self.ended[how::ENDS])
 
-    def all_waits(self) -> Waits:
+    def all_waits(self) -> WaitHistogram:
         """Those of all classes."""
-        together = Waits()
+        every = WaitHistogram()
         for waits in self.waits:
-            together.merge(waits)
-        return together
+            every.merge(waits)
+        return every
 
     def utilization(self) -> float:
         """How much of their time the workers were busy."""

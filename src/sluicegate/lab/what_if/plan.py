@@ -1,8 +1,8 @@
-"""What-if, its plan: what serves the traffic, who waits how long for it, and how it is tried.
+"""The plan of a what-if: what serves the traffic, how long callers wait, and how they retry.
 
-Capacity, workers and what a unit costs a worker say the same thing twice: a second has `workers`
-seconds of work in it. So two of them are said and the third follows; of all three that do not agree
-nothing is guessed.
+Capacity, workers and the cost of a unit depend on each other: a second has `workers` seconds of
+work in it. So two of them are given and the third follows; if all three are given and do not agree,
+they are refused.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ SERVICES: Final[Mapping[str, Callable[[float], Duration]]] = {
 }
 
 
-class Served(NamedTuple):
-    """What serves: units a second, by so many workers; `unit_us` by class is what one takes."""
+class BackendSpec(NamedTuple):
+    """Units a second by so many workers; `unit_us` is what a unit takes one, by class."""
 
     capacity: float
     workers: int
     unit_us: tuple[float, ...]
-    chosen: bool = False  # nobody has said how much it can do
+    chosen: bool = False  # no flag says how much it can do
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How the traffic is tried; the same for every rulebook."""
+class WhatIfPlan:
+    """How the traffic is results; the same for every rulebook."""
 
-    served: Served
+    backend: BackendSpec
     service: Duration = Exponential(float(WHOLE_US))  # noqa: RUF009 - frozen
     timeout_us: int = TIMEOUT_US_DEFAULT
     speed: float = 1.0
@@ -69,45 +69,45 @@ class Plan:
             raise BadValue("--queue", self.queue_max, f"give 1 to {QUEUE_MAX_MAX:,}")
 
 
-def costs_of(text: str) -> dict[Criticality | None, float]:
+def parse_costs(text: str) -> dict[Criticality | None, float]:
     """`20000` or `20000,BULK=50000`: what a unit takes a worker, in microseconds; None is else."""
     costs: dict[Criticality | None, float] = {}
     for one in text.split(","):
-        name, mark, said = one.strip().rpartition("=")
+        name, mark, number = one.strip().rpartition("=")
         of = parse_criticality(name, field="--cost") if mark else None
         try:
-            value = float(said)
+            value = float(number)
         except ValueError:
             value = 0.0
         if not 0 < value <= DURATION_US_MAX:
             remedy = "give microseconds above 0 for a unit: 20000, or 20000,BULK=50000"
             raise BadValue("--cost", text, remedy)
         if of in costs:
-            raise BadValue("--cost", text, "say each class once")
+            raise BadValue("--cost", text, "give each class once")
         costs[of] = value
     return costs
 
 
-def served_by(
+def derive_backend(
     *,
     capacity: float | None,
     workers: int | None,
     costs: Mapping[Criticality | None, float],
     offered_per_s: float,
-) -> Served:
-    """What serves, from what was said of it; what was not follows.
+) -> BackendSpec:
+    """Derive what serves from what is given; the rest follows.
 
-    With nothing said, 8 workers for whom `offered_per_s` units are a load of four fifths. Capacity
-    is told in units of the class that has no cost of its own.
+    With nothing given, 8 workers for whom `offered_per_s` units are a load of four fifths. Capacity
+    is counted in units of the class that has no cost of its own.
     """
     base_us = costs.get(None)
     if costs and base_us is None:
         if len(costs) < len(CLASSES):
-            remedy = "say also what a unit of the other classes costs: 20000,BULK=50000"
-            raise BadValue("--cost", _said(costs), remedy)
+            remedy = "give the cost of a unit of the other classes too: 20000,BULK=50000"
+            raise BadValue("--cost", _costs_text(costs), remedy)
         if capacity is not None:
             remedy = "leave out --capacity, or give the cost that it is counted in: 20000,BULK=..."
-            raise BadValue("--cost", _said(costs), remedy)
+            raise BadValue("--cost", _costs_text(costs), remedy)
         base_us = sum(costs.values()) / len(costs)
     chosen = capacity is None and base_us is None
     if base_us is None:
@@ -131,33 +131,33 @@ def served_by(
     if not 0 < able <= CAPACITY_MAX:
         raise BadValue("--capacity", able, f"give units a second, up to {CAPACITY_MAX:,.0f}")
     unit_us = tuple([costs.get(one, base_us) for one in CLASSES])
-    return Served(able, many, unit_us, chosen)
+    return BackendSpec(able, many, unit_us, chosen)
 
 
-def a_share_of(served: Served, share: float) -> Served:
-    """What serves a capture of that share of all entities: the same share of it, at least one."""
+def scale_backend(backend: BackendSpec, share: float) -> BackendSpec:
+    """The same share of it, for a capture of that share of all entities; at least one worker."""
     if share >= 1:
-        return served
-    many = max(round(served.workers * share), 1)
+        return backend
+    many = max(round(backend.workers * share), 1)
     # Of too few workers each is slower, so that together they do no more than their share.
-    slower = many / (served.workers * share)
-    unit_us = tuple([us * slower for us in served.unit_us])
-    return Served(served.capacity * share, many, unit_us, served.chosen)
+    slower = many / (backend.workers * share)
+    unit_us = tuple([us * slower for us in backend.unit_us])
+    return BackendSpec(backend.capacity * share, many, unit_us, backend.chosen)
 
 
-def service_of(text: str) -> Duration:
+def parse_service(text: str) -> Duration:
     """`exponential`, `constant`, `lognormal` or `lognormal:SIGMA`."""
-    name, _, said = text.partition(":")
+    name, _, sigma = text.partition(":")
     make = SERVICES.get(name)
-    if make is None or (said and name != "lognormal"):
+    if make is None or (sigma and name != "lognormal"):
         remedy = f"give one of {', '.join(SERVICES)}, or lognormal:SIGMA"
         raise BadValue("--service", text, remedy)
     try:
-        return make(float(said) if said else _SIGMA)
+        return make(float(sigma) if sigma else _SIGMA)
     except ValueError as error:
         raise BadValue("--service", text, "give a sigma above 0, at most 5") from error
 
 
-def _said(costs: Mapping[Criticality | None, float]) -> str:
+def _costs_text(costs: Mapping[Criticality | None, float]) -> str:
     words = [f"{us:g}" if of is None else f"{of.name}={us:g}" for of, us in costs.items()]
     return ",".join(words)

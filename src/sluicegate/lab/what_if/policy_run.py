@@ -1,11 +1,10 @@
-"""What-if, the front: production policies between the rules and the backend, in a world.
+"""A what-if run with production policies between the rules and the backend, in a world.
 
-The policies are those that contend in `sluicegate lab replay`, made as they are there. They see the
-class that the rulebook itself settles, as in a service; without a rulebook nobody settles one, so
-they see the class by which everything is counted.
+The policies are the candidates of `sluicegate lab replay`. They see the class that the rulebook
+itself settles, as in a service; without a rulebook they see the class that requests are counted in.
 
 An attempt that its caller gives up is not cancelled: no network tells a server that nobody waits.
-Bound: `queue_max` requests inside, besides those at work; whoever comes then is turned away.
+Bound: `queue_max` requests inside, besides those at work; further requests are turned away.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.rigs.server_chain import server_chain, without_shed
 from sluicegate.lab.station_candidates import queue
 from sluicegate.lab.task_mode import MakePolicy
-from sluicegate.lab.what_if.fifo_run import BLOCK, Heard, retriers_of
-from sluicegate.lab.what_if.outcomes import GAVE_UP, GOOD, REFUSED, TURNED_AWAY, Tally
-from sluicegate.lab.what_if.plan import CLASSES, Plan
-from sluicegate.lab.what_if.traffic import RUN_US_MAX, Arrival, Traffic
+from sluicegate.lab.what_if.fifo_run import BLOCK, OnCount, make_retriers
+from sluicegate.lab.what_if.outcomes import GAVE_UP, GOOD, REFUSED, TURNED_AWAY, OutcomeCounts
+from sluicegate.lab.what_if.plan import CLASSES, WhatIfPlan
+from sluicegate.lab.what_if.traffic import RUN_US_MAX, TimedRequest, Traffic
 from sluicegate.lab.world import World, run
 from sluicegate.shadow.single import Single
 from sluicegate.testing import START_US
 
-FRONTS: Final[Mapping[str, MakePolicy]] = {
+POLICIES: Final[Mapping[str, MakePolicy]] = {
     "chain": server_chain,
     "queue": queue,
     "without-shed": without_shed,
@@ -45,28 +44,28 @@ _UNASKED: Final = -1
 _US: Final = 1_000_000
 
 
-def play_front(
-    plan: Plan,
+def run_policies(
+    plan: WhatIfPlan,
     traffic: Traffic,
     single: Single,
     make_policy: MakePolicy,
-    heard: Heard,
+    on_count: OnCount,
     *,
     classes: list[Criticality],
-) -> Tally:
-    """One rulebook before these policies; `classes` by ask are what the policies see."""
+) -> OutcomeCounts:
+    """Run the traffic past the rules into the policies, which see the `classes` by ask."""
 
-    async def main(world: World) -> Tally:
-        front = Front(world, plan, traffic, single, make_policy, classes)
-        await front.play(heard)
+    async def main(world: World) -> OutcomeCounts:
+        policy_run = _PolicyRun(world, plan, traffic, single, make_policy, classes)
+        await policy_run.run(on_count)
         await world.cancel_the_rest()
-        return front.tally
+        return policy_run.counts
 
     return run(main, plan.seed, span_us_max=2 * RUN_US_MAX).value
 
 
-def rig_of(plan: Plan, traffic: Traffic) -> Rig:
-    """What the policies are made for: the workers, and callers of four classes."""
+def rig_of(plan: WhatIfPlan, traffic: Traffic) -> Rig:
+    """The rig that policies are built for: the workers, and callers of four classes."""
     kinds = tuple(
         WorkKind(
             name=one.name,
@@ -79,12 +78,12 @@ def rig_of(plan: Plan, traffic: Traffic) -> Rig:
     )
     span_us = traffic.span_us + plan.timeout_us + _US
     return Rig(
-        kinds=kinds, workers=plan.served.workers, service=Constant(1), span_us=span_us, warm_us=0
+        kinds=kinds, workers=plan.backend.workers, service=Constant(1), span_us=span_us, warm_us=0
     )
 
 
 @final
-class Front:
+class _PolicyRun:
     """The policies, the backend behind them, and the callers."""
 
     __slots__ = (
@@ -100,19 +99,19 @@ class Front:
         "_single",
         "_traffic",
         "_world",
-        "tally",
+        "counts",
     )
 
     def __init__(
         self,
         world: World,
-        plan: Plan,
+        plan: WhatIfPlan,
         traffic: Traffic,
         single: Single,
         make_policy: MakePolicy,
         classes: list[Criticality],
     ) -> None:
-        workers = plan.served.workers
+        workers = plan.backend.workers
         self._world = world
         self._plan = plan
         self._traffic = traffic
@@ -124,14 +123,14 @@ class Front:
         ]
         self._policy = make_policy(rig_of(plan, traffic), world)
         self._backend = Backend(world, Constant(1), workers=workers)
-        self._retriers = retriers_of(plan)
+        self._retriers = make_retriers(plan)
         self._inside_max = plan.queue_max + workers
         self._inside = 0
         self._open = 0
-        self.tally = Tally(span_us=traffic.span_us, workers=workers)
+        self.counts = OutcomeCounts(span_us=traffic.span_us, workers=workers)
 
-    async def play(self, heard: Heard) -> None:
-        """Until all that came has ended."""
+    async def run(self, on_count: OnCount) -> None:
+        """Run until all that came has ended."""
         world, traffic = self._world, self._traffic
         for number, arrival in enumerate(traffic.arrivals(self._plan), 1):
             await world.until_us(arrival.at_us)
@@ -139,38 +138,38 @@ class Front:
             if self._retriers:
                 self._retriers[kind].first(arrival.at_us)
             # Most of what is refused ends here, without a task of its own.
-            how = self._asked(arrival.ask)
+            how = self._decide(arrival.ask)
             if how == REFUSED and not self._retriers:
-                self.tally.end(kind, REFUSED, arrival.at_us, arrival.at_us)
+                self.counts.record_end(kind, REFUSED, arrival.at_us, arrival.at_us)
             elif how != _UNASKED:
                 self._open += 1
                 world.spawn(self._caller(arrival, kind, how), f"request-{number}")
             if number % BLOCK == 0:
-                heard(number)
+                on_count(number)
         while self._open or self._inside:
             await world.sleep_us(_US)
 
-    def _asked(self, ask: int) -> int:
-        """What the rules say: GOOD lets it in."""
-        tally, single = self.tally, self._single
+    def _decide(self, ask: int) -> int:
+        """Ask the rules: GOOD admits the request."""
+        counts, single = self.counts, self._single
         code = single.decide(ask, self._traffic.began_us + self._world.elapsed_us)
         if code < 0:
-            tally.unasked += 1
+            counts.unasked += 1
             return _UNASKED
-        tally.attempts += 1
+        counts.attempts += 1
         if code > 0:
-            tally.refused_by(single.rule_id(ask, code))
+            counts.record_refusal(single.rule_id(ask, code))
             return REFUSED
         return GOOD
 
-    async def _caller(self, arrival: Arrival, kind: int, how: int) -> None:
-        """Wait for the answer, and try again as often as one's retries allow."""
+    async def _caller(self, arrival: TimedRequest, kind: int, how: int) -> None:
+        """Wait for the answer, and retry as often as retries allow."""
         world, timeout_us = self._world, self._plan.timeout_us
         attempt, begun_us = 0, arrival.at_us
         try:
             while True:
                 if how == GOOD:
-                    how = await self._patiently(arrival, begun_us + timeout_us)
+                    how = await self._attempt_until(arrival, begun_us + timeout_us)
                 if how == GOOD or not self._retriers:
                     break
                 wait_us = self._retriers[kind].wait_us(attempt, world.elapsed_us)
@@ -180,31 +179,33 @@ class Front:
                 if wait_us:
                     await world.sleep_us(wait_us)
                 begun_us = world.elapsed_us
-                how = self._asked(arrival.ask)
+                how = self._decide(arrival.ask)
             if how == _UNASKED:
                 return
             ended_us = begun_us + timeout_us if how == GAVE_UP else world.elapsed_us
-            self.tally.end(kind, how, arrival.at_us, ended_us)
+            self.counts.record_end(kind, how, arrival.at_us, ended_us)
         finally:
             self._open -= 1
 
-    async def _patiently(self, arrival: Arrival, deadline_us: int) -> int:
+    async def _attempt_until(self, arrival: TimedRequest, deadline_us: int) -> int:
         work = self._attempt(arrival, deadline_us)
         if not self._retriers:
-            return await work  # whoever gives up does nothing else, so it may be told at its end
+            return (
+                await work
+            )  # a caller who gives up does nothing else, so its end may be counted late
         task = self._world.spawn(work, "attempt")
         # An answer at the deadline is in time.
         left_us = deadline_us + 1 - self._world.elapsed_us
         done, _ = await asyncio.wait([task], timeout=left_us / _US)
         return task.result() if done else GAVE_UP
 
-    async def _attempt(self, arrival: Arrival, deadline_us: int) -> int:
-        """Past the policies, and served; how it ended, as its caller sees it."""
+    async def _attempt(self, arrival: TimedRequest, deadline_us: int) -> int:
+        """Pass the policies and be served; return how it ended, as its caller sees it."""
         if self._inside >= self._inside_max:
             return TURNED_AWAY
-        world, tally = self._world, self.tally
+        world, counts = self._world, self.counts
         self._inside += 1
-        tally.queued(max(self._inside - self._plan.served.workers, 0), world.elapsed_us)
+        counts.record_queue(max(self._inside - self._plan.backend.workers, 0), world.elapsed_us)
         request = Request(
             self._traffic.captured.entities[arrival.ask],
             caller=self._callers[arrival.ask],
@@ -224,7 +225,7 @@ class Front:
                 now_us = world.elapsed_us
                 good = now_us <= deadline_us
                 outcome = Outcome.SUCCESS if good else Outcome.DROPPED
-                tally.worked(now_us - arrival.work_us, now_us, useful=good)
+                counts.record_work(now_us - arrival.work_us, now_us, useful=good)
                 return GOOD if good else GAVE_UP
             finally:
                 request.measured = Measured(service_us=world.elapsed_us - begun_us)

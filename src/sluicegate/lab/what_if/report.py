@@ -1,8 +1,8 @@
-"""What-if, its report: all figures as what JSON can hold, in a fixed order, and the sentence.
+"""The report of a what-if: all figures as values for JSON, in a fixed order, and the sentence.
 
 The same capture, rules, flags and seed make the same report to the byte: there is no instant of now
-in it, nothing in the order of a set. The text and the page are made from it. `version` is of this
-form; a reader passes over fields that it does not know.
+in it, nothing in the order of a set. The text and the page are rendered from it. `version` is that
+of its format; a reader ignores fields that it does not know.
 
 Waits are of callers that the rules let in and no policy turned away: until the answer, or until
 they gave up. So under a collapse the p99 is the patience of callers, and not that of the lucky few.
@@ -21,12 +21,12 @@ from sluicegate.lab.what_if.outcomes import (
     REFUSED,
     SLICES,
     TURNED_AWAY,
-    Tally,
-    Waits,
+    OutcomeCounts,
+    WaitHistogram,
 )
-from sluicegate.lab.what_if.plan import CLASSES, Plan
-from sluicegate.lab.what_if.runs import Tried
-from sluicegate.lab.what_if.sentence import sentence_of
+from sluicegate.lab.what_if.plan import CLASSES, WhatIfPlan
+from sluicegate.lab.what_if.runs import RulebookResult
+from sluicegate.lab.what_if.sentence import summary_sentence
 from sluicegate.lab.what_if.traffic import Traffic
 from sluicegate.shadow.captured import ALL
 from sluicegate.shadow.report.report import digest_of
@@ -45,10 +45,10 @@ _ENDS: Final = (
 )
 
 
-def report_of(
-    plan: Plan,
+def build_report(
+    plan: WhatIfPlan,
     traffic: Traffic,
-    tried: Sequence[Tried],
+    results: Sequence[RulebookResult],
     *,
     front: str,
     service: str,
@@ -57,24 +57,24 @@ def report_of(
     notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The report of what was played."""
-    books = [_book(one, plan, traffic) for one in tried]
+    books = [_book(one, plan, traffic) for one in results]
     return {
         "format": FORMAT,
         "version": VERSION,
-        "sentence": sentence_of(books),
+        "sentence": summary_sentence(books),
         "settings": {
-            "capacity_units_per_s": _rounded(plan.served.capacity),
-            "capacity_chosen": plan.served.chosen,
-            "workers": plan.served.workers,
+            "capacity_units_per_s": _round(plan.backend.capacity),
+            "capacity_chosen": plan.backend.chosen,
+            "workers": plan.backend.workers,
             "unit_us": {
-                one.name: _rounded(us) for one, us in zip(CLASSES, plan.served.unit_us, strict=True)
+                one.name: _round(us) for one, us in zip(CLASSES, plan.backend.unit_us, strict=True)
             },
             "service": service,
             "timeout_us": plan.timeout_us,
             "retries": retries,
             "with": front,
             "queue_max": plan.queue_max,
-            "speed": _rounded(plan.speed),
+            "speed": _round(plan.speed),
             "seed": plan.seed,
             "classes_by": classes_by,
         },
@@ -83,13 +83,13 @@ def report_of(
         "timeline": {
             "slices": SLICES,
             "span_us": traffic.span_us,
-            "rulebooks": [_timeline(one.tally) for one in tried],
+            "rulebooks": [_timeline(one.counts) for one in results],
         },
-        "notes": [*_notes(plan, traffic, tried), *notes],
+        "notes": [*_notes(plan, traffic, results), *notes],
     }
 
 
-def _capture(plan: Plan, traffic: Traffic) -> dict[str, Any]:
+def _capture(plan: WhatIfPlan, traffic: Traffic) -> dict[str, Any]:
     captured = traffic.captured
     return {
         "digest": digest_of(captured),
@@ -101,33 +101,33 @@ def _capture(plan: Plan, traffic: Traffic) -> dict[str, Any]:
         "share": captured.share / ALL,
         "lost": captured.lost,
         "out_of_order": traffic.out_of_order,
-        "units_per_s": _rounded(traffic.units_per_s()),
-        "load": _rounded(traffic.load(plan.served)),
+        "units_per_s": _round(traffic.units_per_s()),
+        "load": _round(traffic.load(plan.backend)),
     }
 
 
-def _book(tried: Tried, plan: Plan, traffic: Traffic) -> dict[str, Any]:
-    tally, rules = tried.tally, tried.book.rules
+def _book(results: RulebookResult, plan: WhatIfPlan, traffic: Traffic) -> dict[str, Any]:
+    counts, rules = results.counts, results.book.rules
     digest = sha256()
     for name, data in rules.files.items():
         digest.update(f"{name}\0{sha256(data).hexdigest()}\n".encode("utf-8", "surrogateescape"))
-    worst = sorted(tally.by_rule.items(), key=lambda one: (-one[1], one[0]))
+    worst = sorted(counts.by_rule.items(), key=lambda one: (-one[1], one[0]))
     return {
-        "name": tried.book.name,
+        "name": results.book.name,
         "digest": digest.hexdigest(),
         "rules": len(rules.book),
-        **_figures([tally.total(how) for how in range(ENDS)], tally.all_waits(), traffic.span_us),
-        "attempts": tally.attempts,
-        "unasked": tally.unasked,
-        "reclassified": tried.reclassified,
-        "utilization": _rounded(tally.utilization()),
-        "useful": _rounded(tally.useful()),
-        "queue_peak": tally.queue_peak,
+        **_figures([counts.total(how) for how in range(ENDS)], counts.all_waits(), traffic.span_us),
+        "attempts": counts.attempts,
+        "unasked": counts.unasked,
+        "reclassified": results.reclassified,
+        "utilization": _round(counts.utilization()),
+        "useful": _round(counts.useful()),
+        "queue_peak": counts.queue_peak,
         "classes": [
             {
                 "class": one.name,
                 **_figures(
-                    tally.ended[one * ENDS : (one + 1) * ENDS], tally.waits[one], traffic.span_us
+                    counts.ended[one * ENDS : (one + 1) * ENDS], counts.waits[one], traffic.span_us
                 ),
             }
             for one in CLASSES
@@ -138,22 +138,22 @@ def _book(tried: Tried, plan: Plan, traffic: Traffic) -> dict[str, Any]:
     }
 
 
-def _figures(ended: Sequence[int], waits: Waits, span_us: int) -> dict[str, Any]:
-    """Of a class, or of all: how they ended, what that is a second, and how long they waited."""
+def _figures(ended: Sequence[int], waits: WaitHistogram, span_us: int) -> dict[str, Any]:
+    """Of a class, or of all: how requests ended, how many a second, and how long they waited."""
     offered, good = sum(ended), ended[GOOD]
     return {
         "offered": offered,
         "admitted": offered - ended[REFUSED],
         **{name: ended[how] for name, how in _ENDS},
-        "offered_per_s": _rounded(offered * 1e6 / span_us),
-        "goodput_per_s": _rounded(good * 1e6 / span_us),
-        "in_time_share": _rounded(good / offered) if offered else None,
+        "offered_per_s": _round(offered * 1e6 / span_us),
+        "goodput_per_s": _round(good * 1e6 / span_us),
+        "in_time_share": _round(good / offered) if offered else None,
         "wait_p50_us": waits.quantile(0.5),
         "wait_p99_us": waits.quantile(0.99),
     }
 
 
-def _timeline(tally: Tally) -> dict[str, Any]:
+def _timeline(counts: OutcomeCounts) -> dict[str, Any]:
     """By slice of time: what came and was answered in time, by class; the queue, and the waits."""
     classes: dict[str, Any] = {}
     for one in CLASSES:
@@ -161,16 +161,16 @@ def _timeline(tally: Tally) -> dict[str, Any]:
         for at in range(SLICES):
             begin = (at * len(CLASSES) + one) * ENDS
             for name, how in _ENDS:
-                columns[name].append(tally.slice_ended[begin + how])
+                columns[name].append(counts.slice_ended[begin + how])
         classes[one.name] = columns
     return {
         "classes": classes,
-        "queue_peak": list(tally.queue_peaks),
-        "wait_p99_us": [waits.quantile(0.99) for waits in tally.slice_waits],
+        "queue_peak": list(counts.queue_peaks),
+        "wait_p99_us": [waits.quantile(0.99) for waits in counts.slice_waits],
     }
 
 
-def _notes(plan: Plan, traffic: Traffic, tried: Sequence[Tried]) -> list[str]:
+def _notes(plan: WhatIfPlan, traffic: Traffic, results: Sequence[RulebookResult]) -> list[str]:
     """What a reader must know of these figures, in sentences."""
     captured = traffic.captured
     begin = (
@@ -178,11 +178,11 @@ def _notes(plan: Plan, traffic: Traffic, tried: Sequence[Tried]) -> list[str]:
         "waits. All of them met the same requests, with the same work."
     )
     notes = [begin]
-    if all(one.book.rules.empty for one in tried):
+    if all(one.book.rules.empty for one in results):
         notes.append(
             "No rulebook says who may claim to be CRITICAL, so nobody is. Give one with --rules."
         )
-    if plan.served.chosen:
+    if plan.backend.chosen:
         notes.append(
             "Nobody has said what can be served; it was chosen so that all that comes is a load of "
             "four fifths. Say --capacity."
@@ -200,10 +200,10 @@ def _notes(plan: Plan, traffic: Traffic, tried: Sequence[Tried]) -> list[str]:
             f"{traffic.out_of_order:,} requests came out of order; they were played at the latest "
             "instant before them."
         )
-    for one in tried:
-        if one.tally.unasked:
+    for one in results:
+        if one.counts.unasked:
             notes.append(
-                f"{one.book.name}: {one.tally.unasked:,} requests could not be asked, and count "
+                f"{one.book.name}: {one.counts.unasked:,} requests could not be asked, and count "
                 "nowhere."
             )
         if one.reclassified:
@@ -214,5 +214,5 @@ def _notes(plan: Plan, traffic: Traffic, tried: Sequence[Tried]) -> list[str]:
     return notes
 
 
-def _rounded(value: float) -> float:
+def _round(value: float) -> float:
     return round(value, _DIGITS)

@@ -1,7 +1,7 @@
-"""What-if, played: a capture against every rulebook that was given, one after the other.
+"""The runs of a what-if: the same capture against every rulebook, one after the other.
 
-Each begins without history and without load, on the same arrivals and the same work, so what
-differs between two of them is what their rules did.
+Each begins without history and without load, with the same arrivals and the same work, so runs
+differ only by what the rules did.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Final, NamedTuple, TypeAlias
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.what_if.fifo_run import Pool
-from sluicegate.lab.what_if.outcomes import Tally
-from sluicegate.lab.what_if.plan import Plan
-from sluicegate.lab.what_if.policy_run import FRONTS, play_front
+from sluicegate.lab.what_if.fifo_run import run_fifo
+from sluicegate.lab.what_if.outcomes import OutcomeCounts
+from sluicegate.lab.what_if.plan import WhatIfPlan
+from sluicegate.lab.what_if.policy_run import POLICIES, run_policies
 from sluicegate.lab.what_if.traffic import Traffic
 from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.shadow.books import Rules
@@ -22,94 +22,93 @@ from sluicegate.shadow.captured import Captured
 from sluicegate.shadow.single import Single
 
 BOOKS_MAX: Final = 8
-POOL: Final = "fifo"
-FRONT_NAMES: Final = (POOL, *FRONTS)
+FIFO: Final = "fifo"
+NAMES: Final = (FIFO, *POLICIES)
 
-# Is told how many requests have come, of how many, and which rulebook is at it.
+# Called with how many requests have come, of how many, and the rulebook of the run.
 Progress: TypeAlias = Callable[[int, int, str], object]
 
 
-class Book(NamedTuple):
-    """One of the rulebooks, and what it is called in the report."""
+class NamedRules(NamedTuple):
+    """A rulebook, and its name in the report."""
 
     name: str
     rules: Rules
 
 
-class Tried(NamedTuple):
-    """What a rulebook did; `reclassified` requests are of another class by it."""
+class RulebookResult(NamedTuple):
+    """The outcomes under a rulebook; it puts `reclassified` requests into another class."""
 
-    book: Book
-    tally: Tally
+    book: NamedRules
+    counts: OutcomeCounts
     reclassified: int
 
 
-def yardstick(books: Sequence[Book]) -> Book:
-    """The rulebook by whose classes everything is counted: the first that has any rules."""
+def class_rules(books: Sequence[NamedRules]) -> NamedRules:
+    """The rulebook by whose classes all requests are counted: the first that has any rules."""
     return next((book for book in books if not book.rules.empty), books[0])
 
 
 def classes_of(
-    book: Book, captured: Captured, mesh: MeshSettings | None = None
+    book: NamedRules, captured: Captured, mesh: MeshSettings | None = None
 ) -> list[Criticality]:
     """The class of each ask, as this rulebook settles it."""
     single = Single(book.rules, captured.asks, mesh=mesh)
     return [single.priority(ask) for ask in range(len(captured.asks))]
 
 
-def known_front(name: str) -> str:
-    """The name of what stands before the backend, if it is one."""
-    if name not in FRONT_NAMES:
-        raise BadValue("--with", name, f"give one of {', '.join(FRONT_NAMES)}")
-    return name
+def check_front(name: str) -> None:
+    """Refuse a name that `--with` does not know."""
+    if name not in NAMES:
+        raise BadValue("--with", name, f"give one of {', '.join(NAMES)}")
 
 
-def play_all(
-    plan: Plan,
+def run_rulebooks(
+    plan: WhatIfPlan,
     traffic: Traffic,
-    books: Sequence[Book],
+    books: Sequence[NamedRules],
     *,
-    front: str = POOL,
+    front: str = FIFO,
     mesh: MeshSettings | None = None,
     progress: Progress | None = None,
-) -> list[Tried]:
-    """All of them, in the order in which they were given."""
+) -> list[RulebookResult]:
+    """Run all of them, in the order in which they were given."""
     if not 1 <= len(books) <= BOOKS_MAX:
-        remedy = f"say it 1 to {BOOKS_MAX} times: rulebooks, or none"
+        remedy = f"give it 1 to {BOOKS_MAX} times: rulebooks, or none"
         raise BadValue("--rules", f"{len(books)} times", remedy)
-    known_front(front)
-    tried: list[Tried] = []
+    check_front(front)
+    results: list[RulebookResult] = []
     each, total = len(traffic), len(traffic) * len(books)
     for number, book in enumerate(books):
         done, name = number * each, book.name
 
-        def heard(come: int, done: int = done, name: str = name) -> None:
+        def on_count(come: int, done: int = done, name: str = name) -> None:
             if progress is not None:
                 progress(done + come, total, name)
 
-        heard(0)
-        tried.append(_play(plan, traffic, book, front, mesh, heard))
+        on_count(0)
+        results.append(_run(plan, traffic, book, front, mesh, on_count))
     if progress is not None:
         progress(total, total, "")
-    return tried
+    return results
 
 
-def _play(
-    plan: Plan,
+def _run(
+    plan: WhatIfPlan,
     traffic: Traffic,
-    book: Book,
+    book: NamedRules,
     front: str,
     mesh: MeshSettings | None,
-    heard: Callable[[int], None],
-) -> Tried:
+    on_count: Callable[[int], None],
+) -> RulebookResult:
     single = Single(book.rules, traffic.captured.asks, mesh=mesh)
     common = [Criticality(of) for of in traffic.classes]
-    seen = common
+    classes = common
     if not book.rules.empty:
-        seen = [single.priority(ask) for ask in range(len(common))]
-    if front == POOL:
-        tally = Pool(plan, traffic, single).play(heard)
+        classes = [single.priority(ask) for ask in range(len(common))]
+    if front == FIFO:
+        counts = run_fifo(plan, traffic, single, on_count)
     else:
-        tally = play_front(plan, traffic, single, FRONTS[front], heard, classes=seen)
-    other = [mine is not theirs for mine, theirs in zip(seen, common, strict=True)]
-    return Tried(book, tally, sum(map(other.__getitem__, traffic.captured.which)))
+        counts = run_policies(plan, traffic, single, POLICIES[front], on_count, classes=classes)
+    other = [mine is not theirs for mine, theirs in zip(classes, common, strict=True)]
+    return RulebookResult(book, counts, sum(map(other.__getitem__, traffic.captured.which)))

@@ -1,4 +1,4 @@
-"""What-if, its words: which rulebook serves what matters most better, and who pays for it."""
+"""The sentence of a what-if report: which rulebook serves what matters most best, and the price."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from math import inf
 from typing import Any, Final
 
 from sluicegate.command_line.text import clip, count, percent
+from sluicegate.lab.text import join_names
 
 _ALIKE: Final = 1e-4  # shares nearer than that are told as the same
 _ALIKE_WAITS: Final = 1.01  # and so is a p99 that is no more than so many times the best
@@ -14,9 +15,9 @@ _ALIKE_WAITS: Final = 1.01  # and so is a p99 that is no more than so many times
 _Book = Mapping[str, Any]
 
 
-def sentence_of(books: Sequence[_Book]) -> str:
+def summary_sentence(books: Sequence[_Book]) -> str:
     """One line, of one rulebook or several."""
-    of = _matters_most(books)
+    of = _top_class(books)
     if of is None:
         return "Nobody could be asked, so there is nothing to compare."
     name = books[0]["classes"][of]["class"]
@@ -31,16 +32,16 @@ def sentence_of(books: Sequence[_Book]) -> str:
     if _alike(best, second, of):
         alike = [clip(one["name"]) for one in books if _alike(best, one, of)]
         return (
-            f"{_listed(alike)} serve {name} alike, {percent(_share(best, of))} in time"
+            f"{join_names(alike)} serve {name} alike, {percent(_share(best, of))} in time"
             f"{_at_p99(best['classes'][of])}{_difference(books)}."
         )
     return (
-        f"{clip(best['name'])} serves {name} best: {_told(best, second, of)} with "
+        f"{clip(best['name'])} serves {name} best: {_advantage(best, second, of)} with "
         f"{clip(second['name'])}{_price(best, books)}."
     )
 
 
-def _matters_most(books: Sequence[_Book]) -> int | None:
+def _top_class(books: Sequence[_Book]) -> int | None:
     """The highest class of which anybody came."""
     for of, one in enumerate(books[0]["classes"]):
         if one["offered"]:
@@ -60,12 +61,12 @@ def _alike(best: _Book, other: _Book, of: int) -> bool:
     return share == its_share and its_waited <= waited * _ALIKE_WAITS
 
 
-def _told(best: _Book, second: _Book, of: int) -> str:
+def _advantage(best: _Book, second: _Book, of: int) -> str:
     """What is better about it, and against what."""
     mine, theirs = best["classes"][of], second["classes"][of]
     if _rank(best, of)[0] != _rank(second, of)[0]:
-        said = f"{percent(mine['in_time_share'])} in time{_at_p99(mine)}"
-        return f"{said}, against {percent(theirs['in_time_share'])}"
+        text = f"{percent(mine['in_time_share'])} in time{_at_p99(mine)}"
+        return f"{text}, against {percent(theirs['in_time_share'])}"
     return (
         f"{percent(mine['in_time_share'])} in time as well, but p99 {_ms(mine['wait_p99_us'])} "
         f"against {_ms(theirs['wait_p99_us'])}"
@@ -85,11 +86,11 @@ def _price(best: _Book, books: Sequence[_Book]) -> str:
                 f"{percent(_share(rival, other))} with {clip(rival['name'])}"
             )
     if not losses:
-        return f"; no other class is answered less{_refusing(best, books)}"
-    return f"; the price: {_listed(losses)}"
+        return f"; no other class is answered less{_more_refused(best, books)}"
+    return f"; the price: {join_names(losses)}"
 
 
-def _refusing(best: _Book, books: Sequence[_Book]) -> str:
+def _more_refused(best: _Book, books: Sequence[_Book]) -> str:
     """What it refuses, where another refuses less."""
     least = min(books, key=lambda book: book["refused"])
     if least["refused"] == best["refused"]:
@@ -123,7 +124,3 @@ def _at_p99(one: Mapping[str, Any]) -> str:
 
 def _ms(us: Any) -> str:
     return "-" if us is None else f"{us / 1000:,.4g} ms"
-
-
-def _listed(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -1,7 +1,7 @@
-"""What-if, its sources: rulebooks from files, and captured or imported traffic.
+"""The inputs of a what-if: rulebooks from files, and captured or imported traffic.
 
-A capture that was redacted is read with its key, and with all texts that any of the rulebooks
-names, so that each of them finds what it looks for.
+A redacted capture is read with its key, and with all texts that any of the rulebooks names, so that
+each of them finds what it matches.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rulebook import Files
-from sluicegate.lab.what_if.runs import BOOKS_MAX, Book
+from sluicegate.lab.what_if.runs import BOOKS_MAX, NamedRules
 from sluicegate.rules.plain_values import read_bytes
 from sluicegate.rules.service_rule_set import FILE_BYTES_MAX, find_files
 from sluicegate.shadow.books import Rules
@@ -29,37 +29,37 @@ from sluicegate.shadow.literals import vocabulary_of
 NONE: Final = "none"
 DAMAGE_SHOWN: Final = 10
 
-# Is told how much is read, of how much.
-Read = Callable[[int, int], None]
+# Called with how much is read, of how much.
+Progress: TypeAlias = Callable[[int, int], None]
 
 
-class Traced(NamedTuple):
+class RecordedTraffic(NamedTuple):
     """Traffic, and what must be known about it in sentences."""
 
     captured: Captured
     notes: tuple[str, ...] = ()
 
 
-def read_books(said: Sequence[str], *, semantics: str, merge_domains: bool) -> list[Book]:
-    """The rulebooks of `--rules`, each said once: a folder, a file, or none."""
-    if not 1 <= len(said) <= BOOKS_MAX:
-        remedy = f"say it 1 to {BOOKS_MAX} times: a folder or a file of rules, or none"
-        raise BadValue("--rules", f"{len(said)} times", remedy)
-    names = _names(said)
-    books: list[Book] = []
-    for path, name in zip(said, names, strict=True):
+def read_books(paths: Sequence[str], *, semantics: str, merge_domains: bool) -> list[NamedRules]:
+    """Read the rulebooks of `--rules`: each is a folder, a file, or none."""
+    if not 1 <= len(paths) <= BOOKS_MAX:
+        remedy = f"give it 1 to {BOOKS_MAX} times: a folder or a file of rules, or none"
+        raise BadValue("--rules", f"{len(paths)} times", remedy)
+    names = _names(paths)
+    books: list[NamedRules] = []
+    for path, name in zip(paths, names, strict=True):
         files = _files(path)
         rules = Rules(files, semantics=semantics, merge_domains=merge_domains)
         if files and rules.empty:
             raise BadValue("--rules", path, "name a rules file with .yaml, .yml or .toml")
-        books.append(Book(name, rules))
+        books.append(NamedRules(name, rules))
     return books
 
 
 def read_traffic(
-    arguments: Namespace, books: Sequence[Book], *, requests_max: int, progress: Read
-) -> Traced:
-    """What `--capture`, `--csv`, `--jsonl` or `--envoy-log` says; one of them."""
+    arguments: Namespace, books: Sequence[NamedRules], *, requests_max: int, progress: Progress
+) -> RecordedTraffic:
+    """Read what one of `--capture`, `--csv`, `--jsonl` and `--envoy-log` names."""
     given = {
         "--capture": arguments.capture,
         "--envoy-log": arguments.envoy_log,
@@ -75,19 +75,19 @@ def read_traffic(
     if arguments.key and not arguments.capture:
         raise BadValue("--key", arguments.key, "leave it out; it is of --capture")
     if arguments.capture:
-        traced = _captured(arguments, books, requests_max, progress)
+        traffic = _read_captured(arguments, books, requests_max, progress)
     else:
-        traced = Traced(collect(_rows(arguments, progress), requests_max=requests_max))
-    if not len(traced.captured):
-        why = f": {traced.notes[0]}" if traced.notes else ""
+        traffic = RecordedTraffic(collect(_rows(arguments, progress), requests_max=requests_max))
+    if not len(traffic.captured):
+        why = f": {traffic.notes[0]}" if traffic.notes else ""
         (flag,) = several
         raise BadValue(flag, given[flag], f"there is no request in it{why}")
-    return traced
+    return traffic
 
 
-def _captured(
-    arguments: Namespace, books: Sequence[Book], requests_max: int, progress: Read
-) -> Traced:
+def _read_captured(
+    arguments: Namespace, books: Sequence[NamedRules], requests_max: int, progress: Progress
+) -> RecordedTraffic:
     if not os.path.exists(arguments.capture):
         raise BadValue("--capture", arguments.capture, "give a folder of a capture, or a file")
     key = _key(arguments.capture, arguments.key)
@@ -101,24 +101,24 @@ def _captured(
     )
     notes = [f"Damaged: {sentence}." for sentence in read.damage[:DAMAGE_SHOWN]]
     if read.unmatched_globs:
-        told = ", ".join([f"{key}={glob}" for key, glob in read.unmatched_globs[:DAMAGE_SHOWN]])
-        notes.append(f"These patterns cannot match what was redacted: {told}.")
-    return Traced(read.captured, tuple(notes))
+        patterns = ", ".join([f"{key}={glob}" for key, glob in read.unmatched_globs[:DAMAGE_SHOWN]])
+        notes.append(f"These patterns cannot match what was redacted: {patterns}.")
+    return RecordedTraffic(read.captured, tuple(notes))
 
 
-def _key(capture: str, said: str) -> CaptureKey | None:
-    """The key that was named; else the one that lies beside the capture, if there is one."""
-    if said:
+def _key(capture: str, path: str) -> CaptureKey | None:
+    """The named key; else the one beside the capture, if there is one."""
+    if path:
         try:
-            return read_key(said)
+            return read_key(path)
         except FileNotFoundError:
-            raise BadValue("--key", said, "give the file of the capture's key") from None
+            raise BadValue("--key", path, "give the file of the capture's key") from None
     folder = capture.rstrip("/") if os.path.isdir(capture) else os.path.dirname(capture)
     beside = f"{folder}.key"
     return read_key(beside) if os.path.exists(beside) else None
 
 
-def _rows(arguments: Namespace, progress: Read) -> Rows:
+def _rows(arguments: Namespace, progress: Progress) -> Rows:
     if arguments.envoy_log:
         return import_envoy(
             arguments.envoy_log,
@@ -130,15 +130,15 @@ def _rows(arguments: Namespace, progress: Read) -> Rows:
     return import_jsonl(arguments.jsonl, progress=progress)
 
 
-def _names(said: Sequence[str]) -> list[str]:
-    """What the rulebooks are called: the ends of their paths, or all of them where ends agree."""
-    ends = [os.path.basename(path.rstrip("/")) or path for path in said]
+def _names(paths: Sequence[str]) -> list[str]:
+    """Names of the rulebooks: the ends of their paths, or whole paths where ends agree."""
+    ends = [os.path.basename(path.rstrip("/")) or path for path in paths]
     if len({*ends}) < len(ends):
-        ends = [path.rstrip("/") or path for path in said]
+        ends = [path.rstrip("/") or path for path in paths]
     names: list[str] = []
     for end in ends:
-        again = names.count(end) + sum(name.startswith(f"{end} (") for name in names)
-        names.append(f"{end} ({again + 1})" if again else end)
+        same = names.count(end) + sum(name.startswith(f"{end} (") for name in names)
+        names.append(f"{end} ({same + 1})" if same else end)
     return names
 
 

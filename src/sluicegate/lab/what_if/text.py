@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from sluicegate.command_line.text import clip, clip_words, count, counted, duration, percent
+from sluicegate.command_line.text import clip, clip_words, count, counted, duration, percent, table
 from sluicegate.lab.text import format_number
 
 _NAME_CHARS_MAX: Final = 28
 _RULES_SHOWN: Final = 5
 
+_Book: TypeAlias = Mapping[str, Any]
 
-class Row(NamedTuple):
-    """A figure: what it is called, where it is found, and how it is written."""
+
+class FigureRow(NamedTuple):
+    """A row of a table: its words, the figure's field, and how its value is written."""
 
     words: str
     field: str
@@ -31,34 +33,34 @@ def rate(per_s: Any) -> str:
 
 
 _ENDED: Final = (
-    Row("offered", "offered", count),
-    Row("admitted", "admitted", count),
-    Row("refused by rules", "refused", count),
-    Row("turned away behind", "turned_away", count),
-    Row("gave up waiting", "gave_up", count),
-    Row("answered in time", "answered_in_time", count),
-    Row("share in time", "in_time_share", percent),
-    Row("goodput", "goodput_per_s", rate),
-    Row("wait p50", "wait_p50_us", milliseconds),
-    Row("wait p99", "wait_p99_us", milliseconds),
+    FigureRow("offered", "offered", count),
+    FigureRow("admitted", "admitted", count),
+    FigureRow("refused by rules", "refused", count),
+    FigureRow("turned away behind", "turned_away", count),
+    FigureRow("gave up waiting", "gave_up", count),
+    FigureRow("answered in time", "answered_in_time", count),
+    FigureRow("share in time", "in_time_share", percent),
+    FigureRow("goodput", "goodput_per_s", rate),
+    FigureRow("wait p50", "wait_p50_us", milliseconds),
+    FigureRow("wait p99", "wait_p99_us", milliseconds),
 )
 OVERALL: Final = (
     *_ENDED,
-    Row("attempts", "attempts", count),
-    Row("utilization", "utilization", percent),
-    Row("of use", "useful", percent),
-    Row("queue peak", "queue_peak", count),
+    FigureRow("attempts", "attempts", count),
+    FigureRow("utilization", "utilization", percent),
+    FigureRow("of use", "useful", percent),
+    FigureRow("queue peak", "queue_peak", count),
 )
 OF_A_CLASS: Final = _ENDED
 
 
-def text_of(report: Mapping[str, Any]) -> str:
-    """The report for a terminal."""
+def render_text(report: Mapping[str, Any]) -> str:
+    """Return the report for a terminal."""
     return "\n".join(_lines(report)) + "\n"
 
 
-def heading_of(report: Mapping[str, Any]) -> list[str]:
-    """What came, and what there was to serve it: two lines."""
+def heading(report: Mapping[str, Any]) -> list[str]:
+    """Two lines: what came, and what there was to serve it."""
     capture, settings = report["capture"], report["settings"]
     retries = "" if settings["retries"] == "none" else f", {settings['retries']} retries"
     faster = "" if settings["speed"] == 1 else f", played {settings['speed']:g} times as fast"
@@ -77,10 +79,10 @@ def heading_of(report: Mapping[str, Any]) -> list[str]:
     return [comes, serves]
 
 
-def rows_of(books: Sequence[Mapping[str, Any]], several: Sequence[Row]) -> list[tuple[str, ...]]:
-    """A row for each figure that says something: its words, and what it is of each rulebook."""
+def table_rows(books: Sequence[_Book], figures: Sequence[FigureRow]) -> list[tuple[str, ...]]:
+    """A row for each figure that says something: its words, and its value by each rulebook."""
     rows = []
-    for row in several:
+    for row in figures:
         values = [book[row.field] for book in books]
         if row.field == "attempts" and all(book["attempts"] == book["offered"] for book in books):
             continue
@@ -90,49 +92,40 @@ def rows_of(books: Sequence[Mapping[str, Any]], several: Sequence[Row]) -> list[
     return rows
 
 
+def each_class(books: Sequence[_Book]) -> Iterator[tuple[str, list[_Book]]]:
+    """Each class of which any request came, with its figures by every rulebook."""
+    for figures in zip(*[book["classes"] for book in books], strict=True):
+        if any(one["offered"] for one in figures):
+            yield figures[0]["class"], list(figures)
+
+
+def short_name(book: _Book, chars_max: int) -> str:
+    """The end of its name: the end of a path says more than its beginning."""
+    name = clip(book["name"])
+    return name if len(name) <= chars_max else f"...{name[3 - chars_max :]}"
+
+
 def _lines(report: Mapping[str, Any]) -> Iterator[str]:
+    books = report["rulebooks"]
+    names = [short_name(book, _NAME_CHARS_MAX) for book in books]
+    rows = table_rows(books, OVERALL)
+    for name, figures in each_class(books):
+        rows.append((name, *[""] * len(books)))
+        rows += [(f"  {words}", *cells) for words, *cells in table_rows(figures, OF_A_CLASS)]
     yield clip_words(report["sentence"])
     yield ""
-    yield from heading_of(report)
-    books = report["rulebooks"]
-    table: list[tuple[str, ...]] = [
-        ("", *[_short(book["name"]) for book in books]),
-        *rows_of(books, OVERALL),
-    ]
-    for at, one in enumerate(books[0]["classes"]):
-        of = [book["classes"][at] for book in books]
-        if any(book["offered"] for book in of):
-            table.append((one["class"], *[""] * len(books)))
-            table += [(f"  {words}", *cells) for words, *cells in rows_of(of, OF_A_CLASS)]
+    yield from heading(report)
     yield ""
-    yield from _aligned(table)
-    yield from _refused_by(books)
-    yield ""
-    for note in report["notes"]:
-        yield f"note: {clip_words(note)}"
-
-
-def _refused_by(books: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The rules that refused most."""
-    for book in books:
+    for line in table(("", *names), rows, left=1):
+        yield line[2:]
+    for name, book in zip(names, books, strict=True):
         if book["refused_by"]:
-            told = [
+            rules = [
                 f"{clip(one['rule_id'])} {count(one['attempts'])}"
                 for one in book["refused_by"][:_RULES_SHOWN]
             ]
             yield ""
-            yield f"{_short(book['name'])} refused by: {', '.join(told)}"
-
-
-def _aligned(table: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Names to the left, figures to the right."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for words, *cells in table:
-        told = [f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True)]
-        yield "  ".join([f"{words:<{widths[0]}}", *told]).rstrip()
-
-
-def _short(name: str) -> str:
-    """The end of a path says more than its beginning."""
-    told = clip(name)
-    return told if len(told) <= _NAME_CHARS_MAX else f"...{told[3 - _NAME_CHARS_MAX :]}"
+            yield f"{name} refused by: {', '.join(rules)}"
+    yield ""
+    for note in report["notes"]:
+        yield f"note: {clip_words(note)}"

@@ -1,9 +1,9 @@
-"""What-if, its traffic: captured requests as arrivals, the same for every rulebook that is tried.
+"""The traffic of a what-if: captured requests as arrivals, the same for every rulebook.
 
 An arrival's instant, class and work do not depend on the rulebook: work is drawn for each request
 as it comes, whether or not it is then admitted, so rulebooks differ by what they decide and by
-nothing else. Classes, by which everything is counted, are those of one rulebook for all: the first
-that has any rules.
+nothing else. The classes by which requests are counted are those of the first rulebook that has any
+rules.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sluicegate.contracts.checks import CheckRequest, MeshRequest
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.durations import DURATION_US_MAX
 from sluicegate.lab.random_source import RandomSource
-from sluicegate.lab.what_if.plan import WHOLE_US, Plan, Served
+from sluicegate.lab.what_if.plan import WHOLE_US, BackendSpec, WhatIfPlan
 from sluicegate.shadow.captured import ALL, Captured
 from sluicegate.shadow.side import Ask
 
@@ -23,7 +23,7 @@ UNITS_MAX: Final = 1_000_000
 RUN_US_MAX: Final = 400 * 86_400_000_000
 
 
-class Arrival(NamedTuple):
+class TimedRequest(NamedTuple):
     """A request: its place among the asks, when it comes, what it will take a worker."""
 
     ask: int
@@ -68,16 +68,16 @@ class Traffic:
         """What comes on average."""
         return sum(map(self.units.__getitem__, self.captured.which)) * 1e6 / self.span_us
 
-    def load(self, served: Served) -> float:
+    def load(self, backend: BackendSpec) -> float:
         """What all of it would take the workers, as a share of the time they have."""
-        unit_us, classes, units = served.unit_us, self.classes, self.units
+        unit_us, classes, units = backend.unit_us, self.classes, self.units
         work_us = [unit_us[classes[ask]] * units[ask] for ask in range(len(units))]
-        return sum(map(work_us.__getitem__, self.captured.which)) / (served.workers * self.span_us)
+        return sum(map(work_us.__getitem__, self.captured.which)) / (backend.workers * self.span_us)
 
-    def arrivals(self, plan: Plan) -> Iterator[Arrival]:
+    def arrivals(self, plan: WhatIfPlan) -> Iterator[TimedRequest]:
         """The requests as they come; the same ones each time."""
         draw = plan.service.sampler(RandomSource(plan.seed).of("service"))
-        unit_us, classes, units = plan.served.unit_us, self.classes, self.units
+        unit_us, classes, units = plan.backend.unit_us, self.classes, self.units
         # Work of an ask, in millionths of what is drawn.
         mean = [unit_us[classes[ask]] * units[ask] / WHOLE_US for ask in range(len(units))]
         began_us, latest_us, speed = self.began_us, 0, self.speed
@@ -85,7 +85,7 @@ class Traffic:
             latest_us = max(latest_us, at_us - began_us)
             elapsed_us = latest_us if speed == 1.0 else int(latest_us / speed)
             work_us = min(max(round(mean[ask] * draw()), 1), DURATION_US_MAX)
-            yield Arrival(ask, elapsed_us, work_us)
+            yield TimedRequest(ask, elapsed_us, work_us)
 
 
 def units_of(ask: Ask) -> int:

@@ -1,4 +1,4 @@
-"""Rigs and instants as a report shows them. No figure is computed here."""
+"""Rigs as a report shows them. No figure is computed here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ MODES: Final = {
     WALL: "by the clock on the wall",
 }
 PART_CHARS_MAX: Final = 60
-_DAY_US: Final = 86_400_000_000
 
 
 def describe_rigs(rigs: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
@@ -48,26 +47,6 @@ def rig_parts(rig: Any) -> list[str]:
         elif isinstance(value, str) and 0 < len(value) <= PART_CHARS_MAX:
             parts.append(f"{_spoken(field.name)} {value}")
     return parts
-
-
-def format_instant(at_us: int) -> str:
-    """An instant as date and time of day, to the minute."""
-    year, month, day = civil(at_us // _DAY_US)
-    minutes = at_us % _DAY_US // 60_000_000
-    return f"{year}-{month:02}-{day:02} {minutes // 60:02}:{minutes % 60:02} UTC"
-
-
-def civil(days: int) -> tuple[int, int, int]:
-    """Year, month and day of so many days after 1970-01-01 (Gregorian)."""
-    # Years that begin in March have their leap day last; 146,097 days are 400 years.
-    days += 719_468
-    era, day_of_era = divmod(days, 146_097)
-    year = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
-    day_of_year = day_of_era - (365 * year + year // 4 - year // 100)
-    from_march = (5 * day_of_year + 2) // 153
-    day = day_of_year - (153 * from_march + 2) // 5 + 1
-    month = from_march + 3 if from_march < 10 else from_march - 9
-    return year + era * 400 + (month <= 2), month, day
 
 
 def _station(rig: Rig) -> list[str]:
