@@ -55,7 +55,7 @@ def test_a_class_may_cost_what_it_costs() -> None:
     [
         (400, 3, "10000", "these need 4 workers"),
         (150, None, "10000", "no whole number of workers does this; 2 do 200/s"),
-        (None, 4, "BULK=10000", "what a unit of the other classes costs"),
+        (None, 4, "BULK=10000", "cost of a unit of the other classes"),
         (9, 4, "CRITICAL=1,DEGRADED=2,BEST_EFFORT=3,BULK=4", "leave out --capacity"),
         (None, 200_000, "10000", "1 to 100,000 workers"),
         (None, 100_000, "1", "units a second, up to"),
