@@ -11,7 +11,7 @@ from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.limits.completeness import (
     DUPLICATED,
     MISSING,
-    WRONG_WEIGHT,
+    WRONG_COST,
     WRONGLY_ADMITTED,
     WRONGLY_REFUSED,
     DecisionRecord,
@@ -84,7 +84,7 @@ def altered(letter: DeadLetter, **changes: object) -> DeadLetter:
     return DeadLetter(**fields)
 
 
-PLANTS = (WRONGLY_ADMITTED, WRONGLY_REFUSED, MISSING, DUPLICATED, WRONG_WEIGHT)
+PLANTS = (WRONGLY_ADMITTED, WRONGLY_REFUSED, MISSING, DUPLICATED, WRONG_COST)
 
 
 def plant(world: World, places: Sequence[int], dice: random.Random) -> tuple[World, Counter[str]]:
@@ -105,8 +105,8 @@ def plant(world: World, places: Sequence[int], dice: random.Random) -> tuple[Wor
             # The caller was told so, and both records say it.
             letters.append(altered(letter, allowed=not letter.allowed))
             told[letter.id] = told[letter.id]._replace(allowed=not letter.allowed)
-        elif kind == WRONG_WEIGHT:
-            letters.append(altered(letter, weight=letter.weight + dice.randint(1, 5)))
+        elif kind == WRONG_COST:
+            letters.append(altered(letter, cost=letter.cost + dice.randint(1, 5)))
         elif kind == DUPLICATED:
             letters += [letter, letter]
     decided = [told[one.id] if one.id else one for one in world.decided]

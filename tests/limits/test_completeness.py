@@ -16,7 +16,7 @@ from sluicegate.limits.completeness import (
     CONTRADICTED,
     MISSING,
     UNKNOWN,
-    WRONG_WEIGHT,
+    WRONG_COST,
     WRONGLY_ADMITTED,
     WRONGLY_REFUSED,
     CompletenessCheck,
@@ -178,11 +178,11 @@ def test_marks_tell_of_letters_lost_at_both_ends() -> None:
 
 def test_without_decisions_the_letter_behind_tells_of_a_changed_weight() -> None:
     log = letters_at((0, 4, True), (1, 6, True), (2, 1, False))
-    log[1] = altered(log[1], weight=7)
+    log[1] = altered(log[1], cost=7)
 
     report = look(World(log, [], []), decisions=False)
 
-    assert [(one.kind, one.id, one.units) for one in report.findings] == [(WRONG_WEIGHT, "p:1", -1)]
+    assert [(one.kind, one.id, one.units) for one in report.findings] == [(WRONG_COST, "p:1", -1)]
 
 
 def test_decisions_without_ids_are_matched_by_what_they_say() -> None:

@@ -74,21 +74,6 @@ class PairBlock:
 class Blocks:
     """The blocks of one client."""
 
-    __slots__ = (
-        "_blocks",
-        "_forks",
-        "_hot",
-        "_limits",
-        "_lock",
-        "_windows",
-        "fixed",
-        "hot_asks",
-        "lapsed",
-        "pairs_max",
-        "spent",
-        "units_max",
-    )
-
     def __init__(
         self,
         *,

@@ -69,26 +69,6 @@ class Client:
     `link` takes the place of a URL.
     """
 
-    __slots__ = (
-        "_blocks",
-        "_clock",
-        "_closed",
-        "_degraded",
-        "_failure",
-        "_failure_policy",
-        "_filled",
-        "_leases",
-        "_link",
-        "_loop",
-        "_refusals",
-        "_request_count",
-        "_returning",
-        "_settings",
-        "_sweeping",
-        "_units_leased",
-        "_units_returned",
-    )
-
     def __init__(
         self,
         url: str = "sluicegate://127.0.0.1:7070",

@@ -19,19 +19,15 @@ class ServiceLink(Protocol):
 
     async def ask(self, payload: bytes, via: object = None) -> Any:
         """The reply to a command; `Unavailable` if there is none, `BadValue` if it makes none."""
-        ...
 
     async def ask_one(self, payload: bytes) -> tuple[Any, object]:
         """The same, and the worker that answered, for whoever must ask that one again."""
-        ...
 
     async def connect(self) -> None:
         """Return when a worker has answered, or raise what prevents it."""
-        ...
 
     async def close(self) -> None:
         """End it."""
-        ...
 
 
 @final

@@ -4,13 +4,13 @@ The limit *as it would have been counted* has seen everything that the store adm
 letter that would have fitted; it is stepped by the same kernel as everywhere, letter by letter in
 the order of their instants. A letter is
 
-- wrongly admitted, if it was admitted and that limit had no room for it: by its weight less what
+- wrongly admitted, if it was admitted and that limit had no room for it: by its cost less what
   was left;
-- wrongly refused, if it was refused and that limit had room: by its weight;
+- wrongly refused, if it was refused and that limit had room: by its cost;
 - missing, if its process counted it and the log has it not, or a decisions log has it;
 - duplicated, if its id stands there again;
-- of wrong weight, if the decisions log says another, or the letter behind it in its process does,
-  which tells the weight of all before it;
+- of wrong cost, if the decisions log says another, or the letter behind it in its process does,
+  which tells the cost of all before it;
 - contradicted, if the decisions log says the other of admitted and refused, and unknown, if it
   should tell of the letter and does not.
 
@@ -39,7 +39,7 @@ WRONGLY_ADMITTED: Final = "wrongly_admitted"
 WRONGLY_REFUSED: Final = "wrongly_refused"
 MISSING: Final = "missing"
 DUPLICATED: Final = "duplicated"
-WRONG_WEIGHT: Final = "wrong_weight"
+WRONG_COST: Final = "wrong_weight"
 CONTRADICTED: Final = "contradicted"
 UNKNOWN: Final = "unknown"
 OVER_LIMIT: Final = "over_limit"
@@ -48,7 +48,7 @@ KINDS: Final = (
     WRONGLY_REFUSED,
     MISSING,
     DUPLICATED,
-    WRONG_WEIGHT,
+    WRONG_COST,
     CONTRADICTED,
     UNKNOWN,
     OVER_LIMIT,
@@ -67,7 +67,7 @@ class DecisionRecord(NamedTuple):
     at_us: int
     user: str
     rule_id: str
-    weight: int
+    cost: int
     allowed: bool
     degraded: bool = False
     id: str = ""
@@ -142,20 +142,6 @@ class CompletenessCheck:
     what is missing without a name.
     """
 
-    __slots__ = (
-        "_began",
-        "_copies",
-        "_decisions",
-        "_ended",
-        "_findings_max",
-        "_letters",
-        "_letters_max",
-        "_report",
-        "_rule",
-        "_since_us",
-        "_user",
-    )
-
     def __init__(
         self,
         *,
@@ -210,32 +196,32 @@ class CompletenessCheck:
         report.letters = len(self._letters)
         for copy in self._copies:
             self._add_for(DUPLICATED, copy, 0, "its id stands in the log again")
-        weights = self._weights()
-        lost = self._compare(weights)
-        self._find_gaps({_place(one.id) for one in lost}, weights)
-        self._judge(weights, lost)
+        costs = self._costs()
+        lost = self._compare(costs)
+        self._find_gaps({_place(one.id) for one in lost}, costs)
+        self._judge(costs, lost)
         report.open = sorted({process for process, _ in self._letters} - self._ended.keys())
         report.findings.sort(key=lambda one: (one.at_us, one.id, one.kind))
         return report
 
     # What is there.
 
-    def _weights(self) -> dict[tuple[str, int], int]:
+    def _costs(self) -> dict[tuple[str, int], int]:
         """What each letter really weighed, as far as the one behind it tells."""
-        weights: dict[tuple[str, int], int] = {}
+        costs: dict[tuple[str, int], int] = {}
         for place, letter in self._letters.items():
-            behind = self._weight_before(letter.process, letter.number + 1)
-            weights[place] = letter.weight if behind is None else behind - letter.before
-        return weights
+            behind = self._cost_before(letter.process, letter.number + 1)
+            costs[place] = letter.cost if behind is None else behind - letter.before
+        return costs
 
-    def _weight_before(self, process: str, number: int) -> int | None:
+    def _cost_before(self, process: str, number: int) -> int | None:
         letter = self._letters.get((process, number))
         if letter is not None:
             return letter.before
         end = self._ended.get(process)
         return end.before if end is not None and end.number == number else None
 
-    def _compare(self, weights: dict[tuple[str, int], int]) -> list[DecisionRecord]:
+    def _compare(self, costs: dict[tuple[str, int], int]) -> list[DecisionRecord]:
         """Hold the letters against the decisions; those decisions whose letters are missing."""
         lost: list[DecisionRecord] = []
         unmatched = dict(self._letters)
@@ -251,39 +237,37 @@ class CompletenessCheck:
                 place = next((found for found in looks if found in unmatched), _NOWHERE)
             found = unmatched.pop(place, None)
             if found is not None:
-                weights[place] = one.weight
+                costs[place] = one.cost
                 self._compare_one(found, one)
             elif place not in self._letters:
                 lost.append(one)
         for one in lost:
             self._add(_missing_letter(one))
-        self._check_unmatched(unmatched, weights)
+        self._check_unmatched(unmatched, costs)
         return lost
 
     def _compare_one(self, letter: DeadLetter, one: DecisionRecord) -> None:
-        if one.weight != letter.weight:
-            self._wrong_weight(letter, one.weight, "the decisions log")
+        if one.cost != letter.cost:
+            self._add_wrong_cost(letter, one.cost, "the decisions log")
         if one.allowed != letter.allowed:
             word = "admitted" if one.allowed else "refused"
-            self._add_for(CONTRADICTED, letter, one.weight, f"the decisions log says {word}")
+            self._add_for(CONTRADICTED, letter, one.cost, f"the decisions log says {word}")
 
     def _check_unmatched(
         self,
         unmatched: Mapping[tuple[str, int], DeadLetter],
-        weights: Mapping[tuple[str, int], int],
+        costs: Mapping[tuple[str, int], int],
     ) -> None:
         """Letters of which no decision tells."""
         first_us = min((one.at_us for one in self._decisions), default=0)
         last_us = max((one.at_us for one in self._decisions), default=-1)
         for place, letter in unmatched.items():
-            if letter.weight != weights[place]:
-                self._wrong_weight(letter, weights[place], "the letter behind it")
+            if letter.cost != costs[place]:
+                self._add_wrong_cost(letter, costs[place], "the letter behind it")
             if letter.degraded and first_us <= letter.at_us <= last_us:
-                self._add_for(UNKNOWN, letter, letter.weight, "the decisions log has it not")
+                self._add_for(UNKNOWN, letter, letter.cost, "the decisions log has it not")
 
-    def _find_gaps(
-        self, known: set[tuple[str, int]], weights: Mapping[tuple[str, int], int]
-    ) -> None:
+    def _find_gaps(self, known: set[tuple[str, int]], costs: Mapping[tuple[str, int], int]) -> None:
         """Numbers that no letter has."""
         numbers: dict[str, list[int]] = {}
         for process, number in self._letters.keys() | known:
@@ -299,17 +283,17 @@ class CompletenessCheck:
             last = -1 if process in self._began else used[0] - 1
             for number in used:
                 if number > last + 1:
-                    self._gap(process, last, number, weights)
+                    self._gap(process, last, number, costs)
                 last = number
 
     def _gap(
-        self, process: str, last: int, number: int, weights: Mapping[tuple[str, int], int]
+        self, process: str, last: int, number: int, costs: Mapping[tuple[str, int], int]
     ) -> None:
         before = self._letters.get((process, last))
-        until = self._weight_before(process, number)
+        until = self._cost_before(process, number)
         since = 0 if last < 0 else None
         if before is not None:
-            since = before.before + weights[process, last]
+            since = before.before + costs[process, last]
         units = -1 if since is None or until is None else until - since
         at_us = 0 if before is None else before.at_us
         weigh = "" if units < 0 else f", {units:,} units in all"
@@ -320,9 +304,7 @@ class CompletenessCheck:
 
     # What should have been decided.
 
-    def _judge(
-        self, weights: Mapping[tuple[str, int], int], lost: Sequence[DecisionRecord]
-    ) -> None:
+    def _judge(self, costs: Mapping[tuple[str, int], int], lost: Sequence[DecisionRecord]) -> None:
         limits = _limits(self._letters.values())
         keys = {(one.user, one.rule_id) for one in self._letters.values()}
         keys.update((one.user, one.rule_id) for one in lost)
@@ -340,18 +322,18 @@ class CompletenessCheck:
         in_order.sort(key=lambda pair: pair[0])
         for _, one in in_order:
             if isinstance(one, DeadLetter):
-                weight = weights.get((one.process, one.number), one.weight)
-                self._judge_letter(one, weight, tables, len(keys))
+                cost = costs.get((one.process, one.number), one.cost)
+                self._judge_letter(one, cost, tables, len(keys))
                 continue
             limit = (
                 one.limit or limits.get((one.user, one.rule_id)) or limits.get(("", one.rule_id))
             )
             table = None if limit is None else _table(tables, limit, len(keys))
             if table is not None:
-                table.settle(_key(one), one.weight, one.at_us, one.at_us)
+                table.settle(_key(one), one.cost, one.at_us, one.at_us)
 
     def _judge_letter(
-        self, letter: DeadLetter, weight: int, tables: dict[Limit, KeyTable[Any] | None], keys: int
+        self, letter: DeadLetter, cost: int, tables: dict[Limit, KeyTable[Any] | None], keys: int
     ) -> None:
         if not letter.degraded:
             self._report.plain += 1
@@ -363,30 +345,30 @@ class CompletenessCheck:
             self._report.unjudged += 1
             return
         key = _key(letter)
-        ideal = table.take(key, weight, letter.at_us)
+        ideal = table.take(key, cost, letter.at_us)
         if letter.harsh and not ideal.allowed:
-            table.settle(key, weight, letter.at_us, letter.at_us)
+            table.settle(key, cost, letter.at_us, letter.at_us)
         excess, spared = 0, 0
         if letter.allowed and not ideal.allowed:
-            excess = weight - max(ideal.remaining, 0)
-            why = f"{max(ideal.remaining, 0):,} of {weight:,} were left of {_words(letter.limit)}"
+            excess = cost - max(ideal.remaining, 0)
+            why = f"{max(ideal.remaining, 0):,} of {cost:,} were left of {_words(letter.limit)}"
             self._add_for(WRONGLY_ADMITTED, letter, excess, why)
         elif ideal.allowed and not letter.allowed:
-            spared = weight
-            left = ideal.remaining + weight
+            spared = cost
+            left = ideal.remaining + cost
             why = f"{left:,} were left of {_words(letter.limit)}"
-            self._add_for(WRONGLY_REFUSED, letter, weight, why)
-        self._tally(letter, weight, excess, spared)
+            self._add_for(WRONGLY_REFUSED, letter, cost, why)
+        self._tally(letter, cost, excess, spared)
 
-    def _tally(self, letter: DeadLetter, weight: int, excess: int, spared: int) -> None:
+    def _tally(self, letter: DeadLetter, cost: int, excess: int, spared: int) -> None:
         if not self._in_scope(letter.user, letter.rule_id, letter.at_us):
             return
         place = (letter.user, letter.rule_id, _window_us(letter))
         had = self._report.windows.get(place, WindowTally())
         self._report.windows[place] = WindowTally(
             had.letters + 1,
-            had.admitted_units + (weight if letter.allowed else 0),
-            had.refused_units + (0 if letter.allowed else weight),
+            had.admitted_units + (cost if letter.allowed else 0),
+            had.refused_units + (0 if letter.allowed else cost),
             had.wrongly_admitted + (1 if excess else 0),
             had.wrongly_admitted_units + excess,
             had.wrongly_refused + (1 if spared else 0),
@@ -395,9 +377,9 @@ class CompletenessCheck:
 
     # Inside.
 
-    def _wrong_weight(self, letter: DeadLetter, weight: int, by: str) -> None:
-        why = f"it says {letter.weight:,}, {by} says {weight:,}"
-        self._add_for(WRONG_WEIGHT, letter, weight - letter.weight, why)
+    def _add_wrong_cost(self, letter: DeadLetter, cost: int, by: str) -> None:
+        why = f"it says {letter.cost:,}, {by} says {cost:,}"
+        self._add_for(WRONG_COST, letter, cost - letter.cost, why)
 
     def _add_for(self, kind: str, letter: DeadLetter, units: int, why: str) -> None:
         self._add(
@@ -451,7 +433,7 @@ def units_held(limit: Limit, letters: Iterable[DeadLetter], now_us: int) -> int:
     table = table_for("held", limit, 8)
     for letter in letters:
         if letter.allowed and not letter.shadow:
-            table.settle("", letter.weight, letter.at_us, letter.at_us)
+            table.settle("", letter.cost, letter.at_us, letter.at_us)
     return capacity(limit) - table.peek("", 0, now_us).remaining
 
 
@@ -484,7 +466,7 @@ def _letter_for(one: DecisionRecord, limits: Mapping[tuple[str, str], Limit]) ->
     return DeadLetter(
         one.user,
         one.rule_id,
-        one.weight,
+        one.cost,
         one.at_us,
         allowed=one.allowed,
         limit=limit,
@@ -497,7 +479,7 @@ def _missing_letter(one: DecisionRecord) -> CompletenessFinding:
     window_us = -1 if one.limit is None else one.at_us - one.at_us % one.limit.period_us
     why = "the decisions log has it"
     return CompletenessFinding(
-        MISSING, one.user, one.rule_id, one.at_us, window_us, one.weight, one.id, why
+        MISSING, one.user, one.rule_id, one.at_us, window_us, one.cost, one.id, why
     )
 
 

@@ -1,19 +1,20 @@
-"""DeadLetter: one decision that was taken without the store, as it is kept and read again.
+"""Dead letter: one decision that was taken without the store, as it is written and read again.
 
-A letter holds what is needed to judge the decision later: whom it was about, what it weighed, when,
-and the limit itself, so that no rule file must be found that was in force then. It has a place:
-the process that wrote it, and its number there. Numbers follow each other without a gap, also over
-letters that were dropped, so what is missing can be told; `before`, the weight of all letters that
-came earlier, tells how much is missing, and whether a weight was changed.
+A letter holds what is needed to judge the decision later: whom it was about, its cost, when, and
+the limit itself, so that no rules file must be found that was in force then. It has a place: the
+process that wrote it, and its number there. Numbers follow each other without a gap, also over
+letters that were dropped, so what is missing can be found; `before`, the cost of all earlier
+letters, shows how much is missing, and whether a cost was changed.
 
-The body is one compact JSON object with a version. What a reader does not know it leaves alone.
+The body is one compact JSON object with a version. Unknown fields are left alone.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, final
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Final, NamedTuple
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
@@ -26,65 +27,29 @@ BEGUN: Final = "dead_letters.begun"
 CLOSED: Final = "dead_letters.closed"
 
 
-@final
+@dataclass(slots=True, eq=False)
 class DeadLetter:
     """A decision, and its place; the place is given when it is offered.
 
     `why` is the failure that was seen. `harsh`: the rule charges what it refuses.
     """
 
-    __slots__ = (
-        "allowed",
-        "at_us",
-        "before",
-        "degraded",
-        "harsh",
-        "limit",
-        "number",
-        "priority",
-        "process",
-        "reason",
-        "rule_id",
-        "shadow",
-        "user",
-        "weight",
-        "why",
-    )
-
-    def __init__(
-        self,
-        user: str,
-        rule_id: str,
-        weight: int,
-        at_us: int,
-        *,
-        allowed: bool,
-        limit: Limit | None,
-        priority: Criticality = Criticality.CRITICAL,
-        degraded: bool = True,
-        shadow: bool = False,
-        harsh: bool = False,
-        reason: str = "",
-        why: str = "",
-        process: str = "",
-        number: int = 0,
-        before: int = 0,
-    ) -> None:
-        self.user = user
-        self.rule_id = rule_id
-        self.weight = weight
-        self.at_us = at_us
-        self.allowed = allowed
-        self.limit = limit
-        self.priority = priority
-        self.degraded = degraded
-        self.shadow = shadow
-        self.harsh = harsh
-        self.reason = reason
-        self.why = why
-        self.process = process
-        self.number = number
-        self.before = before
+    user: str
+    rule_id: str
+    cost: int
+    at_us: int
+    _: KW_ONLY
+    allowed: bool
+    limit: Limit | None
+    priority: Criticality = Criticality.CRITICAL
+    degraded: bool = True
+    shadow: bool = False
+    harsh: bool = False
+    reason: str = ""
+    why: str = ""
+    process: str = ""
+    number: int = 0
+    before: int = 0
 
     @property
     def id(self) -> str:
@@ -93,7 +58,7 @@ class DeadLetter:
 
     def __repr__(self) -> str:
         word = "admitted" if self.allowed else "refused"
-        return f"<DeadLetter {self.id}: {self.user!r} {word} by {self.rule_id!r}, {self.weight}>"
+        return f"<DeadLetter {self.id}: {self.user!r} {word} by {self.rule_id!r}, {self.cost}>"
 
 
 class ProcessMark(NamedTuple):
@@ -116,7 +81,7 @@ def pack(letter: DeadLetter) -> bytes:
         "at_us": letter.at_us,
         "user": letter.user,
         "rule": letter.rule_id,
-        "weight": letter.weight,
+        "weight": letter.cost,
         "priority": letter.priority.name,
         "allowed": letter.allowed,
     }

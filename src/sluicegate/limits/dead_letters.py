@@ -64,33 +64,6 @@ class DeadLetters:
     `refusals` is the share of plain refusals that are wanted too, 0 to 1.
     """
 
-    __slots__ = (
-        "_before",
-        "_begin_marked",
-        "_buffer_max",
-        "_carrier",
-        "_chance",
-        "_clock",
-        "_closing",
-        "_dropped",
-        "_ended",
-        "_held",
-        "_last_error",
-        "_linger_s",
-        "_lock",
-        "_log",
-        "_number",
-        "_refusals",
-        "_retries",
-        "_retry_s",
-        "_ring",
-        "_until_us",
-        "_wake",
-        "_written",
-        "batch_max",
-        "process",
-    )
-
     def __init__(
         self,
         log: EventLog,
@@ -161,7 +134,7 @@ class DeadLetters:
             letter.before = self._before
             letter.process = self.process
             self._number = number + 1
-            self._before += letter.weight
+            self._before += letter.cost
             if self._held >= self._buffer_max or self._closing:
                 self._dropped += 1
             else:

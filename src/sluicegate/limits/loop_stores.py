@@ -19,8 +19,6 @@ from sluicegate.stores.thread_bridge import S, ThreadBridge
 class LoopStores(Generic[S]):
     """The stores of all loops; `open_store` is called within the loop that asks first."""
 
-    __slots__ = ("__weakref__", "_by_loop", "_loop", "_open", "_pinned", "_store", "bridge")
-
     def __init__(self, open_store: Callable[[], S]) -> None:
         self._open = open_store
         self.bridge: ThreadBridge[S] = ThreadBridge(open_store)

@@ -24,23 +24,18 @@ class PermitStore(Protocol):
 
     async def acquire(self, key: str, permit_id: str, count: int) -> Decision:
         """Hold `count` places of `key` under this name."""
-        ...
 
     async def renew(self, key: str, permit_id: str, count: int) -> bool:
         """Hold them for the whole time from now; False if the permit has ended."""
-        ...
 
     async def release(self, key: str, permit_id: str, count: int) -> bool:
         """Give them back; False if the permit has ended."""
-        ...
 
     async def look(self, key: str, count: int) -> Decision:
         """What `acquire` would decide."""
-        ...
 
     async def close(self) -> None:
         """Give back the connections; what is held stays held until it ends."""
-        ...
 
 
 @final

@@ -24,8 +24,6 @@ _AGAIN_S_MAX: Final = 1.0
 class PermitStores(LoopStores[PermitStore]):
     """Where the places are, for tasks and for threads."""
 
-    __slots__ = ("blocking",)
-
     def __init__(self, open_store: Callable[[], PermitStore]) -> None:
         super().__init__(open_store)
         self.blocking: PermitStore = BlockingPermits(self.bridge)

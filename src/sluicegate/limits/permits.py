@@ -77,27 +77,6 @@ class Permits:
     `open_store`, a store of one's own takes the place of a URL: it is called once an event loop.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_clock",
-        "_first",
-        "_first_lock",
-        "_fixed",
-        "_glass",
-        "_heartbeats",
-        "_lines",
-        "_memory",
-        "_numbers",
-        "_observer",
-        "_poll_us",
-        "_remote",
-        "_stem",
-        "expires_after_us",
-        "failure",
-        "limit_max",
-        "name",
-    )
-
     def __init__(
         self,
         limit: int,

@@ -48,17 +48,6 @@ class Defaults:
 class RuleKeys:
     """The keys of each rule, by every spelling of it that was asked for."""
 
-    __slots__ = (
-        "_defaults",
-        "_make",
-        "_named",
-        "_names",
-        "_rules_max",
-        "_sources",
-        "_unnamed",
-        "keys",
-    )
-
     def __init__(
         self, defaults: Defaults, make: Callable[[Terms], LimitKeys], rules_max: int
     ) -> None:

@@ -30,8 +30,6 @@ Sweeps: TypeAlias = "dict[RemoteKeys, ReferenceType[asyncio.Task[None]]]"
 class LimitStores(LoopStores[Store]):
     """Where a remote store of limits is, for tasks and for threads."""
 
-    __slots__ = ("_swept", "_threads_swept", "blocking")
-
     def __init__(self, open_store: Callable[[], Store]) -> None:
         super().__init__(open_store)
         # By loop, and weakly: what a task holds is held by its loop, by a timer or by the store's

@@ -35,11 +35,9 @@ class Ticket(Protocol):
 
     def wake(self) -> None:
         """It is your turn. Any thread may say so."""
-        ...
 
     async def pause(self, us: int | None) -> None:
         """Return after `us` at the latest, or when woken. None: when woken."""
-        ...
 
 
 @final

@@ -26,11 +26,9 @@ class Budget(Protocol):
 
     def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
         """Take so much, or say when there will be enough."""
-        ...
 
     def settle(self, caller: str, mru: int, now_us: int) -> None:
         """Take so much more after the fact, or give it back if negative."""
-        ...
 
 
 class Pricing(Protocol):
@@ -38,7 +36,6 @@ class Pricing(Protocol):
 
     def price_milli(self, criticality: Criticality, now_us: int) -> int:
         """In thousandths."""
-        ...
 
 
 class Penalties(Protocol):
@@ -46,7 +43,6 @@ class Penalties(Protocol):
 
     def price_milli(self, caller: str, now_us: int) -> int:
         """In thousandths."""
-        ...
 
 
 @final

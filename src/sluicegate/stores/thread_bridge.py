@@ -29,7 +29,6 @@ class _Closable(Protocol):
 
     async def close(self) -> None:
         """Give back what is held."""
-        ...
 
 
 T = TypeVar("T")
@@ -70,21 +69,6 @@ class _BridgedCall(Generic[T]):
 @final
 class ThreadBridge(Generic[S]):
     """Runs operations of a store for threads; `open_store` is called within its loop."""
-
-    __slots__ = (
-        "__weakref__",
-        "_closed",
-        "_ident",
-        "_loop",
-        "_loop_factory",
-        "_open",
-        "_queue",
-        "_starting",
-        "_store",
-        "_thread",
-        "_wait_s_max",
-        "_wake_pending",
-    )
 
     def __init__(
         self,

@@ -61,7 +61,7 @@ def write(url: str, letters: Sequence[DeadLetter], *, closed: bool = True) -> st
     events = [(BEGUN, pack_mark(ProcessMark(BEGUN, process, 0, 0, 0)), letters[0].at_us)]
     events += [(DEAD_LETTER, pack(letter), letter.at_us) for letter in letters]
     if closed:
-        last = ProcessMark(CLOSED, process, end.number + 1, end.before + end.weight, 0)
+        last = ProcessMark(CLOSED, process, end.number + 1, end.before + end.cost, 0)
         events.append((CLOSED, pack_mark(last), end.at_us))
     for promise in [log.append(*event) for event in events]:
         promise.result(30)

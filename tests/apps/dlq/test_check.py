@@ -59,7 +59,7 @@ def test_a_log_with_a_hundred_planted_errors_reports_exactly_those(
     decisions.write_text(
         "".join(
             json.dumps({
-                "at_us": one.at_us, "user": one.user, "rule": one.rule_id, "weight": one.weight,
+                "at_us": one.at_us, "user": one.user, "rule": one.rule_id, "weight": one.cost,
                 "allowed": one.allowed, "degraded": one.degraded, "id": one.id,
             }) + "\n"
             for one in planted.decided

@@ -32,10 +32,8 @@ def test_each_letter_is_a_line_with_whom_what_and_why(
     assert dlq("show", url) == 0
 
     first, second, third = capsys.readouterr().out.splitlines()
-    assert (
-        " UTC  admitted  ann  by login  weight 3  CRITICAL  Redis said nothing  [n/1/1:0]" in first
-    )
-    assert "refused   bob\\x1b[2J  by login  weight 1,000" in second
+    assert " UTC  admitted  ann  by login  cost 3  CRITICAL  Redis said nothing  [n/1/1:0]" in first
+    assert "refused   bob\\x1b[2J  by login  cost 1,000" in second
     assert "store_unavailable; Redis said nothing  [n/1/1:1]" in second
     assert third.endswith("[n/1/1:2]")
 

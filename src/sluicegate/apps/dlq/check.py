@@ -38,7 +38,7 @@ _WORDS: Final = {
     "wrongly_refused": "wrongly refused",
     "missing": "missing",
     "duplicated": "duplicated",
-    "wrong_weight": "of wrong weight",
+    "wrong_weight": "of wrong cost",
     "contradicted": "contradicted",
     "unknown": "unknown to the decisions",
     "over_limit": "over the limit now",

@@ -52,7 +52,7 @@ def line(letter: DeadLetter) -> str:
     word = "admitted" if letter.allowed else "refused"
     text = (
         f"{instant(letter.at_us)}  {word:<8}  {printable(letter.user)}  "
-        f"by {printable(letter.rule_id)}  weight {letter.weight:,}  {letter.priority.name}"
+        f"by {printable(letter.rule_id)}  cost {letter.cost:,}  {letter.priority.name}"
     )
     marks = [name for name in ("shadow", "harsh") if getattr(letter, name)]
     if not letter.degraded:

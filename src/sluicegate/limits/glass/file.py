@@ -36,8 +36,6 @@ _SAFELY: Final = os.O_CLOEXEC | os.O_NOFOLLOW
 class FileGlassStore:
     """A page in a file. `clock` must tell the same time in every process that shares it."""
 
-    __slots__ = ("_audit", "_clock", "_lock", "_old_audit", "_path", "what")
-
     def __init__(self, path: str, clock: Clock) -> None:
         self._path = Path(path)
         self._lock = Path(f"{path}.lock")

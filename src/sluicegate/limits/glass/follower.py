@@ -47,24 +47,6 @@ class GlassFollower:
     `clock` is the one whose instants the glass is asked with. The source is closed with it.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_chance",
-        "_clock",
-        "_closed",
-        "_failure",
-        "_failure_kind",
-        "_glass",
-        "_interval_s",
-        "_lock",
-        "_logged_openings",
-        "_loop",
-        "_reached",
-        "_source",
-        "_task",
-        "_thread",
-    )
-
     def __init__(
         self,
         source: GlassSource,

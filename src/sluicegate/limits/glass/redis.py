@@ -35,19 +35,6 @@ _LINES_A_CALL: Final = 50
 class RedisGlassStore:
     """A page in a Redis, a cluster, or behind sentinels; connected from each loop that asks."""
 
-    __slots__ = (
-        "_abandoned",
-        "_audit_key",
-        "_audit_max",
-        "_chance",
-        "_client",
-        "_key",
-        "_loop",
-        "_script",
-        "_settings",
-        "what",
-    )
-
     def __init__(self, url: str, chance: Chance, *, prefix: str, audit_max: int) -> None:
         if not prefix or "{" in prefix or "}" in prefix:
             raise BadValue("prefix", prefix, "give some text without braces")

@@ -66,11 +66,9 @@ class GlassStore(Protocol):
     @property
     def what(self) -> str:
         """What and where it is, for people."""
-        ...
 
     async def read(self) -> GlassPage:
         """The page; no text if there is none."""
-        ...
 
     async def swap(
         self, page: GlassPage, text: bytes, lines: Sequence[bytes], until_us: int
@@ -79,22 +77,17 @@ class GlassStore(Protocol):
 
         A foreign page is replaced whatever it is. After `until_us` the text need not be kept.
         """
-        ...
 
     async def lines(self, last: int) -> list[bytes]:
         """The newest lines of the audit, the oldest first."""
-        ...
 
     async def close(self) -> None:
         """Give back what is held."""
-        ...
 
 
 @final
 class GlassSource:
     """Openings on a shelf. Use it from one event loop at a time; a closed one may be used again."""
-
-    __slots__ = ("_chance", "_for_us_max", "_store", "what")
 
     def __init__(self, shelf: GlassStore, chance: Chance, *, for_s_max: float = FOR_S_MAX) -> None:
         if not FOR_S_MIN <= for_s_max <= 366 * 86_400:
@@ -195,8 +188,6 @@ class GlassSource:
 @final
 class MemoryGlassStore:
     """A page in this process, for tests and for limits that nobody else shares."""
-
-    __slots__ = ("_clock", "_lines", "_lock", "_text", "what")
 
     def __init__(self, clock: Clock) -> None:
         self.what = "the glass in this process"

@@ -52,8 +52,6 @@ _READ_BYTES: Final = 1 << 20
 class FileBlobs:
     """A `contracts.blob_store.BlobStore`. Threads may share it, and processes the folder."""
 
-    __slots__ = ("_closed", "_prepared", "_prepared_lock", "_puts", "_root", "settings", "what")
-
     def __init__(self, settings: FileBlobSettings) -> None:
         self.settings = settings
         self.what = f"the blob store in {settings.folder}"

@@ -56,8 +56,6 @@ _used_by: list[int] = []
 class S3Blobs:
     """A `contracts.blob_store.BlobStore`. It connects by itself; threads may share it."""
 
-    __slots__ = ("_above", "_closed", "_enforced", "_lock", "_store", "settings", "what")
-
     def __init__(self, settings: S3Settings) -> None:
         self.settings = settings
         where = f"{settings.bucket}/{settings.prefix}".rstrip("/")

@@ -40,23 +40,6 @@ class _PendingEvent(NamedTuple):
 class FileLog:
     """A `contracts.event_log.EventLog`; nothing is opened before the first append, or `begin`."""
 
-    __slots__ = (
-        "_bytes",
-        "_closed",
-        "_commits",
-        "_handle",
-        "_lock",
-        "_next",
-        "_pending",
-        "_pid",
-        "_salt",
-        "_size",
-        "_thread",
-        "_wake",
-        "settings",
-        "what",
-    )
-
     def __init__(self, settings: FileLogSettings) -> None:
         self.settings = settings
         self.what = segments.what(settings.folder)

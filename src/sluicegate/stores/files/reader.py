@@ -34,20 +34,6 @@ DAMAGE_MAX: Final = 1_000  # reports kept
 class FileReader:
     """A `contracts.event_log.Reader`, of one thread at a time."""
 
-    __slots__ = (
-        "_at",
-        "_base",
-        "_closed",
-        "_damage",
-        "_end",
-        "_handle",
-        "_next_offset",
-        "_pause",
-        "_salt",
-        "_settings",
-        "_started",
-    )
-
     def __init__(self, settings: FileLogSettings, offset: int) -> None:
         self._settings = settings
         self._next_offset = offset

@@ -33,19 +33,6 @@ _CLOSED: Final = "it is closed"
 class KafkaLog:
     """A `contracts.event_log.EventLog`. It connects by itself, whenever there is a broker."""
 
-    __slots__ = (
-        "_closed",
-        "_ended",
-        "_fatal",
-        "_lock",
-        "_pid",
-        "_producer",
-        "_thread",
-        "last_error",
-        "settings",
-        "what",
-    )
-
     def __init__(self, settings: KafkaSettings) -> None:
         self.settings = settings
         self.what = f"the event log {settings.topic} in Kafka at {settings.brokers}"

@@ -27,8 +27,6 @@ _GROUP: Final = "sluicegate-reader"
 class KafkaReader:
     """A `contracts.event_log.Reader`, of one thread at a time."""
 
-    __slots__ = ("_closed", "_consumer", "_damage", "_end", "_next_offset", "_settings", "what")
-
     def __init__(self, settings: KafkaSettings, offset: int) -> None:
         self.what = f"the event log {settings.topic} in Kafka at {settings.brokers}"
         self._settings = settings

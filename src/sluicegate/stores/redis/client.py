@@ -26,7 +26,6 @@ class RedisClient(Protocol):
         self, script: Script, keys: Sequence[bytes | str], args: Sequence[Part] = ()
     ) -> asyncio.Future[Reply]:
         """Run the script where its keys are; all of them must be in one place."""
-        ...
 
     def send_script(
         self,
@@ -37,27 +36,21 @@ class RedisClient(Protocol):
         slot: int,
     ) -> None:
         """Likewise, for who knows the slot of the keys and needs no future; tell `receiver`."""
-        ...
 
     def call(self, *parts: Part, key: bytes | str | None = None) -> asyncio.Future[Reply]:
         """Send one command to where `key` is, or anywhere."""
-        ...
 
     def push(self) -> None:
         """Write what was sent in this turn of the loop now, and not at its end."""
-        ...
 
     def unavailable_reason(self, slot: int) -> str:
         """Why a call to the node of this slot would fail at once, or ""; any thread may ask."""
-        ...
 
     async def connect(self) -> None:
         """Return when connected, or raise what prevents it. The first call does it too."""
-        ...
 
     async def close(self) -> None:
         """Fail what is under way with `Unavailable`, and give back what is held."""
-        ...
 
 
 def open_client(where: str | RedisSettings, chance: Chance) -> RedisClient:

@@ -29,21 +29,6 @@ from sluicegate.wire.resp import MOVED, ErrorReply, Part, command
 class ClusterClient:
     """A `RedisClient` of a cluster; `endpoints` are where to begin."""
 
-    __slots__ = (
-        "_attempted",
-        "_chance",
-        "_closed",
-        "_last_failure",
-        "_loop",
-        "_nodes",
-        "_ranges",
-        "_settings",
-        "_slots",
-        "_waiting_calls",
-        "_watch",
-        "what",
-    )
-
     def __init__(self, settings: RedisSettings, chance: Chance) -> None:
         self.what = "Redis Cluster"
         self._settings = settings

@@ -45,27 +45,21 @@ class ReplyReceiver(Protocol):
 
     def done(self) -> bool:
         """Whether it has been told, or no longer listens."""
-        ...
 
     def cancelled(self) -> bool:
         """Whether it no longer listens."""
-        ...
 
     def exception(self) -> BaseException | None:
         """The failure it was told, if it was one."""
-        ...
 
     def set_result(self, reply: Reply, /) -> None:
         """The answer. Called amid a read: it must not raise."""
-        ...
 
     def set_exception(self, error: BaseException, /) -> None:
         """The failure; likewise."""
-        ...
 
     def add_done_callback(self, told: Callable[[Any], object], /) -> None:
         """Have `told` called once it has been told."""
-        ...
 
 
 @final
@@ -113,35 +107,6 @@ class ConnectionOwner(Protocol):
 @final
 class RedisConnection(asyncio.Protocol):
     """Made by `open_connection`. Belongs to the loop that made it."""
-
-    __slots__ = (
-        "_answered",
-        "_closed",
-        "_end_reason",
-        "_expired",
-        "_flush_due",
-        "_inflight_max",
-        "_kind",
-        "_late",
-        "_loop",
-        "_marks",
-        "_owed_since",
-        "_owner",
-        "_paused",
-        "_reader",
-        "_replied_at",
-        "_reply_bytes_max",
-        "_sent",
-        "_silence_s",
-        "_timeout_s",
-        "_timer",
-        "_transport",
-        "_unsent",
-        "_unsent_bytes",
-        "_unsent_bytes_max",
-        "_waiting",
-        "what",
-    )
 
     def __init__(
         self, endpoint: Endpoint, settings: RedisSettings, loop: asyncio.AbstractEventLoop

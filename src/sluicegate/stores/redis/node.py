@@ -92,27 +92,6 @@ class NodeOwner(Protocol):
 class RedisNode:
     """Make it within a running loop; `close` ends what it has started."""
 
-    __slots__ = (
-        "_answers",
-        "_attempted",
-        "_backoff",
-        "_breaker",
-        "_closed",
-        "_connection",
-        "_draw",
-        "_last_failure",
-        "_loop",
-        "_owner",
-        "_rejected_scripts",
-        "_repair_task",
-        "_resends_max",
-        "_scripts_loading",
-        "_settings",
-        "_waiting_calls",
-        "endpoint",
-        "what",
-    )
-
     def __init__(
         self,
         endpoint: Endpoint,

@@ -39,24 +39,6 @@ DEBTS_TOLD_MAX: Final = 50  # with one acquire
 class RedisPermits:
     """Permits of one name; make it within the loop that uses it."""
 
-    __slots__ = (
-        "_acquire",
-        "_client",
-        "_closed",
-        "_debts",
-        "_debts_due",
-        "_key_bytes_max",
-        "_loop",
-        "_release",
-        "_renew",
-        "expires_after_us",
-        "limit",
-        "name",
-        "now",
-        "prefix",
-        "what",
-    )
-
     def __init__(
         self,
         where: str | RedisSettings,

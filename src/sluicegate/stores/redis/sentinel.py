@@ -30,20 +30,6 @@ _MASTER: Final = b"master"
 class SentinelClient:
     """A `RedisClient` of whatever server is master; `endpoints` are the sentinels."""
 
-    __slots__ = (
-        "_attempted",
-        "_chance",
-        "_closed",
-        "_last_failure",
-        "_loop",
-        "_node",
-        "_sentinel_settings",
-        "_settings",
-        "_waiting_calls",
-        "_watch",
-        "what",
-    )
-
     def __init__(self, settings: RedisSettings, chance: Chance) -> None:
         self.what = f"Redis master {settings.service}"
         self._settings = settings

@@ -39,18 +39,6 @@ class TopologyWatch:
     not.
     """
 
-    __slots__ = (
-        "_backoff",
-        "_closed",
-        "_closing",
-        "_draw",
-        "_every_s",
-        "_gap_s",
-        "_look",
-        "_nudged",
-        "_task",
-    )
-
     def __init__(
         self, look: Callable[[], Awaitable[bool]], settings: RedisSettings, chance: Chance
     ) -> None:

@@ -33,17 +33,6 @@ _GONE: Final = "calls are held back"
 class WorkerFleet:
     """Make it within the loop that uses it; `close` ends what it has started."""
 
-    __slots__ = (
-        "_closed",
-        "_connecting",
-        "_draw",
-        "_first_answer",
-        "_loop",
-        "nodes",
-        "ready",
-        "what",
-    )
-
     def __init__(self, settings: RedisSettings, chance: Chance) -> None:
         alone = replace(settings, topology=SINGLE, shared=False, endpoints=settings.endpoints[:1])
         self.nodes: Sequence[RedisNode] = [
