@@ -107,7 +107,7 @@ async def played(queue: Queue, rates: list[float], work_us: int = WORK_US) -> To
             if isinstance(found, QueuePermit | Decision):
                 told(found, now_us, event, now_us)
             else:
-                waiting.append((found.turn, now_us, event))
+                waiting.append((found.future, now_us, event))
         for turn, since_us, who in waiting:
             if turn.done():
                 told(turn.result(), since_us, who, now_us)
@@ -192,7 +192,7 @@ def test_while_it_is_crowded_the_line_holds_what_the_places_serve_in_its_time() 
         queue.sweep(now_us + LINE_US)
         assert queue.stats().queued == 0
         turns = [
-            one.turn.result() for one in answers if not isinstance(one, Decision | QueuePermit)
+            one.future.result() for one in answers if not isinstance(one, Decision | QueuePermit)
         ]
         assert {one.reason for one in turns if isinstance(one, Decision)} == {QUEUE_TIMEOUT}
         assert permits
@@ -210,7 +210,7 @@ def test_who_matters_more_takes_the_place_of_who_matters_less_who_is_told_at_onc
         more = [queue.enter(request(DEGRADED, now_us), now_us) for _ in range(room)]
         assert not any(isinstance(one, Decision) for one in more)
         assert queue.stats().queued == room
-        assert all(isinstance(one, Decision) or one.turn.done() for one in less if one)  # type: ignore[union-attr]
+        assert all(isinstance(one, Decision) or one.future.done() for one in less if one)  # type: ignore[union-attr]
         assert permits
 
     asyncio.run(story())

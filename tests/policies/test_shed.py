@@ -427,9 +427,9 @@ def test_prices_never_fall_towards_what_matters_less(moves: list[str]) -> None:
     prices = Prices(ShedSettings(form="prices"))
     for move in moves:
         if move == "cheaper":
-            prices.cheaper()
+            prices.lower_prices()
         else:
-            prices.dearer(move == "hard")
+            prices.raise_prices(move == "hard")
         assert prices.milli == sorted(prices.milli)
         assert prices.milli[0] == 1_000
         assert prices.milli[3] <= 16_000

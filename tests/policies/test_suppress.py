@@ -122,12 +122,12 @@ class Cluster:
             if report is not None and n not in self.cut and self.rng.random() >= self.loss:
                 self.to_master.append((now_us + self.delay_us, n, report))
         for _, n, report in [late for late in self.to_master if late[0] <= now_us]:
-            answer = self.master.hear(report, now_us)
+            answer = self.master.receive(report, now_us)
             if answer is not None and n not in self.cut and self.rng.random() >= self.loss:
                 self.to_node.append((now_us + self.delay_us, n, answer))
         self.to_master = [late for late in self.to_master if late[0] > now_us]
         for _, n, answer in [late for late in self.to_node if late[0] <= now_us]:
-            self.nodes[n].hear(answer, now_us)
+            self.nodes[n].receive(answer, now_us)
         self.to_node = [late for late in self.to_node if late[0] > now_us]
 
     def admitted_in_limits(self, begin_s: float, end_s: float) -> float:
@@ -220,17 +220,17 @@ def test_late_and_doubled_messages_change_nothing() -> None:
     master = SuppressMaster("m", 1, limited, START_US)
     first = SuppressReport("n", 1, (AccountCount("a", 100, 100, 0.0),))
     second = SuppressReport("n", 1, (AccountCount("a", 50, 150, 0.0),))
-    master.hear(second, START_US)
+    master.receive(second, START_US)
     for n in range(50):
-        master.hear(first, START_US + n)
-        master.hear(second, START_US + n)
+        master.receive(first, START_US + n)
+        master.receive(second, START_US + n)
     assert master.factor("a", START_US + 100 * MS) == 0.0
     # All there ever was: 50 of the delta, for what came before it was never heard.
     once = SuppressMaster("m", 1, lambda _: AccountLimit(1, 0), START_US)
     for _ in range(9):
-        answer = once.hear(second, START_US)
+        answer = once.receive(second, START_US)
     again = SuppressMaster("m", 1, lambda _: AccountLimit(1, 0), START_US)
-    single = again.hear(second, START_US)
+    single = again.receive(second, START_US)
     assert answer is not None
     assert single is not None
     assert answer.factors == single.factors
@@ -244,7 +244,7 @@ def test_a_late_word_takes_nothing_away() -> None:
     for messages in ([told, more], [told, late, more]):
         master = SuppressMaster("m", 1, lambda _: AccountLimit(1, 0), START_US)
         for message in messages:
-            master.hear(message, START_US)
+            master.receive(message, START_US)
         factors.append(master.factor("a", START_US + S // 4))
     assert factors[0] == factors[1] > 0.0
 
@@ -266,27 +266,29 @@ def test_a_burst_that_is_over_is_no_reason_to_reject_what_comes_after_it() -> No
 def test_a_node_without_an_answer_goes_over_to_its_equal_share() -> None:
     policy = node(fuse_ratio=0, decay_us=2 * S)
     policy.admit(OP, 0)
-    policy.hear(heard(1, 1, 0.0), 0)
+    policy.receive(heard(1, 1, 0.0), 0)
     for n in range(500):
         policy.admit(Request("k", caller="acct", cost=10), n * 10 * MS)
         policy.report(n * 10 * MS)
     assert 0.7 < policy.factor("acct", 5 * S) < 0.8, "of 1,000 a second a quarter passes"
-    assert policy.hear(heard(1, 2, 0.1), 5 * S) == 1
+    assert policy.receive(heard(1, 2, 0.1), 5 * S) == 1
     assert policy.factor("acct", 5 * S) == 0.1
 
 
 def test_a_word_from_before_a_nodes_restart_is_void() -> None:
     master = SuppressMaster("m", 1, limited, START_US)
     assert (
-        master.hear(SuppressReport("n", 2, (AccountCount("a", 1, 1, 0.0),)), START_US) is not None
+        master.receive(SuppressReport("n", 2, (AccountCount("a", 1, 1, 0.0),)), START_US)
+        is not None
     )
     assert (
-        master.hear(SuppressReport("n", 1, (AccountCount("a", 9_000, 9_000, 0.0),)), START_US)
+        master.receive(SuppressReport("n", 1, (AccountCount("a", 9_000, 9_000, 0.0),)), START_US)
         is None
     )
     assert master.stats().void == 1
     assert (
-        master.hear(SuppressReport("n", 3, (AccountCount("a", 1, 1, 0.0),)), START_US) is not None
+        master.receive(SuppressReport("n", 3, (AccountCount("a", 1, 1, 0.0),)), START_US)
+        is not None
     )
 
 
@@ -306,12 +308,12 @@ OP = Request("k", caller="acct")
 def test_late_generations_and_terms_are_void() -> None:
     policy = node()
     policy.admit(OP, 0)
-    assert policy.hear(heard(2, 5, 0.5), 0) == 1
+    assert policy.receive(heard(2, 5, 0.5), 0) == 1
     for late in (heard(2, 5, 0.9), heard(2, 4, 0.9), heard(1, 99, 0.9)):
-        assert policy.hear(late, 0) == 0
+        assert policy.receive(late, 0) == 0
         assert policy.factor("acct", 0) == 0.5
-    assert policy.hear(heard(2, 6, 0.2), 0) == 1
-    assert policy.hear(heard(3, 1, 0.1), 0) == 1
+    assert policy.receive(heard(2, 6, 0.2), 0) == 1
+    assert policy.receive(heard(3, 1, 0.1), 0) == 1
     assert policy.factor("acct", 0) == 0.1
     assert policy.stats().void == 3
 
@@ -319,7 +321,7 @@ def test_late_generations_and_terms_are_void() -> None:
 def test_a_fraction_is_rejected_evenly_and_exactly_with_its_reason() -> None:
     policy = node(fuse_ratio=0)
     policy.admit(OP, 0)
-    policy.hear(heard(1, 1, 0.25), 0)
+    policy.receive(heard(1, 1, 0.25), 0)
     answers = [policy.admit(OP, 0) for _ in range(400)]
     refused = [answer for answer in answers if isinstance(answer, Decision)]
     assert len(refused) == 100
@@ -332,7 +334,7 @@ def test_a_fraction_is_rejected_evenly_and_exactly_with_its_reason() -> None:
 def test_a_node_alone_never_admits_more_than_twice_the_limit() -> None:
     policy = node()
     policy.admit(OP, 0)
-    policy.hear(heard(1, 1, 0.0), 0)
+    policy.receive(heard(1, 1, 0.0), 0)
     admitted = sum(not isinstance(policy.admit(OP, n * 10), Decision) for n in range(100_000))
     assert admitted <= 2 * L + 2 * L + 1
     assert policy.stats().fused == 100_000 - admitted
@@ -350,14 +352,14 @@ def test_a_repeated_operation_is_not_counted_as_demand_but_rejected_like_any_oth
     report = policy.report(0)
     assert report is not None
     assert report.counts[0].total == 10
-    policy.hear(heard(1, 1, 1.0), 0)
+    policy.receive(heard(1, 1, 1.0), 0)
     assert isinstance(policy.admit(again, 0), Decision)
 
 
 def test_what_was_rejected_is_attempted_all_the_same() -> None:
     policy = node()
     policy.admit(OP, 0)
-    policy.hear(heard(1, 1, 1.0), 0)
+    policy.receive(heard(1, 1, 1.0), 0)
     for _ in range(9):
         assert isinstance(policy.admit(Request("k", caller="acct", cost=1001), 0), Decision)
     report = policy.report(0)
@@ -401,13 +403,13 @@ def test_a_suppressed_account_is_told_of_even_when_it_is_idle() -> None:
     policy = node()
     policy.admit(OP, 0)
     policy.report(0)
-    policy.hear(heard(1, 1, 0.5), 0)
+    policy.receive(heard(1, 1, 0.5), 0)
     policy.admit(OP, 1)
     for n in range(1, 5):
         report = policy.report(n * 100 * MS)
         assert report is not None
         assert report.counts[0].factor == 0.5
-    policy.hear(heard(1, 2, 0.0), 500 * MS)
+    policy.receive(heard(1, 2, 0.0), 500 * MS)
     policy.report(500 * MS)
     assert policy.report(600 * MS) is None
     assert policy.factor("acct", 700 * MS) == 0.0
@@ -417,7 +419,7 @@ def test_an_idle_account_is_not_in_silence() -> None:
     policy = node()
     policy.admit(OP, 0)
     policy.report(0)
-    policy.hear(heard(1, 1, 0.0, nodes=100), 0)
+    policy.receive(heard(1, 1, 0.0, nodes=100), 0)
     for _ in range(L):
         assert not isinstance(policy.admit(OP, 3600 * S), Decision), "its burst is its own"
     policy.report(3600 * S)
@@ -428,12 +430,12 @@ def test_an_idle_account_is_not_in_silence() -> None:
 def test_what_was_not_answered_is_asked_again_until_it_is() -> None:
     policy = node()
     policy.admit(OP, 0)
-    policy.hear(heard(1, 1, 0.0), 0)
+    policy.receive(heard(1, 1, 0.0), 0)
     for n in range(1, 4):
         report = policy.report(n * 50 * MS)
         assert report is not None
         assert [(count.delta, count.total) for count in report.counts] == [(n == 1, 1)]
-    policy.hear(heard(1, 2, 0.0), 190 * MS)
+    policy.receive(heard(1, 2, 0.0), 190 * MS)
     assert policy.report(200 * MS) is None
 
 
@@ -445,7 +447,7 @@ def test_a_surge_at_a_node_that_is_cut_off_gets_what_the_node_had_before() -> No
             judged = policy.admit(OP, n * 10 * MS)
             admitted[n >= 400] += not isinstance(judged, Decision)
         if policy.report(n * 10 * MS) is not None and n < 200:
-            policy.hear(heard(1, n + 1, 0.0, nodes=20), n * 10 * MS)
+            policy.receive(heard(1, n + 1, 0.0, nodes=20), n * 10 * MS)
     assert 100 * 2 * 0.8 <= admitted[True] <= 100 * 2 * 1.1
     assert admitted[False] <= 300 + 100 * 4, "the surge's first second"
 
@@ -507,10 +509,12 @@ def test_accounts_and_nodes_are_bounded() -> None:
     settings = SuppressMasterSettings(accounts_max=2, nodes_max=2)
     master = SuppressMaster("m", 1, limited, START_US, settings)
     for n in range(5):
-        master.hear(SuppressReport(f"n{n}", 1, (AccountCount(f"a{n}", 1, 1, 0.0),)), START_US)
+        master.receive(SuppressReport(f"n{n}", 1, (AccountCount(f"a{n}", 1, 1, 0.0),)), START_US)
     assert master.stats()[2:] == (2, 0, 2, 3)
     later = START_US + 61 * S
-    assert master.hear(SuppressReport("n9", 1, (AccountCount("a9", 1, 1, 0.0),)), later) is not None
+    assert (
+        master.receive(SuppressReport("n9", 1, (AccountCount("a9", 1, 1, 0.0),)), later) is not None
+    )
     assert master.stats().nodes == 1
     assert master.stats().accounts == 1
     master.broadcast(later + 61 * S)
@@ -526,7 +530,7 @@ def test_a_master_tells_unasked_who_is_suppressed() -> None:
     assert message.nodes == 2
     fresh = Suppress("new", 1, SeededChance(1))
     fresh.admit(OP, world.now_us)
-    assert fresh.hear(message, world.now_us) == 1
+    assert fresh.receive(message, world.now_us) == 1
     assert fresh.factor("acct", world.now_us) > 0.8
 
 
@@ -541,7 +545,7 @@ def test_a_wrong_setting_is_named() -> None:
         SuppressMasterSettings(sigmas=float("nan"))
     master = SuppressMaster("m", 1, lambda _: AccountLimit(0), START_US)
     with pytest.raises(BadValue, match=r"suppress_master\.limit"):
-        master.hear(SuppressReport("n", 1, (AccountCount("a", 1, 1, 0.0),)), START_US)
+        master.receive(SuppressReport("n", 1, (AccountCount("a", 1, 1, 0.0),)), START_US)
 
 
 @given(

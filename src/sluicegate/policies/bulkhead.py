@@ -119,7 +119,7 @@ class BulkheadPermit:
         if spent and outcome is not Outcome.IGNORE:
             self._learn(compartment, outcome, inflight, now_us)
         compartment.inflight = inflight - 1
-        self._bulkhead.left(compartment)
+        self._bulkhead.release(compartment)
         return True
 
     def _learn(
@@ -164,7 +164,7 @@ class Bulkhead:
         self._admitted = self._refused = self._refused_pool = 0
 
     def admit(self, request: Request, now_us: int) -> BulkheadPermit | Decision:
-        """A place in the part that it needs."""
+        """Return a place in the part that the request needs, or a refusal."""
         compartment = self._compartments.get(request.shard)
         if compartment is None:
             compartment = self._open(request.shard)
@@ -193,8 +193,8 @@ class Bulkhead:
                 del self._compartments[shard]
                 self._idle.pop(shard, None)
 
-    def left(self, compartment: Compartment) -> None:
-        """Somebody has left it; only a permit says so."""
+    def release(self, compartment: Compartment) -> None:
+        """Free a place; called by a permit."""
         self.inflight -= 1
         self._close(compartment)
 

@@ -10,11 +10,11 @@ what goes wrong otherwise.
 - *Each waiter has its own deadline,* and is refused with DEADLINE when it passes. The fetch has the
   greatest of them, and the highest criticality: its `Flight` carries both, as a `Request`, and they
   rise as waiters join. Else the patient would inherit the hurry of who came first, and the critical
-  would wait behind bulk. `raised` is told, so that a queue can move it (`Queue.requeue`).
+  would wait behind bulk. `on_raise` is called, so that a queue can move it (`Queue.requeue`).
 - *An error is shared once.* The flight leaves the table before anybody is told, so whoever asks
   again begins anew; each waiter gets an exception of its own. Nothing is retried, with one
-  exception: a fetch that was refused (`Refused`) as what it was when it began, and had been raised
-  since, is flown once more as what it is.
+  exception: a fetch that was refused (`Refused`) as what it was when it began, and had been
+  raised since, is fetched once more as what it is.
 - *A fetch that hangs holds nobody for ever.* Those who try again would join it again and keep it in
   the air. So who comes when it is overdue (`overdue_us`, and four times what is usual) begins a
   second one, and whichever lands first answers all; between two writes there are at most two.
@@ -97,7 +97,17 @@ class CoalesceStats(NamedTuple):
 class Flight(Generic[T]):
     """One fetch in the air; what the fetch is handed, and may read while it works."""
 
-    __slots__ = ("begun_us", "key", "landed", "request", "task", "twin", "void", "waiters", "was")
+    __slots__ = (
+        "begun_us",
+        "finished",
+        "initial_criticality",
+        "key",
+        "request",
+        "task",
+        "twin",
+        "void",
+        "waiters",
+    )
 
     def __init__(self, key: str, request: Request, begun_us: int) -> None:
         self.key = key
@@ -105,9 +115,9 @@ class Flight(Generic[T]):
         self.request = request.copy()
         self.request.cost_ru = request.cost_ru
         self.begun_us = begun_us
-        self.was = request.criticality  # when it took off
+        self.initial_criticality = request.criticality  # when the fetch began
         self.void = False  # the key has been written since: the answer must not be kept
-        self.landed = False
+        self.finished = False
         # In the order they came, which is the order they are told in.
         self.waiters: dict[asyncio.Future[T], None] = {}
         self.task: asyncio.Task[None] | None = None
@@ -125,24 +135,24 @@ class Coalesce(Generic[T]):
         "_failed",
         "_flights",
         "_flown",
-        "_flying",
         "_joined",
         "_late",
-        "_raised",
+        "_on_raise",
         "_refused",
         "_relieved",
+        "_running",
         "_service_us",
         "_waiting",
         "settings",
     )
 
     def __init__(
-        self, settings: CoalesceSettings, raised: Callable[[Request, int], object] | None = None
+        self, settings: CoalesceSettings, on_raise: Callable[[Request, int], object] | None = None
     ) -> None:
         self.settings = settings
-        self._raised = raised
+        self._on_raise = on_raise
         self._flights: dict[str, Flight[T]] = {}  # those that may be joined
-        self._flying: set[Flight[T]] = set()
+        self._running: set[Flight[T]] = set()
         self._waiting = 0
         self._service_us = 0
         self._flown = self._joined = self._alone = self._failed = self._again = 0
@@ -157,7 +167,8 @@ class Coalesce(Generic[T]):
     ) -> T:
         """The answer for `key`, from this fetch or from one that is in the air.
 
-        Raises what the fetch raised, or `Refused`: the line is full, or the request's time is over.
+        Raise what the fetch raised, or `Refused`: the line is full, or the request's time is
+        over.
         """
         now_us = clock.now_us()
         if request.remaining_us(now_us) == 0:
@@ -166,16 +177,16 @@ class Coalesce(Generic[T]):
         flight = self._flights.get(key)
         if flight is None:
             flight = Flight(key, request, now_us)
-            if len(self._flying) >= self.settings.flights_max:
+            if len(self._running) >= self.settings.flights_max:
                 self._alone += 1
-                return await self._fly_alone(flight, fetch, now_us)
-            self._take_off(flight, clock, fetch)
+                return await self._fetch_alone(flight, fetch, now_us)
+            self._start(flight, clock, fetch)
         elif self._is_overdue(flight, now_us):
             self._relieved += 1
             twin = flight
             flight = Flight(key, request, now_us)
             flight.twin, twin.twin = twin, flight
-            self._take_off(flight, clock, fetch)
+            self._start(flight, clock, fetch)
         elif len(flight.waiters) >= self.settings.waiters_max:
             self._refused += 1
             retry_us = max(_RETRY_US_MIN, self._service_us - (now_us - flight.begun_us))
@@ -201,7 +212,7 @@ class Coalesce(Generic[T]):
     def stats(self) -> CoalesceStats:
         """What it looks like now."""
         return CoalesceStats(
-            len(self._flying),
+            len(self._running),
             self._waiting,
             self._flown,
             self._joined,
@@ -222,10 +233,10 @@ class Coalesce(Generic[T]):
             return False
         return (
             age_us >= OVERDUE_FACTOR * self._service_us
-            and len(self._flying) < self.settings.flights_max
+            and len(self._running) < self.settings.flights_max
         )
 
-    async def _fly_alone(
+    async def _fetch_alone(
         self, flight: Flight[T], fetch: Callable[[Flight[T]], Awaitable[T]], now_us: int
     ) -> T:
         """Without a place in the table, but not without a deadline."""
@@ -241,45 +252,45 @@ class Coalesce(Generic[T]):
             self._late += 1
             raise Refused(self._refusal(DEADLINE, NEVER)) from None
 
-    def _take_off(
+    def _start(
         self, flight: Flight[T], clock: Clock, fetch: Callable[[Flight[T]], Awaitable[T]]
     ) -> None:
         self._flown += 1
         self._flights[flight.key] = flight
-        self._flying.add(flight)
-        flight.task = asyncio.get_running_loop().create_task(self._fly(flight, clock, fetch))
-        flight.task.add_done_callback(partial(self._ended, flight))
+        self._running.add(flight)
+        flight.task = asyncio.get_running_loop().create_task(self._run(flight, clock, fetch))
+        flight.task.add_done_callback(partial(self._release, flight))
 
-    async def _fly(
+    async def _run(
         self, flight: Flight[T], clock: Clock, fetch: Callable[[Flight[T]], Awaitable[T]]
     ) -> None:
         try:
             try:
                 value = await fetch(flight)
             except Refused:
-                if flight.request.criticality >= flight.was:
+                if flight.request.criticality >= flight.initial_criticality:
                     raise
                 self._again += 1
                 value = await fetch(flight)
         except Exception as error:
             self._failed += 1
-            self._land(flight, clock)
+            self._finish(flight, clock)
             for waiter in flight.waiters:
                 if not waiter.done():
-                    waiter.set_exception(_own(error))
+                    waiter.set_exception(_copy_error(error))
         else:
-            self._land(flight, clock)
-            _tell(flight, value)
+            self._finish(flight, clock)
+            _resolve(flight, value)
             # Nobody has joined the older one since this began, and nothing was written while both
             # could be joined: each answer is new enough for those who wait for the other.
             if flight.twin is not None:
                 if self._flights.get(flight.key) is flight.twin:
                     del self._flights[flight.key]  # who wait for it are told now, and it goes
-                _tell(flight.twin, value)
+                _resolve(flight.twin, value)
 
-    def _land(self, flight: Flight[T], clock: Clock) -> None:
+    def _finish(self, flight: Flight[T], clock: Clock) -> None:
         """Out of the table, before anybody is told: who asks from now on begins anew."""
-        flight.landed = True
+        flight.finished = True
         self._withdraw(flight)
         took_us = clock.now_us() - flight.begun_us
         if took_us > 0:
@@ -289,19 +300,19 @@ class Coalesce(Generic[T]):
         if self._flights.get(flight.key) is not flight:
             return
         twin = flight.twin
-        if twin is None or twin.landed or twin.void:
+        if twin is None or twin.finished or twin.void:
             del self._flights[flight.key]
         else:  # the older one is still in the air, and is the one to join
             self._flights[flight.key] = twin
 
-    def _ended(self, flight: Flight[T], task: asyncio.Task[None]) -> None:
+    def _release(self, flight: Flight[T], task: asyncio.Task[None]) -> None:
         """Only now its place in the air is free: a fetch may take long to let itself be cancelled.
 
         Somebody still waits if it was cancelled from outside, perhaps before it began.
         """
-        flight.landed = True
+        flight.finished = True
         self._withdraw(flight)
-        self._flying.discard(flight)
+        self._running.discard(flight)
         if flight.twin is not None:
             flight.twin.twin = None
             flight.twin = None
@@ -325,7 +336,7 @@ class Coalesce(Generic[T]):
                 timer.cancel()
             self._waiting -= 1
             del flight.waiters[waiter]
-            if not flight.waiters and not flight.landed:
+            if not flight.waiters and not flight.finished:
                 self._abandon(flight)
 
     def _too_late(self, waiter: asyncio.Future[T]) -> None:
@@ -350,20 +361,20 @@ class Coalesce(Generic[T]):
                 shared.deadline_us = request.deadline_us
         if request.criticality < shared.criticality:
             shared.criticality = Criticality(request.criticality)
-            if self._raised is not None:
-                self._raised(shared, now_us)
+            if self._on_raise is not None:
+                self._on_raise(shared, now_us)
 
     def _refusal(self, reason: Reason, retry_us: int) -> Decision:
         return Decision(False, 0, retry_us, max(0, retry_us), reason, self.settings.name)
 
 
-def _tell(flight: Flight[T], value: T) -> None:
+def _resolve(flight: Flight[T], value: T) -> None:
     for waiter in flight.waiters:
         if not waiter.done():
             waiter.set_result(value)
 
 
-def _own(error: Exception) -> Exception:
+def _copy_error(error: Exception) -> Exception:
     """The same error, as an object of its own: each waiter adds its own traceback."""
     try:
         found = copy(error)

@@ -121,7 +121,7 @@ class DeadlineStats(NamedTuple):
 
 
 @final
-class Needed:
+class _ServiceTime:
     """How long the work of one class takes."""
 
     __slots__ = ("due_us", "need_us", "times")
@@ -136,11 +136,11 @@ class Needed:
 class DeadlinePermit:
     """Work under way; when it ends its time is learned, and whether it was too late."""
 
-    __slots__ = ("_deadline", "_ended", "_needed", "_request")
+    __slots__ = ("_deadline", "_ended", "_request", "_times")
 
-    def __init__(self, deadline: Deadline, needed: Needed, request: Request) -> None:
+    def __init__(self, deadline: Deadline, time: _ServiceTime, request: Request) -> None:
         self._deadline = deadline
-        self._needed = needed
+        self._times = time
         self._request = request
         self._ended = False
 
@@ -149,7 +149,7 @@ class DeadlinePermit:
         if self._ended:
             return False
         self._ended = True
-        self._deadline.note(self._needed, self._request, outcome, now_us, spent)
+        self._deadline.record_end(self._times, self._request, outcome, now_us, spent)
         return True
 
 
@@ -162,11 +162,11 @@ class Deadline:
         "_by_shard",
         "_ended",
         "_expired",
-        "_needed",
         "_probes",
         "_refresh_us",
         "_shards",
         "_short",
+        "_times",
         "_too_late",
         "_unwound",
         "_wasted",
@@ -178,9 +178,9 @@ class Deadline:
     def __init__(self, settings: DeadlineSettings | None = None) -> None:
         self.settings = DeadlineSettings() if settings is None else settings
         self._refresh_us = self.settings.refresh_us
-        self._needed: dict[str, Needed] = {}
+        self._times: dict[str, _ServiceTime] = {}
         self._by_shard = self.settings.by_shard
-        self._shards: dict[str, dict[str, Needed]] = {}  # the same by shard and operation
+        self._shards: dict[str, dict[str, _ServiceTime]] = {}  # the same, by shard and operation
         self._short = 0
         self._admitted = self._expired = self._too_late = self._probes = 0
         self._unwound = self._ended = self._wasted = self._wasted_us = self._worked_us = 0
@@ -188,11 +188,11 @@ class Deadline:
     def admit(self, request: Request, now_us: int) -> DeadlinePermit | Decision:
         """Give it a deadline if it has none, and refuse it if there is not time enough."""
         remaining_us = self._settle(request, now_us)
-        needed = self._needed_of(request)
+        time = self._time_of(request)
         if remaining_us <= 0:
             self._expired += 1
             return _refusal()
-        if remaining_us < self._need_us(needed, now_us):
+        if remaining_us < self._need_us(time, now_us):
             self._short += 1
             if self._short < self.settings.probe_every:
                 self._too_late += 1
@@ -200,7 +200,7 @@ class Deadline:
             self._short = 0
             self._probes += 1
         self._admitted += 1
-        return DeadlinePermit(self, needed, request)
+        return DeadlinePermit(self, time, request)
 
     def look(self, request: Request, now_us: int) -> Decision | None:
         """A refusal if it is too late by now; nothing is held, and nobody is let in to probe."""
@@ -210,7 +210,7 @@ class Deadline:
         remaining_us = deadline_us - now_us
         if remaining_us <= 0:
             self._expired += 1
-        elif remaining_us < self._need_us(self._needed_of(request), now_us):
+        elif remaining_us < self._need_us(self._time_of(request), now_us):
             self._too_late += 1
         else:
             return None
@@ -218,10 +218,10 @@ class Deadline:
 
     def need_us(self, operation: str, now_us: int) -> int:
         """The least time that work of this class is begun with."""
-        return self._need_us(self._needed_for(operation), now_us)
+        return self._need_us(self._time_for(operation), now_us)
 
-    def note(
-        self, needed: Needed, request: Request, outcome: Outcome, now_us: int, spent: bool
+    def record_end(
+        self, time: _ServiceTime, request: Request, outcome: Outcome, now_us: int, spent: bool
     ) -> None:
         """A permit has ended; called by the permit."""
         if not spent:
@@ -235,7 +235,7 @@ class Deadline:
             self._worked_us += service_us
             # Whoever was cancelled says nothing about how long the work takes.
             if service_us > 0 and outcome is not Outcome.IGNORE:
-                needed.times.add(service_us, now_us)
+                time.times.add(service_us, now_us)
         deadline_us = request.deadline_us
         if deadline_us is not None and now_us > deadline_us:
             self._wasted += 1
@@ -254,7 +254,7 @@ class Deadline:
             self._wasted,
             self._wasted_us,
             self._worked_us,
-            tuple([(operation, one.need_us) for operation, one in self._needed.items()]),
+            tuple([(operation, one.need_us) for operation, one in self._times.items()]),
         )
 
     def _settle(self, request: Request, now_us: int) -> int:
@@ -273,41 +273,41 @@ class Deadline:
             request.deadline_us = deadline_us
         return deadline_us - now_us
 
-    def _needed_of(self, request: Request) -> Needed:
+    def _time_of(self, request: Request) -> _ServiceTime:
         operation, shard = request.operation, request.shard
         if not self._by_shard or not shard:
-            return self._needed_for(operation)
+            return self._time_for(operation)
         of_shard = self._shards.get(shard)
         if of_shard is not None:
-            needed = of_shard.get(operation)
-            if needed is not None:
-                return needed
-        needed = self._needed_for(f"{operation}@{shard}")
-        if needed is not self._needed.get(OTHERS):  # which is for as many as there are
-            self._shards.setdefault(shard, {})[operation] = needed
-        return needed
+            time = of_shard.get(operation)
+            if time is not None:
+                return time
+        time = self._time_for(f"{operation}@{shard}")
+        if time is not self._times.get(OTHERS):
+            self._shards.setdefault(shard, {})[operation] = time
+        return time
 
-    def _needed_for(self, operation: str) -> Needed:
-        needed = self._needed.get(operation)
-        if needed is None:
-            if len(self._needed) >= self.settings.operations_max:
+    def _time_for(self, operation: str) -> _ServiceTime:
+        time = self._times.get(operation)
+        if time is None:
+            if len(self._times) >= self.settings.operations_max:
                 operation = OTHERS
-                needed = self._needed.get(OTHERS)
-            if needed is None:
-                needed = self._needed[operation] = Needed(self.settings)
-        return needed
+                time = self._times.get(OTHERS)
+            if time is None:
+                time = self._times[operation] = _ServiceTime(self.settings)
+        return time
 
-    def _need_us(self, needed: Needed, now_us: int) -> int:
-        if now_us >= needed.due_us or needed.due_us - now_us > self._refresh_us:
-            self._learn(needed, now_us)
-        return needed.need_us
+    def _need_us(self, time: _ServiceTime, now_us: int) -> int:
+        if now_us >= time.due_us or time.due_us - now_us > self._refresh_us:
+            self._learn(time, now_us)
+        return time.need_us
 
-    def _learn(self, needed: Needed, now_us: int) -> None:
+    def _learn(self, time: _ServiceTime, now_us: int) -> None:
         settings = self.settings
-        needed.due_us = now_us + settings.refresh_us
-        needed.need_us = settings.assumed_us
-        if settings.slack and needed.times.count(now_us) >= settings.samples_min:
-            needed.need_us = int(needed.times.quantile(settings.quantile, now_us) or 0.0)
+        time.due_us = now_us + settings.refresh_us
+        time.need_us = settings.assumed_us
+        if settings.slack and time.times.count(now_us) >= settings.samples_min:
+            time.need_us = int(time.times.quantile(settings.quantile, now_us) or 0.0)
 
 
 def _refusal() -> Decision:

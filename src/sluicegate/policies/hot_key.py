@@ -173,11 +173,11 @@ class HotKey(Generic[V]):
     __slots__ = (
         "_cache",
         "_cold",
+        "_counters",
         "_filled",
         "_heeded",
         "_missed",
         "_refreshed",
-        "_seen",
         "_served",
         "_stale",
         "_untracked",
@@ -188,7 +188,7 @@ class HotKey(Generic[V]):
 
     def __init__(self, settings: HotKeySettings) -> None:
         self.settings = settings
-        self._seen = SpaceSaving(settings.counters, key_length_max=settings.key_length_max)
+        self._counters = SpaceSaving(settings.counters, key_length_max=settings.key_length_max)
         self._cache: LruTtl[V] = LruTtl(
             settings.cache_bytes_max,
             ttl_us=settings.ttl_us,
@@ -218,7 +218,7 @@ class HotKey(Generic[V]):
         window = now_us // self.settings.window_us
         if window > self._window:
             self._age(window)
-        guaranteed = self._seen.update(key, weight * GRAIN)
+        guaranteed = self._counters.update(key, weight * GRAIN)
         if strong or (guaranteed < self._threshold() and not self._is_heeded(key, now_us)):
             self._cold += 1
             return COLD, None
@@ -246,7 +246,7 @@ class HotKey(Generic[V]):
         threshold = self._threshold()
         return [
             (str(heavy.key), heavy.guaranteed // GRAIN)
-            for heavy in self._seen.top(k)
+            for heavy in self._counters.top(k)
             if heavy.guaranteed >= threshold
         ]
 
@@ -255,14 +255,14 @@ class HotKey(Generic[V]):
         heeded = self._heeded
         for key in [key for key, until_us in heeded.items() if until_us <= now_us]:
             del heeded[key]
-        taken = 0
+        added = 0
         for key in keys:
             if len(heeded) >= self.settings.heeded_max and key not in heeded:
                 break
             if len(key) <= self.settings.key_length_max:
                 heeded[key] = now_us + self.settings.heed_us
-                taken += 1
-        return taken
+                added += 1
+        return added
 
     def keep(
         self,
@@ -284,19 +284,19 @@ class HotKey(Generic[V]):
             draw=draw,
             fetch_us=fetch_us,
         )
-        self._note(kept)
+        self._count_fill(kept)
         return kept
 
     def keep_missing(self, key: str, epoch: int, now_us: int, draw: float) -> bool:
         """That a fetch brought nothing; only a `Fill` says so."""
         kept = self._cache.put_negative(key, len(key), epoch=epoch, now_us=now_us, draw=draw)
-        self._note(kept)
+        self._count_fill(kept)
         return kept
 
     def stats(self) -> HotKeyStats:
         """What it looks like now."""
         return HotKeyStats(
-            len(self._seen),
+            len(self._counters),
             len(self._cache),
             self._cache.bytes_used,
             len(self._heeded),
@@ -312,7 +312,7 @@ class HotKey(Generic[V]):
 
     def _threshold(self) -> int:
         # What is remembered is up to twice what comes in a window.
-        part = self._seen.total * self.settings.hot_permille // 2_000
+        part = self._counters.total * self.settings.hot_permille // 2_000
         least = self.settings.hot_min * GRAIN
         return part if part > least else least
 
@@ -329,9 +329,9 @@ class HotKey(Generic[V]):
         passed = window - self._window if self._window >= 0 else 0
         self._window = window
         for _ in range(min(passed, _HALVED_MAX)):
-            self._seen.halve()
+            self._counters.halve()
 
-    def _note(self, kept: bool) -> None:
+    def _count_fill(self, kept: bool) -> None:
         if kept:
             self._filled += 1
         else:

@@ -1,6 +1,6 @@
 """Penalty: whoever keeps on slowing the service down pays more for what it asks.
 
-Judges nobody; it tells a price. Source: the optional latency penalty of Airbnb's Mussel dispatchers
+Refuses nobody; it sets a price. Source: the optional latency penalty of Airbnb's Mussel dispatchers
 (Gaonkar, Getz and Cho, 2025), which charges more for the queries of callers that persistently
 trigger the latency ratio. The seed does not say how such a caller is known; here:
 
@@ -76,7 +76,7 @@ class _Account:
 
 @final
 class Penalty:
-    """Keeps the accounts; an observer of the stack."""
+    """The accounts of the callers; an observer of the stack."""
 
     __slots__ = ("_accounts", "_ends_us", "_slow", "_stress", "_windows", "settings")
 
@@ -90,17 +90,17 @@ class Penalty:
     def price_milli(self, caller: str, now_us: int) -> int:
         """What a request unit costs this caller now, in thousandths."""
         if now_us >= self._ends_us:
-            self._turn(now_us)
+            self._end_window(now_us)
         account = self._accounts.get(caller)
         return ONE_MILLI if account is None else account.price_milli
 
     def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None:
-        """What the backend did for this caller."""
+        """Add what the backend did for this caller."""
         measured = request.measured
         if measured is None or measured.from_cache or measured.service_us <= 0:
             return
         if now_us >= self._ends_us:
-            self._turn(now_us)
+            self._end_window(now_us)
         account = self._accounts.get(request.caller)
         if account is None:
             if len(self._accounts) >= self.settings.callers_max:
@@ -117,8 +117,8 @@ class Penalty:
         }
         return PenaltyStats(dear, self._windows, self._slow)
 
-    def _turn(self, now_us: int) -> None:
-        """A window is over."""
+    def _end_window(self, now_us: int) -> None:
+        """End a window: count strikes, and move the prices."""
         settings = self.settings
         late = now_us - self._ends_us > settings.window_us  # nothing was asked for a while
         self._ends_us = now_us + settings.window_us
@@ -129,7 +129,7 @@ class Penalty:
         if mark_us < settings.floor_us:
             mark_us = settings.floor_us
         self._slow += slow
-        gone: list[str] = []
+        settled: list[str] = []
         for name, account in self._accounts.items():
             if slow and len(busy) > 1 and account.took_us >= mark_us:
                 self._strike(account)
@@ -137,8 +137,8 @@ class Penalty:
                 self._relent(account)
             account.took_us = 0
             if account.strikes == 0 and account.price_milli == ONE_MILLI:
-                gone.append(name)
-        for name in gone:
+                settled.append(name)
+        for name in settled:
             del self._accounts[name]
 
     def _strike(self, account: _Account) -> None:

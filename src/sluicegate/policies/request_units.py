@@ -18,7 +18,7 @@ everybody for the next hour.
     SUCCESS, measured              what it cost, rows *looked at*               yes
     SUCCESS, not measured          the prediction                               no
     from a cache, or coalesced     `cached_mru`: hot keys are no free ride      no
-    IGNORE (cancelled)             the base cost; what it read, if that is told no
+    IGNORE (cancelled)             the base cost; what it read, if known        no
     DROPPED (timed out)            the prediction, or what it read              no
     unwound                        nothing: later stages refused it             no
 
@@ -197,14 +197,14 @@ class RequestUnitsPermit:
         if measured is not None and measured.from_cache:
             units.cached += 1
             return units.settings.cached_mru
-        told = measured is not None and (measured.rows > 0 or measured.size_bytes > 0)
+        known = measured is not None and (measured.rows > 0 or measured.size_bytes > 0)
         if outcome is Outcome.IGNORE:
             base_mru = operation.weights.cost_mru(0, 0, 0.0)
-            if measured is None or not told:
+            if measured is None or not known:
                 return base_mru if base_mru < self.predicted_mru else self.predicted_mru
             cost_mru = self._capped(self._actual_mru(measured))
             return cost_mru if cost_mru > base_mru else base_mru
-        if measured is None or (outcome is Outcome.DROPPED and not told):
+        if measured is None or (outcome is Outcome.DROPPED and not known):
             return self.predicted_mru
         actual_mru = self._actual_mru(measured)
         if outcome is Outcome.SUCCESS:
@@ -220,7 +220,7 @@ class RequestUnitsPermit:
     def _actual_mru(self, measured: Measured) -> int:
         shape = self._shape
         rows, size_bytes = measured.rows, measured.size_bytes
-        if rows <= 0 and size_bytes <= 0:  # Only the time was told.
+        if rows <= 0 and size_bytes <= 0:  # Only the time was measured.
             rows, size_bytes = shape.rows, shape.size_bytes
         service_ms = measured.service_us / 1_000 if measured.service_us > 0 else self._latency_ms
         return self._operation.weights.cost_mru(max(0, rows), max(0, size_bytes), service_ms)
@@ -288,7 +288,7 @@ class RequestUnits:
         self.learned_predicted_mru = self.learned_actual_mru = 0
 
     def admit(self, request: Request, now_us: int) -> RequestUnitsPermit | Decision:
-        """Charge the prediction; `request.cost_ru` is told what it was."""
+        """Charge the prediction, and write it to `request.cost_ru`."""
         operation = self._operation(request)
         shape = read_shape(request) if self._shape_of is None else self._shape_of(request)
         latency_ms = operation.latency_ms()
@@ -321,7 +321,7 @@ class RequestUnits:
         )
 
     def penalize(self, penalties: Penalties | None) -> None:
-        """Who pays more is told by these from now on."""
+        """Replace the table of callers that pay more."""
         self._penalties = penalties
 
     def charge_cached(self, caller: str, now_us: int) -> None:

@@ -67,18 +67,18 @@ class _Node:
     """A group, or a caller in one. Amounts are of this dispatcher and this epoch."""
 
     __slots__ = (
-        "asked_before_mru",
-        "asked_mru",
         "ceiling_mru",
         "children",
         "demand_mru",
-        "had_mru",
+        "granted_mru",
         "idle",
         "is_group",
         "level_mru",
         "name",
         "parent",
         "quota_mru",
+        "requested_before_mru",
+        "requested_mru",
         "shared",
         "weight",
         "whole_ceiling_mru",
@@ -105,9 +105,9 @@ class _Node:
         self.children: list[_Node] = []
         self.shared: _Node | None = None  # the child of callers beyond the bound
         self.level_mru = 0  # of a caller: what it has; of a group: its pool
-        self.had_mru = 0  # given, and drawn from above
-        self.asked_mru = 0
-        self.asked_before_mru = 0
+        self.granted_mru = 0  # given, and drawn from above
+        self.requested_mru = 0
+        self.requested_before_mru = 0
         self.demand_mru = 0
         self.idle = 0
 
@@ -137,7 +137,7 @@ class ResourceGroups:
         self._root = _Node("", None, total, total, 1, True)
         self._groups: dict[str, _Node] = {}
         for name in settings.groups:
-            self._plant(name)
+            self._add_group(name)
         default = self._groups.get(settings.default_group)
         if default is None:
             default = self._child(self._root, settings.default_group, ResourceGroup())
@@ -151,9 +151,9 @@ class ResourceGroups:
 
     def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
         """Take so much of what this caller has, or may draw; or say when there could be enough."""
-        self._turn(now_us)
+        self._advance_epoch(now_us)
         leaf = self._leaf(caller)
-        leaf.asked_mru += mru
+        leaf.requested_mru += mru
         most = self._most(leaf)
         if mru - most > most * self.settings.debt_epochs:
             self._refused += 1
@@ -176,7 +176,7 @@ class ResourceGroups:
 
         No fuller than what this epoch has given it, no deeper in debt than `debt_epochs`.
         """
-        self._turn(now_us)
+        self._advance_epoch(now_us)
         leaf = self._leaf(caller)
         before = leaf.level_mru
         level = before - mru
@@ -184,8 +184,8 @@ class ResourceGroups:
             deepest = -self._most(leaf) * self.settings.debt_epochs
             if level < deepest:
                 level = deepest if before > deepest else before
-        elif level > leaf.had_mru:
-            level = leaf.had_mru if before < leaf.had_mru else before
+        elif level > leaf.granted_mru:
+            level = leaf.granted_mru if before < leaf.granted_mru else before
         leaf.level_mru = level
 
     def set_part(self, millionths: int) -> None:
@@ -200,12 +200,12 @@ class ResourceGroups:
 
     def groups(self, now_us: int) -> list[GroupStanding]:
         """How each group stands."""
-        self._turn(now_us)
+        self._advance_epoch(now_us)
         return [
             GroupStanding(
                 name,
                 group.quota_mru,
-                group.had_mru,
+                group.granted_mru,
                 group.level_mru,
                 group.demand_mru,
                 sum([1 for child in group.children if not child.is_group]),
@@ -225,19 +225,17 @@ class ResourceGroups:
             self._lent_mru,
         )
 
-    # Inside.
-
     def _most(self, leaf: _Node) -> int:
         """What it has in an epoch in which all others are idle, whatever is kept for them."""
         most = leaf.ceiling_mru * (1_000 - self.settings.kept_milli) // 1_000
         return most if most > 1 else 1
 
-    def _plant(self, name: str) -> _Node:
+    def _add_group(self, name: str) -> _Node:
         """The group of that name, and those above it."""
         node = self._groups.get(name)
         if node is None:
             group = self.settings.groups[name]
-            parent = self._plant(group.parent) if group.parent else self._root
+            parent = self._add_group(group.parent) if group.parent else self._root
             node = self._groups[name] = self._child(parent, name, group)
         return node
 
@@ -259,12 +257,12 @@ class ResourceGroups:
         if len(self._callers) >= settings.callers_max and named is None:
             leaf = group.shared
             if leaf is None:
-                leaf = group.shared = self._grow(group, "")
+                leaf = group.shared = self._add_caller(group, "")
             return leaf
-        leaf = self._callers[caller] = self._grow(group, caller)
+        leaf = self._callers[caller] = self._add_caller(group, caller)
         return leaf
 
-    def _grow(self, group: _Node, name: str) -> _Node:
+    def _add_caller(self, group: _Node, name: str) -> _Node:
         leaf = _Node(name, group, 0, group.whole_ceiling_mru, 1, False)
         leaf.ceiling_mru = group.ceiling_mru
         group.children.append(leaf)
@@ -272,30 +270,30 @@ class ResourceGroups:
 
     def _draw(self, leaf: _Node, missing: int) -> bool:
         """Have the pools above bring what is missing, the nearest first; all of it or nothing."""
-        room = leaf.ceiling_mru - leaf.had_mru
+        room = leaf.ceiling_mru - leaf.granted_mru
         left = missing
-        drawn: list[tuple[_Node, int]] = []
+        sources: list[tuple[_Node, int]] = []
         group = leaf.parent
         while group is not None and left > 0:
             piece = min(group.level_mru, room, left)
             if piece < 0:
                 piece = 0
-            drawn.append((group, piece))
+            sources.append((group, piece))
             left -= piece
-            room = min(room - piece, group.ceiling_mru - group.had_mru)
+            room = min(room - piece, group.ceiling_mru - group.granted_mru)
             group = group.parent
         if left > 0:
             return False
         leaf.level_mru += missing
-        leaf.had_mru += missing
+        leaf.granted_mru += missing
         through = missing  # what comes from above a group, it has had too
-        for group, piece in drawn:
+        for group, piece in sources:
             through -= piece
             group.level_mru -= piece
-            group.had_mru += through
+            group.granted_mru += through
         return True
 
-    def _turn(self, now_us: int) -> None:
+    def _advance_epoch(self, now_us: int) -> None:
         """At the beginning of an epoch, share the root's quota out."""
         if now_us < self._edge_us:
             return
@@ -304,26 +302,26 @@ class ResourceGroups:
         passed = (edge_us - self._edge_us) // epoch_us
         self._edge_us = edge_us
         self._epochs += 1
-        self._part_of(self._root)
-        self._remember(self._root, passed)
-        self._give(self._root, self._root.quota_mru)
+        self._scale(self._root)
+        self._measure_demand(self._root, passed)
+        self._distribute(self._root, self._root.quota_mru)
 
-    def _part_of(self, node: _Node) -> None:
+    def _scale(self, node: _Node) -> None:
         """Of all quotas and ceilings below, this dispatcher's part."""
         node.quota_mru = node.whole_quota_mru * self._part // PART_ONE
         ceiling = node.whole_ceiling_mru * self._part // PART_ONE
         node.ceiling_mru = ceiling if ceiling > 1 else 1
         for child in node.children:
-            self._part_of(child)
+            self._scale(child)
 
-    def _remember(self, node: _Node, passed: int) -> int:
+    def _measure_demand(self, node: _Node, passed: int) -> int:
         """What it demands: the most of the last two epochs, and what it owes. Forget the idle."""
         ceiling = node.ceiling_mru
         if node.is_group:
             kept: list[_Node] = []
             demand = 0
             for child in node.children:
-                demand += self._remember(child, passed)
+                demand += self._measure_demand(child, passed)
                 if child.is_group or child.idle < IDLE_EPOCHS:
                     kept.append(child)
                 elif child is node.shared:
@@ -334,21 +332,21 @@ class ResourceGroups:
             node.demand_mru = demand if demand < ceiling else ceiling
             return node.demand_mru
         if passed > 1:  # Nobody has asked for anything in between.
-            node.asked_before_mru = node.asked_mru if passed == 2 else 0
-            node.asked_mru = 0
+            node.requested_before_mru = node.requested_mru if passed == 2 else 0
+            node.requested_mru = 0
             if passed > 1 + self.settings.debt_epochs and node.level_mru < 0:
                 node.level_mru = 0
         owed = -node.level_mru if node.level_mru < 0 else 0
-        demand = max(node.asked_mru, node.asked_before_mru) + owed
+        demand = max(node.requested_mru, node.requested_before_mru) + owed
         node.idle = 0 if demand else node.idle + passed
-        node.asked_before_mru = node.asked_mru
-        node.asked_mru = 0
+        node.requested_before_mru = node.requested_mru
+        node.requested_mru = 0
         node.demand_mru = demand if demand < ceiling else ceiling
         return node.demand_mru
 
-    def _give(self, node: _Node, amount: int) -> None:
+    def _distribute(self, node: _Node, amount: int) -> None:
         """This node's part of the epoch, shared out among its children; the rest is its pool."""
-        node.had_mru = amount
+        node.granted_mru = amount
         if amount > node.quota_mru:
             self._lent_mru += amount - node.quota_mru
         if not node.is_group:
@@ -360,7 +358,7 @@ class ResourceGroups:
         ]
         parts = share_out(amount, claims, self.settings.kept_milli)
         for child, part in zip(node.children, parts, strict=True):
-            self._give(child, part)
+            self._distribute(child, part)
         node.level_mru = amount - sum(parts)
 
     def _verdict(self, leaf: _Node, allowed: bool, retry_us: int, now_us: int) -> Verdict:

@@ -1,6 +1,6 @@
 """Shed: under stress, what matters less goes first.
 
-It reads the picture of `stress` once each `window_us` (for prices `price_window_us`), and acts in
+It reads the state of `stress` once each `window_us` (for prices `price_window_us`), and acts in
 one of three forms:
 
     form           what it does                               heeds              from
@@ -172,8 +172,8 @@ class Prices:
         self._dearest = int(settings.dearest)
         self.milli = [PRICE_ONE_MILLI] * CLASSES
 
-    def dearer(self, hard: bool) -> None:
-        """One window of stress: those that are priced cost more, and perhaps one class more is."""
+    def raise_prices(self, hard: bool) -> None:
+        """One window of stress: priced classes cost more, and perhaps one more is priced."""
         settings = self._settings
         factor = settings.dearer_hard_milli if hard else settings.dearer_milli
         milli = self.milli
@@ -185,7 +185,7 @@ class Prices:
             below, price = milli[place], milli[place] * factor // PRICE_ONE_MILLI
             milli[place] = min(price, settings.price_max_milli)
 
-    def cheaper(self) -> bool:
+    def lower_prices(self) -> bool:
         """One calm window: the most important class that is priced becomes cheaper."""
         milli = self.milli
         for place in range(self._dearest, CLASSES):
@@ -215,7 +215,7 @@ class Shed:
         "_prices",
         "_prices_form",
         "_ramps",
-        "_refused",
+        "_refusals",
         "_stress",
         "_window_us",
         "_windows",
@@ -257,33 +257,33 @@ class Shed:
         self._window_us = settings.price_window_us if self._prices_form else settings.window_us
         self._windows = 0
         self._admitted = [0] * CLASSES
-        self._refused = [0] * CLASSES
+        self._refusals = [0] * CLASSES
 
     def admit(self, request: Request, now_us: int) -> NothingHeld | Decision:
         """Admit it or not by its class; it holds nothing."""
         if now_us >= self._due_us or now_us < self._begin_us:
-            self._move(now_us)
+            self._end_window(now_us)
         place: int = request.criticality
         if self._levels_form:
             level = place * self._cohorts + self._cohort(request, now_us)
             levels = self._levels
             draw = 0.0 if levels.admits(level) else self._chance.draw()
             if not levels.admit(level, draw):
-                self._refused[place] += 1
+                self._refusals[place] += 1
                 return self._refusal(level)
         elif not self._prices_form:
             ramps = self._ramps
             # Nothing is drawn for a class of which all pass.
             if ramps.refusal_share(place) > 0.0 and not ramps.admits(place, self._chance.draw()):
-                self._refused[place] += 1
-                return _refused(self.settings.retry_after_us)
+                self._refusals[place] += 1
+                return _refuse(self.settings.retry_after_us)
         self._admitted[place] += 1
         return NOTHING_HELD
 
     def price_milli(self, criticality: Criticality, now_us: int) -> int:
         """What a request unit costs this class now, in thousandths; 1,000 in the other forms."""
         if now_us >= self._due_us or now_us < self._begin_us:
-            self._move(now_us)
+            self._end_window(now_us)
         return self._prices.milli[criticality]
 
     def stats(self) -> ShedStats:
@@ -291,7 +291,7 @@ class Shed:
         return ShedStats(
             self.settings.form,
             tuple(self._admitted),
-            tuple(self._refused),
+            tuple(self._refusals),
             self._levels.threshold,
             CLASSES * self._cohorts,
             tuple(self._prices.milli),
@@ -299,7 +299,7 @@ class Shed:
             self._windows,
         )
 
-    def _move(self, now_us: int) -> None:
+    def _end_window(self, now_us: int) -> None:
         """A window is over, or several in which nothing came."""
         window_us = self._window_us
         passed = (now_us - self._begin_us) // window_us if self._windows > 0 else 1
@@ -325,14 +325,14 @@ class Shed:
 
     def _move_prices(self, picture: StressState, quiet: int) -> None:
         prices = self._prices
-        going = True
-        while quiet > 0 and going:
-            going = prices.cheaper()
+        lowered = True
+        while quiet > 0 and lowered:
+            lowered = prices.lower_prices()
             quiet -= 1
         if picture.slow or picture.crowded:
-            prices.dearer(picture.level == StressLevel.HARD)
+            prices.raise_prices(picture.level == StressLevel.HARD)
         else:
-            prices.cheaper()
+            prices.lower_prices()
 
     def _cohort(self, request: Request, now_us: int) -> int:
         """The cohort of whoever asks; who has no name is spread by key."""
@@ -357,8 +357,8 @@ class Shed:
         above = level + 1 - self._levels.threshold
         each = CLASSES * self._cohorts * settings.raise_permille
         windows = -(-above * PERMILLE // each)
-        return _refused(min(windows * settings.window_us, settings.retry_after_us_max))
+        return _refuse(min(windows * settings.window_us, settings.retry_after_us_max))
 
 
-def _refused(retry_after_us: int) -> Decision:
+def _refuse(retry_after_us: int) -> Decision:
     return Decision(False, 0, retry_after_us, retry_after_us, SHED, RULE_ID)

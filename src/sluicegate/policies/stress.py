@@ -164,12 +164,12 @@ class StressStats(NamedTuple):
     times_stressed: int
 
 
-def gone_on(counts: bool, value: float, enter: float, leave: float) -> bool:
+def _counts(counting: bool, value: float, enter: float, leave: float) -> bool:
     """Hysteresis of a signal that rises with stress."""
-    return value > (leave if counts else enter)
+    return value > (leave if counting else enter)
 
 
-def depth_of(depth: float, value: float, enter: float) -> float:
+def _deeper(depth: float, value: float, enter: float) -> float:
     """The deeper of what was found so far and this signal; `enter` 0.0 is as deep as 1."""
     return max(depth, value / enter if enter > 0.0 else 1.0)
 
@@ -178,13 +178,21 @@ def depth_of(depth: float, value: float, enter: float) -> float:
 class _WindowMean:
     """The mean of the last window that is over and of the one in progress."""
 
-    __slots__ = ("_begin_us", "_count", "_past_count", "_past_sum", "_stale_us", "_sum", "_told_us")
+    __slots__ = (
+        "_begin_us",
+        "_count",
+        "_past_count",
+        "_past_sum",
+        "_recorded_us",
+        "_stale_us",
+        "_sum",
+    )
 
     def __init__(self, window_us: int, stale_us: int) -> None:
         self._stale_us = stale_us
         self._begin_us = -window_us
         self._sum = self._count = self._past_sum = self._past_count = 0
-        self._told_us = 0
+        self._recorded_us = 0
 
     def add(self, value: int, now_us: int, window_us: int) -> None:
         """Take in one value; below 0 counts as 0."""
@@ -198,12 +206,12 @@ class _WindowMean:
         if value > 0:
             self._sum += value
         self._count += 1
-        self._told_us = now_us
+        self._recorded_us = now_us
 
     def mean(self, now_us: int) -> int | None:
         """None if nothing was told lately."""
         count = self._count + self._past_count
-        if count == 0 or now_us - self._told_us > self._stale_us:
+        if count == 0 or now_us - self._recorded_us > self._stale_us:
             return None
         return (self._sum + self._past_sum) // count
 
@@ -217,12 +225,12 @@ class Stress:
         "_lag",
         "_lagging",
         "_operations_max",
-        "_picture",
         "_pictures",
         "_queue",
         "_queueing",
         "_ratios",
         "_slow",
+        "_state",
         "_times_stressed",
         "_utilization",
         "_utilized",
@@ -243,7 +251,7 @@ class Stress:
         self._utilization = 0.0
         self._utilized_us: int | None = None
         self._slow = self._queueing = self._lagging = self._utilized = False
-        self._picture = StressState(
+        self._state = StressState(
             0, StressLevel.CALM, (), False, False, 0.0, NEUTRAL, "", None, None, None
         )
         self._due_us = 0
@@ -277,7 +285,7 @@ class Stress:
 
     def read(self, now_us: int) -> StressState:
         """The picture; drawn anew once each `refresh_us`."""
-        picture = self._picture
+        picture = self._state
         if now_us < self._due_us and now_us >= picture.at_us:
             return picture
         return self._draw(now_us)
@@ -298,7 +306,7 @@ class Stress:
     def stats(self) -> StressStats:
         """The last picture, and counts since the start."""
         return StressStats(
-            self._picture, self._worked, len(self._ratios), self._pictures, self._times_stressed
+            self._state, self._worked, len(self._ratios), self._pictures, self._times_stressed
         )
 
     def _ratio_of(self, operation: str) -> LatencyRatio | P2Ratio:
@@ -309,23 +317,23 @@ class Stress:
                 return found
             operation = OTHERS
         settings = self.settings
-        made: LatencyRatio | P2Ratio
+        ratio: LatencyRatio | P2Ratio
         if settings.ratio == "p2":
-            made = P2Ratio(
+            ratio = P2Ratio(
                 samples_min=settings.samples_min,
                 enter=settings.ratio_enter,
                 leave=settings.ratio_leave,
             )
         else:
-            made = LatencyRatio(
+            ratio = LatencyRatio(
                 RatioSettings(
                     enter=settings.ratio_enter,
                     leave=settings.ratio_leave,
                     samples_min=settings.samples_min,
                 )
             )
-        ratios[operation] = made
-        return made
+        ratios[operation] = ratio
+        return ratio
 
     def _draw(self, now_us: int) -> StressState:
         settings = self.settings
@@ -341,14 +349,14 @@ class Stress:
         hard = self._slow and ratio < settings.ratio_hard
         if self._slow:
             why.append(f"{slowest or 'work'} is {1 / max(ratio, 0.001):.1f} times as slow as usual")
-        self._utilized = utilization is not None and gone_on(
+        self._utilized = utilization is not None and _counts(
             self._utilized, utilization, settings.utilization_enter, settings.utilization_leave
         )
         if utilization is not None and self._utilized:
             hard = hard or utilization > settings.utilization_hard
-            depth = depth_of(depth, utilization, settings.utilization_enter)
+            depth = _deeper(depth, utilization, settings.utilization_enter)
             why.append(f"utilization is {utilization:.0%}")
-        self._queueing = queue_us is not None and gone_on(
+        self._queueing = queue_us is not None and _counts(
             self._queueing,
             queue_us,
             settings.queue_us_enter * scale,
@@ -356,18 +364,18 @@ class Stress:
         )
         if queue_us is not None and self._queueing:
             hard = hard or queue_us > settings.queue_us_hard * scale
-            depth = depth_of(depth, queue_us, settings.queue_us_enter * scale)
+            depth = _deeper(depth, queue_us, settings.queue_us_enter * scale)
             why.append(f"work waits {queue_us / 1_000:,.1f} ms in the queue")
-        self._lagging = lag_us is not None and gone_on(
+        self._lagging = lag_us is not None and _counts(
             self._lagging, lag_us, settings.lag_us_enter, settings.lag_us_leave
         )
         if lag_us is not None and self._lagging:
             hard = hard or lag_us > settings.lag_us_hard
-            depth = depth_of(depth, lag_us, settings.lag_us_enter)
+            depth = _deeper(depth, lag_us, settings.lag_us_enter)
             why.append(f"the event loop is {lag_us / 1_000:,.1f} ms late")
 
         level = StressLevel.HARD if hard else StressLevel.STRESSED if why else StressLevel.CALM
-        if level is not StressLevel.CALM and self._picture.level is StressLevel.CALM:
+        if level is not StressLevel.CALM and self._state.level is StressLevel.CALM:
             self._times_stressed += 1
         crowded = self._utilized or self._queueing or self._lagging
         picture = StressState(
@@ -383,7 +391,7 @@ class Stress:
             queue_us,
             lag_us,
         )
-        self._picture = picture
+        self._state = picture
         self._due_us = now_us + settings.refresh_us
         self._pictures += 1
         return picture
@@ -402,7 +410,7 @@ class Stress:
         return worst, slowest, baseline_us
 
     def _utilization_now(self, now_us: int) -> float | None:
-        told_us = self._utilized_us
-        if told_us is None or now_us - told_us > self.settings.stale_us:
+        recorded_us = self._utilized_us
+        if recorded_us is None or now_us - recorded_us > self.settings.stale_us:
             return None
         return self._utilization

@@ -3,13 +3,13 @@
 Source: Ably, "Building a distributed rate limiter that scales horizontally" (Woolf, 2022). Every
 node counts what its account attempts and reports it; the account's master (`suppress_master.py`)
 answers with the fraction to reject, and the node rejects that fraction by itself. No operation
-waits for another node. Both sides are state machines: they are told messages and instants, answer
+waits for another node. Both sides are state machines: they take messages and instants, return
 messages, and send nothing themselves. A message may be late, doubled or lost.
 
     node                                     master
       attempt ... attempt
-      report(now)  -- SuppressReport: counts -->     hear(report, now)
-      hear(factors, now)  <-- FactorMessage --       (its answer; `broadcast` sends them unasked)
+      report(now)  -- report: counts -->       receive(report, now)
+      receive(factors, now)  <-- factors --    (its reply; `broadcast` sends them unasked)
 
 ATTEMPTED is counted, whether it was rejected or not: a factor taken from what was accepted depends
 on itself, and rests at 3 limits for a demand of 10. A repeated operation (`retry_attribute`) is
@@ -57,7 +57,7 @@ RULE_ID: Final = "suppress"
 FUSE_RATIO_MAX: Final = 1_000
 _DEBT_MAX: Final = 1 << 32  # an operation heavier than the burst passes, and is paid off
 _LOOKS: Final = 4
-NOT_ASKED: Final = -1
+NO_REPORT: Final = -1
 # Ten of them: a node that is cut off sees a surge within 300 ms, and not within a second.
 RECENT_SLOT_US: Final = 30_000
 
@@ -128,7 +128,7 @@ class SuppressSettings:
 
 
 class SuppressStats(NamedTuple):
-    """Operations admitted and rejected, by factor and by fuse; accounts; what could not be told."""
+    """Operations admitted and rejected, by factor and by fuse; accounts; what was not tracked."""
 
     admitted: int
     suppressed: int
@@ -146,13 +146,11 @@ class _Account:
 
     __slots__ = (
         "applied",
-        "asked_us",
         "diffusion",
         "factor",
         "fuse",
         "generation",
-        "judged_us",
-        "kept_per_s",
+        "held_per_s",
         "limit_burst",
         "limit_per_s",
         "nodes",
@@ -160,6 +158,8 @@ class _Account:
         "reported",
         "term",
         "total",
+        "unanswered_us",
+        "updated_us",
         "used_us",
         "valid_us",
     )
@@ -177,16 +177,16 @@ class _Account:
         self.nodes = 1
         self.factor = 0.0  # as heard
         self.applied = 0.0  # as judged from it
-        self.kept_per_s = 0.0  # what was admitted when it was heard
+        self.held_per_s = 0.0  # what was admitted when it was heard
         self.valid_us = 0
-        self.asked_us = NOT_ASKED  # the first report that nobody has answered
-        self.judged_us = -SPAN_US_MAX
+        self.unanswered_us = NO_REPORT  # the first report that nobody has answered
+        self.updated_us = -SPAN_US_MAX
         self.used_us = 0
 
 
 @final
 class Suppress:
-    """A node: rejects the fraction of an account's operations that the master asks for."""
+    """A node: rejects the fraction of an account's operations that the master sets."""
 
     __slots__ = (
         "_accounts",
@@ -223,40 +223,41 @@ class Suppress:
 
     def admit(self, request: Request, now_us: int) -> Admission:
         """A permit, or a refusal in the account's name (`request.caller`, `request.cost`)."""
-        account = self._of(request.caller, now_us)
+        account = self._account_of(request.caller, now_us)
         if account is None:
             self._untracked += 1
             return NOTHING_HELD
-        weight = request.cost
+        cost = request.cost
         counted = not request.attributes or self.settings.retry_attribute not in request.attributes
         if counted:
-            account.total += weight
-            account.rate.add(weight, now_us)
+            account.total += cost
+            account.rate.add(cost, now_us)
             self._changed[request.caller] = account
         account.used_us = now_us
-        if now_us - account.judged_us >= self._interval_us:
-            self._judge(account, now_us)
+        if now_us - account.updated_us >= self._interval_us:
+            self._update(account, now_us)
         applied = account.applied
-        if applied > 0.0 and weight > 0 and not account.diffusion.admit(applied, weight):
+        if applied > 0.0 and cost > 0 and not account.diffusion.admit(applied, cost):
             self._suppressed += 1
-            return self._refused(self.settings.retry_after_us)
+            return self._refusal(self.settings.retry_after_us)
         fuse = account.fuse
         if fuse is not None:
-            verdict = fuse.take(weight, now_us)
+            verdict = fuse.take(cost, now_us)
             if not verdict.allowed:
                 self._fused += 1
-                return self._refused(verdict.retry_after_us)
+                return self._refusal(verdict.retry_after_us)
         elif account.limit_per_s == 0:
             self._unknown += 1
         self._admitted += 1
-        return SuppressPermit(self, account, weight if counted else 0)
+        return SuppressPermit(self, account, cost if counted else 0)
 
     def report(self, now_us: int) -> SuppressReport | None:
-        """What to tell the master, at most every `interval_us`; None if there is nothing.
+        """Return what to report to the master, at most every `interval_us`; None if there is
+        nothing.
 
-        Who has nothing to tell says so every `heartbeat_us`, or it would be taken for cut off.
-        An account whose last report was not answered, or that is suppressed, is told of even if it
-        was idle: its master is to answer.
+        With nothing to report it sends an empty report every `heartbeat_us`, or it would be taken
+        for cut off. An account whose last report was not answered, or that is suppressed, is
+        reported even if it was idle, so that its master replies.
         """
         silence_us = now_us - self._reported_us
         if 0 <= silence_us < self._interval_us:
@@ -271,8 +272,8 @@ class Suppress:
             account = self._changed.pop(name)
             delta = account.total - account.reported
             account.reported = account.total
-            if account.asked_us == NOT_ASKED:
-                account.asked_us = now_us
+            if account.unanswered_us == NO_REPORT:
+                account.unanswered_us = now_us
             counts.append(AccountCount(name, max(delta, 0), account.total, account.applied))
         for count in counts:
             account = self._accounts[count.account]
@@ -280,11 +281,11 @@ class Suppress:
                 self._changed[count.account] = account
         return SuppressReport(self.node, self.boot, tuple(counts))
 
-    def hear(self, message: FactorMessage, now_us: int) -> int:
-        """Take in what a master says; how many accounts it was news for."""
+    def receive(self, message: FactorMessage, now_us: int) -> int:
+        """Take in a message of the master; return how many accounts it was new for."""
         news = 0
-        for told in message.factors:
-            account = self._accounts.get(told.account)
+        for factor in message.factors:
+            account = self._accounts.get(factor.account)
             if account is None:
                 continue
             if (message.term, message.generation) <= (account.term, account.generation):
@@ -293,18 +294,18 @@ class Suppress:
             news += 1
             account.term = message.term
             account.generation = message.generation
-            account.factor = told.factor
+            account.factor = factor.factor
             account.valid_us = message.valid_us
             account.nodes = max(message.nodes, 1)
-            account.asked_us = NOT_ASKED
-            if told.factor == 0.0 and account.total == account.reported:
-                self._changed.pop(told.account, None)
-            elif told.factor > 0.0:
-                self._changed.setdefault(told.account, account)
-            account.kept_per_s = (1.0 - told.factor) * account.rate.per_s(now_us)
-            if (told.per_s, told.burst) != (account.limit_per_s, account.limit_burst):
-                self._limit(account, told)
-            self._judge(account, now_us)
+            account.unanswered_us = NO_REPORT
+            if factor.factor == 0.0 and account.total == account.reported:
+                self._changed.pop(factor.account, None)
+            elif factor.factor > 0.0:
+                self._changed.setdefault(factor.account, account)
+            account.held_per_s = (1.0 - factor.factor) * account.rate.per_s(now_us)
+            if (factor.per_s, factor.burst) != (account.limit_per_s, account.limit_burst):
+                self._limit(account, factor)
+            self._update(account, now_us)
         return news
 
     def factor(self, name: str, now_us: int) -> float:
@@ -312,7 +313,7 @@ class Suppress:
         account = self._accounts.get(name)
         if account is None:
             return 0.0
-        self._judge(account, now_us)
+        self._update(account, now_us)
         return account.applied
 
     def stats(self) -> SuppressStats:
@@ -329,7 +330,7 @@ class Suppress:
             self._void,
         )
 
-    def _of(self, name: str, now_us: int) -> _Account | None:
+    def _account_of(self, name: str, now_us: int) -> _Account | None:
         account = self._accounts.get(name)
         if account is not None:
             return account
@@ -351,30 +352,30 @@ class Suppress:
             else:
                 self._changed.pop(name, None)
 
-    def _limit(self, account: _Account, told: AccountFactor) -> None:
-        account.limit_per_s = told.per_s
-        account.limit_burst = told.burst
+    def _limit(self, account: _Account, factor: AccountFactor) -> None:
+        account.limit_per_s = factor.per_s
+        account.limit_burst = factor.burst
         account.fuse = None
         ratio = self.settings.fuse_ratio
         if ratio > 0:
             account.fuse = TokenBucket(
-                ratio * told.per_s, SECOND_US, ratio * max(told.burst, 1), debt_max=_DEBT_MAX
+                ratio * factor.per_s, SECOND_US, ratio * max(factor.burst, 1), debt_max=_DEBT_MAX
             )
 
-    def _judge(self, account: _Account, now_us: int) -> None:
+    def _update(self, account: _Account, now_us: int) -> None:
         """What to apply now of what was heard."""
-        account.judged_us = now_us
-        silence_us = now_us - account.asked_us
+        account.updated_us = now_us
+        silence_us = now_us - account.unanswered_us
         if (
             account.limit_per_s == 0
-            or account.asked_us == NOT_ASKED
+            or account.unanswered_us == NO_REPORT
             or silence_us <= self.settings.doubt_us
         ):
             account.applied = account.factor
             return
         limit_per_s = float(account.limit_per_s)
         account.applied = silent_factor(
-            min(account.kept_per_s, limit_per_s),
+            min(account.held_per_s, limit_per_s),
             silence_us,
             account.rate.per_s(now_us),
             limit_per_s,
@@ -383,7 +384,7 @@ class Suppress:
             decay_us=self.settings.decay_us,
         )
 
-    def _refused(self, retry_after_us: int) -> Decision:
+    def _refusal(self, retry_after_us: int) -> Decision:
         return Decision(False, 0, retry_after_us, retry_after_us, SUPPRESSED, RULE_ID)
 
 
@@ -391,12 +392,12 @@ class Suppress:
 class SuppressPermit:
     """An operation that was let in. It only ends; what was never begun was not attempted."""
 
-    __slots__ = ("_account", "_done", "_policy", "_weight")
+    __slots__ = ("_account", "_cost", "_done", "_policy")
 
-    def __init__(self, policy: Suppress, account: _Account, weight: int) -> None:
+    def __init__(self, policy: Suppress, account: _Account, cost: int) -> None:
         self._policy = policy
         self._account = account
-        self._weight = weight
+        self._cost = cost
         self._done = False
 
     def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
@@ -404,10 +405,10 @@ class SuppressPermit:
         if self._done:
             return False
         self._done = True
-        if not spent and self._weight > 0:
+        if not spent and self._cost > 0:
             account = self._account
-            # Never below what was told already: a total only grows.
-            account.total = max(account.total - self._weight, account.reported)
+            # Never below what was reported already: a total only grows.
+            account.total = max(account.total - self._cost, account.reported)
             if account.fuse is not None:
-                account.fuse.settle(-self._weight, now_us)
+                account.fuse.settle(-self._cost, now_us)
         return True

@@ -18,7 +18,7 @@ excess in time. Until one of them does, the factor is 0, however close the accou
 contradict is to differ by more than `sigmas` and `delay` explain. A window that a shorter one shows
 to be too high is about the past, and no longer a reason. So R is as steady as 24 s when
 nothing changes, and as quick as 300 ms when it does, upwards and downwards: a plain maximum of a
-slow and a fast estimate goes on rejecting for 24 s after a burst has gone. Then 1 - L / R.
+slow and a fast estimate goes on rejecting for 24 s after a burst has ended. Then 1 - L / R.
 
 A node that is not heard for `silent_us` (two heartbeats) may be cut off, and will by itself go over
 to L / N of each account. So what the others may have of an account that is over is L less those
@@ -137,7 +137,7 @@ class _Node:
         self.heard_us = now_us
 
 
-class _Seen(NamedTuple):
+class _LastCount(NamedTuple):
     """The total that a node last reported."""
 
     boot: int
@@ -155,9 +155,9 @@ class _Account:
         "factor",
         "inherited",
         "inherited_until_us",
+        "last_counts",
         "mean",
         "per_s",
-        "seen",
         "used_us",
         "windows",
     )
@@ -167,7 +167,7 @@ class _Account:
             [SlotRing(SLOTS, span_us // SLOTS) for span_us in WINDOWS_US] if form == LADDER else []
         )
         self.mean = MovingRate() if form == MEAN else None
-        self.seen: dict[str, _Seen] = {}
+        self.last_counts: dict[str, _LastCount] = {}
         self.per_s = 0
         self.burst = 0
         self.factor = 0.0
@@ -192,8 +192,8 @@ class SuppressMaster:
         "_accounts",
         "_began_us",
         "_generation",
-        "_heard_share",
         "_limit_of",
+        "_live_share",
         "_nodes",
         "_reports",
         "_shared_us",
@@ -221,20 +221,20 @@ class SuppressMaster:
         self._accounts: dict[str, _Account] = {}
         self._nodes: dict[str, _Node] = {}
         self._reports = self._void = self._untracked = 0
-        self._heard_share = 1.0  # of the nodes that we know, those that are not cut off
+        self._live_share = 1.0  # of the nodes that we know, those that are not cut off
         self._shared_us = now_us
 
-    def hear(self, report: SuppressReport, now_us: int) -> FactorMessage | None:
-        """Fold a report in and answer it; None to a node that has started anew since."""
-        if not self._know(report, now_us):
+    def receive(self, report: SuppressReport, now_us: int) -> FactorMessage | None:
+        """Fold a report in and return the reply; None for a node that has restarted since."""
+        if not self._register(report, now_us):
             self._void += 1
             return None
         self._reports += 1
         if now_us - self._shared_us >= self.settings.silent_us // 4:
-            self._share(now_us)
+            self._update_live_share(now_us)
         factors: list[AccountFactor] = []
         for count in report.counts:
-            account = self._of(count.account, now_us)
+            account = self._account_of(count.account, now_us)
             if account is None:
                 continue
             self._fold(account, report, count, now_us)
@@ -242,7 +242,7 @@ class SuppressMaster:
         return self._message(factors)
 
     def broadcast(self, now_us: int) -> FactorMessage:
-        """What every node should know unasked: the accounts that are suppressed."""
+        """Return what every node should know unasked: the accounts that are suppressed."""
         self._forget_idle(now_us)
         factors = [
             self._factor(name, account, now_us)
@@ -267,8 +267,8 @@ class SuppressMaster:
             self._untracked,
         )
 
-    def _know(self, report: SuppressReport, now_us: int) -> bool:
-        """Note that the node lives; False to a word from before its last start."""
+    def _register(self, report: SuppressReport, now_us: int) -> bool:
+        """Record that the node is alive; False for a report from before its last start."""
         node = self._nodes.get(report.node)
         if node is None:
             if len(self._nodes) >= self.settings.nodes_max:
@@ -284,12 +284,12 @@ class SuppressMaster:
         node.heard_us = max(node.heard_us, now_us)
         return True
 
-    def _share(self, now_us: int) -> None:
-        """Which part of the nodes has been heard of late; at least one has, just now."""
+    def _update_live_share(self, now_us: int) -> None:
+        """Update which part of the nodes has reported lately; at least one has, just now."""
         self._shared_us = now_us
         silent_us = self.settings.silent_us
         heard = sum([now_us - node.heard_us < silent_us for node in self._nodes.values()])
-        self._heard_share = max(heard, 1) / len(self._nodes)
+        self._live_share = max(heard, 1) / len(self._nodes)
 
     def _fold(
         self, account: _Account, report: SuppressReport, count: AccountCount, now_us: int
@@ -299,21 +299,21 @@ class SuppressMaster:
         if now_us - self._began_us < self.settings.warm_us and count.factor > account.inherited:
             account.inherited = count.factor
             account.inherited_until_us = self._began_us + self.settings.warm_us
-        seen = account.seen.get(report.node)
-        if seen is None or seen.boot != report.boot:
+        last_counts = account.last_counts.get(report.node)
+        if last_counts is None or last_counts.boot != report.boot:
             gained = count.delta
         else:
-            gained = count.total - seen.total
+            gained = count.total - last_counts.total
             if gained < 0:  # a late word: what it tells was in a later one
                 return
             missed = gained - count.delta
-            age_us = now_us - seen.at_us
+            age_us = now_us - last_counts.at_us
             if missed > 0 and age_us > SECOND_US:
                 gained = count.delta + missed * SECOND_US // age_us
-        account.seen[report.node] = _Seen(report.boot, count.total, now_us)
+        account.last_counts[report.node] = _LastCount(report.boot, count.total, now_us)
         account.add(gained, now_us)
 
-    def _of(self, name: str, now_us: int) -> _Account | None:
+    def _account_of(self, name: str, now_us: int) -> _Account | None:
         account = self._accounts.get(name)
         if account is None:
             if self._limit_of(name) is None:
@@ -362,7 +362,7 @@ class SuppressMaster:
             delay_us=self.settings.delay_us,
             sigmas=self.settings.sigmas,
         )
-        return exact_factor(rate, per_s * self._heard_share) if over else 0.0
+        return exact_factor(rate, per_s * self._live_share) if over else 0.0
 
     def _message(self, factors: list[AccountFactor]) -> FactorMessage:
         self._generation += 1
@@ -385,15 +385,15 @@ class SuppressMaster:
                 self._accounts[name] = account
 
     def _forget_nodes(self, now_us: int) -> None:
-        gone = [
+        silent = [
             name
             for name, node in self._nodes.items()
             if now_us - node.heard_us >= self.settings.idle_us
         ]
-        for name in gone:
+        for name in silent:
             del self._nodes[name]
             for account in self._accounts.values():
-                account.seen.pop(name, None)
+                account.last_counts.pop(name, None)
 
 
 def estimate(

@@ -85,14 +85,14 @@ def test_a_factor_told_unasked_is_asked_about_until_its_master_says_that_it_is_o
     # Its report is answered, and the account goes idle here. Elsewhere it surges: a broadcast.
     calm = FactorMessage("m1", 1, 1, 2 * SECOND, 2, (AccountFactor("acme", 0.0, 100, 100),))
     surge = FactorMessage("m1", 1, 2, 2 * SECOND, 2, (AccountFactor("acme", 0.9, 100, 100),))
-    node.hear(calm, START_US + 10_000)
-    node.hear(surge, START_US + 20_000)
+    node.receive(calm, START_US + 10_000)
+    node.receive(surge, START_US + 20_000)
     now_us = START_US + SECOND
     report = node.report(now_us)
     assert report is not None
     assert [count.account for count in report.counts] == ["acme"], "or nobody tells it when it ends"
     over = FactorMessage("m1", 1, 3, 2 * SECOND, 2, (AccountFactor("acme", 0.0, 100, 100),))
-    node.hear(over, now_us + 10_000)
+    node.receive(over, now_us + 10_000)
     assert node.factor("acme", now_us + 20_000) == 0.0
 
 

@@ -49,7 +49,7 @@ TWO_SPEED_VALID_US: Final = 2_000_000
 class _SilentMaster:
     """Reads no report and sends none."""
 
-    def hear(self, source: str, message: object, now_us: int) -> None:
+    def receive(self, source: str, message: object, now_us: int) -> None:
         return None
 
 
@@ -63,7 +63,7 @@ class _OpenNode:
     def report(self, now_us: int) -> None:
         return None
 
-    def hear(self, message: object, now_us: int) -> None:
+    def receive(self, message: object, now_us: int) -> None:
         return None
 
 
@@ -80,7 +80,7 @@ class _FixedShareNode:
     def report(self, now_us: int) -> None:
         return None
 
-    def hear(self, message: object, now_us: int) -> None:
+    def receive(self, message: object, now_us: int) -> None:
         return None
 
 
@@ -118,7 +118,7 @@ class _DemandShareNode:
         self._attempts.advance(now_us)
         return _Demand(self._attempts.total, now_us)
 
-    def hear(self, message: object, now_us: int) -> None:
+    def receive(self, message: object, now_us: int) -> None:
         """Take a new share; a late message is void."""
         assert isinstance(message, _DemandShare)
         if message.sent_us <= self._share_sent_us:
@@ -145,7 +145,7 @@ class _DemandShareMaster:
         self._nodes = nodes
         self._demand: dict[str, _Demand] = {}
 
-    def hear(self, source: str, message: object, now_us: int) -> _DemandShare:
+    def receive(self, source: str, message: object, now_us: int) -> _DemandShare:
         """Return the part of the node that reports; without any demand all parts are equal."""
         assert isinstance(message, _Demand)
         last = self._demand.get(source)
@@ -167,7 +167,7 @@ class _TwoSpeedMaster:
         self._totals: dict[str, int] = {}
         self._generation = 0
 
-    def hear(self, source: str, message: object, now_us: int) -> FactorMessage | None:
+    def receive(self, source: str, message: object, now_us: int) -> FactorMessage | None:
         assert isinstance(message, SuppressReport)
         for count in message.counts:
             gained = max(count.total - self._totals.get(source, 0), 0)

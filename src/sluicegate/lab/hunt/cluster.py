@@ -83,14 +83,14 @@ class _Cluster:
 
     def _to_master(self, source: str, message: object) -> None:
         if isinstance(message, SuppressReport):
-            answer = self.master.hear(message, self.world.clock.now_us())
+            answer = self.master.receive(message, self.world.clock.now_us())
             if answer is not None:
                 self.network.send(MASTER, source, answer)
 
     def _to_node(self, name: str, source: str, message: object) -> None:
         if not isinstance(message, FactorMessage) or self._is_absent(name):
             return
-        self.nodes[name].hear(message, self.world.clock.now_us())
+        self.nodes[name].receive(message, self.world.clock.now_us())
         self.informed |= {(name, factor.account) for factor in message.factors}
 
     def _is_absent(self, name: str) -> bool:

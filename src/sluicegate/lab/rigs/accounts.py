@@ -119,13 +119,13 @@ class _Node(Protocol):
 
     def report(self, now_us: int) -> object | None: ...
 
-    def hear(self, message: object, now_us: int) -> None: ...
+    def receive(self, message: object, now_us: int) -> None: ...
 
 
 class _Master(Protocol):
     """The master's side; it may answer a report."""
 
-    def hear(self, source: str, message: object, now_us: int) -> object | None: ...
+    def receive(self, source: str, message: object, now_us: int) -> object | None: ...
 
 
 class AccountScheme(NamedTuple):
@@ -222,12 +222,12 @@ class _Cluster:
             self._world.call_at_us(at_us, self._tick, number)
 
     def _receive_report(self, source: str, message: object) -> None:
-        answer = self._master.hear(source, message, self._world.clock.now_us())
+        answer = self._master.receive(source, message, self._world.clock.now_us())
         if answer is not None:
             self._network.send(MASTER, source, answer)
 
     def _receiver(self, node: _Node) -> Callable[[str, object], None]:
-        return lambda _, message: node.hear(message, self._world.clock.now_us())
+        return lambda _, message: node.receive(message, self._world.clock.now_us())
 
     def _cut_off(self) -> None:
         rig = self._rig
@@ -262,10 +262,10 @@ class SuppressingNode:
         """Return the policy's report, if it has one."""
         return self._policy.report(now_us)
 
-    def hear(self, message: object, now_us: int) -> None:
+    def receive(self, message: object, now_us: int) -> None:
         """Hand the message to the policy."""
         assert isinstance(message, FactorMessage)
-        self._policy.hear(message, now_us)
+        self._policy.receive(message, now_us)
 
 
 @final
@@ -278,9 +278,9 @@ class _SuppressingMaster:
         limit = AccountLimit(per_s)
         self._policy = SuppressMaster("master", 1, lambda _: limit, now_us, settings)
 
-    def hear(self, source: str, message: object, now_us: int) -> FactorMessage | None:
+    def receive(self, source: str, message: object, now_us: int) -> FactorMessage | None:
         assert isinstance(message, SuppressReport)
-        return self._policy.hear(message, now_us)
+        return self._policy.receive(message, now_us)
 
 
 def suppressing(

@@ -1,31 +1,32 @@
-"""Queue: who waits for one of a few places at work, in which order, and when it is told to go.
+"""Queue: who waits for one of a few places at work, in which order, and when it is refused.
 
 Judges by time spent waiting, class and what is left before the deadline. Sources: the controlled
 delay queue with adaptive LIFO of Maurer, "Fail at Scale" (2015), and folly's form of it, held until
-the queue has emptied, which is the default; all are named in `queue_rules.py`. Order is
+the queue has emptied, which is the default; all are named in `rules.py`. Order is
 `kernels/weighted_queue.py`: criticality first, inside it operations by weight, inside those in
-line, or the newest first once it stands (`queue_settings.py` says why the first is the default).
+line, or the newest first once it stands (`settings.py` says why the first is the default).
 
     a place is free and nobody waits    at work at once: two additions
     else                                the class is queued, and waits for a permit to end
-    a permit ends                       the dead go, who stood too long goes, the next one begins
+    a permit ends                       the expired go, who stood too long goes, the next one begins
 
-Who leaves without a permit is told so at once, by its own name. QUEUE_FULL: no room, or pushed out
-by somebody who matters more. QUEUE_TIMEOUT: the rule, or `wait_us_max`. DEADLINE: what is left is
-less than the work takes (p99 of what was measured here). Refusing only what has expired already is
-worthless: at twice the load everything would be served a moment too late. Whose whole time is
-less than twice the p99 may still wait for half of it: a tail must not shut out a short deadline.
+Who leaves without a permit is refused at once, with a reason of its own. QUEUE_FULL: no room, or
+pushed out by somebody who matters more. QUEUE_TIMEOUT: the rule, or `wait_us_max`. DEADLINE: what
+is left is less than the work takes (p99 of what was measured here). Refusing only what has expired
+already is worthless: at twice the load everything would be served a moment too late. Whose whole
+time is less than twice the p99 may still wait for half of it: a tail must not shut out a short
+deadline.
 
 The target grows with the service time of an *unloaded* service, measured while at most half of the
 places are taken; 5 ms is right for 10 ms of work, and sheds for nothing where it takes 100.
 
-With `line_us` the line itself is short while there is a crowd (`queue_crowd.py`). Then what is not
-CRITICAL stands in line no longer than `line_us` or one work takes, and no more of it than the
+With `line_us` the line itself is short while the queue is saturated (`saturation.py`). Then what is
+not CRITICAL stands in line no longer than `line_us` or one work takes, and no more of it than the
 places serve in that time; who would be more is refused at once, the least important first.
 
 A waiter is cancelled like any other task: queued, it goes; already given a place, the place goes to
 the next. Nothing here waits for a permit to end: while somebody waits, one timer of the running
-loop, every `sweep_us`, takes out who has died meanwhile. One queue belongs to one loop.
+loop, every `sweep_us`, removes who has expired meanwhile. One queue belongs to one loop.
 
 The number of places may come from elsewhere: `resize` it with the limit of `concurrency`.
 
@@ -64,7 +65,7 @@ from sluicegate.policies.settings import within
 __all__ = ["WAITER_BYTES", "Queue", "QueuePermit", "QueueSettings", "QueueStats"]
 
 _FIT_EVERY: Final = 32
-_DEATHS_KEPT: Final = 64
+_EXPIRIES_KEPT: Final = 64
 _SLACK_EVERY_US: Final = 100_000
 
 
@@ -88,19 +89,19 @@ class QueueStats(NamedTuple):
 
 @final
 class _Waiter:
-    """One unit in line; `turn` brings its permit or its refusal."""
+    """One unit in line; `future` brings its permit or its refusal."""
 
-    __slots__ = ("dies_us", "entry", "lane", "latest_us", "queued_us", "request", "turn")
+    __slots__ = ("entry", "expires_us", "future", "lane", "latest_us", "queued_us", "request")
 
     def __init__(
-        self, request: Request, turn: asyncio.Future[QueuePermit | Decision], now_us: int
+        self, request: Request, future: asyncio.Future[QueuePermit | Decision], now_us: int
     ) -> None:
         self.request = request
-        self.turn = turn
+        self.future = future
         self.queued_us = now_us
         self.lane = 0
         self.latest_us = -1  # from then on it is too late for its deadline
-        self.dies_us = 0  # and from then on for whatever reason
+        self.expires_us = 0  # and from then on for whatever reason
         self.entry: QueueEntry[_Waiter] | None = None
 
 
@@ -135,10 +136,9 @@ class Queue:
 
     __slots__ = (
         "_admitted",
-        "_came",
+        "_arrivals",
         "_cancelled",
-        "_crowd",
-        "_deaths",
+        "_expiries",
         "_full",
         "_lanes",
         "_late",
@@ -147,6 +147,7 @@ class Queue:
         "_numbers",
         "_queue",
         "_rules",
+        "_saturation",
         "_service",
         "_service_us",
         "_size_bytes",
@@ -177,13 +178,13 @@ class Queue:
         # In each class those who wait, in the order they came: the rule looks at the oldest.
         self._lines: list[OrderedDict[_Waiter, None]] = [OrderedDict() for _ in classes]
         self._waiting: set[_Waiter] = set()
-        # Who dies next, whatever its place: in the middle of a line the kernel would not look.
-        self._deaths: list[tuple[int, int, _Waiter]] = []
-        self._came = 0
+        # Who expires next, whatever its place: the kernel does not look into the middle of a line.
+        self._expiries: list[tuple[int, int, _Waiter]] = []
+        self._arrivals = 0
         self._service = WindowedQuantile()
         self._service_us = self._unloaded_us = self._learned = self._slack_due_us = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._crowd = Saturation(settings.line_us)
+        self._saturation = Saturation(settings.line_us)
         self._admitted = self._waited = self._full = self._timed_out = 0
         self._late = self._cancelled = 0
         self.places = settings.places
@@ -191,13 +192,13 @@ class Queue:
         self.slack_us = 0
 
     async def admit(self, request: Request, clock: Clock) -> QueuePermit | Decision:
-        """A place, now or when it is this unit's turn; or why not."""
+        """Return a permit, now or when a place is free for this unit, or a refusal."""
         found = self.enter(request, clock.now_us())
         if not isinstance(found, _Waiter):
             return found
         self._watch(clock)
         try:
-            return await found.turn
+            return await found.future
         except asyncio.CancelledError:
             self._leave(found, clock.now_us())
             raise
@@ -207,10 +208,10 @@ class Queue:
         return self.inflight < self.places
 
     def admit_now(self, request: Request, now_us: int) -> QueuePermit | Decision:
-        """That place."""
+        """Take that place."""
         self.inflight += 1
         self._admitted += 1
-        self._crowd.found_free()
+        self._saturation.record_free()
         return QueuePermit(self, now_us, 0, self.inflight * 2 <= self.places)
 
     def enter(self, request: Request, now_us: int) -> QueuePermit | Decision | _Waiter:
@@ -220,10 +221,10 @@ class Queue:
         """
         if self.ready(request, now_us):
             return self.admit_now(request, now_us)
-        return self._line_up(request, now_us)
+        return self._enqueue(request, now_us)
 
     def release(self, now_us: int) -> None:
-        """A place is free; only a permit says so."""
+        """Free a place; called by a permit."""
         self.inflight -= 1
         if self._waiting:
             self._serve(now_us)
@@ -250,20 +251,20 @@ class Queue:
         left_us = self.settings.wait_us_max - (now_us - waiter.queued_us)
         if waiter.latest_us >= 0:
             left_us = min(left_us, waiter.latest_us - now_us)
-        self._take_out(waiter, now_us)
+        self._remove(waiter, now_us)
         self._push(waiter, lane, left_us, weight, now_us)
         return True
 
     def sweep(self, now_us: int) -> None:
-        """Tell the dead that they are; the timer does so while somebody waits."""
+        """Refuse who has expired; the timer does so while somebody waits."""
         lost: list[QueueEntry[_Waiter]] = []
         self._queue.expire(now_us, lost)
-        self._bury(lost, now_us)
-        deaths = self._deaths
+        self._remove_lost(lost, now_us)
+        deaths = self._expiries
         while deaths and deaths[0][0] <= now_us:
             waiter = heappop(deaths)[2]
-            if waiter.dies_us <= now_us and waiter in self._waiting:
-                self._dismiss(waiter, now_us)
+            if waiter.expires_us <= now_us and waiter in self._waiting:
+                self._expire(waiter, now_us)
 
     def delay_us(self, now_us: int) -> int:
         """How long the one that waits longest has waited; 0 if nobody does."""
@@ -274,7 +275,7 @@ class Queue:
         return longest_us
 
     def learn(self, service_us: int, unloaded: bool, now_us: int) -> None:
-        """Take in how long the work took; only a permit says so."""
+        """Record how long the work took; called by a permit."""
         if service_us < 0:  # The clock went back.
             return
         settings = self.settings
@@ -307,14 +308,14 @@ class Queue:
             self._timed_out,
             self._late,
             self._cancelled,
-            self._stands(len(self._rules)),
+            self._is_standing(len(self._rules)),
             self._rules[0].target_us(),
             self.slack_us,
         )
 
-    def _line_up(self, request: Request, now_us: int) -> QueuePermit | Decision | _Waiter:
+    def _enqueue(self, request: Request, now_us: int) -> QueuePermit | Decision | _Waiter:
         timeout_us = self.settings.wait_us_max
-        self._crowd.found_none()
+        self._saturation.record_full()
         waiter = _Waiter(request, asyncio.get_running_loop().create_future(), now_us)
         left_us = request.remaining_us(now_us)
         if left_us is not None:
@@ -323,13 +324,13 @@ class Queue:
             timeout_us = min(timeout_us, left_us)
         size = 0 if self._size_bytes is None else self._size_bytes(request)
         self._push(waiter, self._lane(request), timeout_us, WAITER_BYTES + size, now_us)
-        return waiter.turn.result() if waiter.turn.done() else waiter
+        return waiter.future.result() if waiter.future.done() else waiter
 
     def _push(self, waiter: _Waiter, lane: int, timeout_us: int, weight: int, now_us: int) -> None:
         lost: list[QueueEntry[_Waiter]] = []
         rule = self._rules[lane]
         rule_us = rule.timeout_us(self._queue.queue(lane).length, now_us)
-        if not self._lines[lane] and self._less_wait(lane):
+        if not self._lines[lane] and self._lower_class_waits(lane):
             rule.record_empty()
         waiter.lane = lane
         self._waiting.add(waiter)
@@ -338,26 +339,26 @@ class Queue:
         timeout_us = min(timeout_us, rule_us)
         self._queue.limit(self._room(lane))
         if lane >= self._lanes:
-            timeout_us = self._crowd.wait_us(timeout_us, self._service_us)
+            timeout_us = self._saturation.wait_us(timeout_us, self._service_us)
         waiter.entry = self._queue.push(lane, waiter, timeout_us, now_us, lost, weight, cost)
-        waiter.dies_us = now_us + timeout_us
-        self._came += 1
-        heappush(self._deaths, (waiter.dies_us, self._came, waiter))
-        if len(self._deaths) > 2 * len(self._waiting) + _DEATHS_KEPT:
-            self._deaths = [death for death in self._deaths if death[2] in self._waiting]
-            heapify(self._deaths)
+        waiter.expires_us = now_us + timeout_us
+        self._arrivals += 1
+        heappush(self._expiries, (waiter.expires_us, self._arrivals, waiter))
+        if len(self._expiries) > 2 * len(self._waiting) + _EXPIRIES_KEPT:
+            self._expiries = [expiry for expiry in self._expiries if expiry[2] in self._waiting]
+            heapify(self._expiries)
         if lost:
-            self._bury(lost, now_us)
+            self._remove_lost(lost, now_us)
 
     def _serve(self, now_us: int) -> None:
         """Fill the free places from the line."""
         lost: list[QueueEntry[_Waiter]] = []
         while self._waiting and self.inflight < self.places:
             self._drop_standing(now_us)
-            floors = not self._stands(2 * self._lanes)
+            floors = not self._is_standing(2 * self._lanes)
             entry = self._queue.pop(now_us, lost, floors)
             if lost:
-                self._bury(lost, now_us)
+                self._remove_lost(lost, now_us)
                 lost.clear()
             if entry is None:
                 return
@@ -365,7 +366,7 @@ class Queue:
 
     def _begin(self, waiter: _Waiter, now_us: int) -> None:
         self._forget(waiter)
-        if waiter.turn.done():  # Cancelled, and its task has not come to say so yet.
+        if waiter.future.done():  # Cancelled, and its task has not come to say so yet.
             return
         if self._is_late(waiter, now_us):
             self._refuse(waiter, DEADLINE, NEVER)
@@ -374,7 +375,7 @@ class Queue:
         self._admitted += 1
         self._waited += 1
         waited_us = max(0, now_us - waiter.queued_us)
-        waiter.turn.set_result(QueuePermit(self, now_us, waited_us, False))
+        waiter.future.set_result(QueuePermit(self, now_us, waited_us, False))
 
     def _is_late(self, waiter: _Waiter, now_us: int) -> bool:
         """The work may take longer now than it did when this unit was queued."""
@@ -391,32 +392,32 @@ class Queue:
                 waiter = next(iter(line))
                 if not rule.drop(now_us - waiter.queued_us, now_us):
                     break
-                self._take_out(waiter, now_us)
+                self._remove(waiter, now_us)
                 self._refuse(waiter, QUEUE_TIMEOUT, self.settings.interval_us)
 
-    def _dismiss(self, waiter: _Waiter, now_us: int) -> None:
+    def _expire(self, waiter: _Waiter, now_us: int) -> None:
         """Its time is over."""
-        self._take_out(waiter, now_us)
+        self._remove(waiter, now_us)
         if 0 <= waiter.latest_us <= now_us:
             self._refuse(waiter, DEADLINE, NEVER)
         else:
             self._refuse(waiter, QUEUE_TIMEOUT, self.settings.interval_us)
 
-    def _take_out(self, waiter: _Waiter, now_us: int) -> None:
+    def _remove(self, waiter: _Waiter, now_us: int) -> None:
         if waiter.entry is not None:
             self._queue.cancel(waiter.entry, now_us)
         self._forget(waiter)
 
-    def _bury(self, lost: list[QueueEntry[_Waiter]], now_us: int) -> None:
+    def _remove_lost(self, lost: list[QueueEntry[_Waiter]], now_us: int) -> None:
         for entry in lost:
             if entry.fate == OVERFLOWED:
                 self._forget(entry.item)
                 self._refuse(entry.item, QUEUE_FULL, self._drained_us())
             else:
-                self._dismiss(entry.item, now_us)
+                self._expire(entry.item, now_us)
 
     def _refuse(self, waiter: _Waiter, reason: Reason, retry_us: int) -> None:
-        if waiter.turn.done():
+        if waiter.future.done():
             return
         if reason is QUEUE_FULL:
             self._full += 1
@@ -424,18 +425,18 @@ class Queue:
             self._late += 1
         else:
             self._timed_out += 1
-        waiter.turn.set_result(
+        waiter.future.set_result(
             Decision(False, 0, retry_us, max(0, retry_us), reason, self.settings.name)
         )
 
     def _room(self, lane: int) -> int:
         """How many may be in line when one of this class comes."""
-        room = self._crowd.room(self.places, self._service_us)
+        room = self._saturation.room(self.places, self._service_us)
         if room is None:
             return self.settings.length_max
         if lane >= self._lanes:
             return room
-        # What is CRITICAL is told by how long it has stood, and is not refused for its number.
+        # What is CRITICAL is judged by how long it has stood, not by its number.
         critical = 1
         for line in self._lines[: self._lanes]:
             critical += len(line)
@@ -459,20 +460,20 @@ class Queue:
     def _leave(self, waiter: _Waiter, now_us: int) -> None:
         """Its task was cancelled: out of the line, or on with the place it was just given."""
         self._cancelled += 1
-        turn = waiter.turn
-        if turn.done() and not turn.cancelled():
-            given = turn.result()
+        future = waiter.future
+        if future.done() and not future.cancelled():
+            given = future.result()
             if isinstance(given, QueuePermit):
                 given.end(Outcome.IGNORE, now_us, spent=False)
             return
-        self._take_out(waiter, now_us)
+        self._remove(waiter, now_us)
 
-    def _less_wait(self, lane: int) -> bool:
+    def _lower_class_waits(self, lane: int) -> bool:
         """Whether somebody of a class that matters less is in line."""
         first = (lane // self._lanes + 1) * self._lanes
         return any(self._lines[less] for less in range(first, len(self._lines)))
 
-    def _stands(self, lanes: int) -> bool:
+    def _is_standing(self, lanes: int) -> bool:
         return any(self._lines[lane] and self._rules[lane].overloaded() for lane in range(lanes))
 
     def _lane(self, request: Request) -> int:

@@ -1,14 +1,14 @@
 """Saturation: whether nearly all arrivals have to wait, and how long the line may be then.
 
-A queue has a line now and then at any load; only above what it can do is there always one. So each
-who comes counts, as one who found a place free or as one who did not, in an average over the last
-thirty or so. Above 95% it is crowded, and stays so until fewer than three in four have to wait.
+A queue has a line now and then at any load; only above its capacity is there always one. So each
+arrival counts, as one that found a place free or as one that did not, in an average over the last
+thirty or so. Above 95% the queue is saturated, until fewer than three in four have to wait.
 
-The time of one work is always allowed: with less there would seldom be anybody in line to choose
-from, and whoever comes luckily would be served instead of who matters.
+The time of one unit of work is always allowed: with less there would seldom be anybody in line to
+choose from, and a lucky arrival would be served instead of one that matters.
 
-What it is for: a line that is bounded by what the places serve in `line_us` tells the refused at
-once, and at 80% of the load such a bound would refuse bursts that would have been served.
+The purpose: a line bounded by what the places serve in `line_us` refuses at once; at 80% of the
+load such a bound would refuse bursts that could have been served.
 
 Cost: an addition and a shift for each who comes. Bounds: two numbers.
 """
@@ -34,14 +34,14 @@ class Saturation:
         self._waits = 0  # of those who came last, as parts of _ALL
         self.stands = False
 
-    def found_free(self) -> None:
-        """Somebody has come and found a place."""
+    def record_free(self) -> None:
+        """Record an arrival that found a place."""
         self._waits -= self._waits >> _SHIFT
         if self.stands and self._waits < _FEW:
             self.stands = False
 
-    def found_none(self) -> None:
-        """Somebody has come and has to wait."""
+    def record_full(self) -> None:
+        """Record an arrival that has to wait."""
         self._waits += (_ALL - self._waits) >> _SHIFT
         if self._waits > _MOST and self.line_us is not None:
             self.stands = True
@@ -53,7 +53,7 @@ class Saturation:
         return max(places, self.line_us * places // max(1, service_us))
 
     def wait_us(self, timeout_us: int, service_us: int) -> int:
-        """How long one may stand in line who may stand so long where there is no crowd."""
+        """How long a unit may wait that may wait `timeout_us` in a queue that is not saturated."""
         if not self.stands or self.line_us is None:
             return timeout_us
         return min(timeout_us, max(self.line_us, service_us))
