@@ -51,16 +51,16 @@ class Everybody:
 
 
 class Throttles:
-    """The part of a service that CL.THROTTLE asks, as a service does it."""
+    """The part of a service that CL.THROTTLE requests, as a service does it."""
 
     def __init__(self) -> None:
         self._throttle = MemoryThrottle(now_us)
 
-    def throttle(self, ask: ThrottleRequest, by: Identity) -> ThrottleResponse:
+    def throttle(self, request: ThrottleRequest, by: Identity) -> ThrottleResponse:
         """Decide here."""
         if not by.checks:
             raise PermissionError
-        return self._throttle.throttle(ask)
+        return self._throttle.throttle(request)
 
 
 async def serve() -> None:
@@ -128,12 +128,12 @@ def compare(
     """Press both in turns, and print the ratios and the bars; `ours` may be any RESP port."""
     for pipeline, bar in AT_LEAST.items():
         seen: dict[str, list[float]] = {"ours": [], "peer": []}
-        asked = {"ours": (ours, words), "peer": (peer, ("GET", "bench"))}
-        for port, say in asked.values():
+        requested = {"ours": (ours, words), "peer": (peer, ("GET", "bench"))}
+        for port, say in requested.values():
             pressed(port, pipeline, say)  # warm
         for turn in range(rounds):
-            for name in sorted(asked, reverse=turn % 2 == 1):
-                port, say = asked[name]
+            for name in sorted(requested, reverse=turn % 2 == 1):
+                port, say = requested[name]
                 seen[name].append(pressed(port, pipeline, say))
         shares = [own / other for own, other in zip(seen["ours"], seen["peer"], strict=True)]
         share = statistics.median(shares)
@@ -151,15 +151,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.serve:
+    requested = parser.parse_args()
+    if requested.serve:
         uvloop.run(serve())
         return
     print(f"sluicegate is {build_of(resp_module.__file__)}")
     bars = Bars()
     with ExitStack() as stack:
         ours, peer = stack.enter_context(door()), stack.enter_context(redis_server())
-        compare(ours, peer, bars, asked.rounds)
+        compare(ours, peer, bars, requested.rounds)
     bars.exit()
 
 

@@ -16,16 +16,17 @@ from argparse import ArgumentParser
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, final
 
+from sluicegate.doors.resp.commands import CONNECTION
+from sluicegate.doors.resp.table import Row, Table
+
 from sluicegate import Limiter
 from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.contracts.errors import Refused
 from sluicegate.doors.grpc.methods import Methods
 from sluicegate.doors.http.message import Handler, Reply, Request
 from sluicegate.doors.http.routes import Route, Said
-from sluicegate.doors.resp.commands import CONNECTION
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.session import Session
-from sluicegate.doors.resp.table import Row, Table
 from sluicegate.service.app import App, GrpcServices, Site
 from sluicegate.service.command import add_service_flags, settings_to_serve
 from sluicegate.service.common_settings import WorkerSettings

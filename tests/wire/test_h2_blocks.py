@@ -1,4 +1,4 @@
-"""Blocks that we send: the kept decoder reads back what was encoded, on any connection."""
+"""Blocks that we send: the kept decoder reads back what was encode_reply, on any connection."""
 
 from __future__ import annotations
 

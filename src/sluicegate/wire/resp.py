@@ -410,7 +410,7 @@ def _quoted(line: bytes, at: int, quote: bytes) -> tuple[bytes, int]:
 
 
 @final
-class Plain:
+class SimpleString:
     """A word that is told without its length, as OK and PONG are."""
 
     __slots__ = ("text",)
@@ -422,8 +422,8 @@ class Plain:
 OK: Final = b"+OK\r\n"
 
 
-def encoded(reply: object, protocol: int = 2) -> bytes:
-    """A reply as RESP 2 or 3 says it: None, int, str, bytes, `Plain`, sequences and mappings."""
+def encode_reply(reply: object, protocol: int = 2) -> bytes:
+    """A reply as RESP 2 or 3 says it: None, int, str, bytes, `SimpleString`, sequences and mappings."""
     if isinstance(reply, int):
         return b":%d\r\n" % reply
     if isinstance(reply, str):
@@ -432,14 +432,14 @@ def encoded(reply: object, protocol: int = 2) -> bytes:
         return b"$%d\r\n%b\r\n" % (len(reply), reply)
     if reply is None:
         return b"_\r\n" if protocol == 3 else b"$-1\r\n"
-    if isinstance(reply, Plain):
+    if isinstance(reply, SimpleString):
         return b"+%b\r\n" % one_line(reply.text)
     if isinstance(reply, Mapping):
-        flat = [encoded(one, protocol) for pair in reply.items() for one in pair]
+        flat = [encode_reply(one, protocol) for pair in reply.items() for one in pair]
         mark = b"%%%d\r\n" % len(reply) if protocol == 3 else b"*%d\r\n" % len(flat)
         return mark + b"".join(flat)
     if isinstance(reply, Sequence):
-        return b"*%d\r\n" % len(reply) + b"".join([encoded(one, protocol) for one in reply])
+        return b"*%d\r\n" % len(reply) + b"".join([encode_reply(one, protocol) for one in reply])
     raise BadValue("reply", reply, "give what RESP can say")
 
 

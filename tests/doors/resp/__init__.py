@@ -1,1 +1,1 @@
-"""The RESP door, asked by real Redis clients and by bytes cut at every place."""
+"""The RESP door, requested by real Redis clients and by bytes cut at every place."""

@@ -25,7 +25,7 @@ from sluicegate.stores.redis.throttle import RedisThrottle
 from sluicegate.testing import HandClock
 
 LIMIT = Limit(5, 60_000_000)
-RULE = "five a minute"
+RULE = "encode_throttle a minute"
 
 
 class Tokens:
@@ -53,44 +53,44 @@ class Service:
         self.near = MemoryThrottle(self.clock.now_us)
         self.far = far
         self.broken: BaseException | None = None
-        self.asked: list[CheckRequest] = []
+        self.request: list[CheckRequest] = []
 
-    def throttle(self, ask: ThrottleRequest, by: Identity) -> MaybeAwaitable[ThrottleResponse]:
+    def throttle(self, request: ThrottleRequest, by: Identity) -> MaybeAwaitable[ThrottleResponse]:
         by.must(Grant.CHECK)
         if self.broken is not None:
             raise self.broken
         if self.far is not None:
-            return self.far.throttle(ask)
-        return self.near.throttle(ask)
+            return self.far.throttle(request)
+        return self.near.throttle(request)
 
-    async def check(self, ask: CheckRequest, by: Identity) -> CheckResponse:
+    async def check(self, request: CheckRequest, by: Identity) -> CheckResponse:
         by.must(Grant.CHECK)
-        return await self._decided(ask, True)
+        return await self._decided(request, True)
 
-    async def peek(self, ask: CheckRequest, by: Identity) -> CheckResponse:
-        return await self._decided(ask, False)
+    async def peek(self, request: CheckRequest, by: Identity) -> CheckResponse:
+        return await self._decided(request, False)
 
     def check_each(
-        self, asks: Sequence[CheckRequest], by: Identity
+        self, requests: Sequence[CheckRequest], by: Identity
     ) -> MaybeAwaitable[Sequence[CheckResponse]]:
         raise NotImplementedError
 
-    async def reset(self, ask: CheckRequest, by: Identity) -> int:
+    async def reset(self, request: CheckRequest, by: Identity) -> int:
         by.must(Grant.RESET)
-        await self.counts.reset([self._charge(ask)])
+        await self.counts.reset([self._charge(request)])
         return 1
 
-    async def lease(self, ask: CheckRequest, units: int, by: Identity) -> LeaseResponse:
+    async def lease(self, request: CheckRequest, units: int, by: Identity) -> LeaseResponse:
         by.must(Grant.LEASE)
-        grant = await self.counts.take_some(self._charge(ask), [units, 1])
-        answer = CheckResponse(grant.decision, LIMIT.count, Criticality.DEGRADED)
-        return LeaseResponse("lease-1" if grant.units else "", grant.units, 1_999_999, answer)
+        grant = await self.counts.take_some(self._charge(request), [units, 1])
+        response = CheckResponse(grant.decision, LIMIT.count, Criticality.DEGRADED)
+        return LeaseResponse("lease-1" if grant.units else "", grant.units, 1_999_999, response)
 
     async def give_back(self, lease_id: str, units: int, by: Identity) -> int:
         by.must(Grant.LEASE)
         return units if lease_id == "lease-1" else 0
 
-    def should_rate_limit(self, ask: MeshRequest, by: Identity) -> MaybeAwaitable[MeshResponse]:
+    def should_rate_limit(self, request: MeshRequest, by: Identity) -> MaybeAwaitable[MeshResponse]:
         raise NotImplementedError
 
     def store(self, by: Identity) -> Store:
@@ -102,14 +102,16 @@ class Service:
     def serving(self) -> bool:
         return True
 
-    def _charge(self, ask: CheckRequest) -> Charge:
-        return Charge(RULE, LIMIT, ask.user_id + ask.resource_path, ask.cost)
+    def _charge(self, request: CheckRequest) -> Charge:
+        return Charge(RULE, LIMIT, request.user_id + request.resource_path, request.cost)
 
-    async def _decided(self, ask: CheckRequest, keep: bool) -> CheckResponse:
-        self.asked.append(ask)
+    async def _decided(self, request: CheckRequest, keep: bool) -> CheckResponse:
+        self.request.append(request)
         if self.broken is not None:
             raise self.broken
-        ruling = await self.counts.take([self._charge(ask)], keep=keep)
+        ruling = await self.counts.take([self._charge(request)], keep=keep)
         decision = ruling.decisions[0]
-        status = "DEGRADED_MODE" if ask.user_id == "shed" else ""
-        return CheckResponse(decision, LIMIT.count, ask.priority or Criticality.DEGRADED, status)
+        status = "DEGRADED_MODE" if request.user_id == "shed" else ""
+        return CheckResponse(
+            decision, LIMIT.count, request.priority or Criticality.DEGRADED, status
+        )

@@ -57,17 +57,17 @@ class Talk:
     def __init__(self, door: RespDoor, names: tuple[str, ...] = ()) -> None:
         self.protocol = cast("RespProtocol", door.protocol("here:1", names))
         self.wire = Wire()
-        self.outbox = door.outbox
+        self.write_batch = door.write_batch
         self.protocol.connection_made(self.wire)
 
     def say(self, data: bytes) -> bytes:
         """What is written to these bytes when the turn of the loop ends."""
         before = len(self.wire.writes)
         self.protocol.data_received(data)
-        self.outbox.flush()
+        self.write_batch.flush()
         return b"".join(self.wire.writes[before:])
 
-    async def ask(self, data: bytes) -> bytes:
+    async def request(self, data: bytes) -> bytes:
         """What is written to these bytes until nothing is owed."""
         before = len(self.wire.writes)
         self.protocol.data_received(data)

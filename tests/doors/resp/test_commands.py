@@ -11,7 +11,7 @@ import pytest
 from sluicegate.contracts.access import EVERY_GRANT, Grant, Identity
 from sluicegate.contracts.checks import ThrottleRequest, ThrottleResponse
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.doors.resp.limiter_commands import LIMITER
+from sluicegate.doors.resp.limiter.commands import LIMITER
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
 from sluicegate.wire.resp import Part, command
@@ -37,7 +37,7 @@ class Client:
         self.reader = hiredis.Reader(encoding="utf-8", errors="surrogateescape")
 
     async def say(self, *parts: Part) -> Any:
-        self.reader.feed(await self.talk.ask(command(*parts)))
+        self.reader.feed(await self.talk.request(command(*parts)))
         reply = self.reader.gets()
         assert self.reader.gets() is False, "one reply, and nothing more"
         return str(reply) if isinstance(reply, hiredis.ReplyError) else reply
@@ -242,32 +242,32 @@ def test_the_table_tells_of_itself() -> None:
 
 
 class Later(Service):
-    """Answers CL.THROTTLE as a service does that asks another process."""
+    """Answers CL.THROTTLE as a service does that requests another process."""
 
-    async def throttle(self, ask: ThrottleRequest, by: Identity) -> ThrottleResponse:
+    async def throttle(self, request: ThrottleRequest, by: Identity) -> ThrottleResponse:
         await asyncio.sleep(0)
-        return self.near.throttle(ask)
+        return self.near.throttle(request)
 
 
 @pytest.mark.parametrize("service", [Service, Later])
 def test_cl_throttle_answers_and_complains_as_redis_cell_does(service: type[Service]) -> None:
     async def story() -> None:
         client = Client(service())
-        ask = ("CL.THROTTLE", "ann", 2, 30, 60)
-        assert [await client.say(*ask) for _ in range(4)] == [
+        request = ("CL.THROTTLE", "ann", 2, 30, 60)
+        assert [await client.say(*request) for _ in range(4)] == [
             [0, 3, 2, -1, 2], [0, 3, 1, -1, 4], [0, 3, 0, -1, 6], [1, 3, 0, 2, 6],
         ]  # fmt: skip
-        assert await client.say(*ask, 0) == [0, 3, 0, -1, 6]
-        assert await client.say(*ask, 4) == [1, 3, 0, -1, 6]  # no wait can help
-        assert await client.say(*ask, -1) == [0, 3, 1, -1, 4]
+        assert await client.say(*request, 0) == [0, 3, 0, -1, 6]
+        assert await client.say(*request, 4) == [1, 3, 0, -1, 6]  # no wait can help
+        assert await client.say(*request, -1) == [0, 3, 1, -1, 4]
         usage = (
             "Cell error: Store error: Usage: cl.throttle <key> <max_burst> <count per period> "
             "<period> [<quantity>]"
         )
-        for words in (ask[:1], ask[:4], (*ask, 1, 1)):
+        for words in (request[:1], request[:4], (*request, 1, 1)):
             assert await client.say(*words) == usage
         for place in (2, 3, 4):
-            told = await client.say(*ask[:place], "1.5", *ask[place + 1 :])
+            told = await client.say(*request[:place], "1.5", *request[place + 1 :])
             assert told == "Cell error: Store error: Couldn't parse as integer: 1.5"
         zero = "Cell error: Store error: Zero rates are not supported"
         for rate in ((1, 0, 60), (1, 1, 0), (1, -1, 60), (1, 1, -60), (1, 10**9 + 1, 1)):
@@ -315,12 +315,12 @@ def test_options_of_a_check_reach_the_service() -> None:
             "sg.check", "ann", "/a", "HEADER", "X-Request-Name", "Play", "PRIORITY", "best-effort",
             "HEADER", "b", b"\xff", "WEIGHT", 3,
         )  # fmt: skip
-        asked = client.service.asked[-1]
-        assert (asked.user_id, asked.resource_path, asked.cost) == ("ann", "/a", 3)
-        assert asked.headers == {"x-request-name": "Play", "b": "\ufffd\xff"}
-        assert asked.priority is Criticality.BEST_EFFORT
+        requested = client.service.request[-1]
+        assert (requested.user_id, requested.resource_path, requested.cost) == ("ann", "/a", 3)
+        assert requested.headers == {"x-request-name": "Play", "b": "\ufffd\xff"}
+        assert requested.priority is Criticality.BEST_EFFORT
         await client.say("SG.PEEK", "ann", "/a")
-        assert client.service.asked[-1].priority is None
+        assert client.service.request[-1].priority is None
         for words, why in (
             (("WEIGHT",), "option: 'WEIGHT'"),
             (("WEIGHT", "x"), "weight: 'x'"),
@@ -404,7 +404,7 @@ def test_every_limit_can_be_said() -> None:
         ):  # fmt: skip
             told = await client.say("SG.TAKE", 1, 0, 1, str(rate), *rate, "k", 1)
             assert told[1] == 1
-        assert len(client.door._shared.kept) <= 2
+        assert len(client.door._shared.table_state) <= 2
         for rate, why in (
             (("gcra", 0, 7, 1, 1), "count"), (("gcra", 5, 0, 5, 1), "period_us"),
             (("nonsense", 5, 7, 5, 1), "algorithm"), (("fixed_window", 5, 7, 6, 1), "burst"),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.checks import ThrottleRequest, ThrottleResponse
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.doors.resp.limiter_commands import LIMITER
+from sluicegate.doors.resp.limiter.commands import LIMITER
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
 from sluicegate.wire.resp import command
@@ -32,11 +32,11 @@ class Slow(Service):
         super().__init__()
         self.owed: list[asyncio.Future[ThrottleResponse]] = []
 
-    def throttle(self, ask: ThrottleRequest, by: Identity) -> asyncio.Future[ThrottleResponse]:
+    def throttle(self, request: ThrottleRequest, by: Identity) -> asyncio.Future[ThrottleResponse]:
         self.owed.append(asyncio.get_running_loop().create_future())
         return self.owed[-1]
 
-    def answer(self, place: int, remaining: int = 0) -> None:
+    def response(self, place: int, remaining: int = 0) -> None:
         self.owed[place].set_result(ThrottleResponse(False, 1, remaining, -1, 0))
 
 
@@ -44,7 +44,7 @@ def door_of(service: Service | None = None, **told: Any) -> RespDoor:
     return RespDoor(service or Service(), Tokens(), RespSettings(**told))
 
 
-def five(remaining: int) -> bytes:
+def encode_throttle(remaining: int) -> bytes:
     return b"*5\r\n:0\r\n:1\r\n:%d\r\n:-1\r\n:0\r\n" % remaining
 
 
@@ -72,12 +72,12 @@ def test_replies_that_come_later_keep_their_place() -> None:
         talk = Talk(door_of(service))
         assert talk.say(PING + ASK + PING + ASK + PING) == PONG
         assert talk.protocol.under_way() == 4
-        service.answer(1, 7)
+        service.response(1, 7)
         await turns()
         assert talk.wire.said == PONG
-        service.answer(0, 3)
+        service.response(0, 3)
         await turns()
-        assert talk.wire.said == PONG + five(3) + PONG + five(7) + PONG
+        assert talk.wire.said == PONG + encode_throttle(3) + PONG + encode_throttle(7) + PONG
         assert len(talk.wire.writes) == 2
         assert talk.say(PING) == PONG
         talk.lose()
@@ -94,19 +94,19 @@ def test_nothing_is_read_while_too_many_replies_are_owed() -> None:
         assert not talk.wire.is_reading()
         talk.say(ASK)  # read already when we stopped
         assert len(service.owed) == 3
-        service.answer(0)
+        service.response(0)
         await turns()
         assert len(service.owed) == 4
         assert not talk.wire.is_reading()
         for place in (1, 2, 3):
-            service.answer(place)
+            service.response(place)
         await turns()
         assert len(service.owed) == 6
-        service.answer(4)
-        service.answer(5)
+        service.response(4)
+        service.response(5)
         await turns()
         assert talk.wire.is_reading()
-        assert talk.wire.said == five(0) * 5 + PONG + five(0)
+        assert talk.wire.said == encode_throttle(0) * 5 + PONG + encode_throttle(0)
         talk.lose()
 
     run(story())
@@ -115,22 +115,22 @@ def test_nothing_is_read_while_too_many_replies_are_owed() -> None:
 def test_nothing_is_read_while_what_waits_behind_a_slow_reply_weighs_too_much() -> None:
     async def story() -> None:
         service = Slow()
-        talk = Talk(door_of(service, replies_bytes_max=2 * len(five(0))))
+        talk = Talk(door_of(service, replies_bytes_max=2 * len(encode_throttle(0))))
         talk.say(ASK * 3)
         for place in (1, 2):
-            service.answer(place)
+            service.response(place)
         await turns()
         talk.say(ASK)
         assert len(service.owed) == 3
         assert not talk.wire.is_reading()
-        service.answer(0)
+        service.response(0)
         await turns()
-        assert talk.wire.said == five(0) * 3
+        assert talk.wire.said == encode_throttle(0) * 3
         assert talk.wire.is_reading()
         assert len(service.owed) == 4
-        service.answer(3)
+        service.response(3)
         await turns()
-        assert talk.wire.said == five(0) * 4
+        assert talk.wire.said == encode_throttle(0) * 4
         talk.lose()
 
     run(story())
@@ -139,26 +139,29 @@ def test_nothing_is_read_while_what_waits_behind_a_slow_reply_weighs_too_much() 
 def test_nor_while_those_of_all_connections_do_and_who_is_owed_nothing_may_ask() -> None:
     async def story() -> None:
         service = Slow()
-        door = door_of(service, door_bytes_max=2 * len(five(0)))
+        door = door_of(service, door_bytes_max=2 * len(encode_throttle(0)))
         first, second, third = Talk(door), Talk(door), Talk(door)
         first.say(ASK * 3)
         second.say(ASK)
         for place in (1, 2):
-            service.answer(place)
+            service.response(place)
         await turns()
         second.say(ASK * 2)
         third.say(ASK * 2)
         assert len(service.owed) == 5  # three, one, and one of the third
         first.lose()  # what it was owed weighs no more
-        service.answer(0)
-        service.answer(3)
-        service.answer(4)
+        service.response(0)
+        service.response(3)
+        service.response(4)
         await turns()
         assert len(service.owed) == 8
         for place in (5, 6, 7):
-            service.answer(place)
+            service.response(place)
         await turns()
-        assert (second.wire.said, third.wire.said) == (five(0) * 3, five(0) * 2)
+        assert (second.wire.said, third.wire.said) == (
+            encode_throttle(0) * 3,
+            encode_throttle(0) * 2,
+        )
         second.lose()
         third.lose()
 
@@ -172,10 +175,11 @@ def test_one_who_sends_on_and_on_meanwhile_is_ended() -> None:
         talk.say(ASK)
         for _ in range(3):
             talk.say(b"x" * 1_000)
-        service.answer(0)
+        service.response(0)
         await turns()
         assert (
-            talk.wire.said == five(0) + b"-ERR more is sent than is read while replies are owed\r\n"
+            talk.wire.said
+            == encode_throttle(0) + b"-ERR more is sent than is read while replies are owed\r\n"
         )
         assert talk.wire.is_closing()
         talk.lose()
@@ -190,7 +194,7 @@ def test_nothing_is_run_while_the_client_does_not_read() -> None:
         assert not talk.wire.is_reading()
         assert talk.say(PING * 2) == b""
         talk.protocol.resume_writing()
-        talk.outbox.flush()
+        talk.write_batch.flush()
         assert talk.wire.said == PONG * 2
         assert talk.wire.is_reading()
         talk.lose()
@@ -278,7 +282,7 @@ def test_amid_a_read_it_stops_as_soon_as_the_client_does_not_keep_up() -> None:
         talk.say(PING * 25)
         assert door.commands == 10
         talk.protocol.resume_writing()
-        talk.outbox.flush()
+        talk.write_batch.flush()
         assert talk.wire.said == PONG * 25
         talk.lose()
 
@@ -291,9 +295,11 @@ def test_what_is_not_resp_is_answered_behind_what_is_owed_and_ends_the_connectio
         talk = Talk(door_of(service))
         talk.say(ASK + b"*1\r\n:5\r\n" + PING)
         assert not talk.wire.is_closing()
-        service.answer(0)
+        service.response(0)
         await turns()
-        assert talk.wire.said == five(0) + b"-ERR Protocol error: expected '$', got ':'\r\n"
+        assert (
+            talk.wire.said == encode_throttle(0) + b"-ERR Protocol error: expected '$', got ':'\r\n"
+        )
         assert talk.wire.is_closing()
         assert talk.say(PING) == b""
         talk.lose()
@@ -306,9 +312,9 @@ def test_quit_says_goodbye_behind_what_is_owed() -> None:
         service = Slow()
         talk = Talk(door_of(service))
         talk.say(ASK + command("QUIT") + PING)
-        service.answer(0)
+        service.response(0)
         await turns()
-        assert talk.wire.said == five(0) + b"+OK\r\n"
+        assert talk.wire.said == encode_throttle(0) + b"+OK\r\n"
         assert talk.wire.is_closing()
         talk.lose()
 
@@ -324,9 +330,9 @@ def test_what_comes_behind_the_last_command_is_not_kept() -> None:
         for _ in range(10):
             talk.say(PING * 1_000)
         assert talk.protocol._reader.unread == kept
-        service.answer(0)
+        service.response(0)
         await turns()
-        assert talk.wire.said == five(0) + b"+OK\r\n"
+        assert talk.wire.said == encode_throttle(0) + b"+OK\r\n"
         talk.lose()
 
     run(story())
@@ -338,11 +344,11 @@ def test_a_client_that_says_no_more_gets_what_it_is_owed() -> None:
         talk = Talk(door_of(service, replies_owed_max=1))
         talk.say(ASK * 2 + PING)
         assert talk.protocol.eof_received()
-        service.answer(0)
+        service.response(0)
         await turns()
-        service.answer(1)
+        service.response(1)
         await turns()
-        assert talk.wire.said == five(0) * 2 + PONG
+        assert talk.wire.said == encode_throttle(0) * 2 + PONG
         assert talk.wire.is_closing()
         talk.lose()
         idle = Talk(door_of())
@@ -363,9 +369,9 @@ def test_a_drain_takes_nothing_new_and_finishes_what_was_taken() -> None:
         assert idle.wire.is_closing()
         assert not talk.wire.is_closing()
         assert talk.say(PING) == b""
-        service.answer(0)
+        service.response(0)
         await turns()
-        assert talk.wire.said == five(0)
+        assert talk.wire.said == encode_throttle(0)
         assert talk.wire.is_closing()
         talk.lose()
         idle.lose()
@@ -383,9 +389,9 @@ def test_what_one_who_is_gone_has_asked_goes_on_and_nobody_hears_of_it() -> None
         talk.lose()
         assert door.connected == 0
         await turns()
-        assert [ask.user_id for ask in service.asked] == ["ann"]
+        assert [request.user_id for request in service.request] == ["ann"]
         service.owed[0].set_exception(RuntimeError("late"))
-        service.answer(1)
+        service.response(1)
         await turns()
         assert talk.wire.said == b""
 
@@ -427,7 +433,7 @@ def test_what_a_command_raises_becomes_its_reply(caplog: pytest.LogCaptureFixtur
             RuntimeError("bug"),
         ):
             service.broken = error
-            told.append(await talk.ask(command("SG.CHECK", "ann", "/")))
+            told.append(await talk.request(command("SG.CHECK", "ann", "/")))
             if not isinstance(error, BadValue):
                 told.append(talk.say(command("CL.THROTTLE", "k", 1, 1, 1)))
         ours = b"-ERR the service failed to answer; its log says why\r\n"

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from sluicegate.contracts.errors import BadValue
 from sluicegate.wire.resp import (
     CommandReader,
-    Plain,
+    SimpleString,
     WireError,
     bytes_of,
     command,
-    encoded,
+    encode_reply,
     error_line,
     split_line,
     text_of,
@@ -184,17 +184,17 @@ def test_words_of_a_line_may_be_quoted() -> None:
 
 
 def test_replies_are_those_of_each_protocol() -> None:
-    value = [1, "ü", b"\xff", None, {"a": [2]}, Plain("OK"), -(2**63)]
+    value = [1, "ü", b"\xff", None, {"a": [2]}, SimpleString("OK"), -(2**63)]
     two, three = hiredis.Reader(), hiredis.Reader()
-    two.feed(encoded(value))
-    three.feed(encoded(value, 3))
+    two.feed(encode_reply(value))
+    three.feed(encode_reply(value, 3))
     assert two.gets() == [1, "ü".encode(), b"\xff", None, [b"a", [2]], b"OK", -(2**63)]
     assert three.gets() == [1, "ü".encode(), b"\xff", None, {b"a": [2]}, b"OK", -(2**63)]
-    assert encoded(None) == b"$-1\r\n"
-    assert encoded(None, 3) == b"_\r\n"
+    assert encode_reply(None) == b"$-1\r\n"
+    assert encode_reply(None, 3) == b"_\r\n"
     assert error_line("ERR a\r\nb\ud800") == b"-ERR a  b\\ud800\r\n"
     with pytest.raises(BadValue, match="what RESP can say"):
-        encoded(1.5)
+        encode_reply(1.5)
 
 
 @given(st.binary(max_size=30), st.binary(max_size=30))

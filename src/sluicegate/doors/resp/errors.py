@@ -33,7 +33,7 @@ _SHOWN_MAX: Final = 128  # bytes of what was sent, in an error about it
 _OURS: Final = "ERR the service failed to answer; its log says why"
 
 
-def refusal(error: BaseException) -> bytes:
+def reply_to_error(error: BaseException) -> bytes:
     """The error reply to a command that has raised this. What is our own bug says little."""
     if isinstance(error, BadValue):
         return error_line(f"ERR {error}")

@@ -1,7 +1,7 @@
 """Order: which command of a connection may be run while replies to earlier ones are owed.
 
 A client that sends SET and then GET without waiting means them in that order. So a command waits
-for those before it that write what it touches, or read what it writes; all others go side by side,
+for those before it that write what it accesses, or read what it writes; all others go side by side,
 because a hundred writes of a hundred keys should share one sync of a disk. A command that may touch
 anything waits for whatever is written. Nothing here waits: the protocol asks, and holds a command
 back until all that is owed is out.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import final
 
-from sluicegate.doors.resp.table import FREE, LOADS, LOOKS, READS, WRITES, Row, Table
+from sluicegate.doors.resp.session import FREE, LOADS, READS, SCANS, WRITES, Command, CommandTable
 
 
 @final
@@ -22,7 +22,7 @@ class Order:
 
     __slots__ = ("_keys_max", "_loads", "_looks", "_read", "_table", "_written")
 
-    def __init__(self, table: Table, keys_max: int) -> None:
+    def __init__(self, table: CommandTable, keys_max: int) -> None:
         self._table = table
         self._keys_max = keys_max
         self._read: set[bytes] = set()
@@ -33,18 +33,18 @@ class Order:
     def may_run(self, parts: list[bytes]) -> bool:
         """Whether this command may be run now."""
         row = self._table.find(parts[0])
-        if row is None or row.touches == FREE:
+        if row is None or row.accesses == FREE:
             return True
         if self._loads:
             return False
-        touches = row.touches
-        if touches == LOOKS:
+        accesses = row.accesses
+        if accesses == SCANS:
             return not self._written
-        if touches == LOADS:
+        if accesses == LOADS:
             return not (self._written or self._read or self._looks)
         if len(self._read) + len(self._written) >= self._keys_max:
             return False
-        if touches == READS:
+        if accesses == READS:
             return not self._written or self._written.isdisjoint(self._keys(row, parts))
         if self._looks:
             return False
@@ -56,14 +56,14 @@ class Order:
         row = self._table.find(parts[0])
         if row is None:
             return
-        touches = row.touches
-        if touches == READS:
+        accesses = row.accesses
+        if accesses == READS:
             self._read.update(self._keys(row, parts))
-        elif touches == WRITES:
+        elif accesses == WRITES:
             self._written.update(self._keys(row, parts))
-        elif touches == LOOKS:
+        elif accesses == SCANS:
             self._looks = True
-        elif touches == LOADS:
+        elif accesses == LOADS:
             self._loads = True
 
     def clear(self) -> None:
@@ -72,8 +72,8 @@ class Order:
         self._written.clear()
         self._looks = self._loads = False
 
-    def _keys(self, row: Row, parts: list[bytes]) -> list[bytes]:
+    def _keys(self, row: Command, parts: list[bytes]) -> list[bytes]:
         first, last, step = row.keys
         end = len(parts) if last < 0 else last + 1
-        plain = self._table.plain
-        return [plain(part) for part in parts[first:end:step]]
+        normalize_key = self._table.normalize_key
+        return [normalize_key(part) for part in parts[first:end:step]]

@@ -1,7 +1,7 @@
 """Protocol: one connection's bytes, and the order of its replies.
 
 Commands are run as they are read, and replies leave in that order, when the turn of the loop ends
-(`outbox.py`): in one write for all that came in one read. A reply that waits for a store keeps its
+(`write_batch.py`): in one write for all that came in one read. A reply that waits for a store keeps its
 place in a line; what comes behind it is run meanwhile, until `replies_owed_max` are owed, or those
 that are known weigh `replies_bytes_max`, or `door_bytes_max` over all connections, and then nothing
 more is read. Nor is anything read while the client does not read. So one client costs what the
@@ -23,14 +23,13 @@ from typing import Any, Final, cast, final
 from sluicegate.contracts.access import Access, Identity
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue
-from sluicegate.doors.resp.commands import run
-from sluicegate.doors.resp.errors import refusal
-from sluicegate.doors.resp.limiter_commands import LIMITER
+from sluicegate.doors.resp.connection_commands import run
+from sluicegate.doors.resp.errors import reply_to_error
+from sluicegate.doors.resp.limiter.commands import LIMITER
 from sluicegate.doors.resp.order import Order
-from sluicegate.doors.resp.outbox import Outbox
-from sluicegate.doors.resp.session import Session, Shared
+from sluicegate.doors.resp.session import CommandTable, Reply, RespState, Session
 from sluicegate.doors.resp.settings import RespSettings
-from sluicegate.doors.resp.table import Reply, Table
+from sluicegate.doors.resp.write_batch import WriteBatch
 from sluicegate.wire.resp import CommandReader, WireError, error_line
 
 _TOO_SLOW: Final = error_line("ERR a command took too long to come whole")
@@ -39,7 +38,7 @@ _TOO_MUCH: Final = error_line("ERR more is sent than is read while replies are o
 
 
 @final
-class Owed:
+class _PendingReply:
     """A reply's place in the line; None until it is known."""
 
     __slots__ = ("pieces", "size")
@@ -48,9 +47,9 @@ class Owed:
         self.pieces: list[bytes] | None = None
         self.size = 0
         if reply is not None:
-            self.tell(reply)
+            self.fill(reply)
 
-    def tell(self, reply: Reply) -> None:
+    def fill(self, reply: Reply) -> None:
         """It is known."""
         pieces = [reply] if isinstance(reply, bytes) else reply
         size = 0
@@ -66,33 +65,33 @@ class RespProtocol:
 
     __slots__ = (
         "_began_s",
+        "_blocked_command",
+        "_client_stalled",
         "_clock",
         "_dead",
         "_ended",
+        "_eof",
         "_flushing",
         "_futures",
-        "_held",
-        "_known",
-        "_line",
         "_loop",
         "_order",
         "_out",
-        "_outbox",
-        "_owed_bytes",
-        "_owed_max",
         "_partial_at",
         "_partial_since_s",
         "_paused",
+        "_pending",
+        "_pending_bytes",
+        "_pending_max",
         "_reader",
+        "_reader_identity",
         "_session",
-        "_silent",
-        "_stalled",
         "_transport",
         "_turn_bytes",
+        "_write_batch",
     )
 
-    def __init__(self, shared: Shared, session: Session, outbox: Outbox) -> None:
-        settings = shared.settings
+    def __init__(self, state: RespState, session: Session, write_batch: WriteBatch) -> None:
+        settings = state.settings
         self._session = session
         self._reader = CommandReader(
             settings.stranger_parts_max,
@@ -100,27 +99,27 @@ class RespProtocol:
             settings.command_bytes_max,
             settings.inline_bytes_max,
         )
-        self._owed_max = settings.replies_owed_max
-        self._clock = shared.clock
-        ordered = shared.table.ordered
-        self._order = Order(shared.table, settings.replies_owed_max) if ordered else None
-        self._held: list[bytes] | None = None  # a command that waits for those before it
+        self._pending_max = settings.replies_owed_max
+        self._clock = state.clock
+        ordered = state.table.ordered
+        self._order = Order(state.table, settings.replies_owed_max) if ordered else None
+        self._blocked_command: list[bytes] | None = None  # a command that waits for those before it
         self._turn_bytes = settings.turn_bytes
         self._transport: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._outbox = outbox
+        self._write_batch = write_batch
         self._out: list[bytes] = []  # what stands before the line, and leaves with the turn
-        self._line: deque[Owed] = deque()
-        self._owed_bytes = 0  # of replies in the line that are known, and wait for those before
+        self._pending: deque[_PendingReply] = deque()
+        self._pending_bytes = 0  # of replies in the line that are known, and wait for those before
         self._futures: set[asyncio.Future[Reply]] = set()
         self._flushing = False  # a flush is on its way
-        self._stalled = False  # the client does not read
+        self._client_stalled = False  # the client does not read
         self._paused = False  # nor do we
         self._ended = False  # nothing more is run
-        self._silent = False  # nothing more will come
+        self._eof = False  # nothing more will come
         self._dead = False
         self._began_s = 0.0
-        self._known: Identity | None = None  # whom the reader is set for
+        self._reader_identity: Identity | None = None  # whom the reader is set for
         self._partial_at = -1
         self._partial_since_s = 0.0
 
@@ -130,61 +129,61 @@ class RespProtocol:
         """The connection is there."""
         self._transport = transport
         self._loop = asyncio.get_running_loop()
-        session, shared = self._session, self._session.shared
-        self._began_s = session.began_s = shared.now_s = self._loop.time()
-        if not shared.began_s:
-            shared.began_s = self._began_s
-        shared.sessions[session.id] = session
-        self._trust()
+        session, state = self._session, self._session.state
+        self._began_s = session.began_s = state.now_s = self._loop.time()
+        if not state.began_s:
+            state.began_s = self._began_s
+        state.sessions[session.id] = session
+        self._set_reader_bounds()
 
     def data_received(self, data: bytes) -> None:
         """More of it."""
         clock = self._clock
-        if clock is not None and not (self._paused and self._behind()):
-            self._session.arrived_us = self._session.begun_us = clock.now_us()
+        if clock is not None and not (self._paused and self._has_backlog()):
+            self._session.arrived_us = self._session.ready_us = clock.now_us()
         if self._ended:  # what comes behind the last command is not kept while replies are owed
             return
         self._reader.feed(data)
         if self._paused:
-            if self._reader.unread > self._session.shared.settings.unread_bytes_max:
+            if self._reader.unread > self._session.state.settings.unread_bytes_max:
                 self._end(_TOO_MUCH)
             return
         self._run()
 
     def eof_received(self) -> bool:
         """The client says no more; what it is owed it shall have, as far as the transport can."""
-        self._silent = True
+        self._eof = True
         if not self._paused:
             self._ended = True
-        owing = self._paused or bool(self._line) or bool(self._out)
+        owing = self._paused or bool(self._pending) or bool(self._out)
         return owing and self._transport.get_extra_info("ssl_object") is None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone; what is under way goes on, for it may be counted, and nobody hears of it."""
         self._dead = self._ended = True
-        self._session.shared.sessions.pop(self._session.id, None)
-        self._session.shared.owed_bytes -= self._owed_bytes
-        self._owed_bytes = 0
-        self._line.clear()
+        self._session.state.sessions.pop(self._session.id, None)
+        self._session.state.pending_bytes -= self._pending_bytes
+        self._pending_bytes = 0
+        self._pending.clear()
         self._out.clear()
 
     def pause_writing(self) -> None:
         """The client does not read as fast as it is written to."""
-        self._stalled = True
-        self._pace()
+        self._client_stalled = True
+        self._pace_reading()
 
     def resume_writing(self) -> None:
         """It has caught up."""
-        self._stalled = False
-        if self._line and self._line[0].pieces is not None:
+        self._client_stalled = False
+        if self._pending and self._pending[0].pieces is not None:
             self._flush_soon()
-        self._go_on()
+        self._resume()
 
     # What the listener asks.
 
     def under_way(self) -> int:
         """Replies that are owed."""
-        return len(self._out) + len(self._line)
+        return len(self._out) + len(self._pending)
 
     def drain(self) -> None:
         """Take nothing more, answer what was taken, close."""
@@ -194,8 +193,8 @@ class RespProtocol:
     def tick(self, now_s: float) -> None:
         """End who takes too long to say a command, or who they are."""
         session = self._session
-        settings = session.shared.settings
-        session.shared.now_s = now_s
+        settings = session.state.settings
+        session.state.now_s = now_s
         if self._ended:
             return
         if session.identity is None and now_s - self._began_s >= settings.auth_timeout_s:
@@ -214,41 +213,41 @@ class RespProtocol:
         """Run all that has come whole, as far as there is room for its replies."""
         out = self._out
         size = 0
-        session, line = self._session, self._line
-        if session.identity is not self._known:  # the door has asked anew who speaks
-            self._trust()
-        while not (self._ended or self._stalled or self._full()):
-            told = self._next()
-            if told is None:
+        session, line = self._session, self._pending
+        if session.identity is not self._reader_identity:  # the door has asked anew who speaks
+            self._set_reader_bounds()
+        while not (self._ended or self._client_stalled or self._full()):
+            reply = self._next()
+            if reply is None:
                 break
-            if not isinstance(told, bytes):
-                self._owe(told)
+            if not isinstance(reply, bytes):
+                self._await_reply(reply)
                 continue
             if session.ends:
                 self._ended = True
-            if session.identity is not self._known:
-                self._trust()
+            if session.identity is not self._reader_identity:
+                self._set_reader_bounds()
             if line:
-                line.append(Owed(told))
-                self._owe_bytes(len(told))
+                line.append(_PendingReply(reply))
+                self._count_pending(len(reply))
                 continue
-            out.append(told)
-            size += len(told)
+            out.append(reply)
+            size += len(reply)
             if size >= self._turn_bytes:
                 self._write(out)
                 out, size = self._out, 0
         if out:
             self._flush_soon()
         if not self._ended:
-            self._pace()
-            if self._silent and not self._paused:
+            self._pace_reading()
+            if self._eof and not self._paused:
                 self._ended = True
         self._close_if_done()
 
     def _next(self) -> bytes | Awaitable[Reply] | None:
         """The reply to the next command; None if none has come whole, or it may not be run yet."""
         try:
-            parts = self._reader.gets() if self._held is None else self._held
+            parts = self._reader.gets() if self._blocked_command is None else self._blocked_command
         except WireError as error:
             self._ended = True
             return error_line(f"ERR {error}")
@@ -257,23 +256,23 @@ class RespProtocol:
         order = self._order
         if order is None:
             return run(self._session, parts)
-        if self._line and not order.may_run(parts):
-            self._held = parts
+        if self._pending and not order.may_run(parts):
+            self._blocked_command = parts
             return None
-        self._held = None
-        told = run(self._session, parts)
-        if not isinstance(told, bytes):
+        self._blocked_command = None
+        reply = run(self._session, parts)
+        if not isinstance(reply, bytes):
             order.note(parts)
-        return told
+        return reply
 
-    def _owe(self, later: Awaitable[Reply]) -> None:
-        owed = Owed()
-        self._line.append(owed)
+    def _await_reply(self, later: Awaitable[Reply]) -> None:
+        owed = _PendingReply()
+        self._pending.append(owed)
         future = asyncio.ensure_future(later, loop=self._loop)
         self._futures.add(future)
-        future.add_done_callback(partial(self._told, owed))
+        future.add_done_callback(partial(self._fill_reply, owed))
 
-    def _told(self, owed: Owed, future: asyncio.Future[Reply]) -> None:
+    def _fill_reply(self, owed: _PendingReply, future: asyncio.Future[Reply]) -> None:
         """A reply has come; its place in the line is filled."""
         self._futures.discard(future)
         if self._dead:
@@ -281,34 +280,34 @@ class RespProtocol:
                 future.exception()
             return
         if future.cancelled():
-            owed.tell(refusal(asyncio.CancelledError()))
+            owed.fill(reply_to_error(asyncio.CancelledError()))
         else:
             error = future.exception()
-            owed.tell(future.result() if error is None else refusal(error))
-        self._owe_bytes(owed.size)
-        if self._line[0].pieces is not None:
+            owed.fill(future.result() if error is None else reply_to_error(error))
+        self._count_pending(owed.size)
+        if self._pending[0].pieces is not None:
             self._flush_soon()
 
     def _flush_soon(self) -> None:
         if not self._flushing and self._loop is not None:
             self._flushing = True
-            self._outbox.add(self._flush, self._loop)
+            self._write_batch.add(self._flush, self._loop)
 
     def _flush(self) -> None:
         """The turn has ended: all that is known leaves, as far as the client reads."""
         self._flushing = False
         if self._dead:
             return
-        line, out = self._line, self._out
+        line, out = self._pending, self._out
         size = 0
-        while line and not self._stalled:
+        while line and not self._client_stalled:
             pieces = line[0].pieces
             if pieces is None:
                 break
-            told = line.popleft()
-            self._owe_bytes(-told.size)
+            reply = line.popleft()
+            self._count_pending(-reply.size)
             out += pieces
-            size += told.size
+            size += reply.size
             if size >= self._turn_bytes:
                 self._write(out)
                 out, size = self._out, 0
@@ -317,43 +316,43 @@ class RespProtocol:
         if not line and self._order is not None:
             self._order.clear()
         self._close_if_done()
-        self._go_on()
+        self._resume()
 
     def _write(self, out: list[bytes]) -> None:
         self._out = []  # first: the transport may say at once that the client does not read
         self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
-    def _owe_bytes(self, size: int) -> None:
-        self._owed_bytes += size
-        self._session.shared.owed_bytes += size
+    def _count_pending(self, size: int) -> None:
+        self._pending_bytes += size
+        self._session.state.pending_bytes += size
 
     def _full(self) -> bool:
         """Whether nothing more is to be owed; one who is owed nothing may always ask."""
-        line = self._line
+        line = self._pending
         if not line:
             return False
-        shared = self._session.shared
-        settings = shared.settings
+        state = self._session.state
+        settings = state.settings
         return (
-            len(line) >= self._owed_max
-            or self._owed_bytes >= settings.replies_bytes_max
-            or shared.owed_bytes >= settings.door_bytes_max
+            len(line) >= self._pending_max
+            or self._pending_bytes >= settings.replies_bytes_max
+            or state.pending_bytes >= settings.door_bytes_max
         )
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         """Run what was left to lie while there was no room."""
         if self._paused and not self._ended:
             if self._clock is not None:
-                self._session.begun_us = self._clock.now_us()
+                self._session.ready_us = self._clock.now_us()
             self._run()
 
-    def _behind(self) -> bool:
+    def _has_backlog(self) -> bool:
         """Whether something of an earlier read has not been run."""
-        return self._held is not None or self._reader.partial
+        return self._blocked_command is not None or self._reader.partial
 
-    def _pace(self) -> None:
+    def _pace_reading(self) -> None:
         """Read only while there is room for what it would lead to."""
-        full = self._stalled or self._held is not None or self._full()
+        full = self._client_stalled or self._blocked_command is not None or self._full()
         if full is self._paused:
             return
         self._paused = full
@@ -362,11 +361,11 @@ class RespProtocol:
         else:
             self._transport.resume_reading()
 
-    def _trust(self) -> None:
+    def _set_reader_bounds(self) -> None:
         """One who is known may say more."""
-        settings = self._session.shared.settings
-        self._known = self._session.identity
-        stranger = self._known is None
+        settings = self._session.state.settings
+        self._reader_identity = self._session.identity
+        stranger = self._reader_identity is None
         reader = self._reader
         reader.parts_max = settings.stranger_parts_max if stranger else settings.parts_max
         reader.bulk_bytes_max = (
@@ -376,14 +375,14 @@ class RespProtocol:
     def _end(self, last: bytes) -> None:
         """Say this behind all that is owed, and close."""
         self._ended = True
-        if self._line:
-            self._line.append(Owed(last))
+        if self._pending:
+            self._pending.append(_PendingReply(last))
         else:
             self._write([*self._out, last])
         self._close_if_done()
 
     def _close_if_done(self) -> None:
-        if self._ended and not self._out and not self._line and not self._dead:
+        if self._ended and not self._out and not self._pending and not self._dead:
             self._transport.close()
 
 
@@ -395,34 +394,34 @@ class RespDoor:
     commands have deadlines needs a clock.
     """
 
-    __slots__ = ("_shared", "outbox")
+    __slots__ = ("_shared", "write_batch")
 
     def __init__(
         self,
         service: Any,
         access: Access,
         settings: RespSettings | None = None,
-        table: Table = LIMITER,
+        table: CommandTable = LIMITER,
         clock: Clock | None = None,
     ) -> None:
         if table.ordered and clock is None:
-            raise BadValue("clock", clock, "hand in the one that deadlines are told by")
+            raise BadValue("clock", clock, "give the clock that deadlines are measured by")
         chosen = RespSettings() if settings is None else settings
-        self.outbox = Outbox()
-        self._shared = Shared(service, access, chosen, table, clock)
+        self.write_batch = WriteBatch()
+        self._shared = RespState(service, access, chosen, table, clock)
 
     def protocol(self, peer: str = "", names: Sequence[str] = ()) -> asyncio.Protocol:
         """For a connection from `peer`, whose verified client certificate has these names."""
-        shared = self._shared
-        shared.connections += 1
-        session = Session(shared, shared.connections, peer, names)
+        state = self._shared
+        state.connections += 1
+        session = Session(state, state.connections, peer, names)
         # Not a subclass: a compiled class has none but compiled ancestors.
-        return cast("asyncio.Protocol", RespProtocol(shared, session, self.outbox))
+        return cast("asyncio.Protocol", RespProtocol(state, session, self.write_batch))
 
     def forget(self) -> None:
         """Who may do what has changed: ask anew who speaks on each open connection.
 
-        Who is nobody any more is told so at the next command, and has the time of a stranger: a
+        Who is nobody any more is reply so at the next command, and has the time of a stranger: a
         connection that is older than that ends when it is next looked at.
         """
         for session in list(self._shared.sessions.values()):

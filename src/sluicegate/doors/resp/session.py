@@ -1,28 +1,30 @@
-"""Session: what one connection has said of itself, and what all of them share.
+"""Session: the state of a connection, what all of them share, and the commands that act on it.
 
-Plain values; no bytes come or go here, and nothing is decided.
+A command is a row of a table: its name, how many words it takes, whether it may be sent before
+AUTH, what runs it, a line about it, and where its keys are. A door is made with a table; the rows
+about the connection itself (`connection_commands.CONNECTION`) are in every one. Plain values: no
+bytes come or go here, and nothing is decided.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeAlias, final
 
 from sluicegate.contracts.access import Access, Identity
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import Unauthenticated
 from sluicegate.doors.resp.settings import RespSettings
-from sluicegate.doors.resp.table import Table
 
 ANYBODY: Final = "default"  # the user of clients that know only a password
 
 
 @final
-class Shared:
-    """The service that is asked, in which words, and all that is open.
+class RespState:
+    """What all connections of a door share: the service, its commands, and what is open.
 
-    `service` is of the kind that the rows of `table` ask; `kept` is what they keep.
+    `service` is of the kind that the commands of `table` call; `table_state` is theirs.
     """
 
     __slots__ = (
@@ -31,13 +33,13 @@ class Shared:
         "clock",
         "commands",
         "connections",
-        "kept",
         "now_s",
-        "owed_bytes",
+        "pending_bytes",
         "service",
         "sessions",
         "settings",
         "table",
+        "table_state",
     )
 
     def __init__(
@@ -45,7 +47,7 @@ class Shared:
         service: Any,
         access: Access,
         settings: RespSettings,
-        table: Table,
+        table: CommandTable,
         clock: Clock | None,
     ) -> None:
         self.service = service
@@ -53,51 +55,51 @@ class Shared:
         self.settings = settings
         self.table = table
         self.clock = clock
-        self.kept: Any = table.keep(settings)
+        self.table_state: Any = table.make_state(settings)
         self.sessions: dict[int, Session] = {}
         self.connections = 0  # ever made
         self.commands = 0  # ever run
-        self.owed_bytes = 0  # of replies that are known, and wait for those before them
+        self.pending_bytes = 0  # of replies that are known, and wait for those before them
         self.began_s = 0.0  # the loop's time
         self.now_s = 0.0  # when a connection was last made or looked at
 
 
 @final
 class Session:
-    """One connection: who speaks, in which protocol, under which name, and what they wish."""
+    """One connection: its identity, protocol, name, and the options of its calls."""
 
     __slots__ = (
         "arrived_us",
-        "at_first",
         "auth_failures",
         "began_s",
-        "begun_us",
         "commands",
         "criticality",
         "ends",
         "id",
         "identity",
+        "initial",
         "last",
         "library",
         "library_version",
         "name",
         "names",
-        "patience_us",
         "peer",
         "protocol",
-        "shared",
+        "ready_us",
+        "state",
         "strong",
+        "timeout_us",
         "token",
         "user",
     )
 
-    def __init__(self, shared: Shared, number: int, peer: str, names: Sequence[str] = ()) -> None:
-        self.shared = shared
+    def __init__(self, state: RespState, number: int, peer: str, names: Sequence[str] = ()) -> None:
+        self.state = state
         self.id = number
         self.peer = peer
         self.names = names  # in its verified certificate
-        self.at_first = _at_first(shared.access, names)  # what RESET goes back to
-        self.identity = self.at_first
+        self.initial = _initial_identity(state.access, names)  # what RESET goes back to
+        self.identity = self.initial
         # What AUTH said, to ask again whose it is; "" before it. Never shown.
         self.user = ""
         self.token = ""
@@ -111,15 +113,15 @@ class Session:
         self.began_s = 0.0
         self.ends = False  # once all replies are out
         self.arrived_us = 0  # when what is run now was read; 0 where there is no clock
-        self.begun_us = 0  # and since when it waits for nobody before it on its connection
+        self.ready_us = 0  # and since when it waits for nobody before it on its connection
         # Of the commands that follow, where a table has rows to say it.
-        self.patience_us = 0  # from a command's arrival to its deadline; 0 is for ever
+        self.timeout_us = 0  # from a command's arrival to its deadline; 0 is for ever
         self.criticality: Criticality | None = None
         self.strong = False
 
-    def admit(self, user: str, token: str) -> bool:
-        """Whether this is a token of that user (`ANYBODY`: of anybody), who then speaks here."""
-        identity = _by_token(self.shared.access, user, token)
+    def authenticate(self, user: str, token: str) -> bool:
+        """Log in by a token of that user (`ANYBODY`: of anybody); whether it is one."""
+        identity = _by_token(self.state.access, user, token)
         if identity is None:
             return False
         self.identity = identity
@@ -127,9 +129,9 @@ class Session:
         self.token = token
         return True
 
-    def begin_again(self) -> None:
-        """Who speaks is who it was before any AUTH."""
-        self.identity = self.at_first
+    def log_out(self) -> None:
+        """Return to the identity before any AUTH."""
+        self.identity = self.initial
         self.user = self.token = ""
 
     def resolve(self) -> None:
@@ -137,22 +139,22 @@ class Session:
 
         Whose token is void is nobody until the next AUTH, and not who they were before it.
         """
-        access = self.shared.access
-        self.at_first = _at_first(access, self.names)
+        access = self.state.access
+        self.initial = _initial_identity(access, self.names)
         if self.token:
             self.identity = _by_token(access, self.user, self.token)
         else:
-            self.identity = self.at_first
+            self.identity = self.initial
 
-    def wish_nothing(self) -> None:
-        """As it was at first."""
-        self.patience_us = 0
+    def clear_options(self) -> None:
+        """Forget deadline, criticality and consistency of the calls that follow."""
+        self.timeout_us = 0
         self.criticality = None
         self.strong = False
 
 
-def _at_first(access: Access, names: Sequence[str]) -> Identity | None:
-    """Who a certificate says it is; without a name that is known, who nobody in particular is."""
+def _initial_identity(access: Access, names: Sequence[str]) -> Identity | None:
+    """Return the identity of a certificate, or else the anonymous one."""
     found = access.by_certificate(names) if names else None
     return access.anonymous if found is None else found
 
@@ -163,8 +165,103 @@ def _by_token(access: Access, user: str, token: str) -> Identity | None:
 
 
 def identity_of(session: Session) -> Identity:
-    """Who speaks; the table has seen to it that somebody does."""
+    """Return the caller of a command that needs one."""
     identity = session.identity
     if identity is None:
         raise Unauthenticated("send AUTH first")
     return identity
+
+
+# One that comes later may be in pieces, which are put together when it leaves: a long value that
+# many wait for is there once.
+Reply: TypeAlias = "bytes | list[bytes]"
+Run: TypeAlias = "Callable[[Session, list[bytes]], bytes | Awaitable[Reply]]"
+# First key, last key (-1: the last word), and from one key to the next, as COMMAND tells it.
+Keys: TypeAlias = "tuple[int, int, int]"
+
+NO_KEYS: Final = (0, 0, 0)
+ONE_KEY: Final = (1, 1, 1)
+EACH_KEY: Final = (1, -1, 1)
+PAIRS: Final = (1, -1, 2)
+
+# What must be in order on one connection (`order`).
+FREE: Final = 0  # nothing
+READS: Final = 1  # its keys are read
+WRITES: Final = 2  # its keys are written
+SCANS: Final = 3  # anything may be read
+LOADS: Final = 4  # anything may be written
+
+_FLAGS: Final[dict[int, list[str]]] = {
+    FREE: ["fast"],
+    READS: ["readonly", "fast"],
+    WRITES: ["write"],
+    SCANS: ["readonly"],
+    LOADS: ["write"],
+}
+
+
+@final
+class Command:
+    """One command. `most` 0 is any number of words."""
+
+    __slots__ = ("accesses", "keys", "least", "most", "name", "open", "run", "summary")
+
+    def __init__(
+        self,
+        name: str,
+        least: int,
+        most: int,
+        open_: bool,
+        run: Run,
+        summary: str,
+        keys: Keys = NO_KEYS,
+        accesses: int = FREE,
+    ) -> None:
+        self.name = name
+        self.least = least
+        self.most = most
+        self.open = open_
+        self.run = run
+        self.summary = summary
+        self.keys = keys
+        self.accesses = accesses
+
+    def describe(self) -> list[object]:
+        """Return the row of COMMAND INFO."""
+        arity = self.least if self.least == self.most else -self.least
+        first, last, step = self.keys
+        flags = _FLAGS[self.accesses] if first or self.accesses != FREE else []
+        return [self.name.lower(), arity, flags, first, last, step]
+
+
+@final
+class CommandTable:
+    """Commands by their names.
+
+    `make_state` makes what the commands of one door keep among all connections. `normalize_key`
+    returns the one spelling of a key, where there are several.
+    """
+
+    __slots__ = ("by_name", "by_spelling", "make_state", "normalize_key", "ordered", "rows")
+
+    def __init__(
+        self,
+        rows: Sequence[Command],
+        make_state: Callable[[RespSettings], Any],
+        normalize_key: Callable[[bytes], bytes] = bytes,
+    ) -> None:
+        self.rows = list(rows)
+        self.make_state = make_state
+        self.normalize_key = normalize_key
+        self.by_name: dict[bytes, Command] = {row.name.encode(): row for row in rows}
+        # As most clients write it; any other case is found by a second look.
+        self.by_spelling: dict[bytes, Command] = self.by_name | {
+            name.lower(): row for name, row in self.by_name.items()
+        }
+        # Whether any of them must wait for those before it on its connection.
+        self.ordered = any(row.accesses != FREE for row in rows)
+
+    def find(self, word: bytes) -> Command | None:
+        """Return the command of that name, in any case."""
+        row = self.by_spelling.get(word)
+        return self.by_name.get(word.upper()) if row is None else row

@@ -32,26 +32,26 @@ class Everybody(Tokens):
 
 
 def kv_door(
-    late: bool = False, clock: Clock | None = None, **told: Any
+    late: bool = False, clock: Clock | None = None, **reply: Any
 ) -> tuple[MemoryKeyValues, RespDoor]:
     """A dispatcher, and a door to it."""
     service = MemoryKeyValues(clock, late=late)
-    settings = RespSettings(**told)
+    settings = RespSettings(**reply)
     return service, RespDoor(service, Everybody(), settings, KEY_VALUES, service.clock)
 
 
 class Client:
     """Says one command and reads its one reply; a string is cut at its spaces."""
 
-    def __init__(self, late: bool = False, clock: Clock | None = None, **told: Any) -> None:
+    def __init__(self, late: bool = False, clock: Clock | None = None, **reply: Any) -> None:
         self.clock = HandClock() if clock is None else clock
-        self.service, self.door = kv_door(late, self.clock, **told)
+        self.service, self.door = kv_door(late, self.clock, **reply)
         self.talk = Talk(self.door)
         self.reader = hiredis.Reader()
 
     async def say(self, line: str | Sequence[Part], *more: Part) -> Any:
         parts = [*(line.split() if isinstance(line, str) else line), *more]
-        self.reader.feed(await self.talk.ask(command(*parts)))
+        self.reader.feed(await self.talk.request(command(*parts)))
         reply = self.reader.gets()
         assert self.reader.gets() is False, "one reply, and nothing more"
         return str(reply) if isinstance(reply, hiredis.ReplyError) else reply

@@ -23,7 +23,7 @@ from sluicegate.wire.resp import command
 from sluicegate.wire.row_stream import StreamRow, stream_of
 from tests.doors.resp.kv.door import kv_door
 from tests.doors.resp.talk import Talk, served
-from tests.doors.resp.test_clients import needs, told
+from tests.doors.resp.test_connection_commands import needs, reply
 
 
 @pytest.fixture
@@ -69,8 +69,8 @@ def test_a_client_that_waits(port: int, package: Any, protocol: int) -> None:
             client.incr("t:a")
         with pytest.raises(package.ResponseError, match="write it table:partition"):
             client.get("nonsense")
-        told = client.execute_command("SG.RANGE", "t:1")
-        rows = told[b"rows"] if protocol == 3 else told[0]
+        reply = client.execute_command("SG.RANGE", "t:1")
+        rows = reply[b"rows"] if protocol == 3 else reply[0]
         assert rows == [[b"", b"197", -1]]
         piece = stream_of([StreamRow(b"loaded", b"", b"yes")])
         digest = hashlib.sha256(piece)
@@ -112,20 +112,25 @@ def test_coredis(port: int) -> None:
 
 def test_redis_cli(port: int) -> None:
     cli = (needs("redis-cli"), "-p", str(port))
-    assert told(*cli, "SET", "t:a:x", "1") == "OK\n"
-    assert told(*cli, "SET", "t:a:y", "2") == "OK\n"
-    assert told(*cli, "--scan", "--pattern", "t:*").split() == ["t:a:x", "t:a:y"]
-    assert told(*cli, "-3", "SG.RANGE", "t:a", "LIMIT", "1").split()[:4] == ["rows", "x", "1", "-1"]
-    assert told(*cli, "-x", "SET", "t:a:z", stdin="from a file") == "OK\n"
-    assert told(*cli, "GET", "t:a:z") == "from a file\n"
+    assert reply(*cli, "SET", "t:a:x", "1") == "OK\n"
+    assert reply(*cli, "SET", "t:a:y", "2") == "OK\n"
+    assert reply(*cli, "--scan", "--pattern", "t:*").split() == ["t:a:x", "t:a:y"]
+    assert reply(*cli, "-3", "SG.RANGE", "t:a", "LIMIT", "1").split()[:4] == [
+        "rows",
+        "x",
+        "1",
+        "-1",
+    ]
+    assert reply(*cli, "-x", "SET", "t:a:z", stdin="from a file") == "OK\n"
+    assert reply(*cli, "GET", "t:a:z") == "from a file\n"
 
 
 def test_redis_benchmark_finds_all_that_it_asks_for(port: int) -> None:
     words = (needs("redis-benchmark"), "-p", str(port), "-c", "20", "-n", "1000", "-q", "-P", "4")
-    said = told(*words, "-r", "50", "SET", "t:__rand_int__", "x")
+    said = reply(*words, "-r", "50", "SET", "t:__rand_int__", "x")
     assert "requests per second" in said
     assert "WARNING" not in said
-    assert "requests per second" in told(*words, "GET", "t:000000000001")
+    assert "requests per second" in reply(*words, "GET", "t:000000000001")
 
 
 SENT = [
@@ -193,7 +198,7 @@ def test_nonsense_is_answered_command_for_command_and_is_never_our_bug(
         _, door = kv_door(late)
         talk = Talk(door)
         reader = hiredis.Reader(notEnoughData=...)
-        reader.feed(await talk.ask(b"".join(command(*parts) for parts in commands)))
+        reader.feed(await talk.request(b"".join(command(*parts) for parts in commands)))
         for parts in commands:
             reply = reader.gets()
             assert reply is not ..., parts

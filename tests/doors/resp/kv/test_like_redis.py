@@ -31,7 +31,7 @@ class Peer:
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
 
-    def ask(self, data: bytes, count: int) -> list[Any]:
+    def request(self, data: bytes, count: int) -> list[Any]:
         self._socket.sendall(data)
         reader = hiredis.Reader()
         replies: list[Any] = []
@@ -130,7 +130,7 @@ async def ours(sent: bytes, cuts: list[int], late: bool) -> list[Any]:
         talk.protocol.data_received(sent[start:end])
         if start % 2:
             await asyncio.sleep(0)
-    while talk.protocol.under_way() or talk.protocol._held is not None:
+    while talk.protocol.under_way() or talk.protocol._blocked_command is not None:
         await asyncio.sleep(0)
     talk.lose()
     reader = hiredis.Reader()
@@ -153,14 +153,14 @@ calm = settings(
 def test_whatever_is_said_the_replies_are_those_of_redis(
     peer: Peer, said: list[Words], protocol: int, late: bool, data: st.DataObject
 ) -> None:
-    peer.ask(command("FLUSHALL") + command("HELLO", protocol), 2)
+    peer.request(command("FLUSHALL") + command("HELLO", protocol), 2)
     sent = b"".join(command(*words) for words in said)
-    told = peer.ask(sent, len(said))
+    reply = peer.request(sent, len(said))
     greeting = command("HELLO", protocol)
     sent = greeting + sent
     cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)), max_size=4)))
     got = asyncio.run(ours(sent, cuts, late))[1:]
-    assert [shown(one) for one in got] == [shown(one) for one in told]
+    assert [shown(one) for one in got] == [shown(one) for one in reply]
 
 
 GLOBS = [
@@ -184,14 +184,14 @@ GLOBS = [
 @calm
 @given(st.sets(st.sampled_from(KEYS)), st.sampled_from(GLOBS), st.integers(1, 5))
 def test_a_scan_finds_what_redis_finds(peer: Peer, keys: set[str], glob: str, count: int) -> None:
-    peer.ask(command("FLUSHALL") + command("HELLO", 2), 2)
+    peer.request(command("FLUSHALL") + command("HELLO", 2), 2)
     for one in keys:
-        peer.ask(command("SET", one, 1), 1)
+        peer.request(command("SET", one, 1), 1)
 
-    def scanned(ask: Any) -> list[bytes]:
+    def scanned(request: Any) -> list[bytes]:
         cursor, found = b"0", []
         while True:
-            cursor, page = ask(command("SCAN", cursor, "MATCH", f"t:{glob}", "COUNT", count))
+            cursor, page = request(command("SCAN", cursor, "MATCH", f"t:{glob}", "COUNT", count))
             found += page
             if cursor == b"0":
                 return sorted(set(found))
@@ -200,12 +200,12 @@ def test_a_scan_finds_what_redis_finds(peer: Peer, keys: set[str], glob: str, co
         _, door = kv_door(clock=SystemClock())
         talk = Talk(door)
         for one in keys:
-            await talk.ask(command("SET", one, 1))
+            await talk.request(command("SET", one, 1))
         cursor, found = b"0", []
         while True:
             reader = hiredis.Reader()
             words = ("SCAN", cursor, "MATCH", f"t:{glob}", "COUNT", count)
-            reader.feed(await talk.ask(command(*words)))
+            reader.feed(await talk.request(command(*words)))
             cursor, page = reader.gets()
             found += page
             if cursor == b"0":
@@ -213,7 +213,7 @@ def test_a_scan_finds_what_redis_finds(peer: Peer, keys: set[str], glob: str, co
                 assert len(found) == len(set(found))
                 return sorted(found)
 
-    assert asyncio.run(story()) == scanned(lambda data: peer.ask(data, 1)[0])
+    assert asyncio.run(story()) == scanned(lambda data: peer.request(data, 1)[0])
 
 
 def test_the_time_left_is_told_as_redis_tells_it(peer: Peer) -> None:
@@ -226,8 +226,8 @@ def test_the_time_left_is_told_as_redis_tells_it(peer: Peer) -> None:
         ("PTTL", "t:c"),
     ]
     sent = b"".join(command(*words) for words in said)
-    peer.ask(command("FLUSHALL"), 1)
-    theirs, mine = peer.ask(sent, len(said)), asyncio.run(ours(sent, [], True))
+    peer.request(command("FLUSHALL"), 1)
+    theirs, mine = peer.request(sent, len(said)), asyncio.run(ours(sent, [], True))
     assert 0 < theirs[2] - mine[2] + 10_000 < 20_000
     assert 90_000 < mine[2] <= 100_700
     assert mine[3:] == theirs[3:] == [101, -1, -2]
@@ -246,12 +246,12 @@ def test_every_two_options_of_set_are_understood_as_redis_does(peer: Peer) -> No
                 if not old_and_absent(words):
                     said += [before, words, ("GET", "t:a"), ("TTL", "t:a")]
     sent = b"".join(command(*words) for words in said)
-    peer.ask(command("FLUSHALL"), 1)
-    theirs, mine = peer.ask(sent, len(said)), asyncio.run(ours(sent, [], True))
+    peer.request(command("FLUSHALL"), 1)
+    theirs, mine = peer.request(sent, len(said)), asyncio.run(ours(sent, [], True))
     far = range(1_000_000, FAR_S)  # of the instants, a second may have passed between
 
     def alike(reply: Any) -> Any:
         return "far" if isinstance(reply, int) and reply in far else shown(reply)
 
-    told = zip(said, mine, theirs, strict=True)
-    assert [one for one in told if alike(one[1]) != alike(one[2])] == []
+    reply = zip(said, mine, theirs, strict=True)
+    assert [one for one in reply if alike(one[1]) != alike(one[2])] == []

@@ -66,8 +66,8 @@ class Shuffled(MemoryKeyValues):
         return await super().walk(table, after, rows_max, call)
 
 
-def door_to(service: MemoryKeyValues, **told: Any) -> RespDoor:
-    return RespDoor(service, Everybody(), RespSettings(**told), KEY_VALUES, service.clock)
+def door_to(service: MemoryKeyValues, **reply: Any) -> RespDoor:
+    return RespDoor(service, Everybody(), RespSettings(**reply), KEY_VALUES, service.clock)
 
 
 # The same places in several ways.
@@ -91,11 +91,11 @@ said = st.lists(
 )
 
 
-async def pipelined(commands: list[tuple[str, ...]], seed: int, **told: Any) -> bytes:
-    talk = Talk(door_to(Shuffled(Random(seed)), **told))
+async def pipelined(commands: list[tuple[str, ...]], seed: int, **reply: Any) -> bytes:
+    talk = Talk(door_to(Shuffled(Random(seed)), **reply))
     talk.protocol.data_received(b"".join(command(*words) for words in commands))
     await talk.settled()
-    assert talk.protocol._held is None
+    assert talk.protocol._blocked_command is None
     assert talk.wire.is_reading()
     talk.lose()
     return talk.wire.said
@@ -104,7 +104,7 @@ async def pipelined(commands: list[tuple[str, ...]], seed: int, **told: Any) -> 
 async def in_turn(commands: list[tuple[str, ...]]) -> bytes:
     talk = Talk(door_to(MemoryKeyValues()))
     for words in commands:
-        await talk.ask(command(*words))
+        await talk.request(command(*words))
     talk.lose()
     return talk.wire.said
 
@@ -177,7 +177,7 @@ def test_a_held_command_has_its_deadline_from_when_it_came_and_waits_in_no_queue
         talk.protocol.data_received(command("GET", "t:b"))
         await talk.settled()
         service.clock.advance(ms=5)  # type: ignore[attr-defined]
-        await talk.ask(command("GET", "t:c"))
+        await talk.request(command("GET", "t:c"))
         deadlines = [(one.call.deadline_us or 0) - began_us for one in service.calls]
         assert deadlines == [100_000, 100_000, 100_000, 110_000]
         arrived = [one.call.arrived_us - began_us for one in service.calls]
@@ -260,7 +260,7 @@ def test_a_write_if_is_counted_as_one() -> None:
 def test_what_is_out_is_waited_for_no_more() -> None:
     async def story() -> None:
         talk = Talk(door_to(MemoryKeyValues(late=True)))
-        await talk.ask(command("SET", "t:a", 1))
+        await talk.request(command("SET", "t:a", 1))
         talk.protocol.data_received(command("SET", "t:b", 1) + command("SET", "t:a", 1))
         assert talk.protocol.under_way() == 2
         await talk.settled()

@@ -22,8 +22,8 @@ from tests.doors.resp.kv.door import Client
 from tests.stores.redis.live import run
 
 
-async def filled(**told: Any) -> Client:
-    client = Client(**told)
+async def filled(**reply: Any) -> Client:
+    client = Client(**reply)
     for sort in ("", "a", "b%25", "c:d", "e"):
         assert await client.say(("SET", f"t:p:{sort}", f"v{sort}")) == b"OK"
     assert await client.say("SET t:q:a other") == b"OK"
@@ -47,7 +47,7 @@ def test_rows_come_in_order_from_either_side_with_their_time() -> None:
             [b"e", b"ve", -1],
         ]
         assert token == b""
-        for line, told in (
+        for line, reply in (
             ("SG.RANGE t:p a", [b"a", b"b%25", b"c:d", b"e"]),
             ("SG.RANGE t:p a c", [b"a", b"b%25"]),
             ("SG.RANGE t:p b%25 e", [b"b%25", b"c:d"]),
@@ -58,7 +58,7 @@ def test_rows_come_in_order_from_either_side_with_their_time() -> None:
             ("SG.RANGE t:p %52EV", [b"a", b"b%25", b"c:d", b"e"]),
             ("SG.RANGE t:none", []),
         ):
-            assert sorts(await client.say(line)) == told, line
+            assert sorts(await client.say(line)) == reply, line
         assert sorts(await client.say(("SG.RANGE", "t:p", "", "b"))) == [b"", b"a"]
         assert sorts(await client.say(("SG.RANGE", "t:p", "b", ""))) == [b"b%25", b"c:d", b"e"]
         client.talk.lose()
@@ -75,9 +75,9 @@ def test_a_token_goes_on_and_the_last_one_is_empty(reverse: str) -> None:
         token = b""
         while True:
             words: list[Part] = ["SG.RANGE", "t:p", *reverse.split(), "LIMIT", 2]
-            told = await client.say([*words, "TOKEN", token] if token else words)
-            found += [row[0] for row in told[b"rows"]]
-            token = told[b"token"]
+            reply = await client.say([*words, "TOKEN", token] if token else words)
+            found += [row[0] for row in reply[b"rows"]]
+            token = reply[b"token"]
             assert re.fullmatch(rb"[0-9a-f]*", token)
             if not token:
                 break
@@ -97,7 +97,7 @@ def test_a_range_that_is_none_says_what_would_be() -> None:
             ("SG.RANGE t:p LIMIT", "give REV, LIMIT n, BYTES n or TOKEN t"),
             ("SG.RANGE t:p LIMIT 0", "give a whole number from 1 on"),
             ("SG.RANGE t:p BYTES x", "give a whole number from 1 on"),
-            ("SG.RANGE t:p TOKEN xyz", "give it as it was told"),
+            ("SG.RANGE t:p TOKEN xyz", "give the token of the reply before"),
             ("SG.RANGE t:p TOKEN 00", "go on with the partition and span"),
             ("SG.RANGE t:p %zz", "write % as %25"),
         ):
@@ -110,10 +110,10 @@ def test_a_range_that_is_none_says_what_would_be() -> None:
 async def scanned(client: Client, count: int, pattern: str = "t:*") -> list[bytes]:
     cursor, found = b"0", []
     while True:
-        told = await client.say(
+        reply = await client.say(
             ("SCAN", cursor, "MATCH", pattern, "COUNT", count, "TYPE", "string")
         )
-        cursor, page = told
+        cursor, page = reply
         assert len(page) <= count
         found += page
         if cursor == b"0":
@@ -174,7 +174,7 @@ def test_a_scan_without_a_table_or_with_a_cursor_of_another_says_what_to_do() ->
 def test_a_scan_whose_options_are_none_says_so_in_redis_own_words() -> None:
     async def story() -> None:
         client = await filled()
-        for line, told in (
+        for line, reply in (
             ("SCAN 0 MATCH", "ERR syntax error"),
             ("SCAN 0 MATCH t:* COUNT", "ERR syntax error"),
             ("SCAN 0 MATCH t:* COUNT 0", "ERR syntax error"),
@@ -182,7 +182,7 @@ def test_a_scan_whose_options_are_none_says_so_in_redis_own_words() -> None:
             ("SCAN 0 MATCH t:* COUNT x", "ERR value is not an integer or out of range"),
             ("SCAN x MATCH t:*", "ERR invalid cursor"),
         ):
-            assert await client.say(line) == told, line
+            assert await client.say(line) == reply, line
         client.talk.lose()
 
     run(story())
@@ -361,8 +361,10 @@ def test_a_pattern_longer_than_the_most_is_refused() -> None:
         longest = "t:" + "*" * (PATTERN_BYTES_MAX - 2)
         found = await client.say(("SCAN", "0", "MATCH", longest))
         assert len(found[1]) == 6
-        told = await client.say(("SCAN", "0", "MATCH", longest + "*"))
-        assert told.startswith("ERR MATCH: '4,097 bytes' cannot be used; give a pattern of at most")
+        reply = await client.say(("SCAN", "0", "MATCH", longest + "*"))
+        assert reply.startswith(
+            "ERR MATCH: '4,097 bytes' cannot be used; give a pattern of at most"
+        )
         client.talk.lose()
 
     run(story())
@@ -375,14 +377,14 @@ def test_others_have_their_turn_while_a_long_pattern_is_matched() -> None:
             await client.say(("SET", f"t:{number}", "1"))
         turns = []
         for pattern in ("t:*", "t:*" + "?" * 4_000):
-            asked = command("SCAN", "0", "MATCH", pattern, "COUNT", "100")
-            client.talk.protocol.data_received(asked)
+            requested = command("SCAN", "0", "MATCH", pattern, "COUNT", "100")
+            client.talk.protocol.data_received(requested)
             turns.append(0)
             while client.talk.protocol.under_way():
                 await asyncio.sleep(0)
                 turns[-1] += 1
         plain, slow = turns
-        # 20 keys of 3 or 4 bytes, of 4,001 pieces each: one turn for every four or five.
+        # 20 keys of 3 or 4 bytes, of 4,001 pieces each: one turn for every four or encode_throttle.
         assert 3 <= slow - plain <= 8
         client.talk.lose()
 
@@ -401,7 +403,7 @@ def digest(*pieces: bytes) -> str:
     return hashlib.sha256(b"".join(pieces)).hexdigest()
 
 
-def test_an_upload_is_visible_when_it_is_whole() -> None:
+def test_an_upload_is_visible_when_it_is_integer() -> None:
     async def story() -> None:
         client = Client()
         await client.say("SET t:old 1")
@@ -410,9 +412,9 @@ def test_an_upload_is_visible_when_it_is_whole() -> None:
         pieces = [part("a", "b"), part("c"), part("d")]
         for number in (0, 2):
             words = ("SG.BULK", "PART", "t", "night", number, digest(pieces[number]))
-            told = fields(await client.say(words, pieces[number]))
-        assert (told["parts"], told["rows"]) == (b"0,2", 3)
-        assert told["bytes"] == len(pieces[0]) + len(pieces[2])
+            reply = fields(await client.say(words, pieces[number]))
+        assert (reply["parts"], reply["rows"]) == (b"0,2", 3)
+        assert reply["bytes"] == len(pieces[0]) + len(pieces[2])
         whole = bytes.fromhex("".join(digest(piece) for piece in pieces))
         commit = ("SG.BULK", "COMMIT", "t", "night", 3, 4, digest(whole))
         assert (await client.say(commit)).startswith("CONFLICT the upload night")
@@ -457,10 +459,10 @@ def test_an_upload_is_told_whole_whoever_asks(protocol: int) -> None:
             "by": b"ann",
         }
 
-        def plain(told: Any) -> dict[str, Any]:
+        def plain(reply: Any) -> dict[str, Any]:
             if protocol == 3:
-                return {name.decode(): value for name, value in told.items()}
-            return fields(told)
+                return {name.decode(): value for name, value in reply.items()}
+            return fields(reply)
 
         assert plain(begun) == {**wanted, "parts": b"", "rows": 0, "bytes": 0}
         assert plain(await client.say("sg.bulk show users Night")) == wanted
@@ -526,9 +528,9 @@ def test_an_upload_that_cannot_be_says_why() -> None:
 
 @given(st.sets(st.integers(0, 40)))
 def test_numbers_are_told_as_spans(numbers: set[int]) -> None:
-    told = spans(sorted(numbers))
+    reply = spans(sorted(numbers))
     back = set()
-    for span in told.split(",") if told else ():
+    for span in reply.split(",") if reply else ():
         first, _, last = span.partition("-")
         back |= set(range(int(first), int(last or first) + 1))
     assert back == numbers

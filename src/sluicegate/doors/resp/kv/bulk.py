@@ -6,7 +6,7 @@
     SG.BULK ABANDON | SHOW table name
     SG.BULK LIST table
 
-An upload is told as its fields, parts as ranges of their numbers (`0-4,6`), a digest is hex.
+An upload is reply as its fields, parts as ranges of their numbers (`0-4,6`), a digest is hex.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import Upload
 from sluicegate.doors.resp.errors import unknown_subcommand, wrong_arity
-from sluicegate.doors.resp.kv.names import table_of
-from sluicegate.doors.resp.kv.requests import call_of, key_values
-from sluicegate.doors.resp.kv.words import bytes_of, number_of
+from sluicegate.doors.resp.kv.arguments import bytes_of, number_of, table_of
+from sluicegate.doors.resp.kv.context import call_of, key_values
 from sluicegate.doors.resp.session import Session
 from sluicegate.wire.key_values_messages import SHA256_BYTES
-from sluicegate.wire.resp import encoded, text_of
+from sluicegate.wire.resp import encode_reply, text_of
 
 _MODES: Final = {b"MERGE": "merge", b"REPLACE": "replace"}
 
@@ -47,47 +46,49 @@ def _begin(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
         mode = _MODES.get(parts[4].upper())
     if mode is None:
         raise BadValue("mode", text_of(parts[4]), "give MERGE or REPLACE")
-    table, name = _named(parts)
-    return _told(
+    table, name = _upload_of(parts)
+    return _show_upload(
         session.protocol, key_values(session).uploads.begin(table, name, mode, call_of(session))
     )
 
 
 def _part(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
-    table, name = _named(parts)
+    table, name = _upload_of(parts)
     number = number_of("number", parts[4], 0)
     sha256 = bytes_of("sha256", parts[5], SHA256_BYTES)
     uploads = key_values(session).uploads
-    return _told(
+    return _show_upload(
         session.protocol, uploads.part(table, name, number, parts[6], sha256, call_of(session))
     )
 
 
 def _commit(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
-    table, name = _named(parts)
+    table, name = _upload_of(parts)
     count, rows = number_of("parts", parts[4], 0), number_of("rows", parts[5], 0)
     sha256 = bytes_of("sha256", parts[6], SHA256_BYTES)
     uploads = key_values(session).uploads
-    return _told(
+    return _show_upload(
         session.protocol, uploads.commit(table, name, count, rows, sha256, call_of(session))
     )
 
 
 def _abandon(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
-    table, name = _named(parts)
-    return _told(
+    table, name = _upload_of(parts)
+    return _show_upload(
         session.protocol, key_values(session).uploads.abandon(table, name, call_of(session))
     )
 
 
 def _show(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
-    table, name = _named(parts)
-    return _told(session.protocol, key_values(session).uploads.show(table, name, call_of(session)))
+    table, name = _upload_of(parts)
+    return _show_upload(
+        session.protocol, key_values(session).uploads.show(table, name, call_of(session))
+    )
 
 
 def _list(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
     table = table_of(parts[2])
-    return _all(session.protocol, key_values(session).uploads.all(table, call_of(session)))
+    return _show_uploads(session.protocol, key_values(session).uploads.all(table, call_of(session)))
 
 
 _ROWS: Final[dict[bytes, tuple[int, int, _Run]]] = {
@@ -100,12 +101,12 @@ _ROWS: Final[dict[bytes, tuple[int, int, _Run]]] = {
 }
 
 
-async def _told(protocol: int, work: Awaitable[Upload]) -> bytes:
-    return encoded(_fields(await work), protocol)
+async def _show_upload(protocol: int, work: Awaitable[Upload]) -> bytes:
+    return encode_reply(_fields(await work), protocol)
 
 
-async def _all(protocol: int, work: Awaitable[Sequence[Upload]]) -> bytes:
-    return encoded([_fields(upload) for upload in await work], protocol)
+async def _show_uploads(protocol: int, work: Awaitable[Sequence[Upload]]) -> bytes:
+    return encode_reply([_fields(upload) for upload in await work], protocol)
 
 
 def _fields(upload: Upload) -> dict[str, object]:
@@ -124,23 +125,23 @@ def _fields(upload: Upload) -> dict[str, object]:
 
 def spans(numbers: Sequence[int]) -> str:
     """Numbers as people write them: 0-4,6."""
-    told: list[str] = []
+    reply: list[str] = []
     first = last = -1
     for number in sorted(numbers):
         if first >= 0 and number == last + 1:
             last = number
         else:
             if first >= 0:
-                told.append(_span(first, last))
+                reply.append(_span(first, last))
             first = last = number
     if first >= 0:
-        told.append(_span(first, last))
-    return ",".join(told)
+        reply.append(_span(first, last))
+    return ",".join(reply)
 
 
 def _span(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
 
-def _named(parts: list[bytes]) -> tuple[str, str]:
+def _upload_of(parts: list[bytes]) -> tuple[str, str]:
     return table_of(parts[2]), text_of(parts[3])

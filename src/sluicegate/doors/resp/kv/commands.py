@@ -8,59 +8,59 @@ from __future__ import annotations
 
 from typing import Final
 
-from sluicegate.doors.resp.commands import CONNECTION
-from sluicegate.doors.resp.kv import bulk as kv_bulk
-from sluicegate.doors.resp.kv import keys as kv_keys
-from sluicegate.doors.resp.kv import points as kv_points
-from sluicegate.doors.resp.kv import ranges as kv_ranges
-from sluicegate.doors.resp.kv import requests as kv_asking
-from sluicegate.doors.resp.kv import scan as kv_scan
-from sluicegate.doors.resp.kv import set as kv_set
-from sluicegate.doors.resp.kv import times as kv_times
+from sluicegate.doors.resp.connection_commands import CONNECTION
+from sluicegate.doors.resp.kv import bulk, context, expiry, scan, values
+from sluicegate.doors.resp.kv import set as set_commands
+from sluicegate.doors.resp.kv.arguments import normalize_key
 from sluicegate.doors.resp.kv.cursors import Cursors
-from sluicegate.doors.resp.kv.names import plain_key
-from sluicegate.doors.resp.table import (
+from sluicegate.doors.resp.session import (
     EACH_KEY,
     LOADS,
-    LOOKS,
     ONE_KEY,
     PAIRS,
     READS,
+    SCANS,
     WRITES,
-    Row,
-    Table,
+    Command,
+    CommandTable,
 )
 
-KEY_VALUES: Final = Table(
+KEY_VALUES: Final = CommandTable(
     (
         *CONNECTION,
-        Row("CONFIG", 2, 0, False, kv_keys.config, "What benchmarks want to know"),
-        Row("GET", 2, 2, False, kv_points.get, "A value", ONE_KEY, READS),
-        Row("MGET", 2, 0, False, kv_points.mget, "Several", EACH_KEY, READS),
-        Row("STRLEN", 2, 2, False, kv_points.strlen, "A value's length", ONE_KEY, READS),
-        Row("EXISTS", 2, 0, False, kv_keys.exists, "How many are there", EACH_KEY, READS),
-        Row("TYPE", 2, 2, False, kv_keys.type_, "string, or none", ONE_KEY, READS),
-        Row("TTL", 2, 2, False, kv_times.ttl, "Seconds it has left", ONE_KEY, READS),
-        Row("PTTL", 2, 2, False, kv_times.pttl, "Milliseconds it has left", ONE_KEY, READS),
-        Row("SET", 3, 0, False, kv_set.set_, "Writes a value", ONE_KEY, WRITES),
-        Row("MSET", 3, 0, False, kv_points.mset, "Writes several", PAIRS, WRITES),
-        Row("GETDEL", 2, 2, False, kv_set.getdel, "A value for the last time", ONE_KEY, WRITES),
-        Row("GETEX", 2, 4, False, kv_set.getex, "A value, and its time", ONE_KEY, WRITES),
-        Row("DEL", 2, 0, False, kv_keys.delete, "Deletes values", EACH_KEY, WRITES),
-        Row("UNLINK", 2, 0, False, kv_keys.delete, "Likewise", EACH_KEY, WRITES),
-        Row("EXPIRE", 3, 3, False, kv_times.expire, "Its time, in s", ONE_KEY, WRITES),
-        Row("PEXPIRE", 3, 3, False, kv_times.pexpire, "Its time, in ms", ONE_KEY, WRITES),
-        Row("EXPIREAT", 3, 3, False, kv_times.expire_at, "Its end, in s", ONE_KEY, WRITES),
-        Row("PEXPIREAT", 3, 3, False, kv_times.pexpire_at, "Its end, in ms", ONE_KEY, WRITES),
-        Row("PERSIST", 2, 2, False, kv_times.persist, "For ever", ONE_KEY, WRITES),
-        Row("SCAN", 2, 0, False, kv_scan.scan, "Keys of a table", touches=LOOKS),
-        Row("SG.RANGE", 2, 0, False, kv_ranges.range_, "Rows of a partition", ONE_KEY, LOOKS),
-        Row("SG.PUTIF", 4, 0, False, kv_set.put_if, "Writes on condition", ONE_KEY, WRITES),
-        Row("SG.BULK", 3, 0, False, kv_bulk.bulk_, "Uploads of many rows", touches=LOADS),
-        Row("SG.DEADLINE", 2, 2, False, kv_asking.deadline, "Of what follows, in ms"),
-        Row("SG.CRITICALITY", 2, 2, False, kv_asking.criticality, "Of what follows"),
-        Row("SG.STRONG", 2, 2, False, kv_asking.strong, "Whether what follows passes caches by"),
+        Command("CONFIG", 2, 0, False, values.config, "What benchmarks want to know"),
+        Command("GET", 2, 2, False, values.get, "A value", ONE_KEY, READS),
+        Command("MGET", 2, 0, False, values.mget, "Several", EACH_KEY, READS),
+        Command("STRLEN", 2, 2, False, values.strlen, "A value's length", ONE_KEY, READS),
+        Command("EXISTS", 2, 0, False, values.exists, "How many are there", EACH_KEY, READS),
+        Command("TYPE", 2, 2, False, values.type_, "string, or none", ONE_KEY, READS),
+        Command("TTL", 2, 2, False, expiry.ttl, "Seconds it has left", ONE_KEY, READS),
+        Command("PTTL", 2, 2, False, expiry.pttl, "Milliseconds it has left", ONE_KEY, READS),
+        Command("SET", 3, 0, False, set_commands.set_, "Writes a value", ONE_KEY, WRITES),
+        Command("MSET", 3, 0, False, values.mset, "Writes several", PAIRS, WRITES),
+        Command(
+            "GETDEL", 2, 2, False, set_commands.getdel, "A value for the last time", ONE_KEY, WRITES
+        ),
+        Command("GETEX", 2, 4, False, set_commands.getex, "A value, and its time", ONE_KEY, WRITES),
+        Command("DEL", 2, 0, False, values.delete, "Deletes values", EACH_KEY, WRITES),
+        Command("UNLINK", 2, 0, False, values.delete, "Likewise", EACH_KEY, WRITES),
+        Command("EXPIRE", 3, 3, False, expiry.expire, "Its time, in s", ONE_KEY, WRITES),
+        Command("PEXPIRE", 3, 3, False, expiry.pexpire, "Its time, in ms", ONE_KEY, WRITES),
+        Command("EXPIREAT", 3, 3, False, expiry.expire_at, "Its end, in s", ONE_KEY, WRITES),
+        Command("PEXPIREAT", 3, 3, False, expiry.pexpire_at, "Its end, in ms", ONE_KEY, WRITES),
+        Command("PERSIST", 2, 2, False, expiry.persist, "For ever", ONE_KEY, WRITES),
+        Command("SCAN", 2, 0, False, scan.scan, "Keys of a table", accesses=SCANS),
+        Command("SG.RANGE", 2, 0, False, scan.range_, "Rows of a partition", ONE_KEY, SCANS),
+        Command(
+            "SG.PUTIF", 4, 0, False, set_commands.put_if, "Writes on condition", ONE_KEY, WRITES
+        ),
+        Command("SG.BULK", 3, 0, False, bulk.bulk_, "Uploads of many rows", accesses=LOADS),
+        Command("SG.DEADLINE", 2, 2, False, context.set_deadline, "Of what follows, in ms"),
+        Command("SG.CRITICALITY", 2, 2, False, context.set_criticality, "Of what follows"),
+        Command(
+            "SG.STRONG", 2, 2, False, context.set_strong, "Whether what follows passes caches by"
+        ),
     ),
     Cursors,
-    plain_key,
+    normalize_key,
 )

@@ -8,18 +8,32 @@ short, and others get their turn between keys.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.engine import Place
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.key_values import ROWS_MAX_DEFAULT, CallContext
+from sluicegate.contracts.key_values import (
+    BYTES_MAX_DEFAULT,
+    ROWS_MAX_DEFAULT,
+    CallContext,
+    KeyRange,
+    RowPage,
+)
 from sluicegate.doors.resp.errors import NOT_INTEGER, SYNTAX
+from sluicegate.doors.resp.kv.arguments import (
+    escape,
+    key_of,
+    number_of,
+    partition_of,
+    table_of,
+    unescape,
+)
+from sluicegate.doors.resp.kv.context import add_bulk, bulk, call_of, integer, key_values
 from sluicegate.doors.resp.kv.cursors import Cursors
-from sluicegate.doors.resp.kv.names import key_of, table_of
-from sluicegate.doors.resp.kv.requests import bulk, call_of, key_values
-from sluicegate.doors.resp.session import Session, identity_of
+from sluicegate.doors.resp.kv.expiry import ms_left
+from sluicegate.doors.resp.session import Reply, Session, identity_of
 from sluicegate.wire.resp import error_line, text_of, whole_number
 
 PATTERN_BYTES_MAX: Final = 4 << 10
@@ -67,12 +81,12 @@ def scan(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     table, glob = _split(pattern)
     after: Place | None = None
     if cursor:
-        cursors: Cursors = session.shared.kept
+        cursors: Cursors = session.state.table_state
         after = cursors.find(identity_of(session).name, table, cursor)
     # COUNT is a hint, in Redis too.
-    count = min(count, session.shared.settings.scan_count_max)
+    count = min(count, session.state.settings.scan_count_max)
     found = pieces_of(glob) if kind == b"STRING" else None
-    return _scanned(session, table, found, call_of(session), (cursor, after, count))
+    return _scan_page(session, table, found, call_of(session), (cursor, after, count))
 
 
 def _split(pattern: bytes) -> tuple[str, bytes]:
@@ -91,7 +105,7 @@ def _split(pattern: bytes) -> tuple[str, bytes]:
     return table_of(name), glob
 
 
-async def _scanned(
+async def _scan_page(
     session: Session,
     table: str,
     pieces: list[bytes | None] | None,
@@ -103,8 +117,8 @@ async def _scanned(
     walked = await key_values(session).walk(table, after, count, call)
     cursor = 0
     if walked.after is not None:
-        cursors: Cursors = session.shared.kept
-        unnamed = call.identity is session.shared.access.anonymous
+        cursors: Cursors = session.state.table_state
+        unnamed = call.identity is session.state.access.anonymous
         connection = session.id if unnamed else 0
         cursor = cursors.put(call.identity.name, table, walked.after, before, connection)
     found: list[bytes] = []
@@ -200,3 +214,62 @@ def matches(pieces: Sequence[bytes | None], text: bytes) -> bool:
     if at < count and pieces[at] is None:
         at += 1
     return at == count
+
+
+_OPTIONS: Final = frozenset((b"REV", b"LIMIT", b"BYTES", b"TOKEN"))
+_REMEDY: Final = "give REV, LIMIT n, BYTES n or TOKEN t behind the sort keys"
+
+
+def range_(session: Session, parts: list[bytes]) -> Awaitable[Reply]:
+    """SG.RANGE table:partition [begin [end]] [REV] [LIMIT n] [BYTES n] [TOKEN t]."""
+    table, partition = partition_of(parts[1])
+    bounds: list[bytes] = []
+    at, size = 2, len(parts)
+    while at < size and len(bounds) < 2 and parts[at].upper() not in _OPTIONS:
+        bounds.append(unescape(parts[at]))
+        at += 1
+    reverse, token = False, b""
+    rows_max, bytes_max = ROWS_MAX_DEFAULT, BYTES_MAX_DEFAULT
+    while at < size:
+        word = parts[at].upper()
+        if word == b"REV":
+            reverse = True
+            at += 1
+        elif word not in _OPTIONS or at + 1 == size:
+            raise BadValue("option", text_of(parts[at]), _REMEDY)
+        else:
+            if word == b"LIMIT":
+                rows_max = number_of("LIMIT", parts[at + 1], 1)
+            elif word == b"BYTES":
+                bytes_max = number_of("BYTES", parts[at + 1], 1)
+            else:
+                token = _token(parts[at + 1])
+            at += 2
+    begin = bounds[0] if bounds else b""
+    end = bounds[1] if len(bounds) > 1 and bounds[1] else None
+    span = KeyRange(begin, end, reverse, rows_max, bytes_max)
+    rows = key_values(session).scan(table, partition, span, call_of(session), token)
+    return _range_page(session, rows, session.protocol)
+
+
+async def _range_page(session: Session, work: Awaitable[RowPage], protocol: int) -> Reply:
+    """Rows of sort key, value and milliseconds left; then the token, empty at the end."""
+    rows, token = await work
+    reply = [b"%2\r\n", bulk(b"rows")] if protocol == 3 else [b"*2\r\n"]
+    reply.append(b"*%d\r\n" % len(rows))
+    for row in rows:
+        reply.append(b"*3\r\n")
+        reply.append(bulk(escape(row.sort)))
+        add_bulk(reply, row.value)
+        reply.append(integer(ms_left(session, row)))
+    if protocol == 3:
+        reply.append(bulk(b"token"))
+    reply.append(bulk(token.hex().encode()))
+    return reply
+
+
+def _token(part: bytes) -> bytes:
+    try:
+        return bytes.fromhex(part.decode("ascii"))
+    except ValueError:
+        raise BadValue("TOKEN", text_of(part), "give the token of the reply before") from None

@@ -1,7 +1,7 @@
 """Set: the rows of the table that write under a condition: SET, GETDEL, GETEX and SG.PUTIF.
 
-What tells the old value, or keeps its time, reads and writes on condition that nothing came
-between; so it is one step for all who look, and is tried again, `TRIES_MAX` times at most.
+What returns the old value, or keeps its time, reads, and writes on condition that nothing came
+between; so it is one step for all who look, and is repeated, `TRIES_MAX` times at most.
 """
 
 from __future__ import annotations
@@ -22,14 +22,19 @@ from sluicegate.contracts.key_values import (
     tag_of,
 )
 from sluicegate.doors.resp.errors import SYNTAX
-from sluicegate.doors.resp.kv.names import place_of
-from sluicegate.doors.resp.kv.points import get
-from sluicegate.doors.resp.kv.requests import bulk, call_of, done, key_values, nothing, resolved
-from sluicegate.doors.resp.kv.times import TIMES, left_us, ttl_of
-from sluicegate.doors.resp.kv.words import bytes_of
-from sluicegate.doors.resp.session import Session
-from sluicegate.doors.resp.table import Reply
-from sluicegate.wire.resp import OK, encoded, text_of
+from sluicegate.doors.resp.kv.arguments import bytes_of, place_of
+from sluicegate.doors.resp.kv.context import (
+    await_ok,
+    await_row,
+    bulk,
+    call_of,
+    key_values,
+    null_reply,
+)
+from sluicegate.doors.resp.kv.expiry import TIMES, left_us, ttl_of
+from sluicegate.doors.resp.kv.values import get
+from sluicegate.doors.resp.session import Reply, Session
+from sluicegate.wire.resp import OK, encode_reply, text_of
 
 TRIES_MAX: Final = 16
 
@@ -38,7 +43,7 @@ _PRESENT: Final = WriteCondition(present=True)
 
 
 @final
-class How:
+class _SetOptions:
     """The options of a SET."""
 
     __slots__ = ("absent", "keep", "old", "present", "ttl_us")
@@ -57,57 +62,57 @@ def set_(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     value = parts[2]
     service = key_values(session)
     if len(parts) == 3:
-        return done(service.write(table, [Write(partition, sort, value)], call_of(session)))
-    how = _how(session, parts)
-    if how is None:
+        return await_ok(service.write(table, [Write(partition, sort, value)], call_of(session)))
+    options = _parse_options(session, parts)
+    if options is None:
         return SYNTAX
-    if (how.old or how.keep) and not how.absent:
-        return _swapped(session, parts[1], value, how, call_of(session, True), nothing(session))
-    write = Write(partition, sort, value, how.ttl_us)
-    if how.absent:
-        call = call_of(session, how.old)
-        return _added(service, table, write, how.old, call, nothing(session))
-    if how.present:
+    if (options.old or options.keep) and not options.absent:
+        return _swap(session, parts[1], value, options, call_of(session, True), null_reply(session))
+    write = Write(partition, sort, value, options.ttl_us)
+    if options.absent:
+        call = call_of(session, options.old)
+        return _add(service, table, write, options.old, call, null_reply(session))
+    if options.present:
         tried = service.write_if(table, write, _PRESENT, call_of(session))
-        return _tried(tried, nothing(session))
-    return done(service.write(table, [write], call_of(session)))
+        return _ok_if_done(tried, null_reply(session))
+    return await_ok(service.write(table, [write], call_of(session)))
 
 
-def _how(session: Session, parts: list[bytes]) -> How | None:
+def _parse_options(session: Session, parts: list[bytes]) -> _SetOptions | None:
     """The options; None if they cannot be together, or are none."""
-    how = How()
+    options = _SetOptions()
     timed, time = b"", b""
     at = 3
     size = len(parts)
     while at < size:
         word = parts[at].upper()
-        if word == b"NX" and not how.present:
-            how.absent = True
-        elif word == b"XX" and not how.absent:
-            how.present = True
+        if word == b"NX" and not options.present:
+            options.absent = True
+        elif word == b"XX" and not options.absent:
+            options.present = True
         elif word == b"GET":
-            how.old = True
+            options.old = True
         elif word == b"KEEPTTL" and not timed:
-            how.keep = True
-        elif word in TIMES and at + 1 < size and timed in (b"", word) and not how.keep:
+            options.keep = True
+        elif word in TIMES and at + 1 < size and timed in (b"", word) and not options.keep:
             at += 1
             timed, time = word, parts[at]
         else:
             return None
         at += 1
     if timed:
-        how.ttl_us = ttl_of(session, "set", timed, time)
-    return how
+        options.ttl_us = ttl_of(session, "set", timed, time)
+    return options
 
 
-async def _tried(work: Awaitable[WriteIfResult], missing: bytes) -> bytes:
+async def _ok_if_done(work: Awaitable[WriteIfResult], missing: bytes) -> bytes:
     return OK if (await work).done else missing
 
 
-async def _added(
+async def _add(
     service: KeyValues, table: str, write: Write, old: bool, call: CallContext, missing: bytes
 ) -> bytes:
-    """SET with NX: nothing is told where something is, unless the old value is asked for."""
+    """SET with NX: reply null where something is, unless the old value is asked for."""
     tried = await service.write_if(table, write, _ABSENT, call)
     if not old:
         return OK if tried.done else missing
@@ -115,28 +120,33 @@ async def _added(
         return missing
     row = tried.row
     if row is None:
-        row = await resolved(service.get(table, write.partition, write.sort, call))
+        row = await await_row(service.get(table, write.partition, write.sort, call))
     return missing if row is None else bulk(row.value)
 
 
-async def _swapped(
-    session: Session, key: bytes, value: bytes | None, how: How, call: CallContext, missing: bytes
+async def _swap(
+    session: Session,
+    key: bytes,
+    value: bytes | None,
+    options: _SetOptions,
+    call: CallContext,
+    missing: bytes,
 ) -> bytes:
     """Read, and write if nothing came between; None deletes."""
     table, partition, sort = place_of(key)
     service = key_values(session)
     for _ in range(TRIES_MAX):
-        row = await resolved(service.get(table, partition, sort, call))
+        row = await await_row(service.get(table, partition, sort, call))
         if row is None:
-            if how.present:
+            if options.present:
                 return missing
-            write, condition = Write(partition, sort, value, how.ttl_us), _ABSENT
+            write, condition = Write(partition, sort, value, options.ttl_us), _ABSENT
         else:
-            ttl_us = left_us(session, row) if how.keep else how.ttl_us
+            ttl_us = left_us(session, row) if options.keep else options.ttl_us
             write = Write(partition, sort, value, ttl_us)
             condition = WriteCondition(tag=tag_of(row.value))
         if (await service.write_if(table, write, condition, call)).done:
-            if not how.old:
+            if not options.old:
                 return OK
             return missing if row is None else bulk(row.value)
     raise Conflict(text_of(key), f"{TRIES_MAX} times in turn")
@@ -144,9 +154,9 @@ async def _swapped(
 
 def getdel(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
     """GETDEL key: its value, once and for all."""
-    how = How()
-    how.old = how.present = True
-    return _swapped(session, parts[1], None, how, call_of(session, True), nothing(session))
+    options = _SetOptions()
+    options.old = options.present = True
+    return _swap(session, parts[1], None, options, call_of(session, True), null_reply(session))
 
 
 def getex(session: Session, parts: list[bytes]) -> bytes | Awaitable[Reply]:
@@ -156,19 +166,21 @@ def getex(session: Session, parts: list[bytes]) -> bytes | Awaitable[Reply]:
         return get(session, parts)
     word = parts[2].upper()
     if word == b"PERSIST" and size == 3:
-        return _kept(key_values(session), parts[1], 0, call_of(session, True), nothing(session))
+        return _get_and_expire(
+            key_values(session), parts[1], 0, call_of(session, True), null_reply(session)
+        )
     if word in TIMES and size == 4:
         ttl_us = ttl_of(session, "getex", word, parts[3])
         call = call_of(session, True)
-        return _kept(key_values(session), parts[1], ttl_us, call, nothing(session))
+        return _get_and_expire(key_values(session), parts[1], ttl_us, call, null_reply(session))
     return SYNTAX
 
 
-async def _kept(
+async def _get_and_expire(
     service: KeyValues, key: bytes, ttl_us: int, call: CallContext, missing: bytes
 ) -> bytes:
     table, partition, sort = place_of(key)
-    row = await resolved(service.get(table, partition, sort, call))
+    row = await await_row(service.get(table, partition, sort, call))
     if row is None or not await service.expire(table, partition, sort, ttl_us, call):
         return missing
     return bulk(row.value)
@@ -187,7 +199,7 @@ def put_if(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
     elif word == b"PRESENT":
         condition = _PRESENT
     elif word == b"TAG" and len(parts) > 4:
-        tag = bytes_of("tag", parts[4], TAG_BYTES, ", as we told them")
+        tag = bytes_of("tag", parts[4], TAG_BYTES, ", as SG.PUTIF returned them")
         condition = WriteCondition(tag=tag)
         at = 5
     else:
@@ -206,11 +218,11 @@ def put_if(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
 async def _put(work: Awaitable[WriteIfResult], protocol: int) -> bytes:
     tried = await work
     row: Row | None = None if tried.done else tried.row
-    told: list[tuple[str, object]] = [
+    reply: list[tuple[str, object]] = [
         ("done", 1 if tried.done else 0),
         ("tag", None if row is None else tag_of(row.value).hex()),
         ("value", None if row is None else row.value),
     ]
     if protocol == 3:
-        return encoded(dict(told), 3)
-    return encoded([value for _, value in told])
+        return encode_reply(dict(reply), 3)
+    return encode_reply([value for _, value in reply])

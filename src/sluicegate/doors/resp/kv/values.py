@@ -1,53 +1,52 @@
 """Points: the rows of the table that read and write single values: GET, MGET, MSET, STRLEN.
 
-`kv_set` has SET and what else is written under a condition.
+`set` has SET and what else is written under a condition.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from typing import cast
+from typing import Final, cast
 
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.engine import Place
 from sluicegate.contracts.key_values import CallContext, KeyValues, Row, Write
-from sluicegate.doors.resp.errors import wrong_arity
-from sluicegate.doors.resp.kv.names import place_of
-from sluicegate.doors.resp.kv.requests import (
+from sluicegate.doors.resp.errors import unknown_subcommand, wrong_arity
+from sluicegate.doors.resp.kv.arguments import place_of
+from sluicegate.doors.resp.kv.context import (
     LONG_BYTES,
     add_bulk,
+    await_ok,
     bulk,
     call_of,
-    done,
+    integer,
     key_values,
-    nothing,
-    whole,
+    null_reply,
 )
-from sluicegate.doors.resp.session import Session
-from sluicegate.doors.resp.table import Reply
-from sluicegate.wire.resp import OK
+from sluicegate.doors.resp.session import Reply, Session
+from sluicegate.wire.resp import OK, encode_reply, text_of
 
 
 def get(session: Session, parts: list[bytes]) -> bytes | Awaitable[Reply]:
     """GET key."""
     row = row_of(session, parts[1])
     if row is None:
-        return nothing(session)
+        return null_reply(session)
     if isinstance(row, Row):
         return bulk(row.value)
-    return _got(row, nothing(session))
+    return _get_later(row, null_reply(session))
 
 
-async def _got(answer: Awaitable[Row | None], missing: bytes) -> Reply:
+async def _get_later(answer: Awaitable[Row | None], missing: bytes) -> Reply:
     row = await answer
     if row is None:
         return missing
     if len(row.value) < LONG_BYTES:
         return bulk(row.value)
-    told: list[bytes] = []
-    add_bulk(told, row.value)
-    return told
+    reply: list[bytes] = []
+    add_bulk(reply, row.value)
+    return reply
 
 
 def strlen(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
@@ -55,23 +54,23 @@ def strlen(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     row = row_of(session, parts[1])
     if row is None or isinstance(row, Row):
         return _length(row)
-    return _measured(row)
+    return _strlen_later(row)
 
 
-async def _measured(answer: Awaitable[Row | None]) -> bytes:
+async def _strlen_later(answer: Awaitable[Row | None]) -> bytes:
     return _length(await answer)
 
 
 def _length(row: Row | None) -> bytes:
-    return whole(0 if row is None else len(row.value))
+    return integer(0 if row is None else len(row.value))
 
 
 def mget(session: Session, parts: list[bytes]) -> bytes | Awaitable[Reply]:
-    """MGET key...: a value or nothing for each."""
+    """MGET key...: a value or null for each."""
     rows = rows_of(session, parts[1:])
     if isinstance(rows, list):
-        return b"".join(_each(rows, nothing(session)))
-    return _each_later(rows, nothing(session))
+        return b"".join(_each(rows, null_reply(session)))
+    return _each_later(rows, null_reply(session))
 
 
 async def _each_later(answer: Awaitable[list[Row | None]], missing: bytes) -> Reply:
@@ -79,13 +78,13 @@ async def _each_later(answer: Awaitable[list[Row | None]], missing: bytes) -> Re
 
 
 def _each(rows: list[Row | None], missing: bytes) -> list[bytes]:
-    told = [b"*%d\r\n" % len(rows)]
+    reply = [b"*%d\r\n" % len(rows)]
     for row in rows:
         if row is None:
-            told.append(missing)
+            reply.append(missing)
         else:
-            add_bulk(told, row.value)
-    return told
+            add_bulk(reply, row.value)
+    return reply
 
 
 def mset(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
@@ -99,7 +98,7 @@ def mset(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     service, call = key_values(session), call_of(session)
     if len(writes) == 1:
         table, those = next(iter(writes.items()))
-        return done(service.write(table, those, call))
+        return await_ok(service.write(table, those, call))
     return _written(service, writes, call)
 
 
@@ -133,28 +132,87 @@ def rows_of(session: Session, keys: list[bytes]) -> MaybeAwaitable[list[Row | No
         rows = service.get_each(table, places, call)
         if isinstance(rows, (list, tuple)):
             return list(rows)
-        return _listed(rows)
+        return _as_list(rows)
     answers = [service.get_each(table, places, call) for table, places in by_table.items()]
     tables = [key[: key.find(b":")].decode("ascii") for key in keys]
     if all(isinstance(answer, (list, tuple)) for answer in answers):
-        told = cast("list[Sequence[Row | None]]", answers)
-        return _in_order(tables, dict(zip(by_table, told, strict=True)))
-    return _gathered(tables, list(by_table), answers)
+        reply = cast("list[Sequence[Row | None]]", answers)
+        return _in_order(tables, dict(zip(by_table, reply, strict=True)))
+    return _gather(tables, list(by_table), answers)
 
 
-async def _listed(answer: MaybeAwaitable[Sequence[Row | None]]) -> list[Row | None]:
+async def _as_list(answer: MaybeAwaitable[Sequence[Row | None]]) -> list[Row | None]:
     if isinstance(answer, Awaitable):
         answer = await answer
     return list(answer)
 
 
-async def _gathered(
+async def _gather(
     tables: list[str], names: list[str], answers: list[MaybeAwaitable[Sequence[Row | None]]]
 ) -> list[Row | None]:
-    told = await asyncio.gather(*[_listed(answer) for answer in answers])
-    return _in_order(tables, dict(zip(names, told, strict=True)))
+    reply = await asyncio.gather(*[_as_list(answer) for answer in answers])
+    return _in_order(tables, dict(zip(names, reply, strict=True)))
 
 
 def _in_order(tables: list[str], by_table: dict[str, Sequence[Row | None]]) -> list[Row | None]:
     following = {table: iter(rows) for table, rows in by_table.items()}
     return [next(following[table]) for table in tables]
+
+
+_STRING: Final = b"+string\r\n"
+_NONE: Final = b"+none\r\n"
+# What redis-benchmark asks of a server before it begins.
+_CONFIG: Final = {"save": "", "appendonly": "no"}
+
+
+def delete(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
+    """DEL key...: how many were there."""
+    return _remove(key_values(session), places_of(parts[1:]), call_of(session))
+
+
+async def _remove(service: KeyValues, places: dict[str, list[Place]], call: CallContext) -> bytes:
+    count = 0
+    for table, those in places.items():
+        count += await service.remove(table, list(dict.fromkeys(those)), call)
+    return integer(count)
+
+
+def exists(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
+    """EXISTS key...: how many are there; one that is named twice counts twice."""
+    rows = rows_of(session, parts[1:])
+    if isinstance(rows, list):
+        return _count(rows)
+    return _counted(rows)
+
+
+async def _counted(answer: Awaitable[list[Row | None]]) -> bytes:
+    return _count(await answer)
+
+
+def _count(rows: list[Row | None]) -> bytes:
+    return integer(len(rows) - rows.count(None))
+
+
+def type_(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
+    """TYPE key: string or none."""
+    row = row_of(session, parts[1])
+    if row is None or isinstance(row, Row):
+        return _type(row)
+    return _type_later(row)
+
+
+async def _type_later(answer: Awaitable[Row | None]) -> bytes:
+    return _type(await answer)
+
+
+def _type(row: Row | None) -> bytes:
+    return _NONE if row is None else _STRING
+
+
+def config(session: Session, parts: list[bytes]) -> bytes:
+    """CONFIG GET name...: what a benchmark wants to know; nothing can be set."""
+    if parts[1].upper() != b"GET":
+        return unknown_subcommand("CONFIG", parts)
+    wanted = {text_of(part).lower() for part in parts[2:]}
+    reply = {name: value for name, value in _CONFIG.items() if name in wanted}
+    return encode_reply(reply, session.protocol)

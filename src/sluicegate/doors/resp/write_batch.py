@@ -1,4 +1,4 @@
-"""Outbox: what all connections of a door have to say in one turn of the loop leaves together.
+"""WriteBatch: what all connections of a door have to say in one turn of the loop leaves together.
 
 A write to a socket wakes whoever waits at its other end, which costs more than making the reply.
 Written one by one between the reads, each reply finds its client idle again and pays for waking
@@ -19,7 +19,7 @@ from typing import final
 
 
 @final
-class Outbox:
+class WriteBatch:
     """Calls that are made when the turn ends; each connection asks for one at a time."""
 
     __slots__ = ("_calls",)

@@ -13,7 +13,7 @@ from typing import Final
 from sluicegate.contracts.engine import PARTITION_BYTES_MAX, SORT_BYTES_MAX
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import TABLE_CHARS_MAX
-from sluicegate.wire.resp import text_of
+from sluicegate.wire.resp import text_of, whole_number
 
 # Every byte may be written with three, and there are two colons.
 KEY_BYTES_MAX: Final = TABLE_CHARS_MAX + 3 * (PARTITION_BYTES_MAX + SORT_BYTES_MAX) + 2
@@ -36,7 +36,7 @@ def place_of(key: bytes) -> tuple[str, bytes, bytes]:
     if not partition:
         raise BadValue("key", text_of(key), _FORM)
     if b"%" in key:
-        partition, sort = unescaped(partition), unescaped(sort)
+        partition, sort = unescape(partition), unescape(sort)
     return table_of(key[:colon]), partition, sort
 
 
@@ -61,10 +61,10 @@ def key_of(table: str, partition: bytes, sort: bytes) -> bytes:
     if b"%" in partition or b":" in partition:
         partition = partition.replace(b"%", b"%25").replace(b":", b"%3A")
     name = table.encode("ascii")
-    return b"%b:%b:%b" % (name, partition, escaped(sort)) if sort else b"%b:%b" % (name, partition)
+    return b"%b:%b:%b" % (name, partition, escape(sort)) if sort else b"%b:%b" % (name, partition)
 
 
-def plain_key(key: bytes) -> bytes:
+def normalize_key(key: bytes) -> bytes:
     """The one way to write this key; what is none stays as it is."""
     if len(key) > KEY_BYTES_MAX or (b"%" not in key and not key.endswith(b":")):
         return key
@@ -75,12 +75,12 @@ def plain_key(key: bytes) -> bytes:
     return key_of(table, partition, sort)
 
 
-def escaped(sort: bytes) -> bytes:
+def escape(sort: bytes) -> bytes:
     """A sort key as it is written."""
     return sort.replace(b"%", b"%25") if b"%" in sort else sort
 
 
-def unescaped(text: bytes) -> bytes:
+def unescape(text: bytes) -> bytes:
     """The bytes that were written so."""
     check_length("key", text)
     first, *rest = text.split(b"%")
@@ -97,3 +97,28 @@ def check_length(field: str, text: bytes) -> None:
     """Refuse at once what is longer than any key: nothing is read, shown or unescaped of it."""
     if len(text) > KEY_BYTES_MAX:
         raise BadValue(field, f"{len(text):,} bytes", f"give at most {KEY_BYTES_MAX:,} bytes")
+
+
+NUMBER_MAX: Final = 1 << 53
+
+
+def number_of(field: str, word: bytes, least: int) -> int:
+    """A whole number from `least` to 2^53."""
+    try:
+        number = whole_number(word)
+    except ValueError:
+        number = least - 1
+    if not least <= number <= NUMBER_MAX:
+        raise BadValue(field, text_of(word), f"give a whole number from {least} on")
+    return number
+
+
+def bytes_of(field: str, word: bytes, size: int, whence: str = "") -> bytes:
+    """Exactly so many bytes; `whence` goes on with the remedy."""
+    try:
+        found = bytes.fromhex(word.decode("ascii"))
+    except ValueError:
+        found = b""
+    if len(found) != size:
+        raise BadValue(field, text_of(word), f"give {2 * size} hex digits{whence}")
+    return found

@@ -1,4 +1,4 @@
-"""How a place is written as a key."""
+"""_SetOptions a place is written as a key."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.doors.resp.kv.names import (
+from sluicegate.doors.resp.kv.arguments import (
     KEY_BYTES_MAX,
-    escaped,
+    escape,
     key_of,
+    normalize_key,
     partition_of,
     place_of,
-    plain_key,
     table_of,
-    unescaped,
+    unescape,
 )
 
 
@@ -62,8 +62,8 @@ def test_a_table_is_plain_text_and_a_partition_has_no_sort_key() -> None:
 def test_a_written_place_is_read_back(partition: bytes, sort: bytes) -> None:
     key = key_of("t-1", partition, sort)
     assert place_of(key) == ("t-1", partition, sort)
-    assert unescaped(escaped(sort)) == sort
-    assert plain_key(key) == key
+    assert unescape(escape(sort)) == sort
+    assert normalize_key(key) == key
 
 
 @given(st.binary(min_size=1, max_size=8), st.binary(max_size=8), st.data())
@@ -77,12 +77,12 @@ def test_every_way_to_write_a_place_has_one_plain_way(
         )
 
     key = b"t:" + somehow(partition, b"%:") + b":" + somehow(sort, b"%")
-    assert plain_key(key) == key_of("t", partition, sort)
+    assert normalize_key(key) == key_of("t", partition, sort)
 
 
 def test_what_is_no_key_is_plain_as_it_is() -> None:
-    assert plain_key(b"t:%zz") == b"t:%zz"
-    assert plain_key(b"t:") == b"t:"
+    assert normalize_key(b"t:%zz") == b"t:%zz"
+    assert normalize_key(b"t:") == b"t:"
 
 
 def test_the_longest_key_is_one_and_a_longer_one_is_refused_before_it_is_read() -> None:
@@ -91,7 +91,7 @@ def test_the_longest_key_is_one_and_a_longer_one_is_refused_before_it_is_read() 
     assert place_of(longest) == ("t" * 64, b"A" * 240, b"B" * 240)
     # What is wrong with it besides is never found, because nobody looks.
     for wrong in (longest + b"%zz", b"t:" + b"%zz" * 2_000_000, b"x" * (KEY_BYTES_MAX + 1)):
-        for read in (place_of, partition_of, unescaped):
+        for read in (place_of, partition_of, unescape):
             with pytest.raises(BadValue, match=r"key: '[0-9,]+ bytes' .* at most 1,506 bytes"):
                 read(wrong)
-        assert plain_key(wrong) is wrong
+        assert normalize_key(wrong) is wrong

@@ -14,17 +14,17 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
 from sluicegate.contracts.store import Charge, Store
-from sluicegate.doors.resp.checks import WEIGHT_MAX, counted
-from sluicegate.doors.resp.errors import refusal
-from sluicegate.doors.resp.session import Session, Shared, identity_of
+from sluicegate.doors.resp.errors import reply_to_error
+from sluicegate.doors.resp.limiter.checks import COST_MAX, parse_count
+from sluicegate.doors.resp.session import RespState, Session, identity_of
 from sluicegate.doors.resp.settings import RespSettings
-from sluicegate.wire.resp import OK, encoded, text_of, whole_number
+from sluicegate.wire.resp import OK, encode_reply, text_of, whole_number
 
 CHARGE_WORDS: Final = 8
 _ALGORITHMS: Final = {algorithm.value: algorithm for algorithm in Algorithm}
 
 
-def kept_limits(settings: RespSettings) -> dict[tuple[bytes, ...], Limit]:
+def new_limit_memo(settings: RespSettings) -> dict[tuple[bytes, ...], Limit]:
     """Limits that other limiters count here, by how they were written."""
     return {}
 
@@ -40,24 +40,24 @@ async def _take(store: Store, charges: list[Charge], keep: bool, count_refused: 
     try:
         ruling = await store.take(charges, keep=keep, count_refused=count_refused)
     except Exception as error:
-        return refusal(error)
-    told: list[object] = [ruling.at_us]
+        return reply_to_error(error)
+    values: list[object] = [ruling.at_us]
     for decision in ruling.decisions:
-        told += _told(decision)
-    return encoded(told)
+        values += _decision_values(decision)
+    return encode_reply(values)
 
 
 def take_some(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """SG.TAKESOME charge n rung*n."""
     store = _store(session)
-    most = session.shared.settings.charges_max
+    most = session.state.settings.charges_max
     if len(parts) < CHARGE_WORDS + 2:
         raise BadValue("charge", len(parts) - 1, "give its eight words, then n and n rungs")
-    rungs = counted("n", parts[CHARGE_WORDS + 1], 1)
+    rungs = parse_count("n", parts[CHARGE_WORDS + 1], 1)
     if rungs > most or len(parts) != CHARGE_WORDS + 2 + rungs:
         raise BadValue("n", rungs, f"give as many rungs as you say, at most {most} (charges_max)")
-    charge = _charge(session.shared, parts, 1, 0)
-    ladder = [counted("rung", part, 0) for part in parts[CHARGE_WORDS + 2 :]]
+    charge = _charge(session.state, parts, 1, 0)
+    ladder = [parse_count("rung", part, 0) for part in parts[CHARGE_WORDS + 2 :]]
     return _take_some(store, charge, ladder)
 
 
@@ -65,38 +65,38 @@ async def _take_some(store: Store, charge: Charge, ladder: list[int]) -> bytes:
     try:
         grant = await store.take_some(charge, ladder)
     except Exception as error:
-        return refusal(error)
-    return encoded([grant.at_us, grant.units, *_told(grant.decision)])
+        return reply_to_error(error)
+    return encode_reply([grant.at_us, grant.units, *_decision_values(grant.decision)])
 
 
 def settle(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """SG.SETTLE taken_us|-1 n charge*n."""
     store = _store(session)
     taken_us = _whole("taken_us", parts[1], -1)
-    charges = _charges(session, parts, 2, -WEIGHT_MAX)
+    charges = _charges(session, parts, 2, -COST_MAX)
     return _done(store.settle(charges, None if taken_us < 0 else taken_us))
 
 
 def forget(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """SG.FORGET n charge*n."""
     store = _store(session)
-    return _done(store.reset(_charges(session, parts, 1, -WEIGHT_MAX)))
+    return _done(store.reset(_charges(session, parts, 1, -COST_MAX)))
 
 
 async def _done(work: Awaitable[None]) -> bytes:
     try:
         await work
     except Exception as error:
-        return refusal(error)
+        return reply_to_error(error)
     return OK
 
 
 def _store(session: Session) -> Store:
-    limits: RateLimits = session.shared.service
+    limits: RateLimits = session.state.service
     return limits.store(identity_of(session))
 
 
-def _told(decision: Decision) -> list[object]:
+def _decision_values(decision: Decision) -> list[object]:
     reason = decision.reason
     return [
         1 if decision.allowed else 0,
@@ -109,36 +109,36 @@ def _told(decision: Decision) -> list[object]:
 
 def _charges(session: Session, parts: list[bytes], at: int, cost_min: int) -> list[Charge]:
     """Their number, then each."""
-    most = session.shared.settings.charges_max
-    count = counted("n", parts[at], 0)
+    most = session.state.settings.charges_max
+    count = parse_count("n", parts[at], 0)
     if count > most or len(parts) != at + 1 + count * CHARGE_WORDS:
         raise BadValue(
             "n", count, f"give eight words for each charge, and at most {most} (charges_max)"
         )
     starts = range(at + 1, len(parts), CHARGE_WORDS)
-    return [_charge(session.shared, parts, start, cost_min) for start in starts]
+    return [_charge(session.state, parts, start, cost_min) for start in starts]
 
 
-def _charge(shared: Shared, parts: list[bytes], at: int, cost_min: int) -> Charge:
-    said = (parts[at + 1], parts[at + 2], parts[at + 3], parts[at + 4], parts[at + 5])
-    kept: dict[tuple[bytes, ...], Limit] = shared.kept
-    limit = kept.get(said)
+def _charge(state: RespState, parts: list[bytes], at: int, cost_min: int) -> Charge:
+    words = (parts[at + 1], parts[at + 2], parts[at + 3], parts[at + 4], parts[at + 5])
+    kept: dict[tuple[bytes, ...], Limit] = state.table_state
+    limit = kept.get(words)
     if limit is None:
-        limit = _limit(said)
-        if len(kept) >= shared.settings.limits_kept_max:
+        limit = _limit(words)
+        if len(kept) >= state.settings.limits_kept_max:
             kept.clear()
-        kept[said] = limit
+        kept[words] = limit
     cost = _whole("cost", parts[at + 7], cost_min)
     return Charge(text_of(parts[at]), limit, text_of(parts[at + 6]), cost)
 
 
-def _limit(said: tuple[bytes, bytes, bytes, bytes, bytes]) -> Limit:
-    """A limit as it is said: algorithm count period_us burst cells."""
-    algorithm = _ALGORITHMS.get(text_of(said[0]))
+def _limit(words: tuple[bytes, bytes, bytes, bytes, bytes]) -> Limit:
+    """A limit as it is words: algorithm count period_us burst cells."""
+    algorithm = _ALGORITHMS.get(text_of(words[0]))
     if algorithm is None:
-        raise BadValue("algorithm", text_of(said[0]), f"give one of {', '.join(_ALGORITHMS)}")
-    count, period_us = counted("count", said[1], 1), counted("period_us", said[2], 1)
-    burst, cells = counted("burst", said[3], 1), counted("cells", said[4], 1)
+        raise BadValue("algorithm", text_of(words[0]), f"give one of {', '.join(_ALGORITHMS)}")
+    count, period_us = parse_count("count", words[1], 1), parse_count("period_us", words[2], 1)
+    burst, cells = parse_count("burst", words[3], 1), parse_count("cells", words[4], 1)
     bursting, sliding = algorithm in BURSTING, algorithm is Algorithm.SLIDING_WINDOW
     if not bursting and burst != count:
         raise BadValue("burst", burst, f"{algorithm.value} has none of its own; repeat the count")
@@ -163,7 +163,7 @@ def _whole(field: str, part: bytes, least: int) -> int:
     try:
         number = whole_number(part)
     except ValueError:
-        number = WEIGHT_MAX + 1
-    if not least <= number <= WEIGHT_MAX:
+        number = COST_MAX + 1
+    if not least <= number <= COST_MAX:
         raise BadValue(field, text_of(part), f"give a whole number from {least} to 2^53")
     return number

@@ -1,24 +1,34 @@
-"""Clients: the rows of the table that are about the connection itself, and about this server.
+"""Connection commands: the rows that every table has, and how a command is found and run.
 
-Every Redis client says some of these before it says anything else; they are answered as Redis
-answers them, as far as they mean anything here.
+Every Redis client sends some of these before anything else; the replies are Redis's, as far as they
+mean anything here. `run` never raises: whatever happens to a command becomes its reply.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from sluicegate.doors.resp.errors import (
+    NOAUTH,
     NOPROTO,
     NOT_INTEGER,
     SYNTAX,
     WRONGPASS,
+    reply_to_error,
+    unknown_command,
     unknown_subcommand,
     wrong_arity,
 )
-from sluicegate.doors.resp.session import ANYBODY, Session
-from sluicegate.wire.resp import OK, Plain, encoded, error_line, text_of, whole_number
+from sluicegate.doors.resp.session import ANYBODY, Command, Reply, Session
+from sluicegate.wire.resp import (
+    OK,
+    SimpleString,
+    encode_reply,
+    error_line,
+    text_of,
+    whole_number,
+)
 
 # What clients compare with the Redis they know.
 REDIS_VERSION: Final = "7.0.0"
@@ -36,12 +46,12 @@ _NOBODY: Final = error_line(
 
 def ping(session: Session, parts: list[bytes]) -> bytes:
     """PING [message]."""
-    return _PONG if len(parts) == 1 else encoded(parts[1])
+    return _PONG if len(parts) == 1 else encode_reply(parts[1])
 
 
 def echo(session: Session, parts: list[bytes]) -> bytes:
     """ECHO message."""
-    return encoded(parts[1])
+    return encode_reply(parts[1])
 
 
 def quit_(session: Session, parts: list[bytes]) -> bytes:
@@ -63,15 +73,15 @@ def reset(session: Session, parts: list[bytes]) -> bytes:
     """RESET: as the connection was when it was made."""
     session.protocol = 2
     session.name = ""
-    session.begin_again()
-    session.wish_nothing()
-    return encoded(Plain("RESET"))
+    session.log_out()
+    session.clear_options()
+    return encode_reply(SimpleString("RESET"))
 
 
 def auth(session: Session, parts: list[bytes]) -> bytes:
     """AUTH [user] token."""
     user = text_of(parts[1]) if len(parts) == 3 else ANYBODY
-    return OK if _admitted(session, user, text_of(parts[-1])) else WRONGPASS
+    return OK if _authenticate(session, user, text_of(parts[-1])) else WRONGPASS
 
 
 def hello(session: Session, parts: list[bytes]) -> bytes:
@@ -87,7 +97,7 @@ def hello(session: Session, parts: list[bytes]) -> bytes:
     while at < len(parts):
         word = parts[at].upper()
         if word == b"AUTH" and at + 2 < len(parts):
-            if not _admitted(session, text_of(parts[at + 1]), text_of(parts[at + 2])):
+            if not _authenticate(session, text_of(parts[at + 1]), text_of(parts[at + 2])):
                 return WRONGPASS
             at += 3
         elif word == b"SETNAME" and at + 1 < len(parts):
@@ -104,21 +114,21 @@ def hello(session: Session, parts: list[bytes]) -> bytes:
         session.name = text_of(name)
     told = {
         "server": "sluicegate",
-        "version": session.shared.settings.version,
+        "version": session.state.settings.version,
         "proto": protocol,
         "id": session.id,
         "mode": "standalone",
         "role": "master",
         "modules": [],
     }
-    return encoded(told, protocol)
+    return encode_reply(told, protocol)
 
 
-def _admitted(session: Session, user: str, token: str) -> bool:
+def _authenticate(session: Session, user: str, token: str) -> bool:
     """Whether this is a token of somebody, who then speaks here."""
-    if not session.admit(user, token):
+    if not session.authenticate(user, token):
         session.auth_failures += 1
-        if session.auth_failures >= session.shared.settings.auth_failures_max:
+        if session.auth_failures >= session.state.settings.auth_failures_max:
             session.ends = True
         return False
     session.auth_failures = 0
@@ -126,7 +136,7 @@ def _admitted(session: Session, user: str, token: str) -> bool:
 
 
 def _is_name(session: Session, name: bytes) -> bool:
-    if len(name) > session.shared.settings.name_bytes_max:
+    if len(name) > session.state.settings.name_bytes_max:
         return False
     return all(32 < byte < 127 for byte in name)
 
@@ -143,11 +153,11 @@ def client(session: Session, parts: list[bytes]) -> bytes:
 
 
 def _id(session: Session, parts: list[bytes]) -> bytes:
-    return encoded(session.id)
+    return encode_reply(session.id)
 
 
 def _get_name(session: Session, parts: list[bytes]) -> bytes:
-    return encoded(session.name or None, session.protocol)
+    return encode_reply(session.name or None, session.protocol)
 
 
 def _set_name(session: Session, parts: list[bytes]) -> bytes:
@@ -175,17 +185,17 @@ def _list(session: Session, parts: list[bytes]) -> bytes:
     """Those of the same name alone: who asks is no business of others."""
     those = [
         one
-        for one in session.shared.sessions.values()
+        for one in session.state.sessions.values()
         if one is session or _name_of(one) == _name_of(session)
     ]
-    return encoded("".join(_line(one) + "\n" for one in those))
+    return encode_reply("".join(_client_line(one) + "\n" for one in those))
 
 
 def _info(session: Session, parts: list[bytes]) -> bytes:
-    return encoded(_line(session) + "\n")
+    return encode_reply(_client_line(session) + "\n")
 
 
-def _no_matter(session: Session, parts: list[bytes]) -> bytes:
+def _ignore_option(session: Session, parts: list[bytes]) -> bytes:
     return OK if parts[2].upper() in (b"ON", b"OFF") else SYNTAX
 
 
@@ -193,8 +203,8 @@ def _name_of(session: Session) -> str:
     return "" if session.identity is None else session.identity.name
 
 
-def _line(session: Session) -> str:
-    age_s = max(0, int(session.shared.now_s - session.began_s))
+def _client_line(session: Session) -> str:
+    age_s = max(0, int(session.state.now_s - session.began_s))
     return (
         f"id={session.id} addr={session.peer} name={session.name} age={age_s} db=0 "
         f"cmd={session.last.lower()} tot-cmds={session.commands} user={_name_of(session)} "
@@ -209,27 +219,27 @@ _CLIENT: Final[dict[bytes, tuple[int, Callable[[Session, list[bytes]], bytes]]]]
     b"SETINFO": (4, _set_info),
     b"LIST": (0, _list),
     b"INFO": (2, _info),
-    b"NO-EVICT": (3, _no_matter),
-    b"NO-TOUCH": (3, _no_matter),
+    b"NO-EVICT": (3, _ignore_option),
+    b"NO-TOUCH": (3, _ignore_option),
 }
 
 
 def info(session: Session, parts: list[bytes]) -> bytes:
     """INFO [section]...: what clients look for before they trust a server."""
-    shared = session.shared
-    uptime_s = max(0, int(shared.now_s - shared.began_s))
+    state = session.state
+    uptime_s = max(0, int(state.now_s - state.began_s))
     sections = {
         "Server": (
             f"redis_version:{REDIS_VERSION}",
             "redis_mode:standalone",
-            f"sluicegate_version:{shared.settings.version}",
+            f"sluicegate_version:{state.settings.version}",
             f"uptime_in_seconds:{uptime_s}",
         ),
-        "Clients": (f"connected_clients:{len(shared.sessions)}",),
+        "Clients": (f"connected_clients:{len(state.sessions)}",),
         "Persistence": ("loading:0",),
         "Stats": (
-            f"total_connections_received:{shared.connections}",
-            f"total_commands_processed:{shared.commands}",
+            f"total_connections_received:{state.connections}",
+            f"total_commands_processed:{state.commands}",
         ),
         "Replication": ("role:master", "connected_slaves:0"),
         "Cluster": ("cluster_enabled:0",),
@@ -243,4 +253,66 @@ def info(session: Session, parts: list[bytes]) -> bytes:
         for name, lines in sections.items()
         if name in wanted
     ]
-    return encoded("\r\n".join(told))
+    return encode_reply("\r\n".join(told))
+
+
+def command(session: Session, parts: list[bytes]) -> bytes:
+    """COMMAND [COUNT | DOCS [name]... | INFO [name]... | LIST]: the table, for clients."""
+    table = session.state.table
+    what = parts[1].upper() if len(parts) > 1 else b"INFO"
+    if what == b"COUNT":
+        return encode_reply(len(table.rows)) if len(parts) == 2 else SYNTAX
+    if what == b"LIST":
+        return encode_reply([row.name.lower() for row in table.rows]) if len(parts) == 2 else SYNTAX
+    if what not in (b"INFO", b"DOCS"):
+        return unknown_subcommand("COMMAND", parts)
+    rows: list[Command | None] = [*table.rows]
+    if len(parts) > 2:
+        rows = [table.find(part) for part in parts[2:]]
+    if what == b"INFO":
+        return encode_reply(
+            [None if row is None else row.describe() for row in rows], session.protocol
+        )
+    docs = {
+        row.name.lower(): {"summary": row.summary, "since": "0.1.0", "group": "connection"}
+        for row in rows
+        if row is not None
+    }
+    return encode_reply(docs, session.protocol)
+
+
+CONNECTION: Final = (
+    Command("PING", 1, 2, False, ping, "Whether the server is there"),
+    Command("ECHO", 2, 2, False, echo, "The message, back"),
+    Command("HELLO", 1, 0, True, hello, "The protocol to speak, and who speaks"),
+    Command("AUTH", 2, 3, True, auth, "Who speaks"),
+    Command("CLIENT", 2, 0, False, client, "What is known of connections"),
+    Command("COMMAND", 1, 0, False, command, "This table"),
+    Command("INFO", 1, 0, False, info, "What is known of the server"),
+    Command("QUIT", 1, 0, True, quit_, "Ends the connection"),
+    Command("RESET", 1, 1, True, reset, "The connection as it was at first"),
+    Command("SELECT", 2, 2, False, select, "The database: there is only 0"),
+)
+
+
+def run(session: Session, parts: list[bytes]) -> bytes | Awaitable[Reply]:
+    """The reply to a command, at once or later."""
+    state = session.state
+    table = state.table
+    row = table.by_spelling.get(parts[0])
+    if row is None:
+        row = table.by_name.get(parts[0].upper())
+        if row is None:
+            return NOAUTH if session.identity is None else unknown_command(parts)
+    if session.identity is None and not row.open:
+        return NOAUTH
+    size = len(parts)
+    if size < row.least or (size > row.most and row.most > 0):
+        return wrong_arity(row.name)
+    session.last = row.name
+    session.commands += 1
+    state.commands += 1
+    try:
+        return row.run(session, parts)
+    except Exception as error:
+        return reply_to_error(error)

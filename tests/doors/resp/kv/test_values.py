@@ -1,4 +1,4 @@
-"""Single values: what Redis has no word for, conditions, errors, and what is asked of a service."""
+"""Single values: what Redis has no word for, conditions, errors, and what is requested of a service."""
 
 from __future__ import annotations
 
@@ -62,8 +62,15 @@ def test_what_is_answered_at_once_leaves_at_once() -> None:
     async def story() -> None:
         client = Client()
         await client.say("MSET t:a 1 u:b 2")
-        asked = ("GET t:a", "MGET t:a u:b t:c", "EXISTS t:a", "TYPE t:a", "TTL t:a", "STRLEN t:a")
-        for line in asked:
+        requested = (
+            "GET t:a",
+            "MGET t:a u:b t:c",
+            "EXISTS t:a",
+            "TYPE t:a",
+            "TTL t:a",
+            "STRLEN t:a",
+        )
+        for line in requested:
             assert client.talk.say(command(*line.split()))
             assert client.talk.protocol.under_way() == 0
         client.talk.lose()
@@ -95,12 +102,12 @@ def test_a_long_value_that_many_wait_for_is_copied_only_for_those_who_read(line:
         reader = hiredis.Reader()
         talks[0].protocol.resume_writing()
         for _ in range(10_000):
-            talks[0].outbox.flush()
+            talks[0].write_batch.flush()
             await asyncio.sleep(0)
             talks[0].protocol.resume_writing()
         reader.feed(talks[0].wire.said)
-        told = [reader.gets() for _ in range(100)]
-        assert all(reply == told[0] for reply in told)
+        replies = [reader.gets() for _ in range(100)]
+        assert all(each == replies[0] for each in replies)
         assert reader.gets() is False
         for talk in talks:
             talk.lose()
@@ -186,14 +193,14 @@ def test_who_comes_between_is_seen_and_who_always_does_is_a_conflict() -> None:
         service = Busy()
         door = RespDoor(service, Everybody(), None, KEY_VALUES, service.clock)
         talk = Talk(door)
-        await talk.ask(command("SET", "t:a", "mine"))
+        await talk.request(command("SET", "t:a", "mine"))
         service.between = 3
-        assert await talk.ask(command("SET", "t:a", "new", "GET")) == b"$8\r\ntheirs 0\r\n"
-        assert await talk.ask(command("GETDEL", "t:a")) == b"$3\r\nnew\r\n"
-        assert await talk.ask(command("GET", "t:a")) == b"$-1\r\n"
+        assert await talk.request(command("SET", "t:a", "new", "GET")) == b"$8\r\ntheirs 0\r\n"
+        assert await talk.request(command("GETDEL", "t:a")) == b"$3\r\nnew\r\n"
+        assert await talk.request(command("GET", "t:a")) == b"$-1\r\n"
         service.between = TRIES_MAX + 1
-        told = await talk.ask(command("SET", "t:a", "new", "GET"))
-        assert told == b"-CONFLICT t:a was changed by somebody else: 16 times in turn\r\n"
+        reply = await talk.request(command("SET", "t:a", "new", "GET"))
+        assert reply == b"-CONFLICT t:a was changed by somebody else: 16 times in turn\r\n"
         assert service.between == 1
         talk.lose()
 
@@ -206,26 +213,26 @@ def test_a_write_on_condition_tells_what_is_in_its_way(protocol: int) -> None:
         client = Client()
         await client.say(("HELLO", protocol))
 
-        def told(done: int, tag: bytes | None, value: bytes | None) -> Any:
+        def reply(done: int, tag: bytes | None, value: bytes | None) -> Any:
             fields = {b"done": done, b"tag": tag, b"value": value}
             return fields if protocol == 3 else [done, tag, value]
 
         one = tag_of(b"1").hex()
-        assert await client.say("SG.PUTIF t:a 1 PRESENT") == told(0, None, None)
-        assert await client.say("SG.PUTIF t:a 1 ABSENT EX 10") == told(1, None, None)
+        assert await client.say("SG.PUTIF t:a 1 PRESENT") == reply(0, None, None)
+        assert await client.say("SG.PUTIF t:a 1 ABSENT EX 10") == reply(1, None, None)
         assert await client.say("TTL t:a") == 10
-        assert await client.say("SG.PUTIF t:a 2 absent") == told(0, one.encode(), b"1")
-        assert await client.say("SG.PUTIF t:a 2 TAG", one) == told(1, None, None)
+        assert await client.say("SG.PUTIF t:a 2 absent") == reply(0, one.encode(), b"1")
+        assert await client.say("SG.PUTIF t:a 2 TAG", one) == reply(1, None, None)
         two = tag_of(b"2").hex().encode()
-        assert await client.say("SG.PUTIF t:a 3 TAG", one.upper()) == told(0, two, b"2")
-        assert await client.say("SG.PUTIF t:a 3 PRESENT PXAT", START_US // 1000 + 5) == told(
+        assert await client.say("SG.PUTIF t:a 3 TAG", one.upper()) == reply(0, two, b"2")
+        assert await client.say("SG.PUTIF t:a 3 PRESENT PXAT", START_US // 1000 + 5) == reply(
             1, None, None
         )
         assert await client.say("PTTL t:a") == 5
         for words, why in (
             ("SG.PUTIF t:a 1 MAYBE", "give ABSENT, PRESENT or TAG"),
             ("SG.PUTIF t:a 1 TAG", "give ABSENT, PRESENT or TAG"),
-            ("SG.PUTIF t:a 1 TAG 12", "give 32 hex digits, as we told them"),
+            ("SG.PUTIF t:a 1 TAG 12", "give 32 hex digits, as SG.PUTIF returned them"),
             ("SG.PUTIF t:a 1 TAG zz", "give 32 hex digits"),
             (f"SG.PUTIF t:a 1 TAG {one}00", "give 32 hex digits"),
             ("SG.PUTIF t:a 1 ABSENT NX", "give one of EX, PX, EXAT and PXAT"),
@@ -288,7 +295,7 @@ def test_an_ask_is_of_who_spoke_when_it_was_said_and_as_they_wished_then() -> No
             ("SG.DEADLINE", 0),
             ("AUTH", "secret"),
         ]
-        await client.talk.ask(b"".join(command(*words) for words in said))
+        await client.talk.request(b"".join(command(*words) for words in said))
         assert len(client.service.calls) >= 8
         for one in client.service.calls:
             assert (one.call.identity.name, one.call.deadline_us) == ("", START_US + 5_000)
@@ -302,8 +309,8 @@ def test_a_null_is_told_in_the_protocol_in_which_it_was_asked_for() -> None:
         client = Client(late=True)
         said = [("GET", "t:a"), ("GETDEL", "t:a"), ("SET", "t:a", 1, "XX"), ("MGET", "t:a")]
         sent = b"".join(command(*words) for words in said) + command("HELLO", 3)
-        assert (await client.talk.ask(sent)).startswith(b"$-1\r\n$-1\r\n$-1\r\n*1\r\n$-1\r\n%")
-        assert await client.talk.ask(command("GET", "t:a")) == b"_\r\n"
+        assert (await client.talk.request(sent)).startswith(b"$-1\r\n$-1\r\n$-1\r\n*1\r\n$-1\r\n%")
+        assert await client.talk.request(command("GET", "t:a")) == b"_\r\n"
         client.talk.lose()
 
     run(story())
@@ -333,7 +340,7 @@ def refused(reason: Reason, retry_after_us: int) -> Refused:
 def test_every_error_has_its_code(line: str) -> None:
     async def story() -> None:
         client = Client()
-        for error, told in (
+        for error, reply in (
             (refused(QUOTA_SPENT, 1_001), f"LIMITED {QUOTA_SPENT.sentence} retry_after_ms=2"),
             (refused(SHED, 0), f"BUSY {SHED.sentence}"),
             (refused(DEADLINE, -1), f"TOOLATE {DEADLINE.sentence}"),
@@ -343,7 +350,7 @@ def test_every_error_has_its_code(line: str) -> None:
             (RuntimeError("bug"), "ERR the service failed to answer; its log says why"),
         ):
             client.service.raise_next(error)
-            assert await client.say(line) == told
+            assert await client.say(line) == reply
         client.talk.lose()
 
     run(story())
@@ -443,8 +450,8 @@ def test_a_door_to_values_needs_a_clock() -> None:
 def test_the_table_tells_clients_where_keys_are() -> None:
     async def story() -> None:
         client = Client()
-        told = await client.say("COMMAND INFO get mset del scan sg.range ping sg.bulk")
-        assert told == [
+        reply = await client.say("COMMAND INFO get mset del scan sg.range ping sg.bulk")
+        assert reply == [
             [b"get", 2, [b"readonly", b"fast"], 1, 1, 1],
             [b"mset", -3, [b"write"], 1, -1, 2],
             [b"del", -2, [b"write"], 1, -1, 1],
@@ -459,7 +466,7 @@ def test_the_table_tells_clients_where_keys_are() -> None:
 
 
 class Literal(MemoryKeyValues):
-    """Counts what it is asked to remove, whatever is there."""
+    """Counts what it is requested to remove, whatever is there."""
 
     async def remove(self, table: str, places: Sequence[Place], call: CallContext) -> int:
         return len(places)
@@ -469,7 +476,7 @@ def test_a_key_that_is_named_twice_is_deleted_once() -> None:
     async def story() -> None:
         service = Literal()
         talk = Talk(RespDoor(service, Everybody(), None, KEY_VALUES, service.clock))
-        assert await talk.ask(command("DEL", "t:a", "t:a:", "t:b", "u:a")) == b":3\r\n"
+        assert await talk.request(command("DEL", "t:a", "t:a:", "t:b", "u:a")) == b":3\r\n"
         talk.lose()
 
     run(story())

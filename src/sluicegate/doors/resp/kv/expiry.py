@@ -1,7 +1,7 @@
 """Times: how commands say when a value is to expire, and the rows that ask and change it.
 
 An instant that has passed, where Redis takes one, makes a value that is gone as it is written. What
-is told is rounded as Redis rounds it; a value's time is kept to the microsecond.
+is reply is rounded as Redis rounds it; a value's time is kept to the microsecond.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import CallContext, KeyValues, Row
 from sluicegate.doors.resp.errors import NOT_INTEGER
-from sluicegate.doors.resp.kv.names import place_of
-from sluicegate.doors.resp.kv.points import row_of
-from sluicegate.doors.resp.kv.requests import call_of, key_values, now_us, resolved, whole
+from sluicegate.doors.resp.kv.arguments import place_of
+from sluicegate.doors.resp.kv.context import await_row, call_of, integer, key_values, now_us
+from sluicegate.doors.resp.kv.values import row_of
 from sluicegate.doors.resp.session import Session
 from sluicegate.wire.resp import error_line, text_of, whole_number
 
@@ -53,7 +53,7 @@ def _within(word: bytes, most: int) -> str:
 
 
 def left_us(session: Session, row: Row) -> int:
-    """How long this row has left, at least 1; 0 is for ever."""
+    """_SetOptions long this row has left, at least 1; 0 is for ever."""
     return max(1, row.expires_us - now_us(session)) if row.expires_us else 0
 
 
@@ -99,7 +99,7 @@ def _expire(
 
 
 async def _count(work: Awaitable[int]) -> bytes:
-    return whole(int(await work))
+    return integer(int(await work))
 
 
 def persist(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
@@ -109,37 +109,37 @@ def persist(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
 
 async def _persist(service: KeyValues, key: bytes, call: CallContext) -> bytes:
     table, partition, sort = place_of(key)
-    row = await resolved(service.get(table, partition, sort, call))
+    row = await await_row(service.get(table, partition, sort, call))
     if row is None or not row.expires_us:
-        return whole(0)
-    return whole(int(await service.expire(table, partition, sort, 0, call)))
+        return integer(0)
+    return integer(int(await service.expire(table, partition, sort, 0, call)))
 
 
 def ttl(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """TTL key: seconds; -1 for ever, -2 nothing there."""
-    return _told(session, parts[1], _S)
+    return _time_left(session, parts[1], _S)
 
 
 def pttl(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     """PTTL key: the same in milliseconds."""
-    return _told(session, parts[1], _MS)
+    return _time_left(session, parts[1], _MS)
 
 
-def _told(session: Session, key: bytes, unit_us: int) -> MaybeAwaitable[bytes]:
+def _time_left(session: Session, key: bytes, unit_us: int) -> MaybeAwaitable[bytes]:
     row = row_of(session, key)
     if row is None or isinstance(row, Row):
         return _left(session, row, unit_us)
-    return _told_later(session, row, unit_us)
+    return _time_left_later(session, row, unit_us)
 
 
-async def _told_later(session: Session, answer: Awaitable[Row | None], unit_us: int) -> bytes:
+async def _time_left_later(session: Session, answer: Awaitable[Row | None], unit_us: int) -> bytes:
     return _left(session, await answer, unit_us)
 
 
 def _left(session: Session, row: Row | None, unit_us: int) -> bytes:
     if row is None:
-        return whole(_GONE)
-    return whole(ms_left(session, row) if unit_us == _MS else _seconds(ms_left(session, row)))
+        return integer(_GONE)
+    return integer(ms_left(session, row) if unit_us == _MS else _seconds(ms_left(session, row)))
 
 
 def ms_left(session: Session, row: Row) -> int:

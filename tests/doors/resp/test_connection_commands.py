@@ -51,7 +51,7 @@ def port() -> Iterator[int]:
         yield found
 
 
-def told(*words: str, stdin: str | None = None) -> str:
+def reply(*words: str, stdin: str | None = None) -> str:
     """What a program says."""
     ran = subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=60, check=True)
     return ran.stdout
@@ -59,18 +59,18 @@ def told(*words: str, stdin: str | None = None) -> str:
 
 def test_redis_cli(port: int) -> None:
     cli = (needs("redis-cli"), "-p", str(port))
-    assert told(*cli, "PING") == "PONG\n"
-    assert told(*cli, "CL.THROTTLE", "ann", "15", "30", "60").split() == [
+    assert reply(*cli, "PING") == "PONG\n"
+    assert reply(*cli, "CL.THROTTLE", "ann", "15", "30", "60").split() == [
         "0",
         "16",
         "15",
         "-1",
         "2",
     ]
-    assert told(*cli, "-3", "SG.CHECK", "ann", "/a").split("\n")[5] == RULE
-    assert told(*cli, "-a", "secret", "--no-auth-warning", "CLIENT", "INFO").count("user=ann") == 1
-    assert told(*cli, "AUTH", "wrong").startswith("WRONGPASS")
-    typed = told(*cli, stdin="PING\nECHO 'a b'\nnonsense\nHG.PEEK ann /a\n").split("\n")
+    assert reply(*cli, "-3", "SG.CHECK", "ann", "/a").split("\n")[5] == RULE
+    assert reply(*cli, "-a", "secret", "--no-auth-warning", "CLIENT", "INFO").count("user=ann") == 1
+    assert reply(*cli, "AUTH", "wrong").startswith("WRONGPASS")
+    typed = reply(*cli, stdin="PING\nECHO 'a b'\nnonsense\nHG.PEEK ann /a\n").split("\n")
     assert typed[:2] == ["PONG", "a b"]
     assert typed[2].startswith("ERR unknown command 'nonsense'")
 
@@ -108,8 +108,10 @@ def test_redis_py_in_a_loop(protocol: int) -> None:
         door = RespDoor(Service(), Tokens())
         async with listening(door) as port:
             client = redis.asyncio.Redis(port=port, protocol=protocol)
-            ask: Any = client.execute_command
-            replies = await asyncio.gather(*(ask("CL.THROTTLE", "k", 9, 1, 60) for _ in range(40)))
+            request: Any = client.execute_command
+            replies = await asyncio.gather(
+                *(request("CL.THROTTLE", "k", 9, 1, 60) for _ in range(40))
+            )
             assert sorted(one[0] for one in replies) == [0] * 10 + [1] * 30
             await client.aclose()
         assert door.commands >= 40
@@ -121,9 +123,9 @@ def test_redis_benchmark_is_answered_as_often_as_it_asks(port: int) -> None:
     benchmark = needs("redis-benchmark")
     for pipeline in ("1", "16"):
         words = ("-p", str(port), "-c", "20", "-n", "2000", "-P", pipeline, "-q")
-        said = told(benchmark, *words, "CL.THROTTLE", "bench", "1000000", "1", "3600")
+        said = reply(benchmark, *words, "CL.THROTTLE", "bench", "1000000", "1", "3600")
         assert "requests per second" in said
-    left = told(
+    left = reply(
         needs("redis-cli"), "-p", str(port), "CL.THROTTLE", "bench", "1000000", "1", "3600", "0"
     )
     assert left.split()[:3] == ["0", "1000001", str(1_000_001 - 4_000)]
@@ -170,11 +172,11 @@ def test_a_client_that_reads_nothing_costs_no_more_than_it_may(port: int) -> Non
                 deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
                 deaf.connect(("127.0.0.1", own))
                 deaf.setblocking(False)
-                ask = b"COMMAND DOCS\r\n" * 1_000
+                request = b"COMMAND DOCS\r\n" * 1_000
                 sent = 0
                 for _ in range(2_000):
                     try:
-                        sent += deaf.send(ask)
+                        sent += deaf.send(request)
                     except BlockingIOError:
                         await asyncio.sleep(0)
                 # It has answered some, and then stopped to read.
@@ -198,14 +200,14 @@ def test_counts_in_redis_are_shared_by_doors(redis_server: RedisServer) -> None:
             await far.connect()
         async with listening(doors[0]) as first, listening(doors[1]) as second:
             clients = [redis.asyncio.Redis(port=port) for port in (first, second)]
-            asks: list[Any] = []
+            requests: list[Any] = []
             for client in clients:
                 pipe = client.pipeline(transaction=False)
                 for _ in range(100):
-                    pipe.execute_command("CL.THROTTLE", "shared", 99, 1, 3_600)
+                    pipe.execute_command("CL.THROTTLE", "state", 99, 1, 3_600)
                     pipe.execute_command("PING")
-                asks.append(pipe.execute())
-            replies = [one for told in await asyncio.gather(*asks) for one in told]
+                requests.append(pipe.execute())
+            replies = [one for told in await asyncio.gather(*requests) for one in told]
             assert sum(one[0] == 0 for one in replies[::2]) == 100
             assert replies[1::2] == [True] * 200 or set(replies[1::2]) <= {b"PONG", True}
             for client in clients:
@@ -214,9 +216,9 @@ def test_counts_in_redis_are_shared_by_doors(redis_server: RedisServer) -> None:
             await far.close()
         async with listening(doors[0]) as port:
             gone = redis.asyncio.Redis(port=port)
-            ask: Any = gone.execute_command
+            request: Any = gone.execute_command
             with pytest.raises(redis.RedisError, match="unavailable"):
-                await ask("CL.THROTTLE", "k", 1, 1, 1)
+                await request("CL.THROTTLE", "k", 1, 1, 1)
             await gone.aclose()
 
     asyncio.run(story())
@@ -232,8 +234,8 @@ const [port, password] = process.argv.slice(2);
   });
   await client.connect();
   told.ping = await client.ping();
-  told.five = await client.call("CL.THROTTLE", "node", 1, 1, 60);
-  told.nine = await client.call("SG.CHECK", "ann", "/a", "WEIGHT", 2);
+  told.encode_throttle = await client.call("CL.THROTTLE", "node", 1, 1, 60);
+  told.encode_check = await client.call("SG.CHECK", "ann", "/a", "WEIGHT", 2);
   const pipe = client.pipeline();
   for (let n = 0; n < 30; n++) pipe.call("CL.THROTTLE", "pipe", 9, 1, 60);
   told.limited = (await pipe.exec()).map(([error, reply]) => reply[0]);
@@ -256,13 +258,13 @@ def test_ioredis(port: int) -> None:
             (npm, "install", "--no-audit", "--no-fund", "ioredis@5"),
             cwd=folder, check=True, capture_output=True, timeout=300,
         )  # fmt: skip
-    script = folder / "ask.js"
+    script = folder / "request.js"
     script.write_text(IOREDIS)
-    said = json.loads(told(node, str(script), str(port), "secret"))
+    said = json.loads(reply(node, str(script), str(port), "secret"))
     assert said == {
         "ping": "PONG",
-        "five": [0, 2, 1, -1, 60],
-        "nine": [1, 3, 0, 24_000, 5, RULE, "", "", 0],
+        "encode_throttle": [0, 2, 1, -1, 60],
+        "encode_check": [1, 3, 0, 24_000, 5, RULE, "", "", 0],
         "limited": [0] * 10 + [1] * 20,
         "error": "Cell error: Store error: Zero rates are not supported",
         "info": True,

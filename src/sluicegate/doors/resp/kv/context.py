@@ -1,7 +1,7 @@
 """Asking: what every row about key-values does with the service, and what a connection wishes.
 
 A `CallContext` is made when its command is run, from what the connection has said by then. What
-is there at once is told at once; all else is a coroutine, whose error becomes the reply where it is
+is there at once is reply at once; all else is a coroutine, whose error becomes the reply where it is
 awaited.
 """
 
@@ -29,36 +29,36 @@ _MS: Final = 1_000
 
 def key_values(session: Session) -> KeyValues:
     """The service."""
-    service: KeyValues = session.shared.service
+    service: KeyValues = session.state.service
     return service
 
 
 def call_of(session: Session, strong: bool = False) -> CallContext:
     """Who asks, and how; `strong` where the reply must not come from a cache.
 
-    A deadline is told from when the command was read. That it then waited for others of the same
-    connection is no queue of the service, and says nothing of how it fares.
+    A deadline is reply from when the command was read. That it then waited for others of the same
+    connection is no queue of the service, and says null_reply of how it fares.
     """
-    patience_us = session.patience_us
+    timeout_us = session.timeout_us
     return CallContext(
         identity_of(session),
         criticality=session.criticality,
-        deadline_us=session.arrived_us + patience_us if patience_us else None,
-        arrived_us=session.begun_us,
+        deadline_us=session.arrived_us + timeout_us if timeout_us else None,
+        arrived_us=session.ready_us,
         strong=strong or session.strong,
     )
 
 
 def now_us(session: Session) -> int:
     """The instant."""
-    clock: Clock | None = session.shared.clock
+    clock: Clock | None = session.state.clock
     if clock is None:
         raise BadValue("clock", None, "hand one to the door")
     return clock.now_us()
 
 
-def nothing(session: Session) -> bytes:
-    """That there is nothing, in the connection's protocol."""
+def null_reply(session: Session) -> bytes:
+    """Return null in the connection's protocol."""
     return _NULL if session.protocol == 3 else _NOTHING
 
 
@@ -67,54 +67,54 @@ def bulk(value: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(value), value)
 
 
-def add_bulk(told: list[bytes], value: bytes) -> None:
-    """A value, behind what is told already: not copied, if it is long."""
+def add_bulk(reply: list[bytes], value: bytes) -> None:
+    """A value, behind the parts so far: not copied, if it is long."""
     if len(value) < LONG_BYTES:
-        told.append(bulk(value))
+        reply.append(bulk(value))
         return
-    told.append(b"$%d\r\n" % len(value))
-    told.append(value)
-    told.append(b"\r\n")
+    reply.append(b"$%d\r\n" % len(value))
+    reply.append(value)
+    reply.append(b"\r\n")
 
 
-def whole(number: int) -> bytes:
+def integer(number: int) -> bytes:
     """A number."""
     return b":%d\r\n" % number
 
 
-async def resolved(answer: MaybeAwaitable[Row | None]) -> Row | None:
+async def await_row(answer: MaybeAwaitable[Row | None]) -> Row | None:
     """A row, once it is there."""
     if answer is None or isinstance(answer, Row):
         return answer
     return await answer
 
 
-async def done(work: Awaitable[None]) -> bytes:
+async def await_ok(work: Awaitable[None]) -> bytes:
     """OK, once it is done."""
     await work
     return OK
 
 
-def deadline(session: Session, parts: list[bytes]) -> bytes:
+def set_deadline(session: Session, parts: list[bytes]) -> bytes:
     """SG.DEADLINE ms: of the commands that follow, from when each has come; 0 is none."""
     try:
-        patience_ms = whole_number(parts[1])
+        timeout_ms = whole_number(parts[1])
     except ValueError:
-        patience_ms = -1
-    if not 0 <= patience_ms <= MS_MAX:
+        timeout_ms = -1
+    if not 0 <= timeout_ms <= MS_MAX:
         raise BadValue("ms", text_of(parts[1]), f"give milliseconds from 0 (none) to {MS_MAX}")
-    session.patience_us = patience_ms * _MS
+    session.timeout_us = timeout_ms * _MS
     return OK
 
 
-def criticality(session: Session, parts: list[bytes]) -> bytes:
+def set_criticality(session: Session, parts: list[bytes]) -> bytes:
     """SG.CRITICALITY class | DEFAULT: of the commands that follow."""
     name = text_of(parts[1])
     session.criticality = None if name.upper() == "DEFAULT" else parse_criticality(name)
     return OK
 
 
-def strong(session: Session, parts: list[bytes]) -> bytes:
+def set_strong(session: Session, parts: list[bytes]) -> bytes:
     """SG.STRONG ON | OFF: whether the commands that follow pass by every cache."""
     word = parts[1].upper()
     if word not in (b"ON", b"OFF"):
