@@ -40,7 +40,7 @@ HOT_FILES = (
     "apps/kv/usage.py",
     "apps/limiter/ledger.py",
     "apps/limiter/service.py",
-    "apps/limiter/throttling.py",
+    "apps/limiter/throttle.py",
     "doors/connection.py",
     "doors/grpc/calls.py",
     "doors/grpc/framing.py",

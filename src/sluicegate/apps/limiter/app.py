@@ -12,23 +12,23 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import ClassVar, Final, final
 
 from sluicegate import __version__
+from sluicegate.apps.limiter.dead_letters import DeadLetterWriter
 from sluicegate.apps.limiter.ledger import ServiceLedger
-from sluicegate.apps.limiter.letters import LetterBox
 from sluicegate.apps.limiter.metrics import (
     CLASSES,
     of_capture,
+    of_dead_letters,
     of_gate,
-    of_letters,
     of_mesh,
     of_rules,
 )
 from sluicegate.apps.limiter.monitor import Monitor
-from sluicegate.apps.limiter.remote import RemoteStore
+from sluicegate.apps.limiter.namespaced_store import NamespacedStore
 from sluicegate.apps.limiter.service import LimiterService
 from sluicegate.apps.limiter.settings import LimiterSettings
 from sluicegate.apps.limiter.status import LimiterStatus
-from sluicegate.apps.limiter.throttling import FarThrottle, Throttling
-from sluicegate.apps.limiter.trial import Beside
+from sluicegate.apps.limiter.throttle import RemoteThrottle, Throttle
+from sluicegate.apps.limiter.trial_rules import TrialRules
 from sluicegate.command_line.text import counted
 from sluicegate.contracts.access import Access
 from sluicegate.contracts.checks import Gate
@@ -93,25 +93,25 @@ class LimiterApp(App[LimiterSettings]):
 
     def __init__(self, settings: LimiterSettings, worker: WorkerId = ALONE) -> None:
         super().__init__(settings, worker)
-        self.tally = ServiceMetrics()
+        self.service_metrics = ServiceMetrics()
         self.ring = AuditRing(
             refusals_max=settings.audit_refusals, admissions_max=settings.audit_admissions
         )
         self.store_metrics = StoreMetrics(self.clock)
         self.book: ServiceRuleSet | None = None
         self.books: FleetBooks | None = None
-        self.beside: Beside | None = None
-        self.letters = _letters(settings, worker)
+        self.trial_rules: TrialRules | None = None
+        self.dead_letters = _dead_letters(settings, worker)
         box = None
-        if self.letters is not None:
-            box = LetterBox(
-                self.letters,
+        if self.dead_letters is not None:
+            box = DeadLetterWriter(
+                self.dead_letters,
                 lambda: self.store_metrics.last_failure,
                 harsh=settings.rls_semantics == Semantics.ENVOY.value,
             )
-        self.ledger = ServiceLedger(self.tally, self.ring, box)
+        self.ledger = ServiceLedger(self.service_metrics, self.ring, box)
         self.gate = _gate(settings)
-        self.store, self.limiter, self.throttling, self._connects = _stores(
+        self.store, self.limiter, self.throttle, self._connects = _stores(
             settings, self.store_metrics
         )
         self.limiter.pin()
@@ -120,14 +120,14 @@ class LimiterApp(App[LimiterSettings]):
         self.service = LimiterService(
             self.mesh,
             self.checker,
-            self.throttling,
-            RemoteStore(self.store),
+            self.throttle,
+            NamespacedStore(self.store),
             self.ledger,
             self.serving,
         )
         self.rules = RulesSource(self.put_in_force, self.put_fleet, self.counts)
         self.capture = _capture(settings, self.clock)
-        self.service.witness = self.capture
+        self.service.recorder = self.capture
 
     # Life.
 
@@ -142,18 +142,18 @@ class LimiterApp(App[LimiterSettings]):
         )
         await self._connect()
         if isinstance(self.gate, UtilizationGate):
-            self.background.start("monitor", Monitor(self.gate, self.tally).run)
+            self.background.start("monitor", Monitor(self.gate, self.service_metrics).run)
 
     async def close(self) -> None:
         """Close the parts, the last that was made first."""
         self.rules.close()
         if self.capture is not None:
             self.capture.close()
-        await self.throttling.close()
+        await self.throttle.close()
         await self.limiter.aclose()
         await self.store.close()
-        if self.letters is not None:
-            stats = self.letters.close()
+        if self.dead_letters is not None:
+            stats = self.dead_letters.close()
             lost = stats.offered - stats.written
             if lost:
                 _log.warning("%d dead letters were not written: %s", lost, stats.last_error)
@@ -174,17 +174,17 @@ class LimiterApp(App[LimiterSettings]):
         before, trial = self.books, self.service.trial
         self.limiter.replace_rules(books.rules_beside(before))
         if before is None or before.live_version != books.live_version:
-            self.ledger.count_anew()
+            self.ledger.reset_counts()
         self._take(books.live)
         if books.canary is None:
             self.service.trial = None
-            if self.beside is not None:
-                self.beside.end()
+            if self.trial_rules is not None:
+                self.trial_rules.end()
         elif trial is not None and trial.version == books.canary_version:
             self.service.trial = trial.with_share(books.runs_canary)
         else:
-            beside = self._beside()
-            trial = beside.begin(books.canary_version, books.runs_canary, books.canary)
+            trial_rules = self._trial_rules()
+            trial = trial_rules.begin(books.canary_version, books.runs_canary, books.canary)
             self.service.trial = trial
         self.books = books
 
@@ -198,7 +198,7 @@ class LimiterApp(App[LimiterSettings]):
             for version, ledger in zip(versions, ledgers, strict=False):
                 for member in Criticality:
                     name = f"{version}/{member.name}"
-                    counts[name] = [ledger.asked[member], ledger.refused[member]]
+                    counts[name] = [ledger.decided[member], ledger.refused[member]]
         return counts
 
     def _take(self, book: ServiceRuleSet) -> None:
@@ -206,17 +206,17 @@ class LimiterApp(App[LimiterSettings]):
         self.checker.book = book.resources
         self.book = book
 
-    def _beside(self) -> Beside:
+    def _trial_rules(self) -> TrialRules:
         """What decides for those on trial, made when the first trial begins."""
-        if self.beside is None:
-            ledger = self.ledger.beside()
-            self.beside = Beside(
+        if self.trial_rules is None:
+            ledger = self.ledger.fork()
+            self.trial_rules = TrialRules(
                 Checker(self.limiter, self.gate, ledger),
                 Mesh(self.limiter, self.gate, ledger, settings=_mesh_settings(self.settings)),
                 ledger,
             )
-            self.service.beside = self.beside.checker
-        return self.beside
+            self.service.trial_checker = self.trial_rules.checker
+        return self.trial_rules
 
     # Doors.
 
@@ -264,33 +264,37 @@ class LimiterApp(App[LimiterSettings]):
         }
         if isinstance(self.gate, UtilizationGate):
             parts["gate"] = self.gate.stats
-        if self.letters is not None:
-            parts["dead_letters"] = self.letters.stats
+        if self.dead_letters is not None:
+            parts["dead_letters"] = self.dead_letters.stats
         if self.capture is not None:
             parts["capture"] = self.capture.stats
         return parts
 
     def metrics(self) -> Iterable[MetricFamily]:
         """The metrics of all parts."""
-        beside = self.beside
-        yield from self.tally.families()
+        trial_rules = self.trial_rules
+        yield from self.service_metrics.families()
         yield from self.store_metrics.families()
         yield from of_rules(self.rules, 0 if self.book is None else len(self.book))
-        yield from of_mesh(self.mesh.stats(), () if beside is None else beside.mesh.stats())
+        yield from of_mesh(
+            self.mesh.stats(), () if trial_rules is None else trial_rules.mesh.stats()
+        )
         yield from self.rules.metrics(self.clock.now_us())
         if self.capture is not None:
             yield from of_capture(self.capture.stats())
         if isinstance(self.gate, UtilizationGate):
             yield from of_gate(self.gate.stats(), self.gate.settings)
-        if self.letters is not None:
-            yield from of_letters(self.letters.stats())
-        leases = self.checker.leases_open + (0 if beside is None else beside.checker.leases_open)
+        if self.dead_letters is not None:
+            yield from of_dead_letters(self.dead_letters.stats())
+        leases = self.checker.leases_open + (
+            0 if trial_rules is None else trial_rules.checker.leases_open
+        )
         yield gauge("sluicegate_limiter_leases_open", "Open leases.", leases)
 
     def _decisions(self) -> object:
         return {
             name: dict(zip(OUTCOMES, counts, strict=True))
-            for name, counts in zip(CLASSES, self.tally.classes, strict=True)
+            for name, counts in zip(CLASSES, self.service_metrics.classes, strict=True)
         }
 
     async def _connect(self) -> None:
@@ -308,7 +312,7 @@ class LimiterApp(App[LimiterSettings]):
                 raise ended
 
 
-def _letters(settings: LimiterSettings, worker: WorkerId) -> DeadLetters | None:
+def _dead_letters(settings: LimiterSettings, worker: WorkerId) -> DeadLetters | None:
     if not settings.dlq:
         return None
     url = settings.dlq
@@ -357,12 +361,12 @@ def _gate(settings: LimiterSettings) -> Gate:
 
 def _stores(
     settings: LimiterSettings, observer: StoreMetrics
-) -> tuple[Store, Limiter, Throttling, Connects]:
+) -> tuple[Store, Limiter, Throttle, Connects]:
     failure = Failure(settings.failure)
     if not settings.shared:
         limiter = Limiter(failure=failure, keys_max=settings.keys_max)
         store: Store = MemoryStore(now_us, keys_max=settings.keys_max)
-        return store, limiter, Throttling(now_us, settings.keys_max, None, failure), ()
+        return store, limiter, Throttle(now_us, settings.keys_max, None, failure), ()
     store, throttle, connects = _open_redis(settings.store, observer)
     limiter = Limiter(
         open_store=lambda: store,
@@ -370,10 +374,10 @@ def _stores(
         keys_max=settings.keys_max,
         observer=observer,
     )
-    return store, limiter, Throttling(now_us, settings.keys_max, throttle, failure), connects
+    return store, limiter, Throttle(now_us, settings.keys_max, throttle, failure), connects
 
 
-def _open_redis(url: str, observer: Observer) -> tuple[Store, FarThrottle, Connects]:
+def _open_redis(url: str, observer: Observer) -> tuple[Store, RemoteThrottle, Connects]:
     # Here, because memory needs none of it and no package for it.
     from sluicegate.stores.redis.settings import parse_url  # noqa: PLC0415
     from sluicegate.stores.redis.store import RedisStore  # noqa: PLC0415

@@ -49,12 +49,12 @@ def of_rules(rules: RulesSource, count: int) -> Iterable[MetricFamily]:
 
 
 def of_mesh(
-    tallies: Sequence[RuleStatsValues], beside: Sequence[RuleStatsValues] = ()
+    tallies: Sequence[RuleStatsValues], on_trial: Sequence[RuleStatsValues] = ()
 ) -> Iterable[MetricFamily]:
     """The statistics of Envoy's rules; of those that some callers try, together with the others."""
     for field, name, meaning in _MESH_COUNTS:
         counts: dict[str, int] = {}
-        for one in (*tallies, *beside):
+        for one in (*tallies, *on_trial):
             counts[one.key] = counts.get(one.key, 0) + getattr(one, field)
         samples = [MetricSample("_total", (("rule", key),), count) for key, count in counts.items()]
         yield MetricFamily(f"sluicegate_mesh_{name}", "counter", "", meaning, samples)
@@ -92,7 +92,7 @@ def of_gate(stats: GateStats, limits: GateSettings) -> Iterable[MetricFamily]:
     )
 
 
-def of_letters(stats: DeadLetterStats) -> Iterable[MetricFamily]:
+def of_dead_letters(stats: DeadLetterStats) -> Iterable[MetricFamily]:
     """What became of the dead letters."""
     yield counter("sluicegate_dead_letters_written", "Dead letters kept.", stats.written)
     yield counter("sluicegate_dead_letters_dropped", "Dead letters lost.", stats.dropped)

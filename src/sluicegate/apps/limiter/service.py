@@ -1,7 +1,7 @@
-"""Service: what the doors ask, put together from its halves. It asks who may, and passes on.
+"""Service: what the doors ask of a limiter, passed to the part that decides it.
 
-The mesh's half and the native half decide by the rulebook in force, `Throttling` by the rates that
-come along. Whatever is decided at once is answered at once.
+Envoy's requests and our own go by the rules in force, CL.THROTTLE by the rates that come along.
+What is decided at once is answered at once.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, final
 
 from sluicegate.apps.limiter.ledger import ServiceLedger
-from sluicegate.apps.limiter.throttling import Throttling
-from sluicegate.apps.limiter.trial import Trial
+from sluicegate.apps.limiter.throttle import Throttle
+from sluicegate.apps.limiter.trial_rules import Trial
 from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.checks import (
     CheckRequest,
@@ -36,22 +36,22 @@ THROTTLE_RULE = "CL.THROTTLE"
 _S_US = 1_000_000
 
 
-class Witness(Protocol):
-    """One who keeps what was asked, and what came of it. It never waits, and never raises."""
+class TrafficRecorder(Protocol):
+    """Keeps requests and whether they were refused. It never waits, and never raises."""
 
-    def note_check(self, ask: CheckRequest, now_us: int, refused: bool) -> None:
-        """Somebody asked for a resource."""
+    def note_check(self, request: CheckRequest, now_us: int, refused: bool) -> None:
+        """Record a check."""
 
-    def note_mesh(self, ask: MeshRequest, now_us: int, refused: bool) -> None:
-        """A mesh asked."""
+    def note_mesh(self, request: MeshRequest, now_us: int, refused: bool) -> None:
+        """Record a request of Envoy's."""
 
 
 @final
 class LimiterService:
     """A `contracts.checks.RateLimits`.
 
-    `trial` decides for a share of the callers, and `witness` keeps what is asked, if there is one.
-    `beside` has what was leased under trials, also those that have ended.
+    `trial` decides for a share of the callers, and `recorder` keeps requests, where there is one.
+    `trial_checker` has what was leased under trials, also under those that have ended.
     """
 
     __slots__ = (
@@ -60,134 +60,136 @@ class LimiterService:
         "_mesh",
         "_serving",
         "_store",
-        "_throttling",
-        "beside",
+        "_throttle_limits",
+        "recorder",
         "trial",
-        "witness",
+        "trial_checker",
     )
 
     def __init__(
         self,
         mesh: Mesh,
         checker: Checker,
-        throttling: Throttling,
+        throttle: Throttle,
         store: Store,
         ledger: ServiceLedger,
         serving: Callable[[], bool],
     ) -> None:
         self._mesh = mesh
         self._checker = checker
-        self._throttling = throttling
+        self._throttle_limits = throttle
         self._store = store
         self._ledger = ledger
         self._serving = serving
         self.trial: Trial | None = None
-        self.beside: Checker | None = None
-        self.witness: Witness | None = None
+        self.trial_checker: Checker | None = None
+        self.recorder: TrafficRecorder | None = None
 
-    def check(self, ask: CheckRequest, by: Identity) -> MaybeAwaitable[CheckResponse]:
+    def check(self, request: CheckRequest, by: Identity) -> MaybeAwaitable[CheckResponse]:
         """Decide and count."""
         if not by.checks:
             by.must(Grant.CHECK)
         at_us = now_us()
-        answer = self._checker_for(ask).check(ask, at_us)
-        return answer if self.witness is None else self._seen(ask, answer, at_us)
+        response = self._checker_for(request).check(request, at_us)
+        return response if self.recorder is None else self._record_check(request, response, at_us)
 
     def check_each(
-        self, asks: Sequence[CheckRequest], by: Identity
+        self, requests: Sequence[CheckRequest], by: Identity
     ) -> MaybeAwaitable[Sequence[CheckResponse]]:
         """Decide several, each by itself, in order."""
         by.must(Grant.CHECK)
-        if self.trial is None and self.witness is None:
-            return self._checker.check_each(asks, now_us())
-        return self._check_each(asks, now_us())
+        if self.trial is None and self.recorder is None:
+            return self._checker.check_each(requests, now_us())
+        return self._check_each(requests, now_us())
 
-    def peek(self, ask: CheckRequest, by: Identity) -> MaybeAwaitable[CheckResponse]:
-        """What `check` would answer; nothing is counted."""
+    def peek(self, request: CheckRequest, by: Identity) -> MaybeAwaitable[CheckResponse]:
+        """What `check` would response; nothing is counted."""
         by.must(Grant.CHECK)
-        return self._checker_for(ask).peek(ask, now_us())
+        return self._checker_for(request).peek(request, now_us())
 
-    async def reset(self, ask: CheckRequest, by: Identity) -> int:
-        """Forget what the rules for this ask have counted; how many rules."""
+    async def reset(self, request: CheckRequest, by: Identity) -> int:
+        """Forget what the rules for this request have counted; how many rules."""
         by.must(Grant.RESET)
-        return await self._checker_for(ask).reset(ask)
+        return await self._checker_for(request).reset(request)
 
-    async def lease(self, ask: CheckRequest, units: int, by: Identity) -> LeaseResponse:
+    async def lease(self, request: CheckRequest, units: int, by: Identity) -> LeaseResponse:
         """Take up to so many units in advance."""
         by.must(Grant.LEASE)
         at_us = now_us()
-        answer = await self._checker_for(ask).lease(ask, units, at_us, holder=by.name)
-        if self.witness is not None and answer.units:
-            # One ask of all its units: what is spent of them is not seen here.
-            weighed = CheckRequest(
-                ask.user_id,
-                ask.resource_path,
-                headers=ask.headers,
-                cost=answer.units,
-                priority=ask.priority,
+        response = await self._checker_for(request).lease(request, units, at_us, holder=by.name)
+        if self.recorder is not None and response.units:
+            # One request for all of its cost: what is spent of it is not seen here.
+            lease_request = CheckRequest(
+                request.user_id,
+                request.resource_path,
+                headers=request.headers,
+                cost=response.units,
+                priority=request.priority,
             )
-            self.witness.note_check(weighed, at_us, refused=False)
-        return answer
+            self.recorder.note_check(lease_request, at_us, refused=False)
+        return response
 
     async def give_back(self, lease_id: str, units: int, by: Identity) -> int:
         """Give back what was not spent; how much was accepted."""
         by.must(Grant.LEASE)
         back = await self._checker.give_back(lease_id, units, now_us(), holder=by.name)
-        if not back and self.beside is not None:
-            back = await self.beside.give_back(lease_id, units, now_us(), holder=by.name)
+        if not back and self.trial_checker is not None:
+            back = await self.trial_checker.give_back(lease_id, units, now_us(), holder=by.name)
         return back
 
-    def should_rate_limit(self, ask: MeshRequest, by: Identity) -> MaybeAwaitable[MeshResponse]:
+    def should_rate_limit(self, request: MeshRequest, by: Identity) -> MaybeAwaitable[MeshResponse]:
         """Envoy's question."""
         if not by.checks:
             by.must(Grant.CHECK)
         at_us = now_us()
         trial = self.trial
-        mesh = trial.mesh if trial is not None and trial.takes_mesh(ask) else self._mesh
-        answer = mesh.should_rate_limit(ask, at_us)
-        return answer if self.witness is None else self._seen_mesh(ask, answer, at_us)
+        mesh = trial.mesh if trial is not None and trial.takes_mesh(request) else self._mesh
+        response = mesh.should_rate_limit(request, at_us)
+        return response if self.recorder is None else self._record_mesh(request, response, at_us)
 
-    def throttle(self, ask: ThrottleRequest, by: Identity) -> MaybeAwaitable[ThrottleResponse]:
+    def throttle(self, request: ThrottleRequest, by: Identity) -> MaybeAwaitable[ThrottleResponse]:
         """CL.THROTTLE's question."""
         if not by.checks:
             by.must(Grant.CHECK)
         began_us = now_us()
-        answer = self._throttling.ask(ask, began_us)
-        if isinstance(answer, ThrottleResponse):
-            self._note(ask, answer, began_us)
-            return answer
-        return self._throttled(ask, answer, began_us)
+        response = self._throttle_limits.decide(request, began_us)
+        if isinstance(response, ThrottleResponse):
+            self._record_throttle(request, response, began_us)
+            return response
+        return self._throttle_later(request, response, began_us)
 
-    async def _throttled(
-        self, ask: ThrottleRequest, answer: MaybeAwaitable[ThrottleResponse], began_us: int
+    async def _throttle_later(
+        self, request: ThrottleRequest, response: MaybeAwaitable[ThrottleResponse], began_us: int
     ) -> ThrottleResponse:
-        told = answer if isinstance(answer, ThrottleResponse) else await answer
-        self._note(ask, told, began_us)
-        return told
+        settled = response if isinstance(response, ThrottleResponse) else await response
+        self._record_throttle(request, settled, began_us)
+        return settled
 
-    def _note(self, ask: ThrottleRequest, answer: ThrottleResponse, began_us: int) -> None:
+    def _record_throttle(
+        self, request: ThrottleRequest, response: ThrottleResponse, began_us: int
+    ) -> None:
         reason = None
         retry_us = 0
-        if answer.limited:
-            retry_us = answer.retry_after_s * _S_US
-            if answer.degraded:
+        if response.limited:
+            retry_us = response.retry_after_s * _S_US
+            if response.degraded:
                 reason = STORE_UNAVAILABLE
             elif retry_us < 0:
                 reason, retry_us = COST_ABOVE_LIMIT, -1
             else:
                 reason = RATE_LIMITED
-        reset_us = answer.reset_after_s * _S_US
+        reset_us = response.reset_after_s * _S_US
         decision = Decision(
-            not answer.limited,
-            answer.remaining,
+            not response.limited,
+            response.remaining,
             retry_us,
             reset_us,
             reason,
             THROTTLE_RULE,
-            answer.degraded,
+            response.degraded,
         )
         self._ledger.record_decision(
-            ask.key, THROTTLE_RULE, ask.cost, DEFAULT_CRITICALITY, decision, began_us
+            request.key, THROTTLE_RULE, request.cost, DEFAULT_CRITICALITY, decision, began_us
         )
 
     def store(self, by: Identity) -> Store:
@@ -199,50 +201,53 @@ class LimiterService:
         """Whether new work is welcome."""
         return self._serving()
 
-    def _checker_for(self, ask: CheckRequest) -> Checker:
+    def _checker_for(self, request: CheckRequest) -> Checker:
         trial = self.trial
-        return trial.checker if trial is not None and trial.takes_check(ask) else self._checker
+        return trial.checker if trial is not None and trial.takes_check(request) else self._checker
 
     async def _check_each(
-        self, asks: Sequence[CheckRequest], at_us: int
+        self, requests: Sequence[CheckRequest], at_us: int
     ) -> Sequence[CheckResponse]:
-        """As the checker does it, where some are decided by the trial, or all are witnessed."""
-        self._checker.examine(asks)
-        answers = [self._seen(ask, self._checker_for(ask).check(ask, at_us), at_us) for ask in asks]
-        return await asyncio.gather(*[_told(answer) for answer in answers])
+        """As the checker does it, where some are decided by the trial, or all are recorded."""
+        self._checker.examine(requests)
+        responses = [
+            self._record_check(request, self._checker_for(request).check(request, at_us), at_us)
+            for request in requests
+        ]
+        return await asyncio.gather(*[_settled(response) for response in responses])
 
-    def _seen(
-        self, ask: CheckRequest, answer: MaybeAwaitable[CheckResponse], at_us: int
+    def _record_check(
+        self, request: CheckRequest, response: MaybeAwaitable[CheckResponse], at_us: int
     ) -> MaybeAwaitable[CheckResponse]:
-        if not isinstance(answer, CheckResponse):
-            return self._seen_later(ask, answer, at_us)
-        if self.witness is not None and ask.cost:
-            self.witness.note_check(ask, at_us, not answer.decision.allowed)
-        return answer
+        if not isinstance(response, CheckResponse):
+            return self._record_check_later(request, response, at_us)
+        if self.recorder is not None and request.cost:
+            self.recorder.note_check(request, at_us, not response.decision.allowed)
+        return response
 
-    async def _seen_later(
-        self, ask: CheckRequest, answer: Awaitable[CheckResponse], at_us: int
+    async def _record_check_later(
+        self, request: CheckRequest, response: Awaitable[CheckResponse], at_us: int
     ) -> CheckResponse:
-        told = await answer
-        self._seen(ask, told, at_us)
-        return told
+        settled = await response
+        self._record_check(request, settled, at_us)
+        return settled
 
-    def _seen_mesh(
-        self, ask: MeshRequest, answer: MaybeAwaitable[MeshResponse], at_us: int
+    def _record_mesh(
+        self, request: MeshRequest, response: MaybeAwaitable[MeshResponse], at_us: int
     ) -> MaybeAwaitable[MeshResponse]:
-        if not isinstance(answer, MeshResponse):
-            return self._seen_mesh_later(ask, answer, at_us)
-        if self.witness is not None:
-            self.witness.note_mesh(ask, at_us, answer.over)
-        return answer
+        if not isinstance(response, MeshResponse):
+            return self._record_mesh_later(request, response, at_us)
+        if self.recorder is not None:
+            self.recorder.note_mesh(request, at_us, response.over)
+        return response
 
-    async def _seen_mesh_later(
-        self, ask: MeshRequest, answer: Awaitable[MeshResponse], at_us: int
+    async def _record_mesh_later(
+        self, request: MeshRequest, response: Awaitable[MeshResponse], at_us: int
     ) -> MeshResponse:
-        told = await answer
-        self._seen_mesh(ask, told, at_us)
-        return told
+        settled = await response
+        self._record_mesh(request, settled, at_us)
+        return settled
 
 
-async def _told(answer: MaybeAwaitable[CheckResponse]) -> CheckResponse:
-    return answer if isinstance(answer, CheckResponse) else await answer
+async def _settled(response: MaybeAwaitable[CheckResponse]) -> CheckResponse:
+    return response if isinstance(response, CheckResponse) else await response

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sluicegate.apps.limiter.remote import RemoteStore
+from sluicegate.apps.limiter.namespaced_store import NamespacedStore
 from sluicegate.contracts.rule import Limit
 from sluicegate.contracts.store import Charge
 from sluicegate.stores.memory.store import MemoryStore
@@ -13,7 +13,7 @@ LIMIT = Limit(2, 60_000_000)
 
 def test_what_a_remote_limiter_counts_is_never_what_our_own_rules_count() -> None:
     store = MemoryStore(HandClock().now_us)
-    remote = RemoteStore(store)
+    remote = NamespacedStore(store)
     ours, theirs = Charge("login", LIMIT, "ann"), Charge("login", LIMIT, "ann")
 
     async def story() -> None:

@@ -15,7 +15,7 @@ MARK: Final = "@"
 
 
 @final
-class RemoteStore:
+class NamespacedStore:
     """A `contracts.store.Store` over another, in a name space of its own."""
 
     __slots__ = ("_store",)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from sluicegate.apps.limiter.app import LimiterApp
 from sluicegate.apps.limiter.ledger import ServiceLedger
-from sluicegate.apps.limiter.remote import RemoteStore
+from sluicegate.apps.limiter.namespaced_store import NamespacedStore
 from sluicegate.apps.limiter.service import LimiterService
 from sluicegate.apps.limiter.settings import LimiterSettings
-from sluicegate.apps.limiter.throttling import Throttling
-from sluicegate.apps.limiter.trial import Beside, caller_of
+from sluicegate.apps.limiter.throttle import Throttle
+from sluicegate.apps.limiter.trial_rules import TrialRules, caller_of
 from sluicegate.contracts.checks import (
     CheckRequest,
     CheckResponse,
@@ -46,7 +46,7 @@ descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 5}}]
 
 
 class Seen:
-    """A witness that keeps everything."""
+    """A recorder that keeps everything."""
 
     def __init__(self) -> None:
         self.checks: list[tuple[str, int, bool]] = []
@@ -67,19 +67,21 @@ class Service:
         tried = self.book(folder / "tried", TRIED, MESH.replace("5}}", "2}}"))
         limiter = self.limiter = Limiter(rules={**live.rules, **tried.rules})
         self.ledger = ServiceLedger(ServiceMetrics(), AuditRing(), None)
-        beside = self.ledger.beside()
+        beside = self.ledger.fork()
         gate = OpenGate()
         self.service = LimiterService(
             Mesh(limiter, gate, self.ledger, book=live.mesh),
             Checker(limiter, gate, self.ledger, book=live.resources),
-            Throttling(now_us, 100, None, Failure.OPEN),
-            RemoteStore(MemoryStore(now_us)),
+            Throttle(now_us, 100, None, Failure.OPEN),
+            NamespacedStore(MemoryStore(now_us)),
             self.ledger,
             lambda: True,
         )
-        self.beside = Beside(Checker(limiter, gate, beside), Mesh(limiter, gate, beside), beside)
-        self.trial = self.beside.begin(7, lambda caller: caller.endswith("bob"), tried)
-        self.service.beside = self.beside.checker
+        self.trial_rules = TrialRules(
+            Checker(limiter, gate, beside), Mesh(limiter, gate, beside), beside
+        )
+        self.trial = self.trial_rules.begin(7, lambda caller: caller.endswith("bob"), tried)
+        self.service.trial_checker = self.trial_rules.checker
 
     @staticmethod
     def book(folder: Path, *texts: str) -> ServiceRuleSet:
@@ -114,11 +116,11 @@ def test_each_counts_what_it_has_decided(tmp_path: Path) -> None:
     service.admitted("bob")
     beside = service.trial.ledger
     place = Criticality.DEGRADED
-    assert (service.ledger.asked[place], service.ledger.refused[place]) == (10, 5)
-    assert (beside.asked[place], beside.refused[place]) == (10, 8)
-    assert service.ledger.tally.decisions == 20  # and the metrics have both
-    beside.count_anew()
-    assert sum(beside.asked) == 0
+    assert (service.ledger.decided[place], service.ledger.refused[place]) == (10, 5)
+    assert (beside.decided[place], beside.refused[place]) == (10, 8)
+    assert service.ledger.metrics.decisions == 20  # and the metrics have both
+    beside.reset_counts()
+    assert sum(beside.decided) == 0
 
 
 def test_when_a_trial_ends_its_callers_go_on_with_their_counts(tmp_path: Path) -> None:
@@ -152,12 +154,12 @@ def test_what_was_leased_on_trial_can_be_given_back(tmp_path: Path) -> None:
         assert lease.units == 2
         if ended:
             service.service.trial = None
-            service.beside.end()
+            service.trial_rules.end()
         return await service.service.give_back(lease.lease_id, 2, EVERYBODY)
 
     assert asyncio.run(told(ended=False)) == 2
     assert asyncio.run(told(ended=True)) == 2
-    assert service.beside.checker.leases_open == 0
+    assert service.trial_rules.checker.leases_open == 0
 
 
 def test_the_next_trial_counts_from_nothing_and_decides_by_its_own_book(tmp_path: Path) -> None:
@@ -166,12 +168,12 @@ def test_the_next_trial_counts_from_nothing_and_decides_by_its_own_book(tmp_path
     assert service.admitted("bob") == 2
     third = service.book(tmp_path / "third", TRIED.replace("limit: 2", "limit: 3"))
     service.limiter.replace_rules(third.rules)
-    service.service.trial = service.beside.begin(8, lambda name: name.endswith("bob"), third)
-    assert sum(service.service.trial.ledger.asked) == 0
+    service.service.trial = service.trial_rules.begin(8, lambda name: name.endswith("bob"), third)
+    assert sum(service.service.trial.ledger.decided) == 0
     assert service.service.trial.version == 8
     assert service.admitted("bob") == 3
     assert service.passed("bob") == 10  # no rule of the third is for a mesh
-    service.beside.end()
+    service.trial_rules.end()
     service.service.trial = None
 
 
@@ -218,7 +220,7 @@ def test_what_a_trial_has_counted_stays_in_the_metrics_when_it_ends_and_goes_liv
 
 def test_a_witness_sees_every_ask_and_what_came_of_it(tmp_path: Path) -> None:
     service = Service(tmp_path)
-    seen = service.service.witness = Seen()
+    seen = service.service.recorder = Seen()
     service.admitted("ann", 6)
     service.passed("ann", 6)
     service.service.check(CheckRequest("ann", "/play", cost=0), EVERYBODY)  # only a look

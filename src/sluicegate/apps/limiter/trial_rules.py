@@ -42,13 +42,13 @@ class Trial:
         self.mesh = mesh
         self.ledger = ledger
 
-    def takes_check(self, ask: CheckRequest) -> bool:
-        """Whether this ask is decided here."""
-        return self._takes(ask.user_id)
+    def takes_check(self, request: CheckRequest) -> bool:
+        """Whether this request is decided here."""
+        return self._takes(request.user_id)
 
-    def takes_mesh(self, ask: MeshRequest) -> bool:
+    def takes_mesh(self, request: MeshRequest) -> bool:
         """Likewise. A mesh's caller is who its first descriptor names first."""
-        return self._takes(caller_of(ask))
+        return self._takes(caller_of(request))
 
     def with_share(self, takes: Callable[[str], bool]) -> Trial:
         """The same for more callers, or for fewer; what was counted stays."""
@@ -56,8 +56,8 @@ class Trial:
 
 
 @final
-class Beside:
-    """The halves that trials use, one after the other."""
+class TrialRules:
+    """What decides for those on trial, one after the other."""
 
     __slots__ = ("checker", "ledger", "mesh")
 
@@ -69,7 +69,7 @@ class Beside:
     def begin(self, version: int, takes: Callable[[str], bool], book: ServiceRuleSet) -> Trial:
         """Another trial, of this book; what it decides is counted from nothing."""
         self._decide_by(book.mesh, book.resources)
-        self.ledger.count_anew()
+        self.ledger.reset_counts()
         return Trial(version, takes, self.checker, self.mesh, self.ledger)
 
     def end(self) -> None:
@@ -81,8 +81,8 @@ class Beside:
         self.checker.book = resources
 
 
-def caller_of(ask: MeshRequest) -> str:
+def caller_of(request: MeshRequest) -> str:
     """Whose request it is, as far as a mesh says it."""
-    if not ask.descriptors or not ask.descriptors[0].entries:
-        return ask.domain
-    return f"{ask.domain}/{ask.descriptors[0].entries[0][1]}"
+    if not request.descriptors or not request.descriptors[0].entries:
+        return request.domain
+    return f"{request.domain}/{request.descriptors[0].entries[0][1]}"

@@ -1,4 +1,4 @@
-"""Letters: a decision made without the store, as a dead letter.
+"""Dead letters: a decision made without the store, as a dead letter.
 
 Called on the way of an answer while the store is silent, so it looks nothing up. The letter holds
 the limit of the rule, to be judged later without the rules of that day.
@@ -17,24 +17,24 @@ from sluicegate.limits.dead_letters import DeadLetters
 
 
 @final
-class LetterBox:
-    """Offers letters; `why` tells the failure that was last seen.
+class DeadLetterWriter:
+    """Offers dead letters; `why` returns the failure that was last seen.
 
     With `harsh`, fixed windows charge what they refuse, as Envoy's own service does.
     """
 
-    __slots__ = ("_harsh", "_letters", "_why")
+    __slots__ = ("_harsh", "_log", "_why")
 
-    def __init__(self, letters: DeadLetters, why: Callable[[], str], *, harsh: bool) -> None:
+    def __init__(self, log: DeadLetters, why: Callable[[], str], *, harsh: bool) -> None:
         self._harsh = harsh
-        self._letters = letters
+        self._log = log
         self._why = why
 
     def __call__(
         self,
         entity: str,
         rule_id: str,
-        weight: int,
+        cost: int,
         priority: Criticality,
         decision: Decision,
         at_us: int,
@@ -42,11 +42,11 @@ class LetterBox:
     ) -> None:
         """Offer one."""
         reason = decision.reason
-        self._letters.offer(
+        self._log.offer(
             DeadLetter(
                 entity,
                 rule_id,
-                weight,
+                cost,
                 at_us,
                 allowed=decision.allowed,
                 limit=limit,
