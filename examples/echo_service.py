@@ -16,24 +16,22 @@ from argparse import ArgumentParser
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, final
 
-from sluicegate.doors.resp.commands import CONNECTION
-from sluicegate.doors.resp.table import Row, Table
-
 from sluicegate import Limiter
 from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.contracts.errors import Refused
 from sluicegate.doors.grpc.methods import Methods
 from sluicegate.doors.http.message import Handler, Reply, Request
 from sluicegate.doors.http.routes import Route, Said
+from sluicegate.doors.resp.connection_commands import CONNECTION
 from sluicegate.doors.resp.protocol import RespDoor
-from sluicegate.doors.resp.session import Session
+from sluicegate.doors.resp.session import Command, CommandTable, Session
 from sluicegate.service.app import App, GrpcServices, Site
 from sluicegate.service.command import add_service_flags, settings_to_serve
 from sluicegate.service.common_settings import WorkerSettings
 from sluicegate.service.host import serve
 from sluicegate.service.settings import Setting
 from sluicegate.service.siblings import ALONE, WorkerId
-from sluicegate.wire.resp import encoded
+from sluicegate.wire.resp import encode_reply
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +69,10 @@ class EchoApp(App[EchoSettings]):
 
         def say(session: Session, parts: list[bytes]) -> bytes:
             assert session.identity is not None
-            return encoded(self.echo(parts[1], session.identity))
+            return encode_reply(self.echo(parts[1], session.identity))
 
-        row = Row("SAY", 2, 2, False, say, "The text, again")
-        return RespDoor(self, access, table=Table((*CONNECTION, row), lambda _: None))
+        row = Command("SAY", 2, 2, False, say, "The text, again")
+        return RespDoor(self, access, table=CommandTable((*CONNECTION, row), lambda _: None))
 
     def http(self, site: Site) -> Handler:
         """POST /echo, beside health, metrics and state."""

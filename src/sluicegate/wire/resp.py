@@ -411,7 +411,7 @@ def _quoted(line: bytes, at: int, quote: bytes) -> tuple[bytes, int]:
 
 @final
 class SimpleString:
-    """A word that is told without its length, as OK and PONG are."""
+    """A string that is sent without its length, as OK and PONG are."""
 
     __slots__ = ("text",)
 
@@ -423,7 +423,7 @@ OK: Final = b"+OK\r\n"
 
 
 def encode_reply(reply: object, protocol: int = 2) -> bytes:
-    """A reply as RESP 2 or 3 says it: None, int, str, bytes, `SimpleString`, sequences and mappings."""
+    """Return a reply in RESP 2 or 3: None, int, str, bytes, `SimpleString`, sequence or mapping."""
     if isinstance(reply, int):
         return b":%d\r\n" % reply
     if isinstance(reply, str):

@@ -1,15 +1,15 @@
 """Protocol: one connection's bytes, and the order of its replies.
 
-Commands are run as they are read, and replies leave in that order, when the turn of the loop ends
-(`write_batch.py`): in one write for all that came in one read. A reply that waits for a store keeps its
-place in a line; what comes behind it is run meanwhile, until `replies_owed_max` are owed, or those
-that are known weigh `replies_bytes_max`, or `door_bytes_max` over all connections, and then nothing
-more is read. Nor is anything read while the client does not read. So one client costs what the
-settings say, whatever it sends.
+Commands run as they are read, and replies leave in that order, at the end of the loop's tick
+(`write_batch.py`): in one write for all that came in one read. A reply that waits for a store keeps
+its place in a queue; commands behind it run meanwhile, until `replies_owed_max` are pending, or
+those that are there weigh `replies_bytes_max`, or `door_bytes_max` over all connections; then
+nothing more is read. Nor is anything read while the client does not read. So one client costs what
+the settings say, whatever it sends.
 
-The first thing that is not RESP is answered with an error and ends the connection, when the replies
-before it are out. Where a table's commands must keep their order, one that may not yet be run is
-held, and what is behind it stays unread.
+The first thing that is not RESP gets an error and ends the connection, when the replies before it
+are out. Where a table's commands must keep their order, one that may not run yet is kept back, and
+what is behind it stays unread.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TOO_MUCH: Final = error_line("ERR more is sent than is read while replies are o
 
 @final
 class _PendingReply:
-    """A reply's place in the line; None until it is known."""
+    """A reply's place in the queue; None until it is there."""
 
     __slots__ = ("pieces", "size")
 
@@ -50,7 +50,7 @@ class _PendingReply:
             self.fill(reply)
 
     def fill(self, reply: Reply) -> None:
-        """It is known."""
+        """Fill the place."""
         pieces = [reply] if isinstance(reply, bytes) else reply
         size = 0
         for piece in pieces:
@@ -123,7 +123,7 @@ class RespProtocol:
         self._partial_at = -1
         self._partial_since_s = 0.0
 
-    # What the transport tells.
+    # What the transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is there."""
@@ -179,7 +179,7 @@ class RespProtocol:
             self._flush_soon()
         self._resume()
 
-    # What the listener asks.
+    # What the listener calls.
 
     def under_way(self) -> int:
         """Replies that are owed."""
@@ -191,7 +191,7 @@ class RespProtocol:
         self._close_if_done()
 
     def tick(self, now_s: float) -> None:
-        """End who takes too long to say a command, or who they are."""
+        """End a client that takes too long to send a command, or to authenticate."""
         session = self._session
         settings = session.state.settings
         session.state.now_s = now_s
@@ -210,7 +210,7 @@ class RespProtocol:
     # Inside.
 
     def _run(self) -> None:
-        """Run all that has come whole, as far as there is room for its replies."""
+        """Run all whole commands, as far as there is room for their replies."""
         out = self._out
         size = 0
         session, line = self._session, self._pending
@@ -245,7 +245,7 @@ class RespProtocol:
         self._close_if_done()
 
     def _next(self) -> bytes | Awaitable[Reply] | None:
-        """The reply to the next command; None if none has come whole, or it may not be run yet."""
+        """Return the reply to the next command; None if none is whole, or it may not run yet."""
         try:
             parts = self._reader.gets() if self._blocked_command is None else self._blocked_command
         except WireError as error:
@@ -273,7 +273,7 @@ class RespProtocol:
         future.add_done_callback(partial(self._fill_reply, owed))
 
     def _fill_reply(self, owed: _PendingReply, future: asyncio.Future[Reply]) -> None:
-        """A reply has come; its place in the line is filled."""
+        """Fill the place of a reply that was waited for."""
         self._futures.discard(future)
         if self._dead:
             if not future.cancelled():
@@ -294,7 +294,7 @@ class RespProtocol:
             self._write_batch.add(self._flush, self._loop)
 
     def _flush(self) -> None:
-        """The turn has ended: all that is known leaves, as far as the client reads."""
+        """Write all replies that are there, as far as the client reads."""
         self._flushing = False
         if self._dead:
             return
@@ -327,7 +327,7 @@ class RespProtocol:
         self._session.state.pending_bytes += size
 
     def _full(self) -> bool:
-        """Whether nothing more is to be owed; one who is owed nothing may always ask."""
+        """Whether no more replies may be pending; a client with none may always send a command."""
         line = self._pending
         if not line:
             return False
@@ -340,18 +340,18 @@ class RespProtocol:
         )
 
     def _resume(self) -> None:
-        """Run what was left to lie while there was no room."""
+        """Run what was left while there was no room."""
         if self._paused and not self._ended:
             if self._clock is not None:
                 self._session.ready_us = self._clock.now_us()
             self._run()
 
     def _has_backlog(self) -> bool:
-        """Whether something of an earlier read has not been run."""
+        """Whether something of an earlier read has not run."""
         return self._blocked_command is not None or self._reader.partial
 
     def _pace_reading(self) -> None:
-        """Read only while there is room for what it would lead to."""
+        """Read only while there is room for the replies."""
         full = self._client_stalled or self._blocked_command is not None or self._full()
         if full is self._paused:
             return
@@ -362,7 +362,7 @@ class RespProtocol:
             self._transport.resume_reading()
 
     def _set_reader_bounds(self) -> None:
-        """One who is known may say more."""
+        """Let a client with an identity send larger commands."""
         settings = self._session.state.settings
         self._reader_identity = self._session.identity
         stranger = self._reader_identity is None
@@ -373,7 +373,7 @@ class RespProtocol:
         )
 
     def _end(self, last: bytes) -> None:
-        """Say this behind all that is owed, and close."""
+        """Send this behind all pending replies, and close."""
         self._ended = True
         if self._pending:
             self._pending.append(_PendingReply(last))
@@ -390,8 +390,8 @@ class RespProtocol:
 class RespDoor:
     """Makes the protocol of each connection that speaks RESP.
 
-    `service` is what the rows of `table` ask: a limiter's, unless another is given. A table whose
-    commands have deadlines needs a clock.
+    `service` is what the commands of `table` call: a limiter's, unless another is given. A table
+    whose commands have deadlines needs a clock.
     """
 
     __slots__ = ("_shared", "write_batch")

@@ -1,4 +1,4 @@
-"""Single values: what Redis has no word for, conditions, errors, and what is requested of a service."""
+"""Single values: what Redis has no word for, conditions, errors, calls of the service."""
 
 from __future__ import annotations
 

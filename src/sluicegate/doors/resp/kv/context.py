@@ -1,8 +1,8 @@
-"""Asking: what every row about key-values does with the service, and what a connection wishes.
+"""Context: the call context of a key-value command, replies, and the commands that set options.
 
-A `CallContext` is made when its command is run, from what the connection has said by then. What
-is there at once is reply at once; all else is a coroutine, whose error becomes the reply where it is
-awaited.
+A `CallContext` is made when its command is run, from the options that the connection has set by
+then. A result that is there at once is written at once; all else is a coroutine, whose error
+becomes the reply where it is awaited.
 """
 
 from __future__ import annotations

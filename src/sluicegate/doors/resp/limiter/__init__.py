@@ -1,4 +1,4 @@
-"""The RESP commands of the rate-limit service: CL.THROTTLE, checks, leases, and a store's operations.
+"""The RESP commands of the rate-limit service: CL.THROTTLE, checks, leases, store operations.
 
 A command reads its words, calls the service, and writes the reply; it decides nothing.
 """
