@@ -12,22 +12,22 @@ import pytest
 from sluicegate.cli import main
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.lab.random_source import RandomSource
-from sluicegate.lab.ycsb.command import chosen
-from sluicegate.lab.ycsb.keys import Rows, Zipfian, strewn
+from sluicegate.lab.ycsb.command import parse_mixes
+from sluicegate.lab.ycsb.keys import RowChooser, Zipfian, scatter
 from sluicegate.lab.ycsb.records import (
     DAMAGED,
     FOREIGN,
     MISPLACED,
     MISSING,
+    NEVER_WRITTEN,
     STALE,
-    UNHEARD_OF,
-    Record,
     WriteLedger,
+    YcsbRecord,
     decode,
     encode,
 )
-from sluicegate.lab.ycsb.run import MIXES, Outcome, YcsbRun, YcsbSettings
-from sluicegate.lab.ycsb.targets import EngineTarget, partition_of, row_of, sort_of
+from sluicegate.lab.ycsb.run import MIXES, YcsbResult, YcsbRun, YcsbSettings
+from sluicegate.lab.ycsb.targets import EngineTarget, partition_of, row_of, sort_key_of
 from sluicegate.stores.engines.memory import MemoryEngine
 from sluicegate.testing import SeededChance
 
@@ -64,36 +64,36 @@ def test_a_zipfian_that_grew_is_one_that_was_made_so_large() -> None:
 
 
 def test_popular_rows_are_strewn_over_all() -> None:
-    rows = [strewn(rank, 1_000) for rank in range(1_000)]
+    rows = [scatter(rank, 1_000) for rank in range(1_000)]
     assert len(set(rows)) > 500
     assert max(Counter(row // 100 for row in rows).values()) < 150
 
 
 def test_the_latest_is_the_row_that_was_inserted_last_and_all_before_it_are_there() -> None:
-    rows = Rows(10)
+    rows = RowChooser(10)
     assert rows.latest(0.0) == 9
     first, second = rows.next_row(), rows.next_row()
-    rows.inserted(second)
+    rows.record_insert(second)
     assert (first, second, rows.latest(0.0)) == (10, 11, 9)
-    rows.inserted(first)
+    rows.record_insert(first)
     assert rows.latest(0.0) == 11
     assert {rows.latest(n / 500) for n in range(500)} == set(range(12))
 
 
 def test_a_row_is_found_where_it_was_put() -> None:
     for row in (0, 1, 99, 100, 12_345):
-        assert row_of(partition_of(row), sort_of(row)) == row
+        assert row_of(partition_of(row), sort_key_of(row)) == row
     assert partition_of(99) != partition_of(100)
-    assert sort_of(9) < sort_of(10)
+    assert sort_key_of(9) < sort_key_of(10)
 
 
 # What a value tells.
 
 
 def test_a_value_says_what_it_is_and_any_flipped_bit_shows() -> None:
-    value = encode(Record(7, 3, 2), 100)
+    value = encode(YcsbRecord(7, 3, 2), 100)
     assert len(value) == 100
-    assert decode(value) == Record(7, 3, 2)
+    assert decode(value) == YcsbRecord(7, 3, 2)
     for at in range(100):
         assert decode(value[:at] + bytes([value[at] ^ 1]) + value[at + 1 :]) is None
     assert decode(value[:-1]) is None
@@ -103,20 +103,20 @@ def test_a_value_says_what_it_is_and_any_flipped_bit_shows() -> None:
 def test_each_wrong_value_is_told_by_its_fault() -> None:
     ledger = WriteLedger()
     version = ledger.begin(7)
-    ledger.end(7, made=True)
+    ledger.end(7, applied=True)
     floor = ledger.floor(7)
 
-    def wrong(record: Record) -> str:
-        return ledger.wrong(7, encode(record, 50), floor)
+    def wrong(record: YcsbRecord) -> str:
+        return ledger.find_fault(7, encode(record, 50), floor)
 
-    assert wrong(Record(7, version, 0)) == ""
-    assert wrong(Record(8, version, 0)) == MISPLACED
-    assert wrong(Record(7, version + 1, 0)) == UNHEARD_OF
-    assert wrong(Record(7, 0, 0)) == STALE
-    assert wrong(Record(7, version, 0, 1)) == FOREIGN
-    assert ledger.wrong(7, None, floor) == MISSING
-    assert ledger.wrong(7, b"x" * 50, floor) == DAMAGED
-    assert ledger.wrong(9, encode(Record(9, 0, 0), 50), ledger.floor(9)) == ""
+    assert wrong(YcsbRecord(7, version, 0)) == ""
+    assert wrong(YcsbRecord(8, version, 0)) == MISPLACED
+    assert wrong(YcsbRecord(7, version + 1, 0)) == NEVER_WRITTEN
+    assert wrong(YcsbRecord(7, 0, 0)) == STALE
+    assert wrong(YcsbRecord(7, version, 0, 1)) == FOREIGN
+    assert ledger.find_fault(7, None, floor) == MISSING
+    assert ledger.find_fault(7, b"x" * 50, floor) == DAMAGED
+    assert ledger.find_fault(9, encode(YcsbRecord(9, 0, 0), 50), ledger.floor(9)) == ""
 
 
 def test_of_writes_that_overlap_either_may_be_the_last() -> None:
@@ -124,12 +124,12 @@ def test_of_writes_that_overlap_either_may_be_the_last() -> None:
     first = ledger.begin(1)
     second = ledger.begin(1)
     assert ledger.floor(1) == 0
-    ledger.end(1, made=True)
+    ledger.end(1, applied=True)
     assert ledger.floor(1) == 0  # the other is still under way
-    ledger.end(1, made=True)
+    ledger.end(1, applied=True)
     assert ledger.floor(1) == first < second
     alone = ledger.begin(1)
-    ledger.end(1, made=True)
+    ledger.end(1, applied=True)
     assert ledger.floor(1) == alone
 
 
@@ -137,18 +137,20 @@ def test_behind_a_write_that_may_have_failed_no_age_is_wrong() -> None:
     ledger = WriteLedger()
     for made in (True, None, True):
         ledger.begin(1)
-        ledger.end(1, made=made)
-    assert ledger.wrong(1, encode(Record(1, 2, 0), 50), 3) == ""
+        ledger.end(1, applied=made)
+    assert ledger.find_fault(1, encode(YcsbRecord(1, 2, 0), 50), 3) == ""
 
 
 # Whole runs.
 
 
-def run_of(mix: str, target: EngineTarget | None = None, settings: YcsbSettings = TINY) -> Outcome:
-    async def story() -> Outcome:
+def run_of(
+    mix: str, target: EngineTarget | None = None, settings: YcsbSettings = TINY
+) -> YcsbResult:
+    async def story() -> YcsbResult:
         asked = EngineTarget(MemoryEngine(), "t") if target is None else target
         try:
-            return await YcsbRun(asked, MIXES[mix], settings, RandomSource(1).of).outcome()
+            return await YcsbRun(asked, MIXES[mix], settings, RandomSource(1).of).run()
         finally:
             await asked.close()
 
@@ -157,12 +159,12 @@ def run_of(mix: str, target: EngineTarget | None = None, settings: YcsbSettings 
 
 @pytest.mark.parametrize("mix", MIXES)
 def test_a_mix_asks_what_it_says_and_finds_every_value_right(mix: str) -> None:
-    outcome = run_of(mix)
-    assert outcome.right, outcome.shown
-    assert outcome.ops == TINY.ops
+    result = run_of(mix)
+    assert result.right, result.shown
+    assert result.ops == TINY.ops
     for name, share in MIXES[mix].shares:
-        assert abs(outcome.timings[name].done / TINY.ops - share / 100) < 0.07
-        assert outcome.timings[name].sketch.quantile(0.5) is not None
+        assert abs(result.timings[name].done / TINY.ops - share / 100) < 0.07
+        assert result.timings[name].sketch.quantile(0.5) is not None
 
 
 class Wrapped:
@@ -248,12 +250,12 @@ class Fails(Wrapped):
         return await super().swap(row, value, expected)
 
 
-def wrong_run(mix: str, target: Wrapped, **more: bool) -> Outcome:
+def wrong_run(mix: str, target: Wrapped, **more: bool) -> YcsbResult:
     settings = YcsbSettings(rows=20, ops=600, tasks=8, value_bytes=100, **more)
 
-    async def story() -> Outcome:
+    async def story() -> YcsbResult:
         try:
-            return await YcsbRun(target, MIXES[mix], settings, RandomSource(1).of).outcome()
+            return await YcsbRun(target, MIXES[mix], settings, RandomSource(1).of).run()
         finally:
             await target.close()
 
@@ -261,15 +263,15 @@ def wrong_run(mix: str, target: Wrapped, **more: bool) -> Outcome:
 
 
 def test_a_target_that_swaps_blindly_loses_changes() -> None:
-    outcome = wrong_run("F", SwapsBlindly())
-    assert outcome.changes_lost > 0
-    assert not outcome.right
+    result = wrong_run("F", SwapsBlindly())
+    assert result.changes_lost > 0
+    assert not result.right
 
 
 def test_a_target_that_swaps_right_loses_none_however_many_compete() -> None:
-    outcome = wrong_run("F", Wrapped())
-    assert outcome.right, outcome.shown
-    assert outcome.conflicts > 0
+    result = wrong_run("F", Wrapped())
+    assert result.right, result.shown
+    assert result.conflicts > 0
 
 
 def test_a_target_that_says_no_and_does_it_makes_changes_too_many() -> None:
@@ -277,10 +279,10 @@ def test_a_target_that_says_no_and_does_it_makes_changes_too_many() -> None:
 
 
 def test_a_target_that_fails_is_not_wrong() -> None:
-    outcome = wrong_run("F", Fails())
-    assert outcome.right, outcome.shown
-    assert outcome.timings["change"].failed > 10
-    assert any("told to fail" in text for text in outcome.shown)
+    result = wrong_run("F", Fails())
+    assert result.right, result.shown
+    assert result.timings["change"].failed > 10
+    assert any("told to fail" in text for text in result.shown)
 
 
 def test_a_target_that_loses_writes_is_stale_unless_that_is_allowed() -> None:
@@ -303,10 +305,10 @@ def test_what_an_earlier_run_has_inserted_is_not_held_against_this_one() -> None
         settings = YcsbSettings(rows=130, ops=400, tasks=4, value_bytes=100)
         try:
             for run, mix in enumerate("DEE"):
-                outcome = await YcsbRun(
+                result = await YcsbRun(
                     target, MIXES[mix], settings, RandomSource(1).of, run=run
-                ).outcome()
-                assert outcome.right, outcome.shown
+                ).run()
+                assert result.right, result.shown
         finally:
             await target.close()
 
@@ -329,10 +331,10 @@ def test_the_verb_runs_the_mixes_against_an_engine(
 
 
 def test_all_mixes_are_those_of_ycsb() -> None:
-    assert "".join(mix.name for mix in chosen("all")) == "ABCFDE"
-    assert [mix.name for mix in chosen("b, e")] == ["B", "E"]
+    assert "".join(mix.name for mix in parse_mixes("all")) == "ABCFDE"
+    assert [mix.name for mix in parse_mixes("b, e")] == ["B", "E"]
     with pytest.raises(BadValue, match="--mix"):
-        chosen("G")
+        parse_mixes("G")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sluicegate.lab.random_source import RandomSource
-from sluicegate.lab.ycsb.run import MIXES, Outcome, YcsbRun, YcsbSettings
+from sluicegate.lab.ycsb.run import MIXES, YcsbResult, YcsbRun, YcsbSettings
 from sluicegate.lab.ycsb.targets import EngineTarget
 from sluicegate.stores.open_engine import open_engine
 
@@ -24,11 +24,11 @@ pytestmark = [
 FEW = YcsbSettings(rows=400, ops=300, tasks=12, value_bytes=200)
 
 
-def outcome_of(url: str, mix: str) -> Outcome:
-    async def story() -> Outcome:
+def outcome_of(url: str, mix: str) -> YcsbResult:
+    async def story() -> YcsbResult:
         target = EngineTarget(open_engine(url), f"ycsb.{mix.lower()}")
         try:
-            return await YcsbRun(target, MIXES[mix], FEW, RandomSource(7).of).outcome()
+            return await YcsbRun(target, MIXES[mix], FEW, RandomSource(7).of).run()
         finally:
             await target.close()
 
@@ -38,13 +38,13 @@ def outcome_of(url: str, mix: str) -> Outcome:
 @pytest.mark.parametrize("mix", MIXES)
 def test_a_mix_is_right_on_cassandra(cassandra: CassandraCluster, mix: str) -> None:
     hosts = ",".join(cassandra.contact_points)
-    outcome = outcome_of(f"cassandra://{hosts}:{cassandra.port}/kv?timeout_ms=15000", mix)
-    assert outcome.right, outcome.shown
-    assert outcome.ops == FEW.ops, outcome.shown
+    result = outcome_of(f"cassandra://{hosts}:{cassandra.port}/kv?timeout_ms=15000", mix)
+    assert result.right, result.shown
+    assert result.ops == FEW.ops, result.shown
 
 
 @pytest.mark.parametrize("mix", MIXES)
 def test_a_mix_is_right_on_a_redis_cluster(redis_cluster: RedisCluster, mix: str) -> None:
-    outcome = outcome_of(redis_cluster.url, mix)
-    assert outcome.right, outcome.shown
-    assert outcome.ops == FEW.ops, outcome.shown
+    result = outcome_of(redis_cluster.url, mix)
+    assert result.right, result.shown
+    assert result.ops == FEW.ops, result.shown

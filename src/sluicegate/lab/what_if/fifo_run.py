@@ -36,20 +36,20 @@ class _Attempt:
     """One attempt at one captured request."""
 
     __slots__ = (
-        "ask",
         "begun_us",
         "deadline_us",
         "first_us",
         "kind",
         "number",
         "over",
+        "request",
         "work_us",
     )
 
     def __init__(
-        self, ask: int, kind: int, first_us: int, deadline_us: int, work_us: int, number: int
+        self, request: int, kind: int, first_us: int, deadline_us: int, work_us: int, number: int
     ) -> None:
-        self.ask = ask
+        self.request = request
         self.kind = kind  # its class
         self.first_us = first_us
         self.deadline_us = deadline_us
@@ -105,13 +105,13 @@ class _FifoRun:
         """Run until all that came has ended."""
         events, classes = self._events, self._traffic.classes
         timeout_us = self._plan.timeout_us
-        for number, (ask, at_us, work_us) in enumerate(self._traffic.arrivals(self._plan), 1):
+        for number, (request, at_us, work_us) in enumerate(self._traffic.arrivals(self._plan), 1):
             while events and events[0][0] <= at_us:
                 self._run_event()
-            kind = classes[ask]
+            kind = classes[request]
             if self._retriers:
                 self._retriers[kind].first(at_us)
-            self._enter(_Attempt(ask, kind, at_us, at_us + timeout_us, work_us, 0), at_us)
+            self._enter(_Attempt(request, kind, at_us, at_us + timeout_us, work_us, 0), at_us)
             if number % BLOCK == 0:
                 on_count(number)
         while events:
@@ -133,13 +133,13 @@ class _FifoRun:
 
     def _enter(self, attempt: _Attempt, now_us: int) -> None:
         counts, single = self.counts, self._single
-        code = single.decide(attempt.ask, self._began_us + now_us)
+        code = single.decide(attempt.request, self._began_us + now_us)
         if code < 0:
             counts.unasked += 1
             return
         counts.attempts += 1
         if code > 0:
-            counts.record_refusal(single.rule_id(attempt.ask, code))
+            counts.record_refusal(single.rule_id(attempt.request, code))
             self._fail(attempt, now_us, REFUSED)
         elif self._idle > 0:
             self._idle -= 1
@@ -180,7 +180,7 @@ class _FifoRun:
             if wait_us != NO_MORE:
                 begin_us = now_us + wait_us
                 again = _Attempt(
-                    attempt.ask,
+                    attempt.request,
                     attempt.kind,
                     attempt.first_us,
                     begin_us + self._plan.timeout_us,

@@ -53,7 +53,7 @@ def run_policies(
     *,
     classes: list[Criticality],
 ) -> OutcomeCounts:
-    """Run the traffic past the rules into the policies, which see the `classes` by ask."""
+    """Run the traffic past the rules into the policies, which see the `classes` by request."""
 
     async def main(world: World) -> OutcomeCounts:
         policy_run = _PolicyRun(world, plan, traffic, single, make_policy, classes)
@@ -134,11 +134,11 @@ class _PolicyRun:
         world, traffic = self._world, self._traffic
         for number, arrival in enumerate(traffic.arrivals(self._plan), 1):
             await world.until_us(arrival.at_us)
-            kind = traffic.classes[arrival.ask]
+            kind = traffic.classes[arrival.request]
             if self._retriers:
                 self._retriers[kind].first(arrival.at_us)
             # Most of what is refused ends here, without a task of its own.
-            how = self._decide(arrival.ask)
+            how = self._decide(arrival.request)
             if how == REFUSED and not self._retriers:
                 self.counts.record_end(kind, REFUSED, arrival.at_us, arrival.at_us)
             elif how != _UNASKED:
@@ -149,16 +149,16 @@ class _PolicyRun:
         while self._open or self._inside:
             await world.sleep_us(_US)
 
-    def _decide(self, ask: int) -> int:
+    def _decide(self, request: int) -> int:
         """Ask the rules: GOOD admits the request."""
         counts, single = self.counts, self._single
-        code = single.decide(ask, self._traffic.began_us + self._world.elapsed_us)
+        code = single.decide(request, self._traffic.began_us + self._world.elapsed_us)
         if code < 0:
             counts.unasked += 1
             return _UNASKED
         counts.attempts += 1
         if code > 0:
-            counts.record_refusal(single.rule_id(ask, code))
+            counts.record_refusal(single.rule_id(request, code))
             return REFUSED
         return GOOD
 
@@ -179,7 +179,7 @@ class _PolicyRun:
                 if wait_us:
                     await world.sleep_us(wait_us)
                 begun_us = world.elapsed_us
-                how = self._decide(arrival.ask)
+                how = self._decide(arrival.request)
             if how == _UNASKED:
                 return
             ended_us = begun_us + timeout_us if how == GAVE_UP else world.elapsed_us
@@ -206,16 +206,16 @@ class _PolicyRun:
         world, counts = self._world, self.counts
         self._inside += 1
         counts.record_queue(max(self._inside - self._plan.backend.workers, 0), world.elapsed_us)
-        request = Request(
-            self._traffic.captured.entities[arrival.ask],
-            caller=self._callers[arrival.ask],
-            cost=max(self._traffic.units[arrival.ask], 1),
-            criticality=self._classes[arrival.ask],
+        admitted = Request(
+            self._traffic.captured.entities[arrival.request],
+            caller=self._callers[arrival.request],
+            cost=max(self._traffic.units[arrival.request], 1),
+            criticality=self._classes[arrival.request],
             arrived_us=world.clock.now_us(),
             deadline_us=START_US + deadline_us,
         )
         try:
-            permit = await self._policy.admit(request, world.clock)
+            permit = await self._policy.admit(admitted, world.clock)
             if isinstance(permit, Decision):
                 return GAVE_UP if world.elapsed_us > deadline_us else TURNED_AWAY
             begun_us = world.elapsed_us
@@ -228,7 +228,7 @@ class _PolicyRun:
                 counts.record_work(now_us - arrival.work_us, now_us, useful=good)
                 return GOOD if good else GAVE_UP
             finally:
-                request.measured = Measured(service_us=world.elapsed_us - begun_us)
+                admitted.measured = Measured(service_us=world.elapsed_us - begun_us)
                 permit.end(outcome, world.clock.now_us())
         finally:
             self._inside -= 1

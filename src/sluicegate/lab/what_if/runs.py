@@ -52,9 +52,9 @@ def class_rules(books: Sequence[NamedRules]) -> NamedRules:
 def classes_of(
     book: NamedRules, captured: Captured, mesh: MeshSettings | None = None
 ) -> list[Criticality]:
-    """The class of each ask, as this rulebook settles it."""
+    """The class of each request, as this rulebook settles it."""
     single = Single(book.rules, captured.asks, mesh=mesh)
-    return [single.priority(ask) for ask in range(len(captured.asks))]
+    return [single.priority(request) for request in range(len(captured.asks))]
 
 
 def check_front(name: str) -> None:
@@ -105,7 +105,7 @@ def _run(
     common = [Criticality(of) for of in traffic.classes]
     classes = common
     if not book.rules.empty:
-        classes = [single.priority(ask) for ask in range(len(common))]
+        classes = [single.priority(request) for request in range(len(common))]
     if front == FIFO:
         counts = run_fifo(plan, traffic, single, on_count)
     else:

@@ -24,16 +24,16 @@ RUN_US_MAX: Final = 400 * 86_400_000_000
 
 
 class TimedRequest(NamedTuple):
-    """A request: its place among the asks, when it comes, what it will take a worker."""
+    """A request: its place among the captured ones, when it comes, what it will take a worker."""
 
-    ask: int
+    request: int
     at_us: int
     work_us: int
 
 
 @final
 class Traffic:
-    """A capture played `speed` times as fast; `classes` and `units` are by ask."""
+    """A capture played `speed` times as fast; `classes` and `units` are by request."""
 
     __slots__ = ("began_us", "captured", "classes", "out_of_order", "span_us", "speed", "units")
 
@@ -42,7 +42,7 @@ class Traffic:
             raise BadValue("--capture", "", "there is no captured request in it")
         self.captured: Final = captured
         self.classes: Final = classes
-        self.units: Final = [units_of(ask) for ask in captured.asks]
+        self.units: Final = [units_of(request) for request in captured.asks]
         self.speed: Final = speed
         self.began_us: Final = captured.at_us[0]
         latest_us, late = self.began_us, 0
@@ -71,29 +71,29 @@ class Traffic:
     def load(self, backend: BackendSpec) -> float:
         """What all of it would take the workers, as a share of the time they have."""
         unit_us, classes, units = backend.unit_us, self.classes, self.units
-        work_us = [unit_us[classes[ask]] * units[ask] for ask in range(len(units))]
+        work_us = [unit_us[of] * count for of, count in zip(classes, units, strict=True)]
         return sum(map(work_us.__getitem__, self.captured.which)) / (backend.workers * self.span_us)
 
     def arrivals(self, plan: WhatIfPlan) -> Iterator[TimedRequest]:
         """The requests as they come; the same ones each time."""
         draw = plan.service.sampler(RandomSource(plan.seed).of("service"))
         unit_us, classes, units = plan.backend.unit_us, self.classes, self.units
-        # Work of an ask, in millionths of what is drawn.
-        mean = [unit_us[classes[ask]] * units[ask] / WHOLE_US for ask in range(len(units))]
+        # The work of a request, in millionths of what is drawn.
+        mean = [unit_us[of] * count / WHOLE_US for of, count in zip(classes, units, strict=True)]
         began_us, latest_us, speed = self.began_us, 0, self.speed
-        for at_us, ask in zip(self.captured.at_us, self.captured.which, strict=True):
+        for at_us, request in zip(self.captured.at_us, self.captured.which, strict=True):
             latest_us = max(latest_us, at_us - began_us)
             elapsed_us = latest_us if speed == 1.0 else int(latest_us / speed)
-            work_us = min(max(round(mean[ask] * draw()), 1), DURATION_US_MAX)
-            yield TimedRequest(ask, elapsed_us, work_us)
+            work_us = min(max(round(mean[request] * draw()), 1), DURATION_US_MAX)
+            yield TimedRequest(request, elapsed_us, work_us)
 
 
-def units_of(ask: Ask) -> int:
+def units_of(request: Ask) -> int:
     """Its weight: what it says it costs; of several descriptors the most."""
-    if isinstance(ask, CheckRequest):
-        return min(ask.cost, UNITS_MAX)
-    return min(max([_hits(ask, one.cost) for one in ask.descriptors], default=1), UNITS_MAX)
+    if isinstance(request, CheckRequest):
+        return min(request.cost, UNITS_MAX)
+    return min(max([_hits(request, one.cost) for one in request.descriptors], default=1), UNITS_MAX)
 
 
-def _hits(ask: MeshRequest, own: int) -> int:
-    return own if own >= 0 else ask.cost or 1
+def _hits(request: MeshRequest, own: int) -> int:
+    return own if own >= 0 else request.cost or 1

@@ -16,8 +16,8 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arguments import SEED_MAX, parse_whole
 from sluicegate.lab.progress import ProgressBar, write_status
 from sluicegate.lab.random_source import RandomSource
-from sluicegate.lab.ycsb.run import MIXES, Mix, Outcome, Timings, YcsbRun, YcsbSettings
-from sluicegate.lab.ycsb.targets import EngineTarget, RespTarget, Target
+from sluicegate.lab.ycsb.run import MIXES, Mix, Timings, YcsbResult, YcsbRun, YcsbSettings
+from sluicegate.lab.ycsb.targets import EngineTarget, RespTarget, YcsbTarget
 from sluicegate.stores.open_engine import open_engine
 from sluicegate.system import SystemChance
 
@@ -42,7 +42,7 @@ _HEADS: Final = (
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """The flags."""
+    """Add the flags."""
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--target", metavar="URL", help="a running sluicegate kv: redis://host:port")
     where.add_argument(
@@ -55,7 +55,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         ("tasks", 32, "callers at once"),
         ("bytes", 1_000, "of a value"),
         ("connections", 1, "to a target"),
-        ("seed", 0, "of what is asked"),
+        ("seed", 0, "of the requests"),
     ):
         parser.add_argument(
             f"--{name}", metavar="N", default=str(value), help=f"{words} (default {value})"
@@ -64,14 +64,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--stale-ok",
         action="store_true",
-        help="ask as others do, and do not hold against it a value that a cache had kept: "
-        "several dispatchers behind one address do that",
+        help="read as other callers do, and accept values from a cache, which several dispatchers "
+        "behind one address return",
     )
 
 
 def run(arguments: Namespace) -> int:
     """Run the mixes, one after the other."""
-    mixes = chosen(arguments.mix)
+    mixes = parse_mixes(arguments.mix)
     settings = YcsbSettings(
         rows=_number(arguments, "rows"),
         ops=_number(arguments, "ops"),
@@ -79,12 +79,12 @@ def run(arguments: Namespace) -> int:
         value_bytes=_number(arguments, "bytes"),
         strong=not arguments.stale_ok,
     )
-    outcomes = asyncio.run(_run(arguments, mixes, settings))
-    return 0 if all(outcome.right for outcome in outcomes) else 1
+    results = asyncio.run(_run(arguments, mixes, settings))
+    return 0 if all(result.right for result in results) else 1
 
 
-def chosen(text: str) -> list[Mix]:
-    """The mixes that are named."""
+def parse_mixes(text: str) -> list[Mix]:
+    """The mixes that a flag names."""
     names = _ORDER if text == ALL else [name.strip().upper() for name in text.split(",")]
     for name in names:
         if name not in MIXES:
@@ -92,15 +92,17 @@ def chosen(text: str) -> list[Mix]:
     return [MIXES[name] for name in names]
 
 
-async def _run(arguments: Namespace, mixes: Sequence[Mix], settings: YcsbSettings) -> list[Outcome]:
+async def _run(
+    arguments: Namespace, mixes: Sequence[Mix], settings: YcsbSettings
+) -> list[YcsbResult]:
     bar = ProgressBar(write_status, live=sys.stderr.isatty())
     random_source = RandomSource(_number(arguments, "seed"))
     chance = SystemChance()
-    outcomes = []
+    results = []
     for mix in mixes:
         target = await _open(arguments, settings, chance)
         try:
-            run = YcsbRun(
+            ycsb = YcsbRun(
                 target,
                 mix,
                 settings,
@@ -108,16 +110,16 @@ async def _run(arguments: Namespace, mixes: Sequence[Mix], settings: YcsbSetting
                 run=int(chance.draw() * 2**48),
                 progress=bar.show,
             )
-            outcome = await run.outcome()
+            result = await ycsb.run()
         finally:
             await target.close()
-        outcomes.append(outcome)
-        sys.stdout.write(shown(outcome))
+        results.append(result)
+        sys.stdout.write(render_result(result))
         sys.stdout.flush()
-    return outcomes
+    return results
 
 
-async def _open(arguments: Namespace, settings: YcsbSettings, chance: Chance) -> Target:
+async def _open(arguments: Namespace, settings: YcsbSettings, chance: Chance) -> YcsbTarget:
     if arguments.engine is not None:
         # A space of its own: whatever else the engine holds is left alone.
         space = f"ycsb.{int(chance.draw() * 2**48):012x}"
@@ -137,26 +139,26 @@ async def _open(arguments: Namespace, settings: YcsbSettings, chance: Chance) ->
     return target
 
 
-def shown(outcome: Outcome) -> str:
-    """A run's figures, for people."""
-    run_s = max(outcome.run_s, 1e-9)
-    loaded = f"{outcome.rows:,} rows loaded at {outcome.rows / max(outcome.load_s, 1e-9):,.0f}/s"
-    length = f"{outcome.tasks} tasks, {outcome.run_s:.1f} s"
+def render_result(result: YcsbResult) -> str:
+    """Return a run's figures, for people."""
+    run_s = max(result.run_s, 1e-9)
+    loaded = f"{result.rows:,} rows loaded at {result.rows / max(result.load_s, 1e-9):,.0f}/s"
+    length = f"{result.tasks} tasks, {result.run_s:.1f} s"
     heads = "".join(f"{head:>{width}}" for head, width in _HEADS)
     lines = [
-        f"mix {outcome.mix} on {outcome.target}: {outcome.ops / run_s:,.0f} operations/s",
+        f"mix {result.mix} on {result.target}: {result.ops / run_s:,.0f} operations/s",
         f"  {loaded}, {length}",
         f"  {'':8}{heads}",
     ]
-    lines += [_line(name, timings, run_s) for name, timings in outcome.timings.items()]
-    verdict = "every value read was right" if not outcome.wrong else _wrong(outcome)
-    if outcome.rows_changed or "change" in outcome.timings:
+    lines += [_line(name, timings, run_s) for name, timings in result.timings.items()]
+    verdict = "every value read was right" if not result.wrong else _faults_text(result)
+    if result.rows_changed or "change" in result.timings:
         verdict += (
-            f"; {outcome.rows_changed:,} rows changed, {outcome.conflicts:,} conflicts, "
-            f"{outcome.changes_lost:,} changes lost, {outcome.changes_extra:,} made twice"
+            f"; {result.rows_changed:,} rows changed, {result.conflicts:,} conflicts, "
+            f"{result.changes_lost:,} changes lost, {result.changes_extra:,} made twice"
         )
     lines.append(f"  {verdict}")
-    lines += [f"  {text}" for text in outcome.shown]
+    lines += [f"  {text}" for text in result.shown]
     return "\n".join(lines) + "\n"
 
 
@@ -168,8 +170,8 @@ def _line(name: str, timings: Timings, run_s: float) -> str:
     )
 
 
-def _wrong(outcome: Outcome) -> str:
-    return "WRONG: " + ", ".join(f"{count:,} {what}" for what, count in outcome.wrong.items())
+def _faults_text(result: YcsbResult) -> str:
+    return "WRONG: " + ", ".join(f"{count:,} {what}" for what, count in result.wrong.items())
 
 
 def _number(arguments: Namespace, name: str) -> int:

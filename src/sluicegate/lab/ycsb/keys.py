@@ -2,13 +2,13 @@
 
 Source: Cooper, Silberstein, Tam, Ramakrishnan and Sears, "Benchmarking Cloud Serving Systems with
 YCSB" (SoCC 2010), and for the Zipfian draw Gray, Sundaresan, Englert, Baclawski and Weinberger,
-"Quickly Generating Billion-Record Synthetic Databases" (SIGMOD 1994): rank r of n comes with a
+"Quickly Generating Billion-YcsbRecord Synthetic Databases" (SIGMOD 1994): rank r of n comes with a
 probability in proportion to 1 / (r + 1)^theta, by one draw and no table.
 
-    scrambled    ranks are strewn over all rows, so the popular ones are not neighbours
+    scrambled    ranks are scatter over all rows, so the popular ones are not neighbours
     latest       rank 0 is the row that was inserted last
 
-What was changed: the sum of a growing n goes on where it was, as theirs does, and the strewing is
+What was changed: the sum of a growing n goes on where it was, as theirs does, and the scattering is
 by multiplication and not by FNV: one step, every bit of the rank in it.
 
 Cost: O(n) once, and then O(1) a draw.
@@ -22,7 +22,7 @@ from sluicegate.contracts.errors import BadValue
 
 THETA: Final = 0.99
 ROWS_MAX: Final = 100_000_000
-_STREW: Final = 0x9E3779B97F4A7C15
+_SCATTER: Final = 0x9E3779B97F4A7C15
 _MASK: Final = (1 << 64) - 1
 
 
@@ -66,28 +66,28 @@ class Zipfian:
         return min(rank, self._rows - 1)
 
 
-def strewn(rank: int, rows: int) -> int:
+def scatter(rank: int, rows: int) -> int:
     """The row of a rank, somewhere among all."""
-    mixed = (rank + 1) * _STREW & _MASK
-    mixed = (mixed ^ mixed >> 32) * _STREW & _MASK
+    mixed = (rank + 1) * _SCATTER & _MASK
+    mixed = (mixed ^ mixed >> 32) * _SCATTER & _MASK
     return (mixed ^ mixed >> 29) % rows
 
 
 @final
-class Rows:
-    """The rows that are there, as they are told to have been inserted."""
+class RowChooser:
+    """Which row comes next, among those that are there."""
 
-    __slots__ = ("_early", "_zipfian", "there", "to_come")
+    __slots__ = ("_early", "_zipfian", "next_free", "there")
 
     def __init__(self, rows: int) -> None:
         self._zipfian = Zipfian(rows)
         self._early: set[int] = set()  # inserted, and one before them is not yet
         self.there = rows  # every row below this one
-        self.to_come = rows
+        self.next_free = rows
 
     def scrambled(self, draw: float) -> int:
-        """A row, the popular ones strewn."""
-        return strewn(self._zipfian.rank(draw), self.there)
+        """A row, the popular ones scatter."""
+        return scatter(self._zipfian.rank(draw), self.there)
 
     def latest(self, draw: float) -> int:
         """A row, those inserted last the most popular."""
@@ -95,11 +95,11 @@ class Rows:
 
     def next_row(self) -> int:
         """The number of a row that is about to be inserted."""
-        row, self.to_come = self.to_come, self.to_come + 1
+        row, self.next_free = self.next_free, self.next_free + 1
         return row
 
-    def inserted(self, row: int) -> None:
-        """It is there: as soon as all before it are, it may be drawn."""
+    def record_insert(self, row: int) -> None:
+        """The row is there: as soon as all before it are, it may be drawn."""
         self._early.add(row)
         while self.there in self._early:
             self._early.discard(self.there)

@@ -1,13 +1,13 @@
-"""Values that tell whether they are the right ones, and what was done to each row.
+"""Values that can be checked, and a ledger of what was done to each row.
 
-A value holds its row, its version (of which each is given once, rising), how many changes by
-read-modify-write are in it, whose run it is of, and a digest of all that. So a reader knows a value
-that was torn, misplaced or invented.
+A value holds its row, its version (each given once, rising), how many changes by read-modify-write
+are in it, its run, and a digest of all that. So a reader detects a value that was torn, misplaced
+or invented.
 
-With the ledger beside it, it also knows one that is too old: when a write was acknowledged and no
-other of that row was under way, a read that begins later must find its version or a later one; of
-writes that overlap, the lowest of their versions. A write that failed may be made or not, at once
-or later: nothing more is said of the age of its row.
+With the ledger it also detects one that is too old: when a write was acknowledged and no other of
+that row was under way, a read that begins later must find its version or a later one; of writes
+that overlap, the lowest of their versions. A write that failed may be applied or not, at once or
+later: then nothing is claimed about the age of its row.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ MISSING: Final = "missing"
 DAMAGED: Final = "damaged"
 MISPLACED: Final = "misplaced"
 FOREIGN: Final = "of another run"
-UNHEARD_OF: Final = "of a version that was never written"
+NEVER_WRITTEN: Final = "of a version that was never written"
 STALE: Final = "stale"
 
 
-class Record(NamedTuple):
-    """What a value says of itself."""
+class YcsbRecord(NamedTuple):
+    """The fields of a value."""
 
     row: int
     version: int
@@ -41,7 +41,7 @@ class Record(NamedTuple):
     run: int = 0
 
 
-def encode(record: Record, size: int) -> bytes:
+def encode(record: YcsbRecord, size: int) -> bytes:
     """The value of a record, of so many bytes."""
     if not VALUE_BYTES_MIN <= size <= VALUE_BYTES_MAX:
         raise BadValue("bytes", size, f"give from {VALUE_BYTES_MIN} to {VALUE_BYTES_MAX}")
@@ -51,17 +51,17 @@ def encode(record: Record, size: int) -> bytes:
     return body + blake2b(body, digest_size=_DIGEST_BYTES).digest()
 
 
-def decode(value: bytes) -> Record | None:
-    """What it says, or None if it is damaged."""
+def decode(value: bytes) -> YcsbRecord | None:
+    """The record in a value, or None if it is damaged."""
     body, digest = value[:-_DIGEST_BYTES], value[-_DIGEST_BYTES:]
     if len(value) < VALUE_BYTES_MIN or blake2b(body, digest_size=_DIGEST_BYTES).digest() != digest:
         return None
-    return Record(*_HEAD.unpack_from(body))
+    return YcsbRecord(*_HEAD.unpack_from(body))
 
 
 @final
 class _Row:
-    """What is known of a row that was written since it was loaded."""
+    """The state of a row that was written since it was loaded."""
 
     __slots__ = ("changes", "changes_in_doubt", "doubtful", "floor", "lowest", "newest", "writers")
 
@@ -77,7 +77,7 @@ class _Row:
 
 @final
 class WriteLedger:
-    """What was done to all rows. Rows that were only loaded cost nothing."""
+    """The writes of all rows. RowChooser that were only loaded cost nothing."""
 
     __slots__ = ("_rows", "_version", "run")
 
@@ -87,34 +87,34 @@ class WriteLedger:
         self._version = 0
 
     def begin(self, row: int) -> int:
-        """A write of the row begins: its version."""
+        """Begin a write of the row, and return its version."""
         self._version += 1
-        kept = self._rows.setdefault(row, _Row())
-        if not kept.writers:
-            kept.lowest = self._version
-        kept.writers += 1
-        kept.newest = self._version
+        state = self._rows.setdefault(row, _Row())
+        if not state.writers:
+            state.lowest = self._version
+        state.writers += 1
+        state.newest = self._version
         return self._version
 
-    def end(self, row: int, *, made: bool | None, changes: int = 0) -> None:
-        """It was made, was certainly not, or (None) may be."""
-        kept = self._rows[row]
-        kept.writers -= 1
-        if made is None:
-            kept.doubtful = True
-            kept.changes_in_doubt += changes
-        elif made:
-            kept.changes += changes
-        if not kept.writers and made and not kept.doubtful:
-            kept.floor = max(kept.floor, kept.lowest)
+    def end(self, row: int, *, applied: bool | None, changes: int = 0) -> None:
+        """The write was applied, was certainly not, or (None) may be."""
+        state = self._rows[row]
+        state.writers -= 1
+        if applied is None:
+            state.doubtful = True
+            state.changes_in_doubt += changes
+        elif applied:
+            state.changes += changes
+        if not state.writers and applied and not state.doubtful:
+            state.floor = max(state.floor, state.lowest)
 
     def floor(self, row: int) -> int:
         """The version that a read which begins now must find at least."""
-        kept = self._rows.get(row)
-        return 0 if kept is None else kept.floor
+        state = self._rows.get(row)
+        return 0 if state is None else state.floor
 
-    def wrong(self, row: int, value: bytes | None, floor: int) -> str:
-        """What is wrong with what was read, or nothing."""
+    def find_fault(self, row: int, value: bytes | None, floor: int) -> str:
+        """What is wrong with a value that was read, or nothing."""
         if value is None:
             return MISSING
         record = decode(value)
@@ -124,17 +124,17 @@ class WriteLedger:
             return MISPLACED
         if record.run != self.run:
             return FOREIGN
-        kept = self._rows.get(row)
-        if record.version > (0 if kept is None else kept.newest):
-            return UNHEARD_OF
-        if record.version < floor and not (kept is not None and kept.doubtful):
+        state = self._rows.get(row)
+        if record.version > (0 if state is None else state.newest):
+            return NEVER_WRITTEN
+        if record.version < floor and not (state is not None and state.doubtful):
             return STALE
         return ""
 
     def changed(self) -> dict[int, tuple[int, int]]:
         """Of each row that was read, changed and written: how often, and how often perhaps more."""
         return {
-            row: (kept.changes, kept.changes_in_doubt)
-            for row, kept in self._rows.items()
-            if kept.changes or kept.changes_in_doubt
+            row: (state.changes, state.changes_in_doubt)
+            for row, state in self._rows.items()
+            if state.changes or state.changes_in_doubt
         }

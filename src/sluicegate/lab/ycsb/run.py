@@ -1,13 +1,13 @@
-"""One YCSB run: rows are loaded, so many tasks ask by a mix, and whatever is read is checked.
+"""One YCSB run: rows are loaded, many tasks send requests by a mix, and what they read is checked.
 
     A  half reads, half updates             D  95% reads of what was inserted last, 5% inserts
     B  95% reads, 5% updates                E  95% short ranges, 5% inserts
     C  reads only                           F  half reads, half read-modify-writes
 
-Each task asks again when it has been answered, so what is measured is what so many callers get,
-and not what a server does when more is offered than it can do (that is for the drills). A
-read-modify-write reads, and swaps for what it has read; whoever was too late reads again. At the
-end each row must have been changed exactly as often as that was acknowledged.
+Each task sends its next request when the last was answered, so what is measured is what so many
+callers get, and not what a server does under more load than it can serve (that is for the drills).
+A read-modify-write reads, and swaps for what it has read; if another was faster it reads again. At
+the end each row must have been changed exactly as often as that was acknowledged.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Final, final
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import BadValue, Conflict, Refused, SluicegateError, Unavailable
 from sluicegate.kernels.windowed_quantile import Scale, Sketch
-from sluicegate.lab.ycsb.keys import ROWS_MAX, Rows
-from sluicegate.lab.ycsb.records import STALE, Record, WriteLedger, decode, encode
-from sluicegate.lab.ycsb.targets import Target
+from sluicegate.lab.ycsb.keys import ROWS_MAX, RowChooser
+from sluicegate.lab.ycsb.records import STALE, WriteLedger, YcsbRecord, decode, encode
+from sluicegate.lab.ycsb.targets import YcsbTarget
 from sluicegate.wire.resp import ErrorReply
 
 READ: Final = "read"
@@ -77,12 +77,12 @@ class YcsbSettings:
             value = getattr(self, name)
             if not 1 <= value <= most:
                 raise BadValue(f"--{name}", value, f"give from 1 to {most}")
-        encode(Record(0, 0, 0), self.value_bytes)
+        encode(YcsbRecord(0, 0, 0), self.value_bytes)
 
 
 @final
 class Timings:
-    """What became of one kind of operation."""
+    """The outcomes and times of one kind of operation."""
 
     __slots__ = ("done", "failed", "refused", "sketch")
 
@@ -94,8 +94,8 @@ class Timings:
 
 
 @dataclass(slots=True, kw_only=True)
-class Outcome:
-    """What a run has shown."""
+class YcsbResult:
+    """The result of a run."""
 
     mix: str
     target: str
@@ -113,7 +113,7 @@ class Outcome:
 
     @property
     def ops(self) -> int:
-        """Operations that were answered as asked."""
+        """Operations that succeeded."""
         return sum(one.done for one in self.timings.values())
 
     @property
@@ -128,7 +128,7 @@ class YcsbRun:
 
     def __init__(
         self,
-        target: Target,
+        target: YcsbTarget,
         mix: Mix,
         settings: YcsbSettings,
         chances: Callable[[str], Chance],
@@ -142,7 +142,7 @@ class YcsbRun:
         self._chances = chances
         self._progress = progress
         self._ledger = WriteLedger(run)
-        self._rows = Rows(settings.rows)
+        self._rows = RowChooser(settings.rows)
         scale = Scale()
         self._timings = {name: Timings(scale) for name, _ in mix.shares}
         self._left = settings.ops
@@ -150,8 +150,8 @@ class YcsbRun:
         self._wrong: Counter[str] = Counter()
         self._shown: list[str] = []
 
-    async def outcome(self) -> Outcome:
-        """Load, run, and look at the rows that were changed."""
+    async def run(self) -> YcsbResult:
+        """Load, run, and check the rows that were changed."""
         loop = asyncio.get_running_loop()
         settings = self._settings
         began = loop.time()
@@ -159,10 +159,10 @@ class YcsbRun:
         loaded = loop.time()
         async with asyncio.TaskGroup() as group:
             for task in range(settings.tasks):
-                group.create_task(self._ask(self._chances(f"task {task}")))
+                group.create_task(self._run_task(self._chances(f"task {task}")))
         ended = loop.time()
-        lost, extra, changed = await self._look_back()
-        return Outcome(
+        lost, extra, changed = await self._check_changes()
+        return YcsbResult(
             mix=self._mix.name,
             target=self._target.name,
             rows=settings.rows,
@@ -182,17 +182,17 @@ class YcsbRun:
         rows = self._settings.rows
         starts = iter(range(0, rows, LOAD_ROWS))
 
-        async def some() -> None:
+        async def load_batches() -> None:
             for start in starts:
-                those = range(start, min(start + LOAD_ROWS, rows))
-                await self._target.load([(row, self._value(row, 0, 0)) for row in those])
+                batch = range(start, min(start + LOAD_ROWS, rows))
+                await self._target.load([(row, self._value(row, 0, 0)) for row in batch])
 
         async with asyncio.TaskGroup() as group:
             for _ in range(min(self._settings.tasks, 8)):
-                group.create_task(some())
+                group.create_task(load_batches())
 
-    async def _ask(self, chance: Chance) -> None:
-        """One caller, until all have been asked enough."""
+    async def _run_task(self, chance: Chance) -> None:
+        """Send requests until there have been enough of all tasks."""
         draw = chance.draw
         work: dict[str, Callable[[Chance], Awaitable[None]]] = {
             READ: self._read,
@@ -205,13 +205,13 @@ class YcsbRun:
         while self._left > 0:
             self._left -= 1
             self._show_progress()
-            random_source = draw() * 100
+            point = draw() * 100
             name = self._mix.shares[-1][0]
             for one, share in self._mix.shares:
-                if random_source < share:
+                if point < share:
                     name = one
                     break
-                random_source -= share
+                point -= share
             timings = self._timings[name]
             began = loop.time()
             try:
@@ -225,7 +225,7 @@ class YcsbRun:
             else:
                 timings.done += 1
                 timings.sketch.add((loop.time() - began) * 1e6)
-            # What is answered at once must still let the others ask.
+            # An answer without a wait must still let the other tasks run.
             await asyncio.sleep(0)
 
     def _show_progress(self) -> None:
@@ -250,20 +250,20 @@ class YcsbRun:
     async def _insert(self, chance: Chance) -> None:
         row = self._rows.next_row()
         await self._write(row)
-        self._rows.inserted(row)
+        self._rows.record_insert(row)
 
     async def _write(self, row: int) -> None:
         ledger = self._ledger
         version = ledger.begin(row)
-        made: bool | None = None
+        applied: bool | None = None
         try:
             await self._target.write(row, self._value(row, version, 0))
-            made = True
+            applied = True
         except (Refused, ErrorReply):
-            made = False
+            applied = False
             raise
         finally:
-            ledger.end(row, made=made)
+            ledger.end(row, applied=applied)
 
     async def _range(self, chance: Chance) -> None:
         row = self._row(chance)
@@ -271,12 +271,12 @@ class YcsbRun:
         floors = [self._ledger.floor(one) for one in range(row, row + rows_max)]
         found = await self._target.scan(row, rows_max)
         if not found or found[0][0] != row:
-            self._is_wrong("missing from a range", row)
+            self._record_fault("missing from a range", row)
         for place, (one, value) in enumerate(found):
-            if one < row + len(floors) and not self._is_left(one, value):
+            if one < row + len(floors) and not self._is_of_earlier_run(one, value):
                 self._check(one, value, floors[one - row])
             if place and one <= found[place - 1][0]:
-                self._is_wrong("out of order", one)
+                self._record_fault("out of order", one)
 
     async def _change(self, chance: Chance) -> None:
         """Read, and write what follows from it if it is still there."""
@@ -291,46 +291,46 @@ class YcsbRun:
                 return
             version = ledger.begin(row)
             new = self._value(row, version, record.changes + 1)
-            made: bool | None = None
+            applied: bool | None = None
             try:
-                made = await self._target.swap(row, new, value)
+                applied = await self._target.swap(row, new, value)
             except (Refused, ErrorReply):
-                made = False
+                applied = False
                 raise
             finally:
-                ledger.end(row, made=made, changes=1)
-            if made:
+                ledger.end(row, applied=applied, changes=1)
+            if applied:
                 return
             self._conflicts += 1
         raise Conflict(f"row {row}", f"{CHANGE_TRIES_MAX} times")
 
     # What is checked.
 
-    async def _look_back(self) -> tuple[int, int, int]:
-        """Changes that were lost, changes too many, and the rows that were looked at."""
+    async def _check_changes(self) -> tuple[int, int, int]:
+        """Count changes that were lost, changes too many, and the rows that were checked."""
         lost = extra = 0
         changed = self._ledger.changed()
-        for row, (sure, in_doubt) in changed.items():
+        for row, (certain, in_doubt) in changed.items():
             try:
                 value = await self._target.read(row)
             except SluicegateError as error:
-                self._is_wrong("not to be read at the end", row)
+                self._record_fault("not to be read at the end", row)
                 self._note(str(error))
                 continue
             self._check(row, value, self._ledger.floor(row))
             record = None if value is None else decode(value)
             there = 0 if record is None else record.changes
-            lost += max(sure - there, 0)
-            extra += max(there - sure - in_doubt, 0)
+            lost += max(certain - there, 0)
+            extra += max(there - certain - in_doubt, 0)
         return lost, extra, len(changed)
 
     def _check(self, row: int, value: bytes | None, floor: int) -> None:
-        if wrong := self._ledger.wrong(row, value, floor):
-            if wrong == STALE and not self._settings.strong:
+        if fault := self._ledger.find_fault(row, value, floor):
+            if fault == STALE and not self._settings.strong:
                 return
-            self._is_wrong(wrong, row)
+            self._record_fault(fault, row)
 
-    def _is_wrong(self, what: str, row: int) -> None:
+    def _record_fault(self, what: str, row: int) -> None:
         self._wrong[what] += 1
         self._note(f"row {row} is {what}")
 
@@ -339,9 +339,11 @@ class YcsbRun:
             self._shown.append(text)
 
     def _value(self, row: int, version: int, changes: int) -> bytes:
-        return encode(Record(row, version, changes, self._ledger.run), self._settings.value_bytes)
+        return encode(
+            YcsbRecord(row, version, changes, self._ledger.run), self._settings.value_bytes
+        )
 
-    def _is_left(self, row: int, value: bytes) -> bool:
-        """Whether it is of a row that an earlier run has inserted, and this one has not yet."""
+    def _is_of_earlier_run(self, row: int, value: bytes) -> bool:
+        """Whether an earlier run inserted the row, and this one has not yet."""
         record = decode(value) if row >= self._settings.rows else None
         return record is not None and record.run != self._ledger.run

@@ -1,7 +1,7 @@
-"""What a YCSB run is told to: an engine directly, or a dispatcher over RESP.
+"""The targets of a YCSB run: an engine directly, or a dispatcher over RESP.
 
 Row n is in the partition of its hundred, under its own sort key, so a range of rows lies together.
-A target answers with bytes or raises; it judges nothing.
+A target returns bytes or raises; it checks nothing.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ BYTES_MAX: Final = 16 << 20  # of a range
 CONNECTIONS_MAX: Final = 256
 
 
-class Target(Protocol):
-    """Rows by their numbers."""
+class YcsbTarget(Protocol):
+    """RowChooser by their numbers."""
 
     @property
     def name(self) -> str:
-        """What it is, for people."""
+        """Its name, for people."""
         ...
 
     async def read(self, row: int) -> bytes | None:
@@ -35,23 +35,23 @@ class Target(Protocol):
         ...
 
     async def write(self, row: int, value: bytes) -> None:
-        """Give it this value."""
+        """Write a row."""
         ...
 
     async def swap(self, row: int, value: bytes, expected: bytes) -> bool:
-        """Give it this value if it has that one; whether it had."""
+        """Write this value if the row has that one; return whether it had."""
         ...
 
     async def scan(self, row: int, rows_max: int) -> Sequence[tuple[int, bytes]]:
-        """Rows from this one on, as far as their partition goes."""
+        """RowChooser from this one on, as far as their partition goes."""
         ...
 
     async def load(self, rows: Sequence[tuple[int, bytes]]) -> None:
-        """Give many rows their values."""
+        """Write many rows."""
         ...
 
     async def close(self) -> None:
-        """Forget what was written, where that can be done at once, and give back what is held."""
+        """Drop what was written, where that can be done at once, and close."""
         ...
 
 
@@ -60,7 +60,7 @@ def partition_of(row: int) -> bytes:
     return b"user%08d" % (row // ROWS_IN_PARTITION)
 
 
-def sort_of(row: int) -> bytes:
+def sort_key_of(row: int) -> bytes:
     """Its sort key there."""
     return b"%02d" % (row % ROWS_IN_PARTITION)
 
@@ -85,18 +85,18 @@ class EngineTarget:
 
     async def read(self, row: int) -> bytes | None:
         """By `read`."""
-        found = self._engine.read(self._space, [(partition_of(row), sort_of(row))])
+        found = self._engine.read(self._space, [(partition_of(row), sort_key_of(row))])
         if isawaitable(found):
             found = await found
         return found[0]
 
     async def write(self, row: int, value: bytes) -> None:
         """By `write`."""
-        await self._engine.write([Change(self._space, partition_of(row), sort_of(row), value)])
+        await self._engine.write([Change(self._space, partition_of(row), sort_key_of(row), value)])
 
     async def swap(self, row: int, value: bytes, expected: bytes) -> bool:
         """By `swap`."""
-        change = Change(self._space, partition_of(row), sort_of(row), value)
+        change = Change(self._space, partition_of(row), sort_key_of(row), value)
         return await self._engine.swap(change, expected)
 
     async def scan(self, row: int, rows_max: int) -> Sequence[tuple[int, bytes]]:
@@ -105,7 +105,7 @@ class EngineTarget:
         page = self._engine.scan(
             self._space,
             partition,
-            begin=sort_of(row),
+            begin=sort_key_of(row),
             end=None,
             reverse=False,
             rows_max=rows_max,
@@ -118,7 +118,7 @@ class EngineTarget:
     async def load(self, rows: Sequence[tuple[int, bytes]]) -> None:
         """By `load`."""
         await self._engine.load(
-            self._space, [(partition_of(row), sort_of(row), value) for row, value in rows]
+            self._space, [(partition_of(row), sort_key_of(row), value) for row, value in rows]
         )
 
     async def close(self) -> None:
@@ -158,7 +158,7 @@ class RespTarget:
         return f"sluicegate kv at {self._where}"
 
     async def connect(self) -> None:
-        """Connect all, and say how reads are wanted."""
+        """Connect all, and ask for strong reads if they are wanted."""
         for client in self._clients:
             await client.connect()
             if self._strong:
@@ -174,28 +174,28 @@ class RespTarget:
 
     async def swap(self, row: int, value: bytes, expected: bytes) -> bool:
         """SG.PUTIF."""
-        told: Any = await self._client().call(
+        reply: Any = await self._client().call(
             "SG.PUTIF", self._key(row), value, "TAG", tag_of(expected).hex()
         )
-        made = told[b"done"] if isinstance(told, dict) else told[0]
-        return bool(made)
+        applied = reply[b"done"] if isinstance(reply, dict) else reply[0]
+        return bool(applied)
 
     async def scan(self, row: int, rows_max: int) -> Sequence[tuple[int, bytes]]:
         """SG.RANGE."""
         partition = partition_of(row)
         name = b"%b:%b" % (self._table, partition)
-        told: Any = await self._client().call(
-            "SG.RANGE", name, sort_of(row), "LIMIT", rows_max, "BYTES", BYTES_MAX
+        reply: Any = await self._client().call(
+            "SG.RANGE", name, sort_key_of(row), "LIMIT", rows_max, "BYTES", BYTES_MAX
         )
-        rows = told[b"rows"] if isinstance(told, dict) else told[0]
+        rows = reply[b"rows"] if isinstance(reply, dict) else reply[0]
         return [(row_of(partition, sort), value) for sort, value, _ in rows]
 
     async def load(self, rows: Sequence[tuple[int, bytes]]) -> None:
         """MSET."""
-        words: list[bytes] = []
+        arguments: list[bytes] = []
         for row, value in rows:
-            words += (self._key(row), value)
-        await self._client().call("MSET", *words)
+            arguments += (self._key(row), value)
+        await self._client().call("MSET", *arguments)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -207,4 +207,4 @@ class RespTarget:
         return self._clients[self._next]
 
     def _key(self, row: int) -> bytes:
-        return b"%b:%b:%b" % (self._table, partition_of(row), sort_of(row))
+        return b"%b:%b:%b" % (self._table, partition_of(row), sort_key_of(row))
