@@ -1,8 +1,8 @@
 """Refusals: a pair that was refused is refused here until the instant that the refusal named.
 
-How a refusal is held is in `stores/memory/refusal_cache.py`; here is which are held. What a failure policy
-refused is not believed at all: nobody has counted it. Nor is a refusal for what the service lacks:
-one ask in ten that is shed must not become all asks of a pair.
+How a refusal is held is in `stores/memory/refusal_cache.py`; here is which are held. What a failure
+policy refused is not: nobody has counted it. Nor is a refusal for what the service lacks: one
+request in ten that is shed must not become all requests of a pair.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class HandClient:
 
 
 def by_hand(*, asks_max: int = 256, hold_us: int = 0, spread: bool = False) -> Any:
-    client = HandClient()
+    client: Any = HandClient()
     loop = asyncio.get_running_loop()
     scripts = load_scripts()
     batches = ScriptBatches(

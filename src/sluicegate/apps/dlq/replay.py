@@ -1,7 +1,7 @@
 """Replay: charge the store with what was admitted without it.
 
-How much, and why never twice, is `limits/late_charges.py`; here letters are read and charged place by
-place, with progress on standard error. Ctrl-C ends it cleanly: what is charged stays charged.
+How much, and why never twice, is `limits/late_charges.py`; here letters are read and charged place
+by place, with progress on standard error. Ctrl-C ends it cleanly: what is charged stays charged.
 """
 
 from __future__ import annotations

@@ -15,18 +15,17 @@ from typing import final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import SluicegateError, Unavailable
-from sluicegate.stores.redis.connection import RedisCall, Reply, ReplyReceiver
+from sluicegate.stores.redis.connection import RedisCall, RedisClient
 from sluicegate.stores.redis.errors import seen_in
 from sluicegate.stores.redis.node import RedisNode
-from sluicegate.stores.redis.script import Script
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings
-from sluicegate.stores.redis.slots import SLOTS, SlotRange, parse_ranges, slot_of, slot_of_all
+from sluicegate.stores.redis.slots import SLOTS, SlotRange, parse_ranges, slot_of_all
 from sluicegate.stores.redis.topology_watch import TopologyWatch, ask_once
-from sluicegate.wire.resp import MOVED, ErrorReply, Part, command
+from sluicegate.wire.resp import MOVED, ErrorReply
 
 
 @final
-class ClusterClient:
+class ClusterClient(RedisClient):
     """A `RedisClient` of a cluster; `endpoints` are where to begin."""
 
     def __init__(self, settings: RedisSettings, chance: Chance) -> None:
@@ -43,48 +42,24 @@ class ClusterClient:
         self._last_failure = "it was never reached"
         self._closed = False
 
-    def run_script(
-        self, script: Script, keys: Sequence[bytes | str], args: Sequence[Part] = ()
-    ) -> asyncio.Future[Reply]:
-        """Run the script on the node of its keys, which must share a slot."""
-        slot = slot_of_all(keys)
-        future: asyncio.Future[Reply] = self._loop.create_future()
-        self.send_script(future, script, keys, args, slot)
-        return future
+    def slot_of(self, keys: Sequence[bytes | str]) -> int:
+        """Return the one slot that all the keys are in."""
+        return slot_of_all(keys)
 
-    def send_script(
-        self,
-        receiver: ReplyReceiver,
-        script: Script,
-        keys: Sequence[bytes | str],
-        args: Sequence[Part],
-        slot: int,
-    ) -> None:
-        """Run the script on the node of `slot`, and tell `receiver`."""
-        call = RedisCall(receiver, script.call(keys, args), script, slot)
-        node = self._slots[slot]
+    def send(self, call: RedisCall) -> None:
+        """Send the call to the node of its slot, or to any that is well."""
+        node = self._any() if call.slot < 0 else self._slots[call.slot]
         if node is None:
             self._send_unmapped(call)
         else:
             node.send(call)
-
-    def call(self, *parts: Part, key: bytes | str | None = None) -> asyncio.Future[Reply]:
-        """Send one command to the node of `key`, or to any that is well."""
-        future: asyncio.Future[Reply] = self._loop.create_future()
-        call = RedisCall(future, command(*parts), None, -1 if key is None else slot_of(key))
-        node = self._any() if key is None else self._slots[call.slot]
-        if node is None:
-            self._send_unmapped(call)
-        else:
-            node.send(call)
-        return future
 
     def push(self) -> None:
         """Write what was sent in this turn now."""
         for node in self._nodes.values():
             node.push()
 
-    def unavailable_reason(self, slot: int) -> str:
+    def unavailable_reason(self, slot: int = -1) -> str:
         """Why a call to the node of this slot would fail at once, or ""."""
         node = self._slots[slot]
         return "" if node is None else node.unavailable_reason()
@@ -198,11 +173,8 @@ class ClusterClient:
                     self._watch.retire(self._nodes.pop(endpoint), after_us)
         early, self._waiting_calls = self._waiting_calls, []
         for call in early:
-            node = self._any() if call.slot < 0 else self._slots[call.slot]
-            if node is None:
-                self._send_unmapped(call)
-            elif not call.future.done():
-                node.send(call)
+            if not call.future.done():
+                self.send(call)
 
     def _fail_waiting(self) -> None:
         early, self._waiting_calls = self._waiting_calls, []

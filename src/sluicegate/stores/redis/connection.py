@@ -20,8 +20,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Final, Protocol, TypeAlias, cast, final
 
@@ -30,7 +31,7 @@ import hiredis
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.stores.redis.script import Script
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings
-from sluicegate.wire.resp import ErrorReply, command, error_reply
+from sluicegate.wire.resp import ErrorReply, Part, command, error_reply
 
 # What hiredis makes of a reply: None, bool, int, float, bytes, list, set, dict.
 Reply: TypeAlias = Any
@@ -86,6 +87,64 @@ class RedisCall:
         """End it with an error, if its waiter is still there."""
         if not self.future.done():
             self.future.set_exception(error)
+
+
+class RedisClient(ABC):
+    """Runs scripts and commands on the node that has their keys; bound to one event loop."""
+
+    _loop: asyncio.AbstractEventLoop
+
+    @abstractmethod
+    def send(self, call: RedisCall) -> None:
+        """Have the call answered by the node of its slot, or fail it; never raise, never wait."""
+
+    def slot_of(self, keys: Sequence[bytes | str]) -> int:
+        """Return the slot of these keys; -1 where there are no slots."""
+        return -1
+
+    def run_script(
+        self, script: Script, keys: Sequence[bytes | str], args: Sequence[Part] = ()
+    ) -> asyncio.Future[Reply]:
+        """Run the script where its keys are; all of them must be in one place."""
+        slot = self.slot_of(keys)
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        self.send(RedisCall(future, script.call(keys, args), script, slot))
+        return future
+
+    def send_script(
+        self,
+        receiver: ReplyReceiver,
+        script: Script,
+        keys: Sequence[bytes | str],
+        args: Sequence[Part],
+        slot: int,
+    ) -> None:
+        """Run the script in `slot`, and hand the reply to `receiver`, without a future."""
+        self.send(RedisCall(receiver, script.call(keys, args), script, slot))
+
+    def call(self, *parts: Part, key: bytes | str | None = None) -> asyncio.Future[Reply]:
+        """Send one command to the node of `key`, or to any."""
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        self.send(
+            RedisCall(future, command(*parts), None, -1 if key is None else self.slot_of([key]))
+        )
+        return future
+
+    @abstractmethod
+    def push(self) -> None:
+        """Write what was sent in this tick of the loop now, and not at its end."""
+
+    @abstractmethod
+    def unavailable_reason(self, slot: int = -1) -> str:
+        """Return why a call to this slot would fail at once, or ""; any thread may ask."""
+
+    @abstractmethod
+    async def connect(self) -> None:
+        """Return when connected, or raise what prevents it. The first call does it too."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Fail what is under way with `Unavailable`, and give back what is held."""
 
 
 class ConnectionOwner(Protocol):

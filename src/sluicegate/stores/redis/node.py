@@ -23,7 +23,6 @@ Nothing here knows where else a key might be; that is the topology's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Final, Protocol, final
 
 from sluicegate.contracts.chance import Chance
@@ -41,6 +40,7 @@ from sluicegate.kernels.breaker import (
 )
 from sluicegate.stores.redis.connection import (
     RedisCall,
+    RedisClient,
     RedisConnection,
     Reply,
     ReplyReceiver,
@@ -57,7 +57,6 @@ from sluicegate.wire.resp import (
     NOT_MASTER,
     NOT_NOW,
     ErrorReply,
-    Part,
     command,
     error_reply,
 )
@@ -89,7 +88,7 @@ class NodeOwner(Protocol):
 
 
 @final
-class RedisNode:
+class RedisNode(RedisClient):
     """Make it within a running loop; `close` ends what it has started."""
 
     def __init__(
@@ -126,32 +125,6 @@ class RedisNode:
 
     # The calls.
 
-    def run_script(
-        self, script: Script, keys: Sequence[bytes | str], args: Sequence[Part] = ()
-    ) -> asyncio.Future[Reply]:
-        """Run the script, loading it if the server does not have it; await the reply."""
-        payload = script.call(keys, args)
-        future: asyncio.Future[Reply] = self._loop.create_future()
-        self.send(RedisCall(future, payload, script))
-        return future
-
-    def send_script(
-        self,
-        receiver: ReplyReceiver,
-        script: Script,
-        keys: Sequence[bytes | str],
-        args: Sequence[Part],
-        slot: int,
-    ) -> None:
-        """Run the script, and tell `receiver`."""
-        self.send(RedisCall(receiver, script.call(keys, args), script, slot))
-
-    def call(self, *parts: Part, key: bytes | str | None = None) -> asyncio.Future[Reply]:
-        """Send one command; await the reply. `key` finds the node, where there are several."""
-        future: asyncio.Future[Reply] = self._loop.create_future()
-        self.send(RedisCall(future, command(*parts)))
-        return future
-
     def send(self, call: RedisCall) -> None:
         """Have the call answered, or fail it; never raises, never waits."""
         connection = self._connection
@@ -184,7 +157,7 @@ class RedisNode:
         return STATES[self._breaker.state] if self._connection else "not connected"
 
     def unavailable_reason(self, slot: int = -1) -> str:
-        """Why a call would fail at once, or ""; any thread may ask."""
+        """Return why a call would fail at once."""
         if self._connection is None:
             return self._last_failure if self._attempted or self._closed else ""
         return "" if self._answers else self._last_failure

@@ -9,25 +9,23 @@ that the old master acknowledged and had not copied is lost with it: that is how
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import SluicegateError, Unavailable
-from sluicegate.stores.redis.connection import RedisCall, Reply, ReplyReceiver
+from sluicegate.stores.redis.connection import RedisCall, RedisClient
 from sluicegate.stores.redis.errors import seen_in
 from sluicegate.stores.redis.node import RedisNode
-from sluicegate.stores.redis.script import Script
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings
 from sluicegate.stores.redis.topology_watch import TopologyWatch, ask_once
-from sluicegate.wire.resp import DENIED, ErrorReply, Part, command
+from sluicegate.wire.resp import DENIED, ErrorReply
 
 _MASTER: Final = b"master"
 
 
 @final
-class SentinelClient:
+class SentinelClient(RedisClient):
     """A `RedisClient` of whatever server is master; `endpoints` are the sentinels."""
 
     def __init__(self, settings: RedisSettings, chance: Chance) -> None:
@@ -49,37 +47,12 @@ class SentinelClient:
         self._last_failure = "it was never reached"
         self._closed = False
 
-    def run_script(
-        self, script: Script, keys: Sequence[bytes | str], args: Sequence[Part] = ()
-    ) -> asyncio.Future[Reply]:
-        """Run the script on the master."""
-        future: asyncio.Future[Reply] = self._loop.create_future()
-        self._send(RedisCall(future, script.call(keys, args), script))
-        return future
-
-    def send_script(
-        self,
-        receiver: ReplyReceiver,
-        script: Script,
-        keys: Sequence[bytes | str],
-        args: Sequence[Part],
-        slot: int,
-    ) -> None:
-        """Run the script on the master, and tell `receiver`."""
-        self._send(RedisCall(receiver, script.call(keys, args), script, slot))
-
-    def call(self, *parts: Part, key: bytes | str | None = None) -> asyncio.Future[Reply]:
-        """Send one command to the master."""
-        future: asyncio.Future[Reply] = self._loop.create_future()
-        self._send(RedisCall(future, command(*parts)))
-        return future
-
     def push(self) -> None:
         """Write what was sent in this turn now."""
         if self._node is not None:
             self._node.push()
 
-    def unavailable_reason(self, slot: int) -> str:
+    def unavailable_reason(self, slot: int = -1) -> str:
         """Why a call to the master would fail at once, or ""."""
         if self._node is None:
             return self._last_failure if self._attempted or self._closed else ""
@@ -117,7 +90,8 @@ class SentinelClient:
 
     # Inside.
 
-    def _send(self, call: RedisCall) -> None:
+    def send(self, call: RedisCall) -> None:
+        """Send the call to the master, or keep it until one is found."""
         if self._node is not None:
             self._node.send(call)
         elif (
@@ -189,7 +163,7 @@ class SentinelClient:
         early, self._waiting_calls = self._waiting_calls, []
         for call in early:
             if not call.future.done():
-                self._send(call)
+                self.send(call)
 
     def _fail_waiting(self) -> None:
         early, self._waiting_calls = self._waiting_calls, []
