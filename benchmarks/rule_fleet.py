@@ -93,7 +93,7 @@ def fleet(count: int, folder: Path, events: str) -> Iterator[list[Connection]]:
         ends.append(ours)
         nodes.append(one)
     try:
-        heard(ends, 1)
+        announced(ends, 1)
         time.sleep(2)  # so that all of them listen
         yield ends
     finally:
@@ -103,7 +103,7 @@ def fleet(count: int, folder: Path, events: str) -> Iterator[list[Connection]]:
             one.join(PATIENCE_S)
 
 
-def heard(ends: list[Connection], version: int) -> list[int]:
+def announced(ends: list[Connection], version: int) -> list[int]:
     """When each node had put that version in force."""
     at_us: dict[Any, int] = {}
     deadline = time.monotonic() + PATIENCE_S
@@ -130,7 +130,7 @@ def measure(publishing: Publishing, ends: list[Connection], commits: int) -> lis
         admin.approve(made["id"], override="measured, not judged", by=by)
         began_us = now_us()
         version = admin.publish(made["id"], by=by)["version"]
-        took += [(at_us - began_us) / 1e6 for at_us in heard(ends, version)]
+        took += [(at_us - began_us) / 1e6 for at_us in announced(ends, version)]
     return took
 
 

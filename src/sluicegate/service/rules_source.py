@@ -94,6 +94,6 @@ class RulesSource:
     def metrics(self, now_us: int) -> Iterable[MetricFamily]:
         """What a rulebook's follower shows; nothing where none is followed."""
         if self._follower is not None:
-            from sluicegate.rules.following.node import of_following  # noqa: PLC0415
+            from sluicegate.rules.following.node import follower_metrics  # noqa: PLC0415
 
-            yield from of_following(self._follower, now_us)
+            yield from follower_metrics(self._follower, now_us)

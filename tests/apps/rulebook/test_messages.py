@@ -62,9 +62,9 @@ NAMED = "put a token into SLUICEGATE_TOKEN, or give --cert and --cert-key"
         ),
         (BadValue("message", "", "say something"), "--message: '' cannot be used; say something"),
         (
-            BadValue("version", 7, "give the number of an edition, as `versions` lists them"),
+            BadValue("version", 7, "give the number of a release, as `versions` lists them"),
             (
-                "version: 7 cannot be used; give the number of an edition, "
+                "version: 7 cannot be used; give the number of a release, "
                 "as `sluicegate rules list --versions` shows them"
             ),
         ),

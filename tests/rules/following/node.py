@@ -71,7 +71,7 @@ class Node:
         trusted = press.signer.verifier() if verifier is None else verifier
         self.follower = Follower(
             ReleaseStore(self.line, trusted),
-            self._take,
+            self._adopt,
             node=name,
             folder=folder,
             clock=self.clock,
@@ -79,7 +79,7 @@ class Node:
             **settings,
         )
 
-    def _take(self, books: FleetBooks) -> None:
+    def _adopt(self, books: FleetBooks) -> None:
         if self.refuses is not None:
             raise self.refuses
         self.handed.append(books)
@@ -103,7 +103,7 @@ class Node:
         return dict(self.follower.record.failures)
 
     def failed(self, part: str, kind: str) -> int:
-        return self.follower.figures().failure_counts[part, kind]
+        return self.follower.metrics().failure_counts[part, kind]
 
     def close(self) -> None:
         self.follower.close()

@@ -7,8 +7,8 @@ from threading import Event as Flag
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.event_log import Damage, Event
 from sluicegate.contracts.rulebook import RULES_CHANGED
-from sluicegate.rules.following.announcements import Listener
-from sluicegate.rules.following.failures import ANNOUNCEMENTS, Record
+from sluicegate.rules.following.announcements import AnnouncementReader
+from sluicegate.rules.following.failures import ANNOUNCEMENTS, FailureRecord
 from sluicegate.testing import SeededChance
 
 
@@ -57,15 +57,15 @@ class FailingLog:
 
 def test_a_reader_that_fails_is_given_back_and_another_goes_on_where_it_was() -> None:
     log = FailingLog([RULES_CHANGED, "other", RULES_CHANGED, RULES_CHANGED], {0, 2})
-    heard: list[tuple[bytes, int]] = []
-    record = Record()
-    listener = Listener(
-        log, lambda body, at_us: heard.append((body, at_us)), record, SeededChance(1)
+    announced: list[tuple[bytes, int]] = []
+    record = FailureRecord()
+    listener = AnnouncementReader(
+        log, lambda body, at_us: announced.append((body, at_us)), record, SeededChance(1)
     )
     listener.start()
     assert log.drained.wait(30)
     listener.close(30)
-    assert heard == [(b"0", 0), (b"2", 20), (b"3", 30)]
+    assert announced == [(b"0", 0), (b"2", 20), (b"3", 30)]
     assert log.readers == [0, 0, 2]
     assert log.closed == 3
     assert record.failure_counts[ANNOUNCEMENTS, "unreachable"] == 2
@@ -74,9 +74,11 @@ def test_a_reader_that_fails_is_given_back_and_another_goes_on_where_it_was() ->
 
 def test_it_can_be_asked_by_hand() -> None:
     log = FailingLog([RULES_CHANGED], set())
-    heard: list[bytes] = []
-    listener = Listener(log, lambda body, _: heard.append(body), Record(), SeededChance(1))
+    announced: list[bytes] = []
+    listener = AnnouncementReader(
+        log, lambda body, _: announced.append(body), FailureRecord(), SeededChance(1)
+    )
     assert [listener.listen(), listener.listen()] == [1, 0]
-    assert heard == [b"0"]
+    assert announced == [b"0"]
     listener.close(0)
     assert log.closed == 1

@@ -40,7 +40,7 @@ def test_all_nodes_are_told_with_what_they_run() -> None:
     seen = world.fleet.look()
     assert [node.node for node in seen.nodes] == ["a", "b", "c"]
     assert seen.versions() == {1: 1, 2: 2}
-    assert [seen.running(version) for version in (1, 2, 3)] == [3, 3, 0]
+    assert [seen.count_running(version) for version in (1, 2, 3)] == [3, 3, 0]
     assert [node.node for node in seen.failing] == ["c"]
     assert seen.at_us == START_US
 
@@ -48,7 +48,7 @@ def test_all_nodes_are_told_with_what_they_run() -> None:
 def test_a_canary_is_run_by_who_runs_it_and_by_nobody_who_runs_another() -> None:
     world = World()
     world.say(report("a", 4, canary=5), report("b", 4, canary=6), report("c", 7))
-    assert [world.fleet.look().running(version) for version in (4, 5, 6, 7)] == [3, 2, 2, 1]
+    assert [world.fleet.look().count_running(version) for version in (4, 5, 6, 7)] == [3, 2, 2, 1]
 
 
 def test_a_node_that_says_nothing_for_long_is_stale_and_does_not_count() -> None:
@@ -59,7 +59,7 @@ def test_a_node_that_says_nothing_for_long_is_stale_and_does_not_count() -> None
     world.clock.advance(us=1)
     seen = world.fleet.look()
     assert [(node.node, node.age_us) for node in seen.stale] == [("a", 60_000_001)]
-    assert (seen.running(1), seen.versions()) == (1, {1: 1})
+    assert (seen.count_running(1), seen.versions()) == (1, {1: 1})
 
 
 def test_a_report_from_a_clock_that_is_ahead_is_young() -> None:
@@ -78,7 +78,7 @@ def test_a_report_that_cannot_be_read_is_a_node_in_trouble() -> None:
     assert [node.node for node in seen.nodes] == ["a", "b", "c", "d"]
     assert [node.node for node in seen.failing] == ["b", "c", "d"]
     assert "under the name d" in seen.nodes[3].wrong
-    assert seen.running(1) == 1
+    assert seen.count_running(1) == 1
 
 
 def test_a_store_that_does_not_answer_is_not_a_fleet_without_nodes() -> None:

@@ -55,8 +55,8 @@ def test_newer_orders_are_followed_by_a_delta() -> None:
     assert node.poll()
     assert node.runs == (2, 0)
     assert [name.split("/")[0] for name in node.line.asked] == ["orders", "editions", "deltas"]
-    figures = node.follower.figures()
-    assert (figures.whole, figures.deltas, figures.rollout) == (1, 1, 2)
+    metrics = node.follower.metrics()
+    assert (metrics.whole, metrics.deltas, metrics.rollout) == (1, 1, 2)
 
 
 def test_a_node_that_was_cut_off_for_long_catches_up_by_one_delta() -> None:
@@ -75,7 +75,7 @@ def test_a_node_that_was_cut_off_for_long_catches_up_by_one_delta() -> None:
     assert node.poll()
     assert node.runs == (5, 0)
     assert node.failure == {}
-    assert node.follower.figures().deltas == 1
+    assert node.follower.metrics().deltas == 1
 
 
 def test_where_no_delta_leads_on_the_editions_between_are_gone_through() -> None:
@@ -87,8 +87,8 @@ def test_where_no_delta_leads_on_the_editions_between_are_gone_through() -> None
     assert node.runs == (3, 0)
     kinds = [name.split("/")[0] for name in node.line.asked]
     assert kinds == ["orders", "editions", "editions", "deltas", "deltas"]
-    figures = node.follower.figures()
-    assert (figures.whole, figures.deltas) == (1, 1)
+    metrics = node.follower.metrics()
+    assert (metrics.whole, metrics.deltas) == (1, 1)
 
 
 def test_what_was_gone_through_is_kept_and_started_from(tmp_path: Path) -> None:
@@ -108,8 +108,8 @@ def test_a_node_that_was_cut_off_for_too_long_catches_up_by_the_snapshot() -> No
     node = Node(press).begin()
     press.order(2, 30)
     assert node.poll()
-    figures = node.follower.figures()
-    assert (figures.whole, figures.deltas) == (2, 0)
+    metrics = node.follower.metrics()
+    assert (metrics.whole, metrics.deltas) == (2, 0)
 
 
 def test_a_broken_delta_on_the_way_is_gone_round_by_the_snapshot() -> None:
@@ -122,7 +122,7 @@ def test_a_broken_delta_on_the_way_is_gone_round_by_the_snapshot() -> None:
     assert node.poll()
     assert node.runs == (3, 0)
     assert node.failed("rules", "refused") == 1
-    assert node.follower.figures().whole == 2
+    assert node.follower.metrics().whole == 2
 
 
 def test_a_delta_that_does_not_do_is_counted_and_is_no_trouble() -> None:
@@ -136,7 +136,7 @@ def test_a_delta_that_does_not_do_is_counted_and_is_no_trouble() -> None:
     assert node.runs == (2, 0)
     assert node.failed("rules", "refused") == 1
     assert node.failure == {}
-    assert node.follower.figures().whole == 2
+    assert node.follower.metrics().whole == 2
 
 
 def test_orders_that_change_nothing_here_are_noted_and_not_handed_over() -> None:
@@ -272,7 +272,7 @@ def test_old_orders_that_are_shown_again_are_refused() -> None:
     assert node.runs == (2, 0)
     assert "number 2 has been seen" in node.failure["orders"]
     assert node.failed("orders", "replayed") == 1
-    node.follower.hear(old.signed, START_US)
+    node.follower.notify(old.signed, START_US)
     assert not node.follower.look()
     assert node.runs == (2, 0)
 
@@ -398,7 +398,7 @@ def test_what_failed_is_tried_again_less_and_less_often() -> None:
     node.follower.look()
     press.order(2, 2)
     node.line.cut = "editions/"
-    node.follower.hear(press.signed(2, 2).signed, START_US)
+    node.follower.notify(press.signed(2, 2).signed, START_US)
     assert not node.follower.look()
     tries = [0]
     for second in range(1, 601):
@@ -423,7 +423,7 @@ def test_an_announcement_is_followed_without_asking_for_the_orders() -> None:
     node.follower.look()
     given = press.order(2, 2)
     node.line.asked.clear()
-    node.follower.hear(given.signed, START_US)
+    node.follower.notify(given.signed, START_US)
     assert node.follower.look()
     assert node.runs == (2, 0)
     assert "orders/current.json" not in node.line.asked
@@ -435,7 +435,7 @@ def test_of_many_announcements_the_highest_number_is_followed() -> None:
     node.follower.look()
     signed = [press.order(number, 1 + number % 3).signed for number in (2, 4, 5)]
     for one in (signed[1], signed[2], signed[0]):
-        node.follower.hear(one, START_US)
+        node.follower.notify(one, START_US)
     assert node.follower.look()
     assert node.follower.report().rollout == 5
     assert len(node.handed) == 2
@@ -446,7 +446,7 @@ def test_a_forged_announcement_is_passed_over() -> None:
     node = Node(press, every_s=3_600).begin()
     node.follower.look()
     for forged in (stranger.signed(9, 2).signed, b"", b"{}", press.signed(2, 2).signed[:-3]):
-        node.follower.hear(forged, START_US)
+        node.follower.notify(forged, START_US)
     assert not node.follower.look()
     assert node.runs == (1, 0)
     assert node.failed("announcements", "untrusted") + node.failed("announcements", "refused") == 4
@@ -459,7 +459,7 @@ def test_a_flood_of_forged_announcements_does_not_fill_the_log(
     node = Node(fleet(1)).begin()
     caplog.set_level(logging.WARNING, "sluicegate.rules")
     for _ in range(1_000):
-        node.follower.hear(b"forged", START_US)
+        node.follower.notify(b"forged", START_US)
     assert node.failed("announcements", "untrusted") == 1_000
     assert len(caplog.records) == 10
 
@@ -483,7 +483,7 @@ def test_an_announcement_does_more_than_the_shelf_cannot_say_yet() -> None:
     press = fleet(1, 2)
     node = Node(press, every_s=3_600).begin()
     node.follower.look()
-    node.follower.hear(press.signed(2, 2).signed, START_US)
+    node.follower.notify(press.signed(2, 2).signed, START_US)
     assert node.follower.look()
     assert not node.poll()
     assert node.failed("orders", "replayed") == 1  # told, for it cannot be told from a replay
@@ -537,15 +537,15 @@ def test_a_node_starts_from_its_disk_with_everything_else_down(tmp_path: Path) -
     assert again.follower.books.share == 500
     assert again.follower.report().rollout == 2
     assert again.line.asked == []
-    assert again.follower.figures().checked_us == START_US
+    assert again.follower.metrics().checked_us == START_US
     again.clock.advance(s=60)
     assert not again.poll()
-    assert again.follower.figures().checked_us == START_US
+    assert again.follower.metrics().checked_us == START_US
     again.line.cut = None
     press.order(3, 3)
     assert again.poll()
     assert again.runs == (3, 0)
-    assert again.follower.figures().checked_us == START_US + 60_000_000
+    assert again.follower.metrics().checked_us == START_US + 60_000_000
 
 
 def test_what_is_kept_is_written_once(tmp_path: Path) -> None:
@@ -572,7 +572,7 @@ def test_many_deltas_are_kept_as_steps_and_begun_anew_when_they_are_many(tmp_pat
     assert kept[:15] == [*range(2, 17)]
     assert max(kept) == 16
     assert min(kept[15:]) == 1
-    assert node.follower.figures().deltas == 38
+    assert node.follower.metrics().deltas == 38
     node.close()
     again = Node(press, tmp_path / "rules")
     again.line.cut = ""
@@ -735,7 +735,7 @@ def test_a_worker_that_comes_to_write_begins_with_what_nobody_has_written(tmp_pa
     one.close()
     press.order(3, 3)
     assert two.poll()  # by a delta, from rules that only the other could have kept
-    assert two.follower.figures().deltas == 2
+    assert two.follower.metrics().deltas == 2
     two.close()
     again = Node(press, tmp_path / "rules", name="w2")
     again.line.cut = ""
@@ -799,18 +799,18 @@ def test_a_report_and_the_figures_say_the_same() -> None:
     node = Node(press, counts=lambda: {"1/CRITICAL": [10, 2]}).begin()
     given = press.order(2, 2, at_us=START_US + 1_000_000)
     node.clock.advance(s=1.25)
-    node.follower.hear(given.signed, START_US + 1_100_000)
+    node.follower.notify(given.signed, START_US + 1_100_000)
     node.follower.look()
-    report, figures = node.follower.report(), node.follower.figures()
+    report, metrics = node.follower.report(), node.follower.metrics()
     assert report.counts == {"1/CRITICAL": [10, 2]}
     assert (report.node, report.failure, report.at_us) == ("n1", "", node.clock.now_us())
     assert (report.rollout, report.version, report.canary) == (2, 2, 0)
-    assert (figures.rollout, figures.version, figures.canary) == (2, 2, 0)
-    assert report.took_us == figures.took_us == 150_000
-    assert report.since_us == figures.since_us == node.clock.now_us()
-    assert figures.made_us == START_US
-    assert figures.checked_us == node.clock.now_us()
-    assert (figures.accepted, figures.refused) == node.follower.counts == (2, 0)
+    assert (metrics.rollout, metrics.version, metrics.canary) == (2, 2, 0)
+    assert report.took_us == metrics.took_us == 150_000
+    assert report.since_us == metrics.since_us == node.clock.now_us()
+    assert metrics.made_us == START_US
+    assert metrics.checked_us == node.clock.now_us()
+    assert (metrics.accepted, metrics.refused) == node.follower.counts == (2, 0)
 
 
 def test_a_node_is_not_late_for_what_was_ordered_before_it_came() -> None:

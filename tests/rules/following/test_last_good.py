@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.rules.following.last_good import LastGood, Step
+from sluicegate.rules.following.last_good import LastGood, ReleaseStep
 
 ROOT = Path(__file__).resolve().parents[3]
 A, B, C = ("a" * 64, "b" * 64, "c" * 64)
-ONE = (Step(b"edition 1", A, b"whole 1"),)
-TWO = (Step(b"edition 1", A), Step(b"edition 2", B, b"delta 2"), Step(b"edition 3", ""))
+ONE = (ReleaseStep(b"edition 1", A, b"whole 1"),)
+TWO = (
+    ReleaseStep(b"edition 1", A),
+    ReleaseStep(b"edition 2", B, b"delta 2"),
+    ReleaseStep(b"edition 3", ""),
+)
 
 
 def last_good(folder: Path, part_bytes_max: int = 1_000) -> LastGood:
@@ -42,7 +46,7 @@ def test_everything_is_for_its_owner_alone(tmp_path: Path) -> None:
     try:
         folder = last_good(tmp_path)
         folder.save(b"orders", [TWO, ONE])
-        folder.want(b"more")
+        folder.save_pending(b"more")
     finally:
         os.umask(before)
     for path in [folder.folder, *folder.folder.rglob("*")]:
@@ -54,7 +58,7 @@ def test_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
     folder.save(b"orders", [ONE])
     for mode in (0o770, 0o702):
         folder.folder.chmod(mode)
-        for call in (folder.load, folder.wanted, lambda: folder.save(b"orders", [ONE])):
+        for call in (folder.load, folder.pending, lambda: folder.save(b"orders", [ONE])):
             with pytest.raises(BadValue, match=r"chmod 700"):
                 call()
     folder.folder.chmod(0o755)
@@ -64,19 +68,19 @@ def test_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_longer_needed_goes(tmp_path: Path) -> None:
     folder = last_good(tmp_path)
     folder.save(b"orders", [TWO, ONE])
-    folder.want(b"more")
-    assert folder.wanted() == b"more"
+    folder.save_pending(b"more")
+    assert folder.pending() == b"more"
     (folder.folder / "parts" / f"{C}.new").write_bytes(b"half")
-    folder.save(b"orders", [(Step(b"edition 4", C, b"whole 4"),)])
+    folder.save(b"orders", [(ReleaseStep(b"edition 4", C, b"whole 4"),)])
     assert [path.name for path in (folder.folder / "parts").iterdir()] == [C]
-    assert folder.wanted() is None
+    assert folder.pending() is None
 
 
 def test_one_process_writes_and_others_read(tmp_path: Path) -> None:
     one, two = last_good(tmp_path), last_good(tmp_path)
     assert one.save(b"orders 1", [ONE])
     assert not two.save(b"orders 2", [ONE])
-    assert not two.want(b"orders 2")
+    assert not two.save_pending(b"orders 2")
     assert two.rollout() == b"orders 1"
     one.close()
     assert two.save(b"orders 2", [ONE])
@@ -93,7 +97,7 @@ def test_a_reader_that_is_overtaken_by_the_writer_reads_again(
     def read(self: LastGood, name: str, bytes_max: int) -> bytes | None:
         if name.startswith("parts/") and overtakes:
             overtakes.pop()
-            writer.save(b"orders 2", [(Step(b"edition 4", C, b"whole 4"),)])
+            writer.save(b"orders 2", [(ReleaseStep(b"edition 4", C, b"whole 4"),)])
         return real(self, name, bytes_max)
 
     monkeypatch.setattr(LastGood, "_read", read)

@@ -44,7 +44,7 @@ def test_a_fleet_follows_a_bucket_and_outlives_it(
     with pytest.raises(Conflict):
         press.order(2, 2, back=True)
     assert node.poll()
-    assert node.follower.figures().deltas == 1
+    assert node.follower.metrics().deltas == 1
     press.store.put_report(node.follower.report())
     assert FleetReports(press.store, node.clock).look().versions() == {2: 1}
     press.store.sweep(1, now_us=START_US)

@@ -25,7 +25,7 @@ def test_whoever_starts_is_handed_the_first_books_in_its_own_thread(
     idle: asyncio.AbstractEventLoop,
 ) -> None:
     taken: list[FleetBooks] = []
-    Swap(taken.append, idle, Event()).over(trying(1))
+    Swap(taken.append, idle, Event()).put_in_force(trying(1))
     assert len(taken) == 1
 
 
@@ -35,25 +35,25 @@ def test_a_loop_that_takes_nothing_is_told_and_not_waited_for_without_end(
     monkeypatch.setattr(in_force, "LOOK_S", 0.001)
     monkeypatch.setattr(in_force, "LOOKS_MAX", 3)
     taken: list[FleetBooks] = []
-    hands = Swap(taken.append, idle, Event())
-    hands.started = True
+    swap = Swap(taken.append, idle, Event())
+    swap.started = True
     with pytest.raises(Unavailable, match="has not taken the new rules"):
-        hands.over(trying(1))
+        swap.put_in_force(trying(1))
     assert taken == []
 
 
 def test_at_the_end_nobody_waits_for_a_loop(idle: asyncio.AbstractEventLoop) -> None:
     closed = Event()
     closed.set()
-    hands = Swap(print, idle, closed)
-    hands.started = True
+    swap = Swap(print, idle, closed)
+    swap.started = True
     with pytest.raises(Unavailable, match="before the end"):
-        hands.over(trying(1))
+        swap.put_in_force(trying(1))
 
 
 def test_a_loop_that_is_closed_is_told(idle: asyncio.AbstractEventLoop) -> None:
     idle.close()
-    hands = Swap(print, idle, Event())
-    hands.started = True
+    swap = Swap(print, idle, Event())
+    swap.started = True
     with pytest.raises(Unavailable, match="closed"):
-        hands.over(trying(1))
+        swap.put_in_force(trying(1))

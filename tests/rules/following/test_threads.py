@@ -77,7 +77,7 @@ def test_a_thread_follows_announcements_and_reports(
         assert (report.node, report.version, report.failure) == ("n1", 2, "")
         assert 0 < report.took_us < 30_000_000
         assert follower.start() is follower
-    assert follower.figures().failure_counts["announcements", "untrusted"] == 1
+    assert follower.metrics().failure_counts["announcements", "untrusted"] == 1
     announce(log, press.order(3, 3, at_us=now_us()))
     assert handed.empty()
     reader.close()
@@ -185,7 +185,7 @@ def test_a_loop_that_closes_the_follower_does_not_wait_for_itself(press: Press) 
         press.order(2, 2, at_us=now_us())
         # The loop is busy from here on, and the thread waits for it sooner or later.
         began_us = now_us()
-        wait(lambda: follower._seen == 2)
+        wait(lambda: follower._highest == 2)
         follower.close()
         assert now_us() - began_us < 10_000_000
         assert len(handed) == 1

@@ -16,7 +16,7 @@ from sluicegate.contracts.errors import BadValue, Conflict, Forbidden
 from sluicegate.contracts.event_log import EventLog, Reader
 from sluicegate.contracts.rule_admin import RuleAdmin
 from sluicegate.rules.publishing.refusal_log import KIND, TEXT_CHARS_MAX, Refusal, RefusalLog
-from sluicegate.rules.publishing.review import proposed
+from sluicegate.rules.publishing.review import enter_proposal
 from sluicegate.rules.publishing.settings import PublishingSettings
 from tests.rules.publishing.world import (
     ANN,
@@ -130,13 +130,13 @@ class Slow:
 
     def __init__(self, inner: EventLog) -> None:
         self.inner = inner
-        self.go_on = Flag()
+        self.proceed = Flag()
 
     def append(self, kind: str, body: bytes, at_us: int) -> Future[int]:
         promise: Future[int] = Future()
 
         def later() -> None:
-            self.go_on.wait(0.1)
+            self.proceed.wait(0.1)
             promise.set_result(self.inner.append(kind, body, at_us).result(30))
 
         Thread(target=later).start()
@@ -282,7 +282,7 @@ def test_a_proposal_is_found_by_its_commit_too(world: World) -> None:
 def test_an_id_that_may_be_of_two_is_of_none(world: World) -> None:
     id = world.propose(NEW)  # noqa: A001 - it is what it is called
     twin = world.ledger.state().proposals[id]._replace(id=id[:8] + "zzzz", commit="0" * 40)
-    world.ledger.change("ann", partial(proposed, it=twin))
+    world.ledger.change("ann", partial(enter_proposal, it=twin))
     for said, found in ((id, id), (twin.id, twin.id), (twin.id[:9], twin.id)):
         assert world.admin.proposal(said, by=READER)["id"] == found
     with pytest.raises(BadValue, match="more of it"):

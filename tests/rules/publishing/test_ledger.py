@@ -36,8 +36,8 @@ from sluicegate.rules.publishing.records import (
     parse_record,
     record_bytes,
 )
-from sluicegate.rules.publishing.review import STEPS_MAX, befell, proposed
-from sluicegate.rules.publishing.rollouts import first, pinned
+from sluicegate.rules.publishing.review import STEPS_MAX, enter_proposal, with_step
+from sluicegate.rules.publishing.rollouts import first_release, pin_node
 from sluicegate.rules.publishing.settings import PublishingSettings
 from sluicegate.rules.repository.repository import Repository
 from sluicegate.rules.repository.settings import RepositorySettings
@@ -168,7 +168,7 @@ def test_a_change_is_worked_out_again_when_somebody_was_faster(world: World) -> 
 
 
 def pin(state: LedgerState, node: str) -> LedgerChange | None:
-    return pinned(state, node, 1, why="x", settings=PublishingSettings(), at_us=1, by="ann")
+    return pin_node(state, node, 1, why="x", settings=PublishingSettings(), at_us=1, by="ann")
 
 
 def test_what_a_change_raises_leaves_no_trace(world: World) -> None:
@@ -189,7 +189,7 @@ def test_old_proposals_leave_the_state_and_stay_in_the_history(world: World) -> 
         it = PROPOSAL._replace(
             id=f"p{n}", at_us=n, state=LIVE if n == 0 else REJECTED, verdict=None
         )
-        ledger.change("ann", partial(proposed, it=it))
+        ledger.change("ann", partial(enter_proposal, it=it))
     assert sorted(ledger.state().proposals) == ["p0", "p4", "p5"]  # what is live stays
     assert new_ledger(world).state() == ledger.state()
     assert len([one for one in ledger.entries(100) if one.call == "propose"]) == 6
@@ -233,14 +233,14 @@ def test_the_audit_goes_as_far_back_as_is_asked(world: World) -> None:
 def test_what_befell_a_proposal_is_bounded() -> None:
     it = PROPOSAL
     for n in range(STEPS_MAX + 10):
-        it = befell(it, n, "ann", f"step {n}")
+        it = with_step(it, n, "ann", f"step {n}")
     assert len(it.steps) == STEPS_MAX
     assert it.steps[0].what == "proposed"
     assert it.steps[-1].what == f"step {STEPS_MAX + 9}"
 
 
 def test_the_first_version_is_the_first() -> None:
-    change = first(NOTHING, "a" * 40, why="x", at_us=1, by="ann")
+    change = first_release(NOTHING, "a" * 40, why="x", at_us=1, by="ann")
     assert change.versions[0].number == change.rollouts[0].number == change.rollouts[0].live == 1
 
 

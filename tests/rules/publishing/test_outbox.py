@@ -15,7 +15,7 @@ from sluicegate.contracts.errors import HasWriter, Unavailable
 from sluicegate.contracts.event_log import EventLog, Reader
 from sluicegate.rules.publishing.outbox import BRANCH_MOVED
 from sluicegate.rules.publishing.publishing import Publishing, open_publishing
-from sluicegate.rules.publishing.review import rejected
+from sluicegate.rules.publishing.review import record_rejection
 from sluicegate.rules.publishing.settings import PublishingSettings
 from sluicegate.rules.releases.signatures import Signer, new_key
 from tests.rules.publishing.test_crashes import check_whole
@@ -287,7 +287,7 @@ def test_a_note_that_is_decided_while_others_are_told_is_not_lost(make: Make) ->
         if reached == BRANCH_MOVED and not done:
             done.append(reached)
             world.ledger.change(
-                "bob", lambda state: rejected(state, other, "not now", at_us=1, by="bob")
+                "bob", lambda state: record_rejection(state, other, "not now", at_us=1, by="bob")
             )
 
     world = make(at=at)

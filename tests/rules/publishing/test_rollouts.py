@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from sluicegate.contracts.errors import BadValue, Conflict
 from sluicegate.contracts.rulebook import APPROVED, BY_NODES, PASSED, Author, Verdict
-from sluicegate.rules.publishing import review as reviewing
-from sluicegate.rules.publishing import rollouts as decisions
+from sluicegate.rules.publishing import review, rollouts
 from sluicegate.rules.publishing.canary import CanaryState
 from sluicegate.rules.publishing.ledger import NOTHING, LedgerChange, LedgerState
 from sluicegate.rules.publishing.records import CanaryRun, Proposal
@@ -48,7 +47,7 @@ def after(state: LedgerState, change: LedgerChange | None) -> LedgerState:
 
 
 def begun(count: int) -> LedgerState:
-    state = after(NOTHING, decisions.first(NOTHING, "f" * 40, why="", at_us=0, by="cat"))
+    state = after(NOTHING, rollouts.first_release(NOTHING, "f" * 40, why="", at_us=0, by="cat"))
     return state._replace(proposals={f"p{n}": proposal(n) for n in range(count)})
 
 
@@ -58,7 +57,7 @@ def live(state: LedgerState) -> str:
 
 
 def canary(state: LedgerState, share: int = 100) -> LedgerState:
-    change = decisions.canary_begun(
+    change = rollouts.begin_canary(
         state,
         "p0",
         "c" * 40,
@@ -88,19 +87,19 @@ def test_what_somebody_else_has_decided_on_a_canary_holds() -> None:
     state = canary(begun(1))
     seen = state.fleet.canary
     assert seen is not None
-    wider = after(state, decisions.canary_wider(state, seen, 500, why="", at_us=2, by="bob"))
+    wider = after(state, rollouts.widen_canary(state, seen, 500, why="", at_us=2, by="bob"))
     # Whoever looked before that decides on something that is no more.
     with pytest.raises(Conflict, match="5%"):
-        decisions.canary_wider(wider, seen, 2_500, why="", at_us=3, by="sluicegate")
+        rollouts.widen_canary(wider, seen, 2_500, why="", at_us=3, by="sluicegate")
     with pytest.raises(Conflict, match="5%"):
-        decisions.canary_ended(wider, seen, why="", at_us=3, by="sluicegate")
+        rollouts.end_canary(wider, seen, why="", at_us=3, by="sluicegate")
     now = wider.fleet.canary
     assert now is not None
-    gone = after(wider, decisions.canary_ended(wider, now, why="", at_us=3, by="bob"))
+    gone = after(wider, rollouts.end_canary(wider, now, why="", at_us=3, by="bob"))
     with pytest.raises(Conflict, match="ended"):
-        decisions.canary_ended(gone, now, why="", at_us=4, by="sluicegate")
+        rollouts.end_canary(gone, now, why="", at_us=4, by="sluicegate")
     with pytest.raises(Conflict, match="ended"):
-        decisions.running(gone, "p0")
+        rollouts.current_canary(gone, "p0")
 
 
 @pytest.mark.parametrize("share", [99, 100])
@@ -109,17 +108,19 @@ def test_a_canary_grows_or_ends(share: int) -> None:
     run = state.fleet.canary
     assert run is not None
     with pytest.raises(BadValue, match="give more"):
-        decisions.canary_wider(state, run, share, why="", at_us=2, by="bob")
+        rollouts.widen_canary(state, run, share, why="", at_us=2, by="bob")
 
 
 def test_what_is_prepared_on_another_live_is_not_decided() -> None:
     state = begun(2)
     before = live(state)
-    state = after(state, decisions.published(state, "p0", "a" * 40, live=before, at_us=1, by="bob"))
-    with pytest.raises(decisions.LiveMoved):
-        decisions.published(state, "p1", "b" * 40, live=before, at_us=2, by="bob")
-    with pytest.raises(decisions.LiveMoved):
-        decisions.rolled_back(state, "b" * 40, "1", live=before, why="", at_us=2, by="bob")
+    state = after(
+        state, rollouts.publish_proposal(state, "p0", "a" * 40, live=before, at_us=1, by="bob")
+    )
+    with pytest.raises(rollouts.LiveMoved):
+        rollouts.publish_proposal(state, "p1", "b" * 40, live=before, at_us=2, by="bob")
+    with pytest.raises(rollouts.LiveMoved):
+        rollouts.roll_back_to(state, "b" * 40, "1", live=before, why="", at_us=2, by="bob")
 
 
 ACTS = st.lists(
@@ -173,9 +174,9 @@ def decided(state: LedgerState, act: str, n: int, fresh: int, at_us: int) -> Led
     ended = CanaryRun("p0", BY_NODES, "", CanaryState(1, 1, 0))
     match act:
         case "publish":
-            return decisions.published(state, name, commit, live=now, at_us=at_us, by="bob")
+            return rollouts.publish_proposal(state, name, commit, live=now, at_us=at_us, by="bob")
         case "canary":
-            return decisions.canary_begun(
+            return rollouts.begin_canary(
                 state,
                 name,
                 commit,
@@ -188,31 +189,31 @@ def decided(state: LedgerState, act: str, n: int, fresh: int, at_us: int) -> Led
             )
         case "wider":
             share = 10_000 if n > 6 else 1_000 * n
-            return decisions.canary_wider(state, run or ended, share, why="", at_us=at_us, by="bob")
+            return rollouts.widen_canary(state, run or ended, share, why="", at_us=at_us, by="bob")
         case "end":
-            return decisions.canary_ended(state, run or ended, why="", at_us=at_us, by="bob")
+            return rollouts.end_canary(state, run or ended, why="", at_us=at_us, by="bob")
         case "back":
-            return decisions.rolled_back(
+            return rollouts.roll_back_to(
                 state, commit, "1", live=now, why="", at_us=at_us, by="bob"
             )
-    return decisions.pinned(
+    return rollouts.pin_node(
         state, f"n{n % 3}", n % 4, why="", settings=SETTINGS, at_us=at_us, by="bob"
     )
 
 
 def test_notes_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reviewing, "MARKS_MAX", 3)
+    monkeypatch.setattr(review, "MARKS_MAX", 3)
     fleet = begun(0).fleet
     for n in range(5):
-        fleet = reviewing.marked(fleet, "c" * 40, f"note {n}\0")
+        fleet = review.with_note(fleet, "c" * 40, f"note {n}\0")
     assert [mark.text for mark in fleet.notes] == ["note 2?", "note 3?", "note 4?"]
 
 
 def test_pins_are_bounded() -> None:
     state = begun(0)
     few = PublishingSettings(pins_max=1)
-    state = after(state, decisions.pinned(state, "n1", 1, why="", settings=few, at_us=1, by="bob"))
+    state = after(state, rollouts.pin_node(state, "n1", 1, why="", settings=few, at_us=1, by="bob"))
     with pytest.raises(BadValue, match="pins_max"):
-        decisions.pinned(state, "n2", 1, why="", settings=few, at_us=1, by="bob")
+        rollouts.pin_node(state, "n2", 1, why="", settings=few, at_us=1, by="bob")
     with pytest.raises(BadValue, match="nothing is live"):
-        decisions.pinned(NOTHING, "n2", 1, why="", settings=few, at_us=1, by="bob")
+        rollouts.pin_node(NOTHING, "n2", 1, why="", settings=few, at_us=1, by="bob")

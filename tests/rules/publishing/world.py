@@ -16,7 +16,7 @@ from sluicegate.contracts.rulebook import (
     Rollout,
     Verdict,
 )
-from sluicegate.rules.publishing.outbox import At, go_on
+from sluicegate.rules.publishing.outbox import At, proceed
 from sluicegate.rules.publishing.publishing import Publishing, open_publishing
 from sluicegate.rules.publishing.settings import PublishingSettings
 from sluicegate.rules.releases.signatures import Signer, new_key, open_rollout
@@ -80,7 +80,7 @@ class World:
         judge: Judge | None = None,
         events: bool = True,
         settings: PublishingSettings | None = None,
-        at: At = go_on,
+        at: At = proceed,
         clock: HandClock | None = None,
     ) -> None:
         self.folder = folder
@@ -154,11 +154,11 @@ class World:
         """The orders that were announced, in turn."""
         return [
             open_rollout(event.body, self.store.verifier).rollout
-            for event in self.heard()
+            for event in self.events_so_far()
             if event.kind == RULES_CHANGED
         ]
 
-    def heard(self) -> list[Event]:
+    def events_so_far(self) -> list[Event]:
         """All events so far."""
         assert self.events is not None
         reader = self.events.reader()

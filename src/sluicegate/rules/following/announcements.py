@@ -17,7 +17,7 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.event_log import OLDEST, EventLog, Reader
 from sluicegate.contracts.rulebook import RULES_CHANGED
 from sluicegate.kernels.backoff import EQUAL, Backoff
-from sluicegate.rules.following.failures import ANNOUNCEMENTS, Record
+from sluicegate.rules.following.failures import ANNOUNCEMENTS, FailureRecord
 
 EVENTS_MAX: Final = 256
 WAIT_US: Final = 250_000
@@ -26,18 +26,18 @@ RETRY_US_MAX: Final = 30_000_000
 
 _log: Final = logging.getLogger("sluicegate.rules")
 
-Heard = Callable[[bytes, int], None]
+Notify = Callable[[bytes, int], None]
 
 
 @final
-class Listener:
+class AnnouncementReader:
     """Reads a log and tells what it hears, until it is closed; starts again after a failure."""
 
-    __slots__ = ("_chance", "_closed", "_heard", "_log", "_offset", "_reader", "_record", "_thread")
-
-    def __init__(self, log: EventLog, heard: Heard, record: Record, chance: Chance) -> None:
+    def __init__(
+        self, log: EventLog, announced: Notify, record: FailureRecord, chance: Chance
+    ) -> None:
         self._log = log
-        self._heard = heard
+        self._announced = announced
         self._record = record
         self._chance = chance
         self._offset = OLDEST
@@ -58,7 +58,7 @@ class Listener:
         for event in events:
             self._offset = event.offset + 1
             if event.kind == RULES_CHANGED:
-                self._heard(event.body, event.at_us)
+                self._announced(event.body, event.at_us)
         return len(events)
 
     def close(self, timeout_s: float) -> None:
@@ -66,7 +66,7 @@ class Listener:
         self._closed.set()
         thread, self._thread = self._thread, None
         if thread is None:
-            self._leave()
+            self._close_reader()
         elif thread is not current_thread():
             thread.join(timeout_s)
 
@@ -77,17 +77,17 @@ class Listener:
             try:
                 self.listen(WAIT_US)
             except Exception as error:
-                if self._record.failed(ANNOUNCEMENTS, error):
+                if self._record.add(ANNOUNCEMENTS, error):
                     _log.warning("the announcements of rules are not heard: %s", error)
-                self._leave()
+                self._close_reader()
                 self._closed.wait(backoff.wait_us(attempt, self._chance.draw()) / 1e6)
                 attempt += 1
             else:
                 attempt = 0
-                self._record.well(ANNOUNCEMENTS)
-        self._leave()
+                self._record.clear(ANNOUNCEMENTS)
+        self._close_reader()
 
-    def _leave(self) -> None:
+    def _close_reader(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:
             with suppress(Exception):  # it has failed already, and is given back all the same

@@ -44,7 +44,7 @@ def kind_of(error: Exception) -> str:
 
 
 @final
-class Record:
+class FailureRecord:
     """Failures and troubles; threads share it."""
 
     __slots__ = ("_failure_counts", "_failures", "_lock")
@@ -54,7 +54,7 @@ class Record:
         self._failure_counts = {(part, kind): 0 for part in PARTS for kind in KINDS}
         self._failures: dict[str, str] = {}
 
-    def failed(self, part: str, error: Exception, kind: str = "") -> bool:
+    def add(self, part: str, error: Exception, kind: str = "") -> bool:
         """Note a failure; whether it is another one than before, and worth a line in a log."""
         told = str(error) or repr(error)
         with self._lock:
@@ -63,7 +63,7 @@ class Record:
             self._failures[part] = told
         return fresh
 
-    def passed(self, part: str, kind: str) -> bool:
+    def count(self, part: str, kind: str) -> bool:
         """Count a failure that was got round, and is no trouble; whether to log it.
 
         The first, second, fourth, eighth ... are logged: whoever floods us shall not fill a disk.
@@ -72,7 +72,7 @@ class Record:
             count = self._failure_counts[part, kind] = self._failure_counts[part, kind] + 1
         return count & (count - 1) == 0
 
-    def well(self, part: str) -> bool:
+    def clear(self, part: str) -> bool:
         """Note that a part does well; whether it did not before."""
         with self._lock:
             return self._failures.pop(part, None) is not None

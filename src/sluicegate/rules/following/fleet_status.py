@@ -52,7 +52,7 @@ class FleetStatus(NamedTuple):
     at_us: int
     nodes: tuple[NodeStatus, ...]
 
-    def running(self, version: int, rollout: int = 0) -> int:
+    def count_running(self, version: int, rollout: int = 0) -> int:
         """How many nodes that are not stale run this version, or one that came later."""
         return sum(node.runs(version, rollout) and not node.stale for node in self.nodes)
 
@@ -92,7 +92,7 @@ class FleetReports:
 
     def look(self) -> FleetStatus:
         """All nodes, as they are told now."""
-        return self._seen(self._read(self._store.nodes()))
+        return self._highest(self._read(self._store.nodes()))
 
     def wait_for(
         self, version: int, *, nodes: int, timeout_s: float, rollout: int = 0
@@ -113,14 +113,14 @@ class FleetReports:
         while True:
             names = self._store.nodes()
             there &= set(names)
-            seen = self._seen(self._read([name for name in names if name not in there]))
+            seen = self._highest(self._read([name for name in names if name not in there]))
             there |= {
                 one.node for one in seen.nodes if one.runs(version, rollout) and not one.stale
             }
             left_us = until_us - self._clock.now_us()
             if len(there) >= nodes or left_us <= 0:
                 whole = self.look()
-                return whole.running(version, rollout) >= nodes, whole
+                return whole.count_running(version, rollout) >= nodes, whole
             never.wait(min(pause_s, left_us / 1e6))
             pause_s = min(LOOK_S_MAX, pause_s * 1.5)
 
@@ -128,9 +128,9 @@ class FleetReports:
 
     def _read(self, names: Iterable[str]) -> list[tuple[str, NodeReport | None, str]]:
         with ThreadPoolExecutor(READERS, "read reports") as readers:
-            return [one for one in readers.map(self._one, names) if one is not None]
+            return [one for one in readers.map(self._read_report, names) if one is not None]
 
-    def _one(self, name: str) -> tuple[str, NodeReport | None, str] | None:
+    def _read_report(self, name: str) -> tuple[str, NodeReport | None, str] | None:
         try:
             blob = self._store.report_blob(name)
             if blob is None:
@@ -144,7 +144,7 @@ class FleetReports:
             return name, None, str(error)
         return name, report, ""
 
-    def _seen(self, read: Iterable[tuple[str, NodeReport | None, str]]) -> FleetStatus:
+    def _highest(self, read: Iterable[tuple[str, NodeReport | None, str]]) -> FleetStatus:
         now_us = self._clock.now_us()
         nodes = []
         for name, report, wrong in read:

@@ -32,7 +32,7 @@ from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 from sluicegate.contracts.event_log import EventLog
 from sluicegate.contracts.rulebook import NodeReport
 from sluicegate.kernels.backoff import EQUAL, Backoff
-from sluicegate.rules.following.announcements import Listener
+from sluicegate.rules.following.announcements import AnnouncementReader
 from sluicegate.rules.following.failures import (
     ANNOUNCEMENTS,
     DISK,
@@ -40,15 +40,21 @@ from sluicegate.rules.following.failures import (
     REPLAYED,
     ROLLOUT,
     RULES,
-    Record,
+    FailureRecord,
     kind_of,
 )
 from sluicegate.rules.following.fleet_books import FleetBooks
 from sluicegate.rules.following.held_releases import DELTA, WHOLE
-from sluicegate.rules.following.in_force import Now, PutInForce, Running, Swap
+from sluicegate.rules.following.in_force import InForce, PutInForce, RulesInForce, Swap
 from sluicegate.rules.following.last_good import LastGood
 from sluicegate.rules.following.reporter import Reporter
-from sluicegate.rules.following.status import Attempt, Counts, FollowerMetrics, report_of, status_of
+from sluicegate.rules.following.status import (
+    Counts,
+    FollowAttempt,
+    FollowerMetrics,
+    report_of,
+    status_of,
+)
 from sluicegate.rules.releases.documents import check_node
 from sluicegate.rules.releases.signatures import SignedRollout, Untrusted, open_rollout
 from sluicegate.rules.releases.store import ReleaseStore
@@ -73,7 +79,7 @@ BACK: Final = (
 )
 
 
-class _Replayed(Untrusted):
+class _ReplayedRollout(Untrusted):
     """Orders that are older than those that were seen."""
 
 
@@ -91,37 +97,6 @@ class _Wanted(NamedTuple):
 @final
 class Follower:
     """The rules of a node, following its fleet's orders; used as `ServiceRules` is."""
-
-    __slots__ = (
-        "_accepted",
-        "_asked",
-        "_attempt",
-        "_chance",
-        "_checked_us",
-        "_clock",
-        "_closed",
-        "_counts",
-        "_every_us",
-        "_heard",
-        "_last",
-        "_listener",
-        "_lock",
-        "_next_us",
-        "_node",
-        "_refused",
-        "_reporter",
-        "_retry",
-        "_retry_us",
-        "_running",
-        "_seen",
-        "_started_us",
-        "_store",
-        "_swap",
-        "_thread",
-        "_wake",
-        "_wanted",
-        "record",
-    )
 
     def __init__(
         self,
@@ -152,17 +127,17 @@ class Follower:
         self._counts = counts
         self._closed = Event()
         self._wake = Event()
-        self.record: Final = Record()
+        self.record: Final = FailureRecord()
         self._swap = Swap(put_in_force, loop, self._closed)
         bytes_max = max(store.bounds.snapshot_bytes_max, store.bounds.delta_bytes_max)
         last_good = None if folder is None else LastGood(folder, part_bytes_max=bytes_max)
-        self._running = Running(
+        self._running = RulesInForce(
             store, self._swap, self.record, self._clock, node=node, last_good=last_good
         )
         self._listener = (
             None
             if announcements is None
-            else Listener(announcements, self.hear, self.record, self._chance)
+            else AnnouncementReader(announcements, self.notify, self.record, self._chance)
         )
         self._reporter = Reporter(
             self.report,
@@ -174,12 +149,12 @@ class Follower:
         self._retry = Backoff(RETRY_US_MIN, RETRY_US_MAX, jitter=EQUAL)
         self._thread: Thread | None = None
         self._lock = Lock()  # over what was heard
-        self._heard: _Wanted | None = None
-        self._wanted: _Wanted | None = None
-        self._last = Attempt(self._clock.now_us(), "")
+        self._announced: _Wanted | None = None
+        self._pending: _Wanted | None = None
+        self._last = FollowAttempt(self._clock.now_us(), "")
         self._accepted = self._refused = self._attempt = 0
-        self._seen = 0  # the highest number of orders
-        self._asked = False
+        self._highest = 0  # the highest number of orders
+        self._poll_now = False
         self._started_us = self._checked_us = self._next_us = self._retry_us = 0
 
     # Start and stop.
@@ -201,29 +176,29 @@ class Follower:
     def begin(self) -> None:
         """Put in force what is kept, or if nothing is, what the shelf has; without a thread."""
         self._started_us = self._clock.now_us()
-        self._seen = self._running.restore()
-        wanted = self._running.wanted()
-        if wanted is None or wanted.rollout.number <= self._seen:
-            wanted = self._running.behind
-        if wanted is not None:
-            self._seen = wanted.rollout.number
-            self._wanted = _Wanted(wanted, wanted.rollout.at_us)
+        self._highest = self._running.restore()
+        pending = self._running.pending()
+        if pending is None or pending.rollout.number <= self._highest:
+            pending = self._running.pending_rollout
+        if pending is not None:
+            self._highest = pending.rollout.number
+            self._pending = _Wanted(pending, pending.rollout.at_us)
         if self._running.now is not None:
             # Whether there are newer ones was not asked yet; these were the newest when made.
             self._checked_us = self._running.now.rollout.at_us
-            self._went_well()
+            self._record_success()
             return
         missing = self.record.failures.get(DISK, "nothing is kept on the disk")
         try:
-            found = self._ask()
-            if found.rollout.number < self._seen:
-                raise self._replayed(found)
+            found = self._fetch_rollout()
+            if found.rollout.number < self._highest:
+                raise self._refuse_replay(found)
             self._running.run(found, announced_us=self._announced_us(found.rollout.at_us))
         except Unavailable as error:
             raise Unavailable("every rule", f"{missing}; {error}") from None
-        self._seen, self._wanted = found.rollout.number, None
+        self._highest, self._pending = found.rollout.number, None
         self._checked_us = self._clock.now_us()
-        self._went_well()
+        self._record_success()
 
     def close(self) -> None:
         """Stop following; what is in force stays."""
@@ -267,11 +242,11 @@ class Follower:
             self._last,
             self.record.failures,
             node=self._node,
-            seen=self._seen,
+            seen=self._highest,
             checked_us=self._checked_us,
         )
 
-    def figures(self) -> FollowerMetrics:
+    def metrics(self) -> FollowerMetrics:
         """What there is to measure."""
         now = self._running.now
         ways = self._running.ways
@@ -305,60 +280,60 @@ class Follower:
 
     def reload(self) -> None:
         """Ask the shelf now; in the thread, if there is one."""
-        self._asked = True
+        self._poll_now = True
         if self._thread is None:
             self.look()
         else:
             self._wake.set()
 
-    def hear(self, body: bytes, at_us: int) -> None:
+    def notify(self, body: bytes, at_us: int) -> None:
         """Take note of an announcement; never waits for anything."""
         try:
             given = open_rollout(body, self._store.verifier)
         except SluicegateError as error:
             # Anybody may write to a log. What matters, the shelf says too.
-            if self.record.passed(ANNOUNCEMENTS, kind_of(error)):
+            if self.record.count(ANNOUNCEMENTS, kind_of(error)):
                 _log.warning("an announcement of rules is passed over: %s", error)
             return
-        heard = _Wanted(given, at_us)
+        announced = _Wanted(given, at_us)
         with self._lock:
-            newest = self._seen if self._heard is None else self._heard.number
-            if heard.number <= newest:
+            newest = self._highest if self._announced is None else self._announced.number
+            if announced.number <= newest:
                 return
-            self._heard = heard
+            self._announced = announced
         self._wake.set()
 
     def look(self) -> bool:
         """Do what is due now; whether other orders are followed after it."""
         with self._lock:
-            heard, self._heard = self._heard, None
-        changed = heard is not None and self._take(heard)
+            announced, self._announced = self._announced, None
+        changed = announced is not None and self._adopt(announced)
         now_us = self._clock.now_us()
-        if self._asked:
-            self._asked, self._next_us, self._retry_us = False, 0, 0
+        if self._poll_now:
+            self._poll_now, self._next_us, self._retry_us = False, 0, 0
         if now_us >= self._next_us:
             spread = 1 - JITTER + 2 * JITTER * self._chance.draw()
             self._next_us = now_us + int(self._every_us * spread)
             changed = self.poll() or changed
-        if self._wanted is not None and now_us >= self._retry_us:
-            changed = self._follow() or changed
+        if self._pending is not None and now_us >= self._retry_us:
+            changed = self._try_pending() or changed
         return changed
 
     def poll(self) -> bool:
         """Ask the shelf for its orders, and follow newer ones; whether others are followed now."""
-        self._running.keep()
+        self._running.save()
         try:
-            found = self._ask()
-            if found.rollout.number < self._seen:
-                raise self._replayed(found)
+            found = self._fetch_rollout()
+            if found.rollout.number < self._highest:
+                raise self._refuse_replay(found)
         except SluicegateError as error:
-            if self.record.failed(ROLLOUT, error, self._kind_of(error)):
+            if self.record.add(ROLLOUT, error, self._kind_of(error)):
                 _log.warning("the orders are not followed: %s", error)
             return False
-        if self.record.well(ROLLOUT):
-            self._reporter.changed()  # what could not be reported meanwhile can be now
+        if self.record.clear(ROLLOUT):
+            self._reporter.wake()  # what could not be reported meanwhile can be now
         self._checked_us = self._clock.now_us()
-        return self._take(_Wanted(found, found.rollout.at_us))
+        return self._adopt(_Wanted(found, found.rollout.at_us))
 
     # Inside: one thread.
 
@@ -369,81 +344,81 @@ class Follower:
                 self.look()
             except Exception as error:
                 _log.exception("following the rules failed; it goes on")
-                self.record.failed(RULES, error)
+                self.record.add(RULES, error)
             self._wake.wait(self._rest_s())
 
     def _rest_s(self) -> float:
         until_us = self._next_us
-        if self._wanted is not None:
+        if self._pending is not None:
             until_us = min(until_us, self._retry_us)
         return max(EVERY_S_MIN, (until_us - self._clock.now_us()) / 1e6)
 
-    def _ask(self) -> SignedRollout:
+    def _fetch_rollout(self) -> SignedRollout:
         found = self._store.rollout()
         if found is None:
             raise Unavailable("the orders", "none have been given; publish an edition first")
         return found
 
-    def _take(self, wanted: _Wanted) -> bool:
+    def _adopt(self, pending: _Wanted) -> bool:
         """Follow these orders if they are newer than all that were seen."""
-        if wanted.number <= self._seen:
+        if pending.number <= self._highest:
             return False
-        self._seen, self._wanted, self._attempt = wanted.number, wanted, 0
-        return self._follow()
+        self._highest, self._pending, self._attempt = pending.number, pending, 0
+        return self._try_pending()
 
-    def _follow(self) -> bool:
+    def _try_pending(self) -> bool:
         """Try to follow the orders that are wanted; what runs stays if that fails."""
-        wanted = self._wanted
-        if wanted is None:
+        pending = self._pending
+        if pending is None:
             return False
-        rollout = wanted.given.rollout
+        rollout = pending.given.rollout
         try:
-            if self._running.leads_back(rollout):
-                self._wanted = None  # no trying again makes them better
-                self._stay(wanted, Untrusted(f"orders {rollout.number}", BACK), OLDER)
+            if self._running.goes_back(rollout):
+                self._pending = None  # no trying again makes them better
+                self._record_failure(pending, Untrusted(f"orders {rollout.number}", BACK), OLDER)
                 return False
-            announced_us = self._announced_us(wanted.announced_us)
-            self._running.run(wanted.given, announced_us=announced_us)
+            announced_us = self._announced_us(pending.announced_us)
+            self._running.run(pending.given, announced_us=announced_us)
         except Exception as error:
-            self._stay(wanted, error)
+            self._record_failure(pending, error)
             return False
-        self._wanted = None
-        self._went_well()
+        self._pending = None
+        self._record_success()
         return True
 
-    def _went_well(self) -> None:
-        self.record.well(RULES)
+    def _record_success(self) -> None:
+        self.record.clear(RULES)
         self._accepted += 1
-        self._last = Attempt(self._clock.now_us(), "")
-        self._reporter.changed()
+        self._last = FollowAttempt(self._clock.now_us(), "")
+        self._reporter.wake()
 
-    def _stay(self, wanted: _Wanted, error: Exception, kind: str = "") -> None:
+    def _record_failure(self, pending: _Wanted, error: Exception, kind: str = "") -> None:
         now_us = self._clock.now_us()
         self._retry_us = now_us + self._retry.wait_us(self._attempt, self._chance.draw())
         self._refused += 1
-        self._last = Attempt(now_us, str(error) or repr(error))
-        if self.record.failed(RULES, error, kind):
+        self._last = FollowAttempt(now_us, str(error) or repr(error))
+        if self.record.add(RULES, error, kind):
             _log.warning("the rules stay as they are: %s", error)
-            self._reporter.changed()
+            self._reporter.wake()
         if self._attempt == 0:
-            self._running.remember(wanted.given.signed)
+            self._running.save_pending(pending.given.signed)
         self._attempt += 1
 
     def _announced_us(self, at_us: int) -> int:
         # A node that was down has not kept anybody waiting before it came.
         return max(at_us, self._started_us)
 
-    def _replayed(self, found: SignedRollout) -> Untrusted:
-        return _Replayed(
+    def _refuse_replay(self, found: SignedRollout) -> Untrusted:
+        return _ReplayedRollout(
             f"orders {found.rollout.number}",
-            f"number {self._seen} has been seen here already; if these are meant all the same, "
+            f"number {self._highest} has been seen here already; if these are meant all the same, "
             "remove what this node has kept",
         )
 
     def _kind_of(self, error: SluicegateError) -> str:
-        return REPLAYED if isinstance(error, _Replayed) else kind_of(error)
+        return REPLAYED if isinstance(error, _ReplayedRollout) else kind_of(error)
 
-    def _in_force(self) -> Now:
+    def _in_force(self) -> InForce:
         now = self._running.now
         if now is None:
             raise Unavailable("every rule", "start() has not put any in force yet")

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.rulebook import Release
-from sluicegate.rules.following.last_good import Chain, LastGood, Step
+from sluicegate.rules.following.last_good import Chain, LastGood, ReleaseStep
 from sluicegate.rules.releases.signatures import SignedRelease, Untrusted, open_release
 from sluicegate.rules.releases.store import ReleaseStore
 from sluicegate.rules.service_rule_set import ServiceRuleSet
@@ -30,7 +30,7 @@ DELTA: Final = "delta"
 SAME: Final = "same"
 
 
-class Held(NamedTuple):
+class HeldRelease(NamedTuple):
     """An edition that a node runs: what it says, and how it came to it."""
 
     release: Release
@@ -39,56 +39,58 @@ class Held(NamedTuple):
     chain: Chain
 
 
-class Obtained(NamedTuple):
+class ObtainedRelease(NamedTuple):
     """An edition that was not held, by which way it came, and why not by a shorter one."""
 
-    held: Held
+    held: HeldRelease
     way: str
     passed_over: str
 
 
-def obtain(store: ReleaseStore, version: int, have: Sequence[Held]) -> Obtained:
+def obtain(store: ReleaseStore, version: int, have: Sequence[HeldRelease]) -> ObtainedRelease:
     """The edition of this version, verified and built, beside those that are held."""
     found = store.release(version)
     if found is None:
         raise Unavailable(f"edition {version}", "it is not on the shelf")
     contents = {one.snapshot.content for one in have}
-    for between in _between(store, found.release, contents):
+    for between in _path_to(store, found.release, contents):
         try:
-            have = [_over(store, between, have), *have]
+            have = [_pass_through(store, between, have), *have]
         except (Untrusted, Damaged) as error:
             # The whole is the way round it.
-            return _obtained(store, found, (), have, passed_over=str(error))
-    return _obtained(store, found, have, have)
+            return _fetch_release(store, found, (), have, passed_over=str(error))
+    return _fetch_release(store, found, have, have)
 
 
-def _obtained(
+def _fetch_release(
     store: ReleaseStore,
     found: SignedRelease,
-    sources: Sequence[Held],
-    have: Sequence[Held],
+    sources: Sequence[HeldRelease],
+    have: Sequence[HeldRelease],
     *,
     passed_over: str = "",
-) -> Obtained:
+) -> ObtainedRelease:
     """An edition from `sources`, or whole; its book from those that are held."""
     release = found.release
     fetched = store.snapshot(release, [one.snapshot for one in sources])
     source = next((one for one in sources if one.snapshot.content == fetched.before), None)
-    step = Step(found.signed, "" if fetched.part is None else fetched.part.digest, fetched.data)
+    step = ReleaseStep(
+        found.signed, "" if fetched.part is None else fetched.part.digest, fetched.data
+    )
     chain = (step,) if source is None else (*source.chain, step)
     way = WHOLE if source is None else SAME if fetched.part is None else DELTA
     before = source if source is not None else have[0] if have else None
-    held = _built(release, fetched.snapshot, None if before is None else before.book, chain)
-    return Obtained(held, way, passed_over or fetched.passed_over)
+    held = _build(release, fetched.snapshot, None if before is None else before.book, chain)
+    return ObtainedRelease(held, way, passed_over or fetched.passed_over)
 
 
-def _between(store: ReleaseStore, release: Release, contents: set[str]) -> list[SignedRelease]:
+def _path_to(store: ReleaseStore, release: Release, contents: set[str]) -> list[SignedRelease]:
     """The editions over which deltas lead to this one, oldest first; none where none are needed,
     or where they would be more than the whole."""
     path: list[SignedRelease] = []
     at, left = release, release.snapshot.bytes
     while at.content not in contents and contents.isdisjoint(at.deltas):
-        before = _before(store, at)
+        before = _delta_source(store, at)
         if before is None or len(path) >= STEPS_MAX:
             return []
         left -= at.deltas[before.release.content].bytes
@@ -99,7 +101,7 @@ def _between(store: ReleaseStore, release: Release, contents: set[str]) -> list[
     return path[::-1]
 
 
-def _before(store: ReleaseStore, release: Release) -> SignedRelease | None:
+def _delta_source(store: ReleaseStore, release: Release) -> SignedRelease | None:
     """The newest earlier edition from whose rules a delta leads to this one."""
     if not release.deltas:
         return None
@@ -113,31 +115,35 @@ def _before(store: ReleaseStore, release: Release) -> SignedRelease | None:
     return None
 
 
-def _over(store: ReleaseStore, between: SignedRelease, have: Sequence[Held]) -> Held:
+def _pass_through(
+    store: ReleaseStore, between: SignedRelease, have: Sequence[HeldRelease]
+) -> HeldRelease:
     """An edition on the way, whose rules nobody will ask: it needs no book of its own."""
     release = between.release
     fetched = store.snapshot(release, [one.snapshot for one in have])
     source = next((one for one in have if one.snapshot.content == fetched.before), None)
     if source is None:
         raise Untrusted(f"the way to edition {release.version}", fetched.passed_over)
-    step = Step(between.signed, "" if fetched.part is None else fetched.part.digest, fetched.data)
-    return Held(release, fetched.snapshot, source.book, (*source.chain, step))
+    step = ReleaseStep(
+        between.signed, "" if fetched.part is None else fetched.part.digest, fetched.data
+    )
+    return HeldRelease(release, fetched.snapshot, source.book, (*source.chain, step))
 
 
-def restore(store: ReleaseStore, chain: Chain, before: ServiceRuleSet | None = None) -> Held:
+def restore(store: ReleaseStore, chain: Chain, before: ServiceRuleSet | None = None) -> HeldRelease:
     """The edition that these steps lead to; each of them is verified as if it had just come."""
-    first = _opened(store, chain[0])
+    first = _open(store, chain[0])
     snapshot, release = store.unpacked(first.release, chain[0].data), first.release
     for step in chain[1:]:
-        release = _opened(store, step).release
+        release = _open(store, step).release
         if step.digest:
             snapshot = store.after_delta(release, snapshot, step.data)
         elif release.content != snapshot.content:
             raise Untrusted(f"edition {release.version}", "its rules are not those it was kept for")
-    return _built(release, snapshot, before, without_data(chain))
+    return _build(release, snapshot, before, without_data(chain))
 
 
-def rebase(store: ReleaseStore, held: Held, last_good: LastGood) -> Held:
+def rebase(store: ReleaseStore, held: HeldRelease, last_good: LastGood) -> HeldRelease:
     """The same edition by one step, if its steps have become many or one of them is lost."""
     lost = any(
         step.digest and not step.data and not last_good.has(step.digest) for step in held.chain
@@ -145,7 +151,9 @@ def rebase(store: ReleaseStore, held: Held, last_good: LastGood) -> Held:
     if len(held.chain) <= STEPS_FEW and not lost:
         return held
     data = store.snapshot_data(held.release)
-    return held._replace(chain=(Step(held.chain[-1].signed, held.release.snapshot.digest, data),))
+    return held._replace(
+        chain=(ReleaseStep(held.chain[-1].signed, held.release.snapshot.digest, data),)
+    )
 
 
 def without_data(chain: Chain) -> Chain:
@@ -153,15 +161,15 @@ def without_data(chain: Chain) -> Chain:
     return tuple(step._replace(data=b"") for step in chain)
 
 
-def _opened(store: ReleaseStore, step: Step) -> SignedRelease:
+def _open(store: ReleaseStore, step: ReleaseStep) -> SignedRelease:
     return open_release(step.signed, store.verifier)
 
 
-def _built(
+def _build(
     release: Release, snapshot: Snapshot, before: ServiceRuleSet | None, chain: Chain
-) -> Held:
+) -> HeldRelease:
     if snapshot.rules != release.rules:
         remedy = f"its snapshot has {snapshot.rules:,}; make the edition anew"
         raise BadValue("edition.rules", release.rules, remedy)
     book = book_of(snapshot, version=str(release.version), before=before)
-    return Held(release, snapshot, book, chain)
+    return HeldRelease(release, snapshot, book, chain)

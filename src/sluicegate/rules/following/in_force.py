@@ -19,19 +19,19 @@ from typing import Final, NamedTuple, final
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.contracts.rulebook import Rollout
-from sluicegate.rules.following.failures import DISK, REFUSED, RULES, Record
+from sluicegate.rules.following.failures import DISK, REFUSED, RULES, FailureRecord
 from sluicegate.rules.following.fleet_books import FleetBooks
 from sluicegate.rules.following.held_releases import (
     DELTA,
     WHOLE,
-    Held,
+    HeldRelease,
     obtain,
     rebase,
     restore,
     without_data,
 )
 from sluicegate.rules.following.last_good import LastGood
-from sluicegate.rules.following.target import Target, choose, goes_back, goes_back_after
+from sluicegate.rules.following.target import RolloutTarget, choose, is_older, is_older_after
 from sluicegate.rules.releases.signatures import SignedRollout, open_rollout
 from sluicegate.rules.releases.store import ReleaseStore
 
@@ -40,7 +40,7 @@ MISSED_MAX: Final = 1_000  # orders that were missed and are looked at
 _log: Final = logging.getLogger("sluicegate.rules")
 
 
-class Now(NamedTuple):
+class InForce(NamedTuple):
     """What is in force: by which orders, since when, and how long it took to be so."""
 
     books: FleetBooks
@@ -51,28 +51,14 @@ class Now(NamedTuple):
 
 
 @final
-class Running:
+class RulesInForce:
     """The rules in force, the editions they are of, and the same on the disk."""
-
-    __slots__ = (
-        "_clock",
-        "_held",
-        "_last_good",
-        "_node",
-        "_record",
-        "_store",
-        "_swap",
-        "_unsaved",
-        "behind",
-        "now",
-        "ways",
-    )
 
     def __init__(
         self,
         store: ReleaseStore,
         swap: Swap,
-        record: Record,
+        record: FailureRecord,
         clock: Clock,
         *,
         node: str,
@@ -84,10 +70,12 @@ class Running:
         self._clock = clock
         self._node = node
         self._last_good = last_good
-        self._held: dict[int, Held] = {}
-        self._unsaved = b""
-        self.now: Now | None = None
-        self.behind: SignedRollout | None = None  # orders of which not all was kept for this node
+        self._releases: dict[int, HeldRelease] = {}
+        self._to_save = b""
+        self.now: InForce | None = None
+        self.pending_rollout: SignedRollout | None = (
+            None  # orders of which not all was kept for this node
+        )
         self.ways = {WHOLE: 0, DELTA: 0}
 
     def run(self, given: SignedRollout, *, announced_us: int) -> None:
@@ -100,23 +88,23 @@ class Running:
         if before is not None and books.same_as(before.books):
             now = before._replace(rollout=given.rollout, made_us=made_us)
         else:
-            self._swap.over(books)
+            self._swap.put_in_force(books)
             since_us = self._clock.now_us()
             took_us = max(0, since_us - announced_us)
-            now = Now(books, given.rollout, made_us, since_us, took_us)
+            now = InForce(books, given.rollout, made_us, since_us, took_us)
             _log.info("the rules of orders %d are in force: %r", given.rollout.number, books)
-        self.now, self._held = now, held
-        self._unsaved = given.signed
-        self.keep()
+        self.now, self._releases = now, held
+        self._to_save = given.signed
+        self.save()
 
-    def leads_back(self, rollout: Rollout) -> bool:
+    def goes_back(self, rollout: Rollout) -> bool:
         """Whether orders lead to older rules, and neither they nor any that were missed mean it."""
         taken = None if self.now is None else self.now.rollout
-        if taken is None or not goes_back(rollout, taken):
+        if taken is None or not is_older(rollout, taken):
             return False
         first = max(taken.number + 1, rollout.number - MISSED_MAX)
         missed = [self._store.rollout_at(number) for number in range(first, rollout.number)]
-        return goes_back_after(rollout, taken, [one.rollout for one in missed if one is not None])
+        return is_older_after(rollout, taken, [one.rollout for one in missed if one is not None])
 
     # The disk.
 
@@ -138,64 +126,64 @@ class Running:
             if kept is None:
                 return seen
             given = open_rollout(kept.rollout, self._store.verifier)
-            held: dict[int, Held] = {}
+            held: dict[int, HeldRelease] = {}
             for chain in kept.chains:
                 one = restore(self._store, chain)
                 held[one.release.version] = one
         except Exception as error:
-            self._record.failed(DISK, error)
+            self._record.add(DISK, error)
             _log.warning("what is kept of the rules cannot be used: %s", error)
             return seen
         target = choose(given.rollout, self._node)
         if not all(version in held for version in target.versions):
-            target = Target(next(iter(held)))  # a node of another name ran this
-            self.behind = given
+            target = RolloutTarget(next(iter(held)))  # a node of another name ran this
+            self.pending_rollout = given
         books = _books(target, held)
-        self._swap.over(books)
+        self._swap.put_in_force(books)
         made_us = held[target.version].release.made_us
-        self.now = Now(books, given.rollout, made_us, self._clock.now_us(), 0)
-        self._held = held
+        self.now = InForce(books, given.rollout, made_us, self._clock.now_us(), 0)
+        self._releases = held
         return seen
 
-    def wanted(self) -> SignedRollout | None:
+    def pending(self) -> SignedRollout | None:
         """The newer orders that were seen before the end and could not be followed."""
         if self._last_good is None:
             return None
         try:
-            data = self._last_good.wanted()
+            data = self._last_good.pending()
             return None if data is None else open_rollout(data, self._store.verifier)
         except SluicegateError as error:
-            self._record.failed(DISK, error)
+            self._record.add(DISK, error)
             return None
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Keep what is in force on the disk, if that is not done yet."""
-        signed, held, last_good = self._unsaved, self._held, self._last_good
+        signed, held, last_good = self._to_save, self._releases, self._last_good
         if not signed:
             return
         if last_good is not None:
             try:
                 held = {version: rebase(self._store, held[version], last_good) for version in held}
-                self._held = held  # what was fetched for it is not fetched again
+                self._releases = held  # what was fetched for it is not fetched again
                 last_good.save(signed, [one.chain for one in held.values()])
             except SluicegateError as error:
-                if self._record.failed(DISK, error):
+                if self._record.add(DISK, error):
                     _log.warning("the rules in force could not be kept: %s", error)
                 return
-            self._record.well(DISK)
-        self._unsaved = b""
-        self._held = {
+            self._record.clear(DISK)
+        self._to_save = b""
+        self._releases = {
             version: one._replace(chain=without_data(one.chain)) for version, one in held.items()
         }
 
-    def remember(self, signed: bytes) -> None:
+    def save_pending(self, signed: bytes) -> None:
         """Keep orders that were seen, so that older ones are not followed after a restart."""
         if self._last_good is None:
             return
         try:
-            self._last_good.want(signed)
+            self._last_good.save_pending(signed)
         except SluicegateError as error:
-            self._record.failed(DISK, error)
+            self._record.add(DISK, error)
 
     def close(self) -> None:
         """Let another process keep what it runs."""
@@ -204,14 +192,14 @@ class Running:
 
     # Inside.
 
-    def _obtain(self, target: Target) -> dict[int, Held]:
-        held: dict[int, Held] = {}
+    def _obtain(self, target: RolloutTarget) -> dict[int, HeldRelease]:
+        held: dict[int, HeldRelease] = {}
         for version in target.versions:
-            one = self._held.get(version)
+            one = self._releases.get(version)
             if one is None:
-                obtained = obtain(self._store, version, [*self._held.values(), *held.values()])
+                obtained = obtain(self._store, version, [*self._releases.values(), *held.values()])
                 one = obtained.held
-                if obtained.passed_over and self._record.passed(RULES, REFUSED):
+                if obtained.passed_over and self._record.count(RULES, REFUSED):
                     _log.warning("a delta is passed over: %s", obtained.passed_over)
                 if obtained.way in self.ways:
                     self.ways[obtained.way] += 1
@@ -219,7 +207,7 @@ class Running:
         return held
 
 
-def _books(target: Target, held: Mapping[int, Held]) -> FleetBooks:
+def _books(target: RolloutTarget, held: Mapping[int, HeldRelease]) -> FleetBooks:
     live = held[target.version].book
     if not target.canary:
         return FleetBooks(live, target.version)
@@ -247,7 +235,7 @@ class Swap:
         self._closed = closed
         self.started = False  # until then, who asks is whoever starts, in the loop's own thread
 
-    def over(self, books: FleetBooks) -> None:
+    def put_in_force(self, books: FleetBooks) -> None:
         """Put them in force where that must happen; what is raised there is raised here."""
         loop = self._loop
         if loop is None or not self.started:

@@ -50,7 +50,7 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}|")
 _T = TypeVar("_T")
 
 
-class Step(NamedTuple):
+class ReleaseStep(NamedTuple):
     """A signed edition, and the part that leads to its rules from those of the step before.
 
     The first step's part is a snapshot, the others' are deltas; no part where the rules are the
@@ -62,10 +62,10 @@ class Step(NamedTuple):
     data: bytes = b""
 
 
-Chain = tuple[Step, ...]
+Chain = tuple[ReleaseStep, ...]
 
 
-class Kept(NamedTuple):
+class SavedRules(NamedTuple):
     """What was found on the disk: signed orders, and the steps to each edition, with their data."""
 
     rollout: bytes
@@ -84,29 +84,29 @@ class LastGood:
         self._bytes_max = part_bytes_max
         self._lock = -1
 
-    def load(self) -> Kept | None:
+    def load(self) -> SavedRules | None:
         """What is there; None if nothing is. `BadValue` or `Unavailable` say what is wrong."""
-        return self._reading(self._load)
+        return self._read_safely(self._load)
 
     def rollout(self) -> bytes | None:
         """The signed orders that were followed last, whatever became of the rest."""
-        return self._reading(lambda: None if (kept := self._state()) is None else kept[0])
+        return self._read_safely(lambda: None if (kept := self._state()) is None else kept[0])
 
-    def wanted(self) -> bytes | None:
+    def pending(self) -> bytes | None:
         """The newer orders that were seen, as they were signed; None if there are none."""
-        return self._reading(lambda: self._read(WANTED, ENVELOPE_BYTES_MAX))
+        return self._read_safely(lambda: self._read(WANTED, ENVELOPE_BYTES_MAX))
 
     def save(self, rollout: bytes, chains: Sequence[Chain]) -> bool:
         """Keep this instead of what was kept before; False if another process keeps it."""
-        return self._writing(lambda: self._save(rollout, chains))
+        return self._write_locked(lambda: self._save(rollout, chains))
 
     def has(self, digest: str) -> bool:
         """Whether this part is there."""
         return (self.folder / PARTS / digest).is_file()
 
-    def want(self, rollout: bytes) -> bool:
+    def save_pending(self, rollout: bytes) -> bool:
         """Keep orders that were seen and cannot be followed yet; False as with `save`."""
-        return self._writing(lambda: self._replace(WANTED, rollout))
+        return self._write_locked(lambda: self._replace(WANTED, rollout))
 
     def close(self) -> None:
         """Let another process write."""
@@ -116,7 +116,7 @@ class LastGood:
 
     # Reading.
 
-    def _load(self) -> Kept | None:
+    def _load(self) -> SavedRules | None:
         for _ in range(LOADS_MAX):
             state = self._state()
             if state is None:
@@ -129,7 +129,7 @@ class LastGood:
                     break
                 parts[digest] = part
             else:
-                return Kept(rollout, tuple(_filled(chain, parts) for chain in chains))
+                return SavedRules(rollout, tuple(_with_data(chain, parts) for chain in chains))
         raise Unavailable(self.what, f"a part that {STATE} needs is not there")
 
     def _state(self) -> tuple[bytes, list[Chain]] | None:
@@ -151,7 +151,7 @@ class LastGood:
             raise BadValue("folder", str(path), f"it is larger than {bytes_max:,} bytes; remove it")
         return data
 
-    def _reading(self, read: Callable[[], _T]) -> _T:
+    def _read_safely(self, read: Callable[[], _T]) -> _T:
         try:
             self._trust()
             return read()
@@ -197,7 +197,7 @@ class LastGood:
         finally:
             os.close(handle)
 
-    def _writing(self, write: Callable[[], None]) -> bool:
+    def _write_locked(self, write: Callable[[], None]) -> bool:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._trust()
@@ -264,16 +264,16 @@ def _chain(steps: object) -> Chain:
     return tuple(_step(step) for step in steps)
 
 
-def _step(fields: object) -> Step:
+def _step(fields: object) -> ReleaseStep:
     if not isinstance(fields, dict):
         raise BadValue(f"{STATE}.chains", fields, "give objects")
     digest = like(fields, "part", STATE, _DIGEST, "give a digest, or nothing")
-    return Step(_bytes(fields, "edition"), digest)
+    return ReleaseStep(_bytes(fields, "edition"), digest)
 
 
 def _bytes(fields: Object, name: str) -> bytes:
     return text(fields, name, STATE, chars_max=ENVELOPE_BYTES_MAX).encode("utf-8", "replace")
 
 
-def _filled(chain: Chain, parts: Mapping[str, bytes]) -> Chain:
+def _with_data(chain: Chain, parts: Mapping[str, bytes]) -> Chain:
     return tuple(step._replace(data=parts.get(step.digest, b"")) for step in chain)

@@ -75,10 +75,10 @@ def follow(
 ) -> tuple[Follower, EventLog | None]:
     """A follower that is yet to be started, and the log it listens to, to be closed after it."""
     node = node_of(settings, worker)
-    blobs = _opened(open_blobs, settings.rulebook, "--rulebook")
+    blobs = _open(open_blobs, settings.rulebook, "--rulebook")
     log = None
     if settings.rulebook_events:
-        log = _opened(open_log, settings.rulebook_events, "--rulebook-events")
+        log = _open(open_log, settings.rulebook_events, "--rulebook-events")
         folder = settings.rulebook_events.removeprefix(_FILES)
         if folder != settings.rulebook_events and not os.path.isdir(folder):
             _log.warning(
@@ -112,7 +112,7 @@ def start(follower: Follower, settings: FollowSettings) -> Follower:
         raise Unavailable("the rulebook", seen) from None
 
 
-def _opened(opening: Callable[[str], _Opened], url: str, flag: str) -> _Opened:
+def _open(opening: Callable[[str], _Opened], url: str, flag: str) -> _Opened:
     """What the URL of this flag opens; what is wrong with it is told of the flag."""
     try:
         return opening(url)
@@ -121,9 +121,9 @@ def _opened(opening: Callable[[str], _Opened], url: str, flag: str) -> _Opened:
         raise BadValue(flag, error.value, error.remedy) from None
 
 
-def of_following(follower: Follower, now_us: int) -> Iterable[MetricFamily]:
+def follower_metrics(follower: Follower, now_us: int) -> Iterable[MetricFamily]:
     """What a node's rules are, and how old."""
-    told = follower.figures()
+    told = follower.metrics()
     yield gauge("sluicegate_rules_version", "The version of the rules in force.", told.version)
     yield gauge("sluicegate_rules_canary_version", "The version on trial; 0 is none.", told.canary)
     yield gauge(

@@ -14,7 +14,7 @@ from typing import Final, final
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.rulebook import NodeReport
 from sluicegate.kernels.backoff import EQUAL, Backoff
-from sluicegate.rules.following.failures import REPORTS, Record
+from sluicegate.rules.following.failures import REPORTS, FailureRecord
 
 RETRY_US_MIN: Final = 500_000
 
@@ -25,23 +25,11 @@ _log: Final = logging.getLogger("sluicegate.rules")
 class Reporter:
     """Sends reports; `make` makes one, and `send` puts it where the fleet looks."""
 
-    __slots__ = (
-        "_chance",
-        "_closed",
-        "_every_us",
-        "_make",
-        "_record",
-        "_send",
-        "_thread",
-        "_wake",
-        "sent",
-    )
-
     def __init__(
         self,
         make: Callable[[], NodeReport],
         send: Callable[[NodeReport], None],
-        record: Record,
+        record: FailureRecord,
         chance: Chance,
         *,
         every_us: int,
@@ -61,7 +49,7 @@ class Reporter:
         self._thread = Thread(target=self._run, name="report rules", daemon=True)
         self._thread.start()
 
-    def changed(self) -> None:
+    def wake(self) -> None:
         """Report soon; never waits."""
         self._wake.set()
 
@@ -70,10 +58,10 @@ class Reporter:
         try:
             self._send(self._make())
         except Exception as error:
-            if self._record.failed(REPORTS, error):
+            if self._record.add(REPORTS, error):
                 _log.warning("the rules in force could not be reported: %s", error)
             return False
-        self._record.well(REPORTS)
+        self._record.clear(REPORTS)
         self.sent += 1
         return True
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from sluicegate.contracts.rulebook import NodeReport
-from sluicegate.rules.following.in_force import Now
+from sluicegate.rules.following.in_force import InForce
 from sluicegate.wire.timestamps import rfc3339
 
 ACCEPTED: Final = "accepted"
@@ -37,7 +37,7 @@ class FollowerMetrics(NamedTuple):
     failure_counts: Mapping[tuple[str, str], int]
 
 
-class Attempt(NamedTuple):
+class FollowAttempt(NamedTuple):
     """How the last attempt to follow orders went: when, and why not; nothing if it went well."""
 
     at_us: int
@@ -45,8 +45,8 @@ class Attempt(NamedTuple):
 
 
 def status_of(
-    now: Now,
-    last: Attempt,
+    now: InForce,
+    last: FollowAttempt,
     failures: Mapping[str, str],
     *,
     node: str,
@@ -84,7 +84,7 @@ def status_of(
 
 
 def report_of(
-    now: Now | None, failures: Mapping[str, str], counts: Counts, *, node: str, at_us: int
+    now: InForce | None, failures: Mapping[str, str], counts: Counts, *, node: str, at_us: int
 ) -> NodeReport:
     """What the fleet is told."""
     return NodeReport(

@@ -18,7 +18,7 @@ from sluicegate.contracts.rulebook import BY_NODES, Rollout
 from sluicegate.rules.following.fleet_books import in_share
 
 
-class Target(NamedTuple):
+class RolloutTarget(NamedTuple):
     """What a node is to run: a version, and another for a share of its callers, 0 for none."""
 
     version: int
@@ -32,28 +32,28 @@ class Target(NamedTuple):
         return (self.version, self.canary) if self.canary else (self.version,)
 
 
-def choose(rollout: Rollout, node: str) -> Target:
+def choose(rollout: Rollout, node: str) -> RolloutTarget:
     """What this node is to run by these orders."""
     pinned = rollout.pins.get(node)
     if pinned is not None:
-        return Target(pinned)
+        return RolloutTarget(pinned)
     canary = rollout.canary
     if canary is None or canary.share == 0 or canary.version == rollout.live:
-        return Target(rollout.live)
+        return RolloutTarget(rollout.live)
     if canary.by == BY_NODES:
         chosen = in_share(node, share=canary.share, salt=canary.salt)
-        return Target(canary.version if chosen else rollout.live)
-    return Target(rollout.live, canary.version, canary.share, canary.salt)
+        return RolloutTarget(canary.version if chosen else rollout.live)
+    return RolloutTarget(rollout.live, canary.version, canary.share, canary.salt)
 
 
-def goes_back(rollout: Rollout, taken: Rollout | None) -> bool:
+def is_older(rollout: Rollout, taken: Rollout | None) -> bool:
     """Whether these would lead to an older live version without saying that they mean it."""
     return taken is not None and rollout.live < taken.live and not rollout.back
 
 
-def goes_back_after(rollout: Rollout, taken: Rollout, between: Sequence[Rollout]) -> bool:
+def is_older_after(rollout: Rollout, taken: Rollout, between: Sequence[Rollout]) -> bool:
     """The same, for a node that has missed orders: those between, the oldest first."""
     for missed in between:
-        if not goes_back(missed, taken):
+        if not is_older(missed, taken):
             taken = missed
-    return goes_back(rollout, taken)
+    return is_older(rollout, taken)

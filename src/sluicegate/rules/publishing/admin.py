@@ -32,18 +32,6 @@ COUNT_MAX: Final = 10_000
 class RulebookAdmin(RuleAdmin):
     """The operations of the rulebook in this process."""
 
-    __slots__ = (
-        "_clock",
-        "_drafts",
-        "_fleet",
-        "_ledger",
-        "_publisher",
-        "_refusals",
-        "_revisions",
-        "_settings",
-        "_upkeep",
-    )
-
     def __init__(
         self,
         ledger: RulebookLedger,
@@ -169,7 +157,7 @@ class RulebookAdmin(RuleAdmin):
         id, now_us = self._revisions.proposal(id).id, self._clock.now_us()  # noqa: A001
         self._ledger.change(
             by,
-            lambda state: review.approved(
+            lambda state: review.record_approval(
                 state,
                 id,
                 override=override.strip(),
@@ -184,7 +172,7 @@ class RulebookAdmin(RuleAdmin):
         _check_reason(reason)
         id, now_us = self._revisions.proposal(id).id, self._clock.now_us()  # noqa: A001
         self._ledger.change(
-            by, lambda state: review.rejected(state, id, reason, at_us=now_us, by=by)
+            by, lambda state: review.record_rejection(state, id, reason, at_us=now_us, by=by)
         )
         return self._reconciled(id)
 
@@ -221,8 +209,8 @@ class RulebookAdmin(RuleAdmin):
 
     def _proposal_now(self, id: str) -> Answer:  # noqa: A002 - likewise
         state = self._ledger.state()
-        view = views.proposal_view(review.known(state, id), whole=True)
-        return {**view, **views.told_view(state, self._failures(state))}
+        view = views.proposal_view(review.proposal_of(state, id), whole=True)
+        return {**view, **views.delivery_view(state, self._failures(state))}
 
     def _reconciled(self, id: str) -> Answer:  # noqa: A002 - likewise
         """The proposal, with the notes on its commit written if that can be now."""
@@ -245,7 +233,7 @@ class RulebookAdmin(RuleAdmin):
             "live": None if live is None else views.version_view(live, state),
             "orders": views.rollout_view(rollouts),
             "canary": _canary_view(state),
-            **views.told_view(state, failures),
+            **views.delivery_view(state, failures),
             **views.fleet_view(seen, rollouts),
         }
 

@@ -52,7 +52,9 @@ class Pushes:
         live, fleet = state.live, state.fleet
         if tip is not None and live is not None and tip in (fleet.branch_tip, live.commit):
             if fleet.refused_tip:
-                self._ledger.change(OUTBOX, lambda state: _saw(state, tip))  # it was put right
+                self._ledger.change(
+                    OUTBOX, lambda state: _record_tip(state, tip)
+                )  # it was put right
             return None
         if tip is None or live is None or tip == fleet.refused_tip:
             return None
@@ -68,8 +70,8 @@ class Pushes:
             return self._refuse(tip, fleet.branch_tip, shared, by)
         commit = self._repository.info(tip)
         base = self._repository.merge_base(tip, live.commit) or shared
-        it = self._drafts.pushed(commit, base)
-        self._ledger.change(OUTBOX, lambda state: _saw(state, tip))
+        it = self._drafts.propose_push(commit, base)
+        self._ledger.change(OUTBOX, lambda state: _record_tip(state, tip))
         return it
 
     def _who(self, tip: str) -> str:
@@ -82,8 +84,8 @@ class Pushes:
             f"{seen[:ID_CHARS]}, which was there, nor on {shared[:ID_CHARS]}, which was live. It "
             "is not followed. Fetch refs/sluicegate/live, rebase on it, and push that"
         )
-        it = self._drafts.pushed(self._repository.info(tip), shared, why)
-        self._ledger.change(OUTBOX, lambda state: _saw(state, tip, refused=True))
+        it = self._drafts.propose_push(self._repository.info(tip), shared, why)
+        self._ledger.change(OUTBOX, lambda state: _record_tip(state, tip, refused=True))
         return it
 
     def _set_back(self, state: LedgerState, tip: str) -> LedgerChange | None:
@@ -97,7 +99,7 @@ class Pushes:
         )
 
 
-def _saw(state: LedgerState, tip: str, *, refused: bool = False) -> LedgerChange | None:
+def _record_tip(state: LedgerState, tip: str, *, refused: bool = False) -> LedgerChange | None:
     fleet = state.fleet
     after = (
         fleet._replace(refused_tip=tip)
@@ -113,7 +115,7 @@ def _saw(state: LedgerState, tip: str, *, refused: bool = False) -> LedgerChange
 class RemoteMirror:
     """Looks at the remote now and then; nothing where there is none."""
 
-    __slots__ = ("_clock", "_next_us", "_repository", "_settings", "_told")
+    __slots__ = ("_clock", "_in_sync", "_next_us", "_repository", "_settings")
 
     def __init__(
         self, repository: Repository, *, settings: PublishingSettings, clock: Clock
@@ -122,7 +124,7 @@ class RemoteMirror:
         self._settings = settings
         self._clock = clock
         self._next_us = 0
-        self._told = ""  # what the branch here was when both were the same
+        self._in_sync = ""  # what the branch here was when both were the same
 
     def look(self) -> None:
         """Bring what was pushed there, and send what is live; when it is time, or sent is due."""
@@ -131,14 +133,14 @@ class RemoteMirror:
             return
         tip = self._repository.tip(settings.branch)
         now_us = self._clock.now_us()
-        if now_us < self._next_us and tip == self._told:
+        if now_us < self._next_us and tip == self._in_sync:
             return
         self._next_us = now_us + settings.remote_look_us
         there = self._fetch()
         tip = self._repository.tip(settings.branch)
         if there != tip:
-            tip = self._together(tip, there)
-        self._told = tip or ""
+            tip = self._sync(tip, there)
+        self._in_sync = tip or ""
 
     def _fetch(self) -> str | None:
         """What the branch is there; None where there is none yet."""
@@ -152,7 +154,7 @@ class RemoteMirror:
                 raise
             return None
 
-    def _together(self, tip: str | None, there: str | None) -> str | None:
+    def _sync(self, tip: str | None, there: str | None) -> str | None:
         """Make both the same, whichever has to move; what the branch is here then."""
         settings, repository = self._settings, self._repository
         if there is None or (tip is not None and repository.is_ancestor(there, tip)):
@@ -160,14 +162,14 @@ class RemoteMirror:
             return tip
         to = there
         if tip is not None and not repository.is_ancestor(tip, there):
-            to = self._merged(tip, there)
+            to = self._merge(tip, there)
         try:
             repository.move(settings.branch, to, expected=tip)
         except Conflict:
             return None  # somebody pushes here just now; the next look sees both
         return to
 
-    def _merged(self, tip: str, there: str) -> str:
+    def _merge(self, tip: str, there: str) -> str:
         """A commit that goes on from both; `there` itself where that cannot be, to be refused.
 
         Who pushed there could not know what has gone live here meanwhile.

@@ -111,13 +111,13 @@ def step(
         return state, CanaryAction(HOLD)
     if is_worse(figures, settings.worse_max):
         return state, CanaryAction(
-            ROLL_BACK, f"{told(figures)}; more by over {percent(settings.worse_max)}"
+            ROLL_BACK, f"{describe(figures)}; more by over {percent(settings.worse_max)}"
         )
     if held_us < settings.hold_us or not settings.auto:
         return state, CanaryAction(HOLD)
     share = next((one for one in settings.steps if one > state.share), WHOLE)
     kind = FINISH if share == WHOLE else ADVANCE
-    return CanaryState(state.version, share, now_us), CanaryAction(kind, told(figures))
+    return CanaryState(state.version, share, now_us), CanaryAction(kind, describe(figures))
 
 
 def is_worse(figures: CanaryCounts, worse_max: int) -> bool:
@@ -128,7 +128,7 @@ def is_worse(figures: CanaryCounts, worse_max: int) -> bool:
     return more * WHOLE > worse_max * figures.critical * live
 
 
-def told(figures: CanaryCounts) -> str:
+def describe(figures: CanaryCounts) -> str:
     """The figures as a sentence."""
     return (
         f"{figures.refused:,} of {figures.critical:,} CRITICAL decisions refused under the canary, "

@@ -24,7 +24,7 @@ from sluicegate.contracts.rulebook import (
     Judge,
     Verdict,
 )
-from sluicegate.rules.publishing import review as reviewing
+from sluicegate.rules.publishing import review
 from sluicegate.rules.publishing.ledger import (
     LedgerChange,
     LedgerState,
@@ -76,7 +76,10 @@ class Proposals:
         self, changes: Mapping[str, str | None], base: str, message: str, reason: str, by: str
     ) -> Proposal:
         """A proposal of these files in place of those at the commit `base`."""
-        title, reason = self._said("message", message), self._said("reason", reason, may_lack=True)
+        title, reason = (
+            self._check_text("message", message),
+            self._check_text("reason", reason, may_lack=True),
+        )
         if not title:
             raise BadValue("message", message, "say what changes, in a line")
         if not changes:
@@ -90,20 +93,20 @@ class Proposals:
         }
         self._not_since(base, live.commit, files)
         text = f"{one_line(title)}\n\n{reason}\n" if reason else f"{one_line(title)}\n"
-        commit = self._written(files, base, text, by)
+        commit = self._write(files, base, text, by)
         if not self._repository.changes(base, commit.id):
             raise BadValue("changes", sorted(changes), "give other files than those at the base")
-        candidate = self.checked(commit.id, live.commit)
-        it = self._draft(commit, base, by)._replace(
+        candidate = self.check(commit.id, live.commit)
+        it = self._new_proposal(commit, base, by)._replace(
             reason=reason, judged_on=live.commit, candidate=candidate
         )
-        return self._entered(it, by)
+        return self._enter(it, by)
 
-    def pushed(self, commit: Commit, base: str, refusal: str = "") -> Proposal:
+    def propose_push(self, commit: Commit, base: str, refusal: str = "") -> Proposal:
         """A proposal of what somebody has pushed; what cannot be one is kept as rejected."""
         author = commit.author
         by = one_line(f"git:{author.name} <{author.email}>")
-        it = self._draft(commit, base, by)._replace(
+        it = self._new_proposal(commit, base, by)._replace(
             source=BY_PUSH,
             reason=commit.message.partition("\n\n")[2].strip(),
             authors=self._authors(commit, base),
@@ -111,17 +114,17 @@ class Proposals:
         live = self._live(self._ledger.state())
         try:
             if not refusal:
-                candidate = self.checked(commit.id, live.commit)
+                candidate = self.check(commit.id, live.commit)
                 it = it._replace(judged_on=live.commit, candidate=candidate)
         except (BadValue, Conflict) as error:
             refusal = str(error)
         if not refusal:
-            return self._entered(it, by)
-        self._keep(it)
-        state = self._ledger.change(by, lambda state: _refused(state, it, refusal))
+            return self._enter(it, by)
+        self._keep_ref(it)
+        state = self._ledger.change(by, lambda state: _refuse_push(state, it, refusal))
         return state.proposals[it.id]
 
-    def checked(self, commit: str, live: str) -> str:
+    def check(self, commit: str, live: str) -> str:
         """The commit that would be live: this one merged with what is; its rules are good."""
         candidate = self._repository.rebased(commit, live).id
         if not self._repository.changes(live, candidate):
@@ -134,10 +137,10 @@ class Proposals:
     def judge(self, id: str, by: str) -> Proposal:  # noqa: A002 - it is what it is called
         """Have it judged against what is live now; without a gate it is only checked."""
         state = self._ledger.state()
-        it, live = reviewing.known(state, id), self._live(state).commit
-        candidate = self.checked(it.commit, live)
+        it, live = review.proposal_of(state, id), self._live(state).commit
+        candidate = self.check(it.commit, live)
         verdict = self._verdict(live, candidate)
-        return self._judged(id, verdict, live, candidate, by)
+        return self._record_verdict(id, verdict, live, candidate, by)
 
     def ready(self, id: str, by: str) -> tuple[Proposal, str, str]:  # noqa: A002 - likewise
         """An approved proposal, what would be live with it, and on what that stands.
@@ -146,15 +149,15 @@ class Proposals:
         """
         for _ in range(_READY_TRIES_MAX):
             state = self._ledger.state()
-            it, live = reviewing.known(state, id), self._live(state).commit
+            it, live = review.proposal_of(state, id), self._live(state).commit
             if it.state != APPROVED:
                 raise BadValue("proposal", id, f"it is {it.state}; only what is approved goes live")
             if it.judged_on != live and self._judge is None:
-                return it, self.checked(it.commit, live), live
+                return it, self.check(it.commit, live), live
             if it.judged_on != live:
                 it = self.judge(id, by)
             if it.state != APPROVED:
-                raise BadValue("proposal", id, reviewing.may_go_live(it) or f"it is {it.state}")
+                raise BadValue("proposal", id, review.may_go_live(it) or f"it is {it.state}")
             if it.judged_on == live:
                 # Made again: it may be long ago, and what no ref leads to is cleaned up.
                 return it, self._repository.rebased(it.commit, live).id, live
@@ -182,9 +185,7 @@ class Proposals:
                     ahead.append(self._repository.info(parent))
         return tuple(sorted(found))
 
-    def _written(
-        self, files: Mapping[str, bytes | None], base: str, message: str, by: str
-    ) -> Commit:
+    def _write(self, files: Mapping[str, bytes | None], base: str, message: str, by: str) -> Commit:
         """A commit that no earlier proposal has; git counts in seconds, and people are quicker."""
         proposals = self._ledger.state().proposals
         at_us = self._clock.now_us()
@@ -202,7 +203,7 @@ class Proposals:
             raise Unavailable("the rulebook", "nothing is live yet; begin with a first version")
         return state.live
 
-    def _said(self, field: str, text: str, *, may_lack: bool = False) -> str:
+    def _check_text(self, field: str, text: str, *, may_lack: bool = False) -> str:
         most = self._settings.message_chars_max
         if len(text) > most:
             raise BadValue(field, text, f"give at most {most:,} characters (message_chars_max)")
@@ -219,7 +220,7 @@ class Proposals:
             shown = f"changed since {base[:ID_CHARS]}, live is now {live[:ID_CHARS]}"
             raise Conflict(", ".join(moved), shown)
 
-    def _draft(self, commit: Commit, base: str, proposer: str) -> Proposal:
+    def _new_proposal(self, commit: Commit, base: str, proposer: str) -> Proposal:
         now_us = self._clock.now_us()
         return Proposal(
             id=proposal_id(commit.id),
@@ -233,18 +234,18 @@ class Proposals:
             steps=(ProposalStep(now_us, proposer, "proposed"),),
         )
 
-    def _keep(self, it: Proposal) -> None:
+    def _keep_ref(self, it: Proposal) -> None:
         """So that no clean-up of the repository takes it for garbage."""
         ref = PROPOSALS + it.id
         there = self._repository.tip(ref)
         if there != it.commit:
             self._repository.move(ref, it.commit, expected=there)
 
-    def _entered(self, it: Proposal, by: str) -> Proposal:
-        self._keep(it)
+    def _enter(self, it: Proposal, by: str) -> Proposal:
+        self._keep_ref(it)
         # What no judge has seen yet says so: until then, whatever is approved is judged first.
         new = it if self._judge is None else it._replace(judged_on="", candidate="")
-        state = self._ledger.change(by, lambda state: reviewing.proposed(state, new))
+        state = self._ledger.change(by, lambda state: review.enter_proposal(state, new))
         kept = state.proposals[it.id]
         settled = kept.verdict is not None or kept.state not in (OPEN, APPROVED)
         if self._judge is None or settled:
@@ -255,7 +256,7 @@ class Proposals:
             # It is proposed all the same; whoever approves is told that nobody could judge it.
             verdict = Verdict(NOT_JUDGED, str(error), None, {})
         try:
-            return self._judged(it.id, verdict, it.judged_on, it.candidate, GATE)
+            return self._record_verdict(it.id, verdict, it.judged_on, it.candidate, GATE)
         except BadValue:
             # Somebody has turned it down meanwhile, or it was judged and went live.
             return self._ledger.state().proposals[it.id]
@@ -272,7 +273,7 @@ class Proposals:
             verdict = verdict._replace(report={"cut": remedy})
         return verdict
 
-    def _judged(
+    def _record_verdict(
         self,
         id: str,  # noqa: A002 - likewise
         verdict: Verdict | None,
@@ -283,7 +284,7 @@ class Proposals:
         now_us = self._clock.now_us()
         state = self._ledger.change(
             by,
-            lambda state: reviewing.judged(
+            lambda state: review.record_verdict(
                 state, id, verdict, live=live, candidate=candidate, at_us=now_us, by=by
             ),
         )
@@ -297,12 +298,12 @@ def proposal_id(commit: str) -> str:
     return f"p{commit[: ID_CHARS - 1]}"
 
 
-def _refused(state: LedgerState, it: Proposal, refusal: str) -> LedgerChange | None:
+def _refuse_push(state: LedgerState, it: Proposal, refusal: str) -> LedgerChange | None:
     """A push that cannot be proposed: kept, rejected, with a note for whoever made it."""
     if it.id in state.proposals:
         return None
-    it = reviewing.befell(it._replace(state=REJECTED), it.at_us, GATE, "rejected", refusal)
-    fleet = reviewing.marked(state.fleet, it.commit, f"Rejected as {it.id}: {refusal}")
+    it = review.with_step(it._replace(state=REJECTED), it.at_us, GATE, "rejected", refusal)
+    fleet = review.with_note(state.fleet, it.commit, f"Rejected as {it.id}: {refusal}")
     return LedgerChange(
         f"a push by {it.proposer} was refused: {it.title}",
         "push",

@@ -83,29 +83,13 @@ _LOOKS_PER_LOOK: Final = 3
 _log: Final = logging.getLogger("sluicegate.rules")
 
 
-def go_on(point: str) -> None:
+def proceed(point: str) -> None:
     """What happens at a crash point, except in tests: nothing."""
 
 
 @final
 class ReleaseOutbox:
     """The way from the ledger into the world. Threads take turns; processes need none."""
-
-    __slots__ = (
-        "_at",
-        "_clock",
-        "_events",
-        "_ledger",
-        "_pause",
-        "_recent",
-        "_repository",
-        "_rule_files",
-        "_settings",
-        "_signer",
-        "_store",
-        "_tried",
-        "_turn",
-    )
 
     def __init__(
         self,
@@ -118,7 +102,7 @@ class ReleaseOutbox:
         *,
         settings: PublishingSettings,
         clock: Clock,
-        at: At = go_on,
+        at: At = proceed,
     ) -> None:
         self._repository = repository
         self._ledger = ledger
@@ -129,14 +113,14 @@ class ReleaseOutbox:
         self._settings = settings
         self._clock = clock
         self._at = at
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._pause = threading.Event()  # never set: it is waited for
         self._recent: dict[str, tuple[int, Snapshot]] = {}  # by content, the latest used last
-        self._tried = ("", "")  # a branch that cannot be moved forward to that commit
+        self._stuck_branch = ("", "")  # a branch that cannot be moved forward to that commit
 
     def check_new(self) -> None:
         """`Unavailable` where the blob store is another rulebook's: its fleet would be confused."""
-        self._place()
+        self._locate_live()
         there = self._store.rollout()
         if there is not None and not self._ledger.state().fleet.versions:
             raise Unavailable(
@@ -147,18 +131,18 @@ class ReleaseOutbox:
 
     def check(self) -> LedgerState:
         """The state; `Unavailable` where somebody else has moved what is live."""
-        return self._place()[0]
+        return self._locate_live()[0]
 
     def reconcile(self) -> LedgerState:
         """Tell the world what it lacks; the state when it lacks nothing."""
-        with self._turn:
-            state = self._moved()
+        with self._lock:
+            state = self._move_live()
             live, fleet = state.live, state.fleet
             if live is None:
                 return state
-            told = Delivered(fleet.versions, fleet.rollouts)
-            if fleet.delivered == told and not fleet.notes:
-                return self._followed(state, live.commit)
+            delivered = Delivered(fleet.versions, fleet.rollouts)
+            if fleet.delivered == delivered and not fleet.notes:
+                return self._follow_branch(state, live.commit)
             for number in range(fleet.delivered.versions + 1, fleet.versions + 1):
                 if number in state.versions:
                     self._release(state, state.versions[number])
@@ -167,13 +151,13 @@ class ReleaseOutbox:
             moved = self._branch(live.commit)
             self._at(BRANCH_MOVED)
             seen = live.commit if moved else ""
-            state = self._ledger.change(OUTBOX, lambda now: _has_told(now, state, seen))
+            state = self._ledger.change(OUTBOX, lambda now: _record_delivered(now, state, seen))
             self._at(TOLD)
             return state
 
     # The live ref.
 
-    def _place(self) -> tuple[LedgerState, str | None]:
+    def _locate_live(self) -> tuple[LedgerState, str | None]:
         """The ledger, and where the live ref is beside it: behind it at most, and nowhere else."""
         for _ in range(_TRIES_MAX):
             there = self._repository.tip(LIVE_REF)
@@ -191,10 +175,10 @@ class ReleaseOutbox:
             f"again: {remedy}. What was put there instead can be pushed to the branch",
         )
 
-    def _moved(self) -> LedgerState:
+    def _move_live(self) -> LedgerState:
         """The ledger, with the live ref where it belongs."""
         for _ in range(_TRIES_MAX):
-            state, there = self._place()
+            state, there = self._locate_live()
             if state.live is None or there == state.live.commit:
                 return state
             try:
@@ -213,7 +197,7 @@ class ReleaseOutbox:
             ref = f"{VERSIONS}{version.number}"
             if self._repository.tip(ref) is None:
                 self._repository.move(ref, version.commit, expected=None)
-        if self._is_on_shelf(version):
+        if self._is_stored(version):
             return
         snapshot = self._rule_files.compiled(version.commit)
         data = pack(snapshot)
@@ -233,12 +217,12 @@ class ReleaseOutbox:
         try:
             self._store.put_release(sign_release(release, self._signer).signed)
         except Conflict:
-            if not self._is_on_shelf(version):
+            if not self._is_stored(version):
                 raise
         self._remember(snapshot)
         self._at(RELEASE_PUT)
 
-    def _is_on_shelf(self, version: ReleaseRecord) -> bool:
+    def _is_stored(self, version: ReleaseRecord) -> bool:
         there = self._store.release(version.number)
         if there is None:
             return False
@@ -298,12 +282,12 @@ class ReleaseOutbox:
             if rollouts is None:
                 continue
             if number == fleet.rollouts:
-                self._all_there(state, rollouts)  # nobody follows those before
+                self._ensure_stored(state, rollouts)  # nobody follows those before
             signed = sign_rollout(rollouts, self._signer).signed
             try:
                 self._store.put_rollout(signed)
             except Conflict as error:
-                self._not_ours(state, number, error)
+                self._explain_conflict(state, number, error)
         self._at(ROLLOUT_PUT)
         if not signed or self._events is None:
             return
@@ -315,18 +299,18 @@ class ReleaseOutbox:
             raise Unavailable("the event log", seen) from None
         except HasWriter:
             # A publisher that runs beside us has it open, and looks at the ledger as we do.
-            if not self._told_by_another(fleet.rollouts):
+            if not self._delivered_by_other(fleet.rollouts):
                 raise
         self._at(ANNOUNCED)
 
-    def _told_by_another(self, rollouts: int) -> bool:
+    def _delivered_by_other(self, rollouts: int) -> bool:
         for _ in range(_LOOKS):
             if self._ledger.state().fleet.delivered.rollouts >= rollouts:
                 return True
             self._pause.wait(_LOOKS_PER_LOOK * self._settings.look_us / 1e6 / _LOOKS)
         return False
 
-    def _all_there(self, state: LedgerState, rollouts: Rollout) -> None:
+    def _ensure_stored(self, state: LedgerState, rollouts: Rollout) -> None:
         """What is ordered may be so old that its snapshot was swept away; it is made again."""
         for number in sorted({rollouts.live, *rollouts.pins.values()}):
             version, there = state.versions.get(number), self._store.release(number)
@@ -343,7 +327,7 @@ class ReleaseOutbox:
                     "pin go, or roll back to it, which makes a new version",
                 )
 
-    def _not_ours(self, state: LedgerState, number: int, error: SluicegateError) -> None:
+    def _explain_conflict(self, state: LedgerState, number: int, error: SluicegateError) -> None:
         now = self._ledger.state()
         if now.fleet.delivered.rollouts > state.fleet.delivered.rollouts:
             return  # another publisher was faster, and has told it all
@@ -374,10 +358,10 @@ class ReleaseOutbox:
         """Move it forward to what is live where it can be; where not, people have pushed."""
         branch = self._settings.branch
         tip = self._repository.tip(branch) if branch else live
-        if tip == live or (tip or "", live) == self._tried:
+        if tip == live or (tip or "", live) == self._stuck_branch:
             return False
         if tip is not None and not self._repository.is_ancestor(tip, live):
-            self._tried = (tip, live)
+            self._stuck_branch = (tip, live)
             return False
         try:
             self._repository.move(branch, live, expected=tip)
@@ -385,11 +369,11 @@ class ReleaseOutbox:
             return False  # somebody pushes just now; it is looked at again
         return True
 
-    def _followed(self, state: LedgerState, live: str) -> LedgerState:
+    def _follow_branch(self, state: LedgerState, live: str) -> LedgerState:
         """The branch moved forward, where there was nothing else to do."""
         if not self._branch(live):
             return state
-        return self._ledger.change(OUTBOX, lambda now: _has_seen(now, live))
+        return self._ledger.change(OUTBOX, lambda now: _record_branch(now, live))
 
 
 def _bytes_of(snapshot: Snapshot) -> int:
@@ -402,13 +386,13 @@ def _may_be_live(state: LedgerState) -> set[str | None]:
     """Where the live ref may be: where the ledger says, or where it said before it was told."""
     if state.live is None:
         return {None}
-    told = state.fleet.delivered.rollouts
-    ordered = {one.live for number, one in state.rollouts.items() if number >= max(told, 1)}
+    delivered = state.fleet.delivered.rollouts
+    ordered = {one.live for number, one in state.rollouts.items() if number >= max(delivered, 1)}
     lagging = {state.versions[number].commit for number in ordered if number in state.versions}
-    return {state.live.commit, *lagging, *(() if told else (None,))}
+    return {state.live.commit, *lagging, *(() if delivered else (None,))}
 
 
-def _has_seen(now: LedgerState, live: str) -> LedgerChange | None:
+def _record_branch(now: LedgerState, live: str) -> LedgerChange | None:
     if now.fleet.branch_tip == live:
         return None
     return LedgerChange(
@@ -416,15 +400,17 @@ def _has_seen(now: LedgerState, live: str) -> LedgerChange | None:
     )
 
 
-def _has_told(now: LedgerState, state: LedgerState, seen: str) -> LedgerChange | None:
+def _record_delivered(now: LedgerState, state: LedgerState, seen: str) -> LedgerChange | None:
     """What was told when `state` was; others may have told more, or decided more, since."""
-    told = Delivered(
+    delivered = Delivered(
         max(now.fleet.delivered.versions, state.fleet.versions),
         max(now.fleet.delivered.rollouts, state.fleet.rollouts),
     )
     done = {*state.fleet.notes}
-    marks = tuple(mark for mark in now.fleet.notes if mark not in done)
-    fleet = now.fleet._replace(delivered=told, notes=marks, branch_tip=seen or now.fleet.branch_tip)
+    notes = tuple(note for note in now.fleet.notes if note not in done)
+    fleet = now.fleet._replace(
+        delivered=delivered, notes=notes, branch_tip=seen or now.fleet.branch_tip
+    )
     if fleet == now.fleet:
         return None
-    return LedgerChange(f"told orders {told.rollouts}", OUTBOX, fleet=fleet)
+    return LedgerChange(f"told orders {delivered.rollouts}", OUTBOX, fleet=fleet)

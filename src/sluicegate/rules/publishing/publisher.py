@@ -15,8 +15,7 @@ from typing import Final, final
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Conflict, SluicegateError
 from sluicegate.contracts.rulebook import APPROVED, BY_CALLERS, BY_NODES, CANARY
-from sluicegate.rules.publishing import review as reviewing
-from sluicegate.rules.publishing import rollouts as decisions
+from sluicegate.rules.publishing import review, rollouts
 from sluicegate.rules.publishing.canary import WHOLE
 from sluicegate.rules.publishing.drafts import Proposals
 from sluicegate.rules.publishing.ledger import (
@@ -26,7 +25,7 @@ from sluicegate.rules.publishing.ledger import (
     author_of,
     one_line,
 )
-from sluicegate.rules.publishing.outbox import DECIDED, MERGED, At, ReleaseOutbox, go_on
+from sluicegate.rules.publishing.outbox import DECIDED, MERGED, At, ReleaseOutbox, proceed
 from sluicegate.rules.publishing.revisions import RuleFiles
 from sluicegate.rules.publishing.settings import PublishingSettings
 from sluicegate.rules.releases.documents import check_node
@@ -41,18 +40,6 @@ _log: Final = logging.getLogger("sluicegate.rules")
 class Publisher:
     """Begins, publishes, tries, pins and rolls back; `by` is the name of whoever asks."""
 
-    __slots__ = (
-        "_at",
-        "_clock",
-        "_drafts",
-        "_ledger",
-        "_outbox",
-        "_repository",
-        "_rule_files",
-        "_settings",
-        "failure",
-    )
-
     def __init__(
         self,
         repository: Repository,
@@ -63,7 +50,7 @@ class Publisher:
         *,
         settings: PublishingSettings,
         clock: Clock,
-        at: At = go_on,
+        at: At = proceed,
     ) -> None:
         self._repository = repository
         self._ledger = ledger
@@ -110,7 +97,8 @@ class Publisher:
             commit = tip
         self._rule_files.compiled(commit)
         return self._decide(
-            by, lambda state: decisions.first(state, commit, why=message, at_us=now_us, by=by)
+            by,
+            lambda state: rollouts.first_release(state, commit, why=message, at_us=now_us, by=by),
         )
 
     def publish(self, id: str, *, by: str) -> LedgerState:  # noqa: A002 - it is what it is called
@@ -118,7 +106,7 @@ class Publisher:
         run = self._outbox.check().fleet.canary
         if run is not None and run.proposal == id:
             return self.canary(id, share=WHOLE, kind=run.by, by=by)
-        return self._go_live(id, partial(decisions.published, id=id, by=by), by)
+        return self._go_live(id, partial(rollouts.publish_proposal, proposal_id=id, by=by), by)
 
     def canary(
         self,
@@ -136,7 +124,7 @@ class Publisher:
         if kind not in (BY_CALLERS, BY_NODES):
             raise BadValue("kind", kind, f"give {BY_CALLERS} or {BY_NODES}")
         state = self._outbox.check()
-        it = reviewing.known(state, id)
+        it = review.proposal_of(state, id)
         if it.state == CANARY:
             return self._on_canary(id, share, kind, why, by)
         if it.state == APPROVED and share == 0:
@@ -144,8 +132,8 @@ class Publisher:
         if share == WHOLE:
             return self.publish(id, by=by)
         make = partial(
-            decisions.canary_begun,
-            id=id,
+            rollouts.begin_canary,
+            proposal_id=id,
             share=share,
             kind=kind,
             failing=tuple(failing),
@@ -162,7 +150,7 @@ class Publisher:
         """The rules of a commit that was live before are live again, as a new version."""
         if not why.strip():
             raise BadValue("reason", why, "say why")
-        make = partial(decisions.rolled_back, to=called, why=why, by=by)
+        make = partial(rollouts.roll_back_to, to=called, why=why, by=by)
         for _ in range(TRIES_MAX):
             state = self._outbox.check()
             live = self._drafts.live().commit
@@ -189,7 +177,7 @@ class Publisher:
             self._at(MERGED)
             try:
                 return self._decide(by, partial(make, commit=commit, live=live, at_us=now_us))
-            except decisions.LiveMoved:
+            except rollouts.LiveMoved:
                 continue
         raise Conflict("what is live", f"others moved it {TRIES_MAX} times; try again")
 
@@ -199,7 +187,7 @@ class Publisher:
         now_us = self._clock.now_us()
         return self.decide(
             by,
-            lambda state: decisions.pinned(
+            lambda state: rollouts.pin_node(
                 state, node, version, why=why, settings=self._settings, at_us=now_us, by=by
             ),
         )
@@ -214,7 +202,7 @@ class Publisher:
             now_us = self._clock.now_us()
             try:
                 return self._decide(by, partial(make, commit=commit, live=live, at_us=now_us))
-            except decisions.LiveMoved:
+            except rollouts.LiveMoved:
                 continue  # it is merged with what is live now, and judged again
         raise Conflict("what is live", f"others moved it {TRIES_MAX} times; try again")
 
@@ -222,12 +210,12 @@ class Publisher:
         now_us = self._clock.now_us()
 
         def make(state: LedgerState) -> LedgerChange:
-            run = decisions.running(state, id)
+            run = rollouts.current_canary(state, id)
             if share == 0:
-                return decisions.canary_ended(state, run, why=why or "asked", at_us=now_us, by=by)
+                return rollouts.end_canary(state, run, why=why or "asked", at_us=now_us, by=by)
             if kind != run.by:
                 raise BadValue("kind", kind, f"this canary is by {run.by}; end it to change that")
-            return decisions.canary_wider(state, run, share, why=why, at_us=now_us, by=by)
+            return rollouts.widen_canary(state, run, share, why=why, at_us=now_us, by=by)
 
         return self._decide(by, make)
 

@@ -14,7 +14,7 @@ from sluicegate.rules.publishing.admin import RulebookAdmin
 from sluicegate.rules.publishing.branch import Pushes, RemoteMirror
 from sluicegate.rules.publishing.drafts import Proposals
 from sluicegate.rules.publishing.ledger import RulebookLedger
-from sluicegate.rules.publishing.outbox import At, ReleaseOutbox, go_on
+from sluicegate.rules.publishing.outbox import At, ReleaseOutbox, proceed
 from sluicegate.rules.publishing.publisher import Publisher
 from sluicegate.rules.publishing.refusal_log import RefusalLog
 from sluicegate.rules.publishing.revisions import Compile, Revisions, RuleFiles
@@ -59,7 +59,7 @@ def open_publishing(
     settings: PublishingSettings | None = None,
     compiler: Compile = compile_snapshot,
     clock: Clock | None = None,
-    at: At = go_on,
+    at: At = proceed,
 ) -> Publishing:
     """Publishing over a repository, a blob store, and an event log for announcements.
 

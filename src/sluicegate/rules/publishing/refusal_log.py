@@ -46,13 +46,13 @@ class Refusal(NamedTuple):
 class RefusalLog:
     """Notes refused calls, and tells the latest. Without a log they are kept in memory only."""
 
-    __slots__ = ("_latest", "_lock", "_log", "_lost", "_pending", "_reader")
+    __slots__ = ("_latest", "_lock", "_log", "_pending", "_reader", "_unlogged")
 
     def __init__(self, log: EventLog | None, *, kept_max: int) -> None:
         self._log = log
         self._lock = threading.Lock()
         self._latest: deque[Refusal] = deque(maxlen=kept_max)
-        self._lost: deque[Refusal] = deque(maxlen=kept_max)
+        self._unlogged: deque[Refusal] = deque(maxlen=kept_max)
         self._pending: deque[Future[int]] = deque(maxlen=_PENDING_MAX)
         self._reader: Reader | None = None
 
@@ -70,14 +70,14 @@ class RefusalLog:
         promise = self._log.append(KIND, body, refusal.at_us)
         with self._lock:
             self._pending.append(promise)
-        promise.add_done_callback(partial(self._kept, refusal))
+        promise.add_done_callback(partial(self._on_appended, refusal))
 
     def latest(self, count_max: int) -> list[Refusal]:
         """The latest, newest first; of all who write to the same log."""
         with self._lock:
             if self._log is not None:
                 self._follow(self._log)
-            kept = sorted([*self._latest, *self._lost], key=lambda one: one.at_us)
+            kept = sorted([*self._latest, *self._unlogged], key=lambda one: one.at_us)
             return kept[::-1][:count_max]
 
     def close(self) -> None:
@@ -87,12 +87,12 @@ class RefusalLog:
                 self._reader.close()
                 self._reader = None
 
-    def _kept(self, refusal: Refusal, promise: Future[int]) -> None:
+    def _on_appended(self, refusal: Refusal, promise: Future[int]) -> None:
         """What the log could not take is at least told for as long as this runs."""
         error = promise.exception()
         if error is not None:
             _log.warning("a refused call is not in the log: %s", error)
-            self._lost.append(refusal)
+            self._unlogged.append(refusal)
 
     def _follow(self, log: EventLog) -> None:
         wait_for_all([*self._pending], _WAIT_S_MAX)

@@ -19,7 +19,7 @@ MARKS_MAX: Final = 10_000  # notes that wait for the outbox; older ones go
 STEPS_MAX: Final = 1_000  # of a proposal
 
 
-def known(state: LedgerState, id: str) -> Proposal:  # noqa: A002 - it is what it is called
+def proposal_of(state: LedgerState, id: str) -> Proposal:  # noqa: A002 - it is what it is called
     """The proposal of this id."""
     found = state.proposals.get(id)
     if found is None:
@@ -27,7 +27,7 @@ def known(state: LedgerState, id: str) -> Proposal:  # noqa: A002 - it is what i
     return found
 
 
-def befell(it: Proposal, at_us: int, by: str, what: str, why: str = "") -> Proposal:
+def with_step(it: Proposal, at_us: int, by: str, what: str, why: str = "") -> Proposal:
     """The proposal with one thing more that befell it; of very many, the first and the latest."""
     steps = (*it.steps, ProposalStep(at_us, by, what, why))
     if len(steps) > STEPS_MAX:
@@ -45,12 +45,12 @@ def may_go_live(it: Proposal) -> str:
     return ""
 
 
-def marked(fleet: FleetRecord, commit: str, text: str) -> FleetRecord:
+def with_note(fleet: FleetRecord, commit: str, text: str) -> FleetRecord:
     """The fleet's record with a note that a commit is still to get."""
     return fleet._replace(notes=(*fleet.notes, CommitNote(commit, plain_text(text)))[-MARKS_MAX:])
 
 
-def proposed(state: LedgerState, it: Proposal) -> LedgerChange | None:
+def enter_proposal(state: LedgerState, it: Proposal) -> LedgerChange | None:
     """A new proposal; the same one again changes nothing."""
     if it.id in state.proposals:
         return None
@@ -59,7 +59,7 @@ def proposed(state: LedgerState, it: Proposal) -> LedgerChange | None:
     )
 
 
-def judged(
+def record_verdict(
     state: LedgerState,
     id: str,  # noqa: A002 - likewise
     verdict: Verdict | None,
@@ -70,17 +70,15 @@ def judged(
     by: str,
 ) -> LedgerChange:
     """What the gate found; what fails is rejected, and its commit gets a note."""
-    it = known(state, id)
+    it = proposal_of(state, id)
     if it.state not in (OPEN, APPROVED):
         raise BadValue("proposal", id, f"it is {it.state}; only what is open can be judged")
     it = it._replace(verdict=verdict, judged_on=live, candidate=candidate)
     if verdict is None:
         return LedgerChange(f"{id} was checked against what is live now", "judge", proposals=(it,))
-    it = befell(it, at_us, by, f"judged: {verdict.result}", verdict.sentence)
+    it = with_step(it, at_us, by, f"judged: {verdict.result}", verdict.sentence)
     if verdict.result == FAILED:
-        return _rejected(
-            state, it, f"the gate: {verdict.sentence}", at_us=at_us, by=by, call="judge"
-        )
+        return _reject(state, it, f"the gate: {verdict.sentence}", at_us=at_us, by=by, call="judge")
     if it.state == APPROVED and may_go_live(it):
         it = it._replace(state=OPEN, approvals=())
     return LedgerChange(
@@ -88,7 +86,7 @@ def judged(
     )
 
 
-def approved(
+def record_approval(
     state: LedgerState,
     id: str,  # noqa: A002 - likewise
     *,
@@ -98,7 +96,7 @@ def approved(
     by: str,
 ) -> LedgerChange:
     """One more approval; enough of them approve it."""
-    it = known(state, id)
+    it = proposal_of(state, id)
     if it.state not in (OPEN, APPROVED):
         raise BadValue("proposal", id, f"it is {it.state}; only what is open can be approved")
     if not settings.own_approval and is_own(it, by):
@@ -113,11 +111,11 @@ def approved(
     enough = len(approvals) >= settings.approvals_min
     it = it._replace(approvals=approvals, state=APPROVED if enough else OPEN)
     why = f"although the gate has not passed it: {override}" if override else ""
-    it = befell(it, at_us, by, "approved", why)
+    it = with_step(it, at_us, by, "approved", why)
     return LedgerChange(f"{by} approved {id}: {it.title}", "approve", why, proposals=(it,))
 
 
-def rejected(
+def record_rejection(
     state: LedgerState,
     id: str,  # noqa: A002 - likewise
     reason: str,
@@ -126,10 +124,10 @@ def rejected(
     by: str,
 ) -> LedgerChange:
     """Turned down by a person."""
-    it = known(state, id)
+    it = proposal_of(state, id)
     if it.state not in (OPEN, APPROVED):
         raise BadValue("proposal", id, f"it is {it.state}; only what is open can be rejected")
-    return _rejected(state, it, reason, at_us=at_us, by=by, call="reject")
+    return _reject(state, it, reason, at_us=at_us, by=by, call="reject")
 
 
 def is_own(it: Proposal, name: str) -> bool:
@@ -139,11 +137,11 @@ def is_own(it: Proposal, name: str) -> bool:
     return name == it.proposer or name.casefold() in {one.casefold() for one in names if one}
 
 
-def _rejected(
+def _reject(
     state: LedgerState, it: Proposal, reason: str, *, at_us: int, by: str, call: str
 ) -> LedgerChange:
-    it = befell(it._replace(state=REJECTED), at_us, by, "rejected", reason)
-    fleet = marked(state.fleet, it.commit, f"Rejected as {it.id}: {reason}")
+    it = with_step(it._replace(state=REJECTED), at_us, by, "rejected", reason)
+    fleet = with_note(state.fleet, it.commit, f"Rejected as {it.id}: {reason}")
     return LedgerChange(
         f"{it.id} was rejected: {it.title}", call, reason, proposals=(it,), fleet=fleet
     )

@@ -113,7 +113,7 @@ class Revisions:
         exact = proposals.get(name)
         if exact is not None:
             return exact
-        found = [it for it in proposals.values() if name and name in _beginning(it, len(name))]
+        found = [it for it in proposals.values() if name and name in _prefixes(it, len(name))]
         if len(name) < ID_CHARS_MIN or len(found) != 1:
             remedy = "give more of it" if len(found) > 1 else "give an id as `proposals` lists them"
             raise BadValue("proposal", name, remedy)
@@ -124,7 +124,7 @@ class Revisions:
         revision = self.find(at)
         listed = self._lists.get(revision.commit)
         if listed is None:
-            listed = self._lists[revision.commit] = self._listed(revision.commit)
+            listed = self._lists[revision.commit] = self._list_files(revision.commit)
             while len(self._lists) > LISTS_MAX:
                 self._lists.popitem(last=False)
         return {**self._head(revision), **listed}
@@ -190,7 +190,7 @@ class Revisions:
         view = commit_view(self._repository.info(revision.commit))
         return {**view, "version": revision.version or None}
 
-    def _listed(self, commit: str) -> dict[str, Any]:
+    def _list_files(self, commit: str) -> dict[str, Any]:
         files = self._rule_files.files(commit)
         try:
             known = {one.name: one for one in self._rule_files.compiled(commit).files}
@@ -211,7 +211,7 @@ class Revisions:
         }
 
 
-def _beginning(it: Proposal, chars: int) -> tuple[str, str]:
+def _prefixes(it: Proposal, chars: int) -> tuple[str, str]:
     return it.id[:chars], it.commit[:chars]
 
 

@@ -25,8 +25,7 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Conflict, SluicegateError
 from sluicegate.contracts.rulebook import NodeReport
 from sluicegate.rules.following.fleet_status import FleetReports
-from sluicegate.rules.publishing import canary
-from sluicegate.rules.publishing import rollouts as decisions
+from sluicegate.rules.publishing import canary, rollouts
 from sluicegate.rules.publishing.branch import Pushes, RemoteMirror
 from sluicegate.rules.publishing.canary import CanaryTally, failing_nodes
 from sluicegate.rules.publishing.ledger import RulebookLedger
@@ -50,25 +49,6 @@ _log: Final = logging.getLogger("sluicegate.rules")
 class Upkeep:
     """Looks now and then. `fleet` is what the nodes say of themselves."""
 
-    __slots__ = (
-        "_clock",
-        "_closed",
-        "_failures",
-        "_fleet",
-        "_ledger",
-        "_mirror",
-        "_mirroring",
-        "_proposing",
-        "_publisher",
-        "_publishing",
-        "_pushes",
-        "_settings",
-        "_tally",
-        "_telling",
-        "_threads",
-        "cleanup",
-    )
-
     def __init__(
         self,
         ledger: RulebookLedger,
@@ -89,10 +69,10 @@ class Upkeep:
         self._fleet = fleet
         self._settings = settings
         self._clock = clock
-        self._mirroring = threading.Lock()
-        self._proposing = threading.Lock()
-        self._publishing = threading.Lock()
-        self._telling = threading.Lock()  # over the troubles
+        self._mirror_lock = threading.Lock()
+        self._push_lock = threading.Lock()
+        self._publish_lock = threading.Lock()
+        self._failures_lock = threading.Lock()  # over the troubles
         self._closed = threading.Event()
         self._threads: list[threading.Thread] = []
         self._tally: CanaryTally | None = None
@@ -101,7 +81,7 @@ class Upkeep:
     @property
     def failures(self) -> dict[str, str]:
         """What went wrong at the last look, by what it was; nothing, where all is well."""
-        with self._telling:
+        with self._failures_lock:
             failures = {what: told for what, told in self._failures.items() if what != OUTBOX}
         # Whoever publishes tries that too, and may have had more luck since.
         if self._publisher.failure:
@@ -110,7 +90,7 @@ class Upkeep:
 
     def look(self) -> None:
         """Do all there is to do."""
-        self._reflect()
+        self._look_at_remote()
         self._propose()
         self._publish()
 
@@ -123,7 +103,7 @@ class Upkeep:
         if self._threads or self._closed.is_set():
             return
         for name, look in (
-            ("mirror rules", self._reflect),
+            ("mirror rules", self._look_at_remote),
             ("propose rules", self._propose),
             ("publish rules", self._publish),
         ):
@@ -141,16 +121,16 @@ class Upkeep:
 
     # Inside.
 
-    def _reflect(self) -> None:
-        with self._mirroring:
+    def _look_at_remote(self) -> None:
+        with self._mirror_lock:
             self._try(REMOTE, self._mirror.look)
 
     def _propose(self) -> None:
-        with self._proposing:
+        with self._push_lock:
             self._try(PUSHES, self._look_at_pushes)
 
     def _publish(self) -> None:
-        with self._publishing:
+        with self._publish_lock:
             self._try(OUTBOX, self._look_at_outbox)
             self._try(CANARY, self._look_at_canary)
             self._try(TIDYING, self.cleanup.look)
@@ -168,10 +148,10 @@ class Upkeep:
             if self._failures.get(what) != told:
                 bug = None if isinstance(error, SluicegateError) else error
                 _log.warning("%s: %s", what, told, exc_info=bug)
-            with self._telling:
+            with self._failures_lock:
                 self._failures[what] = told
         else:
-            with self._telling:
+            with self._failures_lock:
                 self._failures.pop(what, None)
 
     def _look_at_pushes(self) -> None:
@@ -198,15 +178,13 @@ class Upkeep:
             if action.kind == canary.ROLL_BACK:
                 self._publisher.decide(
                     OURSELVES,
-                    lambda now: decisions.canary_ended(
-                        now, run, why=why, at_us=now_us, by=OURSELVES
-                    ),
+                    lambda now: rollouts.end_canary(now, run, why=why, at_us=now_us, by=OURSELVES),
                 )
                 _log.error("version %d is taken back: %s", run.state.version, why)
             else:
                 self._publisher.decide(
                     OURSELVES,
-                    lambda now: decisions.canary_wider(
+                    lambda now: rollouts.widen_canary(
                         now, run, state.share, why=why, at_us=now_us, by=OURSELVES
                     ),
                 )

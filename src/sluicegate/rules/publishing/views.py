@@ -149,7 +149,7 @@ def refusal_view(refusal: Refusal) -> dict[str, Any]:
     }
 
 
-def told_view(state: LedgerState, failures: Mapping[str, str]) -> dict[str, Any]:
+def delivery_view(state: LedgerState, failures: Mapping[str, str]) -> dict[str, Any]:
     """How far what was decided has got, and what keeps it."""
     fleet = state.fleet
     return {

@@ -52,20 +52,6 @@ _OURSELVES: Final = Author("Sluicegate", "sluicegate@localhost")
 class Repository:
     """One git repository; `open` or `create` gives it."""
 
-    __slots__ = (
-        "__weakref__",
-        "_clock",
-        "_history",
-        "_objects",
-        "_place",
-        "_reading",
-        "_refs",
-        "_settled",
-        "_trees",
-        "path",
-        "settings",
-    )
-
     def __init__(self, path: str, settings: RepositorySettings, clock: Clock) -> None:
         self.path = path
         self.settings = settings

@@ -298,7 +298,7 @@ class MemoryRuleAdmin(RuleAdmin):
     def pin(self, node: str, version: int, *, reason: str, by: Identity = NOBODY) -> Answer:
         def work() -> Answer:
             if version > len(self._versions):
-                raise BadValue("version", version, "give the number of an edition")
+                raise BadValue("version", version, "give the number of a release")
             self._pins.pop(node, None)
             if version:
                 self._pins[node] = version
