@@ -37,7 +37,7 @@ from sluicegate.rules.service_rule_set import ServiceRuleSet
 from sluicegate.rules.snapshot.book import book_of
 from sluicegate.rules.snapshot.codec import pack, unpack
 from sluicegate.rules.snapshot.delta import apply_delta, make_delta
-from sluicegate.rules.snapshot.snapshot import Snapshot, compile_snapshot
+from sluicegate.rules.snapshot.snapshot import RulesSnapshot, compile_snapshot
 from sluicegate.system import now_us
 from sluicegate.testing.null_gate import NullGate
 
@@ -258,8 +258,8 @@ def p99(took: list[int]) -> float:
 class Beside:
     """Makes a book in another thread."""
 
-    def __init__(self, work: Callable[[], tuple[Snapshot, ServiceRuleSet]]) -> None:
-        self.made: tuple[Snapshot, ServiceRuleSet] | None = None
+    def __init__(self, work: Callable[[], tuple[RulesSnapshot, ServiceRuleSet]]) -> None:
+        self.made: tuple[RulesSnapshot, ServiceRuleSet] | None = None
         self.took_s = 0.0
         self._work = work
         self.thread = threading.Thread(target=self._run)
@@ -270,7 +270,7 @@ class Beside:
         self.took_s = time.perf_counter() - began
         self.made = made
 
-    def taken(self) -> tuple[Snapshot, ServiceRuleSet]:
+    def taken(self) -> tuple[RulesSnapshot, ServiceRuleSet]:
         """What was made."""
         self.thread.join()
         if self.made is None:
@@ -279,7 +279,7 @@ class Beside:
 
 
 def swapping(
-    bars: Bars, snapshot: Snapshot, asks: list[Ask], there: bytes, back: bytes, data: bytes
+    bars: Bars, snapshot: RulesSnapshot, asks: list[Ask], there: bytes, back: bytes, data: bytes
 ) -> None:
     """Take up changes, and then a whole snapshot, while decisions go on."""
     deciding = Deciding(asks)
@@ -292,8 +292,8 @@ def swapping(
         delta = back if turn % 2 else there
 
         def work(
-            snapshot: Snapshot = snapshot, book: ServiceRuleSet = book, delta: bytes = delta
-        ) -> tuple[Snapshot, ServiceRuleSet]:
+            snapshot: RulesSnapshot = snapshot, book: ServiceRuleSet = book, delta: bytes = delta
+        ) -> tuple[RulesSnapshot, ServiceRuleSet]:
             after = apply_delta(snapshot, delta)
             return after, book_of(after, version=after.content, before=book)
 
@@ -312,7 +312,7 @@ def swapping(
     )
     bars.check(times <= P99_TIMES_MAX, f"p99 of decisions meanwhile is {times:.2f} x of steady")
 
-    def whole() -> tuple[Snapshot, ServiceRuleSet]:
+    def whole() -> tuple[RulesSnapshot, ServiceRuleSet]:
         after = unpack(data)
         return after, book_of(after, version="whole")
 
@@ -329,7 +329,7 @@ def swapping(
 def taking_up(
     deciding: Deciding,
     book: ServiceRuleSet,
-    work: Callable[[], tuple[Snapshot, ServiceRuleSet]],
+    work: Callable[[], tuple[RulesSnapshot, ServiceRuleSet]],
     old: list[object] | None = None,
 ) -> tuple[list[int], list[int], Beside]:
     """Decisions before, and then while new rules are made and put in force."""

@@ -19,7 +19,7 @@ from sluicegate.rules.releases.signatures import (
 from sluicegate.rules.releases.store import ReleaseStore
 from sluicegate.rules.snapshot.codec import pack
 from sluicegate.rules.snapshot.delta import make_delta
-from sluicegate.rules.snapshot.snapshot import Snapshot, compile_snapshot
+from sluicegate.rules.snapshot.snapshot import RulesSnapshot, compile_snapshot
 from sluicegate.stores.blobs.memory import MemoryBlobs
 from sluicegate.testing import START_US
 
@@ -50,7 +50,7 @@ class Press:
         self.blobs = MemoryBlobs() if blobs is None else blobs
         self.signer = signer
         self.store = ReleaseStore(self.blobs, signer.verifier())
-        self.printed: dict[int, Snapshot] = {}
+        self.printed: dict[int, RulesSnapshot] = {}
 
     def release(self, version: int, *deltas_from: int, **limits: int) -> Release:
         """An edition whose rules these are, with deltas from earlier ones; on the shelf."""

@@ -63,13 +63,13 @@ class Scripted:
 
 def _request(peer: socket.socket) -> bytes:
     """A whole request."""
-    said = b""
-    while b"\r\n\r\n" not in said:
+    problem = b""
+    while b"\r\n\r\n" not in problem:
         some = peer.recv(65_536)
         if not some:
-            return said
-        said += some
-    head, _, body = said.partition(b"\r\n\r\n")
+            return problem
+        problem += some
+    head, _, body = problem.partition(b"\r\n\r\n")
     length = 0
     for line in head.lower().split(b"\r\n"):
         if line.startswith(b"content-length: "):

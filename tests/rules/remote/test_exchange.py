@@ -11,7 +11,7 @@ import pytest
 
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.rules.remote.admin import ATTEMPTS_MAX, RemoteRuleAdmin
-from sluicegate.rules.remote.exchange import Answered, Exchange
+from sluicegate.rules.remote.exchange import Exchange, ServerResponse
 from sluicegate.testing import HandClock, SeededChance
 from tests.engines.child import free_port
 from tests.rules.remote.scripted import Script, hangs_up, says, scripted
@@ -184,9 +184,9 @@ def test_a_wait_ends_with_its_time() -> None:
 def test_a_wait_is_given_its_own_time_on_top_of_a_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[float] = []
 
-    def ask(*asked: Any) -> Answered:
+    def ask(*asked: Any) -> ServerResponse:
         given.append(asked[-1])
-        return Answered(200, {}, b'{"reached": true}')
+        return ServerResponse(200, {}, b'{"reached": true}')
 
     monkeypatch.setattr(Exchange, "ask", ask)
     admin = RemoteRuleAdmin("http://127.0.0.1:9", timeout_s=30, clock=HandClock())

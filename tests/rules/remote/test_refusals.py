@@ -20,7 +20,7 @@ from sluicegate.contracts.errors import (
 from sluicegate.doors.http.message import Reply
 from sluicegate.doors.http.rules.problems import FULL, OTHER_CALL, changed, not_there, rules_reply
 from sluicegate.rules.problems import PROBLEMS_MAX, BadRules, Problem
-from sluicegate.rules.remote.exchange import Answered, answer_of, error_of
+from sluicegate.rules.remote.exchange import ServerResponse, answer_of, error_of
 
 TEXT = st.text(max_size=20)
 PROBLEM = st.builds(
@@ -39,14 +39,14 @@ ERRORS = st.one_of(
 )
 
 
-def answered(reply: Reply) -> Answered:
+def response(reply: Reply) -> ServerResponse:
     headers = {name.decode(): value.decode() for name, value in reply.headers}
-    return Answered(reply.status, headers, reply.body)
+    return ServerResponse(reply.status, headers, reply.body)
 
 
 @given(ERRORS)
 def test_an_error_comes_back_as_it_was(error: SluicegateError) -> None:
-    back = error_of(answered(rules_reply(error)), "the rulebook")
+    back = error_of(response(rules_reply(error)), "the rulebook")
     assert type(back) is type(error)
     assert str(back) == str(error)
     if isinstance(error, BadRules):
@@ -70,7 +70,7 @@ BODY = st.one_of(st.binary(max_size=30), MEMBERS.map(lambda value: json.dumps(va
 
 @given(st.integers(100, 599), BODY)
 def test_whatever_is_answered_is_an_object_or_an_error_on_purpose(status: int, body: bytes) -> None:
-    what = Answered(status, {}, body)
+    what = ServerResponse(status, {}, body)
     if 200 <= status < 300 and _is_object(body):
         assert answer_of(what, "the rulebook") == json.loads(body)
     else:
@@ -99,7 +99,7 @@ def _is_object(body: bytes) -> bool:
 def test_what_the_door_says_by_itself_is_understood(
     reply: Reply, kind: type[SluicegateError], words: str
 ) -> None:
-    error = error_of(answered(reply), "the rulebook")
+    error = error_of(response(reply), "the rulebook")
     assert type(error) is kind
     with pytest.raises(kind, match=words):
         raise error
@@ -119,22 +119,25 @@ def test_what_the_door_says_by_itself_is_understood(
     ],
 )
 def test_what_says_less_is_told_all_the_same(
-    status: int, said: dict[str, Any], kind: type[SluicegateError]
+    status: int, problem: dict[str, Any], kind: type[SluicegateError]
 ) -> None:
-    error = error_of(Answered(status, {}, json.dumps(said).encode()), "the rulebook")
+    error = error_of(ServerResponse(status, {}, json.dumps(problem).encode()), "the rulebook")
     assert type(error) is kind
-    assert said.get("detail", "") in str(error)
+    assert problem.get("detail", "") in str(error)
 
 
 def test_no_more_problems_are_taken_over_than_a_file_may_have() -> None:
-    said = {"problems": [{"field": "limit", "line": at} for at in range(90)], "file": "shop.yaml"}
-    error = error_of(Answered(422, {}, json.dumps(said).encode()), "the rulebook")
+    problem = {
+        "problems": [{"field": "limit", "line": at} for at in range(90)],
+        "file": "shop.yaml",
+    }
+    error = error_of(ServerResponse(422, {}, json.dumps(problem).encode()), "the rulebook")
     assert isinstance(error, BadRules)
     assert [one.line for one in error.problems] == list(range(PROBLEMS_MAX))
 
 
 def test_what_would_be_right_is_told_before_what_is_wrong() -> None:
     body = b'{"detail": "nobody knows you", "remedy": "send a token"}'
-    error = error_of(Answered(401, {}, body), "the rulebook")
+    error = error_of(ServerResponse(401, {}, body), "the rulebook")
     assert isinstance(error, Unauthenticated)
     assert error.remedy == "send a token"

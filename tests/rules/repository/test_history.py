@@ -134,7 +134,7 @@ def test_what_is_remembered_of_a_history_is_bounded(repository: Repository) -> N
     bound = Repository.open(repository.path, settings=RepositorySettings(parents_kept_max=2))
     assert bound.is_ancestor(first, last)
     assert bound.merge_base(first, last) == first
-    assert len(bound._history._kept) <= 2
+    assert len(bound._history._steps) <= 2
 
 
 @needs_git

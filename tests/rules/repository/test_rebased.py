@@ -47,7 +47,7 @@ def test_changes_to_different_files_come_together(repository: Repository) -> Non
     ours = beside(
         repository, base, {"web/b.yaml": b"ours", "README.md": None}, message="Ours", author=BOB
     )
-    rebased = repository.rebased(ours.id, theirs)
+    rebased = repository.rebase(ours.id, theirs)
     assert repository.files(rebased.id, suffixes=()) == {
         "a.yaml": b"theirs",
         "new.yaml": b"n",
@@ -62,7 +62,7 @@ def test_several_commits_become_one_with_the_message_of_the_last(repository: Rep
     theirs = beside(repository, base, {"a.yaml": b"theirs"}).id
     one = beside(repository, base, {"web/b.yaml": b"1"}).id
     two = beside(repository, one, {"c.yaml": b"2"}, message="Both")
-    rebased = repository.rebased(two.id, theirs)
+    rebased = repository.rebase(two.id, theirs)
     assert [change.name for change in repository.changes(theirs, rebased.id)] == [
         "c.yaml",
         "web/b.yaml",
@@ -75,7 +75,7 @@ def test_a_file_changed_on_both_sides_is_named(repository: Repository) -> None:
     theirs = beside(repository, base, {"a.yaml": b"theirs", "web/b.yaml": None}).id
     ours = beside(repository, base, {"a.yaml": b"ours", "web/b.yaml": b"ours", "c.yaml": b"c"}).id
     with pytest.raises(Conflict) as seen:
-        repository.rebased(ours, theirs)
+        repository.rebase(ours, theirs)
     assert seen.value.what == "a.yaml, web/b.yaml"
     for one in (ours, theirs, base):
         assert one[:12] in seen.value.detail
@@ -86,29 +86,29 @@ def test_of_many_such_files_some_are_named_and_the_rest_counted(repository: Repo
     theirs = beside(repository, base, {f"{n:02}.yaml": b"theirs" for n in range(12)}).id
     ours = beside(repository, base, {f"{n:02}.yaml": b"ours" for n in range(12)}).id
     with pytest.raises(Conflict, match=r"00\.yaml, .*09\.yaml and 2 more"):
-        repository.rebased(ours, theirs)
+        repository.rebase(ours, theirs)
 
 
 def test_the_same_change_on_both_sides_is_no_conflict(repository: Repository) -> None:
     base = first(repository)
     theirs = beside(repository, base, {"a.yaml": b"same", "web/b.yaml": None}).id
     ours = beside(repository, base, {"a.yaml": b"same", "web/b.yaml": None, "c.yaml": b"c"}).id
-    rebased = repository.rebased(ours, theirs)
+    rebased = repository.rebase(ours, theirs)
     assert [change.name for change in repository.changes(theirs, rebased.id)] == ["c.yaml"]
 
 
 def test_what_is_on_top_already_is_returned_as_it_is(repository: Repository) -> None:
     base = first(repository)
     ours = beside(repository, base, {"a.yaml": b"ours"})
-    assert repository.rebased(ours.id, base) == ours
-    assert repository.rebased(ours.id, ours.id) == ours
+    assert repository.rebase(ours.id, base) == ours
+    assert repository.rebase(ours.id, ours.id) == ours
 
 
 def test_what_is_contained_already_is_refused(repository: Repository) -> None:
     base = first(repository)
     theirs = beside(repository, base, {"a.yaml": b"theirs"}).id
     with pytest.raises(BadValue, match="already"):
-        repository.rebased(base, theirs)
+        repository.rebase(base, theirs)
 
 
 def test_what_shares_no_history_is_refused(repository: Repository) -> None:
@@ -116,16 +116,16 @@ def test_what_shares_no_history_is_refused(repository: Repository) -> None:
         {"a.yaml": b"x"}, parents=(), author=ANN, message="Stranger", at_us=AT_US
     )
     with pytest.raises(BadValue, match="shares no history"):
-        repository.rebased(stranger.id, first(repository))
+        repository.rebase(stranger.id, first(repository))
 
 
 def test_doing_it_again_gives_the_same_commit(repository: Repository) -> None:
     base = first(repository)
     theirs = beside(repository, base, {"a.yaml": b"theirs"}).id
     ours = beside(repository, base, {"web/b.yaml": b"ours"}).id
-    assert repository.rebased(ours, theirs) == repository.rebased(ours, theirs)
-    later = repository.rebased(ours, theirs, at_us=AT_US + 60 * SECOND_US)
-    assert later.id != repository.rebased(ours, theirs).id
+    assert repository.rebase(ours, theirs) == repository.rebase(ours, theirs)
+    later = repository.rebase(ours, theirs, at_us=AT_US + 60 * SECOND_US)
+    assert later.id != repository.rebase(ours, theirs).id
     assert later.at_us == AT_US
 
 
@@ -143,9 +143,9 @@ def test_a_merge_of_theirs_into_ours_counts_only_what_is_ours(
     git(clone, "push", "--quiet", "origin", "ours")
     merged = repository.tip("refs/heads/ours")
     assert merged is not None
-    assert repository.rebased(merged, theirs).id == merged
+    assert repository.rebase(merged, theirs).id == merged
     further = commit(repository, {"c.yaml": b"further"}).id
-    rebased = repository.rebased(merged, further)
+    rebased = repository.rebase(merged, further)
     assert [change.name for change in repository.changes(further, rebased.id)] == ["web/b.yaml"]
     assert is_sound(repository)
 
@@ -183,10 +183,10 @@ def test_git_merges_to_the_same_tree_where_files_are_changed_on_one_side_only(
         return
     if clashes:
         with pytest.raises(Conflict) as seen:
-            repository.rebased(left, right)
+            repository.rebase(left, right)
         assert seen.value.what == ", ".join(sorted(clashes))
         return
-    rebased = repository.rebased(left, right)
+    rebased = repository.rebase(left, right)
     told = tried(repository.path, "merge-tree", "--write-tree", left, right)
     if told.returncode == 0:  # git looks for renames, and may see a conflict in one
         tree = git(repository.path, "rev-parse", f"{rebased.id}^{{tree}}")

@@ -14,8 +14,8 @@ from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.service_rule_set import ServiceRuleSet
 from sluicegate.rules.snapshot.book import book_of
 from sluicegate.rules.snapshot.codec import pack, unpack
-from sluicegate.rules.snapshot.sections import Damaged
-from sluicegate.rules.snapshot.snapshot import Snapshot, compile_snapshot
+from sluicegate.rules.snapshot.sections import DamagedSnapshot
+from sluicegate.rules.snapshot.snapshot import RulesSnapshot, compile_snapshot
 from tests.rules.snapshot.stories import BOOKS, Files, dumped, outcome, told, written
 
 
@@ -90,12 +90,12 @@ def test_what_has_not_changed_is_not_read_again() -> None:
     assert book_of(envoy, version="3", before=before).mesh is not before.mesh
 
 
-def changed(snapshot: Snapshot, **said: object) -> Snapshot:
+def changed(snapshot: RulesSnapshot, **said: object) -> RulesSnapshot:
     """A snapshot as a newer program could have made it."""
     names = ("semantics", "merge_domains", "files", "heads", "kinds", "uses", "forms", "pages")
     fields: dict[str, Any] = {name: getattr(snapshot, name) for name in names}
     fields["digests"] = snapshot.digests
-    return Snapshot(**{**fields, **said})
+    return RulesSnapshot(**{**fields, **said})
 
 
 def test_what_is_not_understood_here_is_refused_with_the_remedy_to_upgrade() -> None:
@@ -108,7 +108,7 @@ def test_what_is_not_understood_here_is_refused_with_the_remedy_to_upgrade() -> 
         {"heads": [table, snapshot.heads[1]]},
         {"heads": [snapshot.heads[0], b'{"domain":"d","new":1}']},
     ):
-        with pytest.raises(Damaged, match="upgrade this node"):
+        with pytest.raises(DamagedSnapshot, match="upgrade this node"):
             book_of(changed(snapshot, **said), version="1")
 
 
@@ -124,5 +124,5 @@ def test_what_no_compiler_makes_is_damaged() -> None:
         {"heads": [b"[]", callers]},
         {"heads": [b"\xff", callers]},
     ):
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedSnapshot):
             book_of(changed(snapshot, **said), version="1")

@@ -15,14 +15,20 @@ from sluicegate.rules.resources.pages import page_of, records_of
 from sluicegate.rules.snapshot import codec as packing
 from sluicegate.rules.snapshot.codec import WORD, pack, unpack
 from sluicegate.rules.snapshot.digests import page_digests
-from sluicegate.rules.snapshot.sections import FORM_VERSION, Damaged, Section, frame, read_frame
-from sluicegate.rules.snapshot.snapshot import Snapshot, compile_snapshot
+from sluicegate.rules.snapshot.sections import (
+    FORM_VERSION,
+    DamagedSnapshot,
+    SnapshotSection,
+    frame,
+    read_frame,
+)
+from sluicegate.rules.snapshot.snapshot import RulesSnapshot, compile_snapshot
 from tests.rules.snapshot.stories import BOOKS, Files, dumped, outcome
 
 MESH = b"{domain: d, descriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 3}}]}"
 
 
-def small(count: int = 6) -> Snapshot:
+def small(count: int = 6) -> RulesSnapshot:
     rules = [
         {
             "rule_id": f"rule-{place}",
@@ -48,7 +54,7 @@ def test_what_is_unpacked_is_what_was_packed(files: Files) -> None:
     if isinstance(snapshot, str):
         return
     after = unpack(pack(snapshot))
-    for name in Snapshot.__slots__:
+    for name in RulesSnapshot.__slots__:
         assert getattr(after, name) == getattr(snapshot, name), name
     assert pack(after) == pack(snapshot)
 
@@ -65,7 +71,7 @@ def test_blocks_are_pages_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
 def refused_or_same(data: bytes) -> None:
     try:
         after = unpack(data)
-    except Damaged:
+    except DamagedSnapshot:
         return
     assert after.content == SMALL.content
     assert after.pages == SMALL.pages
@@ -81,30 +87,31 @@ def test_whatever_is_changed_on_the_way_is_found() -> None:
 
 def test_what_is_cut_off_or_longer_is_damaged() -> None:
     for length in range(len(PACKED)):
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedSnapshot):
             unpack(PACKED[:length])
     for more in (PACKED + b"\0", PACKED * 2):
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedSnapshot):
             unpack(more)
 
 
 @given(data=st.binary(max_size=200), headed=st.booleans())
 def test_noise_is_damaged(data: bytes, headed: bool) -> None:
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedSnapshot):
         unpack(WORD + struct.pack("<H", FORM_VERSION) + data if headed else data)
 
 
 # The parts, taken apart and put together otherwise.
 
 
-def sections(data: bytes = PACKED) -> list[Section]:
+def sections(data: bytes = PACKED) -> list[SnapshotSection]:
     parts = read_frame(WORD, data, packing._KNOWN)
-    return [Section(part.name, part.open()) for part in parts]
+    return [SnapshotSection(part.name, part.open()) for part in parts]
 
 
 def with_part(name: str, data: bytes) -> bytes:
     return frame(
-        WORD, [Section(one.name, data if one.name == name else one.data) for one in sections()]
+        WORD,
+        [SnapshotSection(one.name, data if one.name == name else one.data) for one in sections()],
     )
 
 
@@ -138,7 +145,7 @@ def test_parts_that_do_not_fit_together_are_damaged() -> None:
         ("kindnos", b"\xff" * 24),
         ("kindnos", b"\x00" * 23),
     ):
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedSnapshot):
             unpack(with_part(name, data))
 
 
@@ -153,29 +160,29 @@ def test_parts_in_another_order_or_too_few_are_damaged() -> None:
         whole + whole[4:],
         whole[:5] * 2,
     ):
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedSnapshot):
             unpack(frame(WORD, some))
 
 
 def test_an_unknown_part_is_passed_over_unless_it_is_needed() -> None:
-    more = frame(WORD, [*sections(), Section("advice", b"new", needed=False)])
+    more = frame(WORD, [*sections(), SnapshotSection("advice", b"new", needed=False)])
     assert unpack(more).content == SMALL.content
-    with pytest.raises(Damaged, match="'tables' that this program does not know; upgrade"):
-        unpack(frame(WORD, [*sections(), Section("tables", b"new")]))
+    with pytest.raises(DamagedSnapshot, match="'tables' that this program does not know; upgrade"):
+        unpack(frame(WORD, [*sections(), SnapshotSection("tables", b"new")]))
 
 
 def test_a_newer_form_is_refused_with_the_remedy_to_upgrade() -> None:
     newer = PACKED[:8] + struct.pack("<H", FORM_VERSION + 1) + PACKED[10:]
-    with pytest.raises(Damaged, match=r"form 2.*upgrade this node"):
+    with pytest.raises(DamagedSnapshot, match=r"form 2.*upgrade this node"):
         unpack(newer)
-    with pytest.raises(Damaged, match="something else"):
+    with pytest.raises(DamagedSnapshot, match="something else"):
         unpack(b"sgdelta\0" + PACKED[8:])
 
 
 def test_no_more_is_unpacked_than_is_allowed() -> None:
     total = sum(len(one.data) for one in sections())
     assert unpack(PACKED, bytes_max=total).content == SMALL.content
-    with pytest.raises(Damaged, match="bytes_max"):
+    with pytest.raises(DamagedSnapshot, match="bytes_max"):
         unpack(PACKED, bytes_max=total - 1)
 
 
@@ -190,29 +197,29 @@ def test_a_part_that_lies_about_its_size_is_damaged() -> None:
     streamed = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(4 << 20))
     for told in (0, 32, 1 << 62):
         for data in (zeros, streamed, b"", zeros[:-3], zeros + b"\0"):
-            with pytest.raises(Damaged):
+            with pytest.raises(DamagedSnapshot):
                 unpack(bomb(told, data))
 
 
 def test_damage_says_what_to_do() -> None:
-    error = Damaged("it is cut off")
+    error = DamagedSnapshot("it is cut off")
     assert str(error) == "the snapshot cannot be used: it is cut off; fetch it again"
-    assert error.__reduce__() == (Damaged, ("it is cut off", "fetch it again"))
+    assert error.__reduce__() == (DamagedSnapshot, ("it is cut off", "fetch it again"))
 
 
 def test_what_no_compiler_makes_is_damaged_whatever_its_digest_says() -> None:
     names = ("semantics", "merge_domains", "files", "heads", "kinds", "uses")
     fields = {name: getattr(SMALL, name) for name in names}
 
-    def of(pages: Sequence[bytes], forms: Forms) -> Snapshot:
-        return Snapshot(**fields, pages=pages, forms=forms, digests=page_digests(pages))
+    def of(pages: Sequence[bytes], forms: Forms) -> RulesSnapshot:
+        return RulesSnapshot(**fields, pages=pages, forms=forms, digests=page_digests(pages))
 
     assert unpack(pack(of(SMALL.pages, SMALL.forms))).content == SMALL.content
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedSnapshot):
         unpack(pack(of(SMALL.pages, {**SMALL.forms, (99, "/"): (1, 0)})))
     pages = list(SMALL.pages)
     place = next(place for place, page in enumerate(pages) if page)
     (record, *others) = records_of(pages[place])
     pages[place] = page_of([record[:2] + b"\x07" + record[3:], *others])
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedSnapshot):
         unpack(pack(of(pages, SMALL.forms)))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from sluicegate.rules.snapshot.codec import pack, unpack
 from sluicegate.rules.snapshot.delta import WORD, apply_delta, make_delta
-from sluicegate.rules.snapshot.sections import Damaged, Section, frame, read_frame
-from sluicegate.rules.snapshot.snapshot import Snapshot, compile_snapshot
+from sluicegate.rules.snapshot.sections import DamagedSnapshot, SnapshotSection, frame, read_frame
+from sluicegate.rules.snapshot.snapshot import RulesSnapshot, compile_snapshot
 from tests.rules.snapshot.stories import BOOKS, Files, dumped, outcome
 
 KNOWN = ("contents", "outline", "heads", "head", "kinds", "changed")
@@ -27,7 +27,7 @@ def test_deltas_lead_where_the_files_lead(files: tuple[Files, Files, Files]) -> 
     for after in known[1:]:
         assert now is not None
         now = apply_delta(now, make_delta(now, after))
-        for name in Snapshot.__slots__:
+        for name in RulesSnapshot.__slots__:
             assert getattr(now, name) == getattr(after, name), name
         assert pack(now) == pack(after)
 
@@ -72,7 +72,7 @@ def test_a_small_change_of_a_large_head_is_a_small_delta() -> None:
     draws = random.Random(2)
     pins = [f"{draws.getrandbits(128):x}" for _ in range(2_000)]
 
-    def of(pins: list[str]) -> Snapshot:
+    def of(pins: list[str]) -> RulesSnapshot:
         return compile_snapshot({"a.yaml": dumped({"version": 1, "callers": {"pins": pins}})})
 
     before, after = of(pins), of([*pins[:1_000], "ann", *pins[1_000:]])
@@ -83,7 +83,7 @@ def test_a_small_change_of_a_large_head_is_a_small_delta() -> None:
 
 def test_it_is_for_one_snapshot_only() -> None:
     for other in (AFTER, compile_snapshot(rules())):
-        with pytest.raises(Damaged, match="for other rules than these; fetch the whole"):
+        with pytest.raises(DamagedSnapshot, match="for other rules than these; fetch the whole"):
             apply_delta(other, DELTA)
     again = unpack(pack(BEFORE))
     assert apply_delta(again, DELTA).content == AFTER.content
@@ -92,7 +92,7 @@ def test_it_is_for_one_snapshot_only() -> None:
 def refused_or_same(data: bytes) -> None:
     try:
         after = apply_delta(BEFORE, data)
-    except Damaged:
+    except DamagedSnapshot:
         return
     assert after.content == AFTER.content
     assert after.pages == AFTER.pages
@@ -108,7 +108,7 @@ def test_whatever_is_changed_on_the_way_is_found() -> None:
 
 def test_what_is_cut_off_is_damaged() -> None:
     for length in range(len(DELTA)):
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedSnapshot):
             apply_delta(BEFORE, DELTA[:length])
 
 
@@ -118,7 +118,7 @@ def with_part(name: str, data: bytes) -> bytes:
     return frame(
         WORD,
         [
-            Section(
+            SnapshotSection(
                 part.name,
                 data if part.name == name else part.open(like.get(part.name, b"")),
                 like=like.get(part.name, b""),
@@ -152,17 +152,17 @@ def test_parts_that_do_not_fit_together_are_damaged() -> None:
         ("changed", group + record + b"\0"),
         ("changed", group[:4] + b"/\xff/1" + record),
     ):
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedSnapshot):
             apply_delta(BEFORE, with_part(name, data))
 
 
 def test_no_more_is_unpacked_than_is_allowed() -> None:
-    with pytest.raises(Damaged, match="bytes_max"):
+    with pytest.raises(DamagedSnapshot, match="bytes_max"):
         apply_delta(BEFORE, DELTA, bytes_max=100)
 
 
 def test_a_delta_is_no_snapshot_and_a_snapshot_no_delta() -> None:
-    with pytest.raises(Damaged, match="something else"):
+    with pytest.raises(DamagedSnapshot, match="something else"):
         apply_delta(BEFORE, pack(BEFORE))
-    with pytest.raises(Damaged, match="something else"):
+    with pytest.raises(DamagedSnapshot, match="something else"):
         unpack(DELTA)

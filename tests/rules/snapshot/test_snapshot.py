@@ -10,7 +10,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.problems import BadRules
 from sluicegate.rules.service_rule_set import ServiceRuleSet, find_files
 from sluicegate.rules.snapshot.codec import pack
-from sluicegate.rules.snapshot.snapshot import Snapshot, compile_snapshot, rules_files
+from sluicegate.rules.snapshot.snapshot import RulesSnapshot, compile_snapshot, rules_files
 from tests.rules.snapshot.stories import BOOKS, Files, dumped, outcome, written
 
 
@@ -134,7 +134,7 @@ def test_what_has_changed_is_not_taken_from_before() -> None:
 
 
 def test_rules_that_apply_together_keep_the_order_of_the_files() -> None:
-    def of(*windows: str) -> Snapshot:
+    def of(*windows: str) -> RulesSnapshot:
         return compile_snapshot(
             {"a.yaml": rules(*[{"rule_id": f"r{window}", "window": window} for window in windows])}
         )

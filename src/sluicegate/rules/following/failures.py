@@ -12,7 +12,7 @@ from typing import Final, final
 
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.rules.releases.signatures import Untrusted
-from sluicegate.rules.snapshot.sections import Damaged
+from sluicegate.rules.snapshot.sections import DamagedSnapshot
 
 # Kinds of failures.
 UNREACHABLE: Final = "unreachable"  # something does not answer
@@ -36,7 +36,7 @@ def kind_of(error: Exception) -> str:
     """Of which kind a failure is."""
     if isinstance(error, Unavailable):
         return UNREACHABLE
-    if isinstance(error, Damaged):
+    if isinstance(error, DamagedSnapshot):
         return DAMAGED
     if isinstance(error, Untrusted):
         return UNTRUSTED

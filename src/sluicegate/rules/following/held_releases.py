@@ -19,8 +19,8 @@ from sluicegate.rules.releases.signatures import SignedRelease, Untrusted, open_
 from sluicegate.rules.releases.store import ReleaseStore
 from sluicegate.rules.service_rule_set import ServiceRuleSet
 from sluicegate.rules.snapshot.book import book_of
-from sluicegate.rules.snapshot.sections import Damaged
-from sluicegate.rules.snapshot.snapshot import Snapshot
+from sluicegate.rules.snapshot.sections import DamagedSnapshot
+from sluicegate.rules.snapshot.snapshot import RulesSnapshot
 
 STEPS_MAX: Final = 100  # editions that are gone through to reach a newer one
 NEAR: Final = 10  # how far back the edition that a delta leads from is looked for
@@ -34,7 +34,7 @@ class HeldRelease(NamedTuple):
     """An edition that a node runs: what it says, and how it came to it."""
 
     release: Release
-    snapshot: Snapshot
+    snapshot: RulesSnapshot
     book: ServiceRuleSet
     chain: Chain
 
@@ -56,7 +56,7 @@ def obtain(store: ReleaseStore, version: int, have: Sequence[HeldRelease]) -> Ob
     for between in _path_to(store, found.release, contents):
         try:
             have = [_pass_through(store, between, have), *have]
-        except (Untrusted, Damaged) as error:
+        except (Untrusted, DamagedSnapshot) as error:
             # The whole is the way round it.
             return _fetch_release(store, found, (), have, passed_over=str(error))
     return _fetch_release(store, found, have, have)
@@ -166,7 +166,7 @@ def _open(store: ReleaseStore, step: ReleaseStep) -> SignedRelease:
 
 
 def _build(
-    release: Release, snapshot: Snapshot, before: ServiceRuleSet | None, chain: Chain
+    release: Release, snapshot: RulesSnapshot, before: ServiceRuleSet | None, chain: Chain
 ) -> HeldRelease:
     if snapshot.rules != release.rules:
         remedy = f"its snapshot has {snapshot.rules:,}; make the edition anew"

@@ -176,7 +176,7 @@ class RemoteMirror:
         """
         repository = self._repository
         try:
-            files = repository.rebased(there, tip).id
+            files = repository.rebase(there, tip).id
         except (BadValue, Conflict):
             return there
         pushed = repository.info(there)

@@ -126,7 +126,7 @@ class Proposals:
 
     def check(self, commit: str, live: str) -> str:
         """The commit that would be live: this one merged with what is; its rules are good."""
-        candidate = self._repository.rebased(commit, live).id
+        candidate = self._repository.rebase(commit, live).id
         if not self._repository.changes(live, candidate):
             raise BadValue("changes", commit[:ID_CHARS], "it changes nothing of what is live")
         self._rule_files.compiled(candidate)
@@ -160,7 +160,7 @@ class Proposals:
                 raise BadValue("proposal", id, review.may_go_live(it) or f"it is {it.state}")
             if it.judged_on == live:
                 # Made again: it may be long ago, and what no ref leads to is cleaned up.
-                return it, self._repository.rebased(it.commit, live).id, live
+                return it, self._repository.rebase(it.commit, live).id, live
         raise Conflict("what is live", f"it moved {_READY_TRIES_MAX} times; try again")
 
     def live(self) -> ReleaseRecord:

@@ -45,7 +45,7 @@ from sluicegate.rules.releases.store import ReleaseStore
 from sluicegate.rules.repository.repository import Repository
 from sluicegate.rules.snapshot.codec import pack
 from sluicegate.rules.snapshot.delta import apply_delta, make_delta
-from sluicegate.rules.snapshot.snapshot import Snapshot
+from sluicegate.rules.snapshot.snapshot import RulesSnapshot
 
 # Where a publisher may die; a test kills it at each. What is decided at DECIDED goes through.
 MERGED: Final = "merged"
@@ -115,7 +115,7 @@ class ReleaseOutbox:
         self._at = at
         self._lock = threading.Lock()
         self._pause = threading.Event()  # never set: it is waited for
-        self._recent: dict[str, tuple[int, Snapshot]] = {}  # by content, the latest used last
+        self._recent: dict[str, tuple[int, RulesSnapshot]] = {}  # by content, the latest used last
         self._stuck_branch = ("", "")  # a branch that cannot be moved forward to that commit
 
     def check_new(self) -> None:
@@ -235,7 +235,7 @@ class ReleaseOutbox:
         return True
 
     def _deltas(
-        self, state: LedgerState, version: ReleaseRecord, snapshot: Snapshot, whole: BlobPart
+        self, state: LedgerState, version: ReleaseRecord, snapshot: RulesSnapshot, whole: BlobPart
     ) -> dict[str, BlobPart]:
         """Deltas from the last editions, each tried before it is given away."""
         deltas: dict[str, BlobPart] = {}
@@ -262,13 +262,13 @@ class ReleaseOutbox:
                 self._at(DELTA_PUT)
         return deltas
 
-    def _snapshot(self, release: Release) -> Snapshot:
+    def _snapshot(self, release: Release) -> RulesSnapshot:
         known = self._recent.get(release.content)
         snapshot = self._store.snapshot(release).snapshot if known is None else known[1]
         self._remember(snapshot)
         return snapshot
 
-    def _remember(self, snapshot: Snapshot) -> None:
+    def _remember(self, snapshot: RulesSnapshot) -> None:
         known = self._recent.pop(snapshot.content, None) or (_bytes_of(snapshot), snapshot)
         self._recent[snapshot.content] = known
         while sum(size for size, _ in self._recent.values()) > self._settings.recent_bytes_max:
@@ -376,7 +376,7 @@ class ReleaseOutbox:
         return self._ledger.change(OUTBOX, lambda now: _record_branch(now, live))
 
 
-def _bytes_of(snapshot: Snapshot) -> int:
+def _bytes_of(snapshot: RulesSnapshot) -> int:
     """What a snapshot comes to when it is unpacked."""
     parts = (snapshot.pages, snapshot.heads, snapshot.kinds.values(), (snapshot.outline(),))
     return sum(len(data) for part in parts for data in part)

@@ -16,7 +16,7 @@ from sluicegate.rules.publishing.records import Proposal
 from sluicegate.rules.publishing.settings import PublishingSettings
 from sluicegate.rules.publishing.views import commit_view
 from sluicegate.rules.repository.repository import Repository
-from sluicegate.rules.snapshot.snapshot import Snapshot, compile_snapshot
+from sluicegate.rules.snapshot.snapshot import RulesSnapshot, compile_snapshot
 
 _REMEDY = "give live, the number of a version, or the id of a commit or a proposal"
 LISTS_MAX: Final = 16  # lists of files, which take a whole compilation to make
@@ -24,7 +24,7 @@ DIGEST_CHARS: Final = 12
 
 
 # Files, and `before`: what of an earlier snapshot has not changed is shared with it.
-Compile = Callable[..., Snapshot]
+Compile = Callable[..., RulesSnapshot]
 
 
 @final
@@ -46,13 +46,13 @@ class RuleFiles:
         self._repository = repository
         self._folder = settings.folder
         self._compiler = compiler
-        self._latest: tuple[str, Snapshot] | None = None
+        self._latest: tuple[str, RulesSnapshot] | None = None
 
     def files(self, commit: str) -> dict[str, bytes]:
         """The rules files, by their names from the top of the repository."""
         return self._repository.files(commit, folder=self._folder)
 
-    def compiled(self, commit: str) -> Snapshot:
+    def compiled(self, commit: str) -> RulesSnapshot:
         """What they say; `BadRules` tells all that is wrong with them."""
         latest = self._latest
         if latest is not None and latest[0] == commit:
@@ -180,7 +180,7 @@ class Revisions:
         if it.state in (OPEN, APPROVED) and state.live is not None:
             # What would be live: its own files lack what has gone live since.
             try:
-                merged = self._repository.rebased(it.commit, state.live.commit)
+                merged = self._repository.rebase(it.commit, state.live.commit)
             except (BadValue, Conflict):
                 return Revision(it.commit, 0, called)
             return Revision(merged.id, 0, called)

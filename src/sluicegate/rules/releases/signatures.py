@@ -117,7 +117,7 @@ class Signer:
             text = body.decode("utf-8")
         except UnicodeDecodeError:
             raise BadValue(f"{kind}.body", body, "give text in UTF-8") from None
-        signature = self._key.sign(_signed(kind, body))
+        signature = self._key.sign(_signed_bytes(kind, body))
         envelope = {
             "format": FORMAT,
             "kind": kind,
@@ -206,7 +206,7 @@ class Verifier:
         if len(signature) != _SIGNATURE_BYTES:
             raise Untrusted(what, "its signature is not whole")
         try:
-            key.verify(signature, _signed(kind, body))
+            key.verify(signature, _signed_bytes(kind, body))
         except InvalidSignature:
             raise Untrusted(what, f"key {key_id} has not signed this") from None
         return body
@@ -235,7 +235,7 @@ def new_key(folder: str | os.PathLike[str]) -> KeyFiles:
 # Inside.
 
 
-def _signed(kind: str, body: bytes) -> bytes:
+def _signed_bytes(kind: str, body: bytes) -> bytes:
     """What a signature covers: no two kinds or formats share a beginning."""
     return b"sluicegate signed document\0" + f"{kind}\0{FORMAT}\0".encode() + body
 

@@ -46,10 +46,10 @@ from sluicegate.rules.releases.signatures import (
     open_release,
     open_rollout,
 )
-from sluicegate.rules.releases.sweep import SweepResult, needed, ordered, sweep
+from sluicegate.rules.releases.sweep import SweepResult, blobs_of, sweep, versions_in
 from sluicegate.rules.snapshot.codec import unpack
 from sluicegate.rules.snapshot.delta import apply_delta
-from sluicegate.rules.snapshot.snapshot import Snapshot
+from sluicegate.rules.snapshot.snapshot import RulesSnapshot
 
 KEEP_DEFAULT: Final = 50
 GRACE_US_DEFAULT: Final = 3_600_000_000
@@ -79,7 +79,7 @@ class Fetched(NamedTuple):
     is empty if nothing was needed. `passed_over` says why a delta that there was did not do.
     """
 
-    snapshot: Snapshot
+    snapshot: RulesSnapshot
     part: BlobPart | None
     data: bytes
     before: str
@@ -128,8 +128,8 @@ class ReleaseStore:
         rollout = open_rollout(signed, self.verifier).rollout
         current, tag = self._current()
         if current is not None and current.number >= rollout.number:
-            return self._given_before(rollout, current)
-        self._all_there(rollout)
+            return self._check_given(rollout, current)
+        self._check_stored(rollout)
         try:
             self.blobs.put(rollout_name(rollout.number), signed, if_absent=True)
         except Conflict:
@@ -140,7 +140,7 @@ class ReleaseStore:
             except Conflict:
                 current, tag = self._current()
                 if current is not None and current.number >= rollout.number:
-                    return self._given_before(rollout, current)
+                    return self._check_given(rollout, current)
             else:
                 return rollout
         raise Conflict("the orders", f"others move them all the time ({TRIES_MAX} tries)")
@@ -167,9 +167,9 @@ class ReleaseStore:
         for number in [one for one in numbers(self._names(ROLLOUT), ROLLOUT) if one > at]:
             found = self.rollout_at(number)
             known += [] if found is None else [found.rollout]
-        wanted = {*self.versions()[-keep:], *ordered(known)}
+        wanted = {*self.versions()[-keep:], *versions_in(known)}
         releases = [self.release(version) for version in sorted(wanted)]
-        kept = needed(one.release for one in releases if one is not None)
+        kept = blobs_of(one.release for one in releases if one is not None)
         return sweep(self.blobs, parts, kept, now_us=now_us, grace_us=grace_us)
 
     # For nodes, and whoever wants to know.
@@ -193,7 +193,7 @@ class ReleaseStore:
         """The versions of all editions, the oldest first."""
         return numbers(self._names(RELEASES), RELEASES)
 
-    def snapshot(self, release: Release, have: Sequence[Snapshot] = ()) -> Fetched:
+    def snapshot(self, release: Release, have: Sequence[RulesSnapshot] = ()) -> Fetched:
         """The rules of an edition: from those there are by a delta, or whole.
 
         A delta that is missing or damaged costs nothing but the way round it.
@@ -221,20 +221,22 @@ class ReleaseStore:
         bytes_max = self.bounds.snapshot_bytes_max
         return self._part(SNAPSHOTS, release.snapshot, "snapshot", bytes_max)
 
-    def unpacked(self, release: Release, data: bytes) -> Snapshot:
+    def unpacked(self, release: Release, data: bytes) -> RulesSnapshot:
         """The rules of an edition from the bytes of its snapshot, verified."""
         check_part(release.snapshot, data, f"the snapshot of edition {release.version}")
         bytes_max = self._unpacked_max(release)
-        return _says(release, unpack(data, bytes_max=bytes_max))
+        return _check_content(release, unpack(data, bytes_max=bytes_max))
 
-    def after_delta(self, release: Release, before: Snapshot, data: bytes) -> Snapshot:
+    def after_delta(self, release: Release, before: RulesSnapshot, data: bytes) -> RulesSnapshot:
         """The rules of an edition from those before and the bytes of a delta, verified."""
         what = f"the delta to edition {release.version}"
         part = release.deltas.get(before.content)
         if part is None:
             raise Untrusted(what, "the edition knows no delta from these rules")
         check_part(part, data, what)
-        return _says(release, apply_delta(before, data, bytes_max=self._unpacked_max(release)))
+        return _check_content(
+            release, apply_delta(before, data, bytes_max=self._unpacked_max(release))
+        )
 
     def put_report(self, report: NodeReport) -> None:
         """Say what a node runs, in place of what it said before."""
@@ -304,7 +306,7 @@ class ReleaseStore:
             return None, None
         return open_rollout(blob.data, self.verifier).rollout, blob.tag
 
-    def _given_before(self, rollout: Rollout, current: Rollout) -> Rollout:
+    def _check_given(self, rollout: Rollout, current: Rollout) -> Rollout:
         """These orders, if they were given already; others of this number are a conflict."""
         if current.number > rollout.number:
             given = self.rollout_at(rollout.number)
@@ -320,7 +322,7 @@ class ReleaseStore:
         if given is None or given.rollout != rollout:
             raise Conflict(f"orders {rollout.number}", "another publisher has taken this number")
 
-    def _all_there(self, rollout: Rollout) -> None:
+    def _check_stored(self, rollout: Rollout) -> None:
         """Orders name editions that are on the shelf, or a fleet would look for what is not."""
         wanted = {rollout.live, *rollout.pins.values()}
         if rollout.canary is not None:
@@ -339,7 +341,7 @@ def check_part(part: BlobPart, data: bytes, what: str) -> None:
         raise Untrusted(what, "its digest is another")
 
 
-def _says(release: Release, snapshot: Snapshot) -> Snapshot:
+def _check_content(release: Release, snapshot: RulesSnapshot) -> RulesSnapshot:
     if snapshot.content != release.content:
         what = f"the snapshot of edition {release.version}"
         raise Untrusted(what, "its rules are not those of the edition")

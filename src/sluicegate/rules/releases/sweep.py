@@ -37,7 +37,7 @@ class SweepResult(NamedTuple):
     waiting: int
 
 
-def ordered(rollout: Iterable[Rollout]) -> set[int]:
+def versions_in(rollout: Iterable[Rollout]) -> set[int]:
     """The versions that these orders name."""
     versions: set[int] = set()
     for one in rollout:
@@ -47,7 +47,7 @@ def ordered(rollout: Iterable[Rollout]) -> set[int]:
     return versions
 
 
-def needed(releases: Iterable[Release]) -> set[str]:
+def blobs_of(releases: Iterable[Release]) -> set[str]:
     """The names of the parts that these editions need."""
     names: set[str] = set()
     for release in releases:
@@ -69,7 +69,7 @@ def sweep(
     left = {name: since_us for name, since_us in marks.items() if name not in set(going)}
     try:
         # Written first: whoever sweeps at the same time finds out here, and leaves it to the other.
-        blobs.put(SWEEP, _written(left), if_absent=tag is None, if_tag=tag)
+        blobs.put(SWEEP, _encode(left), if_absent=tag is None, if_tag=tag)
     except Conflict:
         return SweepResult((), len(marks))
     for name in going:
@@ -90,5 +90,5 @@ def _marks(blobs: BlobStore) -> tuple[Mapping[str, int], str | None]:
         return {}, blob.tag  # begun anew: a part stays a little longer
 
 
-def _written(marks: Mapping[str, int]) -> bytes:
+def _encode(marks: Mapping[str, int]) -> bytes:
     return write_object({"format": FORMAT, "marks": dict(marks)})

@@ -21,8 +21,8 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.rule_admin import BODY, PATH, QUERY, Answer, Operation, RuleAdmin
-from sluicegate.rules.remote.exchange import Answered, Broken, Exchange, answer_of
-from sluicegate.rules.remote.server import ANSWER_BYTES_MAX, TIMEOUT_S_DEFAULT, place_of
+from sluicegate.rules.remote.exchange import BrokenExchange, Exchange, ServerResponse, answer_of
+from sluicegate.rules.remote.server import ANSWER_BYTES_MAX, TIMEOUT_S_DEFAULT, server_of
 from sluicegate.system import SystemChance, SystemClock
 
 ATTEMPTS_MAX: Final = 3
@@ -38,7 +38,7 @@ _TOO_SLOW: Final = 504
 class RemoteRuleAdmin(RuleAdmin):
     """A rulebook elsewhere. For any thread; nothing stays open between calls."""
 
-    __slots__ = ("_chance", "_clock", "_exchange", "_place", "url")
+    __slots__ = ("_chance", "_clock", "_exchange", "_server", "url")
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class RemoteRuleAdmin(RuleAdmin):
 
         `insecure` sends the token to other machines without TLS.
         """
-        self._place = place_of(
+        self._server = server_of(
             url,
             token=token,
             ca=ca,
@@ -71,7 +71,7 @@ class RemoteRuleAdmin(RuleAdmin):
         self.url = url
         self._clock = SystemClock() if clock is None else clock
         self._chance = SystemChance() if chance is None else chance
-        self._exchange = Exchange(self._place, self._clock)
+        self._exchange = Exchange(self._server, self._clock)
 
     def __repr__(self) -> str:
         return f"<RemoteDesk {self.url}>"
@@ -137,23 +137,23 @@ class RemoteRuleAdmin(RuleAdmin):
         longer_s: float,
     ) -> Answer:
         """Ask, and again where the answer was lost: reads change nothing, changes have a key."""
-        timeout_s = self._place.timeout_s + longer_s
+        timeout_s = self._server.timeout_s + longer_s
         until_us = self._clock.now_us() + int(timeout_s * 1_000_000)
         for attempt in range(1, ATTEMPTS_MAX + 1):
             left_s = (until_us - self._clock.now_us()) / 1_000_000
             last = attempt == ATTEMPTS_MAX or left_s <= 0
             try:
-                answered = self._exchange.ask(method, _ROOT + path, body, headers, left_s)
-            except Broken:
+                response = self._exchange.ask(method, _ROOT + path, body, headers, left_s)
+            except BrokenExchange:
                 if last or self._clock.now_us() >= until_us:
                     raise
             else:
-                if last or answered.status != _TOO_SLOW:
-                    return self._answer(answered)
+                if last or response.status != _TOO_SLOW:
+                    return self._answer(response)
         raise AssertionError("the last attempt answers or raises")
 
-    def _answer(self, answered: Answered) -> Answer:
-        return answer_of(answered, self._exchange.what)
+    def _answer(self, response: ServerResponse) -> Answer:
+        return answer_of(response, self._exchange.what)
 
     def _key(self) -> str:
         return "".join(f"{int(self._chance.draw() * 2**48):012x}" for _ in range(3))

@@ -26,14 +26,14 @@ from sluicegate.contracts.errors import (
     Unavailable,
 )
 from sluicegate.rules.problems import PROBLEMS_MAX, BadRules, Problem
-from sluicegate.rules.remote.server import Place
+from sluicegate.rules.remote.server import RulebookServer
 from sluicegate.wire.json_objects import parse_object
 
 _PIECE_BYTES: Final = 64 * 1024
 _TIMEOUT_S_MIN: Final = 0.001
 
 
-class Answered(NamedTuple):
+class ServerResponse(NamedTuple):
     """What came back. Header names are in lower case."""
 
     status: int
@@ -41,7 +41,7 @@ class Answered(NamedTuple):
     body: bytes
 
 
-class Broken(Unavailable):
+class BrokenExchange(Unavailable):
     """The connection ended before the answer was whole: it may have been done, or not."""
 
 
@@ -64,12 +64,12 @@ class _UnixConnection(HTTPConnection):
 class Exchange:
     """Asks one server; from any thread."""
 
-    __slots__ = ("_clock", "_place", "what")
+    __slots__ = ("_clock", "_server", "what")
 
-    def __init__(self, place: Place, clock: Clock) -> None:
-        self._place = place
+    def __init__(self, server: RulebookServer, clock: Clock) -> None:
+        self._server = server
         self._clock = clock
-        self.what = f"the rulebook at {place.url}"
+        self.what = f"the rulebook at {server.url}"
 
     def ask(
         self,
@@ -78,9 +78,9 @@ class Exchange:
         body: bytes | None,
         headers: Mapping[str, str],
         timeout_s: float,
-    ) -> Answered:
+    ) -> ServerResponse:
         """The answer, whatever it says; `Unavailable` if there is none, `Broken` if half."""
-        place = self._place
+        server = self._server
         until_us = self._clock.now_us() + int(timeout_s * 1_000_000)
         connection = self._connection(max(timeout_s, _TIMEOUT_S_MIN))
         try:
@@ -89,26 +89,26 @@ class Exchange:
             except (OSError, ValueError) as error:
                 raise Unavailable(self.what, _why(error)) from None
             sent = {"Accept": "application/json", "Connection": "close", **headers}
-            if place.token:
-                sent["Authorization"] = f"Bearer {place.token}"
+            if server.token:
+                sent["Authorization"] = f"Bearer {server.token}"
             try:
-                connection.request(method, place.prefix + path, body, sent)
+                connection.request(method, server.prefix + path, body, sent)
                 return self._read(connection.getresponse(), until_us)
             except (OSError, HTTPException, ValueError) as error:
-                raise Broken(self.what, _why(error)) from None
+                raise BrokenExchange(self.what, _why(error)) from None
         finally:
             connection.close()
 
     def _connection(self, timeout_s: float) -> HTTPConnection:
-        place = self._place
-        if place.path:
-            return _UnixConnection(place.path, timeout_s)
-        if place.tls is not None:
-            return HTTPSConnection(place.host, place.port, timeout=timeout_s, context=place.tls)
-        return HTTPConnection(place.host, place.port, timeout=timeout_s)
+        server = self._server
+        if server.path:
+            return _UnixConnection(server.path, timeout_s)
+        if server.tls is not None:
+            return HTTPSConnection(server.host, server.port, timeout=timeout_s, context=server.tls)
+        return HTTPConnection(server.host, server.port, timeout=timeout_s)
 
-    def _read(self, response: HTTPResponse, until_us: int) -> Answered:
-        most = self._place.answer_bytes_max
+    def _read(self, response: HTTPResponse, until_us: int) -> ServerResponse:
+        most = self._server.answer_bytes_max
         parts: list[bytes] = []
         size = 0
         while piece := response.read1(_PIECE_BYTES):
@@ -117,11 +117,11 @@ class Exchange:
             if size > most:
                 raise Unavailable(self.what, f"its answer is longer than {most:,} bytes")
             if self._clock.now_us() > until_us:
-                raise Broken(self.what, "its answer did not come in time")
+                raise BrokenExchange(self.what, "its answer did not come in time")
         if response.length:
-            raise Broken(self.what, "its answer ended before it was whole")
+            raise BrokenExchange(self.what, "its answer ended before it was whole")
         headers = {name.lower(): value for name, value in response.getheaders()}
-        return Answered(response.status, headers, b"".join(parts))
+        return ServerResponse(response.status, headers, b"".join(parts))
 
 
 def _why(error: BaseException) -> str:
@@ -134,53 +134,53 @@ WORDS_CHARS_MAX: Final = 2_000
 _TOO_MUCH: Final = (408, 411, 413, 414, 415, 417, 421, 431)
 
 
-def answer_of(answered: Answered, what: str) -> Mapping[str, Any]:
+def answer_of(response: ServerResponse, what: str) -> Mapping[str, Any]:
     """The object that was answered; otherwise it raises what was refused."""
-    if 200 <= answered.status < 300:
-        found = _object_in(answered.body)
+    if 200 <= response.status < 300:
+        found = _object_in(response.body)
         if found is None:
             raise Unavailable(what, "what answers there is no rulebook's door: it is not JSON")
         return found
-    raise error_of(answered, what)
+    raise error_of(response, what)
 
 
-def error_of(answered: Answered, what: str) -> SluicegateError:
+def error_of(response: ServerResponse, what: str) -> SluicegateError:
     """What was refused."""
-    status = answered.status
-    said = _object_in(answered.body) or {}
-    words = _text(said, "detail") or _text(said, "title") or f"it answers {status}"
+    status = response.status
+    problem = _object_in(response.body) or {}
+    words = _text(problem, "detail") or _text(problem, "title") or f"it answers {status}"
     if status == 401:
-        return Unauthenticated(_text(said, "remedy") or words)
-    if status == 403 and "grant" in said:
-        return Forbidden(_text(said, "who"), _text(said, "grant"))
-    if status in (409, 412) and "what" in said:
-        return Conflict(_text(said, "what"), _text(said, "seen"))
+        return Unauthenticated(_text(problem, "remedy") or words)
+    if status == 403 and "grant" in problem:
+        return Forbidden(_text(problem, "who"), _text(problem, "grant"))
+    if status in (409, 412) and "what" in problem:
+        return Conflict(_text(problem, "what"), _text(problem, "seen"))
     if status == 409:
         return SluicegateError(words)
-    problems = said.get("problems")
+    problems = problem.get("problems")
     if status == 422 and isinstance(problems, list) and problems:
-        return _bad_rules(said, problems)
-    if status in (400, 404, 422) and "field" in said:
-        return BadValue(_text(said, "field"), _text(said, "value"), _text(said, "remedy"))
+        return _bad_rules(problem, problems)
+    if status in (400, 404, 422) and "field" in problem:
+        return BadValue(_text(problem, "field"), _text(problem, "value"), _text(problem, "remedy"))
     if status in _TOO_MUCH:
-        return BadValue("call", _text(said, "title") or str(status), words)
-    if status == 503 and "what" in said:
-        return Unavailable(_text(said, "what"), _text(said, "seen"))
+        return BadValue("call", _text(problem, "title") or str(status), words)
+    if status == 503 and "what" in problem:
+        return Unavailable(_text(problem, "what"), _text(problem, "seen"))
     if 300 <= status < 400:
-        where = answered.headers.get("location", "")[:WORDS_CHARS_MAX]
+        where = response.headers.get("location", "")[:WORDS_CHARS_MAX]
         return Unavailable(what, f"it sends us to {where!r}; if that is right, give it as the url")
     return Unavailable(what, f"{status}: {words}")
 
 
-def _bad_rules(said: Mapping[str, Any], problems: list[Any]) -> BadRules:
+def _bad_rules(problem: Mapping[str, Any], problems: list[Any]) -> BadRules:
     found = [
         Problem(
             _text(one, "field"), one.get("value"), _text(one, "remedy"), _whole(one.get("line"))
         )
         for one in problems[:PROBLEMS_MAX]
         if isinstance(one, dict)
-    ] or [Problem("", "", _text(said, "detail"))]
-    return BadRules(_text(said, "file"), found, _whole(said.get("more")))
+    ] or [Problem("", "", _text(problem, "detail"))]
+    return BadRules(_text(problem, "file"), found, _whole(problem.get("more")))
 
 
 def _object_in(body: bytes) -> dict[str, Any] | None:
@@ -190,8 +190,8 @@ def _object_in(body: bytes) -> dict[str, Any] | None:
         return None
 
 
-def _text(said: Mapping[str, Any], name: str) -> str:
-    value = said.get(name)
+def _text(problem: Mapping[str, Any], name: str) -> str:
+    value = problem.get(name)
     return value[:WORDS_CHARS_MAX] if isinstance(value, str) else ""
 
 

@@ -29,7 +29,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 @final
 @dataclass(frozen=True, slots=True)
-class Place:
+class RulebookServer:
     """A server. `path` is that of a Unix socket, `prefix` what stands before `/v1/rules`."""
 
     url: str
@@ -43,7 +43,7 @@ class Place:
     answer_bytes_max: int
 
 
-def place_of(
+def server_of(
     url: str,
     *,
     token: str,
@@ -53,7 +53,7 @@ def place_of(
     timeout_s: float,
     answer_bytes_max: int,
     insecure: bool,
-) -> Place:
+) -> RulebookServer:
     """The place that these amount to; a `BadValue` says which of them cannot be used."""
     if isinstance(timeout_s, bool) or not 0 < timeout_s <= TIMEOUT_S_MAX:
         raise BadValue("timeout_s", timeout_s, f"give seconds, up to {TIMEOUT_S_MAX:,.0f}")
@@ -65,7 +65,9 @@ def place_of(
         if not path or "\0" in path:
             raise BadValue("url", url, _HOW)
         _no_tls(url, ca, cert, key)
-        return Place(url, "localhost", 0, path, "", None, token, timeout_s, answer_bytes_max)
+        return RulebookServer(
+            url, "localhost", 0, path, "", None, token, timeout_s, answer_bytes_max
+        )
     parts = _split(url)
     host = parts.hostname or ""
     port = parts.port or _PORTS[parts.scheme]
@@ -78,7 +80,7 @@ def place_of(
             remedy = "others could read the token on its way: use https, or say insecure"
             raise BadValue("url", url, remedy)
     prefix = parts.path.rstrip("/")
-    return Place(url, host, port, "", prefix, tls, token, timeout_s, answer_bytes_max)
+    return RulebookServer(url, host, port, "", prefix, tls, token, timeout_s, answer_bytes_max)
 
 
 def _check_token(token: str) -> None:

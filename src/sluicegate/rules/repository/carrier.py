@@ -94,7 +94,7 @@ def _fetch(task: Task) -> str:
                     pack = apart.add_thin_pack(incoming.read, None)
                     check_whole(apart, pack)
                     pack.close()
-                    _settle(task["aside"], objects)
+                    _make_durable(task["aside"], objects)
         finally:
             apart.close()
             store.close()
@@ -117,13 +117,13 @@ def _bounded(file: BinaryIO, bytes_max: int) -> Any:
 def check_whole(store: DiskObjectStore, pack: Pack) -> None:
     """Refuse a pack whose objects lead to something that is nowhere."""
     for one in pack.iterobjects():
-        for needed in _needed(one):
+        for needed in _references(one):
             if needed not in store:
                 what = f"{one.type_name.decode()} {one.id.decode()}"
                 raise Unavailable("what it sends", f"{what} needs {needed.decode()}, which lacks")
 
 
-def _needed(one: ShaFile) -> Iterable[ObjectID]:
+def _references(one: ShaFile) -> Iterable[ObjectID]:
     if isinstance(one, Commit):
         return [one.tree, *one.parents]
     if isinstance(one, Tree):
@@ -133,7 +133,7 @@ def _needed(one: ShaFile) -> Iterable[ObjectID]:
     return []
 
 
-def _settle(aside: str, objects: str) -> None:
+def _make_durable(aside: str, objects: str) -> None:
     """Move a pack to the others; its index last, since without one it is not looked at."""
     source, target = os.path.join(aside, "pack"), os.path.join(objects, "pack")
     os.makedirs(target, exist_ok=True)

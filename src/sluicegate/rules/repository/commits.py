@@ -69,7 +69,7 @@ def check_contents(changes: Mapping[str, bytes | None], settings: RepositorySett
         raise BadValue("files", total, f"use at most {settings.bytes_max} bytes at once")
 
 
-def made_commit(
+def new_commit(
     tree: str,
     parents: Sequence[str],
     *,
@@ -90,7 +90,7 @@ def made_commit(
     return made
 
 
-def told(commit: GitCommit) -> Commit:
+def commit_of(commit: GitCommit) -> Commit:
     """A commit object as a plain value; what is no text in it is shown as well as can be."""
     charset = (commit.encoding or b"utf-8").decode("ascii", "replace")
     name, _, email = _decoded(commit.author, charset).rpartition(" <")

@@ -16,14 +16,14 @@ from sluicegate.contracts.rulebook import FileChange
 from sluicegate.rules.repository.commits import bad_name, check_name
 from sluicegate.rules.repository.objects import Objects
 from sluicegate.rules.repository.settings import RepositorySettings
-from sluicegate.rules.repository.trees import Entry, Trees
+from sluicegate.rules.repository.trees import TreeEntry, Trees
 
 _SUBMODULE: Final = 0o160000
 _SHOWN_MAX: Final = 10
 
 
 @final
-class Reading:
+class CommitContents:
     """What commits hold."""
 
     __slots__ = ("_objects", "_settings", "_trees")
@@ -89,14 +89,14 @@ class Reading:
                 found[name] = entry.mode
         return found
 
-    def carried(
+    def changes_to_carry(
         self, base: GitCommit, ours: GitCommit, theirs: GitCommit
-    ) -> dict[str, Entry | None]:
+    ) -> dict[str, TreeEntry | None]:
         """What has to be changed in theirs so that it has our changes too."""
         their_changes = {
             raw: now for raw, _, now in self._trees.differences(_tree(base), _tree(theirs))
         }
-        carried: dict[str, Entry | None] = {}
+        carried: dict[str, TreeEntry | None] = {}
         clashes = []
         for raw, _, now in self._trees.differences(_tree(base), _tree(ours)):
             if raw not in their_changes:
@@ -130,10 +130,10 @@ class Reading:
             todo += [parent for parent in parents if parent in self._objects]
         return found
 
-    def _reader(self) -> Callable[[str, Entry], bytes]:
+    def _reader(self) -> Callable[[str, TreeEntry], bytes]:
         left = self._settings.bytes_max
 
-        def read(name: str, entry: Entry) -> bytes:
+        def read(name: str, entry: TreeEntry) -> bytes:
             nonlocal left
             content = self._objects.blob(entry.id)
             if len(content) > self._settings.file_bytes_max:

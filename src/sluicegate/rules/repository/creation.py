@@ -38,7 +38,7 @@ def new_folder(path: str, branch: str) -> Iterator[tuple[str, str]]:
             os.chmod(aside, os.stat(os.path.join(aside, "objects")).st_mode)
             yield aside, ref
             sync_all(aside)
-            _settle(aside, where, path)
+            _make_durable(aside, where, path)
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
             raise
@@ -62,7 +62,7 @@ def _have_git_sync(path: str) -> None:
     config.write_to_path(path)
 
 
-def _settle(aside: str, where: str, path: str) -> None:
+def _make_durable(aside: str, where: str, path: str) -> None:
     try:
         os.rename(aside, where)
     except OSError:

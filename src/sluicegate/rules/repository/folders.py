@@ -24,7 +24,7 @@ _HARMLESS: Final = frozenset(
 )
 
 
-class Place(NamedTuple):
+class GitFolders(NamedTuple):
     """The folders of a repository. `own` has HEAD, `common` all else; mostly they are the same."""
 
     own: str
@@ -38,7 +38,7 @@ class Place(NamedTuple):
         return os.path.join(self.common, "objects")
 
 
-def find_place(path: str) -> Place:
+def find_folders(path: str) -> GitFolders:
     """The repository at a path; a `BadValue` says why it is none that can be used."""
     if not path or "\0" in path:
         raise BadValue("repository.path", path, _REMEDY)
@@ -49,7 +49,7 @@ def find_place(path: str) -> Place:
             os.path.isdir(os.path.join(common, "refs")) and os.path.exists(f"{own}/HEAD")
         ):
             raise BadValue("repository.path", path, f"there is no git repository; {_REMEDY}")
-        return Place(own, common, *_told(path, common))
+        return GitFolders(own, common, *_read_config(path, common))
     except (PermissionError, IsADirectoryError) as error:
         raise Unavailable(f"the repository {path}", str(error)) from None
 
@@ -76,7 +76,7 @@ def _common_folder(own: str) -> str:
         return own
 
 
-def _told(path: str, common: str) -> tuple[bool, SharedPerm | None]:
+def _read_config(path: str, common: str) -> tuple[bool, SharedPerm | None]:
     """What the configuration says: bare or not, and who may write. What is unknown is refused."""
     try:
         config = ConfigFile.from_path(os.path.join(common, "config"))

@@ -22,7 +22,7 @@ _STALE: Final = 4  # older than something both descend from
 _BOTH: Final = _ONE | _OTHER
 
 
-class Step(NamedTuple):
+class _CommitStep(NamedTuple):
     """A commit as a walk sees it."""
 
     parents: tuple[str, ...]
@@ -33,26 +33,26 @@ class Step(NamedTuple):
 class History:
     """How the commits of one repository descend from each other."""
 
-    __slots__ = ("_kept", "_objects", "_settings", "_shallow")
+    __slots__ = ("_objects", "_settings", "_shallow", "_steps")
 
     def __init__(self, objects: Objects, common: str, settings: RepositorySettings) -> None:
         self._objects = objects
         self._settings = settings
         self._shallow = os.path.join(common, "shallow")
-        self._kept: dict[str, Step] = {}
+        self._steps: dict[str, _CommitStep] = {}
 
-    def step(self, hex_id: str) -> Step:
+    def step(self, hex_id: str) -> _CommitStep:
         """A commit's parents and when it was made."""
-        kept = self._kept.get(hex_id)
+        kept = self._steps.get(hex_id)
         if kept is None:
             commit = self._objects.commit(hex_id)
             parents = tuple(parent.decode("ascii") for parent in commit.parents)
             if parents and hex_id in self._cut_off():
-                return Step((), int(commit.commit_time))
-            kept = Step(parents, int(commit.commit_time))
-            if len(self._kept) >= self._settings.parents_kept_max:
-                self._kept = {}
-            self._kept[hex_id] = kept
+                return _CommitStep((), int(commit.commit_time))
+            kept = _CommitStep(parents, int(commit.commit_time))
+            if len(self._steps) >= self._settings.parents_kept_max:
+                self._steps = {}
+            self._steps[hex_id] = kept
         return kept
 
     def line(self, start: str, count_max: int) -> list[str]:
@@ -67,13 +67,13 @@ class History:
 
     def is_ancestor(self, older: str, newer: str) -> bool:
         """Whether the newer one is the older one, or descends from it."""
-        return older == newer or self._painted(older, newer).get(older, 0) & _BOTH == _BOTH
+        return older == newer or self._paint(older, newer).get(older, 0) & _BOTH == _BOTH
 
     def merge_base(self, one: str, other: str) -> str | None:
         """The newest commit both descend from; None where there is none."""
         if one == other:
             return one
-        colours = self._painted(one, other)
+        colours = self._paint(one, other)
         common = [
             hex_id for hex_id, has in colours.items() if has & _BOTH == _BOTH and not has & _STALE
         ]
@@ -85,7 +85,7 @@ class History:
         ]
         return max(best, key=lambda hex_id: (self.step(hex_id).at_s, hex_id), default=None)
 
-    def _painted(self, one: str, other: str) -> dict[str, int]:
+    def _paint(self, one: str, other: str) -> dict[str, int]:
         colours = {one: _ONE, other: _OTHER}
         queue = [(-self.step(hex_id).at_s, hex_id) for hex_id in colours]
         heapq.heapify(queue)

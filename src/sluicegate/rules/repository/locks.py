@@ -31,7 +31,7 @@ from sluicegate.rules.repository.durable_files import (
     umask_mode,
     write_aside,
 )
-from sluicegate.rules.repository.folders import Place
+from sluicegate.rules.repository.folders import GitFolders
 
 _FOLDER: Final = "sluicegate"
 _LOOK_S_MIN: Final = 0.001
@@ -46,19 +46,19 @@ _FILE_MODE: Final = 0o644
 class Locks:
     """The locks of one repository."""
 
-    __slots__ = ("_clock", "_place", "_wait_us_max", "what")
+    __slots__ = ("_clock", "_folders", "_wait_us_max", "what")
 
-    def __init__(self, what: str, place: Place, *, wait_us_max: int, clock: Clock) -> None:
+    def __init__(self, what: str, folders: GitFolders, *, wait_us_max: int, clock: Clock) -> None:
         self.what = what
-        self._place = place
+        self._folders = folders
         self._wait_us_max = wait_us_max
         self._clock = clock
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         """Be the only one of us who changes refs here."""
-        folder = os.path.join(self._place.common, _FOLDER)
-        make_folder(folder, shared=self._place.shared)
+        folder = os.path.join(self._folders.common, _FOLDER)
+        make_folder(folder, shared=self._folders.shared)
         path = os.path.join(folder, "turn")
         # To read is enough for a lock, so a repository that several users share needs no more.
         handle = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -72,17 +72,17 @@ class Locks:
             os.close(handle)
 
     @contextmanager
-    def held(self, path: str, content: bytes) -> Iterator[str]:
+    def hold(self, path: str, content: bytes) -> Iterator[str]:
         """Hold the lock of the file at `path`; what is yielded may be renamed over it.
 
         Only within a turn. The folder of the path must be there.
         """
-        folder = os.path.join(self._place.common, _FOLDER)
-        twin = os.path.join(folder, _twin_name(os.path.relpath(path, self._place.common)))
+        folder = os.path.join(self._folders.common, _FOLDER)
+        twin = os.path.join(folder, _twin_name(os.path.relpath(path, self._folders.common)))
         lock = f"{path}.lock"
-        _let_go(lock, twin)
+        _release(lock, twin)
         mode = umask_mode(_FILE_MODE, os.path.dirname(path))
-        aside = write_aside(folder, content, prefix=_ASIDE, mode=mode, shared=self._place.shared)
+        aside = write_aside(folder, content, prefix=_ASIDE, mode=mode, shared=self._folders.shared)
         try:
             if content:
                 sync_file(aside)
@@ -91,7 +91,7 @@ class Locks:
             yield lock
         finally:
             remove_all([aside])
-            _let_go(lock, twin)
+            _release(lock, twin)
 
     def _heal(self, folder: str) -> None:
         """Take away what a killed one of us left; none can be at work, since we have the turn."""
@@ -101,9 +101,9 @@ class Locks:
             elif name.endswith(_TWIN):
                 # One whose name was too long is found when its ref is changed again.
                 relative = unquote(name.removesuffix(_TWIN))
-                lock = os.path.join(self._place.common, f"{relative}.lock")
+                lock = os.path.join(self._folders.common, f"{relative}.lock")
                 if os.path.lexists(lock):
-                    _let_go(lock, os.path.join(folder, name))
+                    _release(lock, os.path.join(folder, name))
 
     def _wait(self, attempt: Callable[[], bool], path: str) -> None:
         until_us = self._clock.now_us() + self._wait_us_max
@@ -142,7 +142,7 @@ def _same(one: str, other: str) -> bool:
         return False
 
 
-def _let_go(lock: str, twin: str) -> None:
+def _release(lock: str, twin: str) -> None:
     """Remove a lock, if it is the one with this twin, and then the twin."""
     if _same(lock, twin):
         remove_all([lock])

@@ -13,22 +13,22 @@ from dulwich.objects import Blob
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.repository.objects import Objects
-from sluicegate.rules.repository.trees import FILE_MODE, Entry, Trees
+from sluicegate.rules.repository.trees import FILE_MODE, TreeEntry, Trees
 
 REF: Final = "refs/notes/sluicegate"
 MESSAGE: Final = "Notes added by Sluicegate"
 _DEPTHS: Final = (1, 0, 2, 3)  # where to look first
 
 
-def noted(objects: Objects, trees: Trees, tip: str | None, commit: str) -> str:
+def read_note(objects: Objects, trees: Trees, tip: str | None, commit: str) -> str:
     """What is noted of a commit."""
     found = _find(objects, trees, tip, commit)
     return "" if found is None else objects.blob(found[1]).decode("utf-8", "replace").strip("\n")
 
 
-def appended(
+def append_note(
     objects: Objects, trees: Trees, tip: str | None, commit: str, text: str
-) -> tuple[dict[str, Entry | None], Blob]:
+) -> tuple[dict[str, TreeEntry | None], Blob]:
     """What to change so that a commit's note says this too, after a blank line."""
     if not text.strip() or "\0" in text:
         raise BadValue("note", text, "note something, in plain text")
@@ -40,7 +40,7 @@ def appended(
     before = b"" if found is None else objects.blob(found[1]).rstrip(b"\n") + b"\n\n"
     blob = Blob.from_string(before + added if before.strip() else added)
     name = _name(commit, _DEPTHS[0]) if found is None else found[0]
-    return {name: Entry(FILE_MODE, blob.id.decode("ascii"))}, blob
+    return {name: TreeEntry(FILE_MODE, blob.id.decode("ascii"))}, blob
 
 
 def _find(objects: Objects, trees: Trees, tip: str | None, commit: str) -> tuple[str, str] | None:

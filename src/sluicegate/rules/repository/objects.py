@@ -37,7 +37,7 @@ from sluicegate.rules.repository.durable_files import (
     umask_mode,
     write_aside,
 )
-from sluicegate.rules.repository.folders import Place
+from sluicegate.rules.repository.folders import GitFolders
 
 ID_CHARS: Final = 40
 _SYNCED_MAX: Final = 100_000
@@ -64,18 +64,18 @@ def check_id(field: str, given: str) -> str:
 class Objects:
     """The objects of one repository. Threads take turns at reading; writing needs no turn."""
 
-    __slots__ = ("_lock", "_place", "_store", "_synced", "what")
+    __slots__ = ("_folders", "_lock", "_store", "_synced", "what")
 
-    def __init__(self, what: str, place: Place, *, object_bytes_max: int) -> None:
+    def __init__(self, what: str, folders: GitFolders, *, object_bytes_max: int) -> None:
         self.what = what
-        self._place = place
+        self._folders = folders
         self._lock = threading.Lock()
         self._synced: set[str] = set()  # by this process; forgotten when they are too many
         config = ConfigFile()
         config.set(b"core", b"bigFileThreshold", b"%d" % object_bytes_max)
         # Every pack has an index of its own; one of all of them outlives the packs it names.
         config.set(b"core", b"multiPackIndex", False)
-        self._store = DiskObjectStore.from_config(place.objects, config)
+        self._store = DiskObjectStore.from_config(folders.objects, config)
 
     def close(self) -> None:
         """Let go of open packs; they are opened again when something is read."""
@@ -100,10 +100,10 @@ class Objects:
         for _ in range(_TAGS_MAX):
             kind, content = self.raw(at)
             if kind == Commit.type_num:
-                return self._parsed(Commit, at, content)
+                return self._parse_object(Commit, at, content)
             if kind != Tag.type_num:
                 break
-            at = self._parsed(Tag, at, content).object[1].decode("ascii")
+            at = self._parse_object(Tag, at, content).object[1].decode("ascii")
         raise BadValue(field, hex_id, "give the id of a commit")
 
     def tree(self, hex_id: str) -> list[tuple[bytes, int, str]]:
@@ -112,7 +112,7 @@ class Objects:
         try:
             return [(n, mode, sha.decode("ascii")) for n, mode, sha in parse_tree(content, 20)]
         except Exception as error:  # whatever a parser makes of damaged bytes
-            self._damaged(hex_id, error)
+            self._raise_damaged(hex_id, error)
 
     def blob(self, hex_id: str) -> bytes:
         """What a file holds."""
@@ -145,7 +145,7 @@ class Objects:
             except SluicegateError:
                 raise
             except Exception as error:  # damaged packs raise anything
-                self._damaged(hex_id, error)
+                self._raise_damaged(hex_id, error)
             else:
                 if kind not in _KINDS or _id_of(kind, content) != hex_id:
                     raise Unavailable(
@@ -154,17 +154,17 @@ class Objects:
                 return kind, content
         return None
 
-    def _parsed(self, kind: type[_Kind], hex_id: str, content: bytes) -> _Kind:
+    def _parse_object(self, kind: type[_Kind], hex_id: str, content: bytes) -> _Kind:
         try:
             parsed = kind.from_raw_string(kind.type_num, content, ObjectID(hex_id.encode("ascii")))
             if isinstance(parsed, Commit):
                 # These are read when they are asked for, and then it is too late to say whose.
                 _ = parsed.tree, parsed.parents, parsed.author_time, parsed.commit_time
         except Exception as error:  # whatever a parser makes of damaged bytes
-            self._damaged(hex_id, error)
+            self._raise_damaged(hex_id, error)
         return cast("_Kind", parsed)
 
-    def _damaged(self, hex_id: str, error: Exception) -> NoReturn:
+    def _raise_damaged(self, hex_id: str, error: Exception) -> NoReturn:
         seen = f"{type(error).__name__}: {error}"[:200]
         raise Unavailable(self.what, f"object {hex_id} is damaged: {seen}") from None
 
@@ -179,7 +179,7 @@ class Objects:
         try:
             # Each once: what is twice in a pack makes it a bad one.
             given = {one.id: one for one in objects}
-            missing = [one for one in given.values() if not self._kept(one)]
+            missing = [one for one in given.values() if not self._is_stored(one)]
             if len(missing) > loose_max:
                 self._add_pack(missing)
             else:
@@ -211,7 +211,7 @@ class Objects:
 
     def _sync_folders(self, paths: Sequence[str]) -> None:
         if paths:
-            sync_together({self._place.objects, *map(os.path.dirname, paths)})
+            sync_together({self._folders.objects, *map(os.path.dirname, paths)})
 
     def _remember(self, ids: Iterable[str]) -> None:
         if len(self._synced) > _SYNCED_MAX:
@@ -219,9 +219,9 @@ class Objects:
         self._synced.update(ids)
 
     def _path(self, hex_id: str) -> str:
-        return os.path.join(self._place.objects, hex_id[:2], hex_id[2:])
+        return os.path.join(self._folders.objects, hex_id[:2], hex_id[2:])
 
-    def _kept(self, one: ShaFile) -> bool:
+    def _is_stored(self, one: ShaFile) -> bool:
         hex_id = one.id.decode("ascii")
         path = self._path(hex_id)
         try:
@@ -242,13 +242,13 @@ class Objects:
             with suppress(FileExistsError):
                 folder = os.path.dirname(path)
                 os.mkdir(folder)
-                adjust_shared_perm(folder, self._place.shared)
+                adjust_shared_perm(folder, self._folders.shared)
         self._place_files(files, "tmp_obj_")
         self._sync_folders([path for path, _ in files])
 
     def _add_pack(self, objects: Sequence[ShaFile]) -> None:
-        folder = os.path.join(self._place.objects, "pack")
-        make_folder(folder, shared=self._place.shared)
+        folder = os.path.join(self._folders.objects, "pack")
+        make_folder(folder, shared=self._folders.shared)
         pack, index = BytesIO(), BytesIO()
         entries, checksum = write_pack_objects(pack, objects, object_format=SHA1, deltify=False)
         rows = sorted((raw_id, offset, crc) for raw_id, (offset, crc) in entries.items())
@@ -260,11 +260,11 @@ class Objects:
             sync_file(folder)
 
     def _place_files(self, files: Sequence[tuple[str, bytes]], prefix: str) -> None:
-        mode = umask_mode(_FILE_MODE, self._place.objects)
+        mode = umask_mode(_FILE_MODE, self._folders.objects)
         aside: list[str] = []
         try:
             for path, content in files:
-                folder, shared = os.path.dirname(path), self._place.shared
+                folder, shared = os.path.dirname(path), self._folders.shared
                 aside.append(write_aside(folder, content, prefix=prefix, mode=mode, shared=shared))
             sync_together(aside)
             for (path, _), made in zip(files, aside, strict=True):

@@ -23,7 +23,7 @@ from dulwich.refs import Ref, check_ref_format
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
 from sluicegate.rules.repository.durable_files import make_folder, sync_file
-from sluicegate.rules.repository.folders import Place
+from sluicegate.rules.repository.folders import GitFolders
 from sluicegate.rules.repository.locks import Locks
 from sluicegate.rules.repository.objects import ID_CHARS
 
@@ -51,15 +51,15 @@ def check_ref(ref: str) -> str:
 class Refs:
     """The refs of one repository; threads and processes may share them."""
 
-    __slots__ = ("_lines", "_locks", "_place", "_refs_max", "what")
+    __slots__ = ("_folders", "_lines", "_locks", "_refs_max", "what")
 
     def __init__(
-        self, what: str, place: Place, *, refs_max: int, lock_us_max: int, clock: Clock
+        self, what: str, folders: GitFolders, *, refs_max: int, lock_us_max: int, clock: Clock
     ) -> None:
         self.what = what
-        self._place = place
+        self._folders = folders
         self._refs_max = refs_max
-        self._locks = Locks(what, place, wait_us_max=lock_us_max, clock=clock)
+        self._locks = Locks(what, folders, wait_us_max=lock_us_max, clock=clock)
         # `packed-refs` as it was last read, and which file that was. Replaced as one.
         self._lines: tuple[tuple[int, ...], Mapping[str, str]] = ((), {})
 
@@ -81,19 +81,19 @@ class Refs:
         if not prefix.startswith("refs/") or ".." in prefix or "\0" in prefix:
             raise BadValue("prefix", prefix, "begin it with refs/")
         found = set(self._loose_names(prefix))
-        found.update(name for name in self._packed() if name.startswith(prefix))
+        found.update(name for name in self._read_packed() if name.startswith(prefix))
         if len(found) > self._refs_max:
             raise BadValue("ref", prefix, f"there are more than {self._refs_max} refs; narrow it")
         tips = ((name, self.tip(name)) for name in sorted(found))
         return {name: tip for name, tip in tips if tip is not None}
 
     def _read(self, ref: str, *, afresh: bool = False) -> str | None:
-        path = os.path.join(self._place.own if ref == HEAD else self._place.common, ref)
+        path = os.path.join(self._folders.own if ref == HEAD else self._folders.common, ref)
         try:
             with open(path, encoding="utf-8") as file:
                 line = file.read(_LINE_BYTES_MAX)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            return self._packed(afresh=afresh).get(ref)
+            return self._read_packed(afresh=afresh).get(ref)
         except (OSError, UnicodeDecodeError) as error:
             raise Unavailable(self.what, f"{ref} cannot be read: {error}") from None
         line = line.rstrip()
@@ -103,10 +103,10 @@ class Refs:
 
     def _loose_names(self, prefix: str) -> list[str]:
         # The folder that holds all of them; a prefix may end within a name.
-        top = os.path.join(self._place.common, prefix.rpartition("/")[0])
+        top = os.path.join(self._folders.common, prefix.rpartition("/")[0])
         names = []
         for folder, _, files in os.walk(top):
-            below = os.path.relpath(folder, self._place.common)
+            below = os.path.relpath(folder, self._folders.common)
             names += [f"{below}/{name}" for name in files if not name.endswith(".lock")]
         return [
             name
@@ -114,8 +114,8 @@ class Refs:
             if name.startswith(prefix) and check_ref_format(Ref(os.fsencode(name)))
         ]
 
-    def _packed(self, *, afresh: bool = False) -> Mapping[str, str]:
-        path = os.path.join(self._place.common, _PACKED)
+    def _read_packed(self, *, afresh: bool = False) -> Mapping[str, str]:
+        path = os.path.join(self._folders.common, _PACKED)
         lines = self._lines
         try:
             if not afresh and lines[0] == _mark(os.stat(path)):
@@ -159,29 +159,29 @@ class Refs:
         self, ref: str, content: bytes, expected: str | None
     ) -> Iterator[tuple[str, str]]:
         """Hold a ref that leads to what is expected; what was done to it then is durable."""
-        path = os.path.join(self._place.common, check_ref(ref))
+        path = os.path.join(self._folders.common, check_ref(ref))
         folder = os.path.dirname(path)
         try:
-            with self._locks.turn():
+            with self._locks.exclusive():
                 try:
-                    with self._locked(ref, path, content) as lock:
+                    with self._lock(ref, path, content) as lock:
                         self._compare(ref, expected)
                         yield lock, path
                     with suppress(FileNotFoundError):  # emptied and removed by somebody since
                         sync_file(folder)
                 finally:
-                    _prune(folder, self._place.common)
+                    _prune(folder, self._folders.common)
         except OSError as error:
             raise Unavailable(self.what, f"{ref} cannot be changed: {error}") from None
 
     @contextmanager
-    def _locked(self, ref: str, path: str, content: bytes) -> Iterator[str]:
+    def _lock(self, ref: str, path: str, content: bytes) -> Iterator[str]:
         held = None
         for left in reversed(range(_MAKE_TRIES)):
             try:
                 self._make_way(ref, path)
                 with ExitStack() as tried:
-                    lock = tried.enter_context(self._locks.held(path, content))
+                    lock = tried.enter_context(self._locks.hold(path, content))
                     held = tried.pop_all()
                 break
             except FileNotFoundError:
@@ -201,31 +201,31 @@ class Refs:
 
     def _make_way(self, ref: str, path: str) -> None:
         """Have the folder of a ref there, and no ref in its way."""
-        packed = self._packed()
+        packed = self._read_packed()
         parts = ref.split("/")
         above = ["/".join(parts[:count]) for count in range(3, len(parts))]
         taken = [name for name in above if name in packed or self._is_file(name)]
         taken += [name for name in packed if name.startswith(f"{ref}/")]
         if taken:
             raise BadValue("ref", ref, f"{taken[0]} is in its way; choose another name")
-        make_folder(os.path.dirname(path), shared=self._place.shared)
+        make_folder(os.path.dirname(path), shared=self._folders.shared)
         # A folder of no refs is no obstacle; git leaves such.
         for folder, _, files in os.walk(path, topdown=False):
             if files:
-                inside = os.path.relpath(os.path.join(folder, files[0]), self._place.common)
+                inside = os.path.relpath(os.path.join(folder, files[0]), self._folders.common)
                 raise BadValue("ref", ref, f"{inside} is in its way; choose another name")
             os.rmdir(folder)
 
     def _is_file(self, name: str) -> bool:
-        return os.path.isfile(os.path.join(self._place.common, name))
+        return os.path.isfile(os.path.join(self._folders.common, name))
 
     def _forget_packed(self, ref: str) -> None:
         """Take the line of a ref out of `packed-refs`."""
-        if ref not in self._packed():
+        if ref not in self._read_packed():
             return
-        path = os.path.join(self._place.common, _PACKED)
+        path = os.path.join(self._folders.common, _PACKED)
         # What is in it is only sure once its lock is held, and the lock is made with its content.
-        with self._locks.held(path, b"") as lock:
+        with self._locks.hold(path, b"") as lock:
             with open(path, "rb") as file:
                 content = _without(file.read(), os.fsencode(ref))
             with open(lock, "wb") as file:
@@ -233,7 +233,7 @@ class Refs:
                 file.flush()
                 os.fsync(file.fileno())
             os.rename(lock, path)
-        sync_file(self._place.common)
+        sync_file(self._folders.common)
 
 
 def _is_id(text: str) -> bool:

@@ -2,8 +2,8 @@
 
 Nothing is ever forced: a ref follows, here and there, or it is a `Conflict`. The work is done by a
 process of its own (`carrier.py`), which is killed when its time is over. The URL goes there by a
-pipe, since whoever looks at the processes of a machine sees their arguments; and whatever is said
-of it is said without the user and password that may be in it.
+pipe, since whoever looks at the processes of a machine sees their arguments; and whatever is fields
+of it is fields without the user and password that may be in it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def fetch(
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     if into is not None:
-        follow(repository, into, commit, f"{shown(url)} says {commit}")
+        follow(repository, into, commit, f"{redact(url)} says {commit}")
     return commit
 
 
@@ -62,7 +62,7 @@ def push(
         return _carry(repository, url, {"do": "push", "to": there, "commit": tip}, timeout_us)
     # What is on this machine is written as safely as what is ours: it fetches, and follows.
     with type(repository).open(path, settings=repository.settings) as other:
-        if other.checked_out(there):
+        if other.has_checked_out(there):
             raise BadValue("to", there, f"it is checked out in {path}; push to another branch")
         other.fetch(os.path.abspath(repository.path), ref, timeout_us=timeout_us)
         follow(other, there, tip, f"it should lead to {tip}")
@@ -85,7 +85,7 @@ def follow(repository: Repository, ref: str, commit: str, wanted: str) -> None:
     raise Conflict(ref, f"it was moved {_TRIES} times meanwhile")
 
 
-def shown(url: str) -> str:
+def redact(url: str) -> str:
     """A URL as it may be told: without who connects."""
     if "://" not in url:
         return url
@@ -96,11 +96,11 @@ def shown(url: str) -> str:
 def local_path(url: str) -> str | None:
     """The path that a URL leads to on this machine; None if it leads away from it."""
     if "\0" in url or not url.isprintable() or not url or url.startswith("-"):
-        raise BadValue("url", shown(url), "give the URL of a repository, or its path")
+        raise BadValue("url", redact(url), "give the URL of a repository, or its path")
     scheme, mark, _ = url.partition("://")
     if mark:
         if scheme not in SCHEMES:
-            raise BadValue("url", shown(url), f"begin it with one of {', '.join(SCHEMES)}")
+            raise BadValue("url", redact(url), f"begin it with one of {', '.join(SCHEMES)}")
         return unquote(urlsplit(url).path) if scheme == "file" else None
     # host:path is ssh, as for git, unless a slash comes first.
     host, colon, _ = url.partition(":")
@@ -125,18 +125,18 @@ def _carry(
         **task,
         "path": os.path.abspath(repository.path),
         "url": url if path is None else path,
-        "shown": shown(url),
+        "shown": redact(url),
         "bytes_max": settings.remote_bytes_max,
     }
     answer = _ask(whole, url, limit_us)
     if "commit" in answer:
         return str(answer["commit"])
-    said = {name: without_secrets(str(text), url) for name, text in answer.items()}
-    if "conflict" in said:
-        raise Conflict(said["conflict"], said["seen"])
-    if "field" in said:
-        raise BadValue(said["field"], said["value"], said["remedy"])
-    raise Unavailable(shown(url), said.get("unavailable", "it ended without a word"))
+    fields = {name: without_secrets(str(text), url) for name, text in answer.items()}
+    if "conflict" in fields:
+        raise Conflict(fields["conflict"], fields["seen"])
+    if "field" in fields:
+        raise BadValue(fields["field"], fields["value"], fields["remedy"])
+    raise Unavailable(redact(url), fields.get("unavailable", "it ended without a word"))
 
 
 def _ask(task: Mapping[str, Any], url: str, limit_us: int) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def _ask(task: Mapping[str, Any], url: str, limit_us: int) -> dict[str, Any]:
     try:
         out, trouble = process.communicate(json.dumps(task).encode(), limit_us / 1e6)
     except subprocess.TimeoutExpired:
-        raise Unavailable(shown(url), f"it was not done within {limit_us / 1e6:g} s") from None
+        raise Unavailable(redact(url), f"it was not done within {limit_us / 1e6:g} s") from None
     finally:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -169,8 +169,8 @@ def _ask(task: Mapping[str, Any], url: str, limit_us: int) -> dict[str, Any]:
 
 
 def without_secrets(text: str, url: str) -> str:
-    """What is said, without what a URL says of who connects."""
-    text = text.replace(url, shown(url))
+    """What is fields, without what a URL says of who connects."""
+    text = text.replace(url, redact(url))
     if "://" in url:
         parts = urlsplit(url)
         who = parts.netloc.rpartition("@")[0]

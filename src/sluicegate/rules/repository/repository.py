@@ -29,14 +29,14 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
 from sluicegate.contracts.rulebook import Author, Commit, FileChange
 from sluicegate.rules.repository import creation, notes, remote
-from sluicegate.rules.repository.commits import check_contents, made_commit, told
-from sluicegate.rules.repository.contents import Reading
-from sluicegate.rules.repository.folders import find_place
+from sluicegate.rules.repository.commits import check_contents, commit_of, new_commit
+from sluicegate.rules.repository.contents import CommitContents
+from sluicegate.rules.repository.folders import find_folders
 from sluicegate.rules.repository.history import History
 from sluicegate.rules.repository.objects import ID_CHARS, Objects, check_id
 from sluicegate.rules.repository.refs import Refs
 from sluicegate.rules.repository.settings import SUFFIXES, RepositorySettings
-from sluicegate.rules.repository.trees import FILE_MODE, Entry, Trees
+from sluicegate.rules.repository.trees import FILE_MODE, TreeEntry, Trees
 from sluicegate.system import SystemClock
 
 MAIN: Final = "main"
@@ -56,20 +56,20 @@ class Repository:
         self.path = path
         self.settings = settings
         self._clock = clock
-        self._place = place = find_place(path)
+        self._folders = folders = find_folders(path)
         what = f"the repository {path}"
-        self._objects = Objects(what, place, object_bytes_max=settings.object_bytes_max)
+        self._objects = Objects(what, folders, object_bytes_max=settings.object_bytes_max)
         self._refs = Refs(
             what,
-            place,
+            folders,
             refs_max=settings.refs_max,
             lock_us_max=settings.lock_us_max,
             clock=clock,
         )
         self._trees = Trees(self._objects, settings)
-        self._history = History(self._objects, place.common, settings)
-        self._reading = Reading(self._objects, self._trees, settings)
-        self._settled: set[str] = set()  # commits that are on the disk, and all before them
+        self._history = History(self._objects, folders.common, settings)
+        self._contents = CommitContents(self._objects, self._trees, settings)
+        self._durable: set[str] = set()  # commits that are on the disk, and all before them
         # Open packs are let go when nobody holds the repository any more.
         weakref.finalize(self, self._objects.close)
 
@@ -147,7 +147,7 @@ class Repository:
         A `Conflict` says where it leads. When this returns, the ref is on the disk. An
         `Unavailable` may come after the ref has moved: look where it leads.
         """
-        self._settle(to, expected)
+        self._make_durable(to, expected)
         self._refs.move(ref, to, expected=None if expected is None else check_id(ref, expected))
 
     def remove(self, ref: str, *, expected: str) -> None:
@@ -179,9 +179,9 @@ class Repository:
             for name, content in changes.items()
             if content is not None
         }
-        old_modes = self._reading.modes(base, blobs)
+        old_modes = self._contents.modes(base, blobs)
         edits = {
-            name: Entry(old_modes.get(name, FILE_MODE), blobs[name].id.decode("ascii"))
+            name: TreeEntry(old_modes.get(name, FILE_MODE), blobs[name].id.decode("ascii"))
             if name in blobs
             else None
             for name in changes
@@ -199,7 +199,7 @@ class Repository:
 
     def info(self, commit: str) -> Commit:
         """A commit: parents, author, when it was written (by its author), and message."""
-        return told(self._commit(commit))
+        return commit_of(self._commit(commit))
 
     def files(
         self, commit: str, *, folder: str = "", suffixes: tuple[str, ...] = SUFFIXES
@@ -210,11 +210,11 @@ class Repository:
         a name that could do harm, is a `BadValue`: rules must not go missing without a word. Of
         other repositories that are mounted here (submodules) nothing is read; see `skipped`.
         """
-        return self._reading.files(self._commit(commit), folder, suffixes)
+        return self._contents.files(self._commit(commit), folder, suffixes)
 
     def skipped(self, commit: str, *, folder: str = "") -> dict[str, str]:
         """What `files` passes over although it may hold rules, and why."""
-        return self._reading.skipped(self._commit(commit), folder)
+        return self._contents.skipped(self._commit(commit), folder)
 
     def log(self, start: str, *, until: str | None = None, count_max: int) -> list[Commit]:
         """A commit, its first parent, that one's first parent, and so on: newest first.
@@ -225,7 +225,7 @@ class Repository:
         first = self._commit(start).id.decode("ascii")
         line = self._history.line(first, count_max)
         if until is not None:
-            line = line[: self._reached(line, self._commit(until).id.decode("ascii"))]
+            line = line[: self._index_of(line, self._commit(until).id.decode("ascii"))]
         return [self.info(commit) for commit in line]
 
     def changes(
@@ -238,7 +238,7 @@ class Repository:
     ) -> list[FileChange]:
         """The files that differ between two commits, with what they hold; None: from nothing."""
         old = None if before is None else self._commit(before)
-        return self._reading.changes(old, self._commit(after), folder, suffixes)
+        return self._contents.changes(old, self._commit(after), folder, suffixes)
 
     def is_ancestor(self, older: str, newer: str) -> bool:
         """Whether the newer commit is the older one, or descends from it.
@@ -251,7 +251,7 @@ class Repository:
         """The newest commit that both descend from; None where they share no history."""
         return self._history.merge_base(self._id(one), self._id(other))
 
-    def rebased(self, commit: str, onto: str, *, at_us: int | None = None) -> Commit:
+    def rebase(self, commit: str, onto: str, *, at_us: int | None = None) -> Commit:
         """What a commit changes since it left the history of `onto`, as one commit on top of that.
 
         A commit that is on top of it is returned as it is. A file changed on both sides, unless to
@@ -265,11 +265,11 @@ class Repository:
         if base is None:
             raise BadValue("commit", commit, f"it shares no history with {onto}; start from that")
         if base == theirs:
-            return told(given)
+            return commit_of(given)
         if base == ours:
             raise BadValue("commit", commit, f"what it changes is in {onto} already")
-        edits = self._reading.carried(self._commit(base), given, new_base)
-        said = told(given)
+        edits = self._contents.changes_to_carry(self._commit(base), given, new_base)
+        said = commit_of(given)
         return self._keep(
             [],
             new_base.tree.decode("ascii"),
@@ -310,7 +310,7 @@ class Repository:
         whole = self._id(commit)
         for _ in range(self.settings.note_tries_max):
             tip = self.tip(notes.REF)
-            edits, blob = notes.appended(self._objects, self._trees, tip, whole, text)
+            edits, blob = notes.append_note(self._objects, self._trees, tip, whole, text)
             if len(blob.data) > self.settings.notes_bytes_max:
                 bound = self.settings.notes_bytes_max
                 raise BadValue("note", text, f"note at most {bound} bytes of a commit")
@@ -336,7 +336,7 @@ class Repository:
 
     def notes(self, commit: str) -> str:
         """What is noted of a commit; nothing if nothing is."""
-        return notes.noted(self._objects, self._trees, self.tip(notes.REF), self._id(commit))
+        return notes.read_note(self._objects, self._trees, self.tip(notes.REF), self._id(commit))
 
     # Other repositories.
 
@@ -363,11 +363,11 @@ class Repository:
     @property
     def objects_folder(self) -> str:
         """Where the objects are."""
-        return self._place.objects
+        return self._folders.objects
 
-    def checked_out(self, ref: str) -> bool:
+    def has_checked_out(self, ref: str) -> bool:
         """Whether a work tree stands on this ref; moving it would leave that behind."""
-        return remote.is_checked_out(self._place.own, ref) and not self._place.bare
+        return remote.is_checked_out(self._folders.own, ref) and not self._folders.bare
 
     # Inside.
 
@@ -377,7 +377,7 @@ class Repository:
     def _id(self, hex_id: str) -> str:
         return self._commit(hex_id).id.decode("ascii")
 
-    def _settle(self, to: str, expected: str | None) -> None:
+    def _make_durable(self, to: str, expected: str | None) -> None:
         """Have everything on the disk that a ref will lead to and did not yet.
 
         Commits of our own are there already. Those that somebody pushed are loose files that git
@@ -388,15 +388,15 @@ class Repository:
             raise BadValue("to", to, "give the id of a commit")
         top = self._commit(to)
         self._trees.check(str(top.tree, "ascii"))
-        known: set[str | None] = {expected, *self._settled}
+        known: set[str | None] = {expected, *self._durable}
         if to not in known and known.isdisjoint(self._history.step(to).parents):
             known.update(self._refs.all(_OUR_REFS).values())
-        self._objects.sync(self._reading.added(to, known))
-        if len(self._settled) >= _SETTLED_MAX:
-            self._settled = set()
-        self._settled.add(to)
+        self._objects.sync(self._contents.added(to, known))
+        if len(self._durable) >= _SETTLED_MAX:
+            self._durable = set()
+        self._durable.add(to)
 
-    def _reached(self, line: Sequence[str], until: str) -> int:
+    def _index_of(self, line: Sequence[str], until: str) -> int:
         """How many of a line come before what `until` is or descends from."""
         if until in line:
             return line.index(until)
@@ -414,7 +414,7 @@ class Repository:
         self,
         blobs: Sequence[ShaFile],
         tree: str | None,
-        edits: Mapping[str, Entry | None],
+        edits: Mapping[str, TreeEntry | None],
         parents: Sequence[str],
         *,
         author: Author,
@@ -422,8 +422,8 @@ class Repository:
         committed_us: int,
         message: str,
     ) -> Commit:
-        edited, trees = self._trees.edited(tree, edits)
-        made = made_commit(
+        edited, trees = self._trees.with_changes(tree, edits)
+        made = new_commit(
             edited,
             parents,
             author=author,
@@ -433,4 +433,4 @@ class Repository:
             settings=self.settings,
         )
         self._objects.add([*blobs, *trees, made], loose_max=self.settings.loose_max)
-        return told(made)
+        return commit_of(made)

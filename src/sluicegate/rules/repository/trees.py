@@ -22,7 +22,7 @@ FOLDER_MODE: Final = 0o040000
 EMPTY_TREE: Final = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 
-class Entry(NamedTuple):
+class TreeEntry(NamedTuple):
     """A file in a tree: how it is kept, and the id of its content."""
 
     mode: int
@@ -47,7 +47,7 @@ class _Node:
     __slots__ = ("below", "change")
 
     def __init__(self) -> None:
-        self.change: Entry | _Kept | None = _KEPT
+        self.change: TreeEntry | _Kept | None = _KEPT
         self.below: dict[str, _Node] = {}
 
 
@@ -63,11 +63,11 @@ class Trees:
 
     # Reading.
 
-    def files(self, tree: str, folder: bytes = b"") -> Iterator[tuple[bytes, Entry]]:
+    def files(self, tree: str, folder: bytes = b"") -> Iterator[tuple[bytes, TreeEntry]]:
         """All files in a folder and below, in order of their names; folders are not told."""
         return self._walk(self._below(tree, folder), folder, 0, self._budget())
 
-    def entry(self, tree: str, name: bytes) -> Entry | None:
+    def entry(self, tree: str, name: bytes) -> TreeEntry | None:
         """The file of this name; None where there is none, or a folder."""
         folder, _, last = name.rpartition(b"/")
         below = self._below(tree, folder)
@@ -80,7 +80,7 @@ class Trees:
 
     def differences(
         self, before: str | None, after: str | None, folder: bytes = b""
-    ) -> list[tuple[bytes, Entry | None, Entry | None]]:
+    ) -> list[tuple[bytes, TreeEntry | None, TreeEntry | None]]:
         """The files that are not alike in both, in order of their names."""
         old = None if before is None else self._below(before, folder)
         new = None if after is None else self._below(after, folder)
@@ -108,7 +108,7 @@ class Trees:
 
     def _walk(
         self, tree: str | None, folder: bytes, depth: int, budget: Iterator[None]
-    ) -> Iterator[tuple[bytes, Entry]]:
+    ) -> Iterator[tuple[bytes, TreeEntry]]:
         self._check_depth(folder, depth)
         prefix = folder + b"/" if folder else b""
         for name, entry in self._rows(tree).items():
@@ -125,7 +125,7 @@ class Trees:
         folder: bytes,
         depth: int,
         budget: Iterator[None],
-    ) -> Iterator[tuple[bytes, Entry | None, Entry | None]]:
+    ) -> Iterator[tuple[bytes, TreeEntry | None, TreeEntry | None]]:
         if before == after:
             return
         self._check_depth(folder, depth)
@@ -143,9 +143,9 @@ class Trees:
             if was_file != now_file:
                 yield prefix + name, was_file, now_file
 
-    def _rows(self, tree: str | None) -> dict[bytes, Entry]:
+    def _rows(self, tree: str | None) -> dict[bytes, TreeEntry]:
         rows = [] if tree is None else self._objects.tree(tree)
-        return {name: Entry(mode, hex_id) for name, mode, hex_id in rows}
+        return {name: TreeEntry(mode, hex_id) for name, mode, hex_id in rows}
 
     def _below(self, tree: str, folder: bytes) -> str | None:
         """The folder's own tree; None where there is no such folder."""
@@ -158,8 +158,8 @@ class Trees:
 
     # Writing.
 
-    def edited(
-        self, tree: str | None, changes: Mapping[str, Entry | None]
+    def with_changes(
+        self, tree: str | None, changes: Mapping[str, TreeEntry | None]
     ) -> tuple[str, list[ShaFile]]:
         """The tree with these files changed, and the trees that are new for it."""
         made: list[ShaFile] = []
@@ -198,8 +198,8 @@ class Trees:
         return hex_id
 
     def _become(
-        self, kept: Entry | None, node: _Node, path: str, depth: int, made: list[ShaFile]
-    ) -> Entry | None:
+        self, kept: TreeEntry | None, node: _Node, path: str, depth: int, made: list[ShaFile]
+    ) -> TreeEntry | None:
         """What stands under a name afterwards: a file, a folder, or nothing."""
         inside, change = _folder_id(kept), node.change
         if change is None and (kept is None or inside):
@@ -211,11 +211,11 @@ class Trees:
             below = self._edit(inside, node, f"{path}/", depth + 1, made)
         elif inside:
             below = inside
-        if isinstance(change, Entry):
+        if isinstance(change, TreeEntry):
             if below is not None:
                 raise BadValue(path, "a file", "there is a folder of this name; take out its files")
             return change
-        return None if below is None else Entry(FOLDER_MODE, below)
+        return None if below is None else TreeEntry(FOLDER_MODE, below)
 
     # Bounds.
 
@@ -233,5 +233,5 @@ class Trees:
         raise BadValue("repository.entries", f"more than {bound}", "raise entries_max, or split it")
 
 
-def _folder_id(entry: Entry | None) -> str | None:
+def _folder_id(entry: TreeEntry | None) -> str | None:
     return entry.id if entry is not None and stat.S_ISDIR(entry.mode) else None

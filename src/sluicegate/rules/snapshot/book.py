@@ -24,21 +24,21 @@ from sluicegate.rules.resources.rule import LimitKind
 from sluicegate.rules.resources.rule_set import ResourceRuleSet
 from sluicegate.rules.service_rule_set import ENVOY, ServiceRuleSet
 from sluicegate.rules.shared_limits import SharedLimits
-from sluicegate.rules.snapshot.sections import Damaged
-from sluicegate.rules.snapshot.snapshot import Snapshot
+from sluicegate.rules.snapshot.sections import DamagedSnapshot
+from sluicegate.rules.snapshot.snapshot import RulesSnapshot
 
 _NO_BOUND: Final = 1 << 62  # the bounds were kept when the files were compiled
 _UPGRADE: Final = "upgrade this node; it may be older than who made the snapshot"
 
 
-class KindNow(NamedTuple):
+class ParsedKind(NamedTuple):
     """What a kind means here; nothing for one that is off."""
 
     kind: LimitKind | None
     rule: Rule | None
 
 
-class HeadNow(NamedTuple):
+class ParsedHead(NamedTuple):
     """What a file says besides its native rules."""
 
     domain: Domain | None
@@ -46,23 +46,25 @@ class HeadNow(NamedTuple):
     shared_limits: Mapping[str, Rule]
 
 
-class Remade(NamedTuple):
+class ReusableParts(NamedTuple):
     """What the next book can be made of."""
 
     semantics: Semantics
     merge_domains: bool
-    kinds: Mapping[bytes, KindNow]
-    heads: Mapping[tuple[str, bytes], HeadNow]
+    kinds: Mapping[bytes, ParsedKind]
+    heads: Mapping[tuple[str, bytes], ParsedHead]
     order: tuple[tuple[str, bytes], ...]
     mesh: MeshRuleSet
     priorities: Priorities
 
 
 def book_of(
-    snapshot: Snapshot, *, version: str, before: ServiceRuleSet | None = None
+    snapshot: RulesSnapshot, *, version: str, before: ServiceRuleSet | None = None
 ) -> ServiceRuleSet:
     """The rules of a snapshot, ready to be put in force; `Damaged` if they cannot be understood."""
-    known = before.remade if before is not None and isinstance(before.remade, Remade) else None
+    known = (
+        before.remade if before is not None and isinstance(before.remade, ReusableParts) else None
+    )
     if known is not None and known.semantics is not snapshot.semantics:
         known = None
     kinds = _kinds(snapshot, {} if known is None else known.kinds)
@@ -87,15 +89,15 @@ def book_of(
         rules,
         version,
         snapshot.files,
-        remade=Remade(
+        remade=ReusableParts(
             snapshot.semantics, snapshot.merge_domains, kinds, heads, order, mesh, priorities
         ),
     )
 
 
-def _kinds(snapshot: Snapshot, known: Mapping[bytes, KindNow]) -> dict[bytes, KindNow]:
+def _kinds(snapshot: RulesSnapshot, known: Mapping[bytes, ParsedKind]) -> dict[bytes, ParsedKind]:
     """What all kinds mean."""
-    kinds: dict[bytes, KindNow] = {}
+    kinds: dict[bytes, ParsedKind] = {}
     unknown: list[bytes] = []
     for mark in snapshot.kinds:
         now = known.get(mark)
@@ -107,34 +109,36 @@ def _kinds(snapshot: Snapshot, known: Mapping[bytes, KindNow]) -> dict[bytes, Ki
     for mark in unknown:
         said = _json(snapshot.kinds[mark])
         if not isinstance(said, dict) or not isinstance(said.get("rule"), dict):
-            raise Damaged("it has a limit that says nothing")
+            raise DamagedSnapshot("it has a limit that says nothing")
         rule = said.pop("rule")
         file, marks = files.setdefault(repr(said), ({**said, "rules": []}, []))
         file["rules"].append({**rule, "rule_id": f"k{len(marks)}"})
         marks.append(mark)
     for file, marks in files.values():
-        kinds.update(_understood(file, marks))
+        kinds.update(_parse_kinds(file, marks))
     return kinds
 
 
-def _understood(file: dict[str, Any], marks: Sequence[bytes]) -> dict[bytes, KindNow]:
+def _parse_kinds(file: dict[str, Any], marks: Sequence[bytes]) -> dict[bytes, ParsedKind]:
     problems = Problems("a snapshot", {})
     shared_limits = SharedLimits(_NO_BOUND)
     native = parse_native(file, problems, shared_limits, rules_max=_NO_BOUND)
     _raise_if_any(problems)
     meant = {} if native is None else {rule.rule_id: rule.kind for rule in native.rules}
-    found: dict[bytes, KindNow] = {}
+    found: dict[bytes, ParsedKind] = {}
     for place, mark in enumerate(marks):
         kind = meant.get(f"k{place}")
-        found[mark] = KindNow(kind, None if kind is None else shared_limits.rules[kind.shared_id])
+        found[mark] = ParsedKind(
+            kind, None if kind is None else shared_limits.rules[kind.shared_id]
+        )
     return found
 
 
 def _heads(
-    snapshot: Snapshot, known: Mapping[tuple[str, bytes], HeadNow]
-) -> dict[tuple[str, bytes], HeadNow]:
+    snapshot: RulesSnapshot, known: Mapping[tuple[str, bytes], ParsedHead]
+) -> dict[tuple[str, bytes], ParsedHead]:
     """What all files say, in their order."""
-    heads: dict[tuple[str, bytes], HeadNow] = {}
+    heads: dict[tuple[str, bytes], ParsedHead] = {}
     for file, text, digest in zip(
         snapshot.files, snapshot.heads, snapshot.head_digests, strict=True
     ):
@@ -146,7 +150,7 @@ def _heads(
     return heads
 
 
-def _head(name: str, form: str, text: bytes, semantics: Semantics) -> HeadNow:
+def _head(name: str, form: str, text: bytes, semantics: Semantics) -> ParsedHead:
     value = _json(text)
     problems = Problems(name, {})
     shared_limits = SharedLimits(_NO_BOUND)
@@ -157,36 +161,36 @@ def _head(name: str, form: str, text: bytes, semantics: Semantics) -> HeadNow:
         whole = {**value, "rules": []} if isinstance(value, dict) else value
         native = parse_native(whole, problems, shared_limits)
     _raise_if_any(problems)
-    return HeadNow(domain, native, shared_limits.rules)
+    return ParsedHead(domain, native, shared_limits.rules)
 
 
-def _tables(heads: Sequence[HeadNow], merge_domains: bool) -> tuple[MeshRuleSet, Priorities]:
+def _tables(heads: Sequence[ParsedHead], merge_domains: bool) -> tuple[MeshRuleSet, Priorities]:
     domains = [head.domain for head in heads if head.domain is not None]
     try:
         mesh = MeshRuleSet(domains, merge_domains=merge_domains)
     except BadRules as error:
-        raise _not_understood(error) from None
+        raise _incompatible(error) from None
     natives = [head.native for head in heads if head.native is not None]
     return mesh, priorities_of(natives, _complain)
 
 
 def _complain(_number: int, at: FieldPath, _value: object, remedy: str) -> None:
-    raise Damaged(f"{'.'.join(map(str, at))}: {remedy}", _UPGRADE)
+    raise DamagedSnapshot(f"{'.'.join(map(str, at))}: {remedy}", _UPGRADE)
 
 
 def _raise_if_any(problems: Problems) -> None:
     try:
         problems.raise_if_any()
     except BadRules as error:
-        raise _not_understood(error) from None
+        raise _incompatible(error) from None
 
 
-def _not_understood(error: BadRules) -> Damaged:
-    return Damaged(f"it says what is not understood here: {error}", _UPGRADE)
+def _incompatible(error: BadRules) -> DamagedSnapshot:
+    return DamagedSnapshot(f"it says what is not understood here: {error}", _UPGRADE)
 
 
 def _json(text: bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise Damaged("it holds what is no JSON") from None
+        raise DamagedSnapshot("it holds what is no JSON") from None

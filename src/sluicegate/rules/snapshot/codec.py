@@ -34,16 +34,16 @@ from sluicegate.rules.resources.pages import (
 )
 from sluicegate.rules.resources.rule import ANY_PRIORITY
 from sluicegate.rules.service_rule_set import RulesFile
-from sluicegate.rules.snapshot.digests import ROWS_A_TURN, give_way, mark_of, page_digests
+from sluicegate.rules.snapshot.digests import ROWS_PER_PAUSE, let_others_run, mark_of, page_digests
 from sluicegate.rules.snapshot.sections import (
     BYTES_MAX,
-    Damaged,
-    Packed,
-    Section,
+    DamagedSnapshot,
+    PackedSection,
+    SnapshotSection,
     frame,
     read_frame,
 )
-from sluicegate.rules.snapshot.snapshot import Snapshot
+from sluicegate.rules.snapshot.snapshot import RulesSnapshot
 
 WORD: Final = b"sgrules\0"
 BLOCK_ROWS: Final = 1 << 14
@@ -58,15 +58,15 @@ _RECORD_HEAD: Final = struct.Struct("<HB8s")
 _KNOWN: Final = ("content", "outline", "heads", "kinds", *COLUMNS)
 
 
-def pack(snapshot: Snapshot) -> bytes:
+def pack(snapshot: RulesSnapshot) -> bytes:
     """The snapshot as it is sent."""
     texts = sorted(snapshot.kinds.values())
     numbers = {mark_of(text): number for number, text in enumerate(texts)}
     sections = [
-        Section("content", bytes.fromhex(snapshot.content)),
-        Section("outline", snapshot.outline()),
-        Section("heads", NEWLINE.join(snapshot.heads)),
-        Section("kinds", NEWLINE.join(texts)),
+        SnapshotSection("content", bytes.fromhex(snapshot.content)),
+        SnapshotSection("outline", snapshot.outline()),
+        SnapshotSection("heads", NEWLINE.join(snapshot.heads)),
+        SnapshotSection("kinds", NEWLINE.join(texts)),
     ]
     rows = sum(snapshot.uses.values())
     blocks = 1 << max(0, (rows // BLOCK_ROWS).bit_length())
@@ -76,21 +76,21 @@ def pack(snapshot: Snapshot) -> bytes:
     return frame(WORD, sections)
 
 
-def unpack(data: bytes, *, bytes_max: int = BYTES_MAX) -> Snapshot:
+def unpack(data: bytes, *, bytes_max: int = BYTES_MAX) -> RulesSnapshot:
     """The snapshot that was packed; `Damaged` if it is not whole or not understood here."""
     parts = read_frame(WORD, data, _KNOWN, bytes_max=bytes_max)
     try:
         snapshot, content = _unpack(parts)
     except (ValueError, LookupError, TypeError, struct.error, RecursionError) as error:
-        raise Damaged(f"its parts do not fit together ({error})") from None
+        raise DamagedSnapshot(f"its parts do not fit together ({error})") from None
     if snapshot.content != content:
-        raise Damaged("what it holds is not what it says")
+        raise DamagedSnapshot("what it holds is not what it says")
     return snapshot
 
 
-def _unpack(parts: Sequence[Packed]) -> tuple[Snapshot, str]:
+def _unpack(parts: Sequence[PackedSection]) -> tuple[RulesSnapshot, str]:
     if [part.name for part in parts[:4]] != ["content", "outline", "heads", "kinds"]:
-        raise Damaged("its first parts are others than they should be")
+        raise DamagedSnapshot("its first parts are others than they should be")
     content = parts[0].open().hex()
     outline = outline_of(parts[1].open())
     heads = parts[2].open().split(NEWLINE) if outline.files else []
@@ -101,17 +101,17 @@ def _unpack(parts: Sequence[Packed]) -> tuple[Snapshot, str]:
     uses: Counter[bytes] = Counter()
     columns = parts[4:]
     if len(columns) % len(COLUMNS):
-        raise Damaged("its columns are not all there")
+        raise DamagedSnapshot("its columns are not all there")
     blocks = len(columns) // len(COLUMNS)
     for first in range(0, len(columns), len(COLUMNS)):
         block = columns[first : first + len(COLUMNS)]
         if tuple(part.name for part in block) != COLUMNS:
-            raise Damaged("its columns are not in order")
+            raise DamagedSnapshot("its columns are not in order")
         records = _records(block, marks, uses)
         pages += _pages(records, len(pages), PAGES // blocks)
     if len(pages) != PAGES:
-        raise Damaged("its pages are not all there")
-    snapshot = Snapshot(
+        raise DamagedSnapshot("its pages are not all there")
+    snapshot = RulesSnapshot(
         semantics=outline.semantics,
         merge_domains=outline.merge_domains,
         files=outline.files,
@@ -123,7 +123,7 @@ def _unpack(parts: Sequence[Packed]) -> tuple[Snapshot, str]:
         digests=page_digests(pages),
     )
     if len(uses) != len(texts) or len(heads) != len(outline.files):
-        raise Damaged("it says more or less than its rules need")
+        raise DamagedSnapshot("it says more or less than its rules need")
     return snapshot, content
 
 
@@ -152,7 +152,7 @@ def outline_of(text: bytes) -> Outline:
     return Outline(Semantics(said["semantics"]), said["merge_domains"] is True, files, forms)
 
 
-def _columns(pages: Sequence[bytes], numbers: Mapping[bytes, int]) -> list[Section]:
+def _columns(pages: Sequence[bytes], numbers: Mapping[bytes, int]) -> list[SnapshotSection]:
     """The columns of a block."""
     keys: list[bytes] = []
     ids: list[bytes] = []
@@ -166,18 +166,18 @@ def _columns(pages: Sequence[bytes], numbers: Mapping[bytes, int]) -> list[Secti
             priorities.append(record[2])
             kinds.append(numbers[record[3:HEAD_BYTES]])
     # Keys and names are ended, not parted: none is other than one that is empty.
-    columns = (_ended(keys), _ended(ids), bytes(priorities), _planes(kinds))
-    return [Section(name, data) for name, data in zip(COLUMNS, columns, strict=True)]
+    columns = (_join(keys), _join(ids), bytes(priorities), _planes(kinds))
+    return [SnapshotSection(name, data) for name, data in zip(COLUMNS, columns, strict=True)]
 
 
-def _ended(texts: Sequence[bytes]) -> bytes:
+def _join(texts: Sequence[bytes]) -> bytes:
     return END.join([*texts, b""])
 
 
-def _texts(data: bytes) -> list[bytes]:
+def _split(data: bytes) -> list[bytes]:
     texts = data.split(END)
     if texts.pop():
-        raise Damaged("a column has no end")
+        raise DamagedSnapshot("a column has no end")
     return texts
 
 
@@ -191,7 +191,7 @@ def _planes(numbers: array[int]) -> bytes:
 
 def _numbers(data: bytes, rows: int) -> array[int]:
     if len(data) != 4 * rows:
-        raise Damaged("a column is longer or shorter than the others")
+        raise DamagedSnapshot("a column is longer or shorter than the others")
     mixed = bytearray(len(data))
     for plane in range(4):
         mixed[plane::4] = data[plane * rows : (plane + 1) * rows]
@@ -202,15 +202,15 @@ def _numbers(data: bytes, rows: int) -> array[int]:
 
 
 def _records(
-    block: Sequence[Packed], marks: Sequence[bytes], uses: Counter[bytes]
+    block: Sequence[PackedSection], marks: Sequence[bytes], uses: Counter[bytes]
 ) -> list[tuple[int, bytes]]:
     """The records of a block, each with the checksum of its key."""
-    keys, ids = _texts(block[0].open()), _texts(block[1].open())
+    keys, ids = _split(block[0].open()), _split(block[1].open())
     priorities = block[2].open()
     if not PRIORITIES.issuperset(priorities):
-        raise Damaged("a priority is none")
+        raise DamagedSnapshot("a priority is none")
     if not len(keys) == len(ids) == len(priorities):
-        raise Damaged("a column is longer or shorter than the others")
+        raise DamagedSnapshot("a column is longer or shorter than the others")
     kinds = [marks[number] for number in _numbers(block[3].open(), len(keys))]
     uses.update(kinds)
     lengths = [HEAD_BYTES + 1 + len(key) + len(name) for key, name in zip(keys, ids, strict=True)]
@@ -224,18 +224,18 @@ def _pages(rows: Sequence[tuple[int, bytes]], first: int, count: int) -> list[by
     marks = [row[0] for row in rows]
     records = [row[1] for row in rows]
     if marks != sorted(marks) or (marks and marks[0] >> CELL_BITS < first):
-        raise Damaged("its rules are not in order")
+        raise DamagedSnapshot("its rules are not in order")
     pages = [NO_PAGE] * count
     at = 0
-    turn = ROWS_A_TURN
+    turn = ROWS_PER_PAUSE
     while at < len(marks):
         place = (marks[at] >> CELL_BITS) - first
         if place >= count:
-            raise Damaged("its rules are not in order")
+            raise DamagedSnapshot("its rules are not in order")
         after = bisect_left(marks, (first + place + 1) << CELL_BITS, at)
         pages[place] = page_of(records[at:after])
         at = after
         if at >= turn:
-            turn += ROWS_A_TURN
-            give_way()
+            turn += ROWS_PER_PAUSE
+            let_others_run()
     return pages

@@ -27,7 +27,7 @@ from sluicegate.rules.snapshot.digests import canonical, mark_of
 _OWN: Final = frozenset({"rule_id", "resource_path", "client_type", "priority_bucket"})
 
 
-class Gathered(NamedTuple):
+class CollectedRules(NamedTuple):
     """All native rules of a commit."""
 
     pages: list[bytes]
@@ -37,10 +37,10 @@ class Gathered(NamedTuple):
 
 
 @final
-class Gather:
+class RuleCollector:
     """Takes file after file, in the order in which rules count together."""
 
-    __slots__ = ("_forms", "_kinds", "_rows", "_seen", "_uses")
+    __slots__ = ("_forms", "_kinds", "_order", "_rows", "_uses")
 
     def __init__(self) -> None:
         # For each page: the checksum, the key, the place among the records of the key, the record.
@@ -48,27 +48,30 @@ class Gather:
         self._kinds: dict[bytes, bytes] = {}
         self._uses: Counter[bytes] = Counter()
         self._forms: dict[tuple[int, str], list[int]] = {}
-        self._seen = 0
+        self._order = 0
 
     def add(
-        self, head: Mapping[str, object], said: list[dict[str, object]], file: NativeFile
+        self, head: Mapping[str, object], written: list[dict[str, object]], file: NativeFile
     ) -> None:
         """Take the rules of a file: as they were written, and as they were understood."""
-        context = {"version": head.get("version"), "defaults": _said(head.get("defaults") or {})}
+        context = {
+            "version": head.get("version"),
+            "defaults": _without_nulls(head.get("defaults") or {}),
+        }
         understood = iter(file.rules)
         rule = next(understood, None)
-        for fields, rule_id in zip(said, file.rule_ids, strict=True):
+        for fields, rule_id in zip(written, file.rule_ids, strict=True):
             own = {name: fields[name] for name in fields if name not in _OWN}
-            kind = self._kind(canonical({**context, "rule": _said(own)}))
+            kind = self._kind(canonical({**context, "rule": _without_nulls(own)}))
             if rule is not None and rule.rule_id == rule_id:
                 key = key_of(rule.path, rule.client_type)
-                self._put(key, rule.priority, flag_of(rule.path), rule.kind.shadow, kind, rule_id)
+                self._add(key, rule.priority, flag_of(rule.path), rule.kind.shadow, kind, rule_id)
                 self._count(key)
                 rule = next(understood, None)
             else:
-                self._put(_off(fields, rule_id), _priority(fields), 0, False, kind, rule_id)
+                self._add(_off(fields, rule_id), _priority(fields), 0, False, kind, rule_id)
 
-    def end(self) -> Gathered:
+    def end(self) -> CollectedRules:
         """Everything, in pages; a `ValueError` if a page cannot hold what it should."""
         pages: list[bytes] = []
         for rows in self._rows:
@@ -76,16 +79,16 @@ class Gather:
             pages.append(page_of([row[3] for row in rows]))
             rows.clear()
         forms = {form: (counts[0], counts[1]) for form, counts in self._forms.items()}
-        return Gathered(pages, self._kinds, dict(self._uses), forms)
+        return CollectedRules(pages, self._kinds, dict(self._uses), forms)
 
-    def _put(
+    def _add(
         self, key: bytes, priority: int, flag: int, shadow: bool, kind: bytes, rule_id: str
     ) -> None:
         checksum = crc32(key)
         record = record_of(key, priority | flag, kind, rule_id.encode())
         # What is enforced stands first; else as in the files.
-        self._seen += 1
-        place = (priority << 1 | shadow) << 32 | self._seen
+        self._order += 1
+        place = (priority << 1 | shadow) << 32 | self._order
         self._rows[checksum >> CELL_BITS].append((checksum, key, place, record))
 
     def _kind(self, text: bytes) -> bytes:
@@ -101,7 +104,7 @@ class Gather:
         self._forms.setdefault((family, shape), [0, 0])[typed] += 1
 
 
-def _said(fields: object) -> object:
+def _without_nulls(fields: object) -> object:
     """Fields without those that say nothing."""
     if not isinstance(fields, Mapping):
         return fields

@@ -29,21 +29,21 @@ from sluicegate.rules.resources.pages import (
 )
 from sluicegate.rules.snapshot.codec import NEWLINE, PRIORITIES, outline_of
 from sluicegate.rules.snapshot.digests import (
-    PAGES_A_TURN,
+    PAGES_PER_PAUSE,
     canonical,
-    give_way,
+    let_others_run,
     mark_of,
     page_digest,
 )
 from sluicegate.rules.snapshot.sections import (
     BYTES_MAX,
-    Damaged,
-    Packed,
-    Section,
+    DamagedSnapshot,
+    PackedSection,
+    SnapshotSection,
     frame,
     read_frame,
 )
-from sluicegate.rules.snapshot.snapshot import Snapshot
+from sluicegate.rules.snapshot.snapshot import RulesSnapshot
 
 WORD: Final = b"sgdelta\0"
 
@@ -54,55 +54,55 @@ _RECORD: Final = struct.Struct("<B8sB")
 _KNOWN: Final = ("contents", "outline", "heads", "head", "kinds", "changed")
 
 
-def make_delta(before: Snapshot, after: Snapshot) -> bytes:
+def make_delta(before: RulesSnapshot, after: RulesSnapshot) -> bytes:
     """What `apply_delta` needs to make `after` of `before`."""
     changed: list[bytes] = []
     for place in range(PAGES):
         old, new = before.pages[place], after.pages[place]
         if old is not new and before.digests[place] != after.digests[place]:
-            changed += _differing(old, new)
+            changed += _diff_pages(old, new)
     kinds = sorted(after.kinds[mark] for mark in after.kinds.keys() - before.kinds.keys())
     old_heads = {file.name: head for file, head in zip(before.files, before.heads, strict=True)}
     known = {digest: place for place, digest in enumerate(before.head_digests)}
     order: list[int] = []  # a place among the old heads, or below zero among those that follow
-    heads: list[Section] = []
+    heads: list[SnapshotSection] = []
     for file, head, digest in zip(after.files, after.heads, after.head_digests, strict=True):
         place = known.get(digest, -1 - len(heads))
         order.append(place)
         if place < 0:
-            heads.append(Section("head", head, like=old_heads.get(file.name, b"")))
+            heads.append(SnapshotSection("head", head, like=old_heads.get(file.name, b"")))
     return frame(
         WORD,
         [
-            Section("contents", bytes.fromhex(before.content + after.content)),
-            Section("outline", after.outline(), like=before.outline()),
-            Section("heads", canonical(order)),
-            Section("kinds", NEWLINE.join(kinds)),
-            Section("changed", b"".join(changed)),
+            SnapshotSection("contents", bytes.fromhex(before.content + after.content)),
+            SnapshotSection("outline", after.outline(), like=before.outline()),
+            SnapshotSection("heads", canonical(order)),
+            SnapshotSection("kinds", NEWLINE.join(kinds)),
+            SnapshotSection("changed", b"".join(changed)),
             *heads,
         ],
     )
 
 
-def apply_delta(before: Snapshot, data: bytes, *, bytes_max: int = BYTES_MAX) -> Snapshot:
+def apply_delta(before: RulesSnapshot, data: bytes, *, bytes_max: int = BYTES_MAX) -> RulesSnapshot:
     """The snapshot that a delta leads to; `Damaged` if it does not, or begins elsewhere."""
     parts = read_frame(WORD, data, _KNOWN, bytes_max=bytes_max)
     try:
         after, content = _apply(before, parts)
     except (ValueError, LookupError, TypeError, struct.error, RecursionError) as error:
-        raise Damaged(f"its parts do not fit together ({error})") from None
+        raise DamagedSnapshot(f"its parts do not fit together ({error})") from None
     if after.content != content:
-        raise Damaged("what it leads to is not what it says", "fetch the whole snapshot")
+        raise DamagedSnapshot("what it leads to is not what it says", "fetch the whole snapshot")
     return after
 
 
-def _apply(before: Snapshot, parts: Sequence[Packed]) -> tuple[Snapshot, str]:
+def _apply(before: RulesSnapshot, parts: Sequence[PackedSection]) -> tuple[RulesSnapshot, str]:
     if [part.name for part in parts[:5]] != ["contents", "outline", "heads", "kinds", "changed"]:
-        raise Damaged("its first parts are others than they should be")
+        raise DamagedSnapshot("its first parts are others than they should be")
     contents = parts[0].open().hex()
     half = len(before.content)
     if len(contents) != 2 * half or contents[:half] != before.content:
-        raise Damaged("it is for other rules than these", "fetch the whole snapshot")
+        raise DamagedSnapshot("it is for other rules than these", "fetch the whole snapshot")
     outline = outline_of(parts[1].open(before.outline()))
     old_heads = {file.name: head for file, head in zip(before.files, before.heads, strict=True)}
     heads: list[bytes] = []
@@ -118,12 +118,12 @@ def _apply(before: Snapshot, parts: Sequence[Packed]) -> tuple[Snapshot, str]:
             heads.append(head)
             digests.append(sha256(head).digest())
     if more:
-        raise Damaged("it has heads of no file")
+        raise DamagedSnapshot("it has heads of no file")
     changes = _Changes(before)
     changes.kinds(parts[3].open())
     changes.records(parts[4].open())
     return (
-        Snapshot(
+        RulesSnapshot(
             semantics=outline.semantics,
             merge_domains=outline.merge_domains,
             files=outline.files,
@@ -145,7 +145,7 @@ class _Changes:
 
     __slots__ = ("_kinds", "digests", "forms", "pages", "uses")
 
-    def __init__(self, before: Snapshot) -> None:
+    def __init__(self, before: RulesSnapshot) -> None:
         self._kinds = dict(before.kinds)
         self.uses = dict(before.uses)
         self.forms = {form: [*counts] for form, counts in before.forms.items()}
@@ -164,8 +164,8 @@ class _Changes:
         while at < len(data):
             at = self._group(data, at, pages)
         for turn, (place, changes) in enumerate(pages.items(), 1):
-            if turn % PAGES_A_TURN == 0:
-                give_way()
+            if turn % PAGES_PER_PAUSE == 0:
+                let_others_run()
             page, gone = patch(self.pages[place], changes)
             self.pages[place] = page
             self.digests[place] = page_digest(page)
@@ -196,7 +196,7 @@ class _Changes:
             rule_id = _piece(data, at, size)
             at += size
             if priority not in PRIORITIES or kind not in self._kinds or not rule_id.isascii():
-                raise Damaged("a rule in it is none")
+                raise DamagedSnapshot("a rule in it is none")
             records.append(record_of(key, priority, kind, rule_id))
         pages.setdefault(crc32(key) >> CELL_BITS, {})[key] = records
         return at
@@ -217,11 +217,11 @@ class _Changes:
 def _piece(data: bytes, at: int, length: int) -> bytes:
     piece = data[at : at + length]
     if len(piece) < length or END in piece:
-        raise Damaged("a rule in it is cut off")
+        raise DamagedSnapshot("a rule in it is cut off")
     return piece
 
 
-def _differing(old: bytes, new: bytes) -> list[bytes]:
+def _diff_pages(old: bytes, new: bytes) -> list[bytes]:
     """The groups of all keys whose records are not the same in both pages."""
     had, has = by_key(old), by_key(new)
     groups: list[bytes] = []
@@ -229,10 +229,10 @@ def _differing(old: bytes, new: bytes) -> list[bytes]:
         records = has.get(key, [])
         if records != had.get(key, []):
             groups.append(_GROUP.pack(len(key), len(records)) + key)
-            groups += [_sent(record, len(key)) for record in records]
+            groups += [_encode_record(record, len(key)) for record in records]
     return groups
 
 
-def _sent(record: bytes, key: int) -> bytes:
+def _encode_record(record: bytes, key: int) -> bytes:
     rule_id = record[HEAD_BYTES + key + 1 :]
     return _RECORD.pack(record[2], record_kind(record), len(rule_id)) + rule_id

@@ -54,12 +54,12 @@ def page_digests(pages: Iterable[bytes]) -> list[bytes]:
 
 
 PAUSE_S: Final = 0.0001
-PAGES_A_TURN: Final = 32
-ROWS_A_TURN: Final = 2_000
+PAGES_PER_PAUSE: Final = 32
+ROWS_PER_PAUSE: Final = 2_000
 
 _NEVER: Final = Event()
 
 
-def give_way() -> None:
+def let_others_run() -> None:
     """Let whoever waits have a turn."""
     _NEVER.wait(PAUSE_S)

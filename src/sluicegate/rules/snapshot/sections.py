@@ -32,7 +32,7 @@ _SECTION: Final = struct.Struct("<8sBQQ")
 _UPGRADE: Final = "upgrade this node"
 
 
-class Section(NamedTuple):
+class SnapshotSection(NamedTuple):
     """A part: its name, its bytes, and whether a reader must know what it is."""
 
     name: str
@@ -41,7 +41,7 @@ class Section(NamedTuple):
     like: bytes = b""  # what both sides have, and the data is much like
 
 
-class Packed(NamedTuple):
+class PackedSection(NamedTuple):
     """A part as it came."""
 
     name: str
@@ -52,14 +52,14 @@ class Packed(NamedTuple):
         """The bytes of it."""
         if not self.unpacked:
             if len(self.data):
-                raise Damaged(f"its part {self.name!r} says that it is empty, and is not")
+                raise DamagedSnapshot(f"its part {self.name!r} says that it is empty, and is not")
             return b""
         if len(self.data) == self.unpacked:
             return bytes(self.data)
-        return _unpacked(self, like)
+        return _decompress(self, like)
 
 
-def frame(word: bytes, sections: Sequence[Section]) -> bytes:
+def frame(word: bytes, sections: Sequence[SnapshotSection]) -> bytes:
     """All sections as one."""
     zstd = _zstd()
     plain = zstd.ZstdCompressor(level=LEVEL, write_content_size=True)
@@ -83,61 +83,67 @@ def frame(word: bytes, sections: Sequence[Section]) -> bytes:
 
 def read_frame(
     word: bytes, data: bytes, known: Sequence[str], *, bytes_max: int = BYTES_MAX
-) -> list[Packed]:
+) -> list[PackedSection]:
     """The sections of a frame, those that are known, in order; none of them is unpacked yet."""
     if len(data) < _HEAD.size:
-        raise Damaged("it is cut off")
+        raise DamagedSnapshot("it is cut off")
     began, version, count = _HEAD.unpack_from(data)
     if began != word:
-        raise Damaged("it is something else", "see that the name leads to what was published")
+        raise DamagedSnapshot(
+            "it is something else", "see that the name leads to what was published"
+        )
     if version != FORM_VERSION:
-        raise Damaged(f"it is of form {version}, and this program knows {FORM_VERSION}", _UPGRADE)
+        raise DamagedSnapshot(
+            f"it is of form {version}, and this program knows {FORM_VERSION}", _UPGRADE
+        )
     at = _HEAD.size + count * _SECTION.size
     if count > SECTIONS_MAX or len(data) < at:
-        raise Damaged("it is cut off")
+        raise DamagedSnapshot("it is cut off")
     whole = memoryview(data)
-    found: list[Packed] = []
+    found: list[PackedSection] = []
     total = 0
     for place in range(count):
         name, needed, packed, unpacked = _SECTION.unpack_from(
             data, _HEAD.size + place * _SECTION.size
         )
         if packed > len(data) - at:
-            raise Damaged("it is cut off")
+            raise DamagedSnapshot("it is cut off")
         told = name.rstrip(b"\0").decode("ascii", "backslashreplace")
         if told in known:
             total += unpacked
-            found.append(Packed(told, whole[at : at + packed], unpacked))
+            found.append(PackedSection(told, whole[at : at + packed], unpacked))
         elif needed:
-            raise Damaged(f"it has a part {told!r} that this program does not know", _UPGRADE)
+            raise DamagedSnapshot(
+                f"it has a part {told!r} that this program does not know", _UPGRADE
+            )
         at += packed
     if at != len(data):
-        raise Damaged("there is more of it than it says")
+        raise DamagedSnapshot("there is more of it than it says")
     if total > bytes_max:
-        raise Damaged(
+        raise DamagedSnapshot(
             f"it would unpack to {total:,} bytes",
             f"at most {bytes_max:,} are taken (bytes_max); raise that if it is meant to be so",
         )
     return found
 
 
-def _unpacked(part: Packed, like: bytes) -> bytes:
+def _decompress(part: PackedSection, like: bytes) -> bytes:
     zstd = _zstd()
     try:
         told = zstd.get_frame_parameters(part.data)
         if told.content_size != part.unpacked:
-            raise Damaged(f"its part {part.name!r} is not of the size it says")
+            raise DamagedSnapshot(f"its part {part.name!r} is not of the size it says")
         if told.window_size > max(4 * (part.unpacked + len(like)), WINDOW_MIN):
-            raise Damaged(f"its part {part.name!r} wants more memory than it is worth")
+            raise DamagedSnapshot(f"its part {part.name!r} wants more memory than it is worth")
         dictionary = _like(zstd, like) if like else None
         opener = zstd.ZstdDecompressor(dict_data=dictionary, max_window_size=1 << 31)
         found: bytes = opener.decompress(
             part.data, max_output_size=part.unpacked, allow_extra_data=False
         )
     except zstd.ZstdError as error:
-        raise Damaged(f"its part {part.name!r} cannot be unpacked ({error})") from None
+        raise DamagedSnapshot(f"its part {part.name!r} cannot be unpacked ({error})") from None
     if len(found) != part.unpacked:
-        raise Damaged(f"its part {part.name!r} is not of the size it says")
+        raise DamagedSnapshot(f"its part {part.name!r} is not of the size it says")
     return found
 
 
@@ -163,7 +169,7 @@ def _zstd() -> Any:
 
 
 @final
-class Damaged(SluicegateError):  # noqa: N818 - it names the thing, not the class
+class DamagedSnapshot(SluicegateError):  # noqa: N818 - it names the thing, not the class
     """A snapshot or a delta that cannot be used: what is wrong with it, and what to do."""
 
     def __init__(self, seen: str, remedy: str = "fetch it again") -> None:
@@ -171,5 +177,5 @@ class Damaged(SluicegateError):  # noqa: N818 - it names the thing, not the clas
         self.seen = seen
         self.remedy = remedy
 
-    def __reduce__(self) -> tuple[type[Damaged], tuple[str, str]]:
-        return Damaged, (self.seen, self.remedy)
+    def __reduce__(self) -> tuple[type[DamagedSnapshot], tuple[str, str]]:
+        return DamagedSnapshot, (self.seen, self.remedy)

@@ -41,7 +41,7 @@ from sluicegate.rules.service_rule_set import (
     shared_limits_of,
 )
 from sluicegate.rules.shared_limits import SHARED_LIMITS_MAX_DEFAULT
-from sluicegate.rules.snapshot.collector import Gather
+from sluicegate.rules.snapshot.collector import RuleCollector
 from sluicegate.rules.snapshot.digests import canonical, digest_of, page_digest
 
 CONTENT_FORM: Final = b"sluicegate rules 1\n"
@@ -50,7 +50,7 @@ _HIDDEN: Final = (".", "#", "~")
 
 
 @final
-class Snapshot:
+class RulesSnapshot:
     """What the rules are.
 
     `heads` is what each file says besides its native rules, `kinds` the texts of the kinds by their
@@ -133,8 +133,8 @@ def compile_snapshot(
     files_max: int = FILES_MAX,
     file_bytes_max: int = FILE_BYTES_MAX,
     merge_domains: bool = False,
-    before: Snapshot | None = None,
-) -> Snapshot:
+    before: RulesSnapshot | None = None,
+) -> RulesSnapshot:
     """What these files say, by their names below the folder of the rules.
 
     `BadRules` says what is wrong with one of them. What has not changed since `before` is shared
@@ -145,7 +145,7 @@ def compile_snapshot(
         raise BadValue("rules", f"{len(names):,} files", f"at most {files_max:,} (files_max)")
     if not names:
         raise BadValue("rules", [*files][:8], f"give a file named with {', '.join(SUFFIXES)}")
-    gather = Gather()
+    collector = RuleCollector()
     parts: list[ParsedFile] = []
     shown: list[RulesFile] = []
     heads: list[bytes] = []
@@ -158,15 +158,15 @@ def compile_snapshot(
         part, value = read_part(name, sha, data, semantics, rules_max, shared_limits_max)
         parts.append(part)
         shown.append(part.shown(name))
-        heads.append(_head(name, part, cast("dict[str, Any]", value), gather))
+        heads.append(_head(name, part, cast("dict[str, Any]", value), collector))
     domains = [part.domain for part in parts if part.domain is not None]
     MeshRuleSet(domains, merge_domains=merge_domains)
     compiled(parts, rules_max, files.__getitem__)
     shared_limits_of(parts, shared_limits_max)
     try:
-        pages, kinds, uses, forms = gather.end()
+        pages, kinds, uses, forms = collector.end()
     except ValueError as error:
-        raise _whole(names[-1], error) from None
+        raise _cannot_pack(names[-1], error) from None
     digests: list[bytes] = []
     for place, page in enumerate(pages):
         if before is not None and before.pages[place] == page:
@@ -174,7 +174,7 @@ def compile_snapshot(
             digests.append(before.digests[place])
         else:
             digests.append(page_digest(page))
-    return Snapshot(
+    return RulesSnapshot(
         semantics=semantics,
         merge_domains=merge_domains,
         files=shown,
@@ -203,20 +203,20 @@ def _in_folders(name: str) -> list[str]:
     return name.split("/")
 
 
-def _head(name: str, part: ParsedFile, value: dict[str, Any], gather: Gather) -> bytes:
+def _head(name: str, part: ParsedFile, value: dict[str, Any], collector: RuleCollector) -> bytes:
     """What a file says besides its native rules, which go to `gather`."""
     head = value
     if part.native is not None:
         head = {field: value[field] for field in value if field != "rules"}
         try:
-            gather.add(head, value.get("rules", []), part.native)
+            collector.add(head, value.get("rules", []), part.native)
         except ValueError as error:
-            raise _whole(name, error) from None
+            raise _cannot_pack(name, error) from None
     try:
         return canonical(head)
     except (TypeError, ValueError) as error:
-        raise _whole(name, error, "; write dates and times in quotes") from None
+        raise _cannot_pack(name, error, "; write dates and times in quotes") from None
 
 
-def _whole(name: str, error: Exception, more: str = "") -> BadRules:
+def _cannot_pack(name: str, error: Exception, more: str = "") -> BadRules:
     return BadRules(name, [Problem("", name, f"this cannot be put into a snapshot: {error}{more}")])
