@@ -21,15 +21,15 @@ from sluicegate import Limiter
 from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest
 from sluicegate.rules.resources.service import Checker
 from sluicegate.rules.service_rule_set import ServiceRuleSet
-from sluicegate.shadow.ask_keys import check_key, mesh_key
 from sluicegate.shadow.capture import recorder as hook
 from sluicegate.shadow.capture.key import open_key
 from sluicegate.shadow.capture.log import CaptureLog
 from sluicegate.shadow.capture.reader import read_capture
 from sluicegate.shadow.capture.recorder import Capture
 from sluicegate.shadow.capture.settings import CaptureSettings
-from sluicegate.shadow.captured import ALL
-from sluicegate.shadow.made import made_capture
+from sluicegate.shadow.query_keys import check_key, mesh_key
+from sluicegate.shadow.synthetic import synthetic_traffic
+from sluicegate.shadow.traffic import ALL
 from sluicegate.system import SystemClock, now_us
 from sluicegate.testing.null_gate import NullGate
 
@@ -136,12 +136,12 @@ def measure_notes(folder: Path) -> Bars:
 
 def measure_log(folder: Path) -> None:
     """Written and read, by one thread."""
-    made = made_capture(REQUESTS, mesh=2_000)
+    made = synthetic_traffic(REQUESTS, mesh=2_000)
     keys = [
         check_key(ask, tuple(sorted(ask.headers)))
         if isinstance(ask, CheckRequest)
         else mesh_key(ask)
-        for ask in made.asks
+        for ask in made.queries
     ]
     rows = [
         (at_us, outcome, keys[number])
@@ -158,9 +158,9 @@ def measure_log(folder: Path) -> None:
     began = time.thread_time()
     read = read_capture(settings.folder, key=key)
     read_s = time.thread_time() - began
-    if len(read.captured) != REQUESTS or read.captured.lost:
+    if len(read.traffic) != REQUESTS or read.traffic.lost:
         raise AssertionError(read)
-    print(f"\n{REQUESTS:,} requests, {len(made.asks):,} different asks")
+    print(f"\n{REQUESTS:,} requests, {len(made.queries):,} different asks")
     print(f"  written  {REQUESTS / wrote_s:11,.0f} a second")
     print(f"  read     {REQUESTS / read_s:11,.0f} a second")
     print(f"  on disk  {log.stats().bytes / REQUESTS:11.1f} bytes a request")

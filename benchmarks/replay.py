@@ -24,11 +24,11 @@ from sluicegate.contracts.checks import CheckRequest, CheckResponse, MeshRespons
 from sluicegate.rules.mesh.service import Mesh
 from sluicegate.rules.resources.service import Checker
 from sluicegate.shadow import pair
-from sluicegate.shadow.books import Rules
-from sluicegate.shadow.captured import Captured
-from sluicegate.shadow.made import OPERATIONS, made_capture
 from sluicegate.shadow.replay import replay
-from sluicegate.shadow.virtual import CalmGate, OneAnswer, VirtualClock
+from sluicegate.shadow.replay_parts import CalmGate, DecisionLedger, VirtualClock
+from sluicegate.shadow.replay_rules import ReplayRules
+from sluicegate.shadow.synthetic import OPERATIONS, synthetic_traffic
+from sluicegate.shadow.traffic import CapturedTraffic
 
 A_SECOND = 200_000
 MESH_SHARE = 1_000  # of 10,000 entities
@@ -57,7 +57,9 @@ def book(limit: int) -> dict[str, bytes]:
     }
 
 
-def replaying(captured: Captured, current: Rules, candidate: Rules) -> Callable[[], int]:
+def replaying(
+    captured: CapturedTraffic, current: ReplayRules, candidate: ReplayRules
+) -> Callable[[], int]:
     """Replay it, from the asks to the counts."""
 
     def run() -> int:
@@ -69,17 +71,19 @@ def replaying(captured: Captured, current: Rules, candidate: Rules) -> Callable[
 class InFull:
     """One book, asked as the doors ask it."""
 
-    def __init__(self, rules: Rules, clock: VirtualClock) -> None:
+    def __init__(self, rules: ReplayRules, clock: VirtualClock) -> None:
         limiter, gate, ledger = (
             Limiter(rules=rules.book.rules, clock=clock),
             CalmGate(),
-            OneAnswer(),
+            DecisionLedger(),
         )
         self.checker = Checker(limiter, gate, ledger, book=rules.book.resources)
         self.mesh = Mesh(limiter, gate, ledger, book=rules.book.mesh)
 
 
-def asking(captured: Captured, current: Rules, candidate: Rules) -> Callable[[], int]:
+def asking(
+    captured: CapturedTraffic, current: ReplayRules, candidate: ReplayRules
+) -> Callable[[], int]:
     """Ask both books in full, and count how often they differ."""
 
     def run() -> int:
@@ -87,7 +91,7 @@ def asking(captured: Captured, current: Rules, candidate: Rules) -> Callable[[],
         sides = [InFull(rules, clock) for rules in (current, candidate)]
         for at_us, which in zip(captured.at_us, captured.which, strict=True):
             clock.at_us = at_us
-            ask, refused = captured.asks[which], []
+            ask, refused = captured.queries[which], []
             for side in sides:
                 if isinstance(ask, CheckRequest):
                     made = side.checker.check(ask, at_us)
@@ -101,14 +105,14 @@ def asking(captured: Captured, current: Rules, candidate: Rules) -> Callable[[],
     return run
 
 
-def only(captured: Captured, wanted: Callable[[int], bool]) -> Captured:
+def only(captured: CapturedTraffic, wanted: Callable[[int], bool]) -> CapturedTraffic:
     """The requests of some asks."""
-    made, places = Captured(), dict[int, int]()
+    made, places = CapturedTraffic(), dict[int, int]()
     for at, which in enumerate(captured.which):
         if wanted(which):
             if which not in places:
-                places[which] = len(made.asks)
-                made.asks.append(captured.asks[which])
+                places[which] = len(made.queries)
+                made.queries.append(captured.queries[which])
                 made.entities.append(captured.entities[which])
             made.at_us.append(captured.at_us[at])
             made.which.append(places[which])
@@ -116,9 +120,9 @@ def only(captured: Captured, wanted: Callable[[int], bool]) -> Captured:
     return made
 
 
-def kinds_of(captured: Captured) -> dict[str, Captured]:
+def kinds_of(captured: CapturedTraffic) -> dict[str, CapturedTraffic]:
     """The capture in parts, by what applies to a request."""
-    busiest, asks = OPERATIONS[0].path, captured.asks
+    busiest, asks = OPERATIONS[0].path, captured.queries
 
     def is_native(which: int) -> bool:
         return isinstance(asks[which], CheckRequest)
@@ -140,10 +144,10 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=300_000)
     parser.add_argument("--entities", type=int, default=10_000)
     options = parser.parse_args()
-    captured = made_capture(options.requests, entities=options.entities, mesh=MESH_SHARE)
-    current, candidate = Rules(book(40)), Rules(book(20))
+    captured = synthetic_traffic(options.requests, entities=options.entities, mesh=MESH_SHARE)
+    current, candidate = ReplayRules(book(40)), ReplayRules(book(20))
     print(
-        f"{len(captured):,} requests, {len(captured.asks):,} different asks, two books, "
+        f"{len(captured):,} requests, {len(captured.queries):,} different asks, two books, "
         f"{build_of(pair.__file__)}"
     )
     bars = Bars()

@@ -24,23 +24,23 @@ from sluicegate.lab.what_if.runs import (
     run_rulebooks,
 )
 from sluicegate.lab.what_if.traffic import Traffic
-from sluicegate.shadow.books import Rules
-from sluicegate.shadow.captured import Captured
-from sluicegate.shadow.side import Ask
+from sluicegate.shadow.replay_rules import ReplayRules
+from sluicegate.shadow.side import Query
+from sluicegate.shadow.traffic import CapturedTraffic
 from tests.shadow.replay.captures import captured, check, limit, native
 
 MS = 1_000
-NONE = NamedRules("none", Rules({}))
+NONE = NamedRules("none", ReplayRules({}))
 STEADY = Constant(WHOLE_US)
 CAPACITY = 100.0  # a unit is 10 ms of the only worker
 
 
 def book(name: str, *several: dict[str, Any], **top: Any) -> NamedRules:
     """A rulebook of these rules."""
-    return NamedRules(name, Rules(native(*several, **top)))
+    return NamedRules(name, ReplayRules(native(*several, **top)))
 
 
-def every(count: int, gap_ms: float, asks: Sequence[Ask] | None = None) -> Captured:
+def every(count: int, gap_ms: float, asks: Sequence[Query] | None = None) -> CapturedTraffic:
     """So many requests at an even pace, of these asks in turn."""
     several = [check("ann")] if asks is None else asks
     return captured((at * gap_ms / 1_000, several[at % len(several)]) for at in range(count))
@@ -78,20 +78,23 @@ def plan(
     )
 
 
-def traffic_of(given: Captured, books: Sequence[NamedRules], speed: float = 1.0) -> Traffic:
+def traffic_of(given: CapturedTraffic, books: Sequence[NamedRules], speed: float = 1.0) -> Traffic:
     """The capture, in the classes of the first rulebook that has rules."""
     return Traffic(given, classes_of(class_rules(books), given), speed=speed)
 
 
 def results(
-    given: Captured, books: Sequence[NamedRules], how: WhatIfPlan, front: str = FIFO
+    given: CapturedTraffic, books: Sequence[NamedRules], how: WhatIfPlan, front: str = FIFO
 ) -> list[RulebookResult]:
     """What each of the rulebooks did."""
     return run_rulebooks(how, traffic_of(given, books, how.speed), books, front=front)
 
 
 def report(
-    given: Captured, books: Sequence[NamedRules], how: WhatIfPlan | None = None, front: str = FIFO
+    given: CapturedTraffic,
+    books: Sequence[NamedRules],
+    how: WhatIfPlan | None = None,
+    front: str = FIFO,
 ) -> dict[str, Any]:
     """The report of it."""
     how = plan() if how is None else how

@@ -11,9 +11,9 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.rulebook import NOT_JUDGED, PASSED
 from sluicegate.shadow.capture.recorder import Capture
 from sluicegate.shadow.capture.settings import CaptureSettings
-from sluicegate.shadow.captured import ALL
 from sluicegate.shadow.folder_judge import FolderJudge
 from sluicegate.shadow.gate import JudgeSettings
+from sluicegate.shadow.traffic import ALL
 from sluicegate.testing import START_US, HandClock
 
 RULES = {
@@ -22,12 +22,12 @@ RULES = {
 }
 
 
-def captured(folder: Path, *, asks: int = 30) -> Path:
+def captured(folder: Path, *, queries: int = 30) -> Path:
     """A capture of one caller, redacted under the key beside it."""
     capture = Capture(CaptureSettings(folder=str(folder), share=ALL), clock=HandClock(START_US))
-    for number in range(asks):
-        ask = CheckRequest("ann", "/play", priority=Criticality.CRITICAL)
-        capture.note_check(ask, START_US + number * 1_000, False)
+    for number in range(queries):
+        query = CheckRequest("ann", "/play", priority=Criticality.CRITICAL)
+        capture.note_check(query, START_US + number * 1_000, False)
     capture.close()
     return folder
 
@@ -103,8 +103,8 @@ def test_a_glob_over_what_was_redacted_is_not_judged(tmp_path: Path) -> None:
         capture.note_check(
             CheckRequest("ann", "/play", priority=Criticality.CRITICAL), START_US + number, False
         )
-        ask = MeshRequest("edge", [Descriptor([("user", f"u-{number}")])])
-        capture.note_mesh(ask, START_US + number, False)
+        query = MeshRequest("edge", [Descriptor([("user", f"u-{number}")])])
+        capture.note_mesh(query, START_US + number, False)
     capture.close()
     limit = "{unit: hour, requests_per_unit: 1}"
     mesh = f"domain: edge\ndescriptors: [{{key: user, value: '%s', rate_limit: {limit}}}]\n"

@@ -24,13 +24,13 @@ from typing import Final, NamedTuple, final
 from sluicegate.contracts.checks import CheckRequest
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.shadow.pair import EARLY, LATER, rule_history_us
-from sluicegate.shadow.replay import Replayed
-from sluicegate.shadow.rule_words import RuleName, Said, name_of, rules_of_changed, said
-from sluicegate.shadow.side import AnyRule, Ask, Prepared
+from sluicegate.shadow.replay import ReplayResult
+from sluicegate.shadow.rule_texts import RuleName, RuleText, name_of, rule_text, rules_of_changed
+from sluicegate.shadow.side import AnyRule, PreparedQuery, Query
 
 EXAMPLES_MAX: Final = 20
 RULE_EXAMPLES_MAX: Final = 3
-ASK_CHARS_MAX: Final = 160
+QUERY_CHARS_MAX: Final = 160
 
 SAME: Final = "same"
 CHANGED: Final = "changed"
@@ -39,7 +39,7 @@ REMOVED: Final = "removed"
 
 
 @final
-class Counted:
+class RefusalCounts:
     """The counts of something, of all its requests; `early` came without history."""
 
     __slots__ = (
@@ -114,7 +114,7 @@ class RuleRow:
     __slots__ = (
         "candidate_says",
         "change",
-        "counted",
+        "counts",
         "current_says",
         "examples",
         "kind",
@@ -133,7 +133,7 @@ class RuleRow:
         self.change = SAME
         self.current_says = ""
         self.candidate_says = ""
-        self.counted = 0
+        self.counts = 0
         self.refused_current = 0
         self.refused_candidate = 0
         self.newly_refused = 0
@@ -177,17 +177,19 @@ class Analysis:
         "history_us",
         "pinned",
         "reclassified",
-        "replayed",
+        "result",
         "rows",
         "undercounted",
     )
 
-    def __init__(self, replayed: Replayed) -> None:
-        self.replayed: Final = replayed
-        self.by_candidate: Final = replayed.pair.by_candidate
-        self.classes: dict[Criticality, Counted] = {one: Counted() for one in Criticality}
+    def __init__(self, result: ReplayResult) -> None:
+        self.result: Final = result
+        self.by_candidate: Final = result.pair.by_candidate
+        self.classes: dict[Criticality, RefusalCounts] = {
+            one: RefusalCounts() for one in Criticality
+        }
         self.critical: Final = self.classes[Criticality.CRITICAL]
-        self.critical_there = Counted()  # by the candidate's classes
+        self.critical_there = RefusalCounts()  # by the candidate's classes
         self.reclassified = 0
         self.undercounted = 0  # requests that met a rule which counts several entities together
         self.history_us = 0  # the longest that any rule looks back that saw a request
@@ -200,28 +202,28 @@ class Analysis:
     @property
     def requests(self) -> int:
         """All requests that could be asked of both books."""
-        return sum(counted.requests for counted in self.classes.values())
+        return sum(counts.requests for counts in self.classes.values())
 
     @property
     def span_us(self) -> int:
         """How long the capture is."""
-        return self.replayed.ends_us - self.replayed.began_us
+        return self.result.ends_us - self.result.began_us
 
 
-def analyse(replayed: Replayed, *, pinned: Iterable[str] = ()) -> Analysis:
+def analyse(result: ReplayResult, *, pinned: Iterable[str] = ()) -> Analysis:
     """Work it out; callers that either book pins are pinned besides those given."""
-    analysis = Analysis(replayed)
+    analysis = Analysis(result)
     rows: dict[RuleName, RuleRow] = {}
     _note_changes(analysis, rows)
-    pair, captured = replayed.pair, replayed.captured
-    pins = {name: [0, 0] for name in sorted(_pins(replayed, pinned))}
+    pair, traffic = result.pair, result.traffic
+    pins = {name: [0, 0] for name in sorted(_pins(result, pinned))}
     examples: dict[tuple[object, ...], Example] = {}
-    for ask, requests in enumerate(replayed.requests_by_ask):
-        one, other = pair.current.prepared[ask], pair.candidate.prepared[ask]
+    for query, requests in enumerate(result.requests_by_query):
+        one, other = pair.current.prepared[query], pair.candidate.prepared[query]
         newly = 0
         for phase in (EARLY, LATER):
-            for did, would, times in pair.done(ask, phase):
-                analysis.classes[Criticality(pair.classes[ask])].add(phase, did, would, times)
+            for did, would, times in pair.outcomes_of(query, phase):
+                analysis.classes[Criticality(pair.classes[query])].add(phase, did, would, times)
                 if other.priority == Criticality.CRITICAL:
                     analysis.critical_there.add(phase, did, would, times)
                 if would and not did:
@@ -231,13 +233,13 @@ def analyse(replayed: Replayed, *, pinned: Iterable[str] = ()) -> Analysis:
             analysis.reclassified += requests
         _note_met(analysis, rows, one, other, requests)
         if newly:
-            _add_examples(examples, replayed, ask)
-        for name in _names(captured.asks[ask], captured.entities[ask]) & pins.keys():
+            _add_examples(examples, result, query)
+        for name in _names(traffic.queries[query], traffic.entities[query]) & pins.keys():
             pins[name][0] += requests
             pins[name][1] += newly
     for side, attribute in ((pair.current, "tried_current"), (pair.candidate, "tried_candidate")):
-        for (ask, rule_id), times in sorted(side.trials.items()):
-            row = rows[_named(side.prepared[ask], rule_id)]
+        for (query, rule_id), times in sorted(side.trials.items()):
+            row = rows[_named(side.prepared[query], rule_id)]
             setattr(row, attribute, getattr(row, attribute) + times)
     _hand_out(analysis, rows, [*examples.values()])
     analysis.rows = sorted(rows.values(), key=_telling)
@@ -246,16 +248,16 @@ def analyse(replayed: Replayed, *, pinned: Iterable[str] = ()) -> Analysis:
     return analysis
 
 
-def asked_of(ask: Ask) -> str:
+def describe_query(query: Query) -> str:
     """What was asked, in a line of bounded length."""
-    if isinstance(ask, CheckRequest):
-        words = ask.resource_path
+    if isinstance(query, CheckRequest):
+        words = query.resource_path
     else:
         told = [
-            ", ".join(f"{key}={value}" for key, value in one.entries) for one in ask.descriptors
+            ", ".join(f"{key}={value}" for key, value in one.entries) for one in query.descriptors
         ]
-        words = f"{ask.domain}: {' | '.join(told)}"
-    return words if len(words) <= ASK_CHARS_MAX else f"{words[: ASK_CHARS_MAX - 3]}..."
+        words = f"{query.domain}: {' | '.join(told)}"
+    return words if len(words) <= QUERY_CHARS_MAX else f"{words[: QUERY_CHARS_MAX - 3]}..."
 
 
 # Rules.
@@ -263,8 +265,8 @@ def asked_of(ask: Ask) -> str:
 
 def _note_changes(analysis: Analysis, rows: dict[RuleName, RuleRow]) -> None:
     """Every rule that only one book has, or that says another thing in the other."""
-    replayed = analysis.replayed
-    current, candidate = rules_of_changed(replayed.current, replayed.candidate)
+    result = analysis.result
+    current, candidate = rules_of_changed(result.current, result.candidate)
     analysis.changes = {ADDED: [], REMOVED: [], CHANGED: []}
     for name in sorted({*current, *candidate}):
         before, after = current.get(name), candidate.get(name)
@@ -274,23 +276,23 @@ def _note_changes(analysis: Analysis, rows: dict[RuleName, RuleRow]) -> None:
         analysis.changes[change].append(name)
         row = rows[name] = RuleRow(name)
         row.change = change
-        row.current_says = "" if before is None else before.words
-        row.candidate_says = "" if after is None else after.words
+        row.current_says = "" if before is None else before.text
+        row.candidate_says = "" if after is None else after.text
 
 
-def _change(before: Said | None, after: Said | None) -> str:
+def _change(before: RuleText | None, after: RuleText | None) -> str:
     if before is None:
         return ADDED
     if after is None:
         return REMOVED
-    return SAME if before.whole == after.whole else CHANGED
+    return SAME if before.identity == after.identity else CHANGED
 
 
 def _note_met(
     analysis: Analysis,
     rows: dict[RuleName, RuleRow],
-    one: Prepared,
-    other: Prepared,
+    one: PreparedQuery,
+    other: PreparedQuery,
     requests: int,
 ) -> None:
     """The rules that an ask met, in either book."""
@@ -304,9 +306,9 @@ def _note_met(
         if row is None:
             row = rows[name] = RuleRow(name)
         if row.change == SAME:
-            row.current_says = row.candidate_says = row.current_says or said(rule).words
-        row.spans = name in analysis.replayed.spanning
-        row.counted += requests
+            row.current_says = row.candidate_says = row.current_says or rule_text(rule).text
+        row.spans = name in analysis.result.spanning
+        row.counts += requests
         spans = spans or row.spans
     if spans:
         analysis.undercounted += requests
@@ -314,8 +316,8 @@ def _note_met(
 
 def _to_rules(
     rows: dict[RuleName, RuleRow],
-    one: Prepared,
-    other: Prepared,
+    one: PreparedQuery,
+    other: PreparedQuery,
     did: int,
     would: int,
     times: int,
@@ -341,35 +343,37 @@ def _row(rows: dict[RuleName, RuleRow], rule: AnyRule) -> RuleRow:
     return row
 
 
-def _named(prepared: Prepared, rule_id: str) -> RuleName:
+def _named(prepared: PreparedQuery, rule_id: str) -> RuleName:
     return next(name_of(rule) for rule in prepared.rules if rule.rule_id == rule_id)
 
 
 def _telling(row: RuleRow) -> tuple[int, int, int, str, str]:
     differs = row.newly_refused + row.newly_admitted
-    return (-differs, -row.refused_candidate, -row.counted, row.kind, row.rule_id)
+    return (-differs, -row.refused_candidate, -row.counts, row.kind, row.rule_id)
 
 
 # Who is newly refused.
 
 
-def _add_examples(found: dict[tuple[object, ...], Example], replayed: Replayed, ask: int) -> None:
+def _add_examples(
+    found: dict[tuple[object, ...], Example], result: ReplayResult, query: int
+) -> None:
     """One for each rule that newly refuses this ask; asks that look the same are one."""
-    pair, captured = replayed.pair, replayed.captured
+    pair, traffic = result.pair, result.traffic
     by_rule: dict[int, int] = {}
     for phase in (EARLY, LATER):
-        for did, would, times in pair.done(ask, phase):
+        for did, would, times in pair.outcomes_of(query, phase):
             if would and not did:
                 by_rule[would] = by_rule.get(would, 0) + times
     for would, times in sorted(by_rule.items()):
         made = Example(
-            captured.entities[ask],
-            asked_of(captured.asks[ask]),
-            Criticality(pair.classes[ask]),
-            name_of(pair.candidate.prepared[ask].rules[would - 1]),
+            traffic.entities[query],
+            describe_query(traffic.queries[query]),
+            Criticality(pair.classes[query]),
+            name_of(pair.candidate.prepared[query].rules[would - 1]),
             times,
-            replayed.requests_by_ask[ask],
-            pair.first_us[ask] - replayed.began_us,
+            result.requests_by_query[query],
+            pair.first_us[query] - result.began_us,
         )
         key = made[:4]
         before = found.get(key)
@@ -403,18 +407,18 @@ def _heaviest(example: Example) -> tuple[int, int, int, str, str, RuleName]:
     )
 
 
-def _pins(replayed: Replayed, given: Iterable[str]) -> set[str]:
+def _pins(result: ReplayResult, given: Iterable[str]) -> set[str]:
     pins = {*given}
-    for rules in (replayed.current, replayed.candidate):
+    for rules in (result.current, result.candidate):
         pins |= rules.book.resources.priorities.callers.pins
     return pins
 
 
-def _names(ask: Ask, entity: str) -> set[str]:
+def _names(query: Query, entity: str) -> set[str]:
     """The names by which a caller may be pinned: itself, or a value that describes it."""
-    if isinstance(ask, CheckRequest):
-        return {ask.user_id, entity}
-    return {entity, *(value for one in ask.descriptors for _, value in one.entries)}
+    if isinstance(query, CheckRequest):
+        return {query.user_id, entity}
+    return {entity, *(value for one in query.descriptors for _, value in one.entries)}
 
 
 def _agreement(cells: list[int]) -> Agreement:

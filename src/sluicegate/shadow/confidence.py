@@ -30,14 +30,14 @@ from math import sqrt
 from typing import Final, NamedTuple
 
 from sluicegate.shadow.analysis import ADDED, CHANGED, Analysis
-from sluicegate.shadow.captured import ALL
+from sluicegate.shadow.traffic import ALL
 
 Z: Final = 1.959963984540054  # 95%, both sides
 REFUSED_LEAST: Final = 0.001  # below this bound the interval alone would say zero
 FORMULA: Final = "critical x agreement x coverage x completeness x length"
 
 
-class Part(NamedTuple):
+class ConfidenceFactor(NamedTuple):
     """One factor, and the figures behind it in words."""
 
     name: str
@@ -49,7 +49,7 @@ class Confidence(NamedTuple):
     """The score and its parts."""
 
     score: float
-    parts: tuple[Part, ...]
+    parts: tuple[ConfidenceFactor, ...]
 
 
 def wilson(part: int, whole: int) -> tuple[float, float]:
@@ -95,36 +95,36 @@ def confidence_of(
     analysis: Analysis, *, newly: int, requests: int, refused_max: float
 ) -> Confidence:
     """The score of a replay; `newly` of so many CRITICAL requests is what the gate judged."""
-    captured, agreed = analysis.replayed.captured, analysis.agreement
+    traffic, agreed = analysis.result.traffic, analysis.agreement
     agreeing = agreed.admitted_both + agreed.refused_both
     changed = [*analysis.changes[ADDED], *analysis.changes[CHANGED]]
-    met = {(row.kind, row.rule_id) for row in analysis.rows if row.counted}
+    met = {(row.kind, row.rule_id) for row in analysis.rows if row.counts}
     seen = sum(name in met for name in changed)
     low, high = wilson(newly, requests)
     parts = (
-        Part(
+        ConfidenceFactor(
             "critical",
             critical(newly, requests, refused_max),
             f"{newly:,} of {requests:,} CRITICAL requests newly refused, "
             f"between {low:.3%} and {high:.3%} with 95%",
         ),
-        Part(
+        ConfidenceFactor(
             "agreement",
             agreement(agreeing, agreed.known),
             f"the current rules repeat {agreeing:,} of {agreed.known:,} answers that are known",
         ),
-        Part(
+        ConfidenceFactor(
             "coverage",
             coverage(seen, len(changed)),
             f"{seen:,} of {len(changed):,} rules that are new or changed saw a request",
         ),
-        Part(
+        ConfidenceFactor(
             "completeness",
-            completeness(analysis.requests, captured.lost, analysis.undercounted, captured.share),
-            f"{captured.lost:,} requests lost, {captured.share / ALL:.2%} of entities captured, "
+            completeness(analysis.requests, traffic.lost, analysis.undercounted, traffic.share),
+            f"{traffic.lost:,} requests lost, {traffic.share / ALL:.2%} of entities captured, "
             f"{analysis.undercounted:,} requests under rules that count entities together",
         ),
-        Part(
+        ConfidenceFactor(
             "length",
             length(analysis.span_us, analysis.history_us),
             f"{analysis.span_us / 1e6:,.1f} s captured, rules look back "

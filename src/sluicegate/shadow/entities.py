@@ -33,29 +33,29 @@ NO_KEYS: Final[tuple[str, ...]] = ()
 NOBODY: Final = ""  # nothing that may be kept says whose work it is
 
 
-def entity_of(ask: CheckRequest | MeshRequest, mesh_keys: Sequence[str] = NO_KEYS) -> str:
+def entity_of(query: CheckRequest | MeshRequest, mesh_keys: Sequence[str] = NO_KEYS) -> str:
     """Whose work it is."""
-    if isinstance(ask, CheckRequest):
-        return ask.user_id
-    return mesh_entity(ask, mesh_keys)
+    if isinstance(query, CheckRequest):
+        return query.user_id
+    return mesh_entity(query, mesh_keys)
 
 
-def mesh_entity(ask: MeshRequest, mesh_keys: Sequence[str] = NO_KEYS) -> str:
+def mesh_entity(query: MeshRequest, mesh_keys: Sequence[str] = NO_KEYS) -> str:
     """The domain and the pair that singles out; `NOBODY` if each descriptor has a secret."""
     for wanted in mesh_keys:
-        for descriptor in ask.descriptors:
+        for descriptor in query.descriptors:
             if not holds_secret(descriptor):
                 for key, value in descriptor.entries:
                     if key == wanted:
-                        return f"{ask.domain}/{key}={value}"
+                        return f"{query.domain}/{key}={value}"
     constant = NOBODY
-    for descriptor in ask.descriptors:
+    for descriptor in query.descriptors:
         if not holds_secret(descriptor):
             for key, value in descriptor.entries:
                 if key not in ROUTE_KEYS:
-                    return f"{ask.domain}/{key}={value}"
+                    return f"{query.domain}/{key}={value}"
                 if not constant:
-                    constant = f"{ask.domain}/{key}={value}"
+                    constant = f"{query.domain}/{key}={value}"
     return constant
 
 

@@ -11,11 +11,11 @@ from sluicegate.contracts.rulebook import Files, Verdict
 from sluicegate.rules.problems import BadRules
 from sluicegate.shadow.capture.key import CaptureKey, read_key
 from sluicegate.shadow.capture.reader import CaptureRead, read_capture
-from sluicegate.shadow.gate import JudgeSettings, ShadowJudge, unjudged
-from sluicegate.shadow.literals import untried, vocabulary_of
+from sluicegate.shadow.gate import JudgeSettings, ShadowJudge, verdict_not_judged
+from sluicegate.shadow.literals import describe_untried, vocabulary_of
 from sluicegate.shadow.replay import Progress
 
-ASKS_MAX: Final = 500_000  # different ones, of which each takes about a kilobyte
+QUERIES_MAX: Final = 500_000  # different ones, of which each takes about a kilobyte
 
 
 @final
@@ -27,7 +27,7 @@ class FolderJudge:
     `read` is what was read last, for whoever wants to know how much of it there was.
     """
 
-    __slots__ = ("_folder", "_key_file", "_progress", "_settings", "_turn", "read")
+    __slots__ = ("_folder", "_key_file", "_lock", "_progress", "_settings", "read")
 
     def __init__(
         self,
@@ -41,32 +41,32 @@ class FolderJudge:
         self._key_file = key_file
         self._settings = settings
         self._progress = progress
-        self._turn = Lock()
+        self._lock = Lock()
         self.read: CaptureRead | None = None
 
     def judge(self, current: Files, candidate: Files) -> Verdict:
         """Try the candidate beside what is live now."""
         try:
             if not os.path.isdir(self._folder) or not os.listdir(self._folder):
-                return unjudged(f"Nothing has been captured in {self._folder} yet.")
-            with self._turn:
-                return self._judged(current, candidate)
+                return verdict_not_judged(f"Nothing has been captured in {self._folder} yet.")
+            with self._lock:
+                return self._judge(current, candidate)
         except BadRules as error:
-            return unjudged(f"The rules cannot be read: {error}")
+            return verdict_not_judged(f"The rules cannot be read: {error}")
         except (SluicegateError, OSError) as error:
-            return unjudged(f"The capture cannot be read: {error}")
+            return verdict_not_judged(f"The capture cannot be read: {error}")
 
-    def _judged(self, current: Files, candidate: Files) -> Verdict:
-        read = self.read = self._captured(current, candidate)
-        doubts = untried(
+    def _judge(self, current: Files, candidate: Files) -> Verdict:
+        read = self.read = self._read_capture(current, candidate)
+        doubts = describe_untried(
             current,
             candidate,
-            read.captured,
+            read.traffic,
             read.unmatched_globs,
             semantics=self._settings.mesh.semantics,
         )
         judge = ShadowJudge(
-            lambda: read.captured,
+            lambda: read.traffic,
             self._settings,
             notes=_notes(read),
             doubts=doubts,
@@ -74,12 +74,12 @@ class FolderJudge:
         )
         return judge.judge(current, candidate)
 
-    def _captured(self, current: Files, candidate: Files) -> CaptureRead:
+    def _read_capture(self, current: Files, candidate: Files) -> CaptureRead:
         key, settings = self._key(), self._settings
         vocabulary = vocabulary_of(
             (current, candidate), key, semantics=settings.mesh.semantics, names=settings.pinned
         )
-        return read_capture(self._folder, key=key, vocabulary=vocabulary, asks_max=ASKS_MAX)
+        return read_capture(self._folder, key=key, vocabulary=vocabulary, queries_max=QUERIES_MAX)
 
     def _key(self) -> CaptureKey | None:
         return read_key(self._key_file) if os.path.exists(self._key_file) else None

@@ -24,15 +24,15 @@ from sluicegate.contracts.errors import BadValue, SluicegateError
 from sluicegate.contracts.rulebook import FAILED, NOT_JUDGED, PASSED, Files, Verdict
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.settings import MeshSettings
-from sluicegate.shadow.analysis import Analysis, Counted, Pinned, analyse
-from sluicegate.shadow.books import Rules
-from sluicegate.shadow.captured import Captured
+from sluicegate.shadow.analysis import Analysis, Pinned, RefusalCounts, analyse
 from sluicegate.shadow.confidence import confidence_of
 from sluicegate.shadow.replay import WORKERS_MAX, Progress, replay
+from sluicegate.shadow.replay_rules import ReplayRules
 from sluicegate.shadow.report.report import report_of
+from sluicegate.shadow.traffic import CapturedTraffic
 
 # Gives the capture to judge by; None where there is none. What it raises is told in the verdict.
-CaptureSource: TypeAlias = Callable[[], Captured | None]
+CaptureSource: TypeAlias = Callable[[], CapturedTraffic | None]
 
 REFUSED_MAX_DEFAULT: Final = 0.05
 SAMPLES_MIN_DEFAULT: Final = 1_000
@@ -99,7 +99,7 @@ class Share(NamedTuple):
         return Fraction(self.newly, self.requests) if self.requests else Fraction(0)
 
 
-class Judged(NamedTuple):
+class GateFinding(NamedTuple):
     """What the gate found, and the share it judged by."""
 
     result: str
@@ -135,18 +135,20 @@ class ShadowJudge:
         """Replay the capture against both, and judge what the candidate would have changed."""
         settings = self._settings
         try:
-            captured = self._source()
+            traffic = self._source()
         except SluicegateError as error:
-            return unjudged(f"Not judged: the capture cannot be read: {error}")
-        if captured is None or not len(captured):
-            return unjudged("Not judged: there is no captured traffic to try the rules on.")
-        made: dict[str, Rules] = {}
+            return verdict_not_judged(f"Not judged: the capture cannot be read: {error}")
+        if traffic is None or not len(traffic):
+            return verdict_not_judged(
+                "Not judged: there is no captured traffic to try the rules on."
+            )
+        rules: dict[str, ReplayRules] = {}
         for name, files, trials in (
             ("current", current, False),
             ("candidate", candidate, settings.trials_enforced),
         ):
             try:
-                made[name] = Rules(
+                rules[name] = ReplayRules(
                     files,
                     semantics=settings.mesh.semantics,
                     merge_domains=settings.merge_domains,
@@ -154,13 +156,15 @@ class ShadowJudge:
                 )
             except BadValue as error:
                 if name == "current":
-                    return unjudged(f"Not judged: the current rules cannot be read: {error}")
+                    return verdict_not_judged(
+                        f"Not judged: the current rules cannot be read: {error}"
+                    )
                 return Verdict(FAILED, f"The candidate's rules cannot be read: {error}", None, {})
         analysis = analyse(
             replay(
-                captured,
-                made["current"],
-                made["candidate"],
+                traffic,
+                rules["current"],
+                rules["candidate"],
                 mesh=settings.mesh,
                 workers=settings.workers,
                 progress=self._progress,
@@ -170,7 +174,7 @@ class ShadowJudge:
         return verdict_of(analysis, settings, notes=self._notes, doubts=self._doubts)
 
 
-def unjudged(sentence: str) -> Verdict:
+def verdict_not_judged(sentence: str) -> Verdict:
     """The verdict where nothing was replayed."""
     return Verdict(NOT_JUDGED, sentence, None, {})
 
@@ -183,7 +187,7 @@ def verdict_of(
     doubts: Sequence[str] = (),
 ) -> Verdict:
     """The verdict on a replay, with its report."""
-    found = judged(analysis, settings, doubts=doubts)
+    found = judge_analysis(analysis, settings, doubts=doubts)
     share = found.share
     confidence = confidence_of(
         analysis, newly=share.newly, requests=share.requests, refused_max=settings.refused_max
@@ -201,48 +205,50 @@ def verdict_of(
     return Verdict(found.result, found.sentence, round(confidence.score, 6), report)
 
 
-def judged(analysis: Analysis, settings: JudgeSettings, *, doubts: Sequence[str] = ()) -> Judged:
+def judge_analysis(
+    analysis: Analysis, settings: JudgeSettings, *, doubts: Sequence[str] = ()
+) -> GateFinding:
     """What the gate finds, in a sentence with the figures.
 
     `doubts` are rules that the capture could not try: with one, nothing passes.
     """
     share = max(_shares(analysis, settings.samples_min), key=lambda one: one.value)
     samples = analysis.critical.requests
-    figures = _figures(share, settings.refused_max)
-    hurt = [pin for pin in analysis.pinned if pin.newly_refused]
-    if hurt:
-        return Judged(FAILED, f"{_hurt(hurt)} {figures}", share)
+    share_words = _describe_share(share, settings.refused_max)
+    refused_pins = [pin for pin in analysis.pinned if pin.newly_refused]
+    if refused_pins:
+        return GateFinding(FAILED, f"{_describe_pins(refused_pins)} {share_words}", share)
     if samples < settings.samples_min:
         sentence = (
             f"Not judged: the capture has {samples:,} CRITICAL requests, and "
-            f"{settings.samples_min:,} are needed. {figures}"
+            f"{settings.samples_min:,} are needed. {share_words}"
         )
-        return Judged(NOT_JUDGED, sentence, share)
+        return GateFinding(NOT_JUDGED, sentence, share)
     if share.value > Fraction(str(settings.refused_max)):
-        return Judged(FAILED, figures, share)
-    unasked = analysis.replayed.pair.unasked
-    if unasked > settings.refused_max * (samples + unasked):
-        doubts = [f"{unasked:,} captured requests could not be asked of these rules", *doubts]
+        return GateFinding(FAILED, share_words, share)
+    invalid = analysis.result.pair.invalid
+    if invalid > settings.refused_max * (samples + invalid):
+        doubts = [f"{invalid:,} captured requests could not be asked of these rules", *doubts]
     if doubts:
-        return Judged(NOT_JUDGED, f"Not judged: {'; '.join(doubts)}. {figures}", share)
-    return Judged(PASSED, figures, share)
+        return GateFinding(NOT_JUDGED, f"Not judged: {'; '.join(doubts)}. {share_words}", share)
+    return GateFinding(PASSED, share_words, share)
 
 
 def _shares(analysis: Analysis, samples_min: int) -> list[Share]:
     """The shares that count; the first is of all requests, by the classes now in force."""
-    views: list[tuple[Counted, str]] = [(analysis.critical, "")]
+    views: list[tuple[RefusalCounts, str]] = [(analysis.critical, "")]
     if analysis.reclassified and not analysis.by_candidate:
         views.append((analysis.critical_there, " by the candidate's classes"))
     shares: list[Share] = []
-    for counted, words in views:
-        shares.append(Share(counted.newly_refused, counted.requests, counted.both, words))
-        if counted.later != counted.requests and counted.later >= samples_min:
+    for counts, words in views:
+        shares.append(Share(counts.newly_refused, counts.requests, counts.both, words))
+        if counts.later != counts.requests and counts.later >= samples_min:
             after = f"{words} after the limits had a history"
-            shares.append(Share(counted.later_newly, counted.later, counted.later_both, after))
+            shares.append(Share(counts.later_newly, counts.later, counts.later_both, after))
     return shares
 
 
-def _figures(share: Share, refused_max: float) -> str:
+def _describe_share(share: Share, refused_max: float) -> str:
     if not share.requests:
         return "The capture has no CRITICAL requests."
     return (
@@ -252,11 +258,13 @@ def _figures(share: Share, refused_max: float) -> str:
     )
 
 
-def _hurt(hurt: list[Pinned]) -> str:
-    names = ", ".join(f"'{clip(pin.name)}' ({pin.newly_refused:,})" for pin in hurt[:_NAMES_SHOWN])
-    more = len(hurt) - _NAMES_SHOWN
+def _describe_pins(refused_pins: list[Pinned]) -> str:
+    names = ", ".join(
+        f"'{clip(pin.name)}' ({pin.newly_refused:,})" for pin in refused_pins[:_NAMES_SHOWN]
+    )
+    more = len(refused_pins) - _NAMES_SHOWN
     others = f" and {more:,} more" if more > 0 else ""
-    whom = "a pinned caller" if len(hurt) == 1 else f"{len(hurt):,} pinned callers"
+    whom = "a pinned caller" if len(refused_pins) == 1 else f"{len(refused_pins):,} pinned callers"
     return f"The candidate newly refuses {whom}: {names}{others}."
 
 

@@ -18,11 +18,11 @@ from sluicegate.contracts.rulebook import Files
 from sluicegate.rules.mesh.parser import is_mesh
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.resources.priorities import NAME_HEADER_DEFAULT
-from sluicegate.shadow.books import is_rules_file, read_file
 from sluicegate.shadow.capture.key import CaptureKey
 from sluicegate.shadow.capture.settings import HEADERS_DEFAULT
-from sluicegate.shadow.captured import Captured
 from sluicegate.shadow.redaction import Vocabulary
+from sluicegate.shadow.replay_rules import is_rules_file, read_file
+from sluicegate.shadow.traffic import CapturedTraffic
 
 _GLOB: Final = "*"
 
@@ -49,10 +49,10 @@ def vocabulary_of(
     return Vocabulary(sorted(literals), key=key, globs=sorted(globs))
 
 
-def untried(
+def describe_untried(
     current: Files,
     candidate: Files,
-    captured: Captured,
+    traffic: CapturedTraffic,
     unmatched_globs: Iterable[tuple[str, str]],
     *,
     semantics: Semantics | str = Semantics.SLUICEGATE,
@@ -76,7 +76,10 @@ def untried(
     headers.difference_update(HEADERS_DEFAULT)
     if headers:
         kept = {
-            name for ask in captured.asks if isinstance(ask, CheckRequest) for name in ask.headers
+            name
+            for query in traffic.queries
+            if isinstance(query, CheckRequest)
+            for name in query.headers
         }
         words += [f"the header {name} was not captured" for name in sorted(headers - kept)]
     return words

@@ -19,8 +19,8 @@ from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
 from sluicegate.rules.resources.rule import ResourceRule
-from sluicegate.shadow.side import AnyRule, Ask, Side
-from sluicegate.shadow.virtual import VirtualClock
+from sluicegate.shadow.replay_parts import VirtualClock
+from sluicegate.shadow.side import AnyRule, Query, ReplaySide
 
 SLICES: Final = 60  # of the whole time, for the pictures
 CLASSES: Final = 4
@@ -43,17 +43,17 @@ def rule_history_us(rule: AnyRule) -> int:
     """The longest of its limits."""
     if isinstance(rule, ResourceRule):
         return history_us(rule.kind.limit)
-    told = [counting.limit for counting in rule.form.countings]
-    return max([history_us(limit) for limit in told if limit is not None], default=0)
+    limits = [counting.limit for counting in rule.form.countings]
+    return max([history_us(limit) for limit in limits if limit is not None], default=0)
 
 
-class Counts(NamedTuple):
+class PairCounts(NamedTuple):
     """What a pair has counted; asks by their place in it."""
 
     tally: bytes
     slices: tuple[int, ...]
     agreement: tuple[int, ...]
-    unasked: int
+    invalid: int
     replayed: int
     first_us: dict[int, int]
     current: dict[tuple[int, str], int]  # trials
@@ -61,7 +61,7 @@ class Counts(NamedTuple):
 
 
 @final
-class Pair:
+class ReplayPair:
     """The two sides and what they were seen to do.
 
     `began_us` and `ends_us` are of the whole capture, also where only a part of it is replayed.
@@ -81,16 +81,16 @@ class Pair:
         "classes",
         "current",
         "first_us",
+        "invalid",
         "replayed",
         "slices",
         "tally",
-        "unasked",
     )
 
     def __init__(
         self,
-        current: Side,
-        candidate: Side,
+        current: ReplaySide,
+        candidate: ReplaySide,
         clock: VirtualClock,
         *,
         began_us: int,
@@ -111,13 +111,13 @@ class Pair:
         self.first_us: dict[int, int] = {}  # by ask: when it was first newly refused
         self.slices: list[int] = [0] * (SLICES * SLICE_CELLS)
         self.agreement: list[int] = [0] * (PHASES * 4)  # by what was answered, and what is now
-        self.unasked = 0
+        self.invalid = 0
         self.replayed = 0
 
-    def prepare(self, ask: Ask) -> None:
+    def prepare(self, query: Query) -> None:
         """Take in the next ask."""
-        one = self.current.prepare(ask)
-        other = self.candidate.prepare(ask)
+        one = self.current.prepare(query)
+        other = self.candidate.prepare(query)
         width = len(other.rules) + 1
         self._base.append(len(self.tally))
         self._width.append(width)
@@ -128,11 +128,11 @@ class Pair:
         self._until_us.append(self._began_us + longest_us)
         self.classes.append(int(other.priority if self.by_candidate else one.priority))
 
-    def done(self, ask: int, phase: int) -> list[tuple[int, int, int]]:
+    def outcomes_of(self, query: int, phase: int) -> list[tuple[int, int, int]]:
         """What was done to an ask: the current's code, the candidate's, how often; never none."""
-        width = self._width[ask]
-        rows = len(self.current.prepared[ask].rules) + 1
-        begin = self._base[ask] + phase * rows * width
+        width = self._width[query]
+        rows = len(self.current.prepared[query].rules) + 1
+        begin = self._base[query] + phase * rows * width
         return [
             (cell // width, cell % width, self.tally[begin + cell])
             for cell in range(rows * width)
@@ -155,70 +155,70 @@ class Pair:
         for at in range(begin, end):
             now_us = at_us[at]
             clock.at_us = now_us
-            ask = which[at]
-            did = current.decide(ask, now_us)
-            would = candidate.decide(ask, now_us)
+            query = which[at]
+            did = current.decide(query, now_us)
+            would = candidate.decide(query, now_us)
             if did < 0 or would < 0:
-                self.unasked += 1
+                self.invalid += 1
                 continue
             if now_us >= slice_ends_us:
                 place = (now_us - self._began_us) * SLICES // span_us
                 at_slice = place * SLICE_CELLS
                 slice_ends_us = self._began_us - (-(place + 1) * span_us // SLICES)
-            phase = LATER if now_us >= self._until_us[ask] else EARLY
-            width = self._width[ask]
-            cell = self._base[ask] + did * width + would
+            phase = LATER if now_us >= self._until_us[query] else EARLY
+            width = self._width[query]
+            cell = self._base[query] + did * width + would
             if phase == LATER:
-                cell += (len(current.prepared[ask].rules) + 1) * width
+                cell += (len(current.prepared[query].rules) + 1) * width
             tally[cell] += 1
-            cell = at_slice + 4 * self.classes[ask]
+            cell = at_slice + 4 * self.classes[query]
             if did > 0:
                 cell += 2
             if would > 0:
                 cell += 1
-                if did == 0 and ask not in self.first_us:
-                    self.first_us[ask] = now_us
+                if did == 0 and query not in self.first_us:
+                    self.first_us[query] = now_us
             slices[cell] += 1
-            answered = outcomes[at]
-            if answered >= 0:
-                agreement[4 * phase + 2 * answered + (1 if did > 0 else 0)] += 1
+            outcome = outcomes[at]
+            if outcome >= 0:
+                agreement[4 * phase + 2 * outcome + (1 if did > 0 else 0)] += 1
         self.replayed += end - begin
 
     # Parts.
 
-    def counts(self) -> Counts:
+    def counts(self) -> PairCounts:
         """What was counted, as it travels between processes."""
-        return Counts(
+        return PairCounts(
             array("Q", self.tally).tobytes(),
             tuple(self.slices),
             tuple(self.agreement),
-            self.unasked,
+            self.invalid,
             self.replayed,
             self.first_us,
             self.current.trials,
             self.candidate.trials,
         )
 
-    def add(self, counts: Counts, asks: Sequence[int]) -> None:
+    def add(self, counts: PairCounts, queries: Sequence[int]) -> None:
         """Add what was counted of a part, whose asks are these of ours in this order."""
         tally, place = array("Q"), 0
         tally.frombytes(counts.tally)
-        for ask in asks:
-            begin = self._base[ask]
-            for cell in range(begin, begin + self._cells(ask)):
+        for query in queries:
+            begin = self._base[query]
+            for cell in range(begin, begin + self._cells(query)):
                 self.tally[cell] += tally[place]
                 place += 1
         for cell, count in enumerate(counts.slices):
             self.slices[cell] += count
         for cell, count in enumerate(counts.agreement):
             self.agreement[cell] += count
-        self.unasked += counts.unasked
+        self.invalid += counts.invalid
         self.replayed += counts.replayed
-        for ask, first_us in counts.first_us.items():
-            self.first_us[asks[ask]] = first_us
+        for query, first_us in counts.first_us.items():
+            self.first_us[queries[query]] = first_us
         for side, trials in ((self.current, counts.current), (self.candidate, counts.candidate)):
-            for (ask, rule_id), count in trials.items():
-                side.trials[asks[ask], rule_id] = count
+            for (query, rule_id), count in trials.items():
+                side.trials[queries[query], rule_id] = count
 
-    def _cells(self, ask: int) -> int:
-        return PHASES * (len(self.current.prepared[ask].rules) + 1) * self._width[ask]
+    def _cells(self, query: int) -> int:
+        return PHASES * (len(self.current.prepared[query].rules) + 1) * self._width[query]

@@ -35,7 +35,7 @@ class Redaction:
     Tokens are remembered, `MEMO_MAX` of them.
     """
 
-    __slots__ = ("_key", "_known", "_plain_names", "_plain_values")
+    __slots__ = ("_key", "_plain_names", "_plain_values", "_tokens")
 
     def __init__(
         self,
@@ -51,20 +51,20 @@ class Redaction:
             if is_secret(name):
                 remedy = "leave it out: what carries a secret is never kept"
                 raise BadValue("capture.plain_names", name, remedy)
-        self._known: dict[str, bytes] = {}
+        self._tokens: dict[str, bytes] = {}
 
-    def kept(self, value: str, name: str = "") -> str | bytes:
+    def redact(self, value: str, name: str = "") -> str | bytes:
         """What is written for a value of a header or a descriptor's key of that name."""
         key = self._key
         if key is None or value in self._plain_values or name in self._plain_names:
             return value
-        token = self._known.get(value)
+        token = self._tokens.get(value)
         if token is None:
             token = key.token(value)
             if len(value) <= _CHARS_MAX:
-                if len(self._known) >= MEMO_MAX:
-                    self._known.clear()
-                self._known[value] = token
+                if len(self._tokens) >= MEMO_MAX:
+                    self._tokens.clear()
+                self._tokens[value] = token
         return token
 
 
@@ -75,7 +75,7 @@ class Vocabulary:
     `globs` are pairs of where a glob stands (a header's name, a descriptor's key) and what it says.
     """
 
-    __slots__ = ("_known", "globs", "key")
+    __slots__ = ("_literals", "globs", "key")
 
     def __init__(
         self,
@@ -86,20 +86,20 @@ class Vocabulary:
     ) -> None:
         self.key = key
         self.globs = tuple(dict.fromkeys(globs))
-        self._known: dict[bytes, str] = {}
+        self._literals: dict[bytes, str] = {}
         if key is None:
             return
         for count, literal in enumerate(literals):
             if count >= LITERALS_MAX:
                 raise BadValue("vocabulary", count + 1, f"give at most {LITERALS_MAX:,} literals")
-            self._known[key.token(literal)] = literal
+            self._literals[key.token(literal)] = literal
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._literals)
 
     def literal(self, token: bytes) -> str | None:
         """The text that a token stands for, if a rule names it."""
-        return self._known.get(token)
+        return self._literals.get(token)
 
 
 def token_text(token: bytes) -> str:
@@ -109,11 +109,11 @@ def token_text(token: bytes) -> str:
 
 def check_names(field: str, names: Iterable[str]) -> tuple[str, ...]:
     """Names of headers to keep, once each; `BadValue` for one that carries a secret."""
-    kept: dict[str, None] = {}
+    checked: dict[str, None] = {}
     for name in names:
         if not name or name != name.lower():
             raise BadValue(field, name, "write the names of headers in lower case")
         if is_secret(name):
             raise BadValue(field, name, "leave it out: what carries a secret is never kept")
-        kept[name] = None
-    return tuple(kept)
+        checked[name] = None
+    return tuple(checked)

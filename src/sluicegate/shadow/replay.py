@@ -14,23 +14,23 @@ counts are the same for any number of them. Ctrl-C ends it between two blocks.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 from operator import gt
 from typing import Final, TypeAlias, final
 
+from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.rules.service_rule_set import ServiceRuleSet
-from sluicegate.shadow.books import Rules
-from sluicegate.shadow.captured import Captured
-from sluicegate.shadow.gathering import ascending
-from sluicegate.shadow.pair import Pair
-from sluicegate.shadow.parting import ONE_GROUP_SHARE, groups_of, largest_share, shared_out
-from sluicegate.shadow.rule_words import RuleName, name_of, spans_entities
-from sluicegate.shadow.side import Side
-from sluicegate.shadow.virtual import VirtualClock
-from sluicegate.shadow.workers import Part, replay_parts
+from sluicegate.shadow.pair import ReplayPair
+from sluicegate.shadow.partition import ONE_GROUP_SHARE, distribute, groups_of, largest_share
+from sluicegate.shadow.replay_parts import VirtualClock
+from sluicegate.shadow.replay_rules import ReplayRules
+from sluicegate.shadow.rule_texts import RuleName, name_of, spans_entities
+from sluicegate.shadow.side import Query, ReplaySide
+from sluicegate.shadow.traffic import CapturedTraffic, ascending
+from sluicegate.shadow.workers import ReplayPart, replay_parts
 
 BLOCK: Final = 2_048  # requests between two looks at the world: some 10 ms of work
 WORKERS_MAX: Final = 64
@@ -40,7 +40,7 @@ Progress: TypeAlias = Callable[[int, int], object]
 
 
 @final
-class Replayed:
+class ReplayResult:
     """What two books did with a capture.
 
     `spanning` are rules that count the work of several entities together. `processes` is how many
@@ -51,45 +51,51 @@ class Replayed:
         "alone",
         "began_us",
         "candidate",
-        "captured",
         "current",
         "ends_us",
         "out_of_order",
         "pair",
         "processes",
-        "requests_by_ask",
+        "requests_by_query",
         "spanning",
+        "traffic",
     )
 
-    def __init__(self, captured: Captured, current: Rules, candidate: Rules, pair: Pair) -> None:
-        self.captured: Final = captured
+    def __init__(
+        self,
+        traffic: CapturedTraffic,
+        current: ReplayRules,
+        candidate: ReplayRules,
+        pair: ReplayPair,
+    ) -> None:
+        self.traffic: Final = traffic
         self.current: Final = current
         self.candidate: Final = candidate
         self.pair: Final = pair
         self.began_us = 0
         self.ends_us = 0
         self.out_of_order = 0
-        self.requests_by_ask: list[int] = []
+        self.requests_by_query: list[int] = []
         self.spanning: set[RuleName] = set()
         self.processes = 1
         self.alone = ""
 
 
 def replay(
-    captured: Captured,
-    current: Rules,
-    candidate: Rules,
+    traffic: CapturedTraffic,
+    current: ReplayRules,
+    candidate: ReplayRules,
     *,
     mesh: MeshSettings | None = None,
     workers: int = 1,
     progress: Progress | None = None,
-) -> Replayed:
+) -> ReplayResult:
     """Replay all of it; `mesh` is how the service is set for a mesh's questions."""
     if not 1 <= workers <= WORKERS_MAX:
         raise BadValue("workers", workers, f"give a whole number from 1 to {WORKERS_MAX}")
     settings = MeshSettings(semantics=current.semantics) if mesh is None else mesh
     _check(current, candidate, settings)
-    at_us = captured.at_us
+    at_us = traffic.at_us
     if not ascending(at_us):
         at_us = array("q", accumulate(at_us, max))
     began_us, ends_us = (at_us[0], at_us[-1]) if at_us else (0, 0)
@@ -97,55 +103,57 @@ def replay(
         current.book,
         candidate.book,
         settings,
-        captured,
+        traffic,
         began_us=began_us,
         ends_us=ends_us,
         by_candidate=current.empty,
     )
-    replayed = Replayed(captured, current, candidate, pair)
-    replayed.began_us, replayed.ends_us = began_us, ends_us
-    if at_us is not captured.at_us:
-        replayed.out_of_order = sum(map(gt, at_us, captured.at_us))
-    replayed.requests_by_ask = _requests_by_ask(captured)
-    replayed.spanning = _spanning(pair, captured)
-    parts = _parts(replayed, settings, workers)
+    result = ReplayResult(traffic, current, candidate, pair)
+    result.began_us, result.ends_us = began_us, ends_us
+    if at_us is not traffic.at_us:
+        result.out_of_order = sum(map(gt, at_us, traffic.at_us))
+    result.requests_by_query = _requests_by_query(traffic)
+    result.spanning = _spanning(pair, traffic)
+    parts = _parts(result, settings, workers)
     if len(parts) == 1:
-        run(pair, at_us, captured.which, captured.outcomes, progress)
-        return replayed
-    replayed.processes = len(parts)
-    made = [_part(captured, at_us, asks) for asks in parts]
-    done, total = 0, len(captured)
+        run(pair, at_us, traffic.which, traffic.outcomes, progress)
+        return result
+    result.processes = len(parts)
+    made = [_part(traffic, at_us, queries) for queries in parts]
+    done, total = 0, len(traffic)
     for number, counts in replay_parts(made, current, candidate, settings, began_us, ends_us):
         pair.add(counts, parts[number])
         done += counts.replayed
         if progress is not None:
             progress(done, total)
-    return replayed
+    return result
 
 
 def pair_of(
     current: ServiceRuleSet,
     candidate: ServiceRuleSet,
     mesh: MeshSettings,
-    captured: Captured,
+    traffic: CapturedTraffic,
     *,
     began_us: int,
     ends_us: int,
     by_candidate: bool,
-) -> Pair:
+) -> ReplayPair:
     """Both books with all asks taken in, before the first request."""
     clock = VirtualClock(began_us)
-    one, other = Side(current, clock, mesh), Side(candidate, clock, mesh)
-    pair = Pair(one, other, clock, began_us=began_us, ends_us=ends_us, by_candidate=by_candidate)
-    for ask in captured.asks:
-        pair.prepare(ask)
+    one, other = ReplaySide(current, clock, mesh), ReplaySide(candidate, clock, mesh)
+    pair = ReplayPair(
+        one, other, clock, began_us=began_us, ends_us=ends_us, by_candidate=by_candidate
+    )
+    for query in traffic.queries:
+        pair.prepare(query)
     one.begin()
     other.begin()
     return pair
 
 
 def run(
-    pair: Pair,
+    pair: ReplayPair,
     at_us: array[int],
     which: array[int],
     outcomes: array[int],
@@ -160,26 +168,26 @@ def run(
             progress(end, total)
 
 
-def _check(current: Rules, candidate: Rules, settings: MeshSettings) -> None:
+def _check(current: ReplayRules, candidate: ReplayRules, settings: MeshSettings) -> None:
     for rules in (current, candidate):
         if rules.semantics is not settings.semantics:
             remedy = "make both rulebooks and the mesh's settings with the same"
             raise BadValue("semantics", rules.semantics.value, remedy)
 
 
-def _requests_by_ask(captured: Captured) -> list[int]:
-    counts = [0] * len(captured.asks)
-    for ask in captured.which:
-        counts[ask] += 1
+def _requests_by_query(traffic: CapturedTraffic) -> list[int]:
+    counts = [0] * len(traffic.queries)
+    for query in traffic.which:
+        counts[query] += 1
     return counts
 
 
-def _spanning(pair: Pair, captured: Captured) -> set[RuleName]:
+def _spanning(pair: ReplayPair, traffic: CapturedTraffic) -> set[RuleName]:
     """The rules that count several entities together: they say so, or they were seen to."""
     spanning: set[RuleName] = set()
     for side in (pair.current, pair.candidate):
         owner: dict[str, str] = {}
-        for prepared, entity in zip(side.prepared, captured.entities, strict=True):
+        for prepared, entity in zip(side.prepared, traffic.entities, strict=True):
             for place, key in prepared.counters():
                 rule = prepared.rules[place]
                 if owner.setdefault(key, entity) != entity or spans_entities(rule):
@@ -187,31 +195,66 @@ def _spanning(pair: Pair, captured: Captured) -> set[RuleName]:
     return spanning
 
 
-def _parts(replayed: Replayed, settings: MeshSettings, workers: int) -> list[list[int]]:
+def _parts(result: ReplayResult, settings: MeshSettings, workers: int) -> list[list[int]]:
     """The asks of each process; one list of all where the work cannot be shared."""
-    pair, asks = replayed.pair, len(replayed.captured.asks)
-    everything = [[*range(asks)]]
-    if workers == 1 or not asks:
+    pair, queries = result.pair, len(result.traffic.queries)
+    everything = [[*range(queries)]]
+    if workers == 1 or not queries:
         return everything
     if settings.local_cache_max:
-        replayed.alone = "the mesh remembers counters of all entities together (local_cache_max)"
+        result.alone = "the mesh remembers counters of all entities together (local_cache_max)"
         return everything
-    groups = groups_of((pair.current, pair.candidate), asks)
-    if largest_share(groups, replayed.requests_by_ask) > ONE_GROUP_SHARE:
-        named = ", ".join(rule_id for _, rule_id in sorted(replayed.spanning)[:3])
+    groups = groups_of((pair.current, pair.candidate), queries)
+    if largest_share(groups, result.requests_by_query) > ONE_GROUP_SHARE:
+        named = ", ".join(rule_id for _, rule_id in sorted(result.spanning)[:3])
         why = f": rules count them together ({named})" if named else ""
-        replayed.alone = f"nearly all requests must be replayed in one process{why}"
+        result.alone = f"nearly all requests must be replayed in one process{why}"
         return everything
-    return shared_out(groups, replayed.requests_by_ask, workers)
+    return distribute(groups, result.requests_by_query, workers)
 
 
-def _part(captured: Captured, at_us: array[int], asks: list[int]) -> Part:
+def _part(traffic: CapturedTraffic, at_us: array[int], queries: list[int]) -> ReplayPart:
     """The requests of these asks, their places counted anew."""
-    places = dict(zip(asks, range(len(asks)), strict=True))
-    kept = [at for at, ask in enumerate(captured.which) if ask in places]
-    return Part(
-        [captured.asks[ask] for ask in asks],
+    places = dict(zip(queries, range(len(queries)), strict=True))
+    kept = [at for at, query in enumerate(traffic.which) if query in places]
+    return ReplayPart(
+        [traffic.queries[query] for query in queries],
         array("q", [at_us[at] for at in kept]),
-        array("I", [places[captured.which[at]] for at in kept]),
-        array("b", [captured.outcomes[at] for at in kept]),
+        array("I", [places[traffic.which[at]] for at in kept]),
+        array("b", [traffic.outcomes[at] for at in kept]),
     )
+
+
+@final
+class SingleReplay:
+    """A book without history, and the asks it will be asked, known by their places."""
+
+    __slots__ = ("_clock", "_side")
+
+    def __init__(
+        self, rules: ReplayRules, queries: Iterable[Query], *, mesh: MeshSettings | None = None
+    ) -> None:
+        settings = MeshSettings(semantics=rules.semantics) if mesh is None else mesh
+        if settings.semantics is not rules.semantics:
+            remedy = "make the rulebook and the mesh's settings with the same"
+            raise BadValue("semantics", rules.semantics.value, remedy)
+        self._clock = VirtualClock()
+        self._side = ReplaySide(rules.book, self._clock, settings)
+        for query in queries:
+            self._side.prepare(query)
+        self._side.begin()
+
+    def decide(self, query: int, at_us: int) -> int:
+        """Decide and count: `ADMIT`, k where the k-th rule refuses, or `UNASKABLE`."""
+        clock = self._clock
+        if at_us > clock.at_us:
+            clock.at_us = at_us
+        return self._side.decide(query, clock.at_us)
+
+    def priority(self, query: int) -> Criticality:
+        """How much it matters, as this book settles it."""
+        return self._side.prepared[query].priority
+
+    def rule_id(self, query: int, code: int) -> str:
+        """The rule that a refusal names."""
+        return self._side.prepared[query].rules[code - 1].rule_id

@@ -14,7 +14,7 @@ from typing import Final, final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.shadow.capture.key import CaptureKey
-from sluicegate.shadow.captured import ALL
+from sluicegate.shadow.traffic import ALL
 
 MEMO_MAX_DEFAULT: Final = 100_000
 _CHARS_MAX: Final = 256  # what is longer is not remembered
@@ -25,7 +25,7 @@ _PLACES: Final = 1 << 64
 class Sample:
     """A share of all entities."""
 
-    __slots__ = ("_all", "_below", "_key", "_known", "_known_max", "_older", "share")
+    __slots__ = ("_all", "_below", "_key", "_older", "_recent", "_recent_max", "share")
 
     def __init__(
         self, key: CaptureKey | None, share: int, *, memo_max: int = MEMO_MAX_DEFAULT
@@ -40,27 +40,27 @@ class Sample:
         self._all = share >= ALL
         self._below = _PLACES * share // ALL
         self._key = key
-        self._known: dict[str, bool] = {}
+        self._recent: dict[str, bool] = {}
         self._older: dict[str, bool] = {}
-        self._known_max = memo_max // 2
+        self._recent_max = memo_max // 2
 
     def holds(self, entity: str) -> bool:
         """Whether this entity is captured."""
         if self._all:
             return True
-        known = self._known.get(entity)
-        if known is not None:
-            return known
-        return self._drawn(entity)
+        sampled = self._recent.get(entity)
+        if sampled is not None:
+            return sampled
+        return self._draw(entity)
 
-    def _drawn(self, entity: str) -> bool:
-        known = self._older.get(entity)
-        if known is None:
+    def _draw(self, entity: str) -> bool:
+        sampled = self._older.get(entity)
+        if sampled is None:
             key = self._key
-            known = key is not None and key.place(entity) < self._below
+            sampled = key is not None and key.place(entity) < self._below
         if len(entity) <= _CHARS_MAX:
-            if len(self._known) >= self._known_max:
-                self._older = self._known
-                self._known = {}
-            self._known[entity] = known
-        return known
+            if len(self._recent) >= self._recent_max:
+                self._older = self._recent
+                self._recent = {}
+            self._recent[entity] = sampled
+        return sampled

@@ -33,21 +33,21 @@ _WORDS: Final = frozenset(
     {"auth", "csrf", "mfa", "oauth", "otp", "pin", "pwd", "sid", "sso", "xsrf"}
 )
 _BETWEEN: Final = re.compile(r"[^a-z0-9]+")
-_SEEN_MAX: Final = 4_096
-_seen: Final[dict[str, bool]] = {}
+_VERDICTS_MAX: Final = 4_096
+_verdicts: Final[dict[str, bool]] = {}
 
 
 def is_secret(name: str) -> bool:
     """Whether a header or a key of that name carries a secret."""
-    known = _seen.get(name)
-    if known is None:
-        known = _judged(name)
-        if len(_seen) < _SEEN_MAX and len(name) <= 128:
-            _seen[name] = known
-    return known
+    verdict = _verdicts.get(name)
+    if verdict is None:
+        verdict = _judge(name)
+        if len(_verdicts) < _VERDICTS_MAX and len(name) <= 128:
+            _verdicts[name] = verdict
+    return verdict
 
 
-def _judged(name: str) -> bool:
+def _judge(name: str) -> bool:
     words = _BETWEEN.split(name.lower())
     if not _WORDS.isdisjoint(words):
         return True

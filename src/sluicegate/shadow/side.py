@@ -32,16 +32,16 @@ from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.rules.resources.rule import ResourceRule
 from sluicegate.rules.resources.service import Checker, binding_rule, claims_of
 from sluicegate.rules.service_rule_set import ServiceRuleSet
-from sluicegate.shadow.virtual import CalmGate, OneAnswer, VirtualClock
+from sluicegate.shadow.replay_parts import CalmGate, DecisionLedger, VirtualClock
 from sluicegate.stores.memory.joint import binding, take_all
 from sluicegate.stores.memory.store import RULES_MAX_DEFAULT
 from sluicegate.stores.memory.table import KeyTable, TableCharge
 
-Ask: TypeAlias = CheckRequest | MeshRequest
+Query: TypeAlias = CheckRequest | MeshRequest
 AnyRule: TypeAlias = ResourceRule | MeshRule
 
 ADMIT: Final = 0
-UNASKABLE: Final = -1
+INVALID: Final = -1
 
 # How an ask is asked.
 FREE: Final = 0  # no rule applies, or one without a limit
@@ -54,26 +54,26 @@ NEVER: Final = 5  # it cannot be asked
 
 
 @final
-class Prepared:
+class PreparedQuery:
     """What is known of an ask before it is asked."""
 
     __slots__ = (
         "_counters",
-        "ask",
-        "asks",
         "claims",
         "cost",
         "key",
         "part",
         "priority",
+        "queries",
+        "query",
         "rule",
         "rules",
         "trial",
         "way",
     )
 
-    def __init__(self, ask: Ask, way: int, priority: Criticality) -> None:
-        self.ask = ask
+    def __init__(self, query: Query, way: int, priority: Criticality) -> None:
+        self.query = query
         self.way = way
         self.priority = priority
         self.rules: tuple[AnyRule, ...] = ()
@@ -82,7 +82,7 @@ class Prepared:
         self.cost = 0
         self.rule: RuleLike = ""
         self.claims: tuple[Claim, ...] = ()
-        self.asks: list[TableCharge] = []
+        self.queries: list[TableCharge] = []
         self.part: CounterState | None = None
         self.trial = False
 
@@ -100,7 +100,7 @@ class Prepared:
 
 
 @final
-class Side:
+class ReplaySide:
     """One book. `trials` counts what rules that are tried out would have refused, by ask."""
 
     __slots__ = (
@@ -120,11 +120,11 @@ class Side:
         self._book = book
         self._clock = clock
         self._settings = mesh
-        self._ledger = OneAnswer()
+        self._ledger = DecisionLedger()
         self._equip(Limiter(keys_max=1, clock=clock))
         # A book may make a rule anew for whoever asks; here one of each is enough.
         self._rules: dict[str, ResourceRule] = {}
-        self.prepared: list[Prepared] = []
+        self.prepared: list[PreparedQuery] = []
         self.trials: dict[tuple[int, str], int] = {}
 
     def _equip(self, limiter: Limiter) -> None:
@@ -149,17 +149,17 @@ class Side:
                 tables = [limiter.keys_of(claim.rule) for claim in found.claims]
                 if all(isinstance(table, KeyTable) for table in tables):
                     found.way = TABLES
-                    found.asks = [
+                    found.queries = [
                         TableCharge(cast("KeyTable[Any]", table), claim.key, found.cost)
                         for table, claim in zip(tables, found.claims, strict=True)
                     ]
 
-    def prepare(self, ask: Ask) -> Prepared:
+    def prepare(self, query: Query) -> PreparedQuery:
         """Take in the next ask; it is known by its place from now on."""
-        if isinstance(ask, CheckRequest):
-            found = self._native(ask)
+        if isinstance(query, CheckRequest):
+            found = self._native(query)
         else:
-            found = self._envoy(ask)
+            found = self._envoy(query)
         self.prepared.append(found)
         return found
 
@@ -172,7 +172,7 @@ class Side:
             if not decision.allowed:
                 return 1
             if decision.reason is not None:
-                self._tried(place, found.rules[0].rule_id)
+                self._count_trial(place, found.rules[0].rule_id)
             return ADMIT
         if way == DESCRIPTOR:
             part = found.part
@@ -183,12 +183,12 @@ class Side:
                 return ADMIT
             if not found.trial:
                 return 1
-            self._tried(place, found.rules[0].rule_id)
+            self._count_trial(place, found.rules[0].rule_id)
             return ADMIT
         if way == FREE:
             return ADMIT
         if way == TABLES:
-            decisions = take_all(found.asks, now_us)
+            decisions = take_all(found.queries, now_us)
             for decision in decisions:
                 if not decision.allowed:
                     return decisions.index(binding(decisions)) + 1
@@ -197,105 +197,105 @@ class Side:
             return self._together(place, found)
         if way == IN_FULL:
             return self._in_full(place, found, now_us)
-        return UNASKABLE
+        return INVALID
 
     # What is known before.
 
-    def _native(self, ask: CheckRequest) -> Prepared:
+    def _native(self, query: CheckRequest) -> PreparedQuery:
         try:
-            resolved = self._checker.resolve(ask)
+            resolved = self._checker.resolve(query)
         except BadValue:
-            return Prepared(ask, NEVER, Criticality.DEGRADED)
+            return PreparedQuery(query, NEVER, Criticality.DEGRADED)
         rules = tuple([self._rules.setdefault(rule.rule_id, rule) for rule in resolved.rules])
-        found = Prepared(ask, ONE, resolved.priority)
+        found = PreparedQuery(query, ONE, resolved.priority)
         found.rules = rules
-        keys = [rule.key(ask.user_id, resolved.path) for rule in rules]
+        keys = [rule.key(query.user_id, resolved.path) for rule in rules]
         found.trial = any(rule.kind.shadow for rule in rules)
         if not rules:
             found.way = FREE
-        elif ask.cost == 0:
+        elif query.cost == 0:
             found.way = IN_FULL
             found.keep([*enumerate(keys)])
         elif len(rules) == 1:
             found.key, found.cost, found.rule = keys[0], resolved.cost, rules[0].kind.shared_id
         else:
             found.way, found.cost = TOGETHER, resolved.cost
-            found.claims = tuple(claims_of(ask, resolved))
+            found.claims = tuple(claims_of(query, resolved))
         return found
 
-    def _envoy(self, ask: MeshRequest) -> Prepared:
+    def _envoy(self, query: MeshRequest) -> PreparedQuery:
         mesh, settings = self._mesh, self._mesh.settings
-        book, descriptors = mesh.book, ask.descriptors
+        book, descriptors = mesh.book, query.descriptors
         assert book is not None
-        if not ask.domain or not 0 < len(descriptors) <= settings.descriptors_max:
-            return Prepared(ask, NEVER, settings.priority)
+        if not query.domain or not 0 < len(descriptors) <= settings.descriptors_max:
+            return PreparedQuery(query, NEVER, settings.priority)
         try:
-            said = mesh.rules_of(ask, book)
+            said = mesh.rules_of(query, book)
         except BadValue:
-            return Prepared(ask, NEVER, settings.priority)
+            return PreparedQuery(query, NEVER, settings.priority)
         rules: list[MeshRule] = []
         counters: list[tuple[int, str]] = []
         for at, rule in enumerate(said):
             if rule is not None and not rule.form.unlimited:
                 one = state_of(
-                    rule, descriptors[at].entries, cost_of(descriptors[at].cost, ask.cost)
+                    rule, descriptors[at].entries, cost_of(descriptors[at].cost, query.cost)
                 )
                 counters += [(len(rules), part.key) for part in one.parts]
                 rules.append(rule)
         priority = min([mesh.priority_of(rule) for rule in rules], default=settings.priority)
-        found = Prepared(ask, IN_FULL if rules else FREE, priority)
+        found = PreparedQuery(query, IN_FULL if rules else FREE, priority)
         found.rules = tuple(rules)
         found.keep(counters)
         found.trial = any(rule.form.shadow for rule in rules)
-        if len(descriptors) == 1 and rules and self._is_short(ask, rules[0]):
+        if len(descriptors) == 1 and rules and self._is_short(query, rules[0]):
             found.way = DESCRIPTOR
             found.part = one.parts[0]
             found.rule = one.parts[0].counting.rule
         return found
 
-    def _is_short(self, ask: MeshRequest, rule: MeshRule) -> bool:
+    def _is_short(self, query: MeshRequest, rule: MeshRule) -> bool:
         """Whether nothing but the limiter has a say in it, as the mesh itself sees it."""
-        descriptor, counting, settings = ask.descriptors[0], rule.form.only, self._mesh.settings
+        descriptor, counting, settings = query.descriptors[0], rule.form.only, self._mesh.settings
         if counting is None or counting.blocks or descriptor.override is not None:
             return False
         if settings.global_shadow or settings.local_cache_max:
             return False
-        return cost_of(descriptor.cost, ask.cost) > 0
+        return cost_of(descriptor.cost, query.cost) > 0
 
     # What is asked each time.
 
-    def _together(self, place: int, found: Prepared) -> int:
+    def _together(self, place: int, found: PreparedQuery) -> int:
         judgement = self._limiter.judge(*found.claims)
         if judgement.decision.allowed:
             if found.trial:
                 # Decisions come in the order of the rules, those that are tried out last.
                 for at, counted in enumerate(judgement.counted):
                     if counted.decision.shadow and counted.decision.reason is not None:
-                        self._tried(place, found.rules[at].rule_id)
+                        self._count_trial(place, found.rules[at].rule_id)
             return ADMIT
         rules = cast("tuple[ResourceRule, ...]", found.rules)
         return self._place_of(found, binding_rule(judgement, rules).rule_id)
 
-    def _in_full(self, place: int, found: Prepared, now_us: int) -> int:
-        ask, ledger = found.ask, self._ledger
+    def _in_full(self, place: int, found: PreparedQuery, now_us: int) -> int:
+        query, ledger = found.query, self._ledger
         ledger.begin()
         try:
-            if isinstance(ask, CheckRequest):
-                decision = cast("CheckResponse", self._checker.check(ask, now_us)).decision
+            if isinstance(query, CheckRequest):
+                decision = cast("CheckResponse", self._checker.check(query, now_us)).decision
                 if decision.allowed:
                     return ADMIT
                 return self._place_of(found, decision.rule_id)
-            answer = cast("MeshResponse", self._mesh.should_rate_limit(ask, now_us))
+            answer = cast("MeshResponse", self._mesh.should_rate_limit(query, now_us))
         except (BadValue, Unavailable):
-            return UNASKABLE
+            return INVALID
         for rule_id in ledger.trials:
-            self._tried(place, rule_id)
+            self._count_trial(place, rule_id)
         return self._place_of(found, ledger.refusing) if answer.over else ADMIT
 
-    def _tried(self, place: int, rule_id: str) -> None:
+    def _count_trial(self, place: int, rule_id: str) -> None:
         self.trials[place, rule_id] = self.trials.get((place, rule_id), 0) + 1
 
-    def _place_of(self, found: Prepared, rule_id: str) -> int:
+    def _place_of(self, found: PreparedQuery, rule_id: str) -> int:
         for at, rule in enumerate(found.rules):
             if rule.rule_id == rule_id:
                 return at + 1

@@ -20,10 +20,10 @@ from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.rulebook import Files
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.settings import MeshSettings
-from sluicegate.shadow.books import Rules
-from sluicegate.shadow.captured import Captured
-from sluicegate.shadow.pair import Counts
-from sluicegate.shadow.side import Ask
+from sluicegate.shadow.pair import PairCounts
+from sluicegate.shadow.replay_rules import ReplayRules
+from sluicegate.shadow.side import Query
+from sluicegate.shadow.traffic import CapturedTraffic
 
 Plain: TypeAlias = tuple[Any, ...]
 
@@ -40,19 +40,19 @@ _SETTINGS: Final = (
 )
 
 
-class Part(NamedTuple):
+class ReplayPart(NamedTuple):
     """Asks, and the requests of them."""
 
-    asks: Sequence[Ask]
+    queries: Sequence[Query]
     at_us: array[int]
     which: array[int]
     outcomes: array[int]
 
 
-class _Sent(NamedTuple):
+class _Task(NamedTuple):
     """A part as it travels, with all that is needed to replay it."""
 
-    asks: list[Plain]
+    queries: list[Plain]
     at_us: array[int]
     which: array[int]
     outcomes: array[int]
@@ -64,22 +64,22 @@ class _Sent(NamedTuple):
 
 
 def replay_parts(
-    parts: Sequence[Part],
-    current: Rules,
-    candidate: Rules,
+    parts: Sequence[ReplayPart],
+    current: ReplayRules,
+    candidate: ReplayRules,
     mesh: MeshSettings,
     began_us: int,
     ends_us: int,
-) -> Iterator[tuple[int, Counts]]:
+) -> Iterator[tuple[int, PairCounts]]:
     """Replay each in a process of its own; the number of the part and its counts, as they end."""
-    both, said = (_plain_rules(current), _plain_rules(candidate)), _plain_settings(mesh)
+    both, settings = (_plain_rules(current), _plain_rules(candidate)), _plain_settings(mesh)
     with children(len(parts)) as pool:
-        under_way: dict[Future[Counts], int] = {}
+        under_way: dict[Future[PairCounts], int] = {}
         for number, part in enumerate(parts):
-            asks = [plain(ask) for ask in part.asks]
+            queries = [plain(query) for query in part.queries]
             _, at_us, which, outcomes = part
-            sent = _Sent(asks, at_us, which, outcomes, *both, said, began_us, ends_us)
-            under_way[pool.submit(_replay_there, sent)] = number
+            task = _Task(queries, at_us, which, outcomes, *both, settings, began_us, ends_us)
+            under_way[pool.submit(_replay_there, task)] = number
         for future in as_completed(under_way):
             try:
                 counts = future.result()
@@ -89,32 +89,32 @@ def replay_parts(
             yield under_way[future], counts
 
 
-def plain(ask: Ask) -> Plain:
+def plain(query: Query) -> Plain:
     """An ask as values that travel."""
-    if isinstance(ask, CheckRequest):
-        claim = None if ask.priority is None else int(ask.priority)
-        return (ask.user_id, ask.resource_path, dict(ask.headers), ask.cost, claim)
+    if isinstance(query, CheckRequest):
+        claim = None if query.priority is None else int(query.priority)
+        return (query.user_id, query.resource_path, dict(query.headers), query.cost, claim)
     descriptors = [
         (
             tuple(one.entries),
             None if one.override is None else (one.override.requests_per_unit, one.override.unit),
             one.cost,
         )
-        for one in ask.descriptors
+        for one in query.descriptors
     ]
-    return (ask.domain, descriptors, ask.cost)
+    return (query.domain, descriptors, query.cost)
 
 
-def parse_mesh_request(values: Plain) -> Ask:
+def parse_mesh_request(values: Plain) -> Query:
     """The ask that these values say."""
     if len(values) == 5:
         user_id, path, headers, weight, claim = values
         priority = None if claim is None else Criticality(claim)
         return CheckRequest(user_id, path, headers=headers, cost=weight, priority=priority)
-    domain, said, hits = values
+    domain, settings, hits = values
     descriptors = [
         Descriptor(entries, override=None if limit is None else Override(*limit), cost=own)
-        for entries, limit, own in said
+        for entries, limit, own in settings
     ]
     return MeshRequest(domain, descriptors, hits)
 
@@ -122,37 +122,37 @@ def parse_mesh_request(values: Plain) -> Ask:
 # In a child.
 
 
-def _replay_there(sent: _Sent) -> Counts:
+def _replay_there(task: _Task) -> PairCounts:
     # It knows us, so we come to know it only here.
     from sluicegate.shadow.replay import pair_of, run  # noqa: PLC0415
 
-    captured = Captured()
-    captured.asks += [parse_mesh_request(values) for values in sent.asks]
-    current, candidate = _rules_of(sent.current), _rules_of(sent.candidate)
-    semantics, priority, said = sent.mesh
-    mesh = MeshSettings(semantics=Semantics(semantics), priority=Criticality(priority), **said)
+    traffic = CapturedTraffic()
+    traffic.queries += [parse_mesh_request(values) for values in task.queries]
+    current, candidate = _rules_of(task.current), _rules_of(task.candidate)
+    semantics, priority, settings = task.mesh
+    mesh = MeshSettings(semantics=Semantics(semantics), priority=Criticality(priority), **settings)
     pair = pair_of(
         current.book,
         candidate.book,
         mesh,
-        captured,
-        began_us=sent.began_us,
-        ends_us=sent.ends_us,
+        traffic,
+        began_us=task.began_us,
+        ends_us=task.ends_us,
         by_candidate=current.empty,
     )
-    run(pair, sent.at_us, sent.which, sent.outcomes)
+    run(pair, task.at_us, task.which, task.outcomes)
     return pair.counts()
 
 
-def _plain_rules(rules: Rules) -> Plain:
+def _plain_rules(rules: ReplayRules) -> Plain:
     return (dict(rules.files), rules.semantics.value, rules.merge_domains)
 
 
-def _rules_of(values: Plain) -> Rules:
+def _rules_of(values: Plain) -> ReplayRules:
     files: Files = values[0]
-    return Rules(files, semantics=values[1], merge_domains=values[2])
+    return ReplayRules(files, semantics=values[1], merge_domains=values[2])
 
 
 def _plain_settings(mesh: MeshSettings) -> Plain:
-    said = {name: getattr(mesh, name) for name in _SETTINGS}
-    return (mesh.semantics.value, int(mesh.priority), said)
+    settings = {name: getattr(mesh, name) for name in _SETTINGS}
+    return (mesh.semantics.value, int(mesh.priority), settings)

@@ -19,7 +19,7 @@ from sluicegate.contracts.checks import CheckRequest
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.shadow.capture.recorder import Capture
 from sluicegate.shadow.capture.settings import CaptureSettings
-from sluicegate.shadow.captured import ALL
+from sluicegate.shadow.traffic import ALL
 from sluicegate.system import now_us
 from sluicegate.telemetry.usage_files import DAY_MINUTES, MINUTE_US
 from sluicegate.testing import HandClock

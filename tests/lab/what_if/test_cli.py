@@ -325,7 +325,7 @@ def test_a_tenth_of_all_entities_meets_a_tenth_of_the_capacity(tmp_path: Path, r
     traced = read_traffic(arguments, books, requests_max=10_000, progress=lambda done, total: None)
     from sluicegate.lab.what_if.traffic import Traffic
 
-    traffic = Traffic(traced.captured, [0] * len(traced.captured.asks), speed=1.0)
+    traffic = Traffic(traced.captured, [0] * len(traced.captured.queries), speed=1.0)
     served = what_if.planner(arguments, 1.0)(traffic).backend
     assert (served.capacity, served.workers) == (100.0, 4)
     assert served.unit_us[0] == 40_000

@@ -13,8 +13,8 @@ from sluicegate.lab.retries import NAIVE, Retries
 from sluicegate.lab.what_if.outcomes import GAVE_UP, GOOD, REFUSED, TURNED_AWAY, OutcomeCounts
 from sluicegate.lab.what_if.plan import WHOLE_US, BackendSpec
 from sluicegate.lab.what_if.runs import NAMES, run_rulebooks
-from sluicegate.shadow.captured import Captured
 from sluicegate.shadow.report.report import as_json
+from sluicegate.shadow.traffic import CapturedTraffic
 from tests.lab.what_if_world import (
     MS,
     NONE,
@@ -298,7 +298,7 @@ def test_a_rulebook_that_gives_another_class_is_told() -> None:
 
 def test_nothing_captured_no_rulebook_or_too_many_are_refused() -> None:
     with pytest.raises(BadValue, match="no captured request"):
-        traffic_of(Captured(), [NONE])
+        traffic_of(CapturedTraffic(), [NONE])
     traffic = traffic_of(every(2, 5), [NONE])
     for books in ([], [NONE] * 9):
         with pytest.raises(BadValue, match="--rules"):

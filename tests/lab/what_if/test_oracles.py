@@ -31,12 +31,11 @@ from sluicegate.lab.what_if.traffic import Traffic
 from sluicegate.lab.world import World
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.settings import MeshSettings
-from sluicegate.shadow.books import Rules
-from sluicegate.shadow.captured import Captured
-from sluicegate.shadow.made import made_capture
-from sluicegate.shadow.replay import replay
-from sluicegate.shadow.side import Ask
-from sluicegate.shadow.single import Single
+from sluicegate.shadow.replay import SingleReplay, replay
+from sluicegate.shadow.replay_rules import ReplayRules
+from sluicegate.shadow.side import Query
+from sluicegate.shadow.synthetic import synthetic_traffic
+from sluicegate.shadow.traffic import CapturedTraffic
 from sluicegate.testing import START_US
 from tests.lab.what_if_world import NONE, book, fixed, plan, station, traffic_of
 from tests.shadow.replay.captures import captured, check, limit, mesh, vips
@@ -47,15 +46,15 @@ RETRIES = Retries(attempts=3, base_us=40_000)
 BUDGETED = Retries(attempts=3, base_us=40_000, budget_milli=300, reserve_milli_per_s=1)
 
 
-def pooled(given_: Captured, rules: NamedRules, how: WhatIfPlan) -> OutcomeCounts:
+def pooled(given_: CapturedTraffic, rules: NamedRules, how: WhatIfPlan) -> OutcomeCounts:
     traffic = traffic_of(given_, [rules], how.speed)
-    return run_fifo(how, traffic, Single(rules.rules, given_.asks), lambda come: None)
+    return run_fifo(how, traffic, SingleReplay(rules.rules, given_.queries), lambda come: None)
 
 
-def in_a_world(given_: Captured, rules: NamedRules, how: WhatIfPlan) -> OutcomeCounts:
+def in_a_world(given_: CapturedTraffic, rules: NamedRules, how: WhatIfPlan) -> OutcomeCounts:
     """The same by tasks, with the lab's own pool for a policy."""
     traffic = traffic_of(given_, [rules], how.speed)
-    single = Single(rules.rules, given_.asks)
+    single = SingleReplay(rules.rules, given_.queries)
     classes = [Criticality(one) for one in traffic.classes]
     return run_policies(how, traffic, single, fifo_pool, lambda come: None, classes=classes)
 
@@ -102,7 +101,7 @@ def test_a_pool_serves_as_if_each_took_the_worker_that_is_free_first(
 def test_tasks_in_a_world_and_a_heap_of_events_tell_the_same(
     retries: Retries | None, queue_max: int, seed: int
 ) -> None:
-    given_ = made_capture(300, seed=seed, entities=20, per_s=60)
+    given_ = synthetic_traffic(300, seed=seed, entities=20, per_s=60)
     how = plan(
         station(workers=3, capacity=40),
         timeout_ms=120,
@@ -166,7 +165,7 @@ def test_policies_are_told_who_asks_how_much_it_matters_and_until_when(
     counts = run_policies(
         plan(timeout_ms=100),
         traffic,
-        Single(NONE.rules, given_.asks),
+        SingleReplay(NONE.rules, given_.queries),
         make,
         lambda come: None,
         classes=[Criticality.BULK, Criticality.CRITICAL],
@@ -184,19 +183,21 @@ def test_policies_are_told_who_asks_how_much_it_matters_and_until_when(
 
 @pytest.mark.parametrize("mesh_share", [0, 10_000])
 def test_a_book_asked_alone_refuses_what_it_refuses_in_a_shadow_replay(mesh_share: int) -> None:
-    given_ = made_capture(2_000, seed=7, entities=30, per_s=300, mesh=mesh_share)
+    given_ = synthetic_traffic(2_000, seed=7, entities=30, per_s=300, mesh=mesh_share)
     rules = LIMITED.rules
     if mesh_share:
         each = "{key: path, rate_limit: {unit: second, requests_per_unit: 3}}"
         text = f"domain: made\ndescriptors: [{{key: tenant, descriptors: [{each}]}}]\n"
-        rules = Rules({"made.yaml": text.encode()})
-    single = Single(rules, given_.asks)
+        rules = ReplayRules({"made.yaml": text.encode()})
+    single = SingleReplay(rules, given_.queries)
     refused: Counter[int] = Counter()
     for at_us, ask in zip(given_.at_us, given_.which, strict=True):
         refused[ask] += single.decide(ask, at_us) > 0
-    pair = replay(given_, rules, Rules({})).pair
-    for ask in range(len(given_.asks)):
-        told = sum(times for phase in (0, 1) for did, _, times in pair.done(ask, phase) if did > 0)
+    pair = replay(given_, rules, ReplayRules({})).pair
+    for ask in range(len(given_.queries)):
+        told = sum(
+            times for phase in (0, 1) for did, _, times in pair.outcomes_of(ask, phase) if did > 0
+        )
         assert refused[ask] == told
         assert single.priority(ask) is Criticality(pair.classes[ask])
     assert 0 < refused.total() < 2_000
@@ -206,7 +207,7 @@ def test_a_book_that_is_asked_about_an_earlier_instant_stands_still() -> None:
     other = limit("other", 1, 2, resource_path="/other")
     rules = book("two", fixed(1), other).rules
     begin_us = 1_700_000_000_000_000
-    single = Single(rules, [check("ann"), check("bob", "/other")])
+    single = SingleReplay(rules, [check("ann"), check("bob", "/other")])
     assert single.decide(0, begin_us + 2_500_000) == 0
     assert single.decide(1, begin_us + 1_500_000) == 0
     assert single.decide(1, begin_us + 2_600_000) == 1  # for all rules it was 2.5 s by then
@@ -216,7 +217,7 @@ def test_a_book_that_is_asked_about_an_earlier_instant_stands_still() -> None:
 
 def test_a_refusal_names_the_rule_that_refuses() -> None:
     rules = book("two", fixed(9, per="user"), limit("few", 2, 60, resource_path="/play")).rules
-    single = Single(rules, [check("ann")])
+    single = SingleReplay(rules, [check("ann")])
     codes = [single.decide(0, 1_700_000_000_000_000 + at) for at in range(3)]
     assert codes[:2] == [0, 0]
     assert single.rule_id(0, codes[2]) == "few"
@@ -226,11 +227,11 @@ def test_a_refusal_names_the_rule_that_refuses() -> None:
 
 def test_a_mesh_is_set_as_its_rulebook_is_read() -> None:
     with pytest.raises(BadValue, match="semantics"):
-        Single(NONE.rules, [], mesh=MeshSettings(semantics=Semantics.ENVOY))
+        SingleReplay(NONE.rules, [], mesh=MeshSettings(semantics=Semantics.ENVOY))
 
 
 def test_a_descriptor_weighs_what_it_says_or_else_what_its_request_says() -> None:
-    several: list[Ask] = [
+    several: list[Query] = [
         mesh([("tenant", "a")]),
         mesh([("tenant", "a")], hits=5),
         mesh([("tenant", "a")], hits=5, own=7),

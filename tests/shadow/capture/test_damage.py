@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sluicegate.contracts.checks import CheckRequest
 from sluicegate.contracts.errors import BadValue
-from sluicegate.shadow.ask_keys import check_key
+from sluicegate.shadow.capture.codec import Damaged, QueryDecoder, QueryEncoder
 from sluicegate.shadow.capture.format import (
     MAGIC,
     MARK,
@@ -28,7 +28,7 @@ from sluicegate.shadow.capture.format import (
 )
 from sluicegate.shadow.capture.log import CaptureLog
 from sluicegate.shadow.capture.reader import CaptureRead, read_capture
-from sluicegate.shadow.capture.words import AskReader, AskWriter, Damaged
+from sluicegate.shadow.query_keys import check_key
 from sluicegate.shadow.redaction import Redaction, Vocabulary
 from sluicegate.testing import HandClock
 from tests.shadow.capture.world import KEY, Request, key_of, segment_files, settings, told, written
@@ -48,7 +48,7 @@ def whole(folder: Path) -> tuple[bytes, CaptureRead]:
 
 with tempfile.TemporaryDirectory() as made_in:
     DATA, WHOLE = whole(Path(made_in))
-ROWS = Counter(told(WHOLE.captured))
+ROWS = Counter(told(WHOLE.traffic))
 
 
 def read_bytes(data: bytes) -> CaptureRead:
@@ -59,13 +59,13 @@ def read_bytes(data: bytes) -> CaptureRead:
 
 def check_told(read: CaptureRead) -> None:
     """Nothing but what was there; and what is missing is told."""
-    rows = Counter(told(read.captured))
+    rows = Counter(told(read.traffic))
     assert rows <= ROWS
     if rows != ROWS:
         assert read.damage
     if any("not ended" in one or "passed over" in one for one in read.damage):
         return
-    assert read.captured.lost == len(REQUESTS) - len(read.captured)
+    assert read.traffic.lost == len(REQUESTS) - len(read.traffic)
 
 
 @given(st.integers(0, len(DATA) - 1))
@@ -111,9 +111,9 @@ def test_blocks_that_are_swapped_dropped_or_doubled_never_make_a_request(
 def test_a_block_that_is_missing_is_counted_to_the_request(gone: int) -> None:
     head, found = parts()
     read = read_bytes(head + b"".join(found[:gone] + found[gone + 1 :]))
-    missing = len(REQUESTS) - len(read.captured)
+    missing = len(REQUESTS) - len(read.traffic)
     assert missing >= 12
-    assert (read.captured.lost, read.damaged) == (missing, missing)
+    assert (read.traffic.lost, read.damaged) == (missing, missing)
 
 
 def test_what_follows_a_damaged_block_is_read_all_the_same() -> None:
@@ -121,7 +121,7 @@ def test_what_follows_a_damaged_block_is_read_all_the_same() -> None:
     broken = bytearray(found[2])
     broken[-1] ^= 1
     read = read_bytes(head + b"".join([*found[:2], bytes(broken), *found[3:]]))
-    assert (len(read.captured), read.captured.lost) == (48, 12)
+    assert (len(read.traffic), read.traffic.lost) == (48, 12)
     assert any("are damaged" in one for one in read.damage)
 
 
@@ -139,7 +139,7 @@ def test_a_block_of_another_segment_is_not_taken_for_one_of_this(tmp_path: Path)
     theirs = path.read_bytes()
     head, found = parts()
     read = read_bytes(head + theirs[-len(b"".join(found)) :])
-    assert len(read.captured) == 0
+    assert len(read.traffic) == 0
     assert read.damage
 
 
@@ -150,30 +150,30 @@ def test_a_block_of_an_unknown_kind_is_passed_over_in_silence() -> None:
     strange = block_bytes(said[0].salt, 77, 5, b"of a later program")
     end = block_bytes(said[0].salt, 2, 6, next_end())
     read = read_bytes(head + b"".join(found[:-1]) + strange + end)
-    assert Counter(told(read.captured)) == ROWS
+    assert Counter(told(read.traffic)) == ROWS
     assert read.damage == ()
 
 
 def test_asks_of_a_later_program_are_missing_and_their_later_fields_passed_over() -> None:
-    writer = AskWriter(Redaction(None))
+    writer = QueryEncoder(Redaction(None))
     known = writer.record(check_key(CheckRequest("ann", "/a"), ()))
     strange = b"\x63" + known[1:]
     classless = bytearray(known)
     classless[3] = 9
     for record in (known + b"later", strange, bytes(classless), known):
         writer.add(record)
-    texts, asks = writer.take()
-    reader = AskReader(Vocabulary())
+    texts, queries = writer.take()
+    reader = QueryDecoder(Vocabulary())
     reader.texts(0, texts)
     ann = ("ann", "/a", 1, -1, ())
-    assert reader.asks(asks) == [ann, None, None, ann]
+    assert reader.queries(queries) == [ann, None, None, ann]
 
 
 @pytest.mark.parametrize("data", [b"\x05", b"\x80" * 20, b"\x03\x00\x00"])
 def test_bytes_that_are_no_asks_are_damage(data: bytes) -> None:
-    reader = AskReader(Vocabulary())
+    reader = QueryDecoder(Vocabulary())
     with pytest.raises(Damaged):
-        reader.asks(data)
+        reader.queries(data)
     with pytest.raises(Damaged):
         reader.texts(1 << 31, b"")
 
@@ -215,7 +215,7 @@ def test_what_is_being_written_is_not_called_damaged(tmp_path: Path) -> None:
     log = CaptureLog(settings(tmp_path), KEY, clock=HandClock())
     log.write([(1, 0, key_of(CheckRequest("ann", "/a")))])
     read = read_capture(tmp_path, key=KEY)
-    assert (len(read.captured), read.damage) == (1, ())
+    assert (len(read.traffic), read.damage) == (1, ())
     log.close()
 
 

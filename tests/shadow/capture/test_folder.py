@@ -10,12 +10,12 @@ import pytest
 
 from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest
 from sluicegate.contracts.errors import BadValue
-from sluicegate.shadow.ask_keys import check_key, mesh_key
 from sluicegate.shadow.capture import log as capture_log
-from sluicegate.shadow.capture.folder import FULL, being_written, prune, segments
+from sluicegate.shadow.capture.folder import FULL, is_being_written, prune, segments
 from sluicegate.shadow.capture.log import CaptureLog, Noted
 from sluicegate.shadow.capture.reader import read_capture
 from sluicegate.shadow.capture.settings import CaptureSettings
+from sluicegate.shadow.query_keys import check_key, mesh_key
 from sluicegate.testing import START_US, HandClock
 from tests.shadow.capture.world import KEY, segment_files, settings
 
@@ -51,7 +51,7 @@ def test_a_segment_ends_when_it_is_old(tmp_path: Path) -> None:
     log.write(rows(5, first=10))
     assert len(segment_files(tmp_path)) == 2
     log.close()
-    assert len(read_capture(tmp_path, key=KEY).captured) == 15
+    assert len(read_capture(tmp_path, key=KEY).traffic) == 15
 
 
 def test_a_segment_ends_before_it_is_too_large(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_segment_ends_before_it_is_too_large(tmp_path: Path) -> None:
     assert len(files) > 2
     assert all(MB // 2 < path.stat().st_size <= MB for path in files[:-1])
     read = read_capture(tmp_path, key=KEY)
-    assert len(read.captured) == len(read.captured.asks) == 3_000
+    assert len(read.traffic) == len(read.traffic.queries) == 3_000
     assert log.stats().bytes == sum(path.stat().st_size for path in files)
 
 
@@ -80,7 +80,7 @@ def test_all_segments_together_stay_below_their_bound_and_the_oldest_go(tmp_path
         most = max(most, sum(path.stat().st_size for path in segment_files(tmp_path)))
     log.close()
     assert 2 * MB < most <= 3 * MB
-    captured = read_capture(tmp_path, key=KEY).captured
+    captured = read_capture(tmp_path, key=KEY).traffic
     assert captured.at_us[-1] == START_US + 5_999
     assert captured.at_us[0] > START_US + 1_000
 
@@ -125,8 +125,8 @@ def test_nobody_takes_away_what_another_is_writing(tmp_path: Path) -> None:
     second.write(rows(5))
     clock.advance(us=said.retain_us + 2 * said.segment_us_max)
     third.write(rows(5))
-    assert third.stats().trouble == FULL
-    assert all(being_written(one.path) for one in segments(str(tmp_path)))
+    assert third.stats().failure == FULL
+    assert all(is_being_written(one.path) for one in segments(str(tmp_path)))
     first.close()
     clock.advance(us=said.retry_us)
     third.write(rows(5))
@@ -134,7 +134,7 @@ def test_nobody_takes_away_what_another_is_writing(tmp_path: Path) -> None:
     for log in (second, third):
         log.close()
     assert third.stats()[:2] == (5, 5)
-    assert read_capture(tmp_path, key=KEY).captured.lost == 5
+    assert read_capture(tmp_path, key=KEY).traffic.lost == 5
 
 
 def test_other_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
@@ -174,13 +174,13 @@ def test_a_disk_that_is_full_is_survived_and_told(
         log.write(rows(8, first=12))  # not tried again so soon
     assert len(tries) == 1
     assert (log.stats().written, log.stats().lost) == (5, 15)
-    assert log.stats().trouble == "No space left on device"
+    assert log.stats().failure == "No space left on device"
     clock.advance(us=1)
     log.write(rows(5, first=20))
-    assert (log.stats().written, log.stats().trouble) == (10, "")
+    assert (log.stats().written, log.stats().failure) == (10, "")
     log.close()
     read = read_capture(tmp_path, key=KEY)
-    assert (len(read.captured), read.captured.lost) == (10, 15)
+    assert (len(read.traffic), read.traffic.lost) == (10, 15)
     assert read.segments == 2
     (told,) = read.damage  # the first could not be ended
     assert "was not ended" in told
@@ -197,14 +197,14 @@ def test_a_real_limit_of_the_system_is_survived(tmp_path: Path) -> None:
             log.write(rows(1_000, first=turn * 1_000, users=1 << 40))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert log.stats().trouble == "File too large"
+    assert log.stats().failure == "File too large"
     clock.advance(us=said.retry_us)
     log.write(rows(10))
     log.close()
     written, lost = log.stats()[:2]
     read = read_capture(tmp_path, key=KEY)
     assert written + lost == 20_010
-    assert (len(read.captured), read.captured.lost) == (written, lost)
+    assert (len(read.traffic), read.traffic.lost) == (written, lost)
 
 
 def test_a_folder_that_cannot_be_made_is_told_and_tried_again(tmp_path: Path) -> None:
@@ -214,12 +214,12 @@ def test_a_folder_that_cannot_be_made_is_told_and_tried_again(tmp_path: Path) ->
     said = settings(blocked / "capture")
     log = CaptureLog(said, KEY, clock=clock)
     log.write(rows(5))
-    assert log.stats().trouble == "Not a directory"
+    assert log.stats().failure == "Not a directory"
     blocked.unlink()
     clock.advance(us=said.retry_us)
     log.tend()  # what is missing is told, though nothing else is to be written
     log.close()
-    assert read_capture(blocked / "capture", key=KEY).captured.lost == 5
+    assert read_capture(blocked / "capture", key=KEY).traffic.lost == 5
 
 
 def test_gaps_that_no_block_can_hold_are_kept(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_gaps_that_no_block_can_hold_are_kept(tmp_path: Path) -> None:
         [(at_us, 0, check_key(CheckRequest("ann", "/a"), ())) for at_us in reversed(instants)]
     )
     log.close()
-    assert list(read_capture(tmp_path, key=KEY).captured.at_us) == instants
+    assert list(read_capture(tmp_path, key=KEY).traffic.at_us) == instants
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest
 from sluicegate.shadow.capture.key import read_key
 from sluicegate.shadow.capture.reader import read_capture
-from sluicegate.shadow.capture.recorder import ASK_CHARS_MAX, Capture, CaptureStats
+from sluicegate.shadow.capture.recorder import QUERY_CHARS_MAX, Capture, CaptureStats
 from sluicegate.shadow.redaction import Vocabulary
 from sluicegate.testing import START_US, HandClock
 from tests.shadow.capture.world import settings, unpacked
@@ -49,14 +49,14 @@ def test_what_is_noted_is_written(tmp_path: Path) -> None:
     capture.note_mesh(mesh, START_US + 2_000, refused=True)
     stats = capture.close()
     assert (stats.noted, stats.kept, stats.written, stats.waiting) == (1_001, 1_001, 1_001, 0)
-    assert (stats.segments, stats.trouble) == (1, "")
+    assert (stats.segments, stats.failure) == (1, "")
     assert stats.as_state()["bytes"] == stats.bytes > 0
     check_sums(stats)
     words = Vocabulary(["ann", "a", "tv", "acme"], key=read_key(f"{folder}.key"))
-    captured = read_capture(folder, vocabulary=words).captured
+    captured = read_capture(folder, vocabulary=words).traffic
     assert list(captured.at_us) == [*[START_US + n for n in range(1_000)], START_US + 2_000]
     assert list(captured.outcomes).count(1) == 101
-    first, last = captured.asks
+    first, last = captured.queries
     assert isinstance(first, CheckRequest)
     assert (first.user_id, first.resource_path) == ("ann", "/a")
     assert first.headers == {"x-client-type": "tv"}
@@ -74,7 +74,7 @@ def test_of_an_entity_there_is_everything_or_nothing(tmp_path: Path) -> None:
         for user in users:
             capture.note_check(CheckRequest(user, f"/{n}"), START_US, refused=False)
     stats = capture.close()
-    captured = read_capture(folder, key=read_key(f"{folder}.key")).captured
+    captured = read_capture(folder, key=read_key(f"{folder}.key")).traffic
     assert stats.noted == 900
     assert captured.share == 3_000
     assert 50 < len(set(captured.entities)) < 130
@@ -89,7 +89,7 @@ def test_of_what_a_mesh_singles_out_there_is_everything_or_nothing(tmp_path: Pat
             pairs = [("path", f"/{n}"), ("tenant", f"tenant-{tenant}")]
             capture.note_mesh(MeshRequest("d", [Descriptor(pairs)]), START_US, refused=False)
     stats = capture.close()
-    captured = read_capture(folder, key=read_key(f"{folder}.key")).captured
+    captured = read_capture(folder, key=read_key(f"{folder}.key")).traffic
     assert 50 < len(set(captured.entities)) < 130
     assert len(captured) == 3 * len(set(captured.entities)) == stats.written < stats.noted
 
@@ -102,7 +102,7 @@ def test_two_captures_with_one_key_draw_the_same_entities(tmp_path: Path) -> Non
             capture.note_check(CheckRequest(f"user-{n}", "/"), START_US, refused=False)
         capture.close()
         words = read_capture(tmp_path / name, key=read_key(str(tmp_path / "key")))
-        drawn.append(set(words.captured.entities))
+        drawn.append(set(words.traffic.entities))
     assert drawn[0] == drawn[1]
     assert 30 < len(drawn[0]) < 70
 
@@ -119,7 +119,7 @@ def test_a_full_buffer_loses_and_the_file_tells(tmp_path: Path) -> None:
     stats = capture.close()
     assert (stats.written, stats.waiting, stats.lost_full) == (3, 0, 7)
     read = read_capture(folder, key=read_key(f"{folder}.key"))
-    assert (len(read.captured), read.captured.lost, read.damage) == (3, 7, ())
+    assert (len(read.traffic), read.traffic.lost, read.damage) == (3, 7, ())
 
 
 def test_text_in_the_buffer_is_bounded_too(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_text_in_the_buffer_is_bounded_too(tmp_path: Path) -> None:
 
 def test_an_ask_of_unreasonable_length_is_lost(tmp_path: Path) -> None:
     capture = made(tmp_path / "capture")
-    pairs = [("key", "v" * ASK_CHARS_MAX)]
+    pairs = [("key", "v" * QUERY_CHARS_MAX)]
     capture.note_mesh(MeshRequest("d", [Descriptor(pairs)]), START_US, refused=False)
     assert capture.close().lost_full == 1
 
@@ -148,7 +148,7 @@ def test_asks_that_are_all_secret_are_withheld(tmp_path: Path) -> None:
     stats = capture.close()
     assert (stats.noted, stats.kept, stats.withheld, stats.written) == (2, 1, 2, 1)
     read = read_capture(folder, key=read_key(f"{folder}.key"))
-    assert (read.withheld, read.captured.lost, len(read.captured)) == (2, 0, 1)
+    assert (read.withheld, read.traffic.lost, len(read.traffic)) == (2, 0, 1)
 
 
 def test_what_comes_after_the_end_is_lost_and_harms_nobody(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_request_that_cannot_be_written_is_lost_alone(tmp_path: Path) -> None:
     capture.note_check(ASK, 1 << 80, refused=False)
     capture.note_check(ASK, START_US + 1, refused=False)
     stats = capture.close()
-    assert (stats.written, stats.lost_disk, stats.trouble) == (2, 2, "")
+    assert (stats.written, stats.lost_disk, stats.failure) == (2, 2, "")
     check_sums(stats)
 
 
@@ -194,7 +194,7 @@ def test_threads_may_note_at_once(tmp_path: Path) -> None:
         thread.join()
     stats = capture.close()
     assert (stats.kept, stats.written) == (2_000, 2_000)
-    captured = read_capture(folder, key=read_key(f"{folder}.key")).captured
+    captured = read_capture(folder, key=read_key(f"{folder}.key")).traffic
     assert list(captured.at_us) == [START_US + n // 4 for n in range(2_000)]
 
 
@@ -239,7 +239,7 @@ def test_several_processes_write_into_one_folder_and_a_kill_loses_nothing_writte
     for one in workers:
         one.communicate()
     read = read_capture(folder, key=read_key(f"{folder}.key"))
-    assert (len(read.captured), read.segments, read.captured.lost) == (1_500, 3, 0)
+    assert (len(read.traffic), read.segments, read.traffic.lost) == (1_500, 3, 0)
     (told,) = read.damage
     assert f"-{workers[0].pid}-" in told
     assert "was not ended" in told

@@ -11,13 +11,12 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.shadow.capture.key import open_key
 from sluicegate.shadow.capture.reader import read_capture
-from sluicegate.shadow.captured import ADMITTED, ALL, REFUSED, UNKNOWN
 from sluicegate.shadow.imports.envoy import EnvoyFields, import_envoy
 from sluicegate.shadow.imports.importer import collect, store
-from sluicegate.shadow.imports.lines import LINE_CHARS_MAX
-from sluicegate.shadow.imports.rows import BadRow, Row
+from sluicegate.shadow.imports.rows import LINE_CHARS_MAX, BadRow, Row
 from sluicegate.shadow.imports.tables import import_csv, import_jsonl
 from sluicegate.shadow.redaction import Vocabulary
+from sluicegate.shadow.traffic import ADMITTED, ALL, REFUSED, UNKNOWN
 from sluicegate.testing import START_US, HandClock
 from tests.shadow.capture.world import KEY, settings, unpacked
 
@@ -32,13 +31,13 @@ def file(folder: Path, *lines: object, name: str = "log") -> str:
 
 
 def check_of(row: Row) -> CheckRequest:
-    assert isinstance(row.ask, CheckRequest)
-    return row.ask
+    assert isinstance(row.query, CheckRequest)
+    return row.query
 
 
 def pairs_of(row: Row) -> list[list[tuple[str, str]]]:
-    assert isinstance(row.ask, MeshRequest)
-    return [list(one.entries) for one in row.ask.descriptors]
+    assert isinstance(row.query, MeshRequest)
+    return [list(one.entries) for one in row.query.descriptors]
 
 
 ENVOY = {
@@ -64,14 +63,14 @@ def test_an_access_log_of_envoy_is_read(tmp_path: Path) -> None:
         {**ENVOY, "response_code": None},
     )
     first, *others = import_envoy(path)
-    ask = check_of(first)
-    assert (ask.user_id, ask.resource_path, ask.cost, ask.priority) == (
+    query = check_of(first)
+    assert (query.user_id, query.resource_path, query.cost, query.priority) == (
         "ann",
         "/api/v1/search",
         1,
         None,
     )
-    assert ask.headers == {"x-client-type": "tv"}
+    assert query.headers == {"x-client-type": "tv"}
     assert (first.at_us, first.outcome) == (AT_US + 250_000, ADMITTED)
     assert [row.outcome for row in others] == [REFUSED, REFUSED, UNKNOWN]
 
@@ -87,8 +86,8 @@ def test_fields_may_have_other_names_and_stand_in_one_another(tmp_path: Path) ->
     )
     first, second = import_envoy(path, fields)
     assert first.at_us == AT_US + 500_000
-    ask = check_of(first)
-    assert (ask.user_id, ask.priority, ask.cost) == ("7", Criticality.CRITICAL, 3)
+    query = check_of(first)
+    assert (query.user_id, query.priority, query.cost) == ("7", Criticality.CRITICAL, 3)
     assert check_of(second).user_id == "nobody"
 
 
@@ -128,10 +127,10 @@ def test_a_table_of_commas_is_read(tmp_path: Path) -> None:
         '2030-01-01T01:00:00+01:00,"b,o""b",/b,,,,,,,',
     )
     first, second = import_csv(path)
-    ask = check_of(first)
-    assert (ask.user_id, ask.resource_path, ask.cost) == ("ann", "/a", 2)
-    assert (ask.priority, first.outcome) == (Criticality.BULK, REFUSED)
-    assert ask.headers == {"x-client-type": "tv", "x-name": "play"}
+    query = check_of(first)
+    assert (query.user_id, query.resource_path, query.cost) == ("ann", "/a", 2)
+    assert (query.priority, first.outcome) == (Criticality.BULK, REFUSED)
+    assert query.headers == {"x-client-type": "tv", "x-name": "play"}
     assert (check_of(second).user_id, check_of(second).headers) == ('b,o"b', {})
     assert (first.at_us, second.at_us, second.outcome) == (AT_US, AT_US, UNKNOWN)
 
@@ -146,8 +145,8 @@ def test_a_table_of_a_mesh_is_read(tmp_path: Path) -> None:
     first, second = import_csv(path, unit="ms")
     assert pairs_of(first) == [[("tenant", "acme"), ("path", "/a")]]
     assert pairs_of(second) == [[("tenant", "acme")]]
-    assert isinstance(first.ask, MeshRequest)
-    assert (first.ask.domain, first.ask.cost, first.at_us) == ("shop", 5, 1_000)
+    assert isinstance(first.query, MeshRequest)
+    assert (first.query.domain, first.query.cost, first.at_us) == ("shop", 5, 1_000)
 
 
 def test_lines_of_json_may_have_several_descriptors(tmp_path: Path) -> None:
@@ -224,7 +223,7 @@ def test_packed_files_are_read_as_streams_with_progress(tmp_path: Path) -> None:
     captured = collect(import_jsonl(str(path), progress=lambda *both: seen.append(both)))
     size = path.stat().st_size
     assert len(captured) == 25_000
-    assert len(captured.asks) == 10
+    assert len(captured.queries) == 10
     assert len(seen) == 3
     assert seen == sorted(seen)
     assert seen[-1] == (size, size)
@@ -249,7 +248,7 @@ def rows(count: int = 100) -> list[Row]:
 def test_rows_are_collected_in_order_of_time_and_up_to_a_bound() -> None:
     captured = collect(rows())
     assert list(captured.at_us) == sorted(row.at_us for row in rows())
-    assert (len(captured.asks), captured.lost, captured.share) == (20, 0, ALL)
+    assert (len(captured.queries), captured.lost, captured.share) == (20, 0, ALL)
     assert collect(rows(), requests_max=60).lost == 40
 
 
@@ -259,7 +258,7 @@ def test_rows_are_sampled_by_the_same_draw_in_memory_and_on_disk(tmp_path: Path)
     key = open_key(f"{folder}.key")
     here = collect(rows(), share=4_000, key=key)
     names = [f"user-{n}" for n in range(20)]
-    there = read_capture(folder, vocabulary=Vocabulary([*names, "a"], key=key)).captured
+    there = read_capture(folder, vocabulary=Vocabulary([*names, "a"], key=key)).traffic
     assert 0 < len(here) == stats.written < 100
     assert list(here.at_us) == list(there.at_us)
     assert set(here.entities) == set(there.entities)
@@ -283,13 +282,13 @@ def test_secrets_of_a_mesh_are_dropped_on_the_way(tmp_path: Path) -> None:
         {"time": 2, "domain": "d", "descriptors": only},
     )
     captured = collect(import_jsonl(path))
-    (ask,) = captured.asks
-    assert isinstance(ask, MeshRequest)
-    assert [list(one.entries) for one in ask.descriptors] == [[("tenant", "acme")]]
+    (query,) = captured.queries
+    assert isinstance(query, MeshRequest)
+    assert [list(one.entries) for one in query.descriptors] == [[("tenant", "acme")]]
     assert captured.lost == 1
     folder = tmp_path / "capture"
     store(import_jsonl(path), settings(folder), clock=HandClock())
     assert b"s3cret" not in unpacked(folder)
     read = read_capture(folder, key=open_key(f"{folder}.key"))
-    assert (len(read.captured), read.withheld) == (1, 1)
+    assert (len(read.traffic), read.withheld) == (1, 1)
     assert KEY.fingerprint.encode() not in unpacked(folder)

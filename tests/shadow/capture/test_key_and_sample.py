@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.shadow.capture.key import CaptureKey, open_key, read_key
-from sluicegate.shadow.captured import ALL
 from sluicegate.shadow.entities import NOBODY, entity_of
 from sluicegate.shadow.sampling import Sample
+from sluicegate.shadow.traffic import ALL
 from tests.shadow.capture.world import KEY
 
 
@@ -138,15 +138,15 @@ def test_the_entity_of_a_mesh_is_the_first_pair_that_is_no_constant_of_a_route()
 
 
 def test_named_keys_go_before() -> None:
-    ask = mesh([("path", "/a"), ("tenant", "acme")], [("user", "ann")])
-    assert entity_of(ask, ("user", "tenant")) == "shop/user=ann"
-    assert entity_of(ask, ("tenant",)) == "shop/tenant=acme"
-    assert entity_of(ask, ("other",)) == "shop/path=/a"
+    query = mesh([("path", "/a"), ("tenant", "acme")], [("user", "ann")])
+    assert entity_of(query, ("user", "tenant")) == "shop/user=ann"
+    assert entity_of(query, ("tenant",)) == "shop/tenant=acme"
+    assert entity_of(query, ("other",)) == "shop/path=/a"
 
 
 def test_a_descriptor_with_a_secret_singles_nobody_out() -> None:
-    ask = mesh([("api_key", "k"), ("tenant", "acme")], [("path", "/a")])
-    assert entity_of(ask, ("api_key", "tenant")) == "shop/path=/a"
+    query = mesh([("api_key", "k"), ("tenant", "acme")], [("path", "/a")])
+    assert entity_of(query, ("api_key", "tenant")) == "shop/path=/a"
     assert entity_of(mesh([("api_key", "k"), ("tenant", "acme")])) == NOBODY
 
 

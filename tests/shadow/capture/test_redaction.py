@@ -30,16 +30,16 @@ def test_no_value_stands_in_a_file_in_any_form(requests: list[Request]) -> None:
     with tempfile.TemporaryDirectory() as name:
         written(Path(name), requests)
         data = unpacked(Path(name))
-    for value in values_of([ask for _, _, ask in requests]):
+    for value in values_of([query for _, _, query in requests]):
         assert value.encode() not in data
 
 
 def test_only_what_the_allow_list_names_stays_as_it_is(tmp_path: Path) -> None:
-    asks: list[CheckRequest | MeshRequest] = [
+    queries: list[CheckRequest | MeshRequest] = [
         CheckRequest("user-ann", "/playback/user-ann", headers={"x-client-type": "television"}),
         MeshRequest("the-shop", [Descriptor([("tenant", "acme-corp"), ("country", "freedonia")])]),
     ]
-    requests: list[Request] = [(n, 0, ask) for n, ask in enumerate(asks)]
+    requests: list[Request] = [(n, 0, query) for n, query in enumerate(queries)]
     names = ("country", "x-client-type")
     written(tmp_path, requests, plain_values=("playback",), plain_names=names)
     data = unpacked(tmp_path)
@@ -51,9 +51,9 @@ def test_only_what_the_allow_list_names_stays_as_it_is(tmp_path: Path) -> None:
 
 def test_a_plain_value_is_known_without_a_vocabulary(tmp_path: Path) -> None:
     written(tmp_path, [(1, 0, CheckRequest("ann", "/api/v1"))], plain_values=("api",))
-    (ask,) = read_capture(tmp_path, key=KEY).captured.asks
-    assert isinstance(ask, CheckRequest)
-    assert ask.resource_path.startswith("/api/~")
+    (query,) = read_capture(tmp_path, key=KEY).traffic.queries
+    assert isinstance(query, CheckRequest)
+    assert query.resource_path.startswith("/api/~")
 
 
 @pytest.mark.parametrize(
@@ -80,17 +80,17 @@ def test_other_names_are_not_taken_for_secrets(name: str) -> None:
 
 def test_secrets_are_not_kept_even_as_tokens(tmp_path: Path) -> None:
     secret = "hunter2-hunter2"
-    asks: list[CheckRequest | MeshRequest] = [
+    queries: list[CheckRequest | MeshRequest] = [
         CheckRequest("ann", "/a", headers={"authorization": secret, "x-client-type": "tv"}),
         MeshRequest(
             "d", [Descriptor([("tenant", "t"), ("api_key", secret)]), Descriptor([("a", "b")])]
         ),
     ]
-    written(tmp_path, [(n, 0, ask) for n, ask in enumerate(asks)])
+    written(tmp_path, [(n, 0, query) for n, query in enumerate(queries)])
     data = unpacked(tmp_path)
     assert secret.encode() not in data
     assert KEY.token(secret) not in data
-    _, mesh = read_capture(tmp_path, vocabulary=Vocabulary(["b"], key=KEY)).captured.asks
+    _, mesh = read_capture(tmp_path, vocabulary=Vocabulary(["b"], key=KEY)).traffic.queries
     assert isinstance(mesh, MeshRequest)
     assert [list(one.entries) for one in mesh.descriptors] == [[("a", "b")]]
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest, Override
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.rules.resources.paths import plain_path
-from sluicegate.shadow.ask_keys import AskKey, check_key, mesh_key, whole_key
 from sluicegate.shadow.capture.format import blocks, read_head
 from sluicegate.shadow.capture.key import CaptureKey
 from sluicegate.shadow.capture.log import CaptureLog
 from sluicegate.shadow.capture.settings import HEADERS_DEFAULT, CaptureSettings
-from sluicegate.shadow.captured import ALL, Captured
+from sluicegate.shadow.query_keys import QueryKey, check_key, full_key, mesh_key
 from sluicegate.shadow.redaction import Vocabulary
+from sluicegate.shadow.traffic import ALL, CapturedTraffic
 from sluicegate.testing import START_US, HandClock
 
 KEY = CaptureKey(b"k" * 32)
@@ -65,8 +65,8 @@ def settings(folder: Path, **said: object) -> CaptureSettings:
     return CaptureSettings(**{"folder": str(folder), "share": ALL, **said})  # type: ignore[arg-type]
 
 
-def key_of(ask: CheckRequest | MeshRequest) -> AskKey:
-    return check_key(ask, HEADERS) if isinstance(ask, CheckRequest) else mesh_key(ask)
+def key_of(query: CheckRequest | MeshRequest) -> QueryKey:
+    return check_key(query, HEADERS) if isinstance(query, CheckRequest) else mesh_key(query)
 
 
 def written(
@@ -74,35 +74,35 @@ def written(
 ) -> CaptureLog:
     """A log of these requests, ended."""
     log = CaptureLog(settings(folder, **said), KEY, clock=HandClock())
-    rows = [(at_us, outcome, key_of(ask)) for at_us, outcome, ask in requests]
+    rows = [(at_us, outcome, key_of(query)) for at_us, outcome, query in requests]
     for begin in range(0, len(rows), batch):
         log.write(rows[begin : begin + batch])
     log.close()
     return log
 
 
-def vocabulary(asks: Iterable[CheckRequest | MeshRequest]) -> Vocabulary:
+def vocabulary(queries: Iterable[CheckRequest | MeshRequest]) -> Vocabulary:
     """All texts of these asks."""
-    return Vocabulary(values_of(asks), key=KEY)
+    return Vocabulary(values_of(queries), key=KEY)
 
 
-def values_of(asks: Iterable[CheckRequest | MeshRequest]) -> set[str]:
+def values_of(queries: Iterable[CheckRequest | MeshRequest]) -> set[str]:
     """All texts that a redaction must hide."""
     found: set[str] = set()
-    for ask in asks:
-        if isinstance(ask, CheckRequest):
-            found.add(ask.user_id)
-            found.update(part for part in plain_path(ask.resource_path).split("/") if part)
-            found.update(ask.headers.values())
+    for query in queries:
+        if isinstance(query, CheckRequest):
+            found.add(query.user_id)
+            found.update(part for part in plain_path(query.resource_path).split("/") if part)
+            found.update(query.headers.values())
         else:
-            for one in ask.descriptors:
+            for one in query.descriptors:
                 found.update(value for _, value in one.entries)
     return found
 
 
-def told(captured: Captured) -> list[tuple[int, int, AskKey]]:
+def told(captured: CapturedTraffic) -> list[tuple[int, int, QueryKey]]:
     """A capture as plain rows."""
-    keys = [whole_key(ask) for ask in captured.asks]
+    keys = [full_key(query) for query in captured.queries]
     return [
         (at_us, outcome, keys[number])
         for at_us, outcome, number in zip(
@@ -111,11 +111,11 @@ def told(captured: Captured) -> list[tuple[int, int, AskKey]]:
     ]
 
 
-def expected(requests: Sequence[Request]) -> list[tuple[int, int, AskKey]]:
+def expected(requests: Sequence[Request]) -> list[tuple[int, int, QueryKey]]:
     """What a capture of these must tell: paths as rules see them, in order of time."""
-    rows: list[tuple[int, int, AskKey]] = []
-    for at_us, outcome, ask in requests:
-        key = key_of(ask)
+    rows: list[tuple[int, int, QueryKey]] = []
+    for at_us, outcome, query in requests:
+        key = key_of(query)
         if len(key) == 5:
             key = (key[0], plain_path(key[1]), *key[2:])
         rows.append((at_us, outcome, key))

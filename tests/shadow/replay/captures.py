@@ -7,42 +7,44 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest, Override
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.shadow.books import Rules
-from sluicegate.shadow.captured import ALL, UNKNOWN, Captured
-from sluicegate.shadow.side import Ask
+from sluicegate.shadow.replay_rules import ReplayRules
+from sluicegate.shadow.side import Query
+from sluicegate.shadow.traffic import ALL, UNKNOWN, CapturedTraffic
 
 BEGAN_US = 1_700_000_000_000_000  # at the edge of a window of 1 s, 10 s and 100 s
 SECOND_US = 1_000_000
 
 
 def captured(
-    requests: Iterable[tuple[float, Ask]],
+    requests: Iterable[tuple[float, Query]],
     *,
     share: int = ALL,
     lost: int = 0,
     outcomes: Sequence[int] | None = None,
-) -> Captured:
+) -> CapturedTraffic:
     """A capture of what was asked so many seconds after the beginning."""
-    made = Captured(share=share)
+    made = CapturedTraffic(share=share)
     made.lost = lost
     places: dict[int, int] = {}
-    for number, (at_s, ask) in enumerate(requests):
-        place = places.get(id(ask))
+    for number, (at_s, query) in enumerate(requests):
+        place = places.get(id(query))
         if place is None:
-            place = places[id(ask)] = len(made.asks)
-            made.asks.append(ask)
-            made.entities.append(entity_of(ask))
+            place = places[id(query)] = len(made.queries)
+            made.queries.append(query)
+            made.entities.append(entity_of(query))
         made.at_us.append(BEGAN_US + round(at_s * SECOND_US))
         made.which.append(place)
         made.outcomes.append(UNKNOWN if outcomes is None else outcomes[number])
     return made
 
 
-def entity_of(ask: Ask) -> str:
+def entity_of(query: Query) -> str:
     """Whose work it is."""
-    if isinstance(ask, CheckRequest):
-        return ask.user_id
-    return f"{ask.domain}/{'='.join(ask.descriptors[0].entries[0])}" if ask.descriptors else ""
+    if isinstance(query, CheckRequest):
+        return query.user_id
+    return (
+        f"{query.domain}/{'='.join(query.descriptors[0].entries[0])}" if query.descriptors else ""
+    )
 
 
 def check(
@@ -95,6 +97,6 @@ def envoy(*descriptors: Mapping[str, object]) -> dict[str, bytes]:
     return {"shop.yaml": json.dumps({"domain": "shop", "descriptors": [*descriptors]}).encode()}
 
 
-def rules(files: Mapping[str, bytes], **more: object) -> Rules:
+def rules(files: Mapping[str, bytes], **more: object) -> ReplayRules:
     """A rulebook, compiled."""
-    return Rules(files, **more)  # type: ignore[arg-type]
+    return ReplayRules(files, **more)  # type: ignore[arg-type]

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from sluicegate.rules.problems import BadRules
-from sluicegate.shadow.books import Rules, enforced, is_rules_file
-from sluicegate.shadow.rule_words import rules_of_changed
+from sluicegate.shadow.replay_rules import ReplayRules, enforce_trials, is_rules_file
+from sluicegate.shadow.rule_texts import rules_of_changed
 from tests.shadow.replay.captures import envoy, limit, native
 
 
@@ -19,25 +19,25 @@ def test_only_what_the_service_would_read_is_read() -> None:
         "a/~b.yaml": b"x",
         "teams/own.yaml": native(limit("one", 1))["own.yaml"],
     }
-    made = Rules(files)
+    made = ReplayRules(files)
     assert [*made.files] == ["teams/own.yaml"]
     assert len(made.book) == 1
     assert [name for name in files if is_rules_file(name)] == ["teams/own.yaml"]
 
 
 def test_no_files_are_a_book_that_admits_all() -> None:
-    made = Rules({"README.md": b""})
+    made = ReplayRules({"README.md": b""})
     assert made.empty
     assert len(made.book) == 0
 
 
 def test_problems_name_the_file_of_the_commit() -> None:
     with pytest.raises(BadRules) as caught:
-        Rules({"teams/own.yaml": b"version: 1\nrules: 3\n"})
+        ReplayRules({"teams/own.yaml": b"version: 1\nrules: 3\n"})
     assert caught.value.source == "teams/own.yaml"
 
 
-def test_trials_are_enforced_wherever_they_stand() -> None:
+def test_trials_are_enforce_trials_wherever_they_stand() -> None:
     files = {
         **native(
             limit("one", 1, mode="shadow"),
@@ -64,7 +64,7 @@ def test_trials_are_enforced_wherever_they_stand() -> None:
         ),
     }
     for trials_enforced in (False, True):
-        made = Rules(files, trials_enforced=trials_enforced).book
+        made = ReplayRules(files, trials_enforced=trials_enforced).book
         natives = [made.resources.rule(name) for name in ("one", "three", "four")]
         natives.append(made.resources.priorities.callers.quotas["ann"])
         assert {rule.kind.shadow for rule in natives if rule} == {not trials_enforced}
@@ -75,14 +75,14 @@ def test_trials_are_enforced_wherever_they_stand() -> None:
 
 def test_a_file_without_trials_stays_as_it_is() -> None:
     (data,) = native(limit("one", 1)).values()
-    assert enforced("own.yaml", data, "sluicegate") is data
+    assert enforce_trials("own.yaml", data, "sluicegate") is data
     told = envoy({"key": "a", "metadata": {"mode": "shadow"}})["shop.yaml"]
-    assert enforced("shop.yaml", told, "sluicegate") is told
+    assert enforce_trials("shop.yaml", told, "sluicegate") is told
 
 
 def test_rules_of_files_that_both_share_are_not_compared() -> None:
-    one = Rules({**native(limit("one", 1)), **envoy({"key": "a"})})
-    other = Rules({**native(limit("one", 2)), **envoy({"key": "a"})})
+    one = ReplayRules({**native(limit("one", 1)), **envoy({"key": "a"})})
+    other = ReplayRules({**native(limit("one", 2)), **envoy({"key": "a"})})
     before, after = rules_of_changed(one, other)
     assert [*before] == [*after] == [("native", "one")]
     assert rules_of_changed(one, one) == ({}, {})
@@ -90,7 +90,7 @@ def test_rules_of_files_that_both_share_are_not_compared() -> None:
 
 def test_quotas_of_callers_are_rules_too() -> None:
     before, after = [
-        Rules(native(callers={"quotas": {"ann": quota}})) for quota in ("5/10s", "6/10s")
+        ReplayRules(native(callers={"quotas": {"ann": quota}})) for quota in ("5/10s", "6/10s")
     ]
     said, now = rules_of_changed(before, after)
     assert [*said] == [*now] == [("native", "quota:ann")]
@@ -103,8 +103,8 @@ def test_what_a_rule_says_is_told_in_words() -> None:
         limit("b", 2000, 3600, algorithm="gcra", burst_capacity=2, mode="shadow"),
         limit("c", 3, 90, algorithm="sliding_window", per="resource", resource_path="/c"),
     )
-    said, _ = rules_of_changed(Rules(files), Rules({}))
-    assert {name: one.words for (_, name), one in said.items()} == {
+    said, _ = rules_of_changed(ReplayRules(files), ReplayRules({}))
+    assert {name: one.text for (_, name), one in said.items()} == {
         "a": "5 in 1 min (fixed_window) per user on /a for TV of BULK",
         "b": "2,000 in 1 h, 4,000 at once (gcra) per user (tried out)",
         "c": "3 in 90 s per resource on /c",

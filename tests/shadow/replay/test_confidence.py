@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate.shadow.analysis import analyse
-from sluicegate.shadow.captured import ADMITTED, ALL
 from sluicegate.shadow.confidence import (
     agreement,
     completeness,
@@ -20,6 +19,7 @@ from sluicegate.shadow.confidence import (
     wilson,
 )
 from sluicegate.shadow.replay import replay
+from sluicegate.shadow.traffic import ADMITTED, ALL
 from tests.shadow.replay.captures import captured, limit, native, rules, vips
 from tests.shadow.replay.captures import critical as asked
 

@@ -16,12 +16,12 @@ from sluicegate.rules.mesh.service import Mesh
 from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.rules.resources.service import Checker
 from sluicegate.shadow.analysis import Analysis, analyse
-from sluicegate.shadow.books import Rules
-from sluicegate.shadow.captured import Captured
 from sluicegate.shadow.pair import EARLY, LATER
-from sluicegate.shadow.replay import Replayed, replay
-from sluicegate.shadow.side import Ask
-from sluicegate.shadow.virtual import CalmGate, OneAnswer
+from sluicegate.shadow.replay import ReplayResult, replay
+from sluicegate.shadow.replay_parts import CalmGate, DecisionLedger
+from sluicegate.shadow.replay_rules import ReplayRules
+from sluicegate.shadow.side import Query
+from sluicegate.shadow.traffic import CapturedTraffic
 from sluicegate.testing import HandClock
 from tests.shadow.replay.captures import captured, check, envoy, limit, mesh, native, rules, vips
 
@@ -104,22 +104,22 @@ UNHEARD = check("", "/play")  # no user: it cannot be asked
 class Plain:
     """Answers one request after another, each in full, and knows nothing beforehand."""
 
-    def __init__(self, made: Rules, settings: MeshSettings, clock: HandClock) -> None:
-        gate, self.ledger = CalmGate(), OneAnswer()
+    def __init__(self, made: ReplayRules, settings: MeshSettings, clock: HandClock) -> None:
+        gate, self.ledger = CalmGate(), DecisionLedger()
         limiter = Limiter(rules=made.book.rules, clock=clock)
         self.checker = Checker(limiter, gate, self.ledger, book=made.book.resources)
         self.mesh = Mesh(limiter, gate, self.ledger, settings=settings, book=made.book.mesh)
         self.clock = clock
 
-    def answer(self, ask: object) -> tuple[bool, str] | None:
+    def answer(self, query: object) -> tuple[bool, str] | None:
         """Whether it is refused, and by which rule; None where it cannot be asked."""
         self.ledger.begin()
         try:
-            if isinstance(ask, CheckRequest):
-                made = self.checker.check(ask, self.clock.now_us())
+            if isinstance(query, CheckRequest):
+                made = self.checker.check(query, self.clock.now_us())
                 decision = cast("CheckResponse", made).decision
                 return not decision.allowed, "" if decision.allowed else decision.rule_id
-            answered = self.mesh.should_rate_limit(ask, self.clock.now_us())  # type: ignore[arg-type]
+            answered = self.mesh.should_rate_limit(query, self.clock.now_us())  # type: ignore[arg-type]
         except ValueError:
             return None
         over = cast("MeshResponse", answered).over
@@ -127,40 +127,40 @@ class Plain:
 
 
 def in_full(
-    made: Captured, current: Rules, candidate: Rules, settings: MeshSettings
+    made: CapturedTraffic, current: ReplayRules, candidate: ReplayRules, settings: MeshSettings
 ) -> dict[tuple[int, str, str], int]:
     """For each ask and both rules that refuse it, or none, how often."""
     found: dict[tuple[int, str, str], int] = {}
     clock = HandClock(0)
     sides = [Plain(one, settings, clock) for one in (current, candidate)]
-    for at_us, ask in zip(made.at_us, made.which, strict=True):
+    for at_us, query in zip(made.at_us, made.which, strict=True):
         clock.advance(us=max(0, at_us - clock.now_us()))
-        one, other = [side.answer(made.asks[ask]) for side in sides]
+        one, other = [side.answer(made.queries[query]) for side in sides]
         if one is not None and other is not None:
-            place = (ask, one[1], other[1])
+            place = (query, one[1], other[1])
             found[place] = found.get(place, 0) + 1
     return found
 
 
-def replayed_as(replayed: Replayed) -> dict[tuple[int, str, str], int]:
+def replayed_as(replayed: ReplayResult) -> dict[tuple[int, str, str], int]:
     """The same of a replay."""
     found: dict[tuple[int, str, str], int] = {}
     pair = replayed.pair
-    for ask in range(len(replayed.captured.asks)):
+    for query in range(len(replayed.traffic.queries)):
         names = [
-            ["", *[rule.rule_id for rule in side.prepared[ask].rules]]
+            ["", *[rule.rule_id for rule in side.prepared[query].rules]]
             for side in (pair.current, pair.candidate)
         ]
         for phase in (EARLY, LATER):
-            for did, would, times in pair.done(ask, phase):
-                place = (ask, names[0][did], names[1][would])
+            for did, would, times in pair.outcomes_of(query, phase):
+                place = (query, names[0][did], names[1][would])
                 found[place] = found.get(place, 0) + times
     return found
 
 
 @settings(max_examples=100)
 @given(
-    asks=st.lists(st.one_of(checks, checks, meshes, st.just(UNHEARD)), min_size=1, max_size=8),
+    queries=st.lists(st.one_of(checks, checks, meshes, st.just(UNHEARD)), min_size=1, max_size=8),
     steps=st.lists(
         st.tuples(st.integers(0, 7), st.sampled_from([-0.5, 0, 0.01, 0.3, 1, 4])), max_size=70
     ),
@@ -169,16 +169,16 @@ def replayed_as(replayed: Replayed) -> dict[tuple[int, str, str], int]:
     cached=st.sampled_from([0, 4]),
 )
 def test_a_replay_answers_as_each_request_put_in_full(
-    asks: list[CheckRequest],
+    queries: list[CheckRequest],
     steps: list[tuple[int, float]],
     semantics: Semantics,
     shadowed: bool,
     cached: int,
 ) -> None:
     at_s, requests = 0.0, []
-    for ask, step_s in steps:
+    for query, step_s in steps:
         at_s += step_s
-        requests.append((at_s, asks[ask % len(asks)]))
+        requests.append((at_s, queries[query % len(queries)]))
     made = captured(requests)
     mesh_settings = MeshSettings(
         semantics=semantics, global_shadow=shadowed, local_cache_max=cached
@@ -189,7 +189,7 @@ def test_a_replay_answers_as_each_request_put_in_full(
     assert replayed_as(replayed) == in_full(made, current, candidate, mesh_settings)
 
 
-SINGLE: list[Ask] = [
+SINGLE: list[Query] = [
     *[check(user, path) for user in ("ann", "bob", "cat") for path in ("/play", "/login", "/vip")],
     *[check("ann", path) for path in ("/titles/1", "/both", "/tv", "/trial", "/x")],
     check("bob", "/titles/1"),
@@ -214,8 +214,8 @@ def test_every_kind_of_ask_is_answered_as_in_full(
     semantics: Semantics, shadowed: bool, cached: int
 ) -> None:
     # Each is asked a dozen times in a row, and all of them four times over.
-    turns = [ask for _ in range(4) for ask in SINGLE for _ in range(12)]
-    made = captured([(0.02 * at, ask) for at, ask in enumerate(turns)])
+    turns = [query for _ in range(4) for query in SINGLE for _ in range(12)]
+    made = captured([(0.02 * at, query) for at, query in enumerate(turns)])
     mesh_settings = MeshSettings(
         semantics=semantics, global_shadow=shadowed, local_cache_max=cached
     )
@@ -226,7 +226,7 @@ def test_every_kind_of_ask_is_answered_as_in_full(
 
 
 def test_rules_that_are_tried_out_are_counted_and_refuse_nobody() -> None:
-    made = captured([(0.1 * at, ask) for at in range(9) for ask in (TRIED, LOGIN, TRIED_THERE)])
+    made = captured([(0.1 * at, query) for at in range(9) for query in (TRIED, LOGIN, TRIED_THERE)])
     analysis = found(made)
     tried = {row.rule_id: row.tried_current for row in analysis.rows if row.tried_current}
     # Of nine each: two enter the trial; three enter the login at all, and one of them its trial.
@@ -239,5 +239,5 @@ LOGIN = check("ann", "/login")
 TRIED_THERE = mesh([("tried", "a")])
 
 
-def found(made: Captured) -> Analysis:
+def found(made: CapturedTraffic) -> Analysis:
     return analyse(replay(made, rules(CURRENT), rules(CANDIDATE)))

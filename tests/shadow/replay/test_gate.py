@@ -9,8 +9,8 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.rulebook import FAILED, NOT_JUDGED, PASSED, Judge, Verdict
-from sluicegate.shadow.captured import Captured
 from sluicegate.shadow.gate import JudgeSettings, ShadowJudge
+from sluicegate.shadow.traffic import CapturedTraffic
 from tests.shadow.replay.captures import captured, check, critical, limit, native, vips
 
 ANN = critical("ann")
@@ -23,13 +23,16 @@ def limited(count: int, **more: object) -> dict[str, bytes]:
     return native(limit("play", count, **more), callers=vips("ann", "bob"))  # type: ignore[arg-type]
 
 
-def crowd(count: int = CROWD) -> Captured:
+def crowd(count: int = CROWD) -> CapturedTraffic:
     """So many CRITICAL requests of ann in one window."""
     return captured([(0.001 * at, ANN) for at in range(count)])
 
 
 def judge(
-    made: Captured | None, current: dict[str, bytes], candidate: dict[str, bytes], **more: Any
+    made: CapturedTraffic | None,
+    current: dict[str, bytes],
+    candidate: dict[str, bytes],
+    **more: Any,
 ) -> Verdict:
     gate: Judge = ShadowJudge(lambda: made, JudgeSettings(**more))
     return gate.judge(current, candidate)
@@ -151,7 +154,7 @@ def test_trials_are_judged_only_if_it_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("made", [None, captured([])])
-def test_without_a_capture_nothing_is_judged(made: Captured | None) -> None:
+def test_without_a_capture_nothing_is_judged(made: CapturedTraffic | None) -> None:
     verdict = judge(made, OPEN, limited(1))
     assert verdict == (
         NOT_JUDGED,
@@ -162,7 +165,7 @@ def test_without_a_capture_nothing_is_judged(made: Captured | None) -> None:
 
 
 def test_a_capture_that_cannot_be_read_is_no_capture() -> None:
-    def broken() -> Captured:
+    def broken() -> CapturedTraffic:
         raise Unavailable("the capture", "its disk is full")
 
     verdict = ShadowJudge(broken).judge(OPEN, limited(1))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from sluicegate.contracts.checks import Override
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.shadow.analysis import ADDED, CHANGED, REMOVED, Analysis, Counted, analyse
-from sluicegate.shadow.captured import ADMITTED, REFUSED, UNKNOWN, Captured
-from sluicegate.shadow.made import made_capture
+from sluicegate.shadow.analysis import ADDED, CHANGED, REMOVED, Analysis, RefusalCounts, analyse
 from sluicegate.shadow.pair import history_us
 from sluicegate.shadow.replay import replay
+from sluicegate.shadow.synthetic import synthetic_traffic
+from sluicegate.shadow.traffic import ADMITTED, REFUSED, UNKNOWN, CapturedTraffic
 from tests.shadow.replay.captures import (
     BEGAN_US,
     captured,
@@ -30,20 +30,20 @@ USERS = envoy(USERS_RULE)
 
 
 def found(
-    made: Captured, current: dict[str, bytes], candidate: dict[str, bytes], **more: object
+    made: CapturedTraffic, current: dict[str, bytes], candidate: dict[str, bytes], **more: object
 ) -> Analysis:
     return analyse(replay(made, rules(current), rules(candidate)), **more)  # type: ignore[arg-type]
 
 
-def figures(counted: Counted) -> tuple[int, ...]:
+def figures(counts: RefusalCounts) -> tuple[int, ...]:
     """Requests, refused by the current, by the candidate, by both, newly, newly admitted."""
     return (
-        counted.requests,
-        counted.current,
-        counted.candidate,
-        counted.both,
-        counted.newly_refused,
-        counted.newly_admitted,
+        counts.requests,
+        counts.current,
+        counts.candidate,
+        counts.both,
+        counts.newly_refused,
+        counts.newly_admitted,
     )
 
 
@@ -85,8 +85,8 @@ def test_a_sliding_window_forgets_the_last_window_bit_by_bit() -> None:
         [(0, ANN)] * 10 + [(10.0, ANN)] + [(15.0, ANN)] * 6 + [(20.0, ANN)] * 5 + [(20.0, ANN)]
     )
     analysis = found(made, native(callers=NAMED), play(10, algorithm="sliding_window"))
-    assert analysis.replayed.pair.done(0, 0) == [(0, 0, 15), (0, 1, 2)]
-    assert analysis.replayed.pair.done(0, 1) == [(0, 0, 5), (0, 1, 1)]
+    assert analysis.result.pair.outcomes_of(0, 0) == [(0, 0, 15), (0, 1, 2)]
+    assert analysis.result.pair.outcomes_of(0, 1) == [(0, 0, 5), (0, 1, 1)]
 
 
 def test_a_rule_for_all_users_of_a_path_counts_them_together() -> None:
@@ -130,8 +130,8 @@ def test_rules_that_only_one_book_has_are_told() -> None:
         CHANGED: [],
     }
     rows = {row.rule_id: row for row in analysis.rows}
-    assert (rows["old"].counted, rows["old"].refused_current) == (3, 1)
-    assert (rows["new"].counted, rows["new"].refused_candidate) == (3, 1)
+    assert (rows["old"].counts, rows["old"].refused_current) == (3, 1)
+    assert (rows["new"].counts, rows["new"].refused_candidate) == (3, 1)
     assert rows["new"].newly_refused == 0  # who is refused already is no news, whoever refuses
 
 
@@ -196,7 +196,7 @@ def test_requests_out_of_order_are_replayed_at_the_latest_instant() -> None:
     analysis = found(made, {}, play(2))
     # At 8 s there would have been room in the first window; the clock stands at 11 s.
     assert figures(analysis.critical) == (4, 0, 1, 0, 1, 0)
-    assert analysis.replayed.out_of_order == 1
+    assert analysis.result.out_of_order == 1
     assert analysis.examples[0].first_us == 3_000_000
 
 
@@ -217,14 +217,14 @@ def test_what_cannot_be_asked_counts_nowhere() -> None:
     nobody = check("", "/play")
     analysis = found(captured([(0, nobody), (0, ANN), (0, mesh())]), play(1), play(1))
     assert analysis.requests == 1
-    assert analysis.replayed.pair.unasked == 2
+    assert analysis.result.pair.invalid == 2
 
 
 def test_what_one_book_cannot_be_asked_counts_nowhere() -> None:
     wrong = mesh([("user", "ann")], override=Override(1, 99))
     analysis = found(captured([(0, wrong), (0, ANN)]), {**OPEN, **USERS}, OPEN)
     assert analysis.requests == 1
-    assert analysis.replayed.pair.unasked == 1
+    assert analysis.result.pair.invalid == 1
 
 
 def test_the_first_of_several_refusals_is_told() -> None:
@@ -236,8 +236,8 @@ def test_the_first_of_several_refusals_is_told() -> None:
 def test_of_several_descriptors_the_first_that_refuses_is_told_and_trials_are_counted() -> None:
     tried = {**USERS_RULE, "key": "tried", "shadow_mode": True}
     book = envoy(USERS_RULE, {**USERS_RULE, "key": "tenant"}, tried)
-    ask = mesh([("tried", "a")], [("tenant", "t")], [("user", "u")])
-    made = captured([(0, ask)] * 3)
+    query = mesh([("tried", "a")], [("tenant", "t")], [("user", "u")])
+    made = captured([(0, query)] * 3)
     both = [rules({}, semantics="envoy"), rules(book, semantics="envoy")]
     analysis = analyse(replay(made, *both))
     rows = {row.rule_id: row for row in analysis.rows}
@@ -263,7 +263,7 @@ def test_a_penalty_of_the_candidate_shows_in_who_is_refused() -> None:
 def test_slices_tell_when_it_happened() -> None:
     bulk = check("eve", claim=Criticality.BULK)
     made = captured([(0, ANN), (0, ANN), (59.999_999, bulk)])
-    slices = found(made, {}, play(1)).replayed.pair.slices
+    slices = found(made, {}, play(1)).result.pair.slices
     assert slices[:4] == [1, 1, 0, 0]
     assert slices[59 * 16 : 60 * 16] == [0] * 12 + [1, 0, 0, 0]
     assert sum(slices) == 3
@@ -271,7 +271,7 @@ def test_slices_tell_when_it_happened() -> None:
 
 def test_slices_are_of_one_length() -> None:
     made = captured([(at + part, ANN) for at in range(60) for part in (0, 0.999_999)])
-    slices = found(made, {}, {}).replayed.pair.slices
+    slices = found(made, {}, {}).result.pair.slices
     assert [sum(slices[at : at + 16]) for at in range(0, 960, 16)] == [2] * 60
 
 
@@ -286,7 +286,7 @@ def test_the_capture_begins_where_windows_do() -> None:
 
 
 def test_rules_and_classes_and_slices_tell_of_the_same_refusals() -> None:
-    made = made_capture(4_000, seed=11, entities=30, mesh=2_000, per_s=400)
+    made = synthetic_traffic(4_000, seed=11, entities=30, mesh=2_000, per_s=400)
     several = [
         {
             **native(
@@ -302,7 +302,7 @@ def test_rules_and_classes_and_slices_tell_of_the_same_refusals() -> None:
     ]
     analysis = found(made, *several)
     classes, rows = analysis.classes.values(), analysis.rows
-    assert sum(one.requests for one in classes) == sum(analysis.replayed.pair.slices) == 4_000
+    assert sum(one.requests for one in classes) == sum(analysis.result.pair.slices) == 4_000
     for of_class, of_rule in (
         ("current", "refused_current"),
         ("candidate", "refused_candidate"),

@@ -17,11 +17,11 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.shadow.gate import JudgeSettings, ShadowJudge
-from sluicegate.shadow.made import made_capture
-from sluicegate.shadow.parting import largest_share, shared_out
+from sluicegate.shadow.partition import distribute, largest_share
 from sluicegate.shadow.replay import BLOCK, replay
 from sluicegate.shadow.report.report import as_json
-from sluicegate.shadow.side import Ask
+from sluicegate.shadow.side import Query
+from sluicegate.shadow.synthetic import synthetic_traffic
 from sluicegate.shadow.workers import parse_mesh_request, plain
 from tests.shadow.replay.captures import captured, check, envoy, limit, mesh, native, rules
 
@@ -47,7 +47,7 @@ def book(count: int) -> dict[str, bytes]:
 
 
 def test_any_number_of_workers_makes_the_same_report_to_the_byte() -> None:
-    made = made_capture(20_000, seed=5, entities=40, mesh=2_500, refused=500, per_s=500)
+    made = synthetic_traffic(20_000, seed=5, entities=40, mesh=2_500, refused=500, per_s=500)
     judges = [
         ShadowJudge(lambda: made, JudgeSettings(pinned=["user-3"], workers=workers))
         for workers in (1, 2, 3)
@@ -60,7 +60,7 @@ def test_any_number_of_workers_makes_the_same_report_to_the_byte() -> None:
 
 
 def test_a_rule_that_ties_all_together_is_replayed_in_one_process_and_says_so() -> None:
-    made = made_capture(2_000, seed=5, entities=40)
+    made = synthetic_traffic(2_000, seed=5, entities=40)
     tied = book(9) | native(limit("everybody", 50, per="resource"), limit("each", 9))
     replayed = replay(made, rules(book(9)), rules(tied), workers=3)
     assert replayed.processes == 1
@@ -69,7 +69,7 @@ def test_a_rule_that_ties_all_together_is_replayed_in_one_process_and_says_so() 
 
 
 def test_what_the_mesh_remembers_of_all_is_replayed_in_one_process() -> None:
-    made = made_capture(500, seed=5, entities=40)
+    made = synthetic_traffic(500, seed=5, entities=40)
     settings = MeshSettings(semantics=Semantics.ENVOY, local_cache_max=10)
     current = rules(book(9), semantics="envoy")
     assert "local_cache_max" in replay(made, current, current, mesh=settings, workers=2).alone
@@ -81,38 +81,38 @@ def test_what_the_mesh_remembers_of_all_is_replayed_in_one_process() -> None:
 )
 def test_no_group_is_in_two_parts_and_no_ask_is_left_out(numbers: list[int], parts: int) -> None:
     groups = [numbers.index(number) for number in numbers]
-    made = shared_out(groups, [3] * len(groups), parts)
-    assert sorted(ask for asks in made for ask in asks) == [*range(len(groups))]
-    where = {ask: part for part, asks in enumerate(made) for ask in asks}
-    assert all(where[ask] == where[group] for ask, group in enumerate(groups))
+    made = distribute(groups, [3] * len(groups), parts)
+    assert sorted(query for queries in made for query in queries) == [*range(len(groups))]
+    where = {query: part for part, queries in enumerate(made) for query in queries}
+    assert all(where[query] == where[group] for query, group in enumerate(groups))
     assert all(made)
     most = max(groups.count(group) for group in groups)
     assert largest_share(groups, [3] * len(groups)) == most / len(groups)
 
 
 def test_asks_travel_as_they_are() -> None:
-    several: list[Ask] = [
+    several: list[Query] = [
         check("ann", "/a", weight=3, claim=Criticality.BULK),
         CheckRequest("bob", "/b", headers={"x-client-type": "tv"}),
         mesh([("a", "1"), ("b", "2")], [("c", "3")], hits=4, own=2, override=Override(7, 2)),
         mesh([("a", "1")]),
     ]
-    for ask in several:
-        again = parse_mesh_request(plain(ask))
-        assert plain(again) == plain(ask)
-        assert type(again) is type(ask)
+    for query in several:
+        again = parse_mesh_request(plain(query))
+        assert plain(again) == plain(query)
+        assert type(again) is type(query)
 
 
 def test_progress_is_told_until_all_is_done() -> None:
-    ask = check("ann")
-    made = captured([(0.001 * at, ask) for at in range(BLOCK + 10)])
+    query = check("ann")
+    made = captured([(0.001 * at, query) for at in range(BLOCK + 10)])
     told: list[tuple[int, int]] = []
     replay(made, rules({}), rules(book(3)), progress=lambda done, total: told.append((done, total)))
     assert told == [(BLOCK, BLOCK + 10), (BLOCK + 10, BLOCK + 10)]
 
 
 def test_progress_of_several_processes_ends_at_all() -> None:
-    made = made_capture(1_000, seed=5, entities=40)
+    made = synthetic_traffic(1_000, seed=5, entities=40)
     told: list[int] = []
     replay(
         made,
@@ -129,12 +129,12 @@ def test_progress_of_several_processes_ends_at_all() -> None:
 def test_ctrl_c_ends_it_cleanly(workers: int) -> None:
     program = textwrap.dedent(f"""
         import multiprocessing, os, signal
-        from sluicegate.shadow.made import made_capture
+        from sluicegate.shadow.synthetic import synthetic_traffic
         from sluicegate.shadow.replay import replay
         from tests.shadow.replay.captures import limit, native, rules
 
         if __name__ == "__main__":
-            made = made_capture(30_000, seed=5, entities=40)
+            made = synthetic_traffic(30_000, seed=5, entities=40)
             book = rules(native(limit("play", 5)))
             try:
                 replay(

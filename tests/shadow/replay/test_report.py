@@ -20,12 +20,12 @@ from sluicegate.command_line.text import clip, duration, percent
 from sluicegate.contracts.checks import CheckRequest
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
-from sluicegate.shadow.captured import Captured
 from sluicegate.shadow.gate import JudgeSettings, ShadowJudge
-from sluicegate.shadow.made import made_capture
 from sluicegate.shadow.report.page import page_of
 from sluicegate.shadow.report.report import as_json, digest_of, read_report
 from sluicegate.shadow.report.text import text_of
+from sluicegate.shadow.synthetic import synthetic_traffic
+from sluicegate.shadow.traffic import CapturedTraffic
 from tests.shadow.replay.captures import captured, check, critical, limit, native, vips
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e\ud800\"'&\n" + "x" * 500
@@ -42,7 +42,7 @@ print(as_json(report) + text_of(report) + page_of(report), end="")
 
 
 def made_report() -> dict[str, Any]:
-    made = made_capture(5_000, seed=7, entities=50, mesh=1_000, refused=300, per_s=300)
+    made = synthetic_traffic(5_000, seed=7, entities=50, mesh=1_000, refused=300, per_s=300)
     return report_on(made, book(9), book(5), pinned=["user-1", "user-2", "nobody"])
 
 
@@ -56,7 +56,7 @@ def book(count: int) -> dict[str, bytes]:
 
 
 def report_on(
-    made: Captured, current: dict[str, bytes], candidate: dict[str, bytes], **more: Any
+    made: CapturedTraffic, current: dict[str, bytes], candidate: dict[str, bytes], **more: Any
 ) -> dict[str, Any]:
     verdict = ShadowJudge(lambda: made, JudgeSettings(**more)).judge(current, candidate)
     return dict(verdict.report)
@@ -65,9 +65,9 @@ def report_on(
 def hostile_report() -> dict[str, Any]:
     """Everything that comes with the traffic is a trap."""
     name = HOSTILE[:300]
-    asks = [CheckRequest(name, f"/{HOSTILE}", priority=Criticality.CRITICAL) for _ in range(2)]
+    queries = [CheckRequest(name, f"/{HOSTILE}", priority=Criticality.CRITICAL) for _ in range(2)]
     return report_on(
-        captured([(0, asks[0]), (0, asks[0])]),
+        captured([(0, queries[0]), (0, queries[0])]),
         {},
         native(limit("one", 1), callers=vips("ann")),
         pinned=[name],
@@ -134,9 +134,9 @@ def test_the_digest_tells_captures_apart() -> None:
 def test_a_report_is_small_enough_to_be_kept_whatever_names_there_are() -> None:
     users = [check("\U0001f600" * 900 + str(n)) for n in range(100)]
     paths = ["/" + "\U0001f600" * 250 + str(n) for n in range(120)]
-    made = captured([(0, ask) for ask in users for _ in range(2)])
+    made = captured([(0, query) for query in users for _ in range(2)])
     several = [limit(f"rule-{n}", 1, resource_path=path) for n, path in enumerate(paths)]
-    pins = [ask.user_id for ask in users]
+    pins = [query.user_id for query in users]
     report = report_on(made, {}, native(limit("one", 1), *several), pinned=pins)
     assert len(json.dumps(report)) <= 200 << 10
     assert report["pinned"]["hurt"] == 100

@@ -62,7 +62,7 @@ from sluicegate.service.siblings import ALONE, WorkerId
 from sluicegate.service.status import Part
 from sluicegate.shadow.capture.recorder import Capture
 from sluicegate.shadow.capture.settings import HEADERS_DEFAULT, CaptureSettings
-from sluicegate.shadow.captured import ALL
+from sluicegate.shadow.traffic import ALL
 from sluicegate.stores.event_logs import open_log
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.system import SystemChance, SystemClock, now_us

@@ -18,7 +18,7 @@ from sluicegate.rules.service_rule_set import FILE_BYTES_MAX, find_files
 from sluicegate.service.settings import whole
 from sluicegate.shadow.folder_judge import FolderJudge
 from sluicegate.shadow.gate import JudgeSettings, ShadowJudge
-from sluicegate.shadow.imports.envoy import EnvoyFields, fields_said, import_envoy
+from sluicegate.shadow.imports.envoy import EnvoyFields, import_envoy, parse_fields
 from sluicegate.shadow.imports.importer import collect
 from sluicegate.shadow.imports.rows import BAD_ROWS_MAX, Rows
 from sluicegate.shadow.imports.tables import import_csv, import_jsonl
@@ -125,7 +125,7 @@ def _mapped(arguments: Namespace) -> EnvoyFields:
     if bool(arguments.domain) != bool(arguments.descriptor):
         missing = "--descriptor" if arguments.domain else "--domain"
         raise BadValue(missing, "", "give --domain and --descriptor together, or neither")
-    fields.update(fields_said(arguments.map, "--map"))
+    fields.update(parse_fields(arguments.map, "--map"))
     return EnvoyFields(**fields)
 
 

@@ -20,7 +20,7 @@ from sluicegate.lab.retries import NO_MORE, Retrier
 from sluicegate.lab.what_if.outcomes import GAVE_UP, GOOD, REFUSED, TURNED_AWAY, OutcomeCounts
 from sluicegate.lab.what_if.plan import CLASSES, WhatIfPlan
 from sluicegate.lab.what_if.traffic import Traffic
-from sluicegate.shadow.single import Single
+from sluicegate.shadow.replay import SingleReplay
 
 BLOCK: Final = 2_048  # requests between two reports of progress
 _SERVED: Final = 0
@@ -68,7 +68,7 @@ def make_retriers(plan: WhatIfPlan) -> list[Retrier]:
 
 
 def run_fifo(
-    plan: WhatIfPlan, traffic: Traffic, single: Single, on_count: OnCount
+    plan: WhatIfPlan, traffic: Traffic, single: SingleReplay, on_count: OnCount
 ) -> OutcomeCounts:
     """Run the traffic past the rules into the pool."""
     return _FifoRun(plan, traffic, single).run(on_count)
@@ -89,7 +89,7 @@ class _FifoRun:
         "counts",
     )
 
-    def __init__(self, plan: WhatIfPlan, traffic: Traffic, single: Single) -> None:
+    def __init__(self, plan: WhatIfPlan, traffic: Traffic, single: SingleReplay) -> None:
         self._plan = plan
         self._traffic = traffic
         self._single = single

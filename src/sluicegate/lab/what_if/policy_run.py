@@ -32,7 +32,7 @@ from sluicegate.lab.what_if.outcomes import GAVE_UP, GOOD, REFUSED, TURNED_AWAY,
 from sluicegate.lab.what_if.plan import CLASSES, WhatIfPlan
 from sluicegate.lab.what_if.traffic import RUN_US_MAX, TimedRequest, Traffic
 from sluicegate.lab.world import World, run
-from sluicegate.shadow.single import Single
+from sluicegate.shadow.replay import SingleReplay
 from sluicegate.testing import START_US
 
 POLICIES: Final[Mapping[str, MakePolicy]] = {
@@ -47,7 +47,7 @@ _US: Final = 1_000_000
 def run_policies(
     plan: WhatIfPlan,
     traffic: Traffic,
-    single: Single,
+    single: SingleReplay,
     make_policy: MakePolicy,
     on_count: OnCount,
     *,
@@ -107,7 +107,7 @@ class _PolicyRun:
         world: World,
         plan: WhatIfPlan,
         traffic: Traffic,
-        single: Single,
+        single: SingleReplay,
         make_policy: MakePolicy,
         classes: list[Criticality],
     ) -> None:

@@ -28,8 +28,8 @@ from sluicegate.lab.what_if.plan import CLASSES, WhatIfPlan
 from sluicegate.lab.what_if.runs import RulebookResult
 from sluicegate.lab.what_if.sentence import summary_sentence
 from sluicegate.lab.what_if.traffic import Traffic
-from sluicegate.shadow.captured import ALL
 from sluicegate.shadow.report.report import digest_of
+from sluicegate.shadow.traffic import ALL
 
 Report: TypeAlias = Mapping[str, Any]
 
@@ -94,7 +94,7 @@ def _capture(plan: WhatIfPlan, traffic: Traffic) -> dict[str, Any]:
     return {
         "digest": digest_of(captured),
         "requests": len(captured),
-        "asks": len(captured.asks),
+        "queries": len(captured.queries),
         "entities": len({*captured.entities}),
         "began_us": traffic.began_us,
         "span_us": traffic.span_us,

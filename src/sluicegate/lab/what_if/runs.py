@@ -17,9 +17,9 @@ from sluicegate.lab.what_if.plan import WhatIfPlan
 from sluicegate.lab.what_if.policy_run import POLICIES, run_policies
 from sluicegate.lab.what_if.traffic import Traffic
 from sluicegate.rules.mesh.settings import MeshSettings
-from sluicegate.shadow.books import Rules
-from sluicegate.shadow.captured import Captured
-from sluicegate.shadow.single import Single
+from sluicegate.shadow.replay import SingleReplay
+from sluicegate.shadow.replay_rules import ReplayRules
+from sluicegate.shadow.traffic import CapturedTraffic
 
 BOOKS_MAX: Final = 8
 FIFO: Final = "fifo"
@@ -33,7 +33,7 @@ class NamedRules(NamedTuple):
     """A rulebook, and its name in the report."""
 
     name: str
-    rules: Rules
+    rules: ReplayRules
 
 
 class RulebookResult(NamedTuple):
@@ -50,11 +50,11 @@ def class_rules(books: Sequence[NamedRules]) -> NamedRules:
 
 
 def classes_of(
-    book: NamedRules, captured: Captured, mesh: MeshSettings | None = None
+    book: NamedRules, captured: CapturedTraffic, mesh: MeshSettings | None = None
 ) -> list[Criticality]:
     """The class of each request, as this rulebook settles it."""
-    single = Single(book.rules, captured.asks, mesh=mesh)
-    return [single.priority(request) for request in range(len(captured.asks))]
+    single = SingleReplay(book.rules, captured.queries, mesh=mesh)
+    return [single.priority(request) for request in range(len(captured.queries))]
 
 
 def check_front(name: str) -> None:
@@ -101,7 +101,7 @@ def _run(
     mesh: MeshSettings | None,
     on_count: Callable[[int], None],
 ) -> RulebookResult:
-    single = Single(book.rules, traffic.captured.asks, mesh=mesh)
+    single = SingleReplay(book.rules, traffic.captured.queries, mesh=mesh)
     common = [Criticality(of) for of in traffic.classes]
     classes = common
     if not book.rules.empty:

@@ -16,15 +16,15 @@ from sluicegate.contracts.rulebook import Files
 from sluicegate.lab.what_if.runs import BOOKS_MAX, NamedRules
 from sluicegate.rules.plain_values import read_bytes
 from sluicegate.rules.service_rule_set import FILE_BYTES_MAX, find_files
-from sluicegate.shadow.books import Rules
 from sluicegate.shadow.capture.key import CaptureKey, read_key
 from sluicegate.shadow.capture.reader import read_capture
-from sluicegate.shadow.captured import Captured
-from sluicegate.shadow.imports.envoy import EnvoyFields, fields_said, import_envoy
+from sluicegate.shadow.imports.envoy import EnvoyFields, import_envoy, parse_fields
 from sluicegate.shadow.imports.importer import collect
 from sluicegate.shadow.imports.rows import Rows
 from sluicegate.shadow.imports.tables import import_csv, import_jsonl
 from sluicegate.shadow.literals import vocabulary_of
+from sluicegate.shadow.replay_rules import ReplayRules
+from sluicegate.shadow.traffic import CapturedTraffic
 
 NONE: Final = "none"
 DAMAGE_SHOWN: Final = 10
@@ -36,7 +36,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 class RecordedTraffic(NamedTuple):
     """Traffic, and what must be known about it in sentences."""
 
-    captured: Captured
+    captured: CapturedTraffic
     notes: tuple[str, ...] = ()
 
 
@@ -49,7 +49,7 @@ def read_books(paths: Sequence[str], *, semantics: str, merge_domains: bool) -> 
     books: list[NamedRules] = []
     for path, name in zip(paths, names, strict=True):
         files = _files(path)
-        rules = Rules(files, semantics=semantics, merge_domains=merge_domains)
+        rules = ReplayRules(files, semantics=semantics, merge_domains=merge_domains)
         if files and rules.empty:
             raise BadValue("--rules", path, "name a rules file with .yaml, .yml or .toml")
         books.append(NamedRules(name, rules))
@@ -103,7 +103,7 @@ def _read_captured(
     if read.unmatched_globs:
         patterns = ", ".join([f"{key}={glob}" for key, glob in read.unmatched_globs[:DAMAGE_SHOWN]])
         notes.append(f"These patterns cannot match what was redacted: {patterns}.")
-    return RecordedTraffic(read.captured, tuple(notes))
+    return RecordedTraffic(read.traffic, tuple(notes))
 
 
 def _key(capture: str, path: str) -> CaptureKey | None:
@@ -122,7 +122,7 @@ def _rows(arguments: Namespace, progress: Progress) -> Rows:
     if arguments.envoy_log:
         return import_envoy(
             arguments.envoy_log,
-            EnvoyFields(**fields_said(arguments.map, "--map")),  # type: ignore[arg-type] # texts
+            EnvoyFields(**parse_fields(arguments.map, "--map")),  # type: ignore[arg-type] # texts
             progress=progress,
         )
     if arguments.csv:

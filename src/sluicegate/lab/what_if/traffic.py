@@ -16,8 +16,8 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.durations import DURATION_US_MAX
 from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.what_if.plan import WHOLE_US, BackendSpec, WhatIfPlan
-from sluicegate.shadow.captured import ALL, Captured
-from sluicegate.shadow.side import Ask
+from sluicegate.shadow.side import Query
+from sluicegate.shadow.traffic import ALL, CapturedTraffic
 
 UNITS_MAX: Final = 1_000_000
 RUN_US_MAX: Final = 400 * 86_400_000_000
@@ -37,12 +37,12 @@ class Traffic:
 
     __slots__ = ("began_us", "captured", "classes", "out_of_order", "span_us", "speed", "units")
 
-    def __init__(self, captured: Captured, classes: Sequence[int], *, speed: float) -> None:
+    def __init__(self, captured: CapturedTraffic, classes: Sequence[int], *, speed: float) -> None:
         if not len(captured):
             raise BadValue("--capture", "", "there is no captured request in it")
         self.captured: Final = captured
         self.classes: Final = classes
-        self.units: Final = [units_of(request) for request in captured.asks]
+        self.units: Final = [units_of(request) for request in captured.queries]
         self.speed: Final = speed
         self.began_us: Final = captured.at_us[0]
         latest_us, late = self.began_us, 0
@@ -88,7 +88,7 @@ class Traffic:
             yield TimedRequest(request, elapsed_us, work_us)
 
 
-def units_of(request: Ask) -> int:
+def units_of(request: Query) -> int:
     """Its weight: what it says it costs; of several descriptors the most."""
     if isinstance(request, CheckRequest):
         return min(request.cost, UNITS_MAX)

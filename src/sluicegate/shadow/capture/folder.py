@@ -29,7 +29,7 @@ _SAFELY: Final = os.O_CLOEXEC | os.O_NOFOLLOW
 _TRIES_MAX: Final = 1_000
 
 
-class Found(NamedTuple):
+class Segment(NamedTuple):
     """A segment."""
 
     path: Path
@@ -37,19 +37,19 @@ class Found(NamedTuple):
     bytes: int
 
 
-def segments(folder: str) -> list[Found]:
+def segments(folder: str) -> list[Segment]:
     """All segments, those begun first at first; none if there is no folder."""
-    found: list[Found] = []
+    found: list[Segment] = []
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
         return []
     for name in names:
-        known = _NAME.fullmatch(name)
-        if known is not None:
+        matched = _NAME.fullmatch(name)
+        if matched is not None:
             path = Path(folder, name)
             with suppress(FileNotFoundError):  # it may just have gone
-                found.append(Found(path, int(known[1]), path.stat().st_size))
+                found.append(Segment(path, int(matched[1]), path.stat().st_size))
     found.sort(key=lambda one: (one.began_us, one.path.name))
     return found
 
@@ -88,7 +88,7 @@ def prune(settings: CaptureSettings, now_us: int) -> int:
         return _take_old(settings, segments(settings.folder), now_us)
 
 
-def being_written(path: Path) -> bool:
+def is_being_written(path: Path) -> bool:
     """Whether somebody writes this segment now."""
     try:
         handle = os.open(path, os.O_RDONLY | _SAFELY)
@@ -108,7 +108,7 @@ def _make_room(settings: CaptureSettings, now_us: int) -> None:
     _take_old(settings, segments(settings.folder), now_us)
     total, ended = 0, []
     for one in segments(settings.folder):
-        if being_written(one.path):
+        if is_being_written(one.path):
             total += max(one.bytes, settings.segment_bytes_max)  # what it may come to
         else:
             total += one.bytes
@@ -122,15 +122,15 @@ def _make_room(settings: CaptureSettings, now_us: int) -> None:
         raise OSError(FULL)
 
 
-def _take_old(settings: CaptureSettings, found: list[Found], now_us: int) -> int:
-    gone = 0
+def _take_old(settings: CaptureSettings, found: list[Segment], now_us: int) -> int:
+    removed = 0
     for one in found:
         # Nothing in it is younger than this.
         ended_us = one.began_us + settings.segment_us_max
-        if ended_us < now_us - settings.retain_us and not being_written(one.path):
+        if ended_us < now_us - settings.retain_us and not is_being_written(one.path):
             one.path.unlink(missing_ok=True)
-            gone += 1
-    return gone
+            removed += 1
+    return removed
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from threading import Event as Flag
 from typing import Final, NamedTuple, TypeAlias, final
 
 from sluicegate.contracts.clock import Clock
-from sluicegate.shadow.ask_keys import AskKey
+from sluicegate.shadow.capture.codec import QueryEncoder
 from sluicegate.shadow.capture.folder import begin, prune
 from sluicegate.shadow.capture.format import (
     END,
@@ -34,11 +34,11 @@ from sluicegate.shadow.capture.format import (
 )
 from sluicegate.shadow.capture.key import CaptureKey
 from sluicegate.shadow.capture.settings import CaptureSettings
-from sluicegate.shadow.capture.words import AskWriter
+from sluicegate.shadow.query_keys import QueryKey
 from sluicegate.shadow.redaction import Redaction
 
 # When it came, one of `captured`'s outcomes, and what was asked.
-Noted: TypeAlias = tuple[int, int, AskKey]
+Noted: TypeAlias = tuple[int, int, QueryKey]
 
 REQUESTS_A_BLOCK: Final = 1 << 15
 PRUNE_EVERY_US: Final = 60_000_000
@@ -65,23 +65,32 @@ class LogStats(NamedTuple):
     lost: int  # that the disk would not take, or that cannot be written
     bytes: int
     segments: int
-    trouble: str  # why the last write failed; empty if it did not
+    failure: str  # why the last write failed; empty if it did not
 
 
 @final
 class _Segment:
     """The segment that is being written."""
 
-    __slots__ = ("asks", "began_us", "bytes", "handle", "known", "number", "requests", "salt",
-                 "words")  # fmt: skip
+    __slots__ = (
+        "began_us",
+        "bytes",
+        "handle",
+        "known",
+        "number",
+        "queries",
+        "requests",
+        "salt",
+        "words",
+    )  # fmt: skip
 
-    def __init__(self, handle: int, salt: bytes, began_us: int, words: AskWriter) -> None:
+    def __init__(self, handle: int, salt: bytes, began_us: int, words: QueryEncoder) -> None:
         self.handle = handle
         self.salt = salt
         self.began_us = began_us
         self.words = words
-        self.asks: dict[bytes, int] = {}
-        self.known: dict[AskKey, int] = {}
+        self.queries: dict[bytes, int] = {}
+        self.known: dict[QueryKey, int] = {}
         self.number = 0  # of the next block
         self.requests = 0
         self.bytes = 0
@@ -91,17 +100,26 @@ class _Segment:
 class _Part:
     """Requests that become one block."""
 
-    __slots__ = ("first_ask", "first_text", "first_us", "full", "gaps", "outcomes", "taken",
-                 "unwritable", "which")  # fmt: skip
+    __slots__ = (
+        "first_query",
+        "first_text",
+        "first_us",
+        "full",
+        "gaps",
+        "outcomes",
+        "requests_taken",
+        "unwritable",
+        "which",
+    )
 
-    def __init__(self, first_text: int, first_ask: int) -> None:
+    def __init__(self, first_text: int, first_query: int) -> None:
         self.first_text = first_text
-        self.first_ask = first_ask
+        self.first_query = first_query
         self.first_us = 0
         self.gaps = array("I")
         self.which = array("I")
         self.outcomes = array("b")
-        self.taken = 0  # of the batch, those that cannot be written included
+        self.requests_taken = 0  # of the batch, those that cannot be written included
         self.unwritable = 0
         self.full = False  # the segment may have no more asks
 
@@ -129,7 +147,7 @@ class CaptureLog:
         "_untold",
         "_withheld",
         "_written",
-        "trouble",
+        "failure",
     )
 
     def __init__(
@@ -152,11 +170,11 @@ class CaptureLog:
         self._not_before_us = self._prune_at_us = 0
         self._written = self._lost = self._bytes = self._segments = 0
         self._untold = self._withheld = 0  # lost and withheld, and not told in any file yet
-        self.trouble = ""
+        self.failure = ""
 
     def stats(self) -> LogStats:
         """What became of it so far."""
-        return LogStats(self._written, self._lost, self._bytes, self._segments, self.trouble)
+        return LogStats(self._written, self._lost, self._bytes, self._segments, self.failure)
 
     def miss(self, *, lost: int = 0, withheld: int = 0) -> None:
         """Tell in the file that so many were lost before they came here, or may not be kept."""
@@ -167,12 +185,12 @@ class CaptureLog:
         """Write requests; never raises for a disk, and never waits for one to recover."""
         ordered = sorted(batch, key=itemgetter(0))
         while ordered:
-            segment = self._opened()
+            segment = self._open_segment()
             if segment is None:
                 self._give_up(len(ordered))
                 return
             part = self._part(segment, ordered)
-            if part.full and not part.taken:
+            if part.full and not part.requests_taken:
                 self._end()
                 continue
             data = self._block(segment, part)
@@ -183,7 +201,7 @@ class CaptureLog:
             if not self._put(segment, data, part):
                 self._give_up(len(ordered) - part.unwritable)
                 return
-            ordered = ordered[part.taken :]
+            ordered = ordered[part.requests_taken :]
             self._rotate_if_due()
 
     def tend(self) -> None:
@@ -195,7 +213,7 @@ class CaptureLog:
             with suppress(OSError):
                 prune(self._settings, now_us)
         if self._untold or self._withheld:
-            segment = self._opened()
+            segment = self._open_segment()
             if segment is not None:
                 part = self._part(segment, [])
                 self._put(segment, self._block(segment, part), part)
@@ -215,14 +233,14 @@ class CaptureLog:
     def _part(self, segment: _Segment, ordered: Sequence[Noted]) -> _Part:
         """As many as fit one block, by the numbers of their asks."""
         words = segment.words
-        part = _Part(words.texts_written, len(segment.asks))
+        part = _Part(words.texts_written, len(segment.queries))
         words_max = min(_WORDS_BYTES_MAX, self._room // 8)
         rows_max = min(REQUESTS_A_BLOCK, self._room // 64)
         last_us = 0
         for place, (at_us, outcome, key) in enumerate(ordered, 1):
             if self._paced and place % CHUNK == 0:
                 self._give_way.wait(_GIVE_WAY_S)
-            large = len(words.texts) > words_max or len(words.asks) > words_max
+            large = len(words.texts) > words_max or len(words.queries) > words_max
             far = bool(part.which) and at_us - last_us > GAP_US_MAX
             if large or far or len(part.which) >= rows_max:
                 break
@@ -234,7 +252,7 @@ class CaptureLog:
             if number == _FULL:
                 part.full = True
                 break
-            part.taken += 1
+            part.requests_taken += 1
             if number == _UNWRITABLE:
                 part.unwritable += 1
                 continue
@@ -246,19 +264,19 @@ class CaptureLog:
             last_us = at_us
         return part
 
-    def _number(self, segment: _Segment, key: AskKey) -> int:
+    def _number(self, segment: _Segment, key: QueryKey) -> int:
         """The number of an ask, new or known."""
         try:
             record = segment.words.record(key)
         except (ValueError, TypeError, OverflowError):
             return _UNWRITABLE
-        number = segment.asks.get(record)
+        number = segment.queries.get(record)
         if number is None:
-            number = len(segment.asks)
-            if number >= self._settings.asks_max:
+            number = len(segment.queries)
+            if number >= self._settings.queries_max:
                 return _FULL
             segment.words.add(record)
-            segment.asks[record] = number
+            segment.queries[record] = number
         if len(record) <= _MEMO_BYTES_MAX:
             if len(segment.known) >= _MEMO_MAX:
                 segment.known.clear()
@@ -266,24 +284,24 @@ class CaptureLog:
         return number
 
     def _block(self, segment: _Segment, part: _Part) -> bytes:
-        texts, asks = segment.words.take()
+        texts, queries = segment.words.take()
         head = BLOCK_HEAD.pack(
             BLOCK_HEAD.size,
             part.first_text,
-            part.first_ask,
+            part.first_query,
             len(part.which),
             segment.requests,
             self._untold + part.unwritable,
             self._withheld,
             part.first_us,
             len(texts),
-            len(asks),
+            len(queries),
         )
         columns = (part.gaps, part.which, part.outcomes)
         if sys.byteorder == "big":
             part.gaps.byteswap()
             part.which.byteswap()
-        data = b"".join((head, texts, asks, *[column.tobytes() for column in columns]))
+        data = b"".join((head, texts, queries, *[column.tobytes() for column in columns]))
         return block_bytes(segment.salt, REQUESTS, segment.number, data)
 
     def _give_up(self, requests: int) -> None:
@@ -292,7 +310,7 @@ class CaptureLog:
 
     # The segment.
 
-    def _opened(self) -> _Segment | None:
+    def _open_segment(self) -> _Segment | None:
         """The segment to write to; None while there can be none."""
         if self._segment is not None:
             return self._segment
@@ -306,9 +324,9 @@ class CaptureLog:
         try:
             handle, path = begin(settings, now_us)
         except OSError as error:
-            self._failed(error, now_us)
+            self._record_failure(error, now_us)
             return None
-        segment = _Segment(handle, salt, now_us, AskWriter(self._redaction))
+        segment = _Segment(handle, salt, now_us, QueryEncoder(self._redaction))
         if not self._append(segment, head_bytes(head)):
             with suppress(OSError):
                 path.unlink()
@@ -326,7 +344,7 @@ class CaptureLog:
         segment.requests += len(part.which)
         self._written += len(part.which)
         self._untold = self._withheld = 0
-        self.trouble = ""
+        self.failure = ""
         return True
 
     def _append(self, segment: _Segment, data: bytes) -> bool:
@@ -337,14 +355,14 @@ class CaptureLog:
             with suppress(OSError):
                 os.ftruncate(segment.handle, segment.bytes)
             self._drop(segment)
-            self._failed(error, self._clock.now_us())
+            self._record_failure(error, self._clock.now_us())
             return False
         segment.bytes += len(data)
         self._bytes += len(data)
         return True
 
-    def _failed(self, error: OSError, now_us: int) -> None:
-        self.trouble = error.strerror or str(error)
+    def _record_failure(self, error: OSError, now_us: int) -> None:
+        self.failure = error.strerror or str(error)
         self._not_before_us = now_us + self._settings.retry_us
 
     def _rotate_if_due(self) -> None:

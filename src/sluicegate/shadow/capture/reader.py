@@ -4,7 +4,7 @@ What is torn or damaged is passed over and told; it never becomes a request. Blo
 say how many requests were before them, so what is missing between two of them is counted, and what
 is missing at the end of a segment that was not ended is named.
 
-Bounds: `requests_max` and `asks_max`, a block's size, `DAMAGE_MAX` sentences about damage. A
+Bounds: `requests_max` and `queries_max`, a block's size, `DAMAGE_MAX` sentences about damage. A
 segment is read whole into memory while it is read, up to `segment_bytes_max`.
 """
 
@@ -20,15 +20,21 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias, final
 
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.shadow.ask_keys import AskKey, check_of, mesh_of
-from sluicegate.shadow.capture.folder import being_written, segments
+from sluicegate.shadow.capture.codec import MISSING_MAX, Damaged, QueryDecoder
+from sluicegate.shadow.capture.folder import is_being_written, segments
 from sluicegate.shadow.capture.format import END, REQUESTS, Head, blocks, read_head
 from sluicegate.shadow.capture.key import CaptureKey
 from sluicegate.shadow.capture.log import BLOCK_HEAD, END_HEAD
-from sluicegate.shadow.capture.words import MISSING_MAX, AskReader, Damaged
-from sluicegate.shadow.captured import REFUSED, UNKNOWN, Captured
-from sluicegate.shadow.gathering import ASKS_MAX_DEFAULT, REQUESTS_MAX_DEFAULT, Gathering
+from sluicegate.shadow.query_keys import QueryKey, check_of, mesh_of
 from sluicegate.shadow.redaction import Vocabulary
+from sluicegate.shadow.traffic import (
+    QUERIES_MAX_DEFAULT,
+    REFUSED,
+    REQUESTS_MAX_DEFAULT,
+    UNKNOWN,
+    CapturedTraffic,
+    TrafficBuilder,
+)
 
 # Bytes read, and bytes in all.
 Progress: TypeAlias = Callable[[int, int], None]
@@ -48,7 +54,7 @@ class CaptureRead(NamedTuple):
     header or key and the glob. `withheld` asks had nothing that may be kept.
     """
 
-    captured: Captured
+    traffic: CapturedTraffic
     segments: int
     unmatched_globs: tuple[tuple[str, str], ...]
     withheld: int
@@ -65,7 +71,7 @@ def read_capture(
     since_us: int | None = None,
     until_us: int | None = None,
     requests_max: int = REQUESTS_MAX_DEFAULT,
-    asks_max: int = ASKS_MAX_DEFAULT,
+    queries_max: int = QUERIES_MAX_DEFAULT,
     segment_bytes_max: int = SEGMENT_BYTES_MAX_DEFAULT,
     progress: Progress | None = None,
 ) -> CaptureRead:
@@ -73,8 +79,8 @@ def read_capture(
 
     A capture that was redacted is read with the key that it was made with.
     """
-    found = _found([paths] if isinstance(paths, str | os.PathLike) else paths)
-    reader = _Reader(key, vocabulary, requests_max, asks_max, (since_us, until_us))
+    found = _list_segments([paths] if isinstance(paths, str | os.PathLike) else paths)
+    reader = _Reader(key, vocabulary, requests_max, queries_max, (since_us, until_us))
     total, done = sum(size for _, size in found), 0
     for path, size in found:
         if size > segment_bytes_max:
@@ -84,10 +90,10 @@ def read_capture(
         done += size
         if progress is not None:
             progress(done, total)
-    return reader.ended()
+    return reader.result()
 
 
-def _found(paths: Sequence[str | os.PathLike[str]]) -> list[tuple[Path, int]]:
+def _list_segments(paths: Sequence[str | os.PathLike[str]]) -> list[tuple[Path, int]]:
     """The segments that these are or hold, once each, those begun first at first."""
     found: dict[Path, int] = {}
     for path in [Path(path) for path in paths]:
@@ -106,16 +112,29 @@ def _found(paths: Sequence[str | os.PathLike[str]]) -> list[tuple[Path, int]]:
 class _Reader:
     """Adds one segment after the other."""
 
-    __slots__ = ("_asks_max", "_count", "_damage", "_damaged", "_gathering", "_key", "_mesh_keys",
-                 "_redacted", "_requests_max", "_share", "_span", "_unknown", "_vocabulary",
-                 "_withheld")  # fmt: skip
+    __slots__ = (
+        "_builder",
+        "_count",
+        "_damage",
+        "_damaged",
+        "_key",
+        "_mesh_keys",
+        "_queries_max",
+        "_redacted",
+        "_requests_max",
+        "_share",
+        "_span",
+        "_unknown",
+        "_vocabulary",
+        "_withheld",
+    )  # fmt: skip
 
     def __init__(
         self,
         key: CaptureKey | None,
         vocabulary: Vocabulary,
         requests_max: int,
-        asks_max: int,
+        queries_max: int,
         span: tuple[int | None, int | None],
     ) -> None:
         if vocabulary.key is not None and key is None:
@@ -123,9 +142,9 @@ class _Reader:
         self._key = key
         self._vocabulary = vocabulary
         self._requests_max = requests_max
-        self._asks_max = asks_max
+        self._queries_max = queries_max
         self._span = span
-        self._gathering: Gathering | None = None
+        self._builder: TrafficBuilder | None = None
         self._share = -1
         self._mesh_keys: tuple[str, ...] = ()
         self._count = self._withheld = self._damaged = 0
@@ -143,41 +162,47 @@ class _Reader:
             raise Unavailable(f"the capture {path}", error.strerror or str(error)) from None
         head = read_head(data, str(path))
         if isinstance(head, str):
-            if data or not being_written(path):
-                self._tell(f"{path.name}: {head}; all of it is passed over")
+            if data or not is_being_written(path):
+                self._record_damage(f"{path.name}: {head}; all of it is passed over")
             return
         said, at = head
         self._check(path, said)
         self._count += 1
-        reading = _Segment(AskReader(self._vocabulary), self._gathered(said))
+        reading = _Segment(QueryDecoder(self._vocabulary), self._builder_for(said))
         for block in blocks(data, at, said.salt):
             if block.kind == 0:
-                self._tell(f"{path.name}: {block.end - block.begin:,} bytes at {block.begin:,} "
-                           "are damaged, and passed over")  # fmt: skip
+                self._record_damage(
+                    f"{path.name}: {block.end - block.begin:,} bytes at {block.begin:,} "
+                    "are damaged, and passed over"
+                )
             elif block.number < reading.next_number:
-                self._tell(f"{path.name}: the block at {block.begin:,} stands twice")
+                self._record_damage(f"{path.name}: the block at {block.begin:,} stands twice")
             else:
                 reading.next_number = block.number + 1
                 try:
                     self._block(reading, block.kind, block.data)
                 except (Damaged, struct.error):
-                    self._tell(f"{path.name}: the block at {block.begin:,} cannot be understood")
-        if not reading.ended and not being_written(path):
-            self._tell(f"{path.name}: it was not ended; what followed its last block is missing")
+                    self._record_damage(
+                        f"{path.name}: the block at {block.begin:,} cannot be understood"
+                    )
+        if not reading.result and not is_being_written(path):
+            self._record_damage(
+                f"{path.name}: it was not ended; what followed its last block is missing"
+            )
         if reading.damaged:
-            self._tell(f"{path.name}: {reading.damaged:,} requests are missing")
+            self._record_damage(f"{path.name}: {reading.damaged:,} requests are missing")
         self._damaged += reading.damaged
         self._unknown |= reading.words.unknown
 
-    def ended(self) -> CaptureRead:
+    def result(self) -> CaptureRead:
         """All of it."""
-        gathering = self._gathering
-        if gathering is None:
-            gathering = Gathering()
-        gathering.lose(self._damaged)
+        builder = self._builder
+        if builder is None:
+            builder = TrafficBuilder()
+        builder.lose(self._damaged)
         globs = [glob for glob in self._vocabulary.globs if glob[0] in self._unknown]
         return CaptureRead(
-            gathering.captured(),
+            builder.build(),
             self._count,
             tuple(globs),
             self._withheld,
@@ -189,23 +214,23 @@ class _Reader:
     def _block(self, reading: _Segment, kind: int, data: bytes) -> None:
         if kind == REQUESTS:
             lost, withheld = reading.requests(data, self._span)
-            reading.gathering.lose(lost)
+            reading.builder.lose(lost)
             self._withheld += withheld
         elif kind == END:
             _, requests = END_HEAD.unpack_from(data)
             reading.expect(requests)
-            reading.ended = True
+            reading.result = True
 
-    def _gathered(self, head: Head) -> Gathering:
-        if self._gathering is None:
+    def _builder_for(self, head: Head) -> TrafficBuilder:
+        if self._builder is None:
             self._share, self._mesh_keys = head.share, head.mesh_keys
-            self._gathering = Gathering(
+            self._builder = TrafficBuilder(
                 share=head.share,
                 mesh_keys=head.mesh_keys,
                 requests_max=self._requests_max,
-                asks_max=self._asks_max,
+                queries_max=self._queries_max,
             )
-        return self._gathering
+        return self._builder
 
     def _check(self, path: Path, head: Head) -> None:
         """Whether this segment can be read, and together with those before it."""
@@ -219,7 +244,7 @@ class _Reader:
             ours = self._vocabulary.key
             if ours is not None and ours.fingerprint != head.key:
                 raise BadValue("vocabulary", ours.fingerprint, "make it with the capture's key")
-        if self._gathering is None:
+        if self._builder is None:
             return
         for field, ours_now, theirs in (
             ("share", self._share, head.share),
@@ -229,7 +254,7 @@ class _Reader:
                 remedy = f"{path.name} was made with {theirs!r}; read captures of one {field} only"
                 raise BadValue(f"capture.{field}", ours_now, remedy)
 
-    def _tell(self, sentence: str) -> None:
+    def _record_damage(self, sentence: str) -> None:
         if len(self._damage) < DAMAGE_MAX:
             self._damage.append(sentence)
 
@@ -238,16 +263,16 @@ class _Reader:
 class _Segment:
     """One segment while it is read."""
 
-    __slots__ = ("damaged", "ended", "expected", "gathering", "next_number", "numbers", "words")
+    __slots__ = ("builder", "damaged", "expected", "next_number", "numbers", "result", "words")
 
-    def __init__(self, words: AskReader, gathering: Gathering) -> None:
+    def __init__(self, words: QueryDecoder, builder: TrafficBuilder) -> None:
         self.words = words
-        self.gathering = gathering
+        self.builder = builder
         self.numbers: list[int] = []  # of the asks here, those of the capture
         self.next_number = 0
         self.expected = 0  # requests there have been, read or not
         self.damaged = 0
-        self.ended = False
+        self.result = False
 
     def expect(self, before: int) -> None:
         """So many requests were written before; what was not seen of them is lost."""
@@ -257,16 +282,18 @@ class _Segment:
     def requests(self, data: bytes, span: tuple[int | None, int | None]) -> tuple[int, int]:
         """Take in a block; how many requests its writer had lost and withheld."""
         head = BLOCK_HEAD.unpack_from(data)
-        size, first_text, first_ask, count, before, lost, withheld, first_us, texts, asks = head
-        ends = list(accumulate((size, texts, asks, 4 * count, 4 * count, count)))
-        if ends[-1] > len(data) or not 0 <= first_ask - len(self.numbers) <= MISSING_MAX:
+        size, first_text, first_query, count, before, lost, withheld, first_us, texts, queries = (
+            head
+        )
+        ends = list(accumulate((size, texts, queries, 4 * count, 4 * count, count)))
+        if ends[-1] > len(data) or not 0 <= first_query - len(self.numbers) <= MISSING_MAX:
             raise Damaged
         parts = [data[begin:end] for begin, end in pairwise(ends)]
         self.expect(before)
         self.expected += count
         self.words.texts(first_text, parts[0])
-        self.numbers.extend([_MISSING] * (first_ask - len(self.numbers)))
-        self.numbers.extend(self._numbered(self.words.asks(parts[1])))
+        self.numbers.extend([_MISSING] * (first_query - len(self.numbers)))
+        self.numbers.extend(self._numbered(self.words.queries(parts[1])))
         gaps, which, outcomes = array("I", parts[2]), array("I", parts[3]), array("b", parts[4])
         if sys.byteorder == "big":
             gaps.byteswap()
@@ -291,16 +318,16 @@ class _Segment:
             at_us = array("q", compress(at_us, wanted))
             numbers = array("I", compress(numbers, wanted))
             outcomes = array("b", compress(outcomes, wanted))
-        self.gathering.extend(at_us, numbers, outcomes)
+        self.builder.extend(at_us, numbers, outcomes)
         return lost, withheld
 
-    def _numbered(self, keys: Iterable[AskKey | None]) -> list[int]:
+    def _numbered(self, keys: Iterable[QueryKey | None]) -> list[int]:
         found: list[int] = []
         for key in keys:
             if key is None:
                 found.append(_MISSING)
             else:
-                ask = check_of(key) if len(key) == 5 else mesh_of(key)
-                number = self.gathering.number_of(key, ask)
+                query = check_of(key) if len(key) == 5 else mesh_of(key)
+                number = self.builder.number_of(key, query)
                 found.append(_BEYOND if number < 0 else number)
         return found

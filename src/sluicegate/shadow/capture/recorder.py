@@ -22,16 +22,16 @@ from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.checks import CheckRequest, MeshRequest
 from sluicegate.contracts.clock import Clock
-from sluicegate.shadow.ask_keys import NO_CLAIM, NO_PAIRS, AskKey, mesh_key
 from sluicegate.shadow.capture.key import open_key
 from sluicegate.shadow.capture.log import CaptureLog, Noted
 from sluicegate.shadow.capture.settings import CaptureSettings
-from sluicegate.shadow.captured import ADMITTED, REFUSED
 from sluicegate.shadow.entities import NOBODY, mesh_entity
+from sluicegate.shadow.query_keys import NO_CLAIM, NO_PAIRS, QueryKey, mesh_key
 from sluicegate.shadow.sampling import Sample
+from sluicegate.shadow.traffic import ADMITTED, REFUSED
 
 GRACE_US_DEFAULT: Final = 5_000_000
-ASK_CHARS_MAX: Final = 1 << 16
+QUERY_CHARS_MAX: Final = 1 << 16
 _ROW_BYTES: Final = 200  # of a request in the buffer, beside its text
 TAKE_MAX: Final = 8_192  # requests that the thread takes at a time
 
@@ -53,7 +53,7 @@ class CaptureStats(NamedTuple):
     lost_disk: int
     bytes: int
     segments: int
-    trouble: str
+    failure: str
 
     def as_state(self) -> Mapping[str, object]:
         """As it is shown."""
@@ -73,6 +73,7 @@ class Capture:
         "_carrier",
         "_clock",
         "_closing",
+        "_failure",
         "_headers",
         "_held",
         "_held_bytes",
@@ -86,7 +87,6 @@ class Capture:
         "_mesh_keys",
         "_noted",
         "_sample",
-        "_trouble",
         "_wake",
         "_withheld",
         "_withheld_untold",
@@ -111,23 +111,23 @@ class Capture:
         self._hurry_at = max(settings.buffer_max // 4, 1)
         self._noted = self._kept = self._lost = self._withheld = self._broken = 0
         self._lost_untold = self._withheld_untold = 0
-        self._trouble = ""
+        self._failure = ""
         self._closing = False
         self._carrier = Thread(target=self._run, name="sluicegate-capture", daemon=True)
         self._carrier.start()
 
     # On the way of an answer.
 
-    def note_check(self, ask: CheckRequest, now_us: int, refused: bool) -> None:
+    def note_check(self, query: CheckRequest, now_us: int, refused: bool) -> None:
         """Have a check kept if its user is in the sample."""
         self._noted += 1
-        user = ask.user_id
+        user = query.user_id
         if not self._sample.holds(user):
             return
-        path = ask.resource_path
+        path = query.resource_path
         kept = NO_PAIRS
         chars = len(user) + len(path)
-        said = ask.headers
+        said = query.headers
         if said:
             pairs: list[tuple[str, str]] = []
             for name in self._headers:
@@ -136,36 +136,36 @@ class Capture:
                     pairs.append((name, value))
                     chars += len(value)
             kept = tuple(pairs)
-        claim = ask.priority
+        claim = query.priority
         priority = NO_CLAIM if claim is None else int(claim)
-        self._keep((user, path, ask.cost, priority, kept), now_us, refused, chars)
+        self._keep((user, path, query.cost, priority, kept), now_us, refused, chars)
 
-    def note_mesh(self, ask: MeshRequest, now_us: int, refused: bool) -> None:
+    def note_mesh(self, query: MeshRequest, now_us: int, refused: bool) -> None:
         """Have a mesh's ask kept if what its descriptors single out is in the sample."""
         self._noted += 1
-        entity = mesh_entity(ask, self._mesh_keys)
+        entity = mesh_entity(query, self._mesh_keys)
         if entity == NOBODY:
             self._withhold()
             return
         if not self._sample.holds(entity):
             return
-        key = mesh_key(ask)
+        key = mesh_key(query)
         descriptors = key[2]
         chars = len(key[0])
         for pairs, _, _, _ in descriptors:
             for name, value in pairs:
                 chars += len(name) + len(value)
-        if len(descriptors) < len(ask.descriptors):
+        if len(descriptors) < len(query.descriptors):
             self._withhold()
         if descriptors:
             self._keep(key, now_us, refused, chars)
 
-    def _keep(self, key: AskKey, now_us: int, refused: bool, chars: int) -> None:
+    def _keep(self, key: QueryKey, now_us: int, refused: bool, chars: int) -> None:
         size = chars + _ROW_BYTES
         with self._lock:
             self._kept += 1
             full = self._held >= self._buffer_max
-            if full or self._held_bytes + size > self._buffer_bytes_max or chars > ASK_CHARS_MAX:
+            if full or self._held_bytes + size > self._buffer_bytes_max or chars > QUERY_CHARS_MAX:
                 self._lost += 1
                 self._lost_untold += 1
                 return
@@ -201,7 +201,7 @@ class Capture:
                 log.lost + self._broken,
                 log.bytes,
                 log.segments,
-                self._trouble or log.trouble,
+                self._failure or log.failure,
             )
 
     def close(self, grace_us: int = GRACE_US_DEFAULT) -> CaptureStats:
@@ -226,7 +226,7 @@ class Capture:
         try:
             self._log.close()
         except Exception as error:
-            self._trouble = str(error)
+            self._failure = str(error)
 
     def _carry(self) -> bool:
         """Write some of what waits; whether more does."""
@@ -244,7 +244,7 @@ class Capture:
             else:
                 self._log.tend()
         except Exception as error:  # a bug of ours must not end the capture, nor the service
-            self._trouble = f"{type(error).__name__}: {error}"
+            self._failure = f"{type(error).__name__}: {error}"
             with self._lock:
                 self._broken += len(batch)
         with self._lock:

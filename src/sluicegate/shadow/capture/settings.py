@@ -7,9 +7,9 @@ from typing import Final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.resources.priorities import CLIENT_TYPE_HEADER_DEFAULT, NAME_HEADER_DEFAULT
-from sluicegate.shadow.captured import ALL
 from sluicegate.shadow.redaction import check_names
 from sluicegate.shadow.secret_names import is_secret
+from sluicegate.shadow.traffic import ALL
 
 HEADERS_DEFAULT: Final = (CLIENT_TYPE_HEADER_DEFAULT, NAME_HEADER_DEFAULT)
 HEADERS_MAX: Final = 64
@@ -36,7 +36,7 @@ class CaptureSettings:
     linger_us: int = 250_000  # between two writes
     segment_bytes_max: int = 64 << 20
     segment_us_max: int = 900_000_000
-    asks_max: int = 100_000  # different asks a segment
+    queries_max: int = 100_000  # different asks a segment
     # The oldest segments go before all are larger than this, and when all in them is older.
     retain_bytes: int = 1 << 30
     retain_us: int = 7 * _DAY_US
@@ -75,7 +75,7 @@ _BOUNDS: Final[dict[str, tuple[int, int]]] = {
     "linger_us": (1_000, 60_000_000),
     "segment_bytes_max": (1 << 20, 1 << 34),
     "segment_us_max": (1_000_000, _DAY_US),
-    "asks_max": (1, 10_000_000),
+    "queries_max": (1, 10_000_000),
     "retain_bytes": (1 << 20, 1 << 50),
     "retain_us": (1_000_000, 10_000 * _DAY_US),
     "retry_us": (1_000, 3_600_000_000),

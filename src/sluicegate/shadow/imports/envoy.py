@@ -26,12 +26,12 @@ from typing import Final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.resources.priorities import CLIENT_TYPE_HEADER_DEFAULT, NAME_HEADER_DEFAULT
-from sluicegate.shadow.ask_keys import Pairs
-from sluicegate.shadow.captured import ADMITTED, REFUSED, UNKNOWN
 from sluicegate.shadow.imports.rows import Row, Rows, check_row, mesh_row, text_of
 from sluicegate.shadow.imports.tables import json_rows
+from sluicegate.shadow.query_keys import Pairs
 from sluicegate.shadow.redaction import check_names
 from sluicegate.shadow.secret_names import is_secret
+from sluicegate.shadow.traffic import ADMITTED, REFUSED, UNKNOWN
 from sluicegate.wire.timestamps import UNITS_NS, parse_instant
 
 CONSTANT: Final = "="
@@ -93,10 +93,10 @@ class EnvoyFields:
                     raise BadValue("descriptors", key, remedy)
 
 
-def fields_said(said: Sequence[str], where: str) -> dict[str, str]:
+def parse_fields(row: Sequence[str], where: str) -> dict[str, str]:
     """Which fields of a log say what, from words as `user=x-user-id`; for `EnvoyFields`."""
     fields: dict[str, str] = {}
-    for one in said:
+    for one in row:
         name, mark, field = one.partition("=")
         if not mark or name not in SAID:
             raise BadValue(where, one, f"write NAME=FIELD, where NAME is {', '.join(SAID)}")
@@ -116,61 +116,61 @@ def import_envoy(
     return Rows(
         path,
         lambda: json_rows(path, progress),
-        lambda said: _row(said, known),
+        lambda row: _row(row, known),
         bad_rows_max=bad_rows_max,
     )
 
 
-def _row(said: Mapping[str, object], fields: EnvoyFields) -> Row:
-    time = _text(said, fields.time)
+def _row(row: Mapping[str, object], fields: EnvoyFields) -> Row:
+    time = _text(row, fields.time)
     if not time:
         raise ValueError(f"it has no time in {fields.time!r}")
     at_us = parse_instant(time, fields.unit)
-    outcome = _outcome(said, fields)
+    outcome = _outcome(row, fields)
     if fields.domain:
-        made = [_pairs(said, pairs) for pairs in fields.descriptors]
-        return Row(mesh_row(fields.domain, made, hits=_text(said, fields.weight)), at_us, outcome)
+        made = [_pairs(row, pairs) for pairs in fields.descriptors]
+        return Row(mesh_row(fields.domain, made, hits=_text(row, fields.weight)), at_us, outcome)
     headers: dict[str, str] = {}
     for name, field in fields.headers:
-        text = _text(said, field)
+        text = _text(row, field)
         if text:
             headers[name] = text
-    ask = check_row(
-        _text(said, fields.user) or fields.anonymous,
-        _text(said, fields.path),
-        weight=_text(said, fields.weight),
-        priority=_text(said, fields.priority),
+    query = check_row(
+        _text(row, fields.user) or fields.anonymous,
+        _text(row, fields.path),
+        weight=_text(row, fields.weight),
+        priority=_text(row, fields.priority),
         headers=headers,
     )
-    return Row(ask, at_us, outcome)
+    return Row(query, at_us, outcome)
 
 
-def _outcome(said: Mapping[str, object], fields: EnvoyFields) -> int:
-    if LIMITED_FLAG in _text(said, fields.flags).split(","):
+def _outcome(row: Mapping[str, object], fields: EnvoyFields) -> int:
+    if LIMITED_FLAG in _text(row, fields.flags).split(","):
         return REFUSED
-    status = _text(said, fields.status)
+    status = _text(row, fields.status)
     if not status:
         return UNKNOWN
     return REFUSED if int(status) in fields.refused_statuses else ADMITTED
 
 
-def _pairs(said: Mapping[str, object], pairs: Pairs) -> Pairs:
+def _pairs(row: Mapping[str, object], pairs: Pairs) -> Pairs:
     made: list[tuple[str, str]] = []
     for key, field in pairs:
-        text = field[len(CONSTANT) :] if field.startswith(CONSTANT) else _text(said, field)
+        text = field[len(CONSTANT) :] if field.startswith(CONSTANT) else _text(row, field)
         if not text:
             return ()
         made.append((key, text))
     return tuple(made)
 
 
-def _text(said: Mapping[str, object], field: str) -> str:
+def _text(row: Mapping[str, object], field: str) -> str:
     """The field's text; empty if there is none."""
     if not field:
         return ""
-    if field in said:
-        return text_of(said[field])
-    value: object = said
+    if field in row:
+        return text_of(row[field])
+    value: object = row
     for name in field.split("."):
         if not isinstance(value, dict) or name not in value:
             return ""

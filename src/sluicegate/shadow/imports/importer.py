@@ -12,15 +12,20 @@ from typing import Final
 from sluicegate.contracts.checks import CheckRequest
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.shadow.ask_keys import AskKey, check_key, mesh_key, mesh_of
 from sluicegate.shadow.capture.key import CaptureKey, open_key
 from sluicegate.shadow.capture.log import CaptureLog, LogStats, Noted
 from sluicegate.shadow.capture.settings import CaptureSettings
-from sluicegate.shadow.captured import ALL, Captured
 from sluicegate.shadow.entities import NO_KEYS, NOBODY, entity_of
-from sluicegate.shadow.gathering import ASKS_MAX_DEFAULT, REQUESTS_MAX_DEFAULT, Gathering
 from sluicegate.shadow.imports.rows import Row
+from sluicegate.shadow.query_keys import QueryKey, check_key, mesh_key, mesh_of
 from sluicegate.shadow.sampling import Sample
+from sluicegate.shadow.traffic import (
+    ALL,
+    QUERIES_MAX_DEFAULT,
+    REQUESTS_MAX_DEFAULT,
+    CapturedTraffic,
+    TrafficBuilder,
+)
 
 BATCH: Final = 8_192
 
@@ -32,23 +37,23 @@ def collect(
     key: CaptureKey | None = None,
     mesh_keys: Sequence[str] = NO_KEYS,
     requests_max: int = REQUESTS_MAX_DEFAULT,
-    asks_max: int = ASKS_MAX_DEFAULT,
-) -> Captured:
+    queries_max: int = QUERIES_MAX_DEFAULT,
+) -> CapturedTraffic:
     """The rows as a capture, in order of time; what is beyond a bound is counted as lost."""
 
     sample = Sample(key, share)
-    gathering = Gathering(
-        share=share, mesh_keys=mesh_keys, requests_max=requests_max, asks_max=asks_max
+    builder = TrafficBuilder(
+        share=share, mesh_keys=mesh_keys, requests_max=requests_max, queries_max=queries_max
     )
-    for ask, at_us, outcome in rows:
-        entity = entity_of(ask, mesh_keys)
+    for query, at_us, outcome in rows:
+        entity = entity_of(query, mesh_keys)
         if entity == NOBODY:
-            gathering.lose(1)
+            builder.lose(1)
         elif sample.holds(entity):
-            if not isinstance(ask, CheckRequest):
-                ask = mesh_of(mesh_key(ask))  # noqa: PLW2901 - without what carries a secret
-            gathering.add(ask, at_us, outcome)
-    return gathering.captured()
+            if not isinstance(query, CheckRequest):
+                query = mesh_of(mesh_key(query))  # noqa: PLW2901 - without what carries a secret
+            builder.add(query, at_us, outcome)
+    return builder.build()
 
 
 def store(rows: Iterable[Row], settings: CaptureSettings, *, clock: Clock) -> LogStats:
@@ -62,15 +67,17 @@ def store(rows: Iterable[Row], settings: CaptureSettings, *, clock: Clock) -> Lo
     log = CaptureLog(settings, key, clock=clock)
     batch: list[Noted] = []
     try:
-        for ask, at_us, outcome in rows:
-            entity = entity_of(ask, settings.mesh_keys)
+        for query, at_us, outcome in rows:
+            entity = entity_of(query, settings.mesh_keys)
             if entity == NOBODY:
                 log.miss(withheld=1)
             elif sample.holds(entity):
-                named: AskKey = (
-                    check_key(ask, headers) if isinstance(ask, CheckRequest) else mesh_key(ask)
+                key_of_query: QueryKey = (
+                    check_key(query, headers)
+                    if isinstance(query, CheckRequest)
+                    else mesh_key(query)
                 )
-                batch.append((at_us, outcome, named))
+                batch.append((at_us, outcome, key_of_query))
                 if len(batch) >= BATCH:
                     _write(log, batch, settings.folder)
                     batch.clear()
@@ -82,6 +89,6 @@ def store(rows: Iterable[Row], settings: CaptureSettings, *, clock: Clock) -> Lo
 
 def _write(log: CaptureLog, batch: Sequence[Noted], folder: str) -> None:
     log.write(batch)
-    trouble = log.stats().trouble
-    if trouble:
-        raise Unavailable(f"the capture in {folder}", trouble)
+    failure = log.stats().failure
+    if failure:
+        raise Unavailable(f"the capture in {folder}", failure)

@@ -6,16 +6,62 @@ with its line, or is counted and passed over, up to `bad_rows_max` of them.
 
 from __future__ import annotations
 
+import gzip
+import io
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias, final
+from typing import IO, Final, NamedTuple, TypeAlias, cast, final
+from zlib import error as ZlibError  # noqa: N812 - it is a class
 
 from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest
 from sluicegate.contracts.criticality import parse_criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.resources.paths import plain_path
 from sluicegate.rules.resources.service import PATH_CHARS_MAX, USER_CHARS_MAX, WEIGHT_MAX_DEFAULT
-from sluicegate.shadow.ask_keys import Pairs
-from sluicegate.shadow.captured import UNKNOWN
+from sluicegate.shadow.query_keys import Pairs
+from sluicegate.shadow.traffic import UNKNOWN
+
+LINE_CHARS_MAX: Final = 1 << 20
+LINES_A_STEP: Final = 10_000
+_GZIP: Final = b"\x1f\x8b"
+
+
+def lines(path: str, progress: Callable[[int, int], None] | None = None) -> Iterator[str]:
+    """The lines of a file, each with its end; gzip is known by its first bytes.
+
+    `progress` is told how many of the file's bytes were read, and how many there are.
+    """
+    try:
+        with open(path, "rb") as raw:
+            size = os.fstat(raw.fileno()).st_size
+            for number, line in enumerate(_text(raw), 1):
+                if len(line) > LINE_CHARS_MAX:
+                    remedy = f"a line has at most {LINE_CHARS_MAX:,} characters"
+                    raise BadValue(f"{path}, line {number:,}", line, remedy)
+                yield line
+                if progress is not None and number % LINES_A_STEP == 0:
+                    progress(raw.tell(), size)
+            if progress is not None:
+                progress(size, size)
+    except (OSError, EOFError, ZlibError) as error:
+        if isinstance(error, FileNotFoundError | IsADirectoryError):
+            raise BadValue("import", path, "give the path of a file that is there") from error
+        raise BadValue("import", path, f"it cannot be read: {error}") from error
+
+
+def _text(raw: IO[bytes]) -> Iterator[str]:
+    packed = raw.read(2) == _GZIP
+    raw.seek(0)
+    file = cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if packed else raw
+    text = io.TextIOWrapper(
+        cast("io.BufferedReader", file), encoding="utf-8-sig", errors="replace", newline=""
+    )
+    try:
+        while line := text.readline(LINE_CHARS_MAX + 1):
+            yield line
+    finally:
+        text.detach()
+
 
 BAD_ROWS_MAX: Final = 1_000_000_000
 DESCRIPTORS_MAX: Final = 64
@@ -25,7 +71,7 @@ VALUE_CHARS_MAX: Final = 8_192
 class Row(NamedTuple):
     """A request of a log."""
 
-    ask: CheckRequest | MeshRequest
+    query: CheckRequest | MeshRequest
     at_us: int
     outcome: int = UNKNOWN
 
@@ -116,24 +162,24 @@ def check_row(
         raise ValueError(f"its path is longer than {PATH_CHARS_MAX:,} characters")
     _check_lengths(headers.values())
     claim = parse_criticality(priority) if priority else None
-    units = 1 if not weight else whole(weight, "weight")
+    units = 1 if not weight else parse_whole(weight, "weight")
     return CheckRequest(user, path, headers=headers, cost=units, priority=claim)
 
 
 def mesh_row(domain: str, descriptors: Sequence[Pairs], *, hits: str = "") -> MeshRequest:
     """A mesh's ask, if it can be asked."""
-    kept = [pairs for pairs in descriptors if pairs]
-    if not kept:
+    present = [pairs for pairs in descriptors if pairs]
+    if not present:
         raise ValueError("it has no descriptor")
-    if len(kept) > DESCRIPTORS_MAX:
+    if len(present) > DESCRIPTORS_MAX:
         raise ValueError(f"it has more than {DESCRIPTORS_MAX} descriptors")
-    for pairs in kept:
+    for pairs in present:
         _check_lengths([domain, *[text for pair in pairs for text in pair]])
-    made = [Descriptor(list(pairs)) for pairs in kept]
-    return MeshRequest(domain, made, 0 if not hits else whole(hits, "hits"))
+    parsed = [Descriptor(list(pairs)) for pairs in present]
+    return MeshRequest(domain, parsed, 0 if not hits else parse_whole(hits, "hits"))
 
 
-def whole(text: str, what: str) -> int:
+def parse_whole(text: str, what: str) -> int:
     """A whole number, 0 or more."""
     number = int(text)
     if not 0 <= number <= WEIGHT_MAX_DEFAULT:

@@ -24,11 +24,10 @@ from typing import Final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.resources.priorities import CLIENT_TYPE_HEADER_DEFAULT
-from sluicegate.shadow.ask_keys import Pairs
-from sluicegate.shadow.captured import ADMITTED, REFUSED, UNKNOWN
-from sluicegate.shadow.imports.lines import lines
-from sluicegate.shadow.imports.rows import Raw, Row, Rows, check_row, mesh_row, text_of
+from sluicegate.shadow.imports.rows import Raw, Row, Rows, check_row, lines, mesh_row, text_of
+from sluicegate.shadow.query_keys import Pairs
 from sluicegate.shadow.secret_names import is_secret
+from sluicegate.shadow.traffic import ADMITTED, REFUSED, UNKNOWN
 from sluicegate.wire.timestamps import UNITS_NS, parse_instant
 
 HEADER: Final = "header."
@@ -141,14 +140,14 @@ def _row(fields: Mapping[str, object], unit: str) -> Row:
     if domain:
         hits = text_of(fields.get("hits"))
         return Row(mesh_row(domain, _descriptors(fields), hits=hits), at_us, outcome)
-    ask = check_row(
+    query = check_row(
         text_of(fields.get("user")),
         text_of(fields.get("path")),
         weight=text_of(fields.get("weight")),
         priority=text_of(fields.get("priority")),
         headers=_headers(fields),
     )
-    return Row(ask, at_us, outcome)
+    return Row(query, at_us, outcome)
 
 
 def _headers(fields: Mapping[str, object]) -> dict[str, str]:

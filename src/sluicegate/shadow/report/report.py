@@ -20,11 +20,11 @@ from typing import Final, TypeAlias
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
-from sluicegate.shadow.analysis import Analysis, Counted, Example, RuleRow
-from sluicegate.shadow.books import Rules
-from sluicegate.shadow.captured import ALL, Captured
+from sluicegate.shadow.analysis import Analysis, Example, RefusalCounts, RuleRow
 from sluicegate.shadow.confidence import FORMULA, Confidence
 from sluicegate.shadow.pair import SLICE_CELLS, SLICES
+from sluicegate.shadow.replay_rules import ReplayRules
+from sluicegate.shadow.traffic import ALL, CapturedTraffic
 from sluicegate.shadow.workers import plain
 from sluicegate.wire.json_objects import parse_object
 
@@ -53,7 +53,7 @@ def report_of(
     notes: Iterable[str] = (),
 ) -> dict[str, object]:
     """The report of a replay that was judged; the largest that is within `BYTES_MAX`."""
-    digest = digest_of(analysis.replayed.captured)
+    digest = digest_of(analysis.result.traffic)
     others = [*islice(notes, NOTES_MAX)]
     for rows_max in ROWS_MAX:
         report = _report(
@@ -83,7 +83,7 @@ def _report(
     notes: Iterable[str],
     rows_max: int,
 ) -> dict[str, object]:
-    replayed = analysis.replayed
+    result = analysis.result
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -91,8 +91,8 @@ def _report(
         "settings": settings,
         "capture": _capture(analysis, digest),
         "rulebooks": {
-            "current": _rulebook(replayed.current),
-            "candidate": _rulebook(replayed.candidate),
+            "current": _rulebook(result.current),
+            "candidate": _rulebook(result.candidate),
         },
         "critical": {
             **_counted(analysis.critical),
@@ -100,7 +100,7 @@ def _report(
             "reclassified": analysis.reclassified,
         },
         "classes": [
-            {"class": one.name, **_counted(counted)} for one, counted in analysis.classes.items()
+            {"class": one.name, **_counted(counts)} for one, counts in analysis.classes.items()
         ],
         "pinned": _pinned(analysis, rows_max),
         "rules": [_rule(row) for row in analysis.rows[:rows_max]],
@@ -157,21 +157,21 @@ def read_report(text: str) -> dict[str, object]:
     return report
 
 
-def digest_of(captured: Captured) -> str:
+def digest_of(traffic: CapturedTraffic) -> str:
     """What tells this capture from all others: asks, instants, and what was answered."""
     digest = sha256()
-    head = [captured.share, captured.lost, len(captured), len(captured.asks)]
+    head = [traffic.share, traffic.lost, len(traffic), len(traffic.queries)]
     digest.update(json.dumps(head).encode())
-    for ask, entity in zip(captured.asks, captured.entities, strict=True):
-        digest.update(json.dumps([plain(ask), entity], sort_keys=True).encode())
-    for column in (captured.at_us, captured.which, captured.outcomes):
+    for query, entity in zip(traffic.queries, traffic.entities, strict=True):
+        digest.update(json.dumps([plain(query), entity], sort_keys=True).encode())
+    for column in (traffic.at_us, traffic.which, traffic.outcomes):
         digest.update(_little(column))
     return digest.hexdigest()
 
 
 def notes_of(analysis: Analysis) -> list[str]:
     """What a reader must know of these figures, in sentences."""
-    replayed, captured = analysis.replayed, analysis.replayed.captured
+    result, traffic = analysis.result, analysis.result.traffic
     early = sum(one.early for one in analysis.classes.values())
     first = (
         "A replay begins without history: no limit has counted anything yet, in either book. "
@@ -179,24 +179,24 @@ def notes_of(analysis: Analysis) -> list[str]:
         "are counted apart as early."
     )
     notes = [first]
-    if captured.share < ALL:
+    if traffic.share < ALL:
         notes.append(
-            f"{captured.share / ALL:.2%} of entities were captured, each with all of its requests."
+            f"{traffic.share / ALL:.2%} of entities were captured, each with all of its requests."
         )
         if analysis.undercounted:
             notes.append(
                 f"{analysis.undercounted:,} requests met rules that count several entities "
                 "together. These counted a part of their traffic only, and refuse more in truth."
             )
-    if captured.lost:
-        notes.append(f"{captured.lost:,} requests were lost while capturing.")
-    if replayed.out_of_order:
+    if traffic.lost:
+        notes.append(f"{traffic.lost:,} requests were lost while capturing.")
+    if result.out_of_order:
         notes.append(
-            f"{replayed.out_of_order:,} requests came out of order; they were replayed at the "
+            f"{result.out_of_order:,} requests came out of order; they were replayed at the "
             "latest instant before them."
         )
-    if replayed.pair.unasked:
-        notes.append(f"{replayed.pair.unasked:,} requests could not be asked, and count nowhere.")
+    if result.pair.invalid:
+        notes.append(f"{result.pair.invalid:,} requests could not be asked, and count nowhere.")
     if analysis.by_candidate:
         notes.append("There are no current rules; classes are those of the candidate.")
     elif analysis.reclassified:
@@ -231,42 +231,42 @@ def _pinned(analysis: Analysis, rows_max: int) -> dict[str, object]:
 
 
 def _capture(analysis: Analysis, digest: str) -> dict[str, object]:
-    replayed, captured = analysis.replayed, analysis.replayed.captured
+    result, traffic = analysis.result, analysis.result.traffic
     return {
         "digest": digest,
-        "requests": len(captured),
-        "asks": len(captured.asks),
-        "entities": len({*captured.entities}),
-        "began_us": replayed.began_us,
+        "requests": len(traffic),
+        "asks": len(traffic.queries),
+        "entities": len({*traffic.entities}),
+        "began_us": result.began_us,
         "span_us": analysis.span_us,
         "history_us": analysis.history_us,
-        "share": captured.share / ALL,
-        "lost": captured.lost,
-        "out_of_order": replayed.out_of_order,
-        "unasked": replayed.pair.unasked,
+        "share": traffic.share / ALL,
+        "lost": traffic.lost,
+        "out_of_order": result.out_of_order,
+        "unasked": result.pair.invalid,
         "undercounted": analysis.undercounted,
     }
 
 
-def _rulebook(rules: Rules) -> dict[str, object]:
+def _rulebook(rules: ReplayRules) -> dict[str, object]:
     digest = sha256()
     for name, data in rules.files.items():
         digest.update(f"{name}\0{sha256(data).hexdigest()}\n".encode("utf-8", "surrogateescape"))
     return {"digest": digest.hexdigest(), "files": len(rules.files), "rules": len(rules.book)}
 
 
-def _counted(counted: Counted) -> dict[str, object]:
+def _counted(counts: RefusalCounts) -> dict[str, object]:
     return {
-        "requests": counted.requests,
-        "refused_by_current": counted.current,
-        "refused_by_candidate": counted.candidate,
-        "refused_already": counted.both,
-        "newly_refused": counted.newly_refused,
-        "newly_admitted": counted.newly_admitted,
-        "newly_refused_share": _share(counted.newly_refused, counted.requests),
-        "early": counted.early,
-        "later_newly_refused": counted.later_newly,
-        "later_newly_refused_share": _share(counted.later_newly, counted.later),
+        "requests": counts.requests,
+        "refused_by_current": counts.current,
+        "refused_by_candidate": counts.candidate,
+        "refused_already": counts.both,
+        "newly_refused": counts.newly_refused,
+        "newly_admitted": counts.newly_admitted,
+        "newly_refused_share": _share(counts.newly_refused, counts.requests),
+        "early": counts.early,
+        "later_newly_refused": counts.later_newly,
+        "later_newly_refused_share": _share(counts.later_newly, counts.later),
     }
 
 
@@ -278,7 +278,7 @@ def _rule(row: RuleRow) -> dict[str, object]:
         "current": _cut(row.current_says),
         "candidate": _cut(row.candidate_says),
         "counts_together": row.spans,
-        "requests": row.counted,
+        "requests": row.counts,
         "refused_by_current": row.refused_current,
         "refused_by_candidate": row.refused_candidate,
         "newly_refused": row.newly_refused,
@@ -303,7 +303,7 @@ def _example(example: Example) -> dict[str, object]:
 
 def _timeline(analysis: Analysis) -> dict[str, object]:
     """For each class and slice of time: requests, and how many of them each book refused."""
-    cells = analysis.replayed.pair.slices
+    cells = analysis.result.pair.slices
     classes: dict[str, object] = {}
     for one in Criticality:
         columns: dict[str, list[int]] = {

@@ -44,7 +44,7 @@ class CalmGate:
 
 
 @final
-class OneAnswer:
+class DecisionLedger:
     """A ledger of one answer: which rule refused first, and which that are tried out would have."""
 
     __slots__ = ("refusing", "trials")

@@ -11,37 +11,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sluicegate.shadow.side import Side
+from sluicegate.shadow.side import ReplaySide
 
 ONE_GROUP_SHARE: Final = 0.9  # a group of so much of the work leaves too little for the others
 
 
-def groups_of(sides: Sequence[Side], asks: int) -> list[int]:
+def groups_of(sides: Sequence[ReplaySide], queries: int) -> list[int]:
     """For each ask the first one of its group."""
-    above = list(range(asks))
+    above = list(range(queries))
     owner: dict[tuple[int, str], int] = {}
 
-    def top(ask: int) -> int:
-        while above[ask] != ask:
-            above[ask] = above[above[ask]]
-            ask = above[ask]
-        return ask
+    def top(query: int) -> int:
+        while above[query] != query:
+            above[query] = above[above[query]]
+            query = above[query]
+        return query
 
     for number, side in enumerate(sides):
-        for ask in range(asks):
-            for _, key in side.prepared[ask].counters():
-                other = owner.setdefault((number, key), ask)
-                if other != ask:
-                    one, two = top(ask), top(other)
+        for query in range(queries):
+            for _, key in side.prepared[query].counters():
+                other = owner.setdefault((number, key), query)
+                if other != query:
+                    one, two = top(query), top(other)
                     above[max(one, two)] = min(one, two)
-    return [top(ask) for ask in range(asks)]
+    return [top(query) for query in range(queries)]
 
 
-def shared_out(groups: Sequence[int], requests: Sequence[int], parts: int) -> list[list[int]]:
+def distribute(groups: Sequence[int], requests: Sequence[int], parts: int) -> list[list[int]]:
     """The asks of each part, so that parts have about as many requests; never an empty part."""
     weights: dict[int, int] = {}
-    for ask, group in enumerate(groups):
-        weights[group] = weights.get(group, 0) + requests[ask]
+    for query, group in enumerate(groups):
+        weights[group] = weights.get(group, 0) + requests[query]
     loads = [0] * parts
     part_of: dict[int, int] = {}
     for group, weight in sorted(weights.items(), key=lambda one: (-one[1], one[0])):
@@ -49,15 +49,15 @@ def shared_out(groups: Sequence[int], requests: Sequence[int], parts: int) -> li
         part_of[group] = part
         loads[part] += weight
     made: list[list[int]] = [[] for _ in range(parts)]
-    for ask, group in enumerate(groups):
-        made[part_of[group]].append(ask)
-    return [asks for asks in made if asks]
+    for query, group in enumerate(groups):
+        made[part_of[group]].append(query)
+    return [queries for queries in made if queries]
 
 
 def largest_share(groups: Sequence[int], requests: Sequence[int]) -> float:
     """How much of the work is in the largest group."""
     weights: dict[int, int] = {}
-    for ask, group in enumerate(groups):
-        weights[group] = weights.get(group, 0) + requests[ask]
+    for query, group in enumerate(groups):
+        weights[group] = weights.get(group, 0) + requests[query]
     total = sum(weights.values())
     return max(weights.values()) / total if total else 1.0

@@ -20,8 +20,8 @@ from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.resources.priorities import CLIENT_TYPE_HEADER_DEFAULT, NAME_HEADER_DEFAULT
-from sluicegate.shadow.captured import ADMITTED, ALL, REFUSED, Captured
 from sluicegate.shadow.entities import entity_of
+from sluicegate.shadow.traffic import ADMITTED, ALL, REFUSED, CapturedTraffic
 
 BEGIN_US: Final = 1_700_000_000_000_000
 ENTITIES_MAX: Final = 10_000_000
@@ -50,7 +50,7 @@ OPERATIONS: Final = (
 )
 
 
-def made_capture(
+def synthetic_traffic(
     requests: int,
     *,
     seed: int = 0,
@@ -61,7 +61,7 @@ def made_capture(
     claims: bool = True,
     mesh: int = 0,
     refused: int = 0,
-) -> Captured:
+) -> CapturedTraffic:
     """So many requests, `per_s` of them in a second.
 
     With `claims` callers say how much it matters, else only the request's name does. Of 10,000
@@ -69,7 +69,7 @@ def made_capture(
     were turned away.
     """
     _check(requests, entities, alpha, per_s, mesh, refused)
-    captured = Captured()
+    traffic = CapturedTraffic()
     sums = list(accumulate(1.0 / n**alpha for n in range(1, entities + 1)))
     edges = list(accumulate(one.percent / 100 for one in OPERATIONS))
     known: dict[int, int] = {}
@@ -84,17 +84,17 @@ def made_capture(
         place = entity * len(OPERATIONS) + operation
         number = known.get(place)
         if number is None:
-            number = known[place] = len(captured.asks)
-            ask = _ask(entity, OPERATIONS[operation], claims=claims, mesh=mesh)
-            captured.asks.append(ask)
-            captured.entities.append(entity_of(ask))
-        captured.at_us.append(int(at))
-        captured.which.append(number)
-        captured.outcomes.append(REFUSED if turned_away and draw() < turned_away else ADMITTED)
-    return captured
+            number = known[place] = len(traffic.queries)
+            query = _query(entity, OPERATIONS[operation], claims=claims, mesh=mesh)
+            traffic.queries.append(query)
+            traffic.entities.append(entity_of(query))
+        traffic.at_us.append(int(at))
+        traffic.which.append(number)
+        traffic.outcomes.append(REFUSED if turned_away and draw() < turned_away else ADMITTED)
+    return traffic
 
 
-def _ask(
+def _query(
     entity: int, operation: Operation, *, claims: bool, mesh: int
 ) -> CheckRequest | MeshRequest:
     # Spread over all, so that the heaviest are not all of one kind.

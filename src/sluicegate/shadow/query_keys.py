@@ -20,43 +20,43 @@ CheckKey: TypeAlias = tuple[str, str, int, int, Pairs]
 DescriptorKey: TypeAlias = tuple[Pairs, int, int, int]
 # Domain, hits, descriptors.
 MeshKey: TypeAlias = tuple[str, int, tuple[DescriptorKey, ...]]
-AskKey: TypeAlias = "CheckKey | MeshKey"
+QueryKey: TypeAlias = "CheckKey | MeshKey"
 
 NO_CLAIM: Final = -1
 NO_OVERRIDE: Final = -1
 NO_PAIRS: Final[Pairs] = ()
 
 
-def check_key(ask: CheckRequest, headers: Sequence[str]) -> CheckKey:
+def check_key(query: CheckRequest, headers: Sequence[str]) -> CheckKey:
     """The key of a check, with those of its headers that are named."""
-    kept = NO_PAIRS
-    if ask.headers:
-        said = ask.headers
-        kept = tuple([(name, said[name]) for name in headers if name in said])
-    claim = ask.priority
+    named = NO_PAIRS
+    if query.headers:
+        headers_given = query.headers
+        named = tuple([(name, headers_given[name]) for name in headers if name in headers_given])
+    claim = query.priority
     priority = NO_CLAIM if claim is None else int(claim)
-    return ask.user_id, ask.resource_path, ask.cost, priority, kept
+    return query.user_id, query.resource_path, query.cost, priority, named
 
 
-def mesh_key(ask: MeshRequest) -> MeshKey:
+def mesh_key(query: MeshRequest) -> MeshKey:
     """The key of a mesh's ask, without what carries a secret; it may have no descriptor left."""
-    kept: list[DescriptorKey] = []
-    for one in ask.descriptors:
+    named: list[DescriptorKey] = []
+    for one in query.descriptors:
         if not holds_secret(one):
             pairs: Pairs = tuple([(pair[0], pair[1]) for pair in one.entries])
             over = one.override
             count, unit = NO_OVERRIDE, NO_OVERRIDE
             if over is not None:
                 count, unit = over.requests_per_unit, over.unit
-            kept.append((pairs, one.cost, count, unit))
-    return ask.domain, ask.cost, tuple(kept)
+            named.append((pairs, one.cost, count, unit))
+    return query.domain, query.cost, tuple(named)
 
 
-def whole_key(ask: CheckRequest | MeshRequest) -> AskKey:
+def full_key(query: CheckRequest | MeshRequest) -> QueryKey:
     """The key of an ask with all its headers, in the order of their names."""
-    if isinstance(ask, CheckRequest):
-        return check_key(ask, sorted(ask.headers) if ask.headers else ())
-    return mesh_key(ask)
+    if isinstance(query, CheckRequest):
+        return check_key(query, sorted(query.headers) if query.headers else ())
+    return mesh_key(query)
 
 
 def check_of(key: CheckKey) -> CheckRequest:
@@ -68,13 +68,13 @@ def check_of(key: CheckKey) -> CheckRequest:
 
 def mesh_of(key: MeshKey) -> MeshRequest:
     """The mesh's ask that has this key."""
-    domain, hits, kept = key
+    domain, hits, named = key
     descriptors = [
         Descriptor(
             list(pairs),
             override=None if unit == NO_OVERRIDE else Override(count, unit),
             cost=own,
         )
-        for pairs, own, count, unit in kept
+        for pairs, own, count, unit in named
     ]
     return MeshRequest(domain, descriptors, hits)

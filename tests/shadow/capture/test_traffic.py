@@ -9,36 +9,35 @@ from hypothesis import strategies as st
 from sluicegate.contracts.checks import CheckRequest, MeshRequest
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
-from sluicegate.shadow import gathering
-from sluicegate.shadow.captured import ADMITTED, ALL, REFUSED, UNKNOWN
-from sluicegate.shadow.gathering import Gathering
-from sluicegate.shadow.made import BEGIN_US, made_capture
+from sluicegate.shadow import traffic
+from sluicegate.shadow.synthetic import BEGIN_US, synthetic_traffic
+from sluicegate.shadow.traffic import ADMITTED, ALL, REFUSED, UNKNOWN, TrafficBuilder
 from tests.shadow.capture.world import key_of, told
 
 
 def test_the_same_seed_makes_the_same_capture_and_another_seed_another() -> None:
-    one, same, other = (made_capture(2_000, seed=seed) for seed in (1, 1, 2))
+    one, same, other = (synthetic_traffic(2_000, seed=seed) for seed in (1, 1, 2))
     assert told(one) == told(same)
     assert told(one) != told(other)
-    assert told(made_capture(1_000, seed=1)) == told(one)[:1_000]
+    assert told(synthetic_traffic(1_000, seed=1)) == told(one)[:1_000]
 
 
 def test_what_is_made_never_changes() -> None:
-    made = made_capture(3, seed=7)
-    asks = [made.asks[number] for number in made.which]
-    users = [ask.user_id for ask in asks if isinstance(ask, CheckRequest)]
+    made = synthetic_traffic(3, seed=7)
+    queries = [made.queries[number] for number in made.which]
+    users = [query.user_id for query in queries if isinstance(query, CheckRequest)]
     assert users == ["user-8", "user-423", "user-2"]
     assert [at_us - BEGIN_US for at_us in made.at_us] == [2_814, 4_046, 6_441]
 
 
 def test_requests_come_at_about_the_rate_in_all_four_classes() -> None:
-    made = made_capture(20_000, per_s=2_000, entities=50)
+    made = synthetic_traffic(20_000, per_s=2_000, entities=50)
     seconds = (made.at_us[-1] - BEGIN_US) / 1e6
     assert 9.5 < seconds < 10.5
     classes = Counter(
-        ask.priority
-        for ask in map(made.asks.__getitem__, made.which)
-        if isinstance(ask, CheckRequest)
+        query.priority
+        for query in map(made.queries.__getitem__, made.which)
+        if isinstance(query, CheckRequest)
     )
     assert set(classes) == set(Criticality)
     assert 3_700 < classes[Criticality.CRITICAL] < 4_300
@@ -46,7 +45,7 @@ def test_requests_come_at_about_the_rate_in_all_four_classes() -> None:
 
 def test_a_few_ask_for_most_and_alpha_says_how_much() -> None:
     def busiest(alpha: float) -> int:
-        made = made_capture(5_000, entities=1_000, alpha=alpha)
+        made = synthetic_traffic(5_000, entities=1_000, alpha=alpha)
         seen = Counter(made.entities[number] for number in made.which)
         return seen.most_common(1)[0][1]
 
@@ -54,10 +53,10 @@ def test_a_few_ask_for_most_and_alpha_says_how_much() -> None:
 
 
 def test_a_part_may_ask_as_a_mesh_and_a_part_be_turned_away() -> None:
-    made = made_capture(5_000, entities=500, alpha=0, mesh=2_500, refused=1_000, claims=False)
-    asks = [made.asks[number] for number in made.which]
-    assert 1_000 < sum(isinstance(ask, MeshRequest) for ask in asks) < 1_500
-    assert all(ask.priority is None for ask in asks if isinstance(ask, CheckRequest))
+    made = synthetic_traffic(5_000, entities=500, alpha=0, mesh=2_500, refused=1_000, claims=False)
+    queries = [made.queries[number] for number in made.which]
+    assert 1_000 < sum(isinstance(query, MeshRequest) for query in queries) < 1_500
+    assert all(query.priority is None for query in queries if isinstance(query, CheckRequest))
     assert 400 < list(made.outcomes).count(REFUSED) < 600
     assert set(made.outcomes) == {ADMITTED, REFUSED}
     assert made.share == ALL
@@ -66,7 +65,7 @@ def test_a_part_may_ask_as_a_mesh_and_a_part_be_turned_away() -> None:
 @pytest.mark.parametrize("field", ["requests", "entities", "alpha", "per_s", "mesh", "refused"])
 def test_what_cannot_be_made_is_told(field: str) -> None:
     with pytest.raises(BadValue, match=field):
-        made_capture(**{"requests": 1, field: -1})  # type: ignore[arg-type]
+        synthetic_traffic(**{"requests": 1, field: -1})  # type: ignore[arg-type]
 
 
 ASKS = [CheckRequest(f"user-{n}", "/a") for n in range(5)]
@@ -74,16 +73,16 @@ ASKS = [CheckRequest(f"user-{n}", "/a") for n in range(5)]
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 4)), max_size=300))
 def test_requests_are_put_into_order_whatever_the_pieces(rows: list[tuple[int, int]]) -> None:
-    before = gathering._PIECE, gathering._STEP
-    gathering._PIECE, gathering._STEP = 16, 3  # type: ignore[misc]
+    before = traffic._PIECE, traffic._STEP
+    traffic._PIECE, traffic._STEP = 16, 3  # type: ignore[misc]
     try:
-        made = Gathering()
+        made = TrafficBuilder()
         for at_us, number in rows:
             assert made.add(ASKS[number], at_us)
-        captured = made.captured()
+        captured = made.build()
     finally:
-        gathering._PIECE, gathering._STEP = before  # type: ignore[misc]
-    seen = [(at_us, captured.asks[number]) for at_us, number in zip(
+        traffic._PIECE, traffic._STEP = before  # type: ignore[misc]
+    seen = [(at_us, captured.queries[number]) for at_us, number in zip(
         captured.at_us, captured.which, strict=True
     )]  # fmt: skip
     right = sorted(((at_us, ASKS[number]) for at_us, number in rows), key=lambda row: row[0])
@@ -92,20 +91,20 @@ def test_requests_are_put_into_order_whatever_the_pieces(rows: list[tuple[int, i
 
 
 def test_what_is_beyond_a_bound_is_counted() -> None:
-    made = Gathering(requests_max=3, asks_max=2)
+    made = TrafficBuilder(requests_max=3, queries_max=2)
     kept = [made.add(ASKS[n % 3], n) for n in range(6)]
     assert kept == [True, True, False, True, False, False]
-    assert made.captured().lost == 3
+    assert made.build().lost == 3
     assert len(made) == 3
-    with pytest.raises(BadValue, match="asks_max"):
-        Gathering(asks_max=0)
+    with pytest.raises(BadValue, match="queries_max"):
+        TrafficBuilder(queries_max=0)
 
 
 def test_the_same_ask_is_kept_once_whatever_the_order_of_its_headers() -> None:
-    made = Gathering()
+    made = TrafficBuilder()
     made.add(CheckRequest("ann", "/a", headers={"a": "1", "b": "2"}), 1)
     made.add(CheckRequest("ann", "/a", headers={"b": "2", "a": "1"}), 2)
     made.add(CheckRequest("ann", "/a", headers={"b": "2"}), 3)
-    captured = made.captured()
+    captured = made.build()
     assert list(captured.which) == [0, 0, 1]
-    assert key_of(captured.asks[1]) == ("ann", "/a", 1, -1, ())
+    assert key_of(captured.queries[1]) == ("ann", "/a", 1, -1, ())

@@ -12,7 +12,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
 from sluicegate.rules.mesh.rule import MeshRule
 from sluicegate.rules.resources.rule import ANY_PRIORITY, Per, ResourceRule
-from sluicegate.shadow.books import Rules, read_file
+from sluicegate.shadow.replay_rules import ReplayRules, read_file
 from sluicegate.shadow.side import AnyRule
 
 NATIVE: Final = "native"
@@ -24,11 +24,11 @@ RuleName: TypeAlias = tuple[str, str]
 _UNITS: Final = ((86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"))
 
 
-class Said(NamedTuple):
+class RuleText(NamedTuple):
     """What a rule says: `words` for people, `whole` for the comparison."""
 
-    words: str
-    whole: tuple[object, ...]
+    text: str
+    identity: tuple[object, ...]
 
 
 def name_of(rule: AnyRule) -> RuleName:
@@ -36,7 +36,7 @@ def name_of(rule: AnyRule) -> RuleName:
     return (NATIVE if isinstance(rule, ResourceRule) else ENVOY), rule.rule_id
 
 
-def said(rule: AnyRule) -> Said:
+def rule_text(rule: AnyRule) -> RuleText:
     """What it says."""
     return _native(rule) if isinstance(rule, ResourceRule) else _envoy(rule)
 
@@ -48,7 +48,7 @@ def spans_entities(rule: AnyRule) -> bool:
     return rule.form.varying == -1
 
 
-def in_words(us: int) -> str:
+def whole_duration(us: int) -> str:
     """A time, in the largest unit that it is a whole number of."""
     for unit_us, unit in _UNITS:
         if us >= unit_us and us % unit_us == 0:
@@ -56,7 +56,9 @@ def in_words(us: int) -> str:
     return f"{us / 1_000_000:g} s"
 
 
-def rules_of_changed(current: Rules, candidate: Rules) -> tuple[dict[RuleName, Said], ...]:
+def rules_of_changed(
+    current: ReplayRules, candidate: ReplayRules
+) -> tuple[dict[RuleName, RuleText], ...]:
     """The rules of those files that the two do not share: of the current, of the candidate."""
     return tuple(
         _rules_of(one, [name for name in one.files if other.files.get(name) != one.files[name]])
@@ -64,8 +66,8 @@ def rules_of_changed(current: Rules, candidate: Rules) -> tuple[dict[RuleName, S
     )
 
 
-def _rules_of(rules: Rules, names: list[str]) -> dict[RuleName, Said]:
-    found: dict[RuleName, Said] = {}
+def _rules_of(rules: ReplayRules, names: list[str]) -> dict[RuleName, RuleText]:
+    found: dict[RuleName, RuleText] = {}
     for name in names:
         part, _ = read_file(name, rules.files[name], rules.semantics)
         several: list[AnyRule] = []
@@ -75,43 +77,43 @@ def _rules_of(rules: Rules, names: list[str]) -> dict[RuleName, Said]:
             several += part.native.rules
             if part.native.callers is not None:
                 several += part.native.callers.quotas.values()
-        found.update({name_of(rule): said(rule) for rule in several})
+        found.update({name_of(rule): rule_text(rule) for rule in several})
     return found
 
 
-def _native(rule: ResourceRule) -> Said:
+def _native(rule: ResourceRule) -> RuleText:
     kind = rule.kind
-    words = [f"{_limit(kind.limit)} per {kind.per.value}"]
+    text = [f"{_limit(kind.limit)} per {kind.per.value}"]
     if rule.path:
-        words.append(f"on {rule.path}")
+        text.append(f"on {rule.path}")
     if rule.client_type:
-        words.append(f"for {rule.client_type}")
+        text.append(f"for {rule.client_type}")
     if rule.priority != ANY_PRIORITY:
-        words.append(f"of {Criticality(rule.priority).name}")
+        text.append(f"of {Criticality(rule.priority).name}")
     if kind.shadow:
-        words.append("(tried out)")
-    whole = (kind.shared_id, kind.per.value, rule.path, rule.client_type, rule.priority)
-    return Said(" ".join(words), whole)
+        text.append("(tried out)")
+    identity = (kind.shared_id, kind.per.value, rule.path, rule.client_type, rule.priority)
+    return RuleText(" ".join(text), identity)
 
 
-def _envoy(rule: MeshRule) -> Said:
+def _envoy(rule: MeshRule) -> RuleText:
     form = rule.form
     limits = [
         "nothing" if counting.limit is None else _limit(counting.limit)
         for counting in form.countings
     ]
-    words = " and ".join(limits) or "no limit"
+    text = " and ".join(limits) or "no limit"
     if form.priority is not None:
-        words += f" of {form.priority.name}"
+        text += f" of {form.priority.name}"
     if form.quota:
-        words += " (quota)"
+        text += " (quota)"
     if form.shadow:
-        words += " (tried out)"
+        text += " (tried out)"
     counted = [
         (str(counting.rule), counting.count, counting.period_us, counting.above)
         for counting in form.countings
     ]
-    whole = (
+    identity = (
         tuple(counted),
         form.levels,
         form.names,
@@ -120,13 +122,13 @@ def _envoy(rule: MeshRule) -> Said:
         form.quota,
         form.priority,
     )
-    return Said(words, whole)
+    return RuleText(text, identity)
 
 
 def _limit(limit: Limit) -> str:
-    words = f"{limit.count:,} in {in_words(limit.period_us)}"
+    text = f"{limit.count:,} in {whole_duration(limit.period_us)}"
     if limit.algorithm in BURSTING:
-        return f"{words}, {limit.burst:,} at once ({limit.algorithm.value})"
+        return f"{text}, {limit.burst:,} at once ({limit.algorithm.value})"
     if limit.algorithm is Algorithm.SLIDING_WINDOW:
-        return words
-    return f"{words} ({limit.algorithm.value})"
+        return text
+    return f"{text} ({limit.algorithm.value})"

@@ -26,7 +26,7 @@ _ENFORCED: Final = "enforce"
 
 
 @final
-class Rules:
+class ReplayRules:
     """The rules of one side: files, and the book they make.
 
     With `trials_enforced` what the files only try out (`mode: shadow`) is enforced instead: the
@@ -43,13 +43,15 @@ class Rules:
         merge_domains: bool = False,
         trials_enforced: bool = False,
     ) -> None:
-        kept = {name: files[name] for name in rules_files(files)}
+        selected = {name: files[name] for name in rules_files(files)}
         if trials_enforced:
-            kept = {name: enforced(name, data, semantics) for name, data in kept.items()}
-        self.files: Final[Files] = kept
+            selected = {
+                name: enforce_trials(name, data, semantics) for name, data in selected.items()
+            }
+        self.files: Final[Files] = selected
         self.semantics: Final = Semantics(semantics)
         self.merge_domains: Final = merge_domains
-        self.book: Final = _book(kept, self.semantics, merge_domains)
+        self.book: Final = _book(selected, self.semantics, merge_domains)
 
     @property
     def empty(self) -> bool:
@@ -68,32 +70,32 @@ def read_file(name: str, data: bytes, semantics: Semantics | str) -> tuple[Parse
     return read_part(name, sha, data, Semantics(semantics), RULES_MAX, SHARED_LIMITS_MAX_DEFAULT)
 
 
-def enforced(name: str, data: bytes, semantics: Semantics | str) -> bytes:
+def enforce_trials(name: str, data: bytes, semantics: Semantics | str) -> bytes:
     """The same file with what it tries out enforced; the bytes themselves where that is nothing."""
     _, value = read_file(name, data, semantics)
-    changed, found = _enforced(value)
+    changed, found = _enforce(value)
     return json.dumps(changed).encode() if found else data
 
 
-def _enforced(value: object) -> tuple[object, bool]:
+def _enforce(value: object) -> tuple[object, bool]:
     if isinstance(value, list):
-        several = [_enforced(one) for one in value]
+        several = [_enforce(one) for one in value]
         return [one for one, _ in several], any(found for _, found in several)
     if not isinstance(value, dict):
         return value, False
-    made: dict[object, object] = {}
+    changed: dict[object, object] = {}
     any_found = False
-    for key, said in value.items():
-        if key == "mode" and said == _TRIED:
-            made[key], found = _ENFORCED, True
-        elif key == "shadow_mode" and said is True:
-            made[key], found = False, True
+    for key, one in value.items():
+        if key == "mode" and one == _TRIED:
+            changed[key], found = _ENFORCED, True
+        elif key == "shadow_mode" and one is True:
+            changed[key], found = False, True
         elif key == "metadata":
-            made[key], found = said, False  # a file's own words, whatever they are
+            changed[key], found = one, False  # a file's own words, whatever they are
         else:
-            made[key], found = _enforced(said)
+            changed[key], found = _enforce(one)
         any_found = any_found or found
-    return made, any_found
+    return changed, any_found
 
 
 def _book(files: Files, semantics: Semantics, merge_domains: bool) -> ServiceRuleSet:

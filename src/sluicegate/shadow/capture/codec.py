@@ -15,13 +15,13 @@ from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.rules.resources.paths import plain_path
-from sluicegate.shadow.ask_keys import (
+from sluicegate.shadow.query_keys import (
     NO_OVERRIDE,
-    AskKey,
     CheckKey,
     DescriptorKey,
     MeshKey,
     Pairs,
+    QueryKey,
 )
 from sluicegate.shadow.redaction import Redaction, Vocabulary, token_text
 
@@ -36,23 +36,23 @@ class Damaged(Exception):  # noqa: N818 - it names the thing
 
 
 @final
-class AskWriter:
+class QueryEncoder:
     """Writes asks for one segment; `texts` and `asks` are what is new since `take`."""
 
-    __slots__ = ("_redaction", "_texts", "asks", "texts")
+    __slots__ = ("_redaction", "_texts", "queries", "texts")
 
     def __init__(self, redaction: Redaction) -> None:
         self._redaction = redaction
         self._texts: dict[str | bytes, int] = {}
         self.texts = bytearray()
-        self.asks = bytearray()
+        self.queries = bytearray()
 
     @property
     def texts_written(self) -> int:
         """How many different texts there are."""
         return len(self._texts)
 
-    def record(self, key: AskKey) -> bytes:
+    def record(self, key: QueryKey) -> bytes:
         """An ask as bytes; its texts get their numbers."""
         out = bytearray()
         if len(key) == 5:
@@ -63,27 +63,27 @@ class AskWriter:
 
     def add(self, record: bytes) -> None:
         """Have this ask among the new ones."""
-        put(self.asks, len(record))
-        self.asks += record
+        put(self.queries, len(record))
+        self.queries += record
 
     def take(self) -> tuple[bytes, bytes]:
         """What is new since this was last asked."""
-        texts, asks = bytes(self.texts), bytes(self.asks)
+        texts, queries = bytes(self.texts), bytes(self.queries)
         self.texts.clear()
-        self.asks.clear()
-        return texts, asks
+        self.queries.clear()
+        return texts, queries
 
     def _check(self, out: bytearray, key: CheckKey) -> None:
         user, path, weight, priority, headers = key
-        kept = self._redaction.kept
+        redact = self._redaction.redact
         put(out, CHECK)
-        put(out, self._text(kept(user)))
+        put(out, self._text(redact(user)))
         put(out, weight)
         put(out, priority + 1)
         segments = [part for part in plain_path(path).split("/") if part]
         put(out, len(segments))
         for segment in segments:
-            put(out, self._text(kept(segment)))
+            put(out, self._text(redact(segment)))
         self._pairs(out, headers)
 
     def _mesh(self, out: bytearray, key: MeshKey) -> None:
@@ -103,7 +103,7 @@ class AskWriter:
         put(out, len(pairs))
         for name, value in pairs:
             put(out, self._text(name))
-            put(out, self._text(self._redaction.kept(value, name)))
+            put(out, self._text(self._redaction.redact(value, name)))
 
     def _text(self, text: str | bytes) -> int:
         number = self._texts.get(text)
@@ -127,7 +127,7 @@ _LOST: Final = _Text("", False)
 
 
 @final
-class AskReader:
+class QueryDecoder:
     """Reads the texts and asks of one segment; what stood in a lost block is missing.
 
     `unknown` are the names of headers and keys one of whose values is a token that the vocabulary
@@ -156,16 +156,16 @@ class AskReader:
             at += length
             self._texts.append(self._read(part) if said & 1 else _Text(_plain(part), True))
 
-    def asks(self, data: bytes) -> list[AskKey | None]:
+    def queries(self, data: bytes) -> list[QueryKey | None]:
         """Read asks; None for one whose texts are missing."""
-        found: list[AskKey | None] = []
+        found: list[QueryKey | None] = []
         at = 0
         while at < len(data):
             length, at = number_at(data, at)
             if at + length > len(data):
                 raise Damaged
             try:
-                found.append(self._ask(_Numbers(data[at : at + length])))
+                found.append(self._query(_Numbers(data[at : at + length])))
             except _MissingText:
                 found.append(None)
             at += length
@@ -177,7 +177,7 @@ class AskReader:
             return _Text(token_text(token), False)
         return _Text(literal, True)
 
-    def _ask(self, numbers: _Numbers) -> AskKey | None:
+    def _query(self, numbers: _Numbers) -> QueryKey | None:
         kind = numbers.next()
         if kind == CHECK:
             user = self._text(numbers.next()).text
