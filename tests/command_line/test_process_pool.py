@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from sluicegate.command_line.process_pool import children
+from sluicegate.command_line.process_pool import process_pool
 from tests.engines.child import until
 
 
@@ -26,7 +26,7 @@ def ignores_ctrl_c() -> bool:
 
 
 def test_children_work_and_are_gone_afterwards() -> None:
-    with children(1) as pool:
+    with process_pool(1) as pool:
         known = pool.submit(pid).result()
         assert known != os.getpid()
         assert pool.submit(ignores_ctrl_c).result()
@@ -37,7 +37,7 @@ def test_children_do_not_outlive_an_error() -> None:
     known: list[int] = []
 
     def story() -> None:
-        with children(1) as pool:
+        with process_pool(1) as pool:
             known.append(pool.submit(pid).result())
             raise KeyboardInterrupt
 

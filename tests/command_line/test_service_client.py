@@ -13,11 +13,11 @@ import pytest
 
 from sluicegate.command_line.service_client import (
     TOKEN_VARIABLE,
-    Line,
-    Where,
-    add_where,
+    ServiceAddress,
+    ServiceClient,
+    add_address_flags,
+    address_from,
     ask,
-    where_said,
 )
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 
@@ -66,13 +66,13 @@ def service(status: int = 200, said: Any = None, **more: str) -> Iterator[tuple[
             thread.join()
 
 
-def asked(where: Where, path: str = "/v1/state", **more: Any) -> Any:
+def asked(where: ServiceAddress, path: str = "/v1/state", **more: Any) -> Any:
     return ask(where, "the thing", path, timeout_s=5.0, **more)
 
 
 def said(*flags: str) -> Namespace:
     parser = ArgumentParser()
-    add_where(parser, EXAMPLE, "with the grant audit", "--at", "--url")
+    add_address_flags(parser, EXAMPLE, "with the grant audit", "--at", "--url")
     return parser.parse_args(flags)
 
 
@@ -92,28 +92,28 @@ def said(*flags: str) -> Namespace:
 )
 def test_what_is_no_url_of_a_service_is_told_with_one_that_is(url: str) -> None:
     with pytest.raises(BadValue, match=f"^--at: .*write it as {EXAMPLE}"):
-        where_said(url, said(), flag="--at", example=EXAMPLE)
+        address_from(url, said(), flag="--at", example=EXAMPLE)
 
 
 def test_the_token_is_the_flags_and_else_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, "kept")
     flags = ("--at", "http://here", "--ca", "ca.pem")
-    told = where_said("http://here", said(*flags), flag="--at", example=EXAMPLE)
-    assert told == Where("http://here", "kept", "ca.pem")
-    told = where_said("http://here", said("--token", "given"), flag="--at", example=EXAMPLE)
+    told = address_from("http://here", said(*flags), flag="--at", example=EXAMPLE)
+    assert told == ServiceAddress("http://here", "kept", "ca.pem")
+    told = address_from("http://here", said("--token", "given"), flag="--at", example=EXAMPLE)
     assert told.token == "given"
 
 
 def test_a_token_that_no_header_can_hold_is_refused_and_not_shown() -> None:
     with pytest.raises(BadValue, match="ASCII") as refused:
-        where_said(EXAMPLE, said("--token", "geheim\N{SNOWMAN}"), flag="--at", example=EXAMPLE)
+        address_from(EXAMPLE, said("--token", "geheim\N{SNOWMAN}"), flag="--at", example=EXAMPLE)
     assert "geheim" not in str(refused.value)
 
 
 def test_a_service_is_asked_as_whom_the_token_says_below_the_path_of_its_url() -> None:
     with service(said={"a": 1}) as (url, heard):
-        assert asked(Where(f"{url}/kv/", "secret")) == {"a": 1}
-        assert asked(Where(url), "/v1/backup", method="POST", body=b"{}") == {"a": 1}
+        assert asked(ServiceAddress(f"{url}/kv/", "secret")) == {"a": 1}
+        assert asked(ServiceAddress(url), "/v1/backup", method="POST", body=b"{}") == {"a": 1}
     assert (heard[0].method, heard[0].path) == ("GET", "/kv/v1/state")
     assert heard[0].headers["Authorization"] == "Bearer secret"
     assert (heard[1].method, heard[1].path, heard[1].body) == ("POST", "/v1/backup", b"{}")
@@ -135,40 +135,40 @@ def test_what_is_refused_is_told_in_the_services_own_words(said: Any, seen: str)
         service(409, said) as (url, _),
         pytest.raises(SluicegateError, match=rf"^the thing answers 409: {seen}$"),
     ):
-        asked(Where(url))
+        asked(ServiceAddress(url))
 
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_who_may_not_ask_is_told_which_grant_it_takes(status: int) -> None:
     with service(status, {"detail": "no"}) as (url, _):
         with pytest.raises(SluicegateError, match=f"{status}: .*the grant audit.*{TOKEN_VARIABLE}"):
-            asked(Where(url), grant="audit")
+            asked(ServiceAddress(url), grant="audit")
         with pytest.raises(SluicegateError, match=f"answers {status}: no"):
-            asked(Where(url))
+            asked(ServiceAddress(url))
 
 
 @pytest.mark.parametrize("said", [b"hello", b"", b"[" * 100_000])
 def test_an_answer_that_is_no_json_is_none(said: bytes) -> None:
     with service(200, said) as (url, _), pytest.raises(SluicegateError, match="answers 200: OK"):
-        asked(Where(url))
+        asked(ServiceAddress(url))
 
 
 def test_a_line_hands_on_whatever_is_answered_and_when_to_come_again() -> None:
     with (
         service(503, {"detail": "full"}, Retry_After="7") as (url, heard),
-        closing(Line(Where(url), "the thing", timeout_s=5.0)) as line,
+        closing(ServiceClient(ServiceAddress(url), "the thing", timeout_s=5.0)) as line,
     ):
-        told = [line.ask("GET", "/", None, {"X-One": "1"}) for _ in range(2)]
-    assert [(one.status, one.seen, one.retry_after) for one in told] == [(503, "full", "7")] * 2
-    assert not told[0].taken
+        told = [line.call("GET", "/", None, {"X-One": "1"}) for _ in range(2)]
+    assert [(one.status, one.error, one.retry_after) for one in told] == [(503, "full", "7")] * 2
+    assert not told[0].ok
     assert heard[1].headers["X-One"] == "1"
 
 
 def test_nobody_there_is_unavailable_under_its_name() -> None:
     with pytest.raises(Unavailable, match=r"^the thing is unavailable: .*refused"):
-        asked(Where("http://127.0.0.1:1"))
+        asked(ServiceAddress("http://127.0.0.1:1"))
     with pytest.raises(Unavailable, match="the thing"):
-        asked(Where("http://a..b"))  # a name that cannot even be looked up
+        asked(ServiceAddress("http://a..b"))  # a name that cannot even be looked up
 
 
 @pytest.mark.parametrize("broken", [b"", b"no HTTP at all\r\n"])
@@ -184,13 +184,15 @@ def test_a_line_that_broke_is_opened_again(broken: bytes) -> None:
         thread = threading.Thread(target=serve, args=(listening,))
         thread.start()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        with closing(Line(Where(url), "the thing", timeout_s=5.0)) as line:
+        with closing(ServiceClient(ServiceAddress(url), "the thing", timeout_s=5.0)) as line:
             with pytest.raises(Unavailable):
-                line.ask("GET", "/", None, {})
-            assert line.ask("GET", "/", None, {}).said == {}
+                line.call("GET", "/", None, {})
+            assert line.call("GET", "/", None, {}).body == {}
         thread.join()
 
 
 def test_authorities_that_cannot_be_read_are_told_before_anything_is_asked() -> None:
     with pytest.raises(BadValue, match=r"^--ca: .*cannot be read"):
-        Line(Where("https://127.0.0.1:1", ca="/nowhere.pem"), "the thing", timeout_s=5.0)
+        ServiceClient(
+            ServiceAddress("https://127.0.0.1:1", ca="/nowhere.pem"), "the thing", timeout_s=5.0
+        )

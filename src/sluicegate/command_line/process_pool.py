@@ -1,4 +1,4 @@
-"""Children: a pool of processes that end with whoever made them, whatever ends first."""
+"""Process pool: a pool of processes that end with whoever made them, whatever ends first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from threading import Thread
 
 
 @contextmanager
-def children(count: int) -> Iterator[ProcessPoolExecutor]:
+def process_pool(count: int) -> Iterator[ProcessPoolExecutor]:
     """A pool of fresh processes, all of which are gone at the end."""
     others = {child.pid for child in multiprocessing.active_children()}
     # A fork would copy whatever threads and loops there are here.
@@ -30,7 +30,7 @@ def children(count: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _begin() -> None:
-    """A child begins: Ctrl-C is the parent's to hear, and whoever has no parent ends."""
+    """Start a child: Ctrl-C is for the parent, and a child without its parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()
 

@@ -17,7 +17,7 @@ from itertools import chain
 from traceback import format_exc
 from typing import Final, NamedTuple
 
-from sluicegate.command_line.process_pool import children
+from sluicegate.command_line.process_pool import process_pool
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.lab.progress import RunProgress
 from sluicegate.lab.scenario import (
@@ -83,7 +83,7 @@ def run_all(specs: Iterable[RunSpec], jobs: int) -> Iterator[RunResult]:
         yield from map(run_one, specs)
         return
     left = iter(specs)
-    with children(jobs) as pool:
+    with process_pool(jobs) as pool:
         under_way: dict[Future[RunResult | _Failure], RunSpec] = {}
         while True:
             for spec in left:

@@ -28,8 +28,8 @@ DEATHS_MAX: Final = 5
 DEATHS_US: Final = 30_000_000
 SET_PARENT_DEATH_SIGNAL: Final = 1  # linux/prctl.h
 _LOOK_S: Final = 0.05
-_PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_HEARD: Final = frozenset({*_PASSED_ON, signal.SIGCHLD})
+_FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_SIGNALS: Final = frozenset({*_FORWARDED, signal.SIGCHLD})
 _READY_BYTES_MAX: Final = 4_096
 
 _log: Final = logging.getLogger("sluicegate.service.workers")
@@ -43,30 +43,39 @@ ServeIn = Callable[[str, int, Callable[[str], None]], int]
 def run_workers(app: str, count: int, serve: ServeIn) -> int:
     """One worker in this process, or several below it; the exit code when all have ended."""
     if count == 1:
-        return serve("", 0, say)
+        return serve("", 0, print_ready)
     folder = tempfile.mkdtemp(prefix=f"sluicegate-{app}-")
     try:
-        return Workers(count, partial(serve, folder), say).run()
+        return WorkerSupervisor(count, partial(serve, folder), print_ready).run()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def say(words: str) -> None:
-    """The line that says it is ready."""
+def print_ready(words: str) -> None:
+    """Print the line that says the service is ready."""
     sys.stdout.write(f"{words}\n")
     sys.stdout.flush()
 
 
 @final
-class Workers:
-    """Keeps `count` workers alive until it is told to end."""
+class WorkerSupervisor:
+    """Keeps `count` workers alive until a signal ends it."""
 
-    __slots__ = ("_count", "_deaths", "_ending", "_pids", "_ready", "_serve", "_status", "_told")
+    __slots__ = (
+        "_count",
+        "_deaths",
+        "_ending",
+        "_pids",
+        "_print_ready",
+        "_ready",
+        "_serve",
+        "_status",
+    )
 
     def __init__(self, count: int, serve: Serve, ready: Callable[[str], None]) -> None:
         self._count = count
         self._serve = serve
-        self._told = ready
+        self._print_ready = ready
         self._pids: dict[int, int] = {}  # by process, the worker's number
         self._deaths: deque[int] = deque(maxlen=DEATHS_MAX)
         self._ready: set[int] = set()
@@ -75,18 +84,18 @@ class Workers:
 
     def run(self) -> int:
         """Start them all, and come back when all have ended."""
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
         try:
             for worker in range(self._count):
                 self._start(worker, writing)
             while self._pids:
-                heard = signal.sigtimedwait(_HEARD, _LOOK_S)
-                if heard is not None and heard.si_signo in _PASSED_ON:
-                    self._pass_on(heard.si_signo)
-                self._listen(reading)
-                self._bury(writing)
+                received = signal.sigtimedwait(_SIGNALS, _LOOK_S)
+                if received is not None and received.si_signo in _FORWARDED:
+                    self._forward(received.si_signo)
+                self._read_ready(reading)
+                self._replace_ended(writing)
         finally:
             for pid in self._pids:
                 os.kill(pid, signal.SIGKILL)
@@ -106,7 +115,7 @@ class Workers:
         status = 1
         try:
             _end_with(parent)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
             def ready(words: str) -> None:
                 os.write(writing, f"{worker} {words}\n".encode()[:_READY_BYTES_MAX])
@@ -121,26 +130,26 @@ class Workers:
             sys.stderr.flush()
             os._exit(status)
 
-    def _pass_on(self, signum: int) -> None:
+    def _forward(self, signum: int) -> None:
         if signum != signal.SIGHUP:
             self._ending = True
             signum = signal.SIGTERM
         for pid in self._pids:
             os.kill(pid, signum)
 
-    def _listen(self, reading: int) -> None:
+    def _read_ready(self, reading: int) -> None:
         while select.select([reading], [], [], 0)[0]:
-            said = os.read(reading, _READY_BYTES_MAX).decode()
-            if not said:
+            text = os.read(reading, _READY_BYTES_MAX).decode()
+            if not text:
                 return
-            for line in said.splitlines():
+            for line in text.splitlines():
                 worker, _, words = line.partition(" ")
                 self._ready.add(int(worker))
                 if len(self._ready) == self._count and not self._ending:
-                    self._told(words)
-                    self._told = _say_nothing
+                    self._print_ready(words)
+                    self._print_ready = _ignore
 
-    def _bury(self, writing: int) -> None:
+    def _replace_ended(self, writing: int) -> None:
         while self._pids:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if not pid:
@@ -156,18 +165,18 @@ class Workers:
             again = len(self._deaths) == DEATHS_MAX and at_us - self._deaths[0] < DEATHS_US
             if again or len(self._ready) < self._count:
                 self._status = 1
-                self._pass_on(signal.SIGTERM)
+                self._forward(signal.SIGTERM)
                 continue
             self._start(worker, writing)
 
 
 def _end_with(parent: int) -> None:
-    """In a worker: be told to end when the parent is gone, however it went; where Linux can."""
+    """In a worker: have the kernel end it when the parent is gone, where it is Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
         if os.getppid() != parent:  # it was gone before we asked
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _say_nothing(_: str) -> None:
-    """It was told once."""
+def _ignore(_: str) -> None:
+    """It was printed once."""

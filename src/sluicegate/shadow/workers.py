@@ -13,7 +13,7 @@ from concurrent.futures import Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from sluicegate.command_line.process_pool import children
+from sluicegate.command_line.process_pool import process_pool
 from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest, Override
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import Unavailable
@@ -73,7 +73,7 @@ def replay_parts(
 ) -> Iterator[tuple[int, PairCounts]]:
     """Replay each in a process of its own; the number of the part and its counts, as they end."""
     both, settings = (_plain_rules(current), _plain_rules(candidate)), _plain_settings(mesh)
-    with children(len(parts)) as pool:
+    with process_pool(len(parts)) as pool:
         under_way: dict[Future[PairCounts], int] = {}
         for number, part in enumerate(parts):
             queries = [plain(query) for query in part.queries]

@@ -1,4 +1,4 @@
-"""Where: which dispatcher the verbs of `sluicegate kv` speak to, and who asks."""
+"""ServiceAddress: which dispatcher the verbs of `sluicegate kv` speak to, and who asks."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from argparse import ArgumentParser, Namespace
 from typing import Final
 
 from sluicegate.apps.kv.settings import LISTEN_DEFAULT
-from sluicegate.command_line import service_client as asking
+from sluicegate.command_line import service_client
 
 AT_DEFAULT: Final = f"http://{LISTEN_DEFAULT}"
 
 
-def add_where(parser: ArgumentParser, grant: str) -> None:
+def add_address_flags(parser: ArgumentParser, grant: str) -> None:
     """The flags that say it; `grant` is what the token must have."""
-    asking.add_where(parser, AT_DEFAULT, grant, "--at", "--url")
+    service_client.add_address_flags(parser, AT_DEFAULT, grant, "--at", "--url")
 
 
-def where_of(arguments: Namespace) -> asking.Where:
+def address_of(arguments: Namespace) -> service_client.ServiceAddress:
     """What they say."""
-    return asking.where_said(arguments.at, arguments, flag="--at", example=AT_DEFAULT)
+    return service_client.address_from(arguments.at, arguments, flag="--at", example=AT_DEFAULT)
 
 
 def dispatcher_at(url: str) -> str:

@@ -12,7 +12,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Final
 
-from sluicegate.apps.kv.address import add_where, dispatcher_at, where_of
+from sluicegate.apps.kv.address import add_address_flags, address_of, dispatcher_at
 from sluicegate.command_line.service_client import ask
 
 COPY_S_MAX: Final = 600.0
@@ -26,14 +26,14 @@ examples:
 def add_arguments(parser: ArgumentParser) -> None:
     """The flags."""
     parser.add_argument("folder", metavar="FOLDER", help="an empty folder, where it runs")
-    add_where(parser, "with the grant operate")
+    add_address_flags(parser, "with the grant operate")
 
 
 def run(arguments: Namespace) -> int:
     """Ask for the copy, and wait for it."""
     folder = str(Path(arguments.folder).absolute())
     body = json.dumps({"folder": folder}).encode()
-    where = where_of(arguments)
+    where = address_of(arguments)
     what = dispatcher_at(where.url)
     reply = ask(where, what, "/v1/backup", method="POST", body=body, timeout_s=COPY_S_MAX)
     sys.stdout.write(f"copied {reply['bytes']:,} bytes to {folder}\n")

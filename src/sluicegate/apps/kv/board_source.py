@@ -14,7 +14,13 @@ from typing import Any, Final, NamedTuple
 
 from sluicegate.apps.kv.address import AT_DEFAULT
 from sluicegate.apps.kv.board import VERSION
-from sluicegate.command_line.service_client import Line, Where, add_who, check_granted, where_said
+from sluicegate.command_line.service_client import (
+    ServiceAddress,
+    ServiceClient,
+    add_token_flags,
+    address_from,
+    check_grant,
+)
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 
 TIMEOUT_S: Final = 5.0
@@ -39,7 +45,7 @@ def add_source(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--url", action="append", default=[], metavar="URL", help="one more; may be repeated"
     )
-    add_who(parser, "with the grant audit")
+    add_token_flags(parser, "with the grant audit")
     parser.add_argument(
         "--every", default=1.0, type=float, metavar="S", help="seconds between looks (default 1)"
     )
@@ -48,17 +54,17 @@ def add_source(parser: ArgumentParser) -> None:
     parser.add_argument("--plain", action="store_true", help="lines, also on a terminal")
 
 
-def board_sources(arguments: Namespace) -> list[Where]:
+def board_sources(arguments: Namespace) -> list[ServiceAddress]:
     """The dispatchers that the flags name, each once."""
     if not EVERY_S_MIN <= arguments.every <= EVERY_S_MAX:
         raise BadValue("--every", arguments.every, "give seconds from 0.1 to 3600")
     urls = list(dict.fromkeys([*arguments.at, *arguments.url])) or [AT_DEFAULT]
     if len(urls) > SOURCES_MAX:
         raise BadValue("--url", len(urls), f"give at most {SOURCES_MAX}")
-    return [where_said(url, arguments, flag="--url", example=AT_DEFAULT) for url in urls]
+    return [address_from(url, arguments, flag="--url", example=AT_DEFAULT) for url in urls]
 
 
-def read_boards(sources: Sequence[Where]) -> list[BoardSample]:
+def read_boards(sources: Sequence[ServiceAddress]) -> list[BoardSample]:
     """The boards of all, asked at the same time."""
     if len(sources) == 1:
         return [sample_of(sources[0])]
@@ -66,7 +72,7 @@ def read_boards(sources: Sequence[Where]) -> list[BoardSample]:
         return list(pool.map(sample_of, sources))
 
 
-def sample_of(source: Where) -> BoardSample:
+def sample_of(source: ServiceAddress) -> BoardSample:
     """One board, or why there is none."""
     try:
         return BoardSample(source.url, _board(source, _fetch(source)))
@@ -74,7 +80,7 @@ def sample_of(source: Where) -> BoardSample:
         return BoardSample(source.url, None, error.detail)
 
 
-def _board(source: Where, state: Any) -> dict[str, Any]:
+def _board(source: ServiceAddress, state: Any) -> dict[str, Any]:
     board = state.get("board") if isinstance(state, dict) else None
     if not isinstance(board, dict):
         raise SluicegateError(f"{source.url} is no dispatcher: its state has no board")
@@ -87,12 +93,12 @@ def _board(source: Where, state: Any) -> dict[str, Any]:
     return board
 
 
-def _fetch(source: Where) -> Any:
-    with closing(Line(source, source.url, timeout_s=TIMEOUT_S)) as line:
-        answer = line.ask("GET", "/v1/state", None, {})
-    check_granted(source.url, answer, "audit")
+def _fetch(source: ServiceAddress) -> Any:
+    with closing(ServiceClient(source, source.url, timeout_s=TIMEOUT_S)) as line:
+        answer = line.call("GET", "/v1/state", None, {})
+    check_grant(source.url, answer, "audit")
     if answer.status != 200:
         raise Unavailable(source.url, f"it answers {answer.status} {answer.reason}")
-    if answer.said is None:
+    if answer.body is None:
         raise Unavailable(source.url, "what it answers is no JSON")
-    return answer.said
+    return answer.body

@@ -14,7 +14,12 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from sluicegate.apps.limiter.settings import LISTEN_DEFAULT
-from sluicegate.command_line.service_client import TOKEN_VARIABLE, add_where, ask, where_said
+from sluicegate.command_line.service_client import (
+    TOKEN_VARIABLE,
+    add_address_flags,
+    address_from,
+    ask,
+)
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.reasons import REASONS
 from sluicegate.system import now_us
@@ -39,7 +44,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--since", default="1h", metavar="SPAN", help="30s, 10m, 1h (default 1h)")
     parser.add_argument("--count", default=50, type=int, metavar="N", help="at most (default 50)")
-    add_where(parser, AT_DEFAULT, "with the grant audit", "--at")
+    add_address_flags(parser, AT_DEFAULT, "with the grant audit", "--at")
     parser.add_argument("--json", action="store_true", help="what the service says, as JSON")
 
 
@@ -50,7 +55,7 @@ def run(arguments: Namespace) -> int:
     if not 1 <= arguments.count <= 10_000:
         raise BadValue("--count", arguments.count, "give a number from 1 to 10,000")
     path = f"/v1/audit?user={quote(arguments.user, safe='')}&since={arguments.since}"
-    where = where_said(arguments.at, arguments, flag="--at", example=AT_DEFAULT)
+    where = address_from(arguments.at, arguments, flag="--at", example=AT_DEFAULT)
     what = f"the limiter at {where.url}"
     path = f"{path}&count={arguments.count}"
     said = ask(where, what, path, timeout_s=TIMEOUT_S, grant="audit")

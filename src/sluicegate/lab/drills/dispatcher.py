@@ -23,7 +23,7 @@ from threading import Event
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, final
 
-from sluicegate.command_line import service_client as asking
+from sluicegate.command_line import service_client
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.lab.drills.generator import HOST, ErrorText, exchange, new_reader
 from sluicegate.lab.drills.record import REFUSALS
@@ -155,8 +155,8 @@ class DrillDispatcher:
 
     def state(self) -> dict[str, Any]:
         """Return its `/v1/state`."""
-        where = asking.Where(f"http://{HOST}:{self.port}", OPERATOR.token)
-        told: dict[str, Any] = asking.ask(
+        where = service_client.ServiceAddress(f"http://{HOST}:{self.port}", OPERATOR.token)
+        told: dict[str, Any] = service_client.ask(
             where, self.process.name, "/v1/state", timeout_s=ASK_S_MAX
         )
         return told

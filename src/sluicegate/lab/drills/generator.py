@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, Final, final
 
-from sluicegate.command_line.process_pool import children
+from sluicegate.command_line.process_pool import process_pool
 from sluicegate.contracts.errors import MissingPackage, SluicegateError, Unavailable
 from sluicegate.lab.drills.load import DrillLoad, LoadStream, Schedule, schedule
 from sluicegate.lab.drills.record import (
@@ -105,7 +105,7 @@ def play(
     """
     with ExitStack() as stack:
         # One process a pool, so that what was prepared is where it is to be played.
-        pools = [stack.enter_context(children(1)) for _ in loads]
+        pools = [stack.enter_context(process_pool(1)) for _ in loads]
         for ready in [pool.submit(_prepare, load) for pool, load in zip(pools, loads, strict=True)]:
             ready.result()
         begin_us = now_us() + BEGIN_US

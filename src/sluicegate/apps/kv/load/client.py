@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from sluicegate.apps.kv.address import dispatcher_at
 from sluicegate.apps.kv.load.parts import LoadPart
-from sluicegate.command_line.service_client import Line, Where
+from sluicegate.command_line.service_client import ServiceAddress, ServiceClient
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.kernels.backoff import EQUAL, Backoff
 from sluicegate.system import SystemChance, now_us
@@ -32,7 +32,7 @@ _JSON: Final = "application/json"
 class UploadTarget(NamedTuple):
     """Which dispatcher, and which upload."""
 
-    where: Where
+    where: ServiceAddress
     table: str
     name: str
 
@@ -70,7 +70,7 @@ class UploadClient:
         self._chance = SystemChance()
         self._all = f"/v1/tables/{quote(target.table, safe='')}/uploads"
         self._one = f"{self._all}/{quote(target.name, safe='')}"
-        self._line = Line(target.where, dispatcher_at(self._at), timeout_s=TIMEOUT_S)
+        self._line = ServiceClient(target.where, dispatcher_at(self._at), timeout_s=TIMEOUT_S)
 
     def begin(self, mode: str) -> dict[str, Any]:
         """Open the upload, or find it as it stands."""
@@ -120,15 +120,15 @@ class UploadClient:
             if self._stop.is_set():
                 raise UploadStopped("stopped")
             try:
-                answer = self._line.ask(method, path, body, headers)
+                answer = self._line.call(method, path, body, headers)
             except Unavailable as error:
                 detail, hint_us = error.detail, 0
             else:
-                if answer.taken:
-                    return answer.said if isinstance(answer.said, dict) else {}
+                if answer.ok:
+                    return answer.body if isinstance(answer.body, dict) else {}
                 if answer.status not in _AGAIN:
-                    raise UploadRefused(self._at, answer.status, answer.seen)
-                detail, hint_us = answer.seen, _seconds_us(answer.retry_after)
+                    raise UploadRefused(self._at, answer.status, answer.error)
+                detail, hint_us = answer.error, _seconds_us(answer.retry_after)
             wait_us = self._backoff.wait_us(attempt, self._chance.draw(), hint_us=hint_us)
             if wait_us < 0 or now_us() + wait_us > until_us:
                 raise Unavailable(self._line.what, detail)

@@ -20,7 +20,7 @@ from queue import Empty, Full, Queue
 from threading import Event, Thread
 from typing import Any, Final, NamedTuple, final
 
-from sluicegate.apps.kv.address import AT_DEFAULT, add_where, where_of
+from sluicegate.apps.kv.address import AT_DEFAULT, add_address_flags, address_of
 from sluicegate.apps.kv.load.client import UploadClient, UploadRefused, UploadStopped, UploadTarget
 from sluicegate.apps.kv.load.files import (
     STDIN,
@@ -86,7 +86,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--base64", action="store_true", help="partition, sort and value are base64 of bytes"
     )
-    add_where(parser, "with bulk on the table")
+    add_address_flags(parser, "with bulk on the table")
     parser.add_argument(
         "--at-once", type=int, default=AT_ONCE_DEFAULT, metavar="N", help="parts on their way"
     )
@@ -111,7 +111,7 @@ def run(arguments: Namespace) -> int:
     _check(arguments)
     stamps = [] if arguments.name else list(map(stamp_of, arguments.files))
     name = arguments.name or name_of(arguments)
-    target = UploadTarget(where_of(arguments), arguments.table, name)
+    target = UploadTarget(address_of(arguments), arguments.table, name)
     progress = UploadProgress(sys.stderr, total_of(arguments.files), quiet=arguments.quiet)
     if arguments.abandon:
         _abandon(target, progress, arguments)
