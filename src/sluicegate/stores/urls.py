@@ -6,10 +6,14 @@ A store says its settings in a table; which there are, and within which bounds, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, TypeAlias
+from dataclasses import field, fields
+from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from sluicegate.contracts.errors import BadValue
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 # By its name in a query: the setting, how its text is read, and what is wanted.
 Query: TypeAlias = "Mapping[str, tuple[str, Callable[[str], object], str]]"
@@ -53,6 +57,38 @@ def check_written_plainly(parts: SplitResult, field: str, shown: str) -> None:
         raise BadValue(
             field, shown, "write /, ?, # and @ in names and passwords as %2F, %3F, %23, %40"
         )
+
+
+def bounded(default: int, least: int, most: int) -> int:
+    """Return the field of a frozen settings class: a number, with its default and its bounds."""
+    value: int = field(default=default, metadata={"bounds": (least, most)})
+    return value
+
+
+def check_bounds(settings: DataclassInstance, store: str) -> None:
+    """Raise for a `bounded` field that is not within its bounds."""
+    for one in fields(settings):
+        bounds = one.metadata.get("bounds")
+        if bounds is not None:
+            check_numbers(settings, {one.name: bounds}, store)
+
+
+def query_of(settings: type[DataclassInstance], *left_out: str) -> Query:
+    """Return what a query may say of a settings class: each field, and microseconds in ms."""
+    rows: dict[str, tuple[str, Callable[[str], object], str]] = {}
+    for one in fields(settings):
+        kind = str(one.type)
+        if one.name in left_out:
+            continue
+        if one.name.endswith(("_us", "_us_max", "_us_min")):
+            rows[one.name.replace("_us", "_ms")] = (one.name, as_ms, "milliseconds")
+        elif kind == "bool":
+            rows[one.name] = (one.name, as_truth, "true or false")
+        elif kind == "int":
+            rows[one.name] = (one.name, int, "a whole number")
+        else:
+            rows[one.name] = (one.name, str, "text")
+    return rows
 
 
 def check_numbers(settings: object, bounds: Mapping[str, tuple[float, float]], store: str) -> None:

@@ -262,7 +262,7 @@ def test_without_the_driver_the_command_that_gets_it_is_named(
     for name in [name for name in sys.modules if name.startswith("sluicegate.")]:
         if ".redis." in name or name.endswith("glass.redis"):
             monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(MissingPackage, match=r"sluicegate\[redis\]"):
+    with pytest.raises(MissingPackage, match=r"\.\[redis\]"):
         open_source("redis://127.0.0.1")
 
 

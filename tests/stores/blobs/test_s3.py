@@ -522,7 +522,7 @@ def test_a_driver_that_is_missing_is_named_after_a_wrong_url(
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(BadValue, match="allow_http"):
         open_blobs("s3://bucket?endpoint=http://host")
-    with pytest.raises(MissingPackage, match=r"sluicegate\[s3\]"):
+    with pytest.raises(MissingPackage, match=r"\.\[s3\]"):
         open_blobs("s3://bucket")
 
 

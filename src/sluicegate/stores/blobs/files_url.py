@@ -9,10 +9,11 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.stores.blobs.names import BLOB_BYTES_MAX
 from sluicegate.stores.urls import (
     Query,
-    as_ms,
     as_seconds,
-    check_numbers,
+    bounded,
+    check_bounds,
     parse_query,
+    query_of,
     split_folder_url,
 )
 
@@ -28,28 +29,23 @@ class FileBlobSettings:
 
     folder: str
     mode: int = 0o600  # of files; a folder's is the same, with search where there is reading
-    bytes_max: int = BLOB_BYTES_MAX  # of a blob that is written
-    lock_us: int = 10_000_000  # that a write waits for others before it gives up
-    sweep_us: int = 3_600_000_000  # a part of a write so old is left over, and removed
+    bytes_max: int = bounded(BLOB_BYTES_MAX, 1, 1 << 40)  # of a blob that is written
+    # That a write waits for others before it gives up
+    lock_us: int = bounded(10_000_000, 1_000, 600_000_000)
+    # A part of a write so old is left over, and removed
+    sweep_us: int = bounded(3_600_000_000, 60_000_000, 10_000 * 86_400_000_000)
 
     def __post_init__(self) -> None:
         if not self.folder or "\0" in self.folder:
             raise BadValue("files.folder", self.folder, "give a folder: files:/var/lib/sluicegate")
         if self.mode not in MODES:
             raise BadValue("files.mode", f"{self.mode:o}", "give 600, 640 or 644")
-        check_numbers(self, _BOUNDS, "files")
+        check_bounds(self, "files")
 
     @property
     def folder_mode(self) -> int:
         """As the files' mode: who may read may also enter."""
         return 0o700 | self.mode | (self.mode & 0o044) >> 2
-
-
-_BOUNDS: Final[dict[str, tuple[int, int]]] = {
-    "bytes_max": (1, 1 << 40),
-    "lock_us": (1_000, 600_000_000),
-    "sweep_us": (60_000_000, 10_000 * 86_400_000_000),
-}
 
 
 def _octal(text: str) -> int:
@@ -58,9 +54,8 @@ def _octal(text: str) -> int:
 
 # A query's name: the setting, and how its text is read.
 _QUERY: Final[Query] = {
+    **query_of(FileBlobSettings, "folder", "sweep_us"),
     "mode": ("mode", _octal, "a mode as 640"),
-    "bytes_max": ("bytes_max", int, "a whole number"),
-    "lock_ms": ("lock_us", as_ms, "milliseconds"),
     "sweep_s": ("sweep_us", as_seconds, "seconds"),
 }
 

@@ -17,10 +17,10 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.stores.blobs.names import BLOB_BYTES_MAX, split_name
 from sluicegate.stores.urls import (
     Query,
-    as_ms,
-    as_truth,
-    check_numbers,
+    bounded,
+    check_bounds,
     parse_query,
+    query_of,
     redacted,
     split_url,
 )
@@ -43,14 +43,16 @@ class S3Settings:
     endpoint: str = ""  # of another server than AWS; empty is what the environment says, or AWS
     region: str = ""  # likewise
     allow_http: bool = False
-    connect_us: int = 3_000_000  # for a connection to stand
-    timeout_us: int = 20_000_000  # for one request, until the last byte of its answer
-    retries: int = 2  # after a failure that may pass; never of a conditional write
-    bytes_max: int = BLOB_BYTES_MAX  # of a blob that is written
-    listed_max: int = 100_000  # names in a folder that are looked through for a prefix
+    connect_us: int = bounded(3_000_000, 1_000, 600_000_000)  # for a connection to stand
+    # For one request, until the last byte of its answer
+    timeout_us: int = bounded(20_000_000, 10_000, 3_600_000_000)
+    retries: int = bounded(2, 0, 100)  # after a failure that may pass; never of a conditional write
+    bytes_max: int = bounded(BLOB_BYTES_MAX, 1, 5 << 30)  # of a blob that is written
+    # Names in a folder that are looked through for a prefix
+    listed_max: int = bounded(100_000, 1, 100_000_000)
 
     def __post_init__(self) -> None:
-        check_numbers(self, _BOUNDS, "s3")
+        check_bounds(self, "s3")
         if not _BUCKET.fullmatch(self.bucket):
             raise BadValue("s3.bucket", self.bucket, "give a bucket: s3://bucket/prefix")
         if not _REGION.fullmatch(self.region):
@@ -78,25 +80,9 @@ class S3Settings:
             raise BadValue("s3.endpoint", shown, "use https, or say allow_http=1")
 
 
-_BOUNDS: Final[dict[str, tuple[int, int]]] = {
-    "connect_us": (1_000, 600_000_000),
-    "timeout_us": (10_000, 3_600_000_000),
-    "retries": (0, 100),
-    "bytes_max": (1, 5 << 30),  # what S3 takes in one piece
-    "listed_max": (1, 100_000_000),
-}
-
-
 # A query's name: the setting, and how its text is read.
 _QUERY: Final[Query] = {
-    "endpoint": ("endpoint", str, "http://host:port"),
-    "region": ("region", str, "a region"),
-    "allow_http": ("allow_http", as_truth, "1 or 0"),
-    "connect_ms": ("connect_us", as_ms, "milliseconds"),
-    "timeout_ms": ("timeout_us", as_ms, "milliseconds"),
-    "retries": ("retries", int, "a whole number"),
-    "bytes_max": ("bytes_max", int, "a whole number"),
-    "listed_max": ("listed_max", int, "a whole number"),
+    **query_of(S3Settings, "bucket", "prefix"),
 }
 
 

@@ -8,10 +8,11 @@ from typing import Final
 from sluicegate.contracts.errors import BadValue
 from sluicegate.stores.urls import (
     Query,
-    as_ms,
     as_seconds,
-    check_numbers,
+    bounded,
+    check_bounds,
     parse_query,
+    query_of,
     split_folder_url,
 )
 
@@ -29,40 +30,28 @@ class FileLogSettings:
 
     folder: str
     sync: str = ALWAYS
-    linger_us: int = 0  # that a commit waits for company; what comes meanwhile shares its sync
-    pending_max: int = 100_000  # events that wait for the disk
-    pending_bytes_max: int = 64 << 20
-    segment_bytes_max: int = 16 << 20
+    # That a commit waits for company; what comes meanwhile shares its sync
+    linger_us: int = bounded(0, 0, 10_000_000)
+    pending_max: int = bounded(100_000, 1, 10_000_000)  # events that wait for the disk
+    pending_bytes_max: int = bounded(64 << 20, 1, 1 << 34)
+    segment_bytes_max: int = bounded(16 << 20, 1_024, 1 << 34)
     # The oldest segments go when all are larger than this, or older than the newest event by this.
-    retain_bytes: int = 1 << 30
-    retain_us: int = 14 * _DAY_US
-    file_mode: int = 0o600
-    folder_mode: int = 0o700
+    retain_bytes: int = bounded(1 << 30, 1_024, 1 << 50)
+    retain_us: int = bounded(14 * _DAY_US, 1_000_000, 10_000 * _DAY_US)
+    file_mode: int = bounded(0o600, 0o400, 0o777)
+    folder_mode: int = bounded(0o700, 0o500, 0o777)
     damage: str = SKIP  # for readers: report what cannot be read and go on, or stop there
-    poll_us: int = 50_000  # between a reader's looks for what is new
+    poll_us: int = bounded(50_000, 1_000, 60_000_000)  # between a reader's looks for what is new
 
     def __post_init__(self) -> None:
         if not self.folder or "\0" in self.folder:
             raise BadValue(
                 "files.folder", self.folder, "give a folder: files:/var/lib/sluicegate/dlq"
             )
-        check_numbers(self, _BOUNDS, "files")
+        check_bounds(self, "files")
         for name, words in (("sync", (ALWAYS, SYSTEM)), ("damage", (SKIP, STOP))):
             if getattr(self, name) not in words:
                 raise BadValue(f"files.{name}", getattr(self, name), f"give {' or '.join(words)}")
-
-
-_BOUNDS: Final[dict[str, tuple[int, int]]] = {
-    "linger_us": (0, 10_000_000),
-    "pending_max": (1, 10_000_000),
-    "pending_bytes_max": (1, 1 << 34),
-    "segment_bytes_max": (1_024, 1 << 34),
-    "retain_bytes": (1_024, 1 << 50),
-    "retain_us": (1_000_000, 10_000 * _DAY_US),
-    "file_mode": (0o400, 0o777),
-    "folder_mode": (0o500, 0o777),
-    "poll_us": (1_000, 60_000_000),
-}
 
 
 def _octal(text: str) -> int:
@@ -71,17 +60,12 @@ def _octal(text: str) -> int:
 
 # A query's name: the setting, and how its text is read.
 _QUERY: Final[Query] = {
-    "sync": ("sync", str, "always or system"),
-    "linger_ms": ("linger_us", as_ms, "milliseconds"),
-    "pending_max": ("pending_max", int, "a whole number"),
-    "pending_bytes_max": ("pending_bytes_max", int, "a whole number"),
-    "segment_bytes_max": ("segment_bytes_max", int, "a whole number"),
-    "retain_bytes": ("retain_bytes", int, "a whole number"),
+    **query_of(FileLogSettings, "folder", "retain_us"),
     "retain_s": ("retain_us", as_seconds, "seconds"),
     "file_mode": ("file_mode", _octal, "a mode as 0600"),
     "folder_mode": ("folder_mode", _octal, "a mode as 0700"),
+    "sync": ("sync", str, "always or system"),
     "damage": ("damage", str, "skip or stop"),
-    "poll_ms": ("poll_us", as_ms, "milliseconds"),
 }
 
 

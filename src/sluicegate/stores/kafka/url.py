@@ -14,7 +14,15 @@ from typing import Final
 from urllib.parse import unquote
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.stores.urls import Query, as_ms, check_numbers, parse_query, redacted, split_url
+from sluicegate.stores.urls import (
+    Query,
+    bounded,
+    check_bounds,
+    parse_query,
+    query_of,
+    redacted,
+    split_url,
+)
 
 SKIP: Final = "skip"
 STOP: Final = "stop"
@@ -44,16 +52,16 @@ class KafkaSettings:
 
     brokers: str  # host:port,host:port
     topic: str
-    partition: int = 0  # a log has one order, so it has one partition
+    partition: int = bounded(0, 0, 1 << 20)  # a log has one order, so it has one partition
     # An event that was not acknowledged in this time fails; it may be there all the same.
-    timeout_us: int = 30_000_000
-    pending_max: int = 100_000  # events that wait for their acknowledgement
-    pending_bytes_max: int = 64 << 20
+    timeout_us: int = bounded(30_000_000, 10_000, 86_400_000_000)
+    pending_max: int = bounded(100_000, 1, 10_000_000)  # events that wait for their acknowledgement
+    pending_bytes_max: int = bounded(64 << 20, 1_024, 1 << 31)
     damage: str = SKIP  # for readers: report what is no event and go on, or stop there
     driver_settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        check_numbers(self, _BOUNDS, "kafka")
+        check_bounds(self, "kafka")
         if not self.topic or len(self.topic) > TOPIC_CHARS_MAX or not _plain(self.topic):
             raise BadValue(
                 "kafka.topic", self.topic, "end the URL with the topic: letters, digits, . _ -"
@@ -62,20 +70,8 @@ class KafkaSettings:
             raise BadValue("kafka.damage", self.damage, "give skip or stop")
 
 
-_BOUNDS: Final[dict[str, tuple[int, int]]] = {
-    "partition": (0, 1 << 20),
-    "timeout_us": (10_000, 86_400_000_000),
-    "pending_max": (1, 10_000_000),
-    "pending_bytes_max": (1_024, 1 << 31),
-}
-
-
 _QUERY: Final[Query] = {
-    "partition": ("partition", int, "a whole number"),
-    "timeout_ms": ("timeout_us", as_ms, "milliseconds"),
-    "pending_max": ("pending_max", int, "a whole number"),
-    "pending_bytes_max": ("pending_bytes_max", int, "a whole number"),
-    "damage": ("damage", str, "skip or stop"),
+    **query_of(KafkaSettings, "brokers", "topic", "driver_settings"),
 }
 
 

@@ -15,12 +15,13 @@ from urllib.parse import SplitResult, unquote
 from sluicegate.contracts.errors import BadValue
 from sluicegate.stores.urls import (
     Query,
-    as_ms,
     as_seconds,
     as_truth,
-    check_numbers,
+    bounded,
+    check_bounds,
     check_written_plainly,
     parse_query,
+    query_of,
     redacted,
     split_url,
 )
@@ -79,7 +80,7 @@ class RedisSettings:
     password: str = field(default="", repr=False)
     sentinel_user: str | None = None  # None: as `user` and `password`
     sentinel_password: str | None = field(default=None, repr=False)
-    db: int = 0
+    db: int = bounded(0, 0, 1 << 20)
     shared: bool = False  # a fleet of several: they count in one store
     client_name: str = "sluicegate"
     tls: bool = False
@@ -89,24 +90,26 @@ class RedisSettings:
     tls_verify: bool = True
     tls_check_host: bool = True
     # From the write of a call to its reply. The price of a dead server until its breaker opens.
-    timeout_us: int = 10_000
+    timeout_us: int = bounded(10_000, 100, 3_600_000_000)
     # Connecting, TLS, HELLO and a first answer, all together.
-    connect_timeout_us: int = 1_000_000
+    connect_timeout_us: int = bounded(1_000_000, 1_000, 3_600_000_000)
     # A server that has let calls time out and says nothing for so long has its connection closed.
-    silence_us_max: int = 1_000_000
-    inflight_max: int = 16_384  # calls without an answer, a node
-    unsent_bytes_max: int = 8 << 20  # waiting for the socket, a node
-    reply_bytes_max: int = 16 << 20  # of one reply that has not come whole
-    backoff_us: int = 20_000  # between attempts to reach a server again: the first wait
-    backoff_us_max: int = 500_000
+    silence_us_max: int = bounded(1_000_000, 1_000, 3_600_000_000)
+    inflight_max: int = bounded(16_384, 1, 1 << 24)  # calls without an answer, a node
+    unsent_bytes_max: int = bounded(8 << 20, 1_024, 1 << 30)  # waiting for the socket, a node
+    reply_bytes_max: int = bounded(16 << 20, 1_024, 1 << 30)  # of one reply that has not come whole
+    # Between attempts to reach a server again: the first wait
+    backoff_us: int = bounded(20_000, 1_000, 3_600_000_000)
+    backoff_us_max: int = bounded(500_000, 1_000, 3_600_000_000)
     # Cluster and sentinels: who serves what is asked again so often, and no oftener than that.
-    refresh_us: int = 30_000_000
-    refresh_us_min: int = 100_000
-    resends_max: int = 5  # times that one call may be sent again: MOVED, ASK, NOSCRIPT
-    nodes_max: int = 1_000
+    refresh_us: int = bounded(30_000_000, 1_000, 86_400_000_000)
+    refresh_us_min: int = bounded(100_000, 1_000, 3_600_000_000)
+    # Times that one call may be sent again: MOVED, ASK, NOSCRIPT
+    resends_max: int = bounded(5, 1, 100)
+    nodes_max: int = bounded(1_000, 1, 10_000)
 
     def __post_init__(self) -> None:
-        check_numbers(self, _BOUNDS, "redis")
+        check_bounds(self, "redis")
         if not 1 <= len(self.endpoints) <= HOSTS_MAX:
             raise BadValue(
                 "redis.endpoints", len(self.endpoints), f"name from 1 to {HOSTS_MAX} servers"
@@ -147,70 +150,22 @@ _PORTS: Final[dict[str, int]] = {
     FLEET: FLEET_PORT_DEFAULT,
 }
 
-_BOUNDS: Final[dict[str, tuple[int, int]]] = {
-    "db": (0, 1 << 20),
-    "timeout_us": (100, 3_600_000_000),
-    "connect_timeout_us": (1_000, 3_600_000_000),
-    "silence_us_max": (1_000, 3_600_000_000),
-    "inflight_max": (1, 1 << 24),
-    "unsent_bytes_max": (1_024, 1 << 30),
-    "reply_bytes_max": (1_024, 1 << 30),
-    "backoff_us": (1_000, 3_600_000_000),
-    "backoff_us_max": (1_000, 3_600_000_000),
-    "refresh_us": (1_000, 86_400_000_000),
-    "refresh_us_min": (1_000, 3_600_000_000),
-    "resends_max": (1, 100),
-    "nodes_max": (1, 10_000),
-}
-
-
-def _whole(text: str) -> int:
-    return int(text)
-
 
 def _required(text: str) -> bool:
     return {"required": True, "none": False}[text.lower()]
 
 
-def _text(text: str) -> str:
-    return text
-
-
-# A query's name: the setting, and how its text is read. The second half is other clients' names.
+# What a query may say, and how other clients name it.
 _QUERY: Final[Query] = {
-    "db": ("db", _whole, "a whole number"),
-    "layout": ("layout", _text, "cells or windows"),
-    "client_name": ("client_name", _text, "a name without spaces"),
-    "shared": ("shared", as_truth, "true or false"),
-    "timeout_ms": ("timeout_us", as_ms, "milliseconds"),
-    "connect_timeout_ms": ("connect_timeout_us", as_ms, "milliseconds"),
-    "silence_ms_max": ("silence_us_max", as_ms, "milliseconds"),
-    "backoff_ms": ("backoff_us", as_ms, "milliseconds"),
-    "backoff_ms_max": ("backoff_us_max", as_ms, "milliseconds"),
-    "refresh_ms": ("refresh_us", as_ms, "milliseconds"),
-    "refresh_ms_min": ("refresh_us_min", as_ms, "milliseconds"),
-    "inflight_max": ("inflight_max", _whole, "a whole number"),
-    "unsent_bytes_max": ("unsent_bytes_max", _whole, "a whole number"),
-    "reply_bytes_max": ("reply_bytes_max", _whole, "a whole number"),
-    "resends_max": ("resends_max", _whole, "a whole number"),
-    "nodes_max": ("nodes_max", _whole, "a whole number"),
-    "service": ("service", _text, "the master's name"),
-    "user": ("user", _text, "a name"),
-    "password": ("password", _text, "a password"),
-    "sentinel_user": ("sentinel_user", _text, "a name"),
-    "sentinel_password": ("sentinel_password", _text, "a password"),
-    "tls_ca": ("tls_ca", _text, "a file"),
-    "tls_cert": ("tls_cert", _text, "a file"),
-    "tls_key": ("tls_key", _text, "a file"),
-    "tls_verify": ("tls_verify", as_truth, "true or false"),
-    "tls_check_host": ("tls_check_host", as_truth, "true or false"),
-    "username": ("user", _text, "a name"),
-    "service_name": ("service", _text, "the master's name"),
+    **query_of(RedisSettings, "endpoints", "topology", "kind", "tls"),
+    "layout": ("layout", str, "cells or windows"),
+    "username": ("user", str, "a name"),
+    "service_name": ("service", str, "the master's name"),
     "socket_timeout": ("timeout_us", as_seconds, "seconds"),
     "socket_connect_timeout": ("connect_timeout_us", as_seconds, "seconds"),
-    "ssl_ca_certs": ("tls_ca", _text, "a file"),
-    "ssl_certfile": ("tls_cert", _text, "a file"),
-    "ssl_keyfile": ("tls_key", _text, "a file"),
+    "ssl_ca_certs": ("tls_ca", str, "a file"),
+    "ssl_certfile": ("tls_cert", str, "a file"),
+    "ssl_keyfile": ("tls_key", str, "a file"),
     "ssl_cert_reqs": ("tls_verify", _required, "required or none"),
     "ssl_check_hostname": ("tls_check_host", as_truth, "true or false"),
 }
