@@ -19,7 +19,7 @@ from setuptools.extension import Extension
 
 SRC = Path("src")
 # Whole folders that are compiled, then single hot files of those that are not.
-FOLDERS = ("kernels", "contracts", "policies", "stores/memory")
+FOLDERS = ("kernels", "contracts", "policies", "policies/queue", "stores/memory")
 # What mypyc reads about but must not compile.
 NOT_COMPILED = ("__init__.py", "errors.py", "native.py", "rule_admin.py")
 HOT_FILES = (

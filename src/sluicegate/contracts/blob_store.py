@@ -1,8 +1,8 @@
 """Blob store: named bytes, written whole or not at all.
 
 What is written once under a name that says what it is (a digest, a number) needs no lock: `put`
-with `if_absent` lets one writer win and tells the others. What changes under its name is written
-with the tag of what was read, and whoever comes second is told.
+with `if_absent` lets one writer win and refuses the others. What changes under its name is written
+with the tag of what was read, and the second writer gets a `Conflict`.
 
 The methods wait in the thread that asks. They raise `Unavailable` where the store does not answer
 and `Conflict` where somebody else was faster; a put that raised `Unavailable` may have happened.
@@ -28,7 +28,7 @@ class BlobStore(Protocol):
     """Names are segments of `A-Z a-z 0-9 _ . = -` between slashes; none begins with a dot."""
 
     def get(self, name: str, *, bytes_max: int) -> Blob | None:
-        """What is there; None if nothing is. More bytes than that are a `BadValue`, unread."""
+        """Return the blob, or None. More than `bytes_max` is a `BadValue`, unread."""
         ...
 
     def put(
@@ -49,5 +49,5 @@ class BlobStore(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back what is held."""
+        """Release the connection."""
         ...

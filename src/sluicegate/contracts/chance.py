@@ -1,4 +1,4 @@
-"""Chance: where draws come from, for the few that must ask.
+"""Chance: where draws come from, for the few that need them.
 
 A kernel takes a draw as an argument. The real source is in `sluicegate.system`, a seeded one in
 `sluicegate.testing`.

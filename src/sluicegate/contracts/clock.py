@@ -1,6 +1,6 @@
-"""Clock: where `now_us` comes from, for the few that must ask.
+"""Clock: where `now_us` comes from, for the few that need it.
 
-Kernels and policies are told the instant. Faces and apps hold a clock: the real one is in
+Kernels and policies are given the instant. Faces and apps hold a clock: the real one is in
 `sluicegate.system`, one moved by hand in `sluicegate.testing`.
 """
 
@@ -18,8 +18,8 @@ class Clock(Protocol):
 
 
 class PausableClock(Clock, Protocol):
-    """A clock that nobody needs to wait for: a pause moves it."""
+    """A clock that a pause moves, instead of waiting."""
 
     def pause(self, us: int) -> None:
-        """Be `us` later."""
+        """Move the clock by `us`."""
         ...

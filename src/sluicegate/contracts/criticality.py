@@ -20,7 +20,7 @@ class Criticality(IntEnum):
     BULK = 3
 
 
-# What a unit of work is when nobody said: never CRITICAL, or silence would outrank a claim.
+# The class of work without a claim: never CRITICAL, or silence would outrank a claim.
 DEFAULT_CRITICALITY = Criticality.DEGRADED
 
 

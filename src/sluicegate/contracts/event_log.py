@@ -5,8 +5,8 @@ is a folder of files, the large form is Kafka; both keep what was acknowledged.
 
 Appending never waits: it gives back a promise that is kept when the event is durable, and fails
 with `Unavailable` if it cannot be made so, or if too many are waiting already. An event that was
-not acknowledged may be in the log all the same, or come twice if it is sent again; whoever must
-tell gives it an identity in its body.
+not acknowledged may be in the log all the same, or come twice if it is sent again; a reader that
+must tell needs an identity in the body.
 """
 
 from __future__ import annotations

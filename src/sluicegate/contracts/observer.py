@@ -1,7 +1,7 @@
-"""Observer: is told of every decision, and counts, logs or traces it.
+"""Observer: receives every decision, and counts, logs or traces it.
 
 It is called where the decision is made, on threads and event loops alike: it must be quick, must
-not wait, and must not raise. Keys are told so that a log may show them; a metric must never have
+not wait, and must not raise. Keys are passed so that a log may show them; a metric must never have
 one as a label.
 """
 

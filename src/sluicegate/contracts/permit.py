@@ -1,8 +1,8 @@
 """Permit: what an admitted unit of work holds until it ends, exactly once.
 
-It ends as SUCCESS (its latency counts), IGNORE (it says nothing about us: cancelled, the caller's
-own fault) or DROPPED (it was lost to overload: a timeout, a refusal from behind). A limiter that
-adapts learns from the first and the last.
+It ends as SUCCESS (its latency counts), IGNORE (it says nothing about the service: cancelled, the
+caller's own fault) or DROPPED (it was lost to overload: a timeout, a refusal from behind). A
+limiter that adapts learns from the first and the last.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Policy: one judgement about one unit of work.
 
-A policy is told the instant and never asks for it. It admits by returning a permit, which whoever
+A policy is given the instant and never asks for it. It admits by returning a permit, which whoever
 was admitted ends exactly once, or refuses by returning a decision with its own reason. One that has
-to wait (a queue) is asked with a clock instead, and suspends in the running loop; it has neither a
+to wait (a queue) is called with a clock instead, and suspends in the running loop; it has neither a
 clock nor a loop of its own.
 
 A request that a later policy refuses is unwound: its permits end as IGNORE with `spent=False`, and
@@ -40,12 +40,12 @@ class WaitingPolicy(Protocol):
 class PromptPolicy(Protocol):
     """A waiting policy that can tell whether anybody would have to wait.
 
-    What is asked first and told without a step of the loop between the two holds: who is `ready`
-    is answered by `admit_now`, and does not wait.
+    Without a step of the loop between the two, a request that is `ready` is decided by `admit_now`
+    and does not wait.
     """
 
     def ready(self, request: Request, now_us: int) -> bool:
-        """Whether it would be answered at once."""
+        """Whether the request would be decided at once."""
         ...
 
     def admit_now(self, request: Request, now_us: int) -> Admission:

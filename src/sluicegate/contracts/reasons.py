@@ -5,7 +5,7 @@ here. A new way to refuse is a new row; a refusal without a row does not exist.
 
 The codes follow two questions. Has the caller asked for too much (429, RESOURCE_EXHAUSTED), or have
 we too little (503, UNAVAILABLE)? And would it help to ask again: later, somewhere else, or never?
-A client that reads `retry` needs no other knowledge of us.
+A client that reads `retry` needs to know nothing else.
 """
 
 from __future__ import annotations

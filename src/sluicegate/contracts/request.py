@@ -16,7 +16,7 @@ NO_ATTRIBUTES: Final[Mapping[str, str]] = {}
 
 @final
 class Measured:
-    """What the work turned out to be; told before its permits end, and never changed.
+    """What the work turned out to be; set before its permits end, and never changed.
 
     `service_us` is the time in the backend, without any queue of ours; `rows` were looked at, not
     returned.
@@ -32,14 +32,14 @@ class Measured:
         self.size_bytes = size_bytes
         self.from_cache = from_cache
 
-    def _told(self) -> tuple[int, int, int, bool]:
+    def _fields(self) -> tuple[int, int, int, bool]:
         return self.service_us, self.rows, self.size_bytes, self.from_cache
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Measured) and self._told() == other._told()
+        return isinstance(other, Measured) and self._fields() == other._fields()
 
     def __hash__(self) -> int:
-        return hash(self._told())
+        return hash(self._fields())
 
     def __repr__(self) -> str:
         return (
@@ -50,7 +50,7 @@ class Measured:
 
 @final
 class Request:
-    """Who asks, for what, how much it costs, how much it matters, and until when it is of use.
+    """Caller, operation, cost, criticality, and until when an answer is of use.
 
     `operation` is its class (get, scan, put), `shard` the part of the service or the dependency
     that it needs. `cost_ru` is what it is predicted to cost, rounded up, `cost_mru` the same in
@@ -99,7 +99,7 @@ class Request:
         self.attributes = attributes
 
     def copy(self, attributes: Mapping[str, str] | None = None) -> Request:
-        """A request of its own that claims the same; nothing is predicted or measured of it."""
+        """Return a request with the same claims; nothing is predicted or measured of it."""
         return Request(
             self.key,
             caller=self.caller,

@@ -1,12 +1,12 @@
 """Store: where the state of limits lives, behind operations that are values.
 
 A charge says what is to be taken from one limit for one key, and is the same whether it runs on a
-dict under a lock or as a script in a server. What a store answers is what the kernel of the limit's
-algorithm answers; every store's tests hold it against that.
+dict under a lock or as a script in a server. A store returns what the kernel of the limit's
+algorithm returns; every store's tests compare the two.
 
 The methods are coroutines because a server answers later; a store in this process never suspends,
 so synchronous code may step such a coroutine to its end. A store that cannot answer raises
-`Unavailable`; it never guesses. Instants are the store's own: no caller's clock is ever asked.
+`Unavailable`; it never guesses. Instants are the store's own; no caller's clock is ever read.
 
 A service may have a million rules that say few different limits. Those share one limit whose id
 begins with `SHARED`, and each key names its rule at its end (`shared_key`, `split_key`). A store
@@ -46,7 +46,7 @@ def split_key(key: str) -> tuple[str, str]:
 
 
 class Ruling(NamedTuple):
-    """What a store says: when, by its own clock, and one decision for each charge."""
+    """The instant, by the store's own clock, and one decision for each charge."""
 
     at_us: int
     decisions: Sequence[Decision]
@@ -58,7 +58,7 @@ class Ruling(NamedTuple):
 
 
 class PartialTake(NamedTuple):
-    """What `take_some` has taken: so many units, and what was decided of them."""
+    """What `take_some` has taken, and the decision about it."""
 
     at_us: int
     units: int

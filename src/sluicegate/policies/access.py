@@ -5,8 +5,7 @@ long and random, so there is nothing to guess and a slow hash would buy nothing.
 takes as long for a wrong token as for a right one. A certificate has been verified by whoever holds
 the authority's key before its names come here.
 
-Where the table is empty everybody may do everything: the listener refuses to stand on a public
-address then.
+With an empty table everybody may do everything; the listener then refuses a public address.
 
 Bound: `CALLERS_MAX` callers, and `TOKEN_CHARS_MAX` characters a token; a longer one is nobody's.
 """
@@ -38,19 +37,19 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class Credential(NamedTuple):
-    """How one caller is known, and what it may do."""
+    """How one caller is identified, and what it may do."""
 
     name: str
     grants: frozenset[Grant]
     token_sha256: str = ""
     certificate: str = ""  # a common name or a SAN of its certificate
     tables: Mapping[str, frozenset[TableGrant]] = _NO_TABLES
-    criticality: Criticality | None = None  # unless it says
-    highest: Criticality | None = None  # that it may claim
+    criticality: Criticality | None = None  # unless it claims another
+    highest: Criticality | None = None  # the most that it may claim
 
 
 def token_digest(token: str) -> str:
-    """What a table keeps of a token."""
+    """Return the digest that a table keeps of a token."""
     return sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -100,17 +99,17 @@ class KnownCallers:
 
     @property
     def identities(self) -> Sequence[Identity]:
-        """All who are known."""
+        """Every identity of the table."""
         return [*self._by_digest.values(), *self._by_certificate.values()]
 
     def by_token(self, token: str) -> Identity | None:
-        """Whose secret this is."""
+        """Return whose token this is, if anybody's."""
         if len(token) > TOKEN_CHARS_MAX:
             return None
         return self._by_digest.get(token_digest(token))
 
     def by_certificate(self, names: Sequence[str]) -> Identity | None:
-        """Whose verified certificate this is."""
+        """Return whose verified certificate this is, if anybody's."""
         for name in names:
             found = self._by_certificate.get(name)
             if found is not None:
@@ -120,7 +119,7 @@ class KnownCallers:
 
 @final
 class OpenAccess:
-    """Everybody may do everything: for loopback, and for who says --insecure."""
+    """Everybody may do everything: for loopback, and with --insecure."""
 
     __slots__ = ("anonymous",)
 
@@ -128,9 +127,9 @@ class OpenAccess:
         self.anonymous: Identity | None = EVERYBODY
 
     def by_token(self, token: str) -> Identity | None:
-        """Whoever asks is welcome, whatever the token."""
+        """Return the anonymous identity, whatever the token."""
         return EVERYBODY
 
     def by_certificate(self, names: Sequence[str]) -> Identity | None:
-        """Likewise."""
+        """Return the anonymous identity, whatever the certificate."""
         return EVERYBODY

@@ -16,8 +16,8 @@ the shares add up to; nobody enters beyond its share until it is below again. `b
 knows the four classes by name, `by="caller"` the callers that are named; all others are one
 partition, for a share a caller would be a gift to whoever invents names.
 
-What is learned: SUCCESS gives its time, DROPPED says that it was too much, IGNORE and what was
-unwound say nothing. An answer from a cache says nothing either; it would make the work look fast.
+What is learned: SUCCESS gives its time, DROPPED means too much, IGNORE and what was unwound mean
+nothing. Neither does an answer from a cache, which would make the work look fast.
 
 Cost: a comparison and two additions to admit, a sample to end; the limit is updated once a window.
 Bounds: `limit_max`, and at most `limit_max * (1 + sum of shares)` at work; `PARTITIONS_MAX`.
@@ -186,7 +186,7 @@ class ConcurrencyPermit:
         self._open = True
 
     def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
-        """Give the place back, and tell how long it was needed."""
+        """Give the place back, and record how long it was needed."""
         if not self._open:
             return False
         self._open = False

@@ -1,6 +1,6 @@
-"""Criticality: what a caller says about its own work is believed up to what it may say.
+"""Criticality: the class that a caller claims for its work, up to what it may claim.
 
-It never refuses; it settles `request.criticality` before anyone acts on it. A class that callers
+It never refuses; it sets `request.criticality` before anything acts on it. A class that callers
 declare for themselves is worth nothing under stress, when everybody's work is critical. So a table
 says the highest class that each caller may have: a claim above it becomes that, a claim below it
 stands. Google's "Site Reliability Engineering" (2016) and Netflix ("Enhancing Netflix Reliability
@@ -38,7 +38,7 @@ _CLAIM_CHARS_MAX: Final = 32
 @final
 @dataclass(frozen=True, kw_only=True)
 class CriticalitySettings:
-    """Who may claim what."""
+    """The highest class that each caller may claim."""
 
     callers: Mapping[str, Criticality] = field(default_factory=dict)
     strangers: Criticality = DEFAULT_CRITICALITY
@@ -112,13 +112,13 @@ class CriticalityClamp:
         self._clamped = self._unknown = 0
 
     def admit(self, request: Request, now_us: int) -> NothingHeld:
-        """Settle its class; nobody is refused here."""
+        """Set the class of the request; nothing is refused here."""
         claim = request.criticality
         attributes = request.attributes
         if attributes is not NO_ATTRIBUTES:
             text = attributes.get(self._claim_name)
             if text is not None:
-                claim = self._read(text)
+                claim = self._parse_claim(text)
         highest = self._callers.get(request.caller)
         if highest is None:
             highest = self._strangers
@@ -132,7 +132,7 @@ class CriticalityClamp:
         return NOTHING_HELD
 
     def replace(self, callers: Mapping[str, Criticality]) -> None:
-        """The table is another from now on."""
+        """Replace the table."""
         self._callers = dict(callers)
 
     def stats(self) -> CriticalityStats:
@@ -148,7 +148,7 @@ class CriticalityClamp:
             bulk,
         )
 
-    def _read(self, text: str) -> Criticality:
+    def _parse_claim(self, text: str) -> Criticality:
         found = None
         if len(text) <= _CLAIM_CHARS_MAX:
             found = _BY_NAME.get(text.strip().upper().replace("-", "_"))

@@ -1,4 +1,4 @@
-"""Group settings: a tree of quotas as a file says it, checked as a whole.
+"""Group settings: a tree of quotas as a file gives it, checked as a whole.
 
     quota_ru: 10000                      of all; without it, what the groups add up to
     default_group: others                of callers who are not named
@@ -115,53 +115,53 @@ def _check_group(
         above = groups[above].parent
 
 
-def read_groups(said: Mapping[str, object]) -> ResourceGroupsSettings:
+def read_groups(value: Mapping[str, object]) -> ResourceGroupsSettings:
     """The settings of a mapping as TOML, YAML or JSON gives it."""
-    _known("", said, WHOLE_FIELDS)
+    _check_fields("", value, WHOLE_FIELDS)
     groups: dict[str, ResourceGroup] = {}
-    for name, fields in _mapping("groups", said.get("groups", {})).items():
+    for name, fields in _parse_mapping("groups", value.get("groups", {})).items():
         path = f"groups.{name}"
-        group = _mapping(path, fields)
-        _known(f"{path}.", group, FIELDS)
+        group = _parse_mapping(path, fields)
+        _check_fields(f"{path}.", group, FIELDS)
         ceiling = group.get("ceiling_ru")
         groups[name] = ResourceGroup(
-            quota_ru=_whole(f"{path}.quota_ru", group.get("quota_ru", 0)),
-            ceiling_ru=None if ceiling is None else _whole(f"{path}.ceiling_ru", ceiling),
-            weight=_whole(f"{path}.weight", group.get("weight", 1)),
-            parent=_text(f"{path}.parent", group.get("parent", "")),
+            quota_ru=_parse_int(f"{path}.quota_ru", group.get("quota_ru", 0)),
+            ceiling_ru=None if ceiling is None else _parse_int(f"{path}.ceiling_ru", ceiling),
+            weight=_parse_int(f"{path}.weight", group.get("weight", 1)),
+            parent=_parse_name(f"{path}.parent", group.get("parent", "")),
         )
     callers = {
-        caller: _text(f"callers.{caller}", name)
-        for caller, name in _mapping("callers", said.get("callers", {})).items()
+        caller: _parse_name(f"callers.{caller}", name)
+        for caller, name in _parse_mapping("callers", value.get("callers", {})).items()
     }
-    quota = said.get("quota_ru")
+    quota = value.get("quota_ru")
     return ResourceGroupsSettings(
         groups=groups,
         callers=callers,
-        quota_ru=None if quota is None else _whole("quota_ru", quota),
-        default_group=_text("default_group", said.get("default_group", DEFAULT_GROUP)),
+        quota_ru=None if quota is None else _parse_int("quota_ru", quota),
+        default_group=_parse_name("default_group", value.get("default_group", DEFAULT_GROUP)),
     )
 
 
-def _known(path: str, said: Mapping[str, object], fields: tuple[str, ...]) -> None:
-    for name in said:
+def _check_fields(path: str, value: Mapping[str, object], fields: tuple[str, ...]) -> None:
+    for name in value:
         if name not in fields:
-            raise BadValue(f"{path}{name}", said[name], f"known here are {', '.join(fields)}")
+            raise BadValue(f"{path}{name}", value[name], f"the fields here are {', '.join(fields)}")
 
 
-def _mapping(path: str, said: object) -> Mapping[str, object]:
-    if not isinstance(said, Mapping) or not all(isinstance(name, str) for name in said):
-        raise BadValue(path, said, "give a mapping of names")
-    return said
+def _parse_mapping(path: str, value: object) -> Mapping[str, object]:
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise BadValue(path, value, "give a mapping of names")
+    return value
 
 
-def _whole(path: str, said: object) -> int:
-    if type(said) is not int:
-        raise BadValue(path, said, "give a whole number")
-    return said
+def _parse_int(path: str, value: object) -> int:
+    if type(value) is not int:
+        raise BadValue(path, value, "give a whole number")
+    return value
 
 
-def _text(path: str, said: object) -> str:
-    if not isinstance(said, str):
-        raise BadValue(path, said, "give a name")
-    return said
+def _parse_name(path: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise BadValue(path, value, "give a name")
+    return value

@@ -24,7 +24,7 @@ done, before it is acknowledged. A fill whose key was written meanwhile is void.
 passes by (`strong=True`): it is counted and told nothing. So on the node that writes no read is
 older than the last write, on others by at most `staleness_us_max` and one fetch.
 
-One node does not see what is hot only in sum: tell others `top`, and `heed` what they tell.
+One node does not see what is hot only in sum: exchange `top` between nodes, and `heed` it.
 
 Keep the counters at 20 for each key that `top` may be asked for. The key must hold all that changes
 the answer, in one spelling. What is fetched ahead has nobody waiting: give it a deadline of its
@@ -234,7 +234,7 @@ class HotKey(Generic[V]):
         return state, value
 
     def begin(self, key: str, now_us: int) -> Fill[V]:
-        """A fetch begins: after MISS, STALE or REFRESH. Before it reads, or a write is missed."""
+        """Begin a fetch after MISS, STALE or REFRESH; before the read, or a write is missed."""
         return Fill(self, key, self._cache.begin(key), now_us)
 
     def invalidate(self, key: str) -> bool:
@@ -251,7 +251,7 @@ class HotKey(Generic[V]):
         ]
 
     def heed(self, keys: Iterable[str], now_us: int) -> int:
-        """These are hot elsewhere: hold them hot for `heed_us`; how many there was room for."""
+        """Hold keys from elsewhere hot for `heed_us`; return how many there was room for."""
         heeded = self._heeded
         for key in [key for key, until_us in heeded.items() if until_us <= now_us]:
             del heeded[key]
@@ -274,7 +274,7 @@ class HotKey(Generic[V]):
         now_us: int,
         draw: float,
     ) -> bool:
-        """What a fetch brought; only a `Fill` says so."""
+        """Keep what a fetch brought; called by a `Fill`."""
         kept = self._cache.put(
             key,
             value,
@@ -288,7 +288,7 @@ class HotKey(Generic[V]):
         return kept
 
     def keep_missing(self, key: str, epoch: int, now_us: int, draw: float) -> bool:
-        """That a fetch brought nothing; only a `Fill` says so."""
+        """Keep that a fetch brought nothing; called by a `Fill`."""
         kept = self._cache.put_negative(key, len(key), epoch=epoch, now_us=now_us, draw=draw)
         self._count_fill(kept)
         return kept

@@ -1,4 +1,4 @@
-"""Utilization gate: sheds a service's own asks by class, as the machine under it fills up.
+"""Utilization gate: sheds a service's own requests by class, as the machine under it fills up.
 
 A service that answers checks must stay quick for those that matter, and its own limits say nothing
 of how much it can answer. So it watches what it stands on and refuses what matters less, even under
@@ -14,8 +14,8 @@ each as a share of what counts as full:
     loop lag         how late the event loop is, over `lag_us_full`
     queue time       how long answers wait for the store, over `queue_us_full`
 
-It is handed readings and draws, and has no clock. It keeps nothing of whom it refuses: each draw is
-its own, so a caller that comes again may enter.
+It is given readings and draws, and has no clock. It keeps nothing of a refusal: each draw is
+independent, so a caller that tries again may enter.
 
 Cost: while nothing is shed, one comparison; else one draw. Bounds: four classes.
 """

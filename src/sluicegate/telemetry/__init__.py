@@ -1,5 +1,5 @@
 """The measuring: metrics, traces and the audit ring behind a contract.
 
-Telemetry is told what happened and knows nothing above the contracts. Label cardinality is bounded
+Telemetry observes, and knows nothing above the contracts. Label cardinality is bounded
 here, in one place.
 """

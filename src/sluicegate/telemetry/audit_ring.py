@@ -1,4 +1,4 @@
-"""Audit ring: recent decisions, kept to answer why a user was refused.
+"""Audit ring: recent decisions, kept to show why a user was refused.
 
 Refusals, and what was decided without the store or only tried out, have a ring of their own; what
 was plainly admitted has a smaller one. So a flood of admissions never washes a refusal away. What
@@ -46,7 +46,7 @@ class AuditEntry(NamedTuple):
 
 @final
 class _Slot:
-    """An entry being written. What makes it the entry it is stays; the numbers are the last's."""
+    """An entry being written: what identifies it stays, the numbers are those of the last one."""
 
     __slots__ = (
         "allowed",
@@ -153,9 +153,9 @@ class _Ring:
         if len(self._slots) < self._size:
             self._slots.append(slot)
             return
-        gone = self._slots[self._at]
-        if gone.home.get(gone.entity) is gone:
-            del gone.home[gone.entity]
+        oldest = self._slots[self._at]
+        if oldest.home.get(oldest.entity) is oldest:
+            del oldest.home[oldest.entity]
         self._slots[self._at] = slot
         self._at = (self._at + 1) % self._size
 
@@ -172,7 +172,7 @@ class _Ring:
 
 @final
 class AuditRing:
-    """What was decided of late."""
+    """The recent decisions."""
 
     __slots__ = ("_admissions", "_refusals")
 

@@ -1,9 +1,9 @@
-"""DecisionMetrics: counts what it is told, exactly, and forgets who asked.
+"""Decision metrics: exact counts of decisions, round trips and leases, without their keys.
 
-It is an Observer that needs nothing but Python. Each thread counts in numbers of its own, which
-nobody else writes; so there is nothing to lock on the way of a decision, and no count is lost where
-two threads add to one. A snapshot sums them up, with what the threads left behind that have ended.
-Nothing is shown here: `prometheus.py` does that from a snapshot.
+It is an Observer that needs nothing but Python. Each thread writes counters of its own, so a
+decision takes no lock, and no count is lost where two threads add to one. A snapshot sums them up,
+with those of threads that have ended.
+`prometheus.py` renders a snapshot.
 
 Bounds: `rules_max` rules by name, the outcomes and reasons of `labels.py`, fixed buckets, and the
 numbers of as many threads as live at once.
@@ -42,7 +42,7 @@ _EVENT_AT: Final = {event: at for at, event in enumerate(LEASE_EVENTS)}
 
 
 class DecisionCount(NamedTuple):
-    """So many decisions of one kind; the words are those of `labels.py`."""
+    """Decisions of one kind, by the labels of `labels.py`."""
 
     rule: str
     outcome: str
@@ -51,7 +51,7 @@ class DecisionCount(NamedTuple):
 
 
 class LeaseCount(NamedTuple):
-    """So many units of leases that were taken, spent, returned, or have lapsed."""
+    """Units of leases that were taken, spent, returned, or have lapsed."""
 
     rule: str
     event: str
@@ -88,7 +88,7 @@ class MetricsSnapshot:
     def count(
         self, outcome: str | None = None, *, rule: str | None = None, reason: str | None = None
     ) -> int:
-        """How many decisions there were, of all kinds or of those that are said."""
+        """Return how many decisions there were, of all kinds or of those given."""
         return sum(
             found.decisions
             for found in self.decisions
@@ -99,7 +99,7 @@ class MetricsSnapshot:
 
 
 @final
-class _OfRule:
+class _RuleCounts:
     """The counts of one rule in one thread."""
 
     __slots__ = ("allowed", "leased", "rare", "refused")
@@ -110,7 +110,7 @@ class _OfRule:
         self.rare: dict[tuple[str, str], int] = {}  # by outcome and reason
         self.leased = [0] * len(LEASE_EVENTS)
 
-    def add(self, other: _OfRule) -> None:
+    def add(self, other: _RuleCounts) -> None:
         self.allowed += other.allowed
         # What another thread may be adding to is copied before it is walked.
         for reason, count in other.refused.copy().items():
@@ -137,7 +137,7 @@ class _Counts:
     )
 
     def __init__(self) -> None:
-        self.rules: dict[str, _OfRule] = {}
+        self.rules: dict[str, _RuleCounts] = {}
         self.folded = 0
         self.trips = [0] * (len(ROUND_TRIP_US_BOUNDS) + 1)
         self.trips_us = 0
@@ -150,7 +150,7 @@ class _Counts:
         for rule, counts in other.rules.copy().items():
             mine = self.rules.get(rule)
             if mine is None:
-                mine = self.rules[rule] = _OfRule()
+                mine = self.rules[rule] = _RuleCounts()
             mine.add(counts)
         self.folded += other.folded
         for at, count in enumerate(other.trips):
@@ -165,18 +165,18 @@ class _Counts:
 
 @final
 class DecisionMetrics:
-    """An Observer that counts; `snapshot` tells what.
+    """An Observer that counts; `snapshot` returns the counts.
 
     The first `rules_max` rules are counted by name, all further ones together as `other`. With a
     `clock`, which must be the limiter's, a failure of the store that is still going on is counted
-    to the present instant; without, to the last that was told.
+    to the present instant; without, to the last event.
     """
 
     __slots__ = (
         "_clock",
-        "_ended",
+        "_ended_counts",
+        "_ended_serials",
         "_failed_us",
-        "_gone",
         "_labels",
         "_local",
         "_lock",
@@ -194,8 +194,8 @@ class DecisionMetrics:
         self._lock = RLock()
         self._threads: dict[int, tuple[object, _Counts]] = {}
         self._serial = 0
-        self._ended: deque[int] = deque()  # serials of threads that are no more
-        self._gone = _Counts()  # what they have counted
+        self._ended_serials: deque[int] = deque()  # serials of threads that are no more
+        self._ended_counts = _Counts()  # what they have counted
         self._failed_us: int | None = None  # since when the store fails
         self._past_us = 0  # how long it failed before
         self._shown_us = 0
@@ -212,7 +212,7 @@ class DecisionMetrics:
 
     def record_decision(self, decision: Decision, key: str, began_us: int, ended_us: int) -> None:
         """Count one decision."""
-        counts = self._mine()
+        counts = self._own_counts()
         rule = counts.rules.get(decision.rule_id)
         if rule is None:
             rule = self._rule(counts, decision.rule_id)
@@ -229,14 +229,14 @@ class DecisionMetrics:
             counts.last_us = ended_us
 
     def record_round_trip(self, decisions: int, began_us: int, ended_us: int, failure: str) -> None:
-        """Count one round trip, and mind when the store began to fail and when it ceased to."""
-        counts = self._mine()
+        """Count one round trip, and when the store began to fail and recovered."""
+        counts = self._own_counts()
         if failure:
             counts.failures += 1
             if ended_us > counts.last_us:
                 counts.last_us = ended_us
             if self._failed_us is None:
-                self._fails(ended_us)
+                self._mark_failed(ended_us)
             return
         # A failure may be refused in no time, so the histograms hold only what was answered.
         took_us = max(ended_us - began_us, 0)
@@ -245,14 +245,14 @@ class DecisionMetrics:
         counts.batches[bisect_left(BATCH_BOUNDS, decisions)] += 1
         counts.batched += decisions
         if self._failed_us is not None:
-            self._answers(ended_us)
+            self._mark_recovered(ended_us)
 
     def record_lease(self, rule: str, event: str, units: int) -> None:
         """Count units of a lease; what is none of `LEASE_EVENTS` is not counted."""
         at = _EVENT_AT.get(event, -1)
         if at < 0:
             return
-        counts = self._mine()
+        counts = self._own_counts()
         found = counts.rules.get(rule)
         if found is None:
             found = self._rule(counts, rule)
@@ -261,9 +261,9 @@ class DecisionMetrics:
     def snapshot(self) -> MetricsSnapshot:
         """Everything counted so far, by all threads."""
         with self._lock:
-            self._settle()
+            self._sum_up_ended()
             total = _Counts()
-            total.add(self._gone)
+            total.add(self._ended_counts)
             for _, counts in self._threads.copy().values():
                 total.add(counts)
             degraded_us = self._degraded_us(total.last_us)
@@ -281,7 +281,7 @@ class DecisionMetrics:
 
     # Threads.
 
-    def _mine(self) -> _Counts:
+    def _own_counts(self) -> _Counts:
         try:
             return cast("_Counts", self._local.counts)
         except AttributeError:
@@ -293,39 +293,39 @@ class DecisionMetrics:
         # Held by the thread alone, so it dies with it. A set, because a set can be watched.
         token: set[int] = set()
         with self._lock:
-            self._settle()
+            self._sum_up_ended()
             self._serial += 1
-            serial, ended = self._serial, self._ended
+            serial, ended = self._serial, self._ended_serials
             watch = ref(token, lambda _: ended.append(serial))
             self._threads[serial] = (watch, counts)
         self._local.token = token
         self._local.counts = counts
         return counts
 
-    def _settle(self) -> None:
-        while self._ended:
-            found = self._threads.pop(self._ended.popleft(), None)
+    def _sum_up_ended(self) -> None:
+        while self._ended_serials:
+            found = self._threads.pop(self._ended_serials.popleft(), None)
             if found is not None:
-                self._gone.add(found[1])
+                self._ended_counts.add(found[1])
 
-    def _rule(self, counts: _Counts, rule: str) -> _OfRule:
+    def _rule(self, counts: _Counts, rule: str) -> _RuleCounts:
         """The counts of a rule that this thread does not know by name."""
         label = self._labels.label(rule)
         if label != rule:
             counts.folded += 1
         found = counts.rules.get(label)
         if found is None:
-            found = counts.rules[label] = _OfRule()
+            found = counts.rules[label] = _RuleCounts()
         return found
 
     # The store's failure.
 
-    def _fails(self, at_us: int) -> None:
+    def _mark_failed(self, at_us: int) -> None:
         with self._lock:
             if self._failed_us is None:
                 self._failed_us = at_us
 
-    def _answers(self, at_us: int) -> None:
+    def _mark_recovered(self, at_us: int) -> None:
         with self._lock:
             if self._failed_us is not None:
                 self._past_us += max(at_us - self._failed_us, 0)

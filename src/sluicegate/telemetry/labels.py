@@ -53,25 +53,25 @@ class RuleLabels:
     So is a name of more than 200 characters, and one that no page in UTF-8 could show.
     """
 
-    __slots__ = ("_known", "_lock", "rules_max")
+    __slots__ = ("_labels", "_lock", "rules_max")
 
     def __init__(self, rules_max: int = RULES_MAX_DEFAULT) -> None:
         if rules_max < 1:
             raise BadValue("rules_max", rules_max, "give the number of rules to name, at least 1")
         self.rules_max = rules_max
-        self._known: set[str] = set()
+        self._labels: set[str] = set()
         # Reentrant: a signal's handler may ask for a decision while this one is made.
         self._lock = RLock()
 
     def label(self, rule: str) -> str:
         """The label of a rule; once given it stays."""
-        if rule in self._known:
+        if rule in self._labels:
             return rule
-        if len(self._known) >= self.rules_max or rule == OTHER or not _showable(rule):
+        if len(self._labels) >= self.rules_max or rule == OTHER or not _showable(rule):
             return OTHER
         with self._lock:
-            if rule in self._known or len(self._known) < self.rules_max:
-                self._known.add(rule)
+            if rule in self._labels or len(self._labels) < self.rules_max:
+                self._labels.add(rule)
                 return rule
         return OTHER
 

@@ -60,12 +60,12 @@ class Logs:
     __slots__ = (
         "_allowances",
         "_failed_us",
+        "_format_key",
         "_labels",
         "_level",
         "_lock",
         "_logger",
         "_pace",
-        "_show",
         "_tolerance",
     )
 
@@ -88,7 +88,7 @@ class Logs:
         self._pace = Pace(lines_per_s, _SECOND_US)
         self._tolerance = burst * self._pace.interval
         self._labels = RuleLabels(rules_max)
-        self._show = _shower(show_key, secret)
+        self._format_key = _key_formatter(show_key, secret)
         self._allowances: dict[Kind, _Allowance] = {}
         self._failed_us: int | None = None
         self._lock = RLock()
@@ -102,7 +102,7 @@ class Logs:
             return
         reason = reason_of(decision)
         kind = (self._labels.label(decision.rule_id), outcome, reason)
-        suppressed = self._suppressed(kind, ended_us)
+        suppressed = self._take_allowance(kind, ended_us)
         if suppressed is None:
             return
         fields: dict[str, object] = {
@@ -112,22 +112,22 @@ class Logs:
             "sluicegate.remaining": decision.remaining,
             "sluicegate.retry_after_us": decision.retry_after_us,
         }
-        if self._show is not None:
-            fields["sluicegate.key"] = self._show(key)
+        if self._format_key is not None:
+            fields["sluicegate.key"] = self._format_key(key)
         self._write(decision.explain(), fields, suppressed)
 
     def record_round_trip(self, decisions: int, began_us: int, ended_us: int, failure: str) -> None:
         """Write that the store fails, and that it answers again."""
         if not failure:
             if self._failed_us is not None:
-                self._answers(ended_us)
+                self._write_recovery(ended_us)
             return
         with self._lock:
             if self._failed_us is None:
                 self._failed_us = ended_us
         if not self._logger.isEnabledFor(self._level):
             return
-        suppressed = self._suppressed(("", STORE_FAILED, ""), ended_us)
+        suppressed = self._take_allowance(("", STORE_FAILED, ""), ended_us)
         if suppressed is None:
             return
         failure = plain_key(failure[:FAILURE_CHARS_MAX])
@@ -143,27 +143,27 @@ class Logs:
         """Nothing: leases go as usual."""
 
     def flush(self) -> None:
-        """Write how many lines of each kind are still untold: at the end of a program."""
+        """Write how many lines of each kind were suppressed; call it at the end of a program."""
         with self._lock:
-            untold = [
+            unwritten = [
                 (kind, allowance.suppressed)
                 for kind, allowance in self._allowances.items()
                 if allowance.suppressed
             ]
-            for kind, _ in untold:
+            for kind, _ in unwritten:
                 self._allowances[kind].suppressed = 0
-        for (rule, outcome, reason), suppressed in untold:
+        for (rule, outcome, reason), suppressed in unwritten:
             fields: dict[str, object] = {"sluicegate.outcome": outcome}
             if rule:
                 fields |= {"sluicegate.rule": rule, "sluicegate.reason": reason}
             self._write(f"At the end, of {outcome} by rule {rule!r}:", fields, suppressed)
 
-    def _answers(self, at_us: int) -> None:
+    def _write_recovery(self, at_us: int) -> None:
         with self._lock:
             failed_us, self._failed_us = self._failed_us, None
         if failed_us is None or not self._logger.isEnabledFor(self._level):
             return
-        suppressed = self._suppressed(("", STORE_ANSWERED, ""), at_us)
+        suppressed = self._take_allowance(("", STORE_ANSWERED, ""), at_us)
         if suppressed is None:
             return
         lasted_us = max(at_us - failed_us, 0)
@@ -177,8 +177,8 @@ class Logs:
             suppressed,
         )
 
-    def _suppressed(self, kind: Kind, now_us: int) -> int | None:
-        """None if this line may not be written; else how many before it were not."""
+    def _take_allowance(self, kind: Kind, now_us: int) -> int | None:
+        """Return None if this line may not be written, else how many before it were not."""
         pace = self._pace
         with self._lock:
             allowance = self._allowances.get(kind)
@@ -213,7 +213,7 @@ class JsonLines(logging.Formatter):
             "message": record.getMessage(),
         }
         for name, value in record.__dict__.items():
-            if name not in _OF_ANY_RECORD:
+            if name not in _STANDARD_FIELDS:
                 line.setdefault(name, value)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
@@ -232,12 +232,12 @@ class JsonLines(logging.Formatter):
         return f"{seconds}.{int(record.msecs):03d}{offset[:3]}:{offset[3:]}"
 
 
-_OF_ANY_RECORD: Final = frozenset(
+_STANDARD_FIELDS: Final = frozenset(
     {*logging.makeLogRecord({}).__dict__, "message", "asctime", "taskName"}
 )
 
 
-def _shower(show_key: str, secret: bytes | None) -> Callable[[str], str] | None:
+def _key_formatter(show_key: str, secret: bytes | None) -> Callable[[str], str] | None:
     if show_key == "hashed":
         return key_hasher(secret or b"")
     if secret is not None:

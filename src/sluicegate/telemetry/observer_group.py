@@ -1,7 +1,7 @@
-"""ObserverGroup: many observers as one, none of which can harm a decision or another observer.
+"""Observer group: many observers as one, none of which can harm a decision or another.
 
 What an observer raises ends here. The first time it is logged with its traceback, every time it is
-counted; a decision was made before anybody was told of it, and stands.
+counted; a decision is made before its observers are called, and stands.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _log = logging.getLogger("sluicegate.telemetry")
 
 @final
 class ObserverGroup:
-    """Tells each of `observers`, in their order."""
+    """Calls each of `observers`, in order."""
 
     __slots__ = ("_failures", "_lock", "observers")
 
@@ -34,7 +34,7 @@ class ObserverGroup:
         return tuple(self._failures)
 
     def record_decision(self, decision: Decision, key: str, began_us: int, ended_us: int) -> None:
-        """Tell of one decision."""
+        """Pass one decision on."""
         for at, observer in enumerate(self.observers):
             try:
                 observer.record_decision(decision, key, began_us, ended_us)
@@ -42,7 +42,7 @@ class ObserverGroup:
                 self._failed(at, error)
 
     def record_round_trip(self, decisions: int, began_us: int, ended_us: int, failure: str) -> None:
-        """Tell of one round trip."""
+        """Pass one round trip on."""
         for at, observer in enumerate(self.observers):
             try:
                 observer.record_round_trip(decisions, began_us, ended_us, failure)
@@ -50,7 +50,7 @@ class ObserverGroup:
                 self._failed(at, error)
 
     def record_lease(self, rule: str, event: str, units: int) -> None:
-        """Tell of a lease."""
+        """Pass one event of a lease on."""
         for at, observer in enumerate(self.observers):
             try:
                 observer.record_lease(rule, event, units)
@@ -58,7 +58,7 @@ class ObserverGroup:
                 self._failed(at, error)
 
     def record_lease_lag(self, rule: str, lag_us: int) -> None:
-        """Tell those who ask for it how old a block was when it was last spent of."""
+        """Pass the age of a block on to the observers that take it."""
         for at, observer in enumerate(self.observers):
             record = getattr(observer, "record_lease_lag", None)
             if record is not None:
@@ -75,7 +75,7 @@ class ObserverGroup:
             # A logger can be made to raise as well; then the count must do.
             with suppress(Exception):
                 _log.error(
-                    "The observer %s raised. It is told of what follows all the same; this is not "
+                    "The observer %s raised. It is still called for what follows; this is not "
                     "logged again.",
                     type(self.observers[at]).__qualname__,
                     exc_info=error,

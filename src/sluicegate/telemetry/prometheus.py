@@ -1,6 +1,6 @@
-"""Prometheus: a tally as metrics, in the text formats or through `prometheus_client`.
+"""Prometheus: metrics in the text formats, or through `prometheus_client`.
 
-One table of families, made from one snapshot, feeds both: `text` writes it as a page and needs no
+One table of families, built from one snapshot, feeds both: `text` renders it as a page and needs no
 package, `MetricsCollector` hands it to a registry of prometheus_client. Nothing is counted here.
 """
 
@@ -110,13 +110,13 @@ def families(snapshot: MetricsSnapshot) -> tuple[MetricFamily, ...]:
 
 
 def text(
-    tally: DecisionMetrics, *, openmetrics: bool = False, labels: Mapping[str, str] = _NO_LABELS
+    metrics: DecisionMetrics, *, openmetrics: bool = False, labels: Mapping[str, str] = _NO_LABELS
 ) -> bytes:
     """A page for /metrics, to be sent as `CONTENT_TYPE`, or as `OPENMETRICS_CONTENT_TYPE`.
 
     `labels` are added to every sample: which worker this is, say.
     """
-    return page(families(tally.snapshot()), openmetrics=openmetrics, labels=labels)
+    return page(families(metrics.snapshot()), openmetrics=openmetrics, labels=labels)
 
 
 def page(
@@ -151,21 +151,21 @@ def page(
 
 @final
 class MetricsCollector:
-    """A tally for a registry of prometheus_client: `REGISTRY.register(MetricsCollector(tally))`."""
+    """Decision metrics for a registry: `REGISTRY.register(MetricsCollector(metrics))`."""
 
-    __slots__ = ("_metric", "_tally")
+    __slots__ = ("_metric", "_metrics")
 
-    def __init__(self, tally: DecisionMetrics) -> None:
+    def __init__(self, metrics: DecisionMetrics) -> None:
         try:
             from prometheus_client.core import Metric  # noqa: PLC0415 - `text` does without
         except ModuleNotFoundError as error:
             raise MissingPackage(error.name or "prometheus_client", "metrics") from None
         self._metric = Metric
-        self._tally = tally
+        self._metrics = metrics
 
     def collect(self) -> Iterable[Metric]:
         """Every metric with its samples, as they are now."""
-        for family in families(self._tally.snapshot()):
+        for family in families(self._metrics.snapshot()):
             metric = self._metric(family.name, family.meaning, family.kind, family.unit)
             for suffix, labels, value in family.samples:
                 metric.add_sample(family.name + suffix, dict(labels), value)

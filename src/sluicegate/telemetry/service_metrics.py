@@ -1,4 +1,4 @@
-"""Service tally: what a rate-limit service counts of its own decisions.
+"""Service metrics: what a rate-limit service counts of its own decisions.
 
 By class of priority (how many passed, were refused by a limit, were shed, or were decided without
 the store), by rule up to `rules_max` of them, and how long each decision took. Written by the event
@@ -42,7 +42,7 @@ OUTCOMES: Final = (
 
 @final
 class ServiceMetrics:
-    """Counts decisions; the numbers are its own attributes, to be read at any time."""
+    """Counts decisions; the counters are attributes, to be read at any time."""
 
     __slots__ = ("classes", "folded", "rules", "rules_max", "took", "took_us")
 

@@ -29,10 +29,10 @@ class StoreMetrics:
     """A `contracts.observer.Observer` of round trips and leases."""
 
     wants_decisions = False
-    __slots__ = ("_lags", "_lags_us", "_lock", "_tally", "last_failure")
+    __slots__ = ("_lags", "_lags_us", "_lock", "_metrics", "last_failure")
 
     def __init__(self, clock: Clock) -> None:
-        self._tally = DecisionMetrics(clock=clock)
+        self._metrics = DecisionMetrics(clock=clock)
         self._lags = [0] * (len(LAG_US_BOUNDS) + 1)
         self._lags_us = 0
         self._lock = Lock()
@@ -43,13 +43,13 @@ class StoreMetrics:
 
     def record_round_trip(self, decisions: int, began_us: int, ended_us: int, failure: str) -> None:
         """One round trip."""
-        self._tally.record_round_trip(decisions, began_us, ended_us, failure)
+        self._metrics.record_round_trip(decisions, began_us, ended_us, failure)
         if failure:
             self.last_failure = failure
 
     def record_lease(self, rule: str, event: str, units: int) -> None:
         """Units of a lease."""
-        self._tally.record_lease(rule, event, units)
+        self._metrics.record_lease(rule, event, units)
 
     def record_lease_lag(self, rule: str, lag_us: int) -> None:
         """A block that was this old when it was last spent of."""
@@ -59,7 +59,7 @@ class StoreMetrics:
 
     def snapshot(self) -> MetricsSnapshot:
         """What was counted of round trips and leases."""
-        return self._tally.snapshot()
+        return self._metrics.snapshot()
 
     def families(self) -> Iterable[MetricFamily]:
         """The metrics."""

@@ -1,7 +1,7 @@
 """Tracing: decisions and round trips as OpenTelemetry spans.
 
-A span is made when all is over, with the instants that were told, under the context of whoever
-asked. It shows no key, unless the user gives a function that says how one may be shown.
+A span is created at the end, with the recorded instants, under the context of the caller. It shows
+no key, unless the user gives a function that formats one.
 """
 
 from __future__ import annotations

@@ -73,8 +73,8 @@ class UsageWriter:
         """Keep one minute; `Unavailable` if the disk does not."""
         if not callers:
             return
-        told = sorted(callers.items(), key=lambda one: -one[1].asked_ru)[: self.callers_max]
-        lines = _lines_of(minute, told, self.minute_bytes_max)
+        rows = sorted(callers.items(), key=lambda one: -one[1].asked_ru)[: self.callers_max]
+        lines = _lines_of(minute, rows, self.minute_bytes_max)
         day = minute // DAY_MINUTES
         path = self._folder / f"usage-{self._node}-{day}.jsonl"
         try:
@@ -114,7 +114,7 @@ def read_usage(
 
 
 def _lines_of(
-    minute: int, told: Sequence[tuple[str, UsageMinute]], minute_bytes_max: int
+    minute: int, rows: Sequence[tuple[str, UsageMinute]], minute_bytes_max: int
 ) -> Iterator[str]:
     """Lines that a reader takes whole. JSON is ASCII here, so characters are bytes."""
     begin = f'{{"v":{VERSION},"minute":{minute},"callers":{{'
@@ -122,7 +122,7 @@ def _lines_of(
     bare = len(begin) + len(end)
     entries: list[str] = []
     size, left = bare, minute_bytes_max
-    for name, one in told:
+    for name, one in rows:
         entry = f"{json.dumps(name)}:[{one.asked_ru},{one.refused_ru}]"
         entry_size = len(entry) + 1  # and a comma
         if bare + entry_size > LINE_BYTES_MAX:
@@ -151,11 +151,13 @@ def _lines(path: Path) -> Iterator[tuple[int, str, UsageMinute]]:
 
 def _entries(line: str) -> Iterator[tuple[int, str, UsageMinute]]:
     try:
-        said: Any = json.loads(line)
-        if said["v"] != VERSION:
+        record: Any = json.loads(line)
+        if record["v"] != VERSION:
             return
-        minute = int(said["minute"])
-        entries = [(minute, str(name), UsageMinute(*one)) for name, one in said["callers"].items()]
+        minute = int(record["minute"])
+        entries = [
+            (minute, str(name), UsageMinute(*one)) for name, one in record["callers"].items()
+        ]
     except (ValueError, KeyError, TypeError, AttributeError):
         return  # cut by a crash
     for entry in entries:
