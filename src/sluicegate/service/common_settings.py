@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.service.settings import Reader, Setting, SettingsBase, one_of, seconds, whole
+from sluicegate.service.settings import Setting, SettingsBase, SettingType, one_of, seconds, whole
 
 PORT_MAX: Final = 65_535
 WORKERS_MAX: Final = 256
@@ -28,7 +28,7 @@ def _parse_address(text: str, where: str) -> str:
     return text.strip()
 
 
-ADDRESS: Final = Reader(_parse_address, "HOST:PORT")
+ADDRESS: Final = SettingType(_parse_address, "HOST:PORT")
 LISTEN: Final = Setting("where to listen: gRPC, RESP and HTTP on one port", ADDRESS)
 
 

@@ -27,7 +27,7 @@ FILE_BYTES_MAX: Final = 1_000_000
 _SECRET_SHOWN: Final = "(set, not shown)"
 
 
-class Reader(NamedTuple):
+class SettingType(NamedTuple):
     """How a text becomes a value, what stands for it in `--help`, and how a value is written.
 
     `parse` is given the text and the place it was written in, which its errors name.
@@ -43,19 +43,19 @@ class Reader(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What an annotation says of a field. Without a reader, its type tells: a text or a switch."""
+    """What an annotation says of a field; without a type it is a text or a switch."""
 
     help: str
-    reader: Reader | None = None
+    type: SettingType | None = None
     metavar: str = ""
     secret: bool = False
 
 
-class Field(NamedTuple):
+class SettingField(NamedTuple):
     """A setting as flags, variables and files have it; `several` may be given more than once."""
 
     name: str
-    reader: Reader
+    type: SettingType
     defaults: tuple[str, ...]
     help: str
     metavar: str
@@ -95,7 +95,7 @@ class Effective(Generic[S]):
         width = min(max(len(line) for _, line in rows), 60)
         return [f"{line:<{width}}  # {self.sources[name]}" for name, line in rows]
 
-    def _shown(self, field: Field) -> str:
+    def _shown(self, field: SettingField) -> str:
         texts = self.texts[field.name]
         if field.secret:
             texts = tuple(text if text in field.defaults else _hidden(text) for text in texts)
@@ -104,11 +104,11 @@ class Effective(Generic[S]):
         return _quoted(texts[0])
 
 
-def fields_of(settings: type[SettingsBase]) -> tuple[Field, ...]:
+def fields_of(settings: type[SettingsBase]) -> tuple[SettingField, ...]:
     """The fields of a class: its own first, then those of the classes it is made of, in order."""
     hints = get_type_hints(settings, include_extras=True)
     declared = {field.name: field for field in fields(settings)}
-    found: dict[str, Field] = {}
+    found: dict[str, SettingField] = {}
     for owner in settings.__mro__:
         group = (owner.__doc__ or "").partition("\n")[0].rstrip(".")
         for name in inspect.get_annotations(owner):
@@ -119,14 +119,16 @@ def fields_of(settings: type[SettingsBase]) -> tuple[Field, ...]:
     return tuple(found.values())
 
 
-def _field(name: str, hint: Any, setting: Setting, default: Any, group: str) -> Field:
+def _field(name: str, hint: Any, setting: Setting, default: Any, group: str) -> SettingField:
     if default is MISSING:
         raise TypeError(f"the setting {name} needs a default")
     several = hint.__origin__ == tuple[str, ...]
-    reader = setting.reader or (SWITCH if hint.__origin__ is bool else TEXT)
-    defaults = tuple(map(reader.write, default)) if several else (reader.write(default),)
-    metavar = setting.metavar or reader.metavar
-    return Field(name, reader, defaults, setting.help, metavar, several, setting.secret, group)
+    type_ = setting.type or (SWITCH if hint.__origin__ is bool else TEXT)
+    defaults = tuple(map(type_.write, default)) if several else (type_.write(default),)
+    metavar = setting.metavar or type_.metavar
+    return SettingField(
+        name, type_, defaults, setting.help, metavar, several, setting.secret, group
+    )
 
 
 def add_flags(parser: ArgumentParser, settings: type[SettingsBase]) -> None:
@@ -139,7 +141,7 @@ def add_flags(parser: ArgumentParser, settings: type[SettingsBase]) -> None:
         shown = " ".join(filter(None, field.defaults))
         more = "; may be given more than once" if field.several else ""
         # A switch may be given alone: `--insecure` is `--insecure on`.
-        alone: dict[str, Any] = {"nargs": "?", "const": "on"} if field.reader is SWITCH else {}
+        alone: dict[str, Any] = {"nargs": "?", "const": "on"} if field.type is SWITCH else {}
         group.add_argument(
             _flag(field),
             dest=field.name,
@@ -209,7 +211,7 @@ def gather(
             given, where, source = file[field.name], f"{path}: {field.name}", f"file {path}"
         else:
             given, where, source = field.defaults, _flag(field), "default"
-        read = tuple(field.reader.parse(text, where) for text in given)
+        read = tuple(field.type.parse(text, where) for text in given)
         values[field.name] = read if field.several else read[0]
         texts[field.name] = given
         sources[field.name] = source
@@ -217,10 +219,10 @@ def gather(
     return Effective(settings(**values), texts, sources)
 
 
-# Readers.
+# Types of settings.
 
 
-def whole(least: int, most: int, metavar: str = "N") -> Reader:
+def whole(least: int, most: int, metavar: str = "N") -> SettingType:
     """A whole number within bounds; `1_000` and `1,000` are one thousand."""
 
     def parse(text: str, where: str) -> int:
@@ -232,10 +234,10 @@ def whole(least: int, most: int, metavar: str = "N") -> Reader:
             raise BadValue(where, text, f"give a whole number from {least:,} to {most:,}")
         return value
 
-    return Reader(parse, metavar)
+    return SettingType(parse, metavar)
 
 
-def seconds(least: float, most: float) -> Reader:
+def seconds(least: float, most: float) -> SettingType:
     """Seconds within bounds."""
 
     def parse(text: str, where: str) -> float:
@@ -247,10 +249,10 @@ def seconds(least: float, most: float) -> Reader:
             raise BadValue(where, text, f"give seconds from {least:g} to {most:g}")
         return value
 
-    return Reader(parse, "SECONDS", "{:g}".format)
+    return SettingType(parse, "SECONDS", "{:g}".format)
 
 
-def one_of(*words: str) -> Reader:
+def one_of(*words: str) -> SettingType:
     """One of some words."""
 
     def parse(text: str, where: str) -> str:
@@ -258,7 +260,7 @@ def one_of(*words: str) -> Reader:
             raise BadValue(where, text, f"give one of {', '.join(words)}")
         return text
 
-    return Reader(parse, "|".join(words))
+    return SettingType(parse, "|".join(words))
 
 
 def _parse_switch(text: str, where: str) -> bool:
@@ -280,16 +282,16 @@ def _parse_share(text: str, where: str) -> float:
     return value
 
 
-TEXT: Final = Reader(lambda text, _: text)
-SWITCH: Final = Reader(_parse_switch, "on|off", lambda value: "on" if value else "off")
-SHARE: Final = Reader(_parse_share, "SHARE", "{:g}".format)
+TEXT: Final = SettingType(lambda text, _: text)
+SWITCH: Final = SettingType(_parse_switch, "on|off", lambda value: "on" if value else "off")
+SHARE: Final = SettingType(_parse_share, "SHARE", "{:g}".format)
 
 
-def _flag(field: Field) -> str:
+def _flag(field: SettingField) -> str:
     return "--" + field.name.replace("_", "-")
 
 
-def _read_file(path: str, known: Sequence[Field]) -> dict[str, tuple[str, ...]]:
+def _read_file(path: str, known: Sequence[SettingField]) -> dict[str, tuple[str, ...]]:
     try:
         with open(path, "rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
@@ -310,7 +312,7 @@ def _read_file(path: str, known: Sequence[Field]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _texts(value: object, field: Field, where: str) -> tuple[str, ...]:
+def _texts(value: object, field: SettingField, where: str) -> tuple[str, ...]:
     values = value if isinstance(value, list) else [value]
     if len(values) != 1 and not field.several:
         raise BadValue(where, value, "give one value")
@@ -325,7 +327,9 @@ def _texts(value: object, field: Field, where: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _refuse_unknown(known: Sequence[Field], environment: Mapping[str, str], prefix: str) -> None:
+def _refuse_unknown(
+    known: Sequence[SettingField], environment: Mapping[str, str], prefix: str
+) -> None:
     """Raise for a misspelt variable, which would be a setting that silently does nothing."""
     variables = {prefix + field.name.upper() for field in known} | {f"{prefix}CONFIG"}
     for name in environment:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sluicegate.cli import Command, _run
+from sluicegate.cli import CommandEntry, _run
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.limits.dead_letter import (
     BEGUN,
@@ -21,7 +21,7 @@ from sluicegate.system import now_us
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
 TEN_AN_HOUR = Limit(10, 60 * MINUTE, algorithm=Algorithm.SLIDING_LOG)
-COMMAND = Command("dlq", "show, check and replay dead letters", "sluicegate.apps.dlq.command")
+COMMAND = CommandEntry("dlq", "show, check and replay dead letters", "sluicegate.apps.dlq.command")
 
 
 def dlq(*words: str) -> int:

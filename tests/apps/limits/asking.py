@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sluicegate import cli
 
-ROW = cli.Command(
+ROW = cli.CommandEntry(
     "limits",
     "explain a rules file, and try requests on it",
     "sluicegate.apps.limits.command",

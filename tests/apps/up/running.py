@@ -139,7 +139,7 @@ class Up:
         return [int(word) for word in words]
 
     def end(self, signum: signal.Signals = signal.SIGINT) -> float:
-        """Ask it to end; how long that took."""
+        """DemoRequest it to end; how long that took."""
         asked_s = time.monotonic()
         self.process.send_signal(signum)
         self.process.wait(DEADLINE_S)

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sluicegate.apps.up.app import BODY_BYTES_MAX, App, decision_reply
-from sluicegate.apps.up.gate import Gate
+from sluicegate.apps.up.app import BODY_BYTES_MAX, UpPages, decision_reply
+from sluicegate.apps.up.named_limits import NamedLimits
 from sluicegate.apps.up.settings import parse_rules
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.reasons import DEADLINE, RATE_LIMITED, SHED
@@ -34,8 +34,8 @@ class Asked:
 
     def __init__(self, *rules: str, hosts: frozenset[str] | None = None) -> None:
         self.clock = HandClock()
-        self.gate = Gate(parse_rules(rules or ("api = 2/min", "batch = 10/min")), self.clock)
-        self.app = App(self.gate, URL, hosts or frozenset({"127.0.0.1:7000"}))
+        self.gate = NamedLimits(parse_rules(rules or ("api = 2/min", "batch = 10/min")), self.clock)
+        self.app = UpPages(self.gate, URL, hosts or frozenset({"127.0.0.1:7000"}))
 
     def __call__(
         self,
@@ -231,7 +231,7 @@ def test_a_client_that_leaves_is_not_answered() -> None:
     scope = {"type": "http", "method": "POST", "path": "/v1/check", "headers": [HOST, JSON]}
     asyncio.run(ask.app(scope, leave, send))
     assert sent == []
-    assert ask.gate.tally.faults == 0
+    assert ask.gate.counts.faults == 0
 
 
 @pytest.mark.parametrize(
@@ -291,4 +291,4 @@ def test_a_bug_of_ours_is_an_answer_and_is_counted() -> None:
     answer = ask("/v1/check", b"rule=api&key=ann")
     assert answer.status == 500
     assert "AttributeError" not in answer.body.decode()
-    assert ask.gate.tally.faults == 1
+    assert ask.gate.counts.faults == 1

@@ -6,7 +6,7 @@ from itertools import pairwise, takewhile
 
 import pytest
 
-from sluicegate.apps.up.callers import PROFILES, Ask, crowd
+from sluicegate.apps.up.callers import PROFILES, DemoRequest, demo_requests
 from sluicegate.apps.up.settings import DEMO_RULES, parse_rules
 from sluicegate.testing import START_US, SeededChance
 
@@ -15,9 +15,11 @@ RULES = parse_rules(DEMO_RULES)
 
 
 @cache
-def asks(rules: str | None = None, load: int = 400, seconds: int = 376, seed: int = 1) -> list[Ask]:
+def asks(
+    rules: str | None = None, load: int = 400, seconds: int = 376, seed: int = 1
+) -> list[DemoRequest]:
     parsed = RULES if rules is None else parse_rules([rules])
-    coming = crowd(parsed, load, SeededChance(seed), START_US)
+    coming = demo_requests(parsed, load, SeededChance(seed), START_US)
     return list(takewhile(lambda ask: ask.at_us < START_US + seconds * SECOND, coming))
 
 

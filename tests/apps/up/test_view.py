@@ -8,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from sluicegate.apps.up.gate import Gate
+from sluicegate.apps.up.named_limits import NamedLimits
 from sluicegate.apps.up.plain import line, opening, summary
 from sluicegate.apps.up.settings import DEMO_RULES, Settings, parse_rules
 from sluicegate.apps.up.view import About, can_show, frame, safe
@@ -17,11 +17,11 @@ from sluicegate.testing import HandClock
 URL = "http://127.0.0.1:7000"
 
 
-def busy(*rules: str) -> tuple[Gate, About]:
+def busy(*rules: str) -> tuple[NamedLimits, About]:
     """A gate that has had a minute of work: `ann` below her limit, `bob` far above his."""
     clock = HandClock()
     parsed = parse_rules(rules or DEMO_RULES)
-    gate = Gate(parsed, clock)
+    gate = NamedLimits(parsed, clock)
     for _ in range(60):
         for _ in range(10):
             for name, key, cost in (("api", "ann", 0), ("api", "bob", 10), ("login", "bob", 1)):
@@ -31,7 +31,9 @@ def busy(*rules: str) -> tuple[Gate, About]:
     return gate, About(URL, {rule.name: rule for rule in parsed}, compiled=False)
 
 
-def screen(gate: Gate, about: About, width: int, height: int, load: str = "no demo load") -> str:
+def screen(
+    gate: NamedLimits, about: About, width: int, height: int, load: str = "no demo load"
+) -> str:
     lines = frame(gate.snapshot(), about, gate.keys(), load, (width, height))
     assert len(lines) <= height
     for text in lines:
@@ -70,7 +72,7 @@ def test_the_taller_screen_shows_how_each_rule_counts() -> None:
 
 
 def test_the_screen_of_before_the_first_request_is_whole() -> None:
-    gate = Gate(parse_rules(DEMO_RULES), HandClock())
+    gate = NamedLimits(parse_rules(DEMO_RULES), HandClock())
     about = About(URL, gate.rules, compiled=True)
     for size in ((80, 24), (120, 40)):
         text = screen(gate, about, *size)
@@ -101,7 +103,7 @@ def test_many_rules_with_long_names_stay_within_the_screen() -> None:
 def test_a_key_cannot_command_the_terminal() -> None:
     clock = HandClock()
     rules = parse_rules(["api = 1/h"])
-    gate = Gate(rules, clock)
+    gate = NamedLimits(rules, clock)
     for _ in range(9):
         gate.check("api", "\x1b[2J\x07\u202eevil\n[red]", 1)
     about = About(URL, gate.rules, compiled=False)
@@ -126,7 +128,7 @@ def test_a_quiet_sentence_does_not_quieten_what_stands_beside_it() -> None:
 
 def test_insecure_and_our_own_faults_are_not_overlooked() -> None:
     gate, about = busy()
-    gate.tally.faults, gate.tally.bad_requests = 2, 3
+    gate.counts.faults, gate.counts.bad_requests = 2, 3
     text = screen(gate, about._replace(insecure=True), 100, 30)
     assert "anyone may ask" in text
     assert "our own faults 2" in text
@@ -141,7 +143,7 @@ def test_plain_lines_are_ascii_and_say_the_same() -> None:
     assert f"admitted {gate.snapshot().admitted}" in text
     assert "decision p99 <1 us" in text
     assert "bad requests" not in text
-    gate.tally.faults = 1
+    gate.counts.faults = 1
     assert "FAULTS 1" in line(gate.snapshot(), keys=4)
     told = summary(gate)
     assert told.isascii()

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.service.common_settings import LISTEN, RulesSettings
-from sluicegate.service.settings import SHARE, Reader, Setting, one_of, whole
+from sluicegate.service.settings import SHARE, Setting, SettingType, one_of, whole
 
 LISTEN_DEFAULT: Final = "127.0.0.1:7080"
 MEMBERS_MAX: Final = 1_000
@@ -96,7 +96,7 @@ class KvSettings(RulesSettings):
     ] = 10
     quota_status: Annotated[
         int,
-        Setting("the HTTP status of a spent quota", Reader(_parse_quota_status, "429|419")),
+        Setting("the HTTP status of a spent quota", SettingType(_parse_quota_status, "429|419")),
     ] = 429
     qps: Annotated[
         int,

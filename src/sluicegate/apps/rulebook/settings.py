@@ -16,8 +16,8 @@ from sluicegate.service.common_settings import ADDRESS, ServiceSettings
 from sluicegate.service.settings import (
     SHARE,
     Effective,
-    Reader,
     Setting,
+    SettingType,
     fields_of,
     gather,
     one_of,
@@ -57,7 +57,7 @@ def _write_steps(steps: tuple[int, ...]) -> str:
     return ",".join(f"{step * 100 / PARTS:g}%" for step in steps)
 
 
-STEPS: Final = Reader(_parse_steps, "SHARES", _write_steps)
+STEPS: Final = SettingType(_parse_steps, "SHARES", _write_steps)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias, final
 from urllib.parse import parse_qsl
 
-from sluicegate.apps.up.gate import Gate, compiled
-from sluicegate.apps.up.tally import KEY_CHARS_MAX, Quantiles
+from sluicegate.apps.up.counts import KEY_CHARS_MAX, Quantiles
+from sluicegate.apps.up.named_limits import NamedLimits, compiled
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.limits.limiter import COST_MAX
@@ -40,7 +40,7 @@ PROBLEM: Final = b"application/problem+json"
 TEXT: Final = b"text/plain; charset=utf-8"
 
 
-class Reply(NamedTuple):
+class UpReply(NamedTuple):
     """What goes back, whole."""
 
     status: int
@@ -49,7 +49,7 @@ class Reply(NamedTuple):
     headers: Headers = ()
 
 
-class Problem(Exception):  # noqa: N818 - it is the RFC's word
+class UpProblem(Exception):  # noqa: N818 - it is the RFC's word
     """A request that is not for us to answer; `more` is shown beside the sentence."""
 
     def __init__(
@@ -67,14 +67,14 @@ class _GoneError(Exception):
 
 
 @final
-class App:
+class UpPages:
     """The application; `url` is our own address, `hosts` the Host headers that may name it."""
 
-    def __init__(self, gate: Gate, url: str, hosts: frozenset[str] | None) -> None:
+    def __init__(self, gate: NamedLimits, url: str, hosts: frozenset[str] | None) -> None:
         self._gate = gate
         self._url = url
         self._hosts = hosts
-        self._routes: dict[str, dict[str, Callable[[Scope, Receive], Awaitable[Reply]]]] = {
+        self._routes: dict[str, dict[str, Callable[[Scope, Receive], Awaitable[UpReply]]]] = {
             "/": {"GET": self._about, "HEAD": self._about},
             "/healthz": {"GET": self._health, "HEAD": self._health},
             "/v1/check": {"GET": self._check, "POST": self._check},
@@ -89,15 +89,15 @@ class App:
             reply = await self._reply(scope, receive)
         except _GoneError:
             return
-        except Problem as problem:
+        except UpProblem as problem:
             if problem.status < 500:
-                self._gate.tally.bad_requests += 1
+                self._gate.counts.bad_requests += 1
             body = _json(problem.shown)
-            reply = Reply(problem.status, body, PROBLEM, problem.headers)
+            reply = UpReply(problem.status, body, PROBLEM, problem.headers)
         except Exception:  # the door stays open, and the view says that we have a bug
-            self._gate.tally.faults += 1
+            self._gate.counts.faults += 1
             shown = {"type": "about:blank", "title": "Our own fault", "status": 500}
-            reply = Reply(500, _json(shown), PROBLEM)
+            reply = UpReply(500, _json(shown), PROBLEM)
         headers = [
             (b"content-type", reply.content_type),
             (b"content-length", str(len(reply.body)).encode()),
@@ -110,22 +110,22 @@ class App:
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         await send({"type": "http.response.body", "body": reply.body})
 
-    async def _reply(self, scope: Scope, receive: Receive) -> Reply:
+    async def _reply(self, scope: Scope, receive: Receive) -> UpReply:
         headers = dict(scope["headers"])
         if self._hosts is not None:
             _check_site(headers, self._hosts)
         methods = self._routes.get(scope["path"])
         if methods is None:
-            raise Problem(404, "No such address", f"there are {', '.join(self._routes)}")
+            raise UpProblem(404, "No such address", f"there are {', '.join(self._routes)}")
         answer = methods.get(scope["method"])
         if answer is None:
             allowed = ", ".join(methods)
-            raise Problem(
+            raise UpProblem(
                 405, "No such method here", f"use {allowed}", ((b"allow", allowed.encode()),)
             )
         return await answer(scope, receive)
 
-    async def _check(self, scope: Scope, receive: Receive) -> Reply:
+    async def _check(self, scope: Scope, receive: Receive) -> UpReply:
         posted = None
         if scope["method"] == "POST":
             posted = await _read_body(dict(scope["headers"]), receive)
@@ -140,7 +140,7 @@ class App:
             )
         except BadValue as error:
             # The message names the value, and has shortened it.
-            raise Problem(
+            raise UpProblem(
                 400,
                 "Bad value",
                 str(error),
@@ -150,20 +150,20 @@ class App:
             ) from None
         reply = decision_reply(decision)
         now_us = clock.now_us()
-        self._gate.tally.answered(now_us - asked_us, now_us)
+        self._gate.counts.answered(now_us - asked_us, now_us)
         return reply
 
-    async def _state(self, _scope: Scope, _receive: Receive) -> Reply:
-        return Reply(200, _json(state(self._gate)))
+    async def _state(self, _scope: Scope, _receive: Receive) -> UpReply:
+        return UpReply(200, _json(state(self._gate)))
 
-    async def _health(self, _scope: Scope, _receive: Receive) -> Reply:
-        return Reply(204, b"")
+    async def _health(self, _scope: Scope, _receive: Receive) -> UpReply:
+        return UpReply(204, b"")
 
-    async def _about(self, _scope: Scope, _receive: Receive) -> Reply:
+    async def _about(self, _scope: Scope, _receive: Receive) -> UpReply:
         rules = "\n".join(f"  {rule.name:<12} {rule.rate}" for rule in self._gate.rules.values())
         name = next(iter(self._gate.rules))
         text = f"""\
-sluicegate up: may a unit of work enter now, later, or not at all? Ask, and see.
+sluicegate up: may a unit of work enter now, later, or not at all? DemoRequest, and see.
 
   curl -i '{self._url}/v1/check?rule={name}&key=you'
   curl -i '{self._url}/v1/check' -H 'Content-Type: application/json' \\
@@ -177,10 +177,10 @@ Rules:
 
 This is for trying out: no authentication, no TLS.
 """
-        return Reply(200, text.encode(), TEXT)
+        return UpReply(200, text.encode(), TEXT)
 
 
-def decision_reply(decision: Decision) -> Reply:
+def decision_reply(decision: Decision) -> UpReply:
     """A decision in HTTP: status and sentence are those of the reasons table."""
     reason = decision.reason
     waitable = decision.retry_after_us >= 0
@@ -194,15 +194,15 @@ def decision_reply(decision: Decision) -> Reply:
         "rule_id": decision.rule_id,
     }
     if reason is None:
-        return Reply(200, _json(shown))
+        return UpReply(200, _json(shown))
     headers: Headers = ()
     if waitable:
         # Rounded up: who comes back in the second that is named is not too early.
         headers = ((b"retry-after", str(-(-decision.retry_after_us // 1_000_000)).encode()),)
-    return Reply(reason.http_status, _json(shown), JSON, headers)
+    return UpReply(reason.http_status, _json(shown), JSON, headers)
 
 
-def state(gate: Gate) -> dict[str, object]:
+def state(gate: NamedLimits) -> dict[str, object]:
     """What the view shows, for programs."""
     seen = gate.snapshot()
     keys = gate.keys()
@@ -243,7 +243,7 @@ def _check_site(headers: Mapping[bytes, bytes], hosts: frozenset[str]) -> None:
     """Refuse what a page of another site, or a name rebound to our address, has sent."""
     host = headers.get(b"host", b"").decode("latin-1").lower()
     if host not in hosts:
-        raise Problem(
+        raise UpProblem(
             421, "Not our name", f"the Host header must be one of {', '.join(sorted(hosts))}"
         )
     origin = headers.get(b"origin", b"").decode("latin-1").lower()
@@ -252,14 +252,16 @@ def _check_site(headers: Mapping[bytes, bytes], hosts: frozenset[str]) -> None:
         b"none",
         b"same-origin",
     ):
-        raise Problem(403, "Another site", "requests that a page of another site sends are refused")
+        raise UpProblem(
+            403, "Another site", "requests that a page of another site sends are refused"
+        )
 
 
 async def _read_body(headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
     kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if kind != JSON:
-        raise Problem(415, "Not JSON", "send it with Content-Type: application/json")
-    too_large = Problem(413, "Too large", f"a body may have {BODY_BYTES_MAX:,} bytes")
+        raise UpProblem(415, "Not JSON", "send it with Content-Type: application/json")
+    too_large = UpProblem(413, "Too large", f"a body may have {BODY_BYTES_MAX:,} bytes")
     length = headers.get(b"content-length", b"0")
     if not length.isdigit() or len(length) > 15 or int(length) > BODY_BYTES_MAX:
         raise too_large
@@ -276,7 +278,7 @@ async def _read_body(headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
                     raise too_large
                 more = message.get("more_body", False)
     except TimeoutError:
-        raise Problem(408, "Too slow", f"the body did not come within {BODY_S_MAX:g} s") from None
+        raise UpProblem(408, "Too slow", f"the body did not come within {BODY_S_MAX:g} s") from None
     return body
 
 

@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from itertools import accumulate, count
 from typing import Final, NamedTuple, final
 
-from sluicegate.apps.up.settings import Rule
+from sluicegate.apps.up.settings import NamedRule
 from sluicegate.contracts.chance import Chance
 
 SECOND_US: Final = 1_000_000
@@ -51,7 +51,7 @@ PROFILES: Final = (
 )
 
 
-class Ask(NamedTuple):
+class DemoRequest(NamedTuple):
     """One request: when, by which rule, for whom, how much."""
 
     at_us: int
@@ -61,10 +61,12 @@ class Ask(NamedTuple):
 
 
 @final
-class Process:
+class ProfileProcess:
     """The asks of one profile under one rule."""
 
-    def __init__(self, profile: Profile, rule: Rule, load_per_s: float, chance: Chance) -> None:
+    def __init__(
+        self, profile: Profile, rule: NamedRule, load_per_s: float, chance: Chance
+    ) -> None:
         limit = rule.limit
         self._profile = profile
         self._rule = rule
@@ -81,7 +83,7 @@ class Process:
         # The process runs at its high tide; the rest is thinned out.
         self._gap_us = SECOND_US * self._size / (per_s * (1 + profile.tide))
 
-    def bursts(self, now_us: int) -> Iterator[list[Ask]]:
+    def bursts(self, now_us: int) -> Iterator[list[DemoRequest]]:
         """Burst after burst from `now_us` on, by their beginnings in order, without end."""
         at_us = float(now_us)
         while True:
@@ -90,7 +92,7 @@ class Process:
                 continue
             key = f"{self._profile.name}-{1 + bisect(self._sums, self._draw() * self._sums[-1])}"
             yield [
-                Ask(int(at_us) + i * BURST_GAP_US, self._rule.name, key, self._cost())
+                DemoRequest(int(at_us) + i * BURST_GAP_US, self._rule.name, key, self._cost())
                 for i in range(self._size)
             ]
 
@@ -107,15 +109,19 @@ class Process:
         return min(int(self._cost_top ** self._draw()), COST_MAX)
 
 
-def crowd(rules: Sequence[Rule], load_per_s: float, chance: Chance, now_us: int) -> Iterator[Ask]:
+def demo_requests(
+    rules: Sequence[NamedRule], load_per_s: float, chance: Chance, now_us: int
+) -> Iterator[DemoRequest]:
     """All asks of all profiles in order. Where the demo's rules are not, others stand in."""
     by_name = {rule.name: rule for rule in rules}
     # What comes next, and after it the rest of its burst and the rest of its stream.
-    waiting: list[tuple[Ask, int, list[Ask], Iterator[list[Ask]] | None]] = []
+    waiting: list[
+        tuple[DemoRequest, int, list[DemoRequest], Iterator[list[DemoRequest]] | None]
+    ] = []
     pushed = count()
     for place, profile in enumerate(PROFILES):
         rule = by_name.get(profile.rule, rules[place % len(rules)])
-        stream = Process(profile, rule, load_per_s, chance).bursts(now_us)
+        stream = ProfileProcess(profile, rule, load_per_s, chance).bursts(now_us)
         first, *rest = next(stream)
         heappush(waiting, (first, next(pushed), rest, stream))
     while True:

@@ -18,8 +18,8 @@ from contextlib import asynccontextmanager
 from typing import Final, final
 from urllib.parse import urlencode
 
-from sluicegate.apps.up.callers import Ask, crowd
-from sluicegate.apps.up.settings import Rule, parse_rules, rule_words
+from sluicegate.apps.up.callers import DemoRequest, demo_requests
+from sluicegate.apps.up.settings import NamedRule, parse_rules, rule_words
 from sluicegate.system import now_us
 from sluicegate.testing import SeededChance
 
@@ -72,7 +72,7 @@ class LoadProcess:
 
 @asynccontextmanager
 async def loaded(
-    host: str, port: int, rules: Sequence[Rule], per_s: int
+    host: str, port: int, rules: Sequence[NamedRule], per_s: int
 ) -> AsyncIterator[LoadProcess | None]:
     """Have the child ask `host:port` until the block ends; none if `per_s` is 0."""
     if per_s == 0:
@@ -92,7 +92,7 @@ async def loaded(
         await listening
 
 
-async def send(host: str, port: int, asks: Iterator[Ask]) -> None:
+async def send(host: str, port: int, asks: Iterator[DemoRequest]) -> None:
     """The child's end: send every ask at its instant, until standard input closes."""
     waiting: asyncio.Queue[bytes] = asyncio.Queue(WAITING_MAX)
     at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -104,7 +104,7 @@ async def send(host: str, port: int, asks: Iterator[Ask]) -> None:
             task.cancel()
 
 
-async def _feed(asks: Iterator[Ask], at: str, waiting: asyncio.Queue[bytes]) -> None:
+async def _feed(asks: Iterator[DemoRequest], at: str, waiting: asyncio.Queue[bytes]) -> None:
     for ask in asks:
         while (early_us := ask.at_us - now_us()) > 0:
             await asyncio.sleep(early_us / 1_000_000)
@@ -147,7 +147,7 @@ def main(arguments: Sequence[str]) -> None:
     # Ctrl-C in a terminal reaches us too; it is our parent who ends us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     host, port, per_s, *rules = arguments
-    asks = crowd(parse_rules(rules), float(per_s), SeededChance(SEED), now_us())
+    asks = demo_requests(parse_rules(rules), float(per_s), SeededChance(SEED), now_us())
     asyncio.run(send(host, int(port), asks))
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final, TextIO, final
 
 from sluicegate.apps.up.charts import latency_text, share_text
-from sluicegate.apps.up.gate import Gate
+from sluicegate.apps.up.counts import Snapshot
+from sluicegate.apps.up.named_limits import NamedLimits
 from sluicegate.apps.up.settings import Settings, rule_words
-from sluicegate.apps.up.tally import Snapshot
 
 GAP_S: Final = 1.0
 RULES_SHOWN_MAX: Final = 8
@@ -73,7 +73,7 @@ def line(seen: Snapshot, keys: int) -> str:
     return text
 
 
-def summary(gate: Gate) -> str:
+def summary(gate: NamedLimits) -> str:
     """What was done, rule by rule."""
     seen = gate.snapshot()
     asked = seen.admitted + seen.refused

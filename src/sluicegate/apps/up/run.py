@@ -14,13 +14,13 @@ import sys
 from collections.abc import Callable
 from typing import Final, Protocol, Self, TextIO
 
-from sluicegate.apps.up.app import App
-from sluicegate.apps.up.gate import Gate, compiled
+from sluicegate.apps.up.app import UpPages
+from sluicegate.apps.up.counts import Snapshot
 from sluicegate.apps.up.load import LoadProcess, loaded
+from sluicegate.apps.up.named_limits import NamedLimits, compiled
 from sluicegate.apps.up.plain import PlainLines, summary
 from sluicegate.apps.up.serve import hosts_of, listen, netloc, reachable, served
 from sluicegate.apps.up.settings import Settings
-from sluicegate.apps.up.tally import Snapshot
 from sluicegate.system import SystemClock
 
 END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -45,12 +45,12 @@ def up(settings: Settings, out: TextIO | None = None) -> int:
 
 async def _up(settings: Settings, out: TextIO) -> int:
     ended = _ended_by_signals()
-    gate = Gate(settings.rules, SystemClock())
+    gate = NamedLimits(settings.rules, SystemClock())
     listener = listen(settings.host, settings.port)
     port = listener.getsockname()[1]
     near = reachable(settings.host)
     url = f"http://{netloc(near, port)}"
-    app = App(gate, url, None if settings.insecure else hosts_of(settings.host, port))
+    app = UpPages(gate, url, None if settings.insecure else hosts_of(settings.host, port))
     async with (
         served(app, listener),
         loaded(near, port, settings.rules, settings.load_per_s) as load,
@@ -63,7 +63,11 @@ async def _up(settings: Settings, out: TextIO) -> int:
 
 
 async def _show(
-    view: View, gate: Gate, load: LoadProcess | None, ended: asyncio.Event, for_s: float | None
+    view: View,
+    gate: NamedLimits,
+    load: LoadProcess | None,
+    ended: asyncio.Event,
+    for_s: float | None,
 ) -> None:
     loop = asyncio.get_running_loop()
     end_s = math.inf if for_s is None else loop.time() + for_s

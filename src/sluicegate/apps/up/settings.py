@@ -38,7 +38,7 @@ _LISTEN_REMEDY: Final = "write it as HOST:PORT, for example 127.0.0.1:7000; port
 _RULE_REMEDY: Final = 'write it as "NAME = RATE", for example "api = 10/s burst 20"'
 
 
-class Rule(NamedTuple):
+class NamedRule(NamedTuple):
     """A limit with a name, and the words it was written in."""
 
     name: str
@@ -52,7 +52,7 @@ class Settings:
 
     host: str
     port: int
-    rules: tuple[Rule, ...]
+    rules: tuple[NamedRule, ...]
     load_per_s: int = 0
     for_s: float | None = None
     plain: bool = False
@@ -82,9 +82,9 @@ def parse_listen(text: str, *, insecure: bool = False) -> tuple[str, int]:
     return str(address), int(found["port"])
 
 
-def parse_rules(texts: Iterable[str]) -> tuple[Rule, ...]:
+def parse_rules(texts: Iterable[str]) -> tuple[NamedRule, ...]:
     """Rules from `"name = rate [by algorithm]"`; one text may hold several, with `;` between."""
-    rules: dict[str, Rule] = {}
+    rules: dict[str, NamedRule] = {}
     for text in (part for whole in texts for part in whole.split(";") if part.strip()):
         rule = _parse_rule(text)
         if rule.name in rules:
@@ -116,12 +116,12 @@ def parse_for(text: str) -> float:
     return seconds
 
 
-def rule_words(rules: Sequence[Rule]) -> list[str]:
+def rule_words(rules: Sequence[NamedRule]) -> list[str]:
     """Words that `parse_rules` reads back as the same rules."""
     return [f"{rule.name} = {rule.rate} by {rule.limit.algorithm.value}" for rule in rules]
 
 
-def _parse_rule(text: str) -> Rule:
+def _parse_rule(text: str) -> NamedRule:
     name, equals, words = (part.strip() for part in text.partition("="))
     if not equals or not _NAME.fullmatch(name):
         raise BadValue(
@@ -133,7 +133,7 @@ def _parse_rule(text: str) -> Rule:
     limit = parse_rate(
         rate, algorithm=_ALGORITHMS.get(algorithm, Algorithm.GCRA), field=f"--rules {name}"
     )
-    return Rule(name, rate, limit)
+    return NamedRule(name, rate, limit)
 
 
 _ALGORITHMS: Final = {member.value: member for member in Algorithm}

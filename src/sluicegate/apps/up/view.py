@@ -31,8 +31,8 @@ from sluicegate.apps.up.charts import (
     share_text,
     uptime_text,
 )
-from sluicegate.apps.up.settings import Rule
-from sluicegate.apps.up.tally import SECOND_US, RuleCount, Snapshot
+from sluicegate.apps.up.counts import SECOND_US, RuleCount, Snapshot
+from sluicegate.apps.up.settings import NamedRule
 from sluicegate.contracts.reasons import REASONS
 
 GAP_S: Final = 0.5
@@ -54,7 +54,7 @@ class About(NamedTuple):
     """What does not change while it runs."""
 
     url: str
-    rules: dict[str, Rule]
+    rules: dict[str, NamedRule]
     compiled: bool
     insecure: bool = False
 

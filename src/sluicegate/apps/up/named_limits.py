@@ -1,4 +1,4 @@
-"""Gate: the limiter with its named rules; it has the tally count every answer."""
+"""NamedLimits: the limiter with its named rules; it has the counts count every answer."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import final
 
-from sluicegate.apps.up.settings import KEYS_MAX, Rule
-from sluicegate.apps.up.tally import Snapshot, Tally
+from sluicegate.apps.up.counts import Snapshot, UpCounts
+from sluicegate.apps.up.settings import KEYS_MAX, NamedRule
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
 from sluicegate.limits import limiter
@@ -15,13 +15,15 @@ from sluicegate.limits.limiter import Limiter
 
 
 @final
-class Gate:
+class NamedLimits:
     """Decides by rule and key."""
 
-    def __init__(self, rules: Sequence[Rule], clock: Clock, *, keys_max: int = KEYS_MAX) -> None:
+    def __init__(
+        self, rules: Sequence[NamedRule], clock: Clock, *, keys_max: int = KEYS_MAX
+    ) -> None:
         self.rules = {rule.name: rule for rule in rules}
         self.clock = clock
-        self.tally = Tally(self.rules, clock.now_us())
+        self.counts = UpCounts(self.rules, clock.now_us())
         self._limiter = Limiter(
             rules={rule.name: rule.limit for rule in rules}, keys_max=keys_max, clock=clock
         )
@@ -31,12 +33,12 @@ class Gate:
         asked_us = self.clock.now_us()
         decision = self._limiter.take(key, cost, rule)
         now_us = self.clock.now_us()
-        self.tally.decided(rule, key, decision, now_us - asked_us, now_us)
+        self.counts.decided(rule, key, decision, now_us - asked_us, now_us)
         return decision
 
     def snapshot(self) -> Snapshot:
-        """What the tally has counted until now."""
-        return self.tally.snapshot(self.clock.now_us())
+        """What the counts has counted until now."""
+        return self.counts.snapshot(self.clock.now_us())
 
     def keys(self) -> dict[str, int]:
         """How many keys each rule tracks."""

@@ -3,15 +3,15 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from sluicegate.apps.up.gate import Gate
+from sluicegate.apps.up.counts import MINUTE_S, REFUSED_HALF_LIFE_S, Minute
+from sluicegate.apps.up.named_limits import NamedLimits
 from sluicegate.apps.up.settings import parse_rules
-from sluicegate.apps.up.tally import MINUTE_S, REFUSED_HALF_LIFE_S, Minute
 from sluicegate.testing import HandClock
 
 
-def gate(*rules: str) -> tuple[Gate, HandClock]:
+def gate(*rules: str) -> tuple[NamedLimits, HandClock]:
     clock = HandClock()
-    return Gate(parse_rules(rules), clock), clock
+    return NamedLimits(parse_rules(rules), clock), clock
 
 
 def test_every_decision_is_counted_once_under_its_rule_and_reason() -> None:
@@ -94,7 +94,7 @@ def test_the_keys_refused_most_are_those_of_late() -> None:
 def test_latencies_are_those_of_the_last_ten_seconds() -> None:
     doors, clock = gate("api = 1000/s")
     assert doors.snapshot().decision == (None, None)
-    doors.tally.answered(100, clock.now_us())
+    doors.counts.answered(100, clock.now_us())
     doors.check("api", "ann", 1)
     seen = doors.snapshot()
     assert seen.decision.p99_us == 0

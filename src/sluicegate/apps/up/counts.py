@@ -1,4 +1,4 @@
-"""Tally: what was decided, counted so that it can be shown. It is told the instant.
+"""UpCounts: what was decided, counted so that it can be shown. It is told the instant.
 
 It decides nothing and shows nothing. What it keeps is bounded: a minute of seconds for each rule, a
 count for each reason, a sketch of ten seconds of latencies, and the keys refused most often in a
@@ -131,7 +131,7 @@ class _Rule:
 
 
 @final
-class Tally:
+class UpCounts:
     """Counts for the rules it is made with."""
 
     def __init__(self, rules: Iterable[str], started_us: int) -> None:
