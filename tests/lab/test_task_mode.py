@@ -12,8 +12,7 @@ from sluicegate.contracts.request import Request
 from sluicegate.lab import kernel_mode, task_mode
 from sluicegate.lab.arrivals import Even, Poisson, Replay
 from sluicegate.lab.backend import Backend
-from sluicegate.lab.baselines.fifo_pool import FifoPool, fifo_pool
-from sluicegate.lab.baselines.queues import NoControl
+from sluicegate.lab.baselines.queues import FifoPool, NoControl, fifo_pool
 from sluicegate.lab.clients import RetryingCall, bots, closed_loop, make_request, open_loop
 from sluicegate.lab.durations import Constant, Exponential
 from sluicegate.lab.retries import NAIVE, SMART, Retrier

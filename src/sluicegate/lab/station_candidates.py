@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 from sluicegate.lab import baselines, kernel_mode, task_mode
-from sluicegate.lab.baselines.fifo_pool import fifo_pool
+from sluicegate.lab.baselines.queues import fifo_pool
 from sluicegate.lab.kernel_mode import MakeQueue
 from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.rig import Rig

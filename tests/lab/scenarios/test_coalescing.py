@@ -9,7 +9,7 @@ import pytest
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.request import Request
-from sluicegate.lab.baselines.single_flight import SingleFlight
+from sluicegate.lab.baselines.caches import SingleFlight
 from sluicegate.lab.scenarios.coalescing import (
     CANCEL,
     ERROR,

@@ -13,7 +13,7 @@ from sluicegate.contracts.permit import Outcome, Permit
 from sluicegate.contracts.policy import NOTHING_HELD
 from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.contracts.request import Measured, Request
-from sluicegate.lab.baselines.fifo_pool import FifoPool
+from sluicegate.lab.baselines.queues import FifoPool
 from sluicegate.lab.durations import Constant
 from sluicegate.lab.scenarios.deadline_chain import (
     SCENARIO,

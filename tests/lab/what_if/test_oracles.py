@@ -18,7 +18,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.policy import Admission
 from sluicegate.contracts.reasons import OVERLOADED
 from sluicegate.contracts.request import Request
-from sluicegate.lab.baselines.fifo_pool import fifo_pool
+from sluicegate.lab.baselines.queues import fifo_pool
 from sluicegate.lab.durations import Exponential
 from sluicegate.lab.retries import Retries
 from sluicegate.lab.rig import Rig

@@ -10,18 +10,26 @@ no memory.
 *Look-aside* is how most applications fill a cache, with a timeout and nothing else: who finds
 nothing asks the store, waits, and fills the cache. Nobody is refused, so when the store falls
 behind all wait until they give up, and nothing is filled.
+
+*Single flight* is the coalescing that one writes in six lines: a dict of tasks, and whoever comes
+while one runs awaits it. It awaits the task itself: in asyncio that hands a waiter's cancellation
+on to the task, and so to all who wait. With `shielded` there is a shield before it: then nobody's
+end is another's, and a fetch that hangs is never given up. It is not bounded, knows no deadline and
+no criticality, and lets a reader join after a write what began before it.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeAlias, final
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.lru_ttl import FRESH, MISS
 
-_Get: TypeAlias = Callable[[str], Awaitable[int]]
+Fetch: TypeAlias = Callable[[str], Awaitable[int]]
 
 
 @final
@@ -30,7 +38,7 @@ class NoCache:
 
     __slots__ = ("_get",)
 
-    def __init__(self, get: _Get) -> None:
+    def __init__(self, get: Fetch) -> None:
         self._get = get
 
     def look(self, key: str) -> tuple[int, int | None]:
@@ -51,7 +59,7 @@ class TtlCache:
 
     __slots__ = ("_clock", "_entries", "_get", "_ttl_us")
 
-    def __init__(self, clock: Clock, get: _Get, *, ttl_us: int = 3_000_000) -> None:
+    def __init__(self, clock: Clock, get: Fetch, *, ttl_us: int = 3_000_000) -> None:
         self._clock = clock
         self._get = get
         self._ttl_us = ttl_us
@@ -81,7 +89,7 @@ class PlainLookAside:
 
     __slots__ = ("_fetch", "_fill")
 
-    def __init__(self, fetch: _Get, fill: Callable[[str, int], None]) -> None:
+    def __init__(self, fetch: Fetch, fill: Callable[[str, int], None]) -> None:
         self._fetch = fetch
         self._fill = fill
 
@@ -90,3 +98,30 @@ class PlainLookAside:
         version = await self._fetch(request.key)
         self._fill(request.key, version)
         return version
+
+
+@final
+class SingleFlight:
+    """Tasks by key."""
+
+    __slots__ = ("_fetch", "_flying", "_shielded")
+
+    def __init__(self, fetch: Fetch, *, shielded: bool = False) -> None:
+        self._fetch = fetch
+        self._shielded = shielded
+        self._flying: dict[str, asyncio.Future[int]] = {}
+
+    async def share(self, request: Request) -> int:
+        """Return the answer of the fetch under way, or of a new one."""
+        key = request.key
+        task = self._flying.get(key)
+        if task is None:
+            task = self._flying[key] = asyncio.ensure_future(self._fetch(key))
+            task.add_done_callback(partial(self._finish, key))
+        return await (asyncio.shield(task) if self._shielded else task)
+
+    def _finish(self, key: str, task: asyncio.Future[int]) -> None:
+        if not task.cancelled():
+            task.exception()  # mark it as retrieved: all waiters may have left
+        if self._flying.get(key) is task:
+            del self._flying[key]

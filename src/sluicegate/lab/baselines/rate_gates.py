@@ -15,13 +15,19 @@ that its caller has given up leaves the line.
 begins with, and what Mussel had at first. At its best it lets every caller send half as many as the
 machine could answer single reads, as here, so that reads alone never meet it.
 
-None of them notices when the work becomes dearer or the backend slower, or that one request costs
-two hundred times another: they admit the same number then.
+*Plain window* is the control that is written in an afternoon, by hand, without a kernel: for each
+caller a list of the instants of the last second, and for all the last thousand times, sorted
+whenever their p95 is wanted. It is right, and short. It is not bounded in callers, and what it
+costs grows with the rate: that of a caller for the limit, and of the window for the sort.
+
+None of the others notices when the work becomes dearer or the backend slower, or that one request
+costs two hundred times another: they admit the same number then.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Final, final
 
 from sluicegate.contracts.clock import Clock
@@ -33,8 +39,7 @@ from sluicegate.contracts.request import Request
 from sluicegate.kernels.fixed_window import FixedWindow
 from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.kernels.verdict import NEVER
-from sluicegate.lab.baselines.fifo_pool import FifoPermit, FifoPool
-from sluicegate.lab.baselines.queues import NoControl
+from sluicegate.lab.baselines.queues import FifoPermit, FifoPool, NoControl
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.work_queue import WorkUnit
 from sluicegate.lab.world import World
@@ -144,3 +149,38 @@ def _tuned(rig: Rig) -> tuple[int, int]:
     """Return a rate a second and a burst."""
     per_s = max(int(TOKEN_SHARE * rig.capacity_per_s), 1)
     return per_s, max(int(per_s * BURST_S), 1)
+
+
+TIMES_MAX: Final = 1_000
+SLOW_US: Final = 500_000
+
+
+@final
+class PlainWindow:
+    """Refuses a caller above its limit, and everybody while the p95 is bad."""
+
+    __slots__ = ("_instants", "_limit", "_times")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._instants: dict[str, list[int]] = {}
+        self._times: deque[int] = deque(maxlen=TIMES_MAX)
+
+    def admit(self, request: Request, now_us: int) -> bool:
+        """Return whether the request is admitted."""
+        instants = self._instants.get(request.caller, [])
+        instants = [at_us for at_us in instants if now_us - at_us < SECOND_US]
+        self._instants[request.caller] = instants
+        if len(instants) >= self._limit or self._p95_us() > SLOW_US:
+            return False
+        instants.append(now_us)
+        return True
+
+    def record(self, took_us: int) -> None:
+        """Note how long a request took."""
+        self._times.append(took_us)
+
+    def _p95_us(self) -> int:
+        if not self._times:
+            return 0
+        return sorted(self._times)[len(self._times) * 95 // 100]

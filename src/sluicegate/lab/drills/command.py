@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.arguments import SEED_MAX, parse_number, parse_whole
 from sluicegate.lab.drills.drill import LAYERS, POLICIES, Drill, DrillSetting
 
 EXAMPLES: Final = """\
@@ -28,7 +29,6 @@ A drill wants the machine for itself. Where its generator could not keep up the 
 LIST: Final = "list"
 ALL: Final = "all"
 SECONDS_MAX: Final = 3_600.0
-SEED_MAX: Final = (1 << 63) - 1
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -118,20 +118,16 @@ def _list(table: dict[str, Drill]) -> None:
 def _setting(drill: Drill, arguments: Namespace) -> DrillSetting:
     seconds = drill.seconds
     if arguments.seconds is not None:
-        try:
-            seconds = float(arguments.seconds)
-        except ValueError:
-            seconds = 0.0
-        if not drill.seconds_min <= seconds <= SECONDS_MAX:
+        seconds = parse_number("--seconds", arguments.seconds, SECONDS_MAX)
+        if seconds < drill.seconds_min:
             remedy = f"give {drill.seconds_min:g} to {SECONDS_MAX:g} for {drill.name}"
             raise BadValue("--seconds", arguments.seconds, remedy)
     if arguments.policy not in drill.policies:
         remedy = f"{drill.name} has {', '.join(drill.policies)}"
         raise BadValue("--policy", arguments.policy, remedy)
-    if not arguments.seed.isdecimal() or int(arguments.seed) > SEED_MAX:
-        raise BadValue("--seed", arguments.seed, "give a whole number from 0")
+    seed = parse_whole("--seed", arguments.seed, 0, SEED_MAX)
     return DrillSetting(
-        seconds=seconds, policy=arguments.policy, seed=int(arguments.seed), progress=_print_progress
+        seconds=seconds, policy=arguments.policy, seed=seed, progress=_print_progress
     )
 
 

@@ -20,7 +20,6 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
 from threading import Event
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, final
 
 from sluicegate.command_line import service_client
@@ -256,12 +255,7 @@ class DrillFleet:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.end()
 
 

@@ -22,7 +22,7 @@ POLICIES: Final = (LAYERS, GENERATION_ONE, NONE)
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DrillBar:
     """A figure against its bound."""
 
@@ -79,6 +79,19 @@ class DrillOutcome:
     panels: list[Panel] = field(default_factory=list)
     void: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what a reader should know besides
+
+    def add_bar(
+        self,
+        claim: str,
+        value: float,
+        *,
+        at_most: float | None = None,
+        at_least: float | None = None,
+        unit: str = "",
+        must_miss: bool = False,
+    ) -> None:
+        """Hold a figure against a bound."""
+        self.bars.append(DrillBar(claim, value, at_most, at_least, unit, must_miss))
 
     def add_errors(self, prefix: str, counts: Mapping[str, int]) -> None:
         """Add a figure for each error or reason of a refusal."""

@@ -24,7 +24,7 @@ from sluicegate.lab.drills.dispatcher import (
     until_us,
     wait_s,
 )
-from sluicegate.lab.drills.drill import Drill, DrillBar, DrillOutcome, DrillSetting, Panel
+from sluicegate.lab.drills.drill import Drill, DrillOutcome, DrillSetting, Panel
 from sluicegate.lab.drills.generator import play
 from sluicegate.lab.drills.load import DrillLoad, LoadStream
 from sluicegate.lab.drills.record import US, LoadRecord, slice_of
@@ -134,26 +134,24 @@ def drill(setting: DrillSetting) -> DrillOutcome:
     }
     for who, part in (("hot reads", received), ("background", beside)):
         outcome.add_errors(f"{who}: ", part.errors())
-    outcome.bars = [
-        DrillBar(
-            claim="hot reads forwarded, of dispatchers x keys / ttl",
-            value=watch.forwarded / allowed,
-            at_most=FORWARDED_TIMES,
-        ),
-        DrillBar(claim="p99 of the others", value=p99_ms, at_most=P99_TIMES * calm_ms, unit="ms"),
-        DrillBar(
-            claim=f"noticed by the policy at {FEED_PER_S:,.0f} a second, the worst of three",
-            value=detected_ms,
-            at_most=DETECTED_MS,
-            unit="ms",
-        ),
-        DrillBar(
-            claim=f"noticed by both dispatchers at {rate:,.0f} a second",
-            value=watch.noticed_ms,
-            at_most=scaled_ms,
-            unit="ms",
-        ),
-    ]
+    outcome.add_bar(
+        "hot reads forwarded, of dispatchers x keys / ttl",
+        watch.forwarded / allowed,
+        at_most=FORWARDED_TIMES,
+    )
+    outcome.add_bar("p99 of the others", p99_ms, at_most=P99_TIMES * calm_ms, unit="ms")
+    outcome.add_bar(
+        f"noticed by the policy at {FEED_PER_S:,.0f} a second, the worst of three",
+        detected_ms,
+        at_most=DETECTED_MS,
+        unit="ms",
+    )
+    outcome.add_bar(
+        f"noticed by both dispatchers at {rate:,.0f} a second",
+        watch.noticed_ms,
+        at_most=scaled_ms,
+        unit="ms",
+    )
     _panels(outcome, uniform, hot, span_us)
     return outcome
 

@@ -16,7 +16,6 @@ from sluicegate.lab.drills.drill import (
     GENERATION_ONE,
     LAYERS,
     Drill,
-    DrillBar,
     DrillOutcome,
     DrillSetting,
     Panel,
@@ -123,22 +122,20 @@ def drill(setting: DrillSetting) -> DrillOutcome:
     for who, part in (("reads", after), ("scans", scans)):
         outcome.add_errors(f"{who}: ", part.errors())
     outcome.figures |= refusals
-    outcome.bars = [
-        DrillBar(
-            claim="reads beside the scans: served",
-            value=after.success,
-            at_least=VICTIMS_MIN,
-            unit="%",
-            must_miss=control,
-        ),
-        DrillBar(
-            claim="their p99",
-            value=p99_ms,
-            at_most=max(P99_TIMES * alone_ms, alone_ms + P99_MORE_MS),
-            unit="ms",
-            must_miss=control,
-        ),
-    ]
+    outcome.add_bar(
+        "reads beside the scans: served",
+        after.success,
+        at_least=VICTIMS_MIN,
+        unit="%",
+        must_miss=control,
+    )
+    outcome.add_bar(
+        "their p99",
+        p99_ms,
+        at_most=max(P99_TIMES * alone_ms, alone_ms + P99_MORE_MS),
+        unit="ms",
+        must_miss=control,
+    )
     beside_curve, alone_curve = (
         slice_of(record, READERS.name, begin_us=0, end_us=WARM_US + setting.us()).times_ms(BIN_US)
         for record in (beside, alone)

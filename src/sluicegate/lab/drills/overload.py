@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from sluicegate.lab.arrivals import Steps
 from sluicegate.lab.drills.dispatcher import DrillCaller, DrillDispatcher, DrillFleet, until_us
-from sluicegate.lab.drills.drill import Drill, DrillBar, DrillOutcome, DrillSetting, Panel
+from sluicegate.lab.drills.drill import Drill, DrillOutcome, DrillSetting, Panel
 from sluicegate.lab.drills.generator import play
 from sluicegate.lab.drills.load import DrillLoad, LoadStream
 from sluicegate.lab.drills.record import LoadRecord, RecordSlice, slice_of
@@ -153,31 +153,24 @@ def _bars(outcome: DrillOutcome, found: _OverloadRun, times: int) -> None:
             f"{times}x: the dispatcher had no processor left; its engine was not what was short"
         )
     outcome.add_errors(f"{times}x: ", part.errors())
-    outcome.bars += [
-        DrillBar(
-            claim=f"{times}x: goodput, of capacity",
-            value=part.good_per_s / CAPACITY_PER_S,
-            at_least=GOODPUT_MIN,
-            unit="%",
-        ),
-        DrillBar(
-            claim=f"{times}x: CRITICAL served",
-            value=found.critical.success,
-            at_least=CRITICAL_MIN,
-            unit="%",
-        ),
-        DrillBar(
-            claim=f"{times}x: refusals told, p99",
-            value=part.refused_p_us(0.99) / 1e3,
-            at_most=REFUSED_MS_MAX,
-            unit="ms",
-        ),
-        DrillBar(
-            claim=f"{times}x: memory at its most, of that half way",
-            value=found.grown,
-            at_most=MEMORY_MAX,
-        ),
-    ]
+    outcome.add_bar(
+        f"{times}x: goodput, of capacity",
+        part.good_per_s / CAPACITY_PER_S,
+        at_least=GOODPUT_MIN,
+        unit="%",
+    )
+    outcome.add_bar(
+        f"{times}x: CRITICAL served", found.critical.success, at_least=CRITICAL_MIN, unit="%"
+    )
+    outcome.add_bar(
+        f"{times}x: refusals told, p99",
+        part.refused_p_us(0.99) / 1e3,
+        at_most=REFUSED_MS_MAX,
+        unit="ms",
+    )
+    outcome.add_bar(
+        f"{times}x: memory at its most, of that half way", found.grown, at_most=MEMORY_MAX
+    )
 
 
 DRILL: Final = Drill(

@@ -23,7 +23,6 @@ from sluicegate.lab.drills.drill import (
     NONE,
     Curve,
     Drill,
-    DrillBar,
     DrillOutcome,
     DrillSetting,
     Panel,
@@ -139,13 +138,11 @@ def drill(setting: DrillSetting) -> DrillOutcome:
         outcome.notes.append(f"without layers it was not well within {left_s:.1f} s: counted so")
         without = left_s
     outcome.figures["stall, s"] = setting.seconds * STALL_SHARE
-    outcome.bars = [
-        DrillBar(
-            claim="times as fast as without the layers",
-            value=without / max(took["layers"], BIN_US / 1e6),
-            at_least=TIMES_MIN,
-        )
-    ]
+    outcome.add_bar(
+        "times as fast as without the layers",
+        without / max(took["layers"], BIN_US / 1e6),
+        at_least=TIMES_MIN,
+    )
     outcome.panels = [
         Panel(
             "Served in time", "a second", "s",

@@ -15,7 +15,6 @@ from sluicegate.lab.drills.drill import (
     LAYERS,
     NONE,
     Drill,
-    DrillBar,
     DrillOutcome,
     DrillSetting,
     Panel,
@@ -98,15 +97,13 @@ def drill(setting: DrillSetting) -> DrillOutcome:
     for who, part in (("others", others), ("slow shard", slow)):
         outcome.add_errors(f"{who}: ", part.errors())
     outcome.figures |= refusals
-    outcome.bars = [
-        DrillBar(
-            claim="reads of the other shards: served",
-            value=others.success,
-            at_least=OTHERS_MIN,
-            unit="%",
-            must_miss=control,
-        )
-    ]
+    outcome.add_bar(
+        "reads of the other shards: served",
+        others.success,
+        at_least=OTHERS_MIN,
+        unit="%",
+        must_miss=control,
+    )
     curves = {
         name: slice_of(record, name, begin_us=0, end_us=WARM_US + setting.us()).shares(BIN_US)
         for name in ("others", "slow")

@@ -15,7 +15,7 @@ from typing import Final
 
 from sluicegate.lab.arrivals import Poisson, Steps
 from sluicegate.lab.drills.dispatcher import DrillCaller, DrillDispatcher, DrillFleet, until_us
-from sluicegate.lab.drills.drill import Curve, Drill, DrillBar, DrillOutcome, DrillSetting, Panel
+from sluicegate.lab.drills.drill import Curve, Drill, DrillOutcome, DrillSetting, Panel
 from sluicegate.lab.drills.generator import play
 from sluicegate.lab.drills.load import DrillLoad, LoadStream
 from sluicegate.lab.drills.record import US, LoadRecord, RecordSlice, slice_of
@@ -103,13 +103,11 @@ def drill(setting: DrillSetting) -> DrillOutcome:
                 part.offered * US / (end_us - begin_us)
             )
             outcome.figures[f"{when}: {caller.name} admitted, RU a second"] = admitted
-            outcome.bars.append(
-                DrillBar(
-                    claim=f"{when}: {caller.name} admitted, away from its quota by",
-                    value=abs(admitted / QUOTA_RU - 1.0),
-                    at_most=WITHIN,
-                    unit="%",
-                )
+            outcome.add_bar(
+                f"{when}: {caller.name} admitted, away from its quota by",
+                abs(admitted / QUOTA_RU - 1.0),
+                at_most=WITHIN,
+                unit="%",
             )
     curves = {caller.name: _curve(record, caller, load.span_us, read_ru) for caller in CALLERS}
     outcome.panels = [

@@ -26,7 +26,7 @@ from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.contracts.request import Measured, Request
-from sluicegate.lab.baselines.fifo_pool import FifoPool
+from sluicegate.lab.baselines.queues import FifoPool
 from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.random_source import RandomSource
 from sluicegate.lab.rig import Rig

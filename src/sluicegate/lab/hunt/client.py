@@ -8,6 +8,7 @@ reached. Who calls may give up at any await.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final, final
 
 from sluicegate.contracts.decision import Decision
@@ -42,16 +43,14 @@ SETTLE_US: Final = 120_000_000
 
 
 @final
+@dataclass(slots=True)
 class _Call:
-    """One call, and what its attempts did."""
+    """One call, and how often its work was begun."""
 
-    __slots__ = ("begun", "load", "request", "unit")
-
-    def __init__(self, request: Request, load: HuntLoad, unit: HuntUnit) -> None:
-        self.request = request
-        self.load = load
-        self.unit = unit
-        self.begun = 0
+    request: Request
+    load: HuntLoad
+    unit: HuntUnit
+    begun: int = 0
 
 
 @final

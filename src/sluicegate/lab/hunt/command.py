@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from sluicegate.contracts.errors import BadValue
+from sluicegate.lab.arguments import parse_jobs, parse_number, parse_whole
+from sluicegate.lab.progress import ProgressBar
 
 Write: TypeAlias = Callable[[str], object]
 Progress: TypeAlias = Callable[[int, int, str], None]
@@ -26,7 +28,6 @@ examples:
 """
 SEEDS_DEFAULT: Final = 200
 SEEDS_MAX: Final = 100_000_000
-JOBS_MAX: Final = 256
 MINUTES_MAX: Final = 100_000.0
 OUT_DEFAULT: Final = "hunt-findings"
 
@@ -37,31 +38,37 @@ FOUND: Final = 1
 def add_arguments(parser: ArgumentParser) -> None:
     """The flags."""
     parser.add_argument(
-        "--seeds", metavar="N", default=str(SEEDS_DEFAULT), help="how many (default 200)"
+        "--seeds", metavar="N", default=str(SEEDS_DEFAULT), help="how many seeds (default 200)"
     )
-    parser.add_argument("--seed", metavar="FIRST", default="0", help="the first (default 0)")
-    parser.add_argument("--jobs", metavar="N", default="1", help="processes (default 1)")
-    parser.add_argument("--minutes", metavar="M", help="stop after so many, whatever is left")
+    parser.add_argument("--seed", metavar="FIRST", default="0", help="the first seed (default 0)")
     parser.add_argument(
-        "--out", metavar="DIR", default=OUT_DEFAULT, help=f"where (default {OUT_DEFAULT})"
+        "--jobs",
+        metavar="N",
+        default="1",
+        help="how many processes, or auto: one a core (default 1)",
+    )
+    parser.add_argument("--minutes", metavar="M", help="stop after so many minutes")
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        default=OUT_DEFAULT,
+        help=f"the folder for findings (default {OUT_DEFAULT})",
     )
     parser.add_argument("--again", metavar="FILE", help="play a file that a hunt wrote")
 
 
 def run(arguments: Namespace) -> int:
     """Hunt, or play a file again."""
-    from sluicegate.lab.progress import ProgressBar  # noqa: PLC0415 - it is there by then
-
     if arguments.again is not None:
         return again(Path(arguments.again), sys.stdout.write)
-    first = whole("--seed", arguments.seed, 0, SEEDS_MAX)
-    seeds = range(first, first + whole("--seeds", arguments.seeds, 1, SEEDS_MAX))
+    first = parse_whole("--seed", arguments.seed, 0, SEEDS_MAX)
+    seeds = range(first, first + parse_whole("--seeds", arguments.seeds, 1, SEEDS_MAX))
     return hunt(
         seeds,
         sys.stdout.write,
         ProgressBar(sys.stderr.write, live=sys.stderr.isatty()).show,
-        jobs=whole("--jobs", arguments.jobs, 1, JOBS_MAX),
-        minutes=None if arguments.minutes is None else parse_minutes(arguments.minutes),
+        jobs=parse_jobs(arguments.jobs),
+        minutes=arguments.minutes and parse_number("--minutes", arguments.minutes, MINUTES_MAX),
         out=Path(arguments.out),
     )
 
@@ -134,21 +141,3 @@ def write_summary(found: dict[str, list[int]], done: int, write: Write) -> None:
     for invariant, seeds in found.items():
         shown = ", ".join(map(str, seeds[:10])) + (", ..." if len(seeds) > 10 else "")
         write(f"  {invariant}: {len(seeds):,} times, by seed {shown}\n")
-
-
-def whole(field: str, text: str, least: int, most: int) -> int:
-    """A whole number of a flag."""
-    if not text.isdecimal() or not least <= int(text) <= most:
-        raise BadValue(field, text, f"give a whole number from {least} to {most:,}")
-    return int(text)
-
-
-def parse_minutes(text: str) -> float:
-    """Minutes of a flag."""
-    try:
-        minutes = float(text)
-    except ValueError:
-        minutes = -1.0
-    if not 0 < minutes <= MINUTES_MAX:
-        raise BadValue("--minutes", text, f"give a number above 0, at most {MINUTES_MAX:,.0f}")
-    return minutes

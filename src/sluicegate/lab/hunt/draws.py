@@ -95,14 +95,7 @@ def _server(seed: int, draws: SetupDraws) -> Setup:
     }
     places = ("", *(f"s{number}" for number in range(shards)))
     faults = _faults(draws, span_ms if not long else 3_000, amounts, places)
-    return Setup(
-        stage="server",
-        seed=seed,
-        span_ms=span_ms,
-        loads=tuple(loads),
-        faults=faults,
-        knobs=knobs,
-    )
+    return _setup("server", seed, span_ms, loads, faults, knobs)
 
 
 def _server_knobs(draws: SetupDraws, workers: int) -> dict[str, int]:
@@ -135,6 +128,19 @@ def _sick(seed: int, draws: SetupDraws) -> Setup:
         loads=(load,),
         faults=(HuntFault(what="slow", from_ms=from_ms, until_ms=span_ms, much=much),),
         knobs={"workers": workers, "service_us": 5_000, "priced": 1},
+    )
+
+
+def _setup(
+    stage: str,
+    seed: int,
+    span_ms: int,
+    loads: Sequence[HuntLoad],
+    faults: tuple[HuntFault, ...],
+    knobs: Mapping[str, int],
+) -> Setup:
+    return Setup(
+        stage=stage, seed=seed, span_ms=span_ms, loads=tuple(loads), faults=faults, knobs=knobs
     )
 
 
@@ -184,9 +190,7 @@ def _reads(seed: int, draws: SetupDraws) -> Setup:
     knobs |= draws.maybe(0.3, "stale_ms", lambda: draws.one_of((0, 100, 30_000)))
     amounts = {"slow": (20, 100), "pause": (0,), "fail": (100, 500, 1_000)}
     faults = _faults(draws, span_ms, amounts, ("", "k0", "k1"))
-    return Setup(
-        stage="reads", seed=seed, span_ms=span_ms, loads=tuple(loads), faults=faults, knobs=knobs
-    )
+    return _setup("reads", seed, span_ms, loads, faults, knobs)
 
 
 def _client(seed: int, draws: SetupDraws) -> Setup:
@@ -220,9 +224,7 @@ def _client(seed: int, draws: SetupDraws) -> Setup:
         "lose": shares,
     }
     faults = _faults(draws, span_ms, amounts, ("", *(f"h{n}" for n in range(hosts))), most=4)
-    return Setup(
-        stage="client", seed=seed, span_ms=span_ms, loads=tuple(loads), faults=faults, knobs=knobs
-    )
+    return _setup("client", seed, span_ms, loads, faults, knobs)
 
 
 def _cluster(seed: int, draws: SetupDraws) -> Setup:
@@ -257,9 +259,7 @@ def _cluster(seed: int, draws: SetupDraws) -> Setup:
         draws, 6_000 if long else span_ms, amounts, tuple(f"n{n}" for n in range(nodes))
     )
     faults = tuple(replace(one, where="") if one.what == "surge" else one for one in faults)
-    return Setup(
-        stage="cluster", seed=seed, span_ms=span_ms, loads=tuple(loads), faults=faults, knobs=knobs
-    )
+    return _setup("cluster", seed, span_ms, loads, faults, knobs)
 
 
 STAGES: Final[Mapping[str, Callable[[int, SetupDraws], Setup]]] = {

@@ -8,6 +8,7 @@ a violation, with the name of the invariant that it breaks.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.criticality import Criticality
@@ -23,33 +24,20 @@ CANCELLED: Final = "cancelled"
 
 
 @final
+@dataclass(slots=True)
 class HuntUnit:
     """One unit of work from its sender's side; instants are of the clock of the policies."""
 
-    __slots__ = (
-        "arrived_us",
-        "begun_us",
-        "criticality",
-        "deadline_us",
-        "ended_us",
-        "load",
-        "reason",
-        "shard",
-        "status",
-        "waited_us",
-    )
-
-    def __init__(self, load: int, arrived_us: int, deadline_us: int | None) -> None:
-        self.load = load
-        self.criticality = Criticality.DEGRADED  # after the clamp
-        self.shard = ""
-        self.arrived_us = arrived_us
-        self.deadline_us = deadline_us
-        self.begun_us = NEVER_US
-        self.ended_us = NEVER_US
-        self.status = WAITING
-        self.reason = ""
-        self.waited_us = 0  # until it was judged, by a clock that does not jump
+    load: int
+    arrived_us: int
+    deadline_us: int | None
+    criticality: Criticality = Criticality.DEGRADED  # after the clamp
+    shard: str = ""
+    begun_us: int = NEVER_US
+    ended_us: int = NEVER_US
+    status: str = WAITING
+    reason: str = ""
+    waited_us: int = 0  # until it was judged, by a clock that does not jump
 
 
 class SpendingLimit(NamedTuple):

@@ -23,7 +23,7 @@ from sluicegate.kernels.count_min import CountMin
 from sluicegate.kernels.lru_ttl import ENTRY_BYTES, TTL_US_MAX, LruTtl
 from sluicegate.kernels.space_saving import SpaceSaving
 from sluicegate.lab.arrivals import Even
-from sluicegate.lab.baselines.fifo_pool import fifo_pool
+from sluicegate.lab.baselines.queues import fifo_pool
 from sluicegate.lab.durations import Constant
 from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.measures import good_quantile_ms, refused_p99_ms

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.lab.baselines.fifo_pool import FifoPool
+from sluicegate.lab.baselines.queues import FifoPool
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.task_mode import MakePolicy
 from sluicegate.lab.world import World
@@ -26,7 +26,7 @@ ONE_CLASS: Final = CriticalitySettings(strangers=Criticality.BULK, default=Criti
 
 def server_chain(rig: Rig, world: World, shed: ShedSettings | None = None) -> Stack:
     """Deadline, criticality, shed, queue; stress hears of what they do."""
-    return _chain(rig, world, clamp(rig), shed, [waits("queue", _queue(rig))])
+    return _chain(rig, world, clamp(rig), shed, waits("queue", _queue(rig)))
 
 
 def turning(rotate_us: int) -> MakePolicy:
@@ -36,7 +36,7 @@ def turning(rotate_us: int) -> MakePolicy:
 
 def without_criticality(rig: Rig, world: World) -> Stack:
     """The same, but nobody may claim a class: all work is equal."""
-    return _chain(rig, world, ONE_CLASS, None, [waits("queue", _queue(rig))])
+    return _chain(rig, world, ONE_CLASS, None, waits("queue", _queue(rig)))
 
 
 def without_shed(rig: Rig, world: World) -> Stack:
@@ -50,7 +50,7 @@ def without_shed(rig: Rig, world: World) -> Stack:
 
 def shed_alone(rig: Rig, world: World) -> Stack:
     """The same, with a plain pool in place of the queue: whom shed lets in waits for his turn."""
-    return _chain(rig, world, clamp(rig), None, [waits("pool", FifoPool(rig.workers))])
+    return _chain(rig, world, clamp(rig), None, waits("pool", FifoPool(rig.workers)))
 
 
 def clamp(rig: Rig) -> CriticalitySettings:
@@ -66,18 +66,14 @@ def clamp(rig: Rig) -> CriticalitySettings:
 
 
 def _chain(
-    rig: Rig,
-    world: World,
-    classes: CriticalitySettings,
-    shed: ShedSettings | None,
-    behind: list[Stage],
+    rig: Rig, world: World, classes: CriticalitySettings, shed: ShedSettings | None, behind: Stage
 ) -> Stack:
     stress = Stress()
     return Stack(
         at_once("deadline", Deadline()),
         at_once("criticality", CriticalityClamp(classes)),
         at_once("shed", Shed(stress, world.chance("shed"), shed)),
-        *behind,
+        behind,
         observers=[stress],
     )
 

@@ -22,7 +22,7 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.policy import NOTHING_HELD, NothingHeld, WaitingPolicy
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.backend import Backend
-from sluicegate.lab.baselines.fifo_pool import FifoPool
+from sluicegate.lab.baselines.queues import FifoPool
 from sluicegate.lab.baselines.rate_gates import QpsQuota
 from sluicegate.lab.clients import run_callers
 from sluicegate.lab.durations import Constant

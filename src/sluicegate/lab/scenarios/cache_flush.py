@@ -19,6 +19,7 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from math import inf
 from typing import Final, NamedTuple, Protocol, TypeAlias, final
@@ -299,15 +300,8 @@ class GuardedPath:
 candidate: Final = candidate_maker(play)
 
 
-def without_coalesce(world: World, rig: LookAside, fetch: Fetch, fill: Fill) -> GuardedPath:
-    """Each reader stands in the line for himself."""
-    return GuardedPath(world, rig, fetch, fill, coalesce=False)
-
-
-def without_queue(world: World, rig: LookAside, fetch: Fetch, fill: Fill) -> GuardedPath:
-    """All fetches go to the store at once."""
-    return GuardedPath(world, rig, fetch, fill, queue=False)
-
+without_coalesce: Final = partial(GuardedPath, coalesce=False)  # each reader fetches for itself
+without_queue: Final = partial(GuardedPath, queue=False)  # all fetches go to the store at once
 
 SCENARIO: Final = Scenario(
     number=5,

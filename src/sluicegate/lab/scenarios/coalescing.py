@@ -27,7 +27,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, final
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import Refused, Unavailable
 from sluicegate.contracts.request import Request
-from sluicegate.lab.baselines.single_flight import SingleFlight
+from sluicegate.lab.baselines.caches import SingleFlight
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.scenario import OVER_CASES, Curves, Figures, PlotSpec, Scenario, candidate_maker
 from sluicegate.lab.world import World, run

@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, final
 
@@ -257,14 +256,9 @@ CALM: Final = ("rows", "bytes", "ms", "all", "cheaper", "liar", "long")
 WEIGHTS: Final = RequestUnitsSettings().weights
 
 
-def units(rig: Drift, budget: CountingBudget, **form: Any) -> RequestUnits:
-    """The policy as it comes, or in another form."""
-    return RequestUnits(RequestUnitsSettings(**form), budget=budget)
-
-
 def form(**settings: Any) -> Callable[[Drift, CountingBudget], RequestUnits]:
-    """The policy in another form."""
-    return partial(units, **settings)
+    """Return a maker of the policy with these settings, the others as by default."""
+    return lambda rig, budget: RequestUnits(RequestUnitsSettings(**settings), budget=budget)
 
 
 SCENARIO: Final = Scenario(

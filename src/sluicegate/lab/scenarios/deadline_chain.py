@@ -31,7 +31,7 @@ from sluicegate.contracts.policy import NOTHING_HELD, WaitingPolicy
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.backend import Backend
-from sluicegate.lab.baselines.fifo_pool import FifoPool
+from sluicegate.lab.baselines.queues import FifoPool
 from sluicegate.lab.clients import run_callers
 from sluicegate.lab.durations import Duration, Exponential
 from sluicegate.lab.goals import Goal

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Final, NamedTuple, Protocol, TypeAlias, final
 
@@ -29,8 +30,8 @@ from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.contracts.request import Request
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.backend import Backend
-from sluicegate.lab.baselines.fifo_pool import FifoPool
-from sluicegate.lab.baselines.single_flight import SingleFlight
+from sluicegate.lab.baselines.caches import SingleFlight
+from sluicegate.lab.baselines.queues import FifoPool
 from sluicegate.lab.clients import run_callers
 from sluicegate.lab.durations import Exponential
 from sluicegate.lab.goals import Goal
@@ -231,42 +232,33 @@ def stripe(request: Request) -> str:
     return request.caller.rpartition("-")[2]
 
 
-def chain(rig: Inversion, world: World) -> _Site:
-    """The production policies."""
+def _site(
+    rig: Inversion,
+    world: World,
+    *,
+    raises: bool = True,
+    shares: bool = True,
+    in_chunks: bool = True,
+    queued: bool = True,
+) -> _Site:
+    places = _queue(rig) if queued else FifoPool(rig.workers)
     if rig.shared == READ:
-        return SharedReads(rig, world)
-    return _LockedWrites(rig, world, places=_queue(rig), make_lock=_lock)
+        if shares:
+            return SharedReads(rig, world, raises=raises)
+        return _NaiveReads(rig, world, places=places)
+    make_lock = _lock if raises else lambda: FifoPool(1)
+    return _LockedWrites(rig, world, places=places, make_lock=make_lock, in_chunks=in_chunks)
 
 
-def without_raise(rig: Inversion, world: World) -> _Site:
-    """Ours, but nobody is raised to the class of who waits for him: locks go by arrival."""
-    if rig.shared == READ:
-        return SharedReads(rig, world, raises=False)
-    return _LockedWrites(rig, world, places=_queue(rig), make_lock=lambda: FifoPool(1))
-
-
-def without_chunks(rig: Inversion, world: World) -> _Site:
-    """Ours, but a job holds its lock until all of it is done."""
-    if rig.shared == READ:
-        return SharedReads(rig, world)
-    return _LockedWrites(rig, world, places=_queue(rig), make_lock=_lock, in_chunks=False)
-
-
-def naive(rig: Inversion, world: World) -> _Site:
-    """A queue by class, and what is shared as one writes it in six lines."""
-    if rig.shared == READ:
-        return _NaiveReads(rig, world, places=_queue(rig))
-    return _LockedWrites(
-        rig, world, places=_queue(rig), make_lock=lambda: FifoPool(1), in_chunks=False
-    )
-
-
-def fifo(rig: Inversion, world: World) -> _Site:
-    """The same behind a plain pool."""
-    pool = FifoPool(rig.workers)
-    if rig.shared == READ:
-        return _NaiveReads(rig, world, places=pool)
-    return _LockedWrites(rig, world, places=pool, make_lock=lambda: FifoPool(1), in_chunks=False)
+chain: Final = _site
+# Nobody is raised to the class of who waits for it: locks go by arrival.
+without_raise: Final = partial(_site, raises=False)
+# A job holds its lock until all of it is done.
+without_chunks: Final = partial(_site, in_chunks=False)
+# A queue by class, and what is shared as one writes it in six lines.
+naive: Final = partial(_site, raises=False, shares=False, in_chunks=False)
+# The same behind a plain pool.
+fifo: Final = partial(naive, queued=False)
 
 
 def _queue(rig: Inversion) -> Queue:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import cos, exp, inf, pi, sqrt
 from statistics import NormalDist
 from typing import Final, NamedTuple, Protocol, TypeAlias, final
@@ -105,14 +105,12 @@ MakeStressReader: TypeAlias = Callable[[], _StressReader]
 
 
 @final
+@dataclass(slots=True)
 class LatencyRun:
     """The readings, one a second."""
 
-    __slots__ = ("ratios", "stressed")
-
-    def __init__(self) -> None:
-        self.ratios: list[float] = []
-        self.stressed: list[bool] = []
+    ratios: list[float] = field(default_factory=list)
+    stressed: list[bool] = field(default_factory=list)
 
     @property
     def trips(self) -> int:

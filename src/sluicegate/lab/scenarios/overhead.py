@@ -28,7 +28,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Measured, Request
-from sluicegate.lab.baselines.plain_window import PlainWindow
+from sluicegate.lab.baselines.rate_gates import PlainWindow
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.scenario import AS_BARS, WALL, Figures, PlotSpec, Scenario, candidate_maker
 from sluicegate.policies.concurrency import AdaptiveSettings, Concurrency, ConcurrencySettings

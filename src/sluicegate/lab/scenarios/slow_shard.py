@@ -27,7 +27,7 @@ from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.backend import Backend
-from sluicegate.lab.baselines.fifo_pool import FifoPool
+from sluicegate.lab.baselines.queues import FifoPool
 from sluicegate.lab.clients import run_callers
 from sluicegate.lab.durations import Duration, Exponential
 from sluicegate.lab.goals import Goal

@@ -318,19 +318,19 @@ RIGS: Final[dict[str, FreshnessRig]] = {
 HOT_AT_ONCE: Final = HotKeySettings(hot_min=1, hot_permille=0)
 
 
-def shield(clock: Clock, chance: Chance, get: Get, hot_at_once: bool, **out: Any) -> ShieldedReads:
-    """`hot_key` and `coalesce`; where every read counts, a key is hot with the first."""
-    return ShieldedReads(clock, chance, get, hot=HOT_AT_ONCE if hot_at_once else DEFAULTS, **out)
+def shielded(**form: Any) -> MakeReadPath:
+    """Return a maker of `hot_key` and `coalesce`, with parts of them taken out by `form`."""
+
+    def make(clock: Clock, chance: Chance, get: Get, hot_at_once: bool) -> ShieldedReads:
+        hot = HOT_AT_ONCE if hot_at_once else DEFAULTS
+        return ShieldedReads(clock, chance, get, hot=hot, **form)
+
+    return make
 
 
-def without_epochs(clock: Clock, chance: Chance, get: Get, hot_at_once: bool) -> ShieldedReads:
-    """A write deletes what is kept, and any fill is taken."""
-    return shield(clock, chance, get, hot_at_once, epochs=False)
-
-
-def without_parting(clock: Clock, chance: Chance, get: Get, hot_at_once: bool) -> ShieldedReads:
-    """Who asks after a write may join a fetch from before it."""
-    return shield(clock, chance, get, hot_at_once, split_on_write=False)
+shield: Final = shielded()
+without_epochs: Final = shielded(epochs=False)  # any fill is taken
+without_parting: Final = shielded(split_on_write=False)  # readers join fetches from before a write
 
 
 def ttl_cache(clock: Clock, chance: Chance, get: Get, hot_at_once: bool) -> TtlCache:

@@ -19,7 +19,7 @@ from itertools import chain as concat
 from typing import Final, NamedTuple
 
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.baselines.fifo_pool import fifo_pool
+from sluicegate.lab.baselines.queues import fifo_pool
 from sluicegate.lab.baselines.rate_gates import token_pool
 from sluicegate.lab.clients import open_loop
 from sluicegate.lab.goals import Goal

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import log
-from typing import Final, Protocol, TypeAlias, final
+from typing import Final, Protocol, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import BadValue
@@ -102,9 +102,6 @@ class _WindowCount(Protocol):
     def count(self, now_us: int) -> float: ...
 
 
-MakeWindowCount: TypeAlias = Callable[[], _WindowCount]
-
-
 @final
 class CellsCount:
     """`kernels.sliding_window` in `cells`, every request counted; one cell is the two counters."""
@@ -162,19 +159,19 @@ class ExactCount:
 
 
 @final
+@dataclass(slots=True)
 class TraceRun:
     """What was counted against the truth, request by request."""
 
-    def __init__(self) -> None:
-        self.requests = 0
-        self.over = 0  # requests of a source above its limit
-        self.false_above = 0
-        self.false_below = 0
-        self.error_sum = 0.0
-        self.busiest: list[tuple[int, float, int]] = []  # source: when, count, truth
+    requests: int = 0
+    over: int = 0  # requests of a source above its limit
+    false_above: int = 0
+    false_below: int = 0
+    error_sum: float = 0.0
+    busiest: list[tuple[int, float, int]] = field(default_factory=list)  # when, count, truth
 
 
-def play(rig: TraceRig, make: MakeWindowCount, seed: int) -> TraceRun:
+def play(rig: TraceRig, make: Callable[[], _WindowCount], seed: int) -> TraceRun:
     """One run; what comes in the first window is counted, and not judged."""
     run = TraceRun()
     counters: dict[int, tuple[_WindowCount, ExactCount]] = {}
