@@ -85,7 +85,7 @@ class _Process:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is ours to hear; then it is ended in order
+                start_new_session=True,  # the drill handles Ctrl-C, and ends it in order
             )
 
     @property
@@ -154,11 +154,11 @@ class DrillDispatcher:
 
     def state(self) -> dict[str, Any]:
         """Return its `/v1/state`."""
-        where = service_client.ServiceAddress(f"http://{HOST}:{self.port}", OPERATOR.token)
-        told: dict[str, Any] = service_client.ask(
+        where = asking.Where(f"http://{HOST}:{self.port}", OPERATOR.token)
+        state: dict[str, Any] = asking.ask(
             where, self.process.name, "/v1/state", timeout_s=ASK_S_MAX
         )
-        return told
+        return state
 
     def refusals(self) -> dict[str, int]:
         """Return its refusals since it began, by stage and by reason."""

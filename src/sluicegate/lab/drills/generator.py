@@ -99,9 +99,9 @@ class ConnectionPool:
 def play(
     loads: Sequence[DrillLoad], meanwhile: Callable[[int], None] | None = None
 ) -> list[LoadRecord]:
-    """Each load by a process of its own, all from one instant on; their records.
+    """Send each load from a process of its own, all from one instant on; return their records.
 
-    `meanwhile` is records that instant, and does here what is to happen while they send.
+    `meanwhile` gets that instant, and does here what is to happen while they send.
     """
     with ExitStack() as stack:
         # One process a pool, so that what was prepared is where it is to be played.
@@ -138,7 +138,7 @@ def _play(begin_us: int) -> LoadRecord:
 
 @final
 class Generator:
-    """One load."""
+    """Sends one load."""
 
     __slots__ = (
         "_begin_us",
@@ -175,7 +175,7 @@ class Generator:
         self._lost = 0
 
     def connect(self) -> None:
-        """Open and greet all connections, one after the other."""
+        """Open all connections, one after the other, and send their greetings."""
         for pool in self._pools:
             stream = pool.stream
             for number in range(stream.connections):
@@ -187,7 +187,7 @@ class Generator:
                 self._epoll.register(connection.file, select.EPOLLIN)
 
     def play(self, begin_us: int) -> None:
-        """From that instant on send all that is due and read all that comes, until both end."""
+        """Send all that is due from that instant on, and read all replies, until both end."""
         self._begin_us = begin_us
         load, due = self._load, self._plan.due_us
         count, at = len(due), 0
@@ -218,13 +218,13 @@ class Generator:
         self._busy = (_cpu_s() - began_cpu_s) * 1e6 / max(passed_us, 1)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close all connections."""
         for connection in self._connections.values():
             connection.sock.close()
         self._epoll.close()
 
     def record(self) -> LoadRecord:
-        """What there is to tell."""
+        """Return the record."""
         due, streams = self._plan.due_us, self._plan.streams
         records = {
             stream.name: StreamRecord(stream.timeout_us, array("q"), array("q"), array("B"))
@@ -267,7 +267,7 @@ class Generator:
         self._late[at] = elapsed_us - self._plan.due_us[at]
 
     def _flush(self) -> None:
-        """One write for each connection that has something to say."""
+        """Write once to each connection that has something to send."""
         for connection in self._unflushed:
             data = (
                 connection.unwritten[0]
@@ -337,7 +337,7 @@ class Generator:
         self._epoll.unregister(connection.file)
 
     def _number(self, reply: ErrorText | None) -> int:
-        """The number of an error's first word."""
+        """Return the number of an error's first word."""
         word = NIL if reply is None else str(reply).partition(" ")[0]
         number = self._error_words.get(word)
         if number is None:
@@ -374,7 +374,7 @@ def _connect(port: int, greeting: tuple[bytes, ...]) -> socket.socket:
 
 
 def exchange(sock: socket.socket, *commands: bytes) -> list[Any]:
-    """Say these, and wait for all of their replies: for who prepares and looks, not for load."""
+    """Send these and return their replies: for preparation and inspection, not for load."""
     reader = new_reader()
     replies: list[Any] = []
     try:

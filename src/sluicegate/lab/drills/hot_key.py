@@ -1,7 +1,7 @@
 """Hot key: four fifths of all reads are of five keys, into two dispatchers on one engine.
 
-A hot key is to be read about once in its ttl by each dispatcher, whoever asks for it; and those who
-ask for other keys must not notice. First the machine's most is measured, with reads of uniform
+A hot key is to be read about once in its ttl by each dispatcher, however many callers read it; and
+callers of other keys must not notice. First the machine's most is measured, with reads of uniform
 keys; then half of that is sent twice, of uniform keys and with the five hot ones, so that what the
 others feel is compared at the same rate.
 
@@ -167,7 +167,7 @@ def most_per_s(ports: tuple[int, ...], names: list[str]) -> float:
 
 
 class _ForwardedReads:
-    """Looks at the dispatchers while a load is sent."""
+    """Samples the dispatchers while a load is sent."""
 
     def __init__(self, dispatchers: list[DrillDispatcher], span_us: int) -> None:
         self._dispatchers = dispatchers

@@ -1,6 +1,6 @@
 """Load: what a generator is to send, when and where to, as a value that goes to another process.
 
-A *stream* is one population of callers: whom they ask, as whom, how often, and what. Its commands
+A *stream* is one population of callers: where they send, as whom, how often, and what. Its commands
 are encoded before the first is due, and which of them comes at which instant is drawn before too;
 so a generator has only to send. It is open-loop: an instant never waits for an answer.
 
@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, final
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arrivals import Arrivals
 from sluicegate.lab.random_source import RandomSource
+from sluicegate.policies.settings import within
 
 REQUESTS_MAX: Final = 5_000_000
 CONNECTIONS_MAX: Final = 4_000
@@ -39,7 +40,7 @@ class LoadStream:
     commands: tuple[bytes, ...]  # each is as likely as the next
     arrivals: Arrivals
     timeout_us: int  # an answer that comes later is of no use
-    greeting: tuple[bytes, ...] = ()  # said on each connection first; an error reply ends the run
+    greeting: tuple[bytes, ...] = ()  # sent on each connection first; an error reply ends the run
     connections: int = 32
     depth: int = 16
     together: bool = False
@@ -48,12 +49,8 @@ class LoadStream:
         where = f"stream {self.name}"
         if not self.ports or not self.commands:
             raise BadValue(where, self.name, "give it a port and a command at least")
-        if not 1 <= self.connections <= CONNECTIONS_MAX:
-            raise BadValue(
-                f"{where}: connections", self.connections, f"give 1 to {CONNECTIONS_MAX:,}"
-            )
-        if not 1 <= self.depth <= DEPTH_MAX:
-            raise BadValue(f"{where}: depth", self.depth, f"give 1 to {DEPTH_MAX:,}")
+        within(f"{where}: connections", self.connections, 1, CONNECTIONS_MAX)
+        within(f"{where}: depth", self.depth, 1, DEPTH_MAX)
         if self.timeout_us < 1:
             raise BadValue(f"{where}: timeout_us", self.timeout_us, "give a microsecond at least")
 
@@ -89,7 +86,7 @@ class Schedule(NamedTuple):
 
 
 def schedule(load: DrillLoad) -> Schedule:
-    """The same load and seed, the same schedule."""
+    """Return the schedule of a load, the same for the same seed."""
     random_source = RandomSource(load.seed)
     rows: list[tuple[int, int, int]] = []
     for number, stream in enumerate(load.streams):

@@ -1,6 +1,6 @@
-"""Neighbour: somebody scans at ten times their quota beside others who read single rows.
+"""Neighbour: a caller scans at ten times its quota beside others who read single rows.
 
-The readers ask for well below what the engine can do, alone first, then beside the scans. A scan
+The readers send well below what the engine can do, alone first, then beside the scans. A scan
 takes the engine many times as long as a read, and is one request like any other: who counts
 requests lets through what ruins the others. So with `--policy generation-one`, whose quota is a
 number of requests, the same drill must fail; that it does is what there is to see.

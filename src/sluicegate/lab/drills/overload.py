@@ -1,8 +1,8 @@
 """Overload: two, five and ten times of what the engine can do, in four classes.
 
-CRITICAL alone asks for half of the capacity, and must not notice. The others ask for the rest of it
-and for all that is too much; what there is left goes to the higher of them first. Whoever is
-refused hears of it soon, and the dispatcher holds no more memory for being asked more.
+CRITICAL work alone is half of the capacity, and must not suffer. The others are the rest of it and
+all that is too much; what there is left goes to the higher of them first. Refusals
+come soon, and the dispatcher holds no more memory under more load.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _OverloadRun(NamedTuple):
 
 
 def streams(port: int, times: float) -> tuple[LoadStream, ...]:
-    """Four callers, each of a class, who ask for so many times the capacity together."""
+    """Return four callers, each of a class, who send so many times the capacity together."""
     critical = CRITICAL_SHARE * CAPACITY_PER_S
     rest = times * CAPACITY_PER_S - critical
     shares = (1.0, *OTHERS_SHARES)

@@ -1,10 +1,10 @@
-"""Record: what result of each request of a load, and the figures that are made of it.
+"""Record: what became of each request of a load, and the figures that are made of it.
 
 A request is *good* if it was served within its stream's timeout, counted from the instant it was
 due: what a generator or a connection kept it waiting is its callers' wait too. *Refused* is what
 was answered with one of the errors that say so; every other error is neither.
 
-A record also says how the generator did. One that sends late, is too busy or runs out of
+A record also has how the generator did. One that sends late, is too busy or runs out of
 connections measures itself: then the run is void, and `void_reasons` says why.
 """
 

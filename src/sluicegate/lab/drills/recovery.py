@@ -1,6 +1,6 @@
 """Recovery: the engine stalls for a while, and is well again; when are its callers?
 
-They ask for three quarters of what it can do, and wait for half a second. While it stalls nobody is
+They send three quarters of what it can do, and wait for half a second. While it stalls nobody is
 served. What has piled up meanwhile is of no use to anybody any more: a pool that serves it all in
 its order is late for those who come after, for as long as it takes to catch up. The layers drop it.
 
@@ -76,7 +76,7 @@ def set_stalled(control: Path, *, stalled: bool) -> None:
 
 
 class _RecoveryRun(NamedTuple):
-    """One run."""
+    """Play one run."""
 
     record: LoadRecord
     span_us: int
@@ -85,7 +85,7 @@ class _RecoveryRun(NamedTuple):
 
 
 def run_load(setting: DrillSetting, policy: str) -> _RecoveryRun:
-    """One run."""
+    """Play one run."""
     stall_us = setting.us(STALL_SHARE)
     with DrillFleet((CALLER,)) as fleet:
         control = fleet.folder / "stall"

@@ -42,7 +42,7 @@ def render_bar(bar: DrillBar) -> str:
 
 
 def as_json(drill: Drill, setting: DrillSetting, outcome: DrillOutcome) -> dict[str, Any]:
-    """For programs; what cannot be text_lines is null."""
+    """Return a report for programs; infinity and NaN are null."""
     return {
         "version": VERSION,
         "drill": drill.name,
@@ -99,16 +99,16 @@ _WIDTH: Final = 5.6  # inches, of a panel with its names
 _HEIGHT: Final = 3.0
 _NAME_GAP: Final = 0.062  # of the height, between two names
 _CROWDED: Final = 14  # points, from which on they need no marks
-_LEAST: Final = 1e-3  # of what is draw on a log scale
+_LEAST: Final = 1e-3  # of what is drawn on a log scale
 
 
 def draw(title: str, panels: Sequence[Panel]) -> bytes:
     """Return the picture as a PNG; nothing if there is nothing to draw."""
-    shown = [panel for panel in panels if any(panel.lines.values())]
-    if not shown:
+    filled = [panel for panel in panels if any(panel.lines.values())]
+    if not filled:
         return b""
     with drawing() as figure_class:
-        return png(_figure(figure_class, title, shown))
+        return png(_figure(figure_class, title, filled))
 
 
 def _figure(figure_class: type[Figure], title: str, panels: Sequence[Panel]) -> Figure:
@@ -138,7 +138,7 @@ def _panel(ax: Axes, panel: Panel) -> None:
         crowded = len(points) > _CROWDED
         ax.plot(
             [x for x, _ in points],
-            [_shown(y, panel) for _, y in points],
+            [_drawable(y, panel) for _, y in points],
             color=colour(panel, name),
             linewidth=(THICK if first else THIN) * (0.75 if crowded else 1.0),
             marker=None if crowded else "o",
@@ -162,7 +162,7 @@ def _names(ax: Axes, panel: Panel) -> None:
     lines = {name: points for name, points in panel.lines.items() if points}
     places = []
     for points in lines.values():
-        ends: Any = ax.transData.transform((0.0, _shown(points[-1][1], panel)))
+        ends: Any = ax.transData.transform((0.0, _drawable(points[-1][1], panel)))
         places.append(min(max(float(invert.transform(ends)[1]), 0.0), 1.0))
     for name, place in zip(lines, spread(places, _NAME_GAP), strict=True):
         ax.annotate(
@@ -184,7 +184,7 @@ def _first(panel: Panel) -> str:
 
 
 def colour(panel: Panel, name: str) -> str:
-    """What a line is draw in."""
+    """Return the colour of a line."""
     if name == _first(panel):
         return OURS
     if name in panel.controls:
@@ -195,8 +195,8 @@ def colour(panel: Panel, name: str) -> str:
     return HUES[others.index(name) % len(HUES)]
 
 
-def _shown(value: float, panel: Panel) -> float:
-    """As it can be draw: what is infinite leaves a gap, and nothing lies below the floor."""
+def _drawable(value: float, panel: Panel) -> float:
+    """Return a value that can be drawn: infinity leaves a gap, nothing lies below the floor."""
     if not isfinite(value):
         return float("nan")
     return max(value, _LEAST) if panel.log_y else value

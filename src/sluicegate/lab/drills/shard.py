@@ -1,6 +1,6 @@
 """Shard: one of ten shards of the engine is fifty times as slow as the others.
 
-What is asked of the slow one piles up. If all shards shared one pool, those who wait for the slow
+Requests for the slow one pile up. If all shards shared one pool, those who wait for the slow
 one would fill it, and nobody else would be served; so each shard has its own part of it, and what
 finds that part full is refused at once. The others must not notice.
 """
@@ -39,7 +39,7 @@ OTHERS_MIN: Final = 0.999
 CALLER: Final = DrillCaller("reader")
 
 
-# Each shard has slots of its own, and more than are ever asked for: what is short is the pool.
+# Each shard has slots of its own, more than are ever used: what is short is the pool.
 ENGINE: Final = (
     f"faulty+memory:?shards={SHARDS}&slots={PLACES}&slots_by=shard&work_ms={WORK_MS}"
     f"&slow_shard={SLOW}&slow_times={SLOW_TIMES}"

@@ -1,11 +1,11 @@
 """Shares: callers whose quota three dispatchers share, skewed, and then one dispatcher is killed.
 
-Two callers ask for three times their quota. Nine tenths of the first one's requests reach the first
+Two callers send three times their quota. Nine tenths of the first one's requests reach the first
 dispatcher, nine tenths of the second one's the last. A quota in equal parts would let the busy
 dispatcher give out a third of it, and leave the rest unused. The dispatchers know each other only
 through a Redis. Then the first one is killed; its callers turn to the second at once.
 
-What is admitted is counted in request units, as the dispatchers tell what a request was charged,
+What is admitted is counted in request units, as the dispatchers report what a request was charged,
 from `EPOCHS` epochs after the beginning, and again from `EPOCHS` after the kill.
 """
 
@@ -39,18 +39,18 @@ def streams(ports: tuple[int, ...], kill_us: int) -> tuple[LoadStream, ...]:
         for number, (port, share) in enumerate(zip(ports, skew, strict=True)):
             per_s = OVER * QUOTA_RU * share
             steady = Poisson(per_s)
-            killed = number == 0
+            is_killed = number == 0
             found.append(
                 _stream(
                     f"{caller.name}/{number + 1}",
                     port,
                     caller,
-                    Steps(((0, per_s), (kill_us, 0.0))) if killed else steady,
+                    Steps(((0, per_s), (kill_us, 0.0))) if is_killed else steady,
                 )
             )
-            if killed:
-                turned = Steps(((0, 0.0), (kill_us, per_s)))
-                found.append(_stream(f"{caller.name}/turned", ports[1], caller, turned))
+            if is_killed:
+                moved_arrivals = Steps(((0, 0.0), (kill_us, per_s)))
+                found.append(_stream(f"{caller.name}/turned", ports[1], caller, moved_arrivals))
     return tuple(found)
 
 
@@ -84,10 +84,10 @@ def drill(setting: DrillSetting) -> DrillOutcome:
             dispatchers[0].process.kill()
 
         setting.progress("shares: three dispatchers, one Redis")
-        before = charged(dispatchers[1:])
+        before = charged_mru(dispatchers[1:])
         [record] = play([load], kill)
-        after = charged(dispatchers[1:])
-    # What a read was charged, as those say who have lived through it.
+        after = charged_mru(dispatchers[1:])
+    # What a read was charged, as the dispatchers that still run report it.
     read_ru = (after[0] - before[0]) / max(after[1] - before[1], 1) / 1_000
     outcome.void = record.void_reasons()
     outcome.figures["request units a read"] = read_ru
@@ -116,10 +116,10 @@ def drill(setting: DrillSetting) -> DrillOutcome:
     return outcome
 
 
-def charged(dispatchers: list[DrillDispatcher]) -> tuple[int, int]:
+def charged_mru(dispatchers: list[DrillDispatcher]) -> tuple[int, int]:
     """Thousandths of request units charged so far, and for how many requests."""
-    told = [dispatcher.state()["request_units"] for dispatcher in dispatchers]
-    return sum(one["charged_mru"] for one in told), sum(one["admitted"] for one in told)
+    states = [dispatcher.state()["request_units"] for dispatcher in dispatchers]
+    return sum(one["charged_mru"] for one in states), sum(one["admitted"] for one in states)
 
 
 _UNDER_WAY_US: Final = 50_000  # for what was sent just before it

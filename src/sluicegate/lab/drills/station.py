@@ -103,7 +103,7 @@ class _StationCallers:
         self._began_us = 0
 
     async def play(self, port: int) -> RunLedger:
-        """Send what the seed says, when it says so, until the span is over."""
+        """Send the units of the seed, each at its instant, until the span is over."""
         listeners = []
         for _ in range(CONNECTIONS):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)

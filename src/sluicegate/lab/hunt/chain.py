@@ -102,9 +102,9 @@ class HuntChain:
         self.adaptive, self.gated = knob("adaptive", 0) > 0, knob("gated", 0) > 0
         self.limit_max = max(4 * self.places, 8)
         number = AdaptiveSettings(initial=self.places, limit_max=self.limit_max)
-        named = ALGORITHMS[knob("algorithm", 0) % len(ALGORITHMS)]
-        if named:
-            number = replace(number, algorithm=named)
+        algorithm = ALGORITHMS[knob("algorithm", 0) % len(ALGORITHMS)]
+        if algorithm:
+            number = replace(number, algorithm=algorithm)
         self.gate = Concurrency(
             ConcurrencySettings(
                 adaptive=number,

@@ -1,8 +1,8 @@
 """Client: calls to a fleet of hosts over a network that loses, with all that a smart client has.
 
-fallback (for who has one) around retry, around hedge, and for each attempt breaker, client
+fallback (if there is one) around retry, around hedge, and for each attempt breaker, client
 throttle and balance. Hosts are slow, paused, fail, refuse, say that a quota is spent, or are not
-reached. Who calls may give up at any await.
+reached. Callers may give up at any await.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Call:
 
 @final
 class _Client:
-    """The policies of a client, the fleet, and who calls."""
+    """The policies of a client, the hosts, and the callers."""
 
     def __init__(self, world: World, setup: Setup, record: HuntRecord) -> None:
         self.world, self.setup, self.record = world, setup, record

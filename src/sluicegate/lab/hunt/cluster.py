@@ -79,7 +79,7 @@ class _Cluster:
         self.boots[name] += 1
         boot = self.boots[name]
         self.nodes[name] = Suppress(name, boot, self.world.chance(f"{name}/{boot}"))
-        self.informed = {known for known in self.informed if known[0] != name}
+        self.informed = {pair for pair in self.informed if pair[0] != name}
 
     def _to_master(self, source: str, message: object) -> None:
         if isinstance(message, SuppressReport):

@@ -89,8 +89,8 @@ def hunt(
     found: dict[str, list[int]] = {}
     done = 0
     try:
-        kept = search.until(seeds, SystemClock(), minutes)
-        for seed, broken in search.play_seeds(kept, jobs):
+        seeds_in_time = search.until(seeds, SystemClock(), minutes)
+        for seed, broken in search.play_seeds(seeds_in_time, jobs):
             done += 1
             progress(done, len(seeds), f"{sum(map(len, found.values()))} found, seed {seed}")
             for one in broken:
@@ -139,5 +139,5 @@ def write_summary(found: dict[str, list[int]], done: int, write: Write) -> None:
         return
     write(f"{done:,} seeds; broken:\n")
     for invariant, seeds in found.items():
-        shown = ", ".join(map(str, seeds[:10])) + (", ..." if len(seeds) > 10 else "")
-        write(f"  {invariant}: {len(seeds):,} times, by seed {shown}\n")
+        first_seeds = ", ".join(map(str, seeds[:10])) + (", ..." if len(seeds) > 10 else "")
+        write(f"  {invariant}: {len(seeds):,} times, by seed {first_seeds}\n")

@@ -1,4 +1,4 @@
-"""Draws: the setup of a seed. Small numbers are draws as often as large ones, and edges most."""
+"""Draws: the setup of a seed. Small numbers are drawn as often as large ones, and edges most."""
 
 from __future__ import annotations
 

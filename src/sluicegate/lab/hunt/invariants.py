@@ -47,16 +47,16 @@ def not_over_admitted(setup: Setup, record: HuntRecord) -> str | None:
         limit = record.limits.get(name)
         if limit is None:
             continue
-        owed, last_us = 0.0, 0
+        excess, last_us = 0.0, 0
         for at_us, amount in spent:
-            owed = max(owed - limit.per_s * (at_us - last_us) / 1e6, 0.0) + amount
+            excess = max(excess - limit.per_s * (at_us - last_us) / 1e6, 0.0) + amount
             last_us = at_us
-            if owed > limit.burst * (1 + 1e-9) + 1e-6:
+            if excess > limit.burst * (1 + 1e-9) + 1e-6:
                 return (
-                    f"{name} spent {owed:,.0f} above its rate of {limit.per_s:,.0f} a second by "
+                    f"{name} spent {excess:,.0f} above its rate of {limit.per_s:,.0f} a second by "
                     f"{at_us:,} us, and {limit.burst:,.0f} may be spent at once"
                 )
-            owed = max(owed, 0.0)
+            excess = max(excess, 0.0)
     return None
 
 
@@ -69,7 +69,7 @@ def nothing_left(setup: Setup, record: HuntRecord) -> str | None:
 
 
 def in_time(setup: Setup, record: HuntRecord) -> str | None:
-    """Nothing is begun after its deadline, and who waits is told or answered by then."""
+    """Nothing is begun after its deadline, and waiters get an answer or a refusal by then."""
     for unit in record.units:
         deadline_us = unit.deadline_us
         if deadline_us is None:
@@ -117,16 +117,19 @@ def critical_goes_last(setup: Setup, record: HuntRecord) -> str | None:
     if not sandwiches:
         return None
     begins = [low for low, _ in sandwiches]
-    came = passed = 0
+    arrivals = admitted = 0
     for unit in record.units:
         at = bisect_right(begins, unit.arrived_us - 1) - 1
         if unit.criticality is not Criticality.BULK or at < 0:
             continue
         if unit.arrived_us < sandwiches[at][1] and unit.reason != DEADLINE.name:
-            came += 1
-            passed += unit.begun_us != NEVER_US
-    if passed > FEW and passed > BULK_SHARE_MAX * came:
-        return f"{passed} of {came} BULK units were admitted between CRITICAL ones that were shed"
+            arrivals += 1
+            admitted += unit.begun_us != NEVER_US
+    if admitted > FEW and admitted > BULK_SHARE_MAX * arrivals:
+        return (
+            f"{admitted} of {arrivals} BULK units were admitted"
+            " between CRITICAL ones that were shed"
+        )
     return None
 
 

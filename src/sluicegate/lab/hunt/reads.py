@@ -1,8 +1,8 @@
 """Reads: the front of a store, hot keys kept, readers of one key sharing a fetch, writes between.
 
 A value is the number of the write that made it, so a stale answer is a smaller number. A write
-takes time, lands at an instant within it, and is told to the cache and to the coalescer before it
-is acknowledged. Whoever reads may give up at any await; fetches may be slow, fail or hang.
+takes time, lands at an instant within it, and invalidates cache and coalescer before it is
+acknowledged. Readers may give up at any await; fetches may be slow, fail or hang.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _VersionStore:
 
 @final
 class _Reads:
-    """The front, the store behind it, and who reads."""
+    """Cache and coalescer, the store behind them, and the readers."""
 
     def __init__(self, world: World, setup: Setup, record: HuntRecord) -> None:
         self.world, self.setup, self.record = world, setup, record
@@ -86,7 +86,7 @@ class _Reads:
 
     async def one(self, number: int, load: HuntLoad) -> None:
         draw = self.world.chance(f"who/{load.name}").draw
-        # The first keys are asked for most.
+        # The first keys are read most.
         key = f"k{int(draw() * draw() * load.keys)}"
         if draw() * 1_000 < load.writes_permille:
             await self._write(key)
@@ -190,7 +190,7 @@ class _Reads:
             self.record.add_violation("one fetch", sentence)
 
     async def _through_the_queue(self, flight: Flight[int]) -> int:
-        """A fetch waits for a place, as what it is for whoever waits for it."""
+        """Wait for a place with the class of the most important reader, and load."""
         if self.queue is None:
             return await self._load(flight.key)
         clock = self.world.clock
@@ -229,11 +229,11 @@ class _Reads:
         await self.world.sleep_us(took_us - at_us)
         fail = active(self.setup, "fail", elapsed_us, key)
         if fail is not None and self.draw() * 1_000 < fail.much:
-            raise Unavailable("the store", "it was told to fail")
+            raise Unavailable("the store", "it was set to fail")
         return value
 
     async def _write(self, key: str) -> None:
-        """It lands, is told here, and is acknowledged; who gives up has not heard that it did."""
+        """Write, invalidate, acknowledge; a writer that gives up gets no acknowledgement."""
         store = self.store
         took_us = self.fetch_us()
         at_us = int(took_us * self.draw())

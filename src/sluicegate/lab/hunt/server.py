@@ -1,7 +1,7 @@
-"""Server: the chain of a service in front of shards with workers, and who comes.
+"""Server: the chain of a service in front of shards with workers, and its callers.
 
-Whoever comes is of any class, may claim another, may give up at any await, and may need a shard
-that is slow, paused or failing. The stage keeps its own count of who is where, and compares.
+A caller is of any class, may claim another, may give up at any await, and may need a shard
+that is slow, paused or failing. The stage keeps its own counts of waiting and work, and compares.
 """
 
 from __future__ import annotations
@@ -256,8 +256,8 @@ class _Server:
         """Yield it when a unit waits while a place is free."""
         queue = self.chain.queue
         if queue.inflight < queue.places and queue.stats().queued:
-            taken = f"{queue.inflight} of {queue.places} places are taken"
-            yield f"{queue.stats().queued} wait, and {taken}"
+            places = f"{queue.inflight} of {queue.places} places are taken"
+            yield f"{queue.stats().queued} wait, and {places}"
 
 
 async def play_server(world: World, setup: Setup, record: HuntRecord) -> None:

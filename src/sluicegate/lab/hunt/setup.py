@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar, final
 
 from sluicegate.contracts.criticality import Criticality, parse_criticality
 from sluicegate.contracts.errors import BadValue
+from sluicegate.policies.settings import within
 from sluicegate.wire.json_objects import parse_object
 
 T = TypeVar("T")
@@ -28,7 +29,7 @@ NO_KNOBS: Final[Mapping[str, int]] = {}
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HuntLoad:
-    """One kind of work: who comes, how often, with what class, and how patient."""
+    """One kind of work: its callers, rate, class and patience."""
 
     name: str
     criticality: str = "DEGRADED"  # the most that its callers may claim
@@ -41,7 +42,7 @@ class HuntLoad:
     keys: int = 1
     rows: int = 1  # that it really looks at
     rows_said: int = 0  # what its callers declare; the truth if 0
-    cancelled_permille: int = 0  # who give up at any moment
+    cancelled_permille: int = 0  # of the callers give up at any moment
     writes_permille: int = 0
     idempotent: bool = True
 
@@ -50,11 +51,9 @@ class HuntLoad:
         if self.claims:
             parse_criticality(self.claims, field=f"{self.name}.claims")
         for name in ("per_s", "on_ms", "off_ms", "timeout_ms"):
-            if not 0 <= getattr(self, name) <= 10_000_000:
-                raise BadValue(f"{self.name}.{name}", getattr(self, name), "give 0 to 10,000,000")
+            within(f"{self.name}.{name}", getattr(self, name), 0, 10_000_000)
         for name in ("callers", "keys", "rows"):
-            if not 1 <= getattr(self, name) <= 1_000_000:
-                raise BadValue(f"{self.name}.{name}", getattr(self, name), "give 1 to 1,000,000")
+            within(f"{self.name}.{name}", getattr(self, name), 1, 1_000_000)
 
     @property
     def allowed(self) -> Criticality:
@@ -97,8 +96,7 @@ class Setup:
     knobs: Mapping[str, int] = field(default_factory=lambda: NO_KNOBS)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.span_ms <= SPAN_MS_MAX:
-            raise BadValue("span_ms", self.span_ms, f"give 1 to {SPAN_MS_MAX:,}")
+        within("span_ms", self.span_ms, 1, SPAN_MS_MAX)
         if self.seed < 0:
             raise BadValue("seed", self.seed, "give a whole number from 0")
         names = [load.name for load in self.loads]

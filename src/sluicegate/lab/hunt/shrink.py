@@ -44,7 +44,7 @@ class Shrunk(NamedTuple):
 
 
 def shrink(setup: Setup, breaks: Breaks, *, tries_max: int = TRIES_MAX) -> Shrunk:
-    """Make it as small as it goes; `breaks` plays a setup and says whether it still breaks."""
+    """Return the smallest setup found for which `breaks` is still true."""
     tries = steps = 0
     before: Setup | None = None
     while before != setup:
@@ -82,8 +82,8 @@ def _fewer_faults(setup: Setup) -> Iterator[Setup]:
 
 def _fewer_knobs(setup: Setup) -> Iterator[Setup]:
     for name in setup.knobs:
-        kept = {other: value for other, value in setup.knobs.items() if other != name}
-        yield replace(setup, knobs=kept)
+        fewer = {other: value for other, value in setup.knobs.items() if other != name}
+        yield replace(setup, knobs=fewer)
 
 
 def _plainer_loads(setup: Setup) -> Iterator[Setup]:

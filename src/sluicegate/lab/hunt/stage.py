@@ -7,7 +7,7 @@ record. `play` runs it, and records a run that did not end as a run must.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Final, TypeAlias, final
 
 from sluicegate.lab.arrivals import Arrivals, OnOff, Poisson
@@ -18,6 +18,7 @@ from sluicegate.lab.virtual_loop import BrokenRun
 from sluicegate.lab.world import World, run
 
 StagePlay: TypeAlias = Callable[[World, Setup, HuntRecord], Awaitable[None]]
+PlayUnit: TypeAlias = Callable[[int, HuntLoad], Coroutine[object, None, None]]  # of a load
 
 MS: Final = 1_000
 # The longest that work may go on after the last has come, before it counts as hanging.
@@ -71,62 +72,12 @@ def arrivals_of(load: HuntLoad) -> Arrivals:
     return Poisson(load.per_s)
 
 
-@final
-class _Callers:
-    """All who come: a task each, some of whom give up at a moment of their own."""
-
-    def __init__(self, world: World, setup: Setup) -> None:
-        self._world = world
-        self._setup = setup
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def run(self, one: Callable[[int, HuntLoad], Awaitable[None]]) -> None:
-        """Let all loads come for the setup's span, and wait until all have ended."""
-        world, setup = self._world, self._setup
-        loads = [
-            world.spawn(self._load(number, load, one), f"load/{load.name}")
-            for number, load in enumerate(setup.loads)
-        ]
-        await asyncio.wait(loads)
-        while self._tasks:
-            await asyncio.wait(list(self._tasks))
-
-    async def _load(
-        self, number: int, load: HuntLoad, one: Callable[[int, HuntLoad], Awaitable[None]]
-    ) -> None:
-        world = self._world
-        fickle = world.chance(f"fickle/{load.name}").draw
-        patience_us = (load.timeout_ms or 1_000) * MS
-        for at_us in arrivals_of(load).instants_us(world.chance(f"arrivals/{load.name}")):
-            if at_us >= self._setup.span_us:
-                return
-            await world.until_us(at_us)
-            task = asyncio.get_running_loop().create_task(
-                self._await(one(number, load)), name=load.name
-            )
-            self._tasks.add(task)
-            task.add_done_callback(self._discard)
-            if load.cancelled_permille and fickle() * 1_000 < load.cancelled_permille:
-                # Half of them before anything has happened, or nearly.
-                after_us = patience_us * fickle() if fickle() < 0.5 else 2_000 * fickle()
-                world.call_at_us(world.elapsed_us + int(after_us), task.cancel)
-
-    async def _await(self, one: Awaitable[None]) -> None:
-        await one
-
-    def _discard(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._world.watch(task)
-
-
 async def play_callers(
-    world: World,
-    setup: Setup,
-    one: Callable[[int, HuntLoad], Awaitable[None]],
-    sample: Callable[[], Awaitable[None]],
+    world: World, setup: Setup, one: PlayUnit, sample: Callable[[], Awaitable[None]]
 ) -> None:
     """Let all loads come, sampling meanwhile, until all units have ended."""
     over = False
+    units: set[asyncio.Task[None]] = set()
 
     async def sample_all() -> None:
         while not over:
@@ -134,9 +85,44 @@ async def play_callers(
             await sample()
 
     sampler = world.spawn(sample_all(), "sampler")
-    await _Callers(world, setup).run(one)
+    loads = [
+        world.spawn(_send(world, setup.span_us, number, load, one, units), f"load/{load.name}")
+        for number, load in enumerate(setup.loads)
+    ]
+    await asyncio.wait(loads)
+    while units:
+        await asyncio.wait(list(units))
     over = True
     await sampler
+
+
+async def _send(
+    world: World,
+    span_us: int,
+    number: int,
+    load: HuntLoad,
+    one: PlayUnit,
+    units: set[asyncio.Task[None]],
+) -> None:
+    """Start a task for each unit of a load, and cancel some at a moment of their own."""
+    draw = world.chance(f"fickle/{load.name}").draw
+    patience_us = (load.timeout_ms or 1_000) * MS
+
+    def discard(unit: asyncio.Task[None]) -> None:
+        units.discard(unit)
+        world.watch(unit)
+
+    for at_us in arrivals_of(load).instants_us(world.chance(f"arrivals/{load.name}")):
+        if at_us >= span_us:
+            return
+        await world.until_us(at_us)
+        unit = asyncio.get_running_loop().create_task(one(number, load), name=load.name)
+        units.add(unit)
+        unit.add_done_callback(discard)
+        if load.cancelled_permille and draw() * 1_000 < load.cancelled_permille:
+            # Half of them before anything has happened, or nearly.
+            after_us = patience_us * draw() if draw() < 0.5 else 2_000 * draw()
+            world.call_at_us(world.elapsed_us + int(after_us), unit.cancel)
 
 
 async def recheck(find: Callable[[], Iterable[str]]) -> list[str]:

@@ -25,6 +25,7 @@ from sluicegate.lab.durations import Exponential
 from sluicegate.lab.network import Network, NetworkLink
 from sluicegate.lab.scenario import Curves, Figures, candidate_maker
 from sluicegate.lab.world import World, run
+from sluicegate.policies.settings import within
 from sluicegate.policies.suppress import FactorMessage, Suppress, SuppressReport, SuppressSettings
 from sluicegate.policies.suppress_master import (
     MEAN,
@@ -49,7 +50,7 @@ class AccountRig:
     """An account with a limit of `per_s` and one second's burst, on `nodes` nodes.
 
     `hot` says from when on which node is the hottest; the others follow in a ring. While the
-    network is parted, `cut` nodes, the hottest of the moment among them, hear and tell nothing.
+    network is parted, `cut` nodes, the hottest of the moment among them, receive and send nothing.
     """
 
     arrivals: Arrivals
@@ -66,8 +67,7 @@ class AccountRig:
     span_us: int = 30_000_000
 
     def __post_init__(self) -> None:
-        if not 1 <= self.nodes <= 1_000:
-            raise BadValue("nodes", self.nodes, "give 1 to 1,000")
+        within("nodes", self.nodes, 1, 1_000)
         if not 0 <= self.cut < self.nodes:
             raise BadValue("cut", self.cut, "leave at least one node with the master")
         begins = [begin_us for begin_us, _ in self.hot]
@@ -133,7 +133,7 @@ class AccountScheme(NamedTuple):
 
     node: Callable[[AccountRig, int, World], _Node]
     master: Callable[[AccountRig, World], _Master]
-    every_us: int = 50_000  # how often a node is asked for a report
+    every_us: int = 50_000  # how often a node may report
 
 
 @final
@@ -155,7 +155,7 @@ class AccountRun:
 
 
 def play(rig: AccountRig, scheme: AccountScheme, seed: int) -> AccountRun:
-    """One run."""
+    """Play one run."""
 
     async def main(world: World) -> AccountRun:
         cluster = _Cluster(world, rig, scheme)

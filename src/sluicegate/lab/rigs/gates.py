@@ -35,7 +35,7 @@ _REQUEST: Final = Request("call")
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRig:
-    """`workers` says from when on how many there are."""
+    """`workers` are numbers of them, each from an instant on."""
 
     arrivals: Arrivals
     workers: tuple[tuple[int, int], ...]
@@ -78,7 +78,7 @@ class GateRun:
 
 
 def play(rig: GateRig, make_gate: MakeGate, seed: int) -> GateRun:
-    """One run."""
+    """Play one run."""
     random_source = RandomSource(seed)
     run = GateRun(rig.span_us)
     station = _Station(rig, random_source, run)
@@ -99,7 +99,7 @@ def play(rig: GateRig, make_gate: MakeGate, seed: int) -> GateRun:
 
 @final
 class _Station:
-    """Workers, and who waits for them."""
+    """Workers, and the calls that wait for them."""
 
     def __init__(self, rig: GateRig, random_source: RandomSource, run: GateRun) -> None:
         self._rig = rig

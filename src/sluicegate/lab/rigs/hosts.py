@@ -24,6 +24,7 @@ from sluicegate.lab.speed_profile import STEADY, SpeedProfile
 from sluicegate.policies.balance import Balance, BalanceSettings
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.outlier import Outlier, OutlierSettings
+from sluicegate.policies.settings import part_of, within
 
 BUCKET_US: Final = 1_000_000
 KEYS: Final = 1_000
@@ -55,13 +56,10 @@ class HostsRig:
     def __post_init__(self) -> None:
         if self.hosts < 1:
             raise BadValue("hosts", self.hosts, "give at least one")
-        if not 0 <= self.gray <= self.hosts:
-            raise BadValue("gray", self.gray, f"give 0 to {self.hosts}")
-        if not 1 <= self.slower <= 1e6:
-            raise BadValue("slower", self.slower, "give a factor from 1")
+        within("gray", self.gray, 0, self.hosts)
+        part_of("slower", self.slower, 1, 1e6)
         for field, share in (("fails", self.fails), ("errors", self.errors)):
-            if not 0 <= share <= 1:
-                raise BadValue(field, share, "give a share from 0 to 1")
+            part_of(field, share, 0, 1)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -130,7 +128,7 @@ class _Host:
 
 
 def play(rig: HostsRig, make_picker: MakePicker, seed: int) -> HostsRun:
-    """One run."""
+    """Play one run."""
     random_source = RandomSource(seed)
     run = HostsRun(rig.span_us)
     picker = make_picker(rig, random_source)
@@ -174,7 +172,7 @@ def play(rig: HostsRig, make_picker: MakePicker, seed: int) -> HostsRun:
 
 @final
 class _Watch:
-    """Notes who goes out and who has no reason to."""
+    """Counts the hosts that are left out, and the healthy ones among them."""
 
     def __init__(self, run: HostsRun, hosts: dict[str, _Host], picker: _Picker) -> None:
         self._run = run
@@ -199,7 +197,7 @@ NO_PENALTY: Final = BalanceSettings(penalty_us=0)
 
 @final
 class _BalancedPicker:
-    """`policies.balance`, as a rig asks it."""
+    """`policies.balance` as a picker."""
 
     __slots__ = ("_balance", "_outlier")
 

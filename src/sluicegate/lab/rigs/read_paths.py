@@ -1,6 +1,6 @@
-"""Read paths: a store, and what stands on a node between it and those who read.
+"""Read paths: a store, and what stands on a node between it and its readers.
 
-Wiring, and no policy. `ShieldedReads` joins `hot_key` and `coalesce` as their guide says; each can
+Wiring, and no policy. `ShieldedReads` joins `hot_key` and `coalesce` as in their guide; each can
 be taken out. Every read path answers the same two questions: what is cached (`look`, which waits
 for nothing), and if that is not enough, `fetch` it. The store knows the version of each key: a read
 travels, waits for a worker, is served, reads the version of that instant, and travels back; a write

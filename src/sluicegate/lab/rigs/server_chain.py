@@ -25,22 +25,22 @@ ONE_CLASS: Final = CriticalitySettings(strangers=Criticality.BULK, default=Criti
 
 
 def server_chain(rig: Rig, world: World, shed: ShedSettings | None = None) -> Stack:
-    """Deadline, criticality, shed, queue; stress hears of what they do."""
+    """Return deadline, criticality, shed and queue, observed by stress."""
     return _chain(rig, world, clamp(rig), shed, waits("queue", _queue(rig)))
 
 
 def turning(rotate_us: int) -> MakePolicy:
-    """The same in a world whose hours are so long: so often the order of the cohorts changes."""
+    """The same with an order of the cohorts that changes after `rotate_us`."""
     return lambda rig, world: server_chain(rig, world, ShedSettings(rotate_us=rotate_us))
 
 
 def without_criticality(rig: Rig, world: World) -> Stack:
-    """The same, but nobody may claim a class: all work is equal."""
+    """The same without classes: nobody may claim one, so all work is equal."""
     return _chain(rig, world, ONE_CLASS, None, waits("queue", _queue(rig)))
 
 
 def without_shed(rig: Rig, world: World) -> Stack:
-    """The same, with nothing that refuses before the queue is asked."""
+    """The same without shed: nothing refuses before the queue."""
     return Stack(
         at_once("deadline", Deadline()),
         at_once("criticality", CriticalityClamp(clamp(rig))),
@@ -49,12 +49,12 @@ def without_shed(rig: Rig, world: World) -> Stack:
 
 
 def shed_alone(rig: Rig, world: World) -> Stack:
-    """The same, with a plain pool in place of the queue: whom shed lets in waits for his turn."""
+    """The same with a plain pool in place of the queue, first in, first out."""
     return _chain(rig, world, clamp(rig), None, waits("pool", FifoPool(rig.workers)))
 
 
 def clamp(rig: Rig) -> CriticalitySettings:
-    """Those who are of a critical kind may claim that they are."""
+    """Return who may claim CRITICAL: the callers of critical kinds."""
     return CriticalitySettings(
         callers={
             f"{kind.name}-{caller}": Criticality.CRITICAL

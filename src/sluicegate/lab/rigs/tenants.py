@@ -2,8 +2,9 @@
 
 A kind's `cost` is in request units here; each takes `ru_us` of a worker in the mean, all of them
 drawn, so a scan of 200 takes about 200 times as long as a read, and a single read's time varies. A
-candidate says what is asked once for a request and what for each of the parts it is cut into; a
-part that is refused after the first asks again when it was rows to, until its request's deadline.
+candidate is a policy for each request and one for each of the parts that it is cut into; a part
+that is refused after the first is tried again after the time that the refusal names, until the
+deadline.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def whole(request: Request) -> Iterable[Request]:
 
 
 class TenantGate(NamedTuple):
-    """What stands before the workers: asked once for a request, and for each part of it."""
+    """What stands before the workers: a policy for each part, and one for a whole request."""
 
     each: WaitingPolicy
     once: WaitingPolicy | None = None
@@ -124,7 +125,7 @@ class TenantsRun(NamedTuple):
 
 
 def play(rig: Tenants, make_gate: MakeGate, seed: int) -> TenantsRun:
-    """One run."""
+    """Play one run."""
 
     async def main(world: World) -> list[TenantAccount]:
         server = _TenantServer(world, rig, make_gate(rig, world))
@@ -139,10 +140,10 @@ def play(rig: Tenants, make_gate: MakeGate, seed: int) -> TenantsRun:
 @lru_cache(maxsize=64)
 def alone_p99_us(rig: Tenants, kind: str, seed: int) -> float:
     """The p99 of that kind when nobody else is there and nothing stands before the workers."""
-    found = play(
+    result = play(
         rig.alone(kind), lambda rig, world: TenantGate(FifoPool(rig.workers)), seed
     ).accounts[0]
-    return quantile(found.good_us(rig.warm_us), 0.99)
+    return quantile(result.good_us(rig.warm_us), 0.99)
 
 
 @final
@@ -325,7 +326,7 @@ def ru_quota(rig: Tenants, world: World) -> TenantGate:
 
 
 def qps_quota(rig: Tenants, world: World) -> TenantGate:
-    """Each tenant may ask half as often as single reads could be answered; then first come."""
+    """Each tenant may send half as many as single reads could be answered; then first come."""
     quota = QpsQuota(round(rig.capacity_ru_per_s / 2))
     return TenantGate(FifoPool(rig.workers), Stack(at_once("quota", quota)))
 

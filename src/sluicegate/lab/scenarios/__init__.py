@@ -19,12 +19,12 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.scenario import AnyScenario, Scenario
 
 
-def _found() -> list[AnyScenario]:
-    modules = (import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__))
+def _import_all() -> list[AnyScenario]:
+    modules = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
     return sorted((module.SCENARIO for module in modules), key=lambda scenario: scenario.number)
 
 
-TABLE: Final[Mapping[str, AnyScenario]] = {scenario.name: scenario for scenario in _found()}
+TABLE: Final[Mapping[str, AnyScenario]] = {scenario.name: scenario for scenario in _import_all()}
 
 
 def find(name: str) -> AnyScenario:

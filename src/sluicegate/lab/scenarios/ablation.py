@@ -114,10 +114,10 @@ def measure(rig: Tenants, run: TenantsRun) -> Figures:
 
 def curves(rig: Tenants, run: TenantsRun) -> Curves:
     """The p99 of the first kind, and the least it could be; seconds without an answer are left."""
-    seen = seconds(rig, run.accounts[0])
+    p99s = seconds(rig, run.accounts[0])
     return {
-        f"{rig.kinds[0].name}_p99_ms": [(float(at), ms) for at, ms in seen if ms < math.inf],
-        "least_ms": [(float(at), least_ms(rig, at)) for at, _ in seen],
+        f"{rig.kinds[0].name}_p99_ms": [(float(at), ms) for at, ms in p99s if ms < math.inf],
+        "least_ms": [(float(at), least_ms(rig, at)) for at, _ in p99s],
     }
 
 

@@ -103,7 +103,7 @@ class LookAsideRun(NamedTuple):
 
 
 def play(rig: LookAside, make_path: MakeFetchPath, seed: int) -> LookAsideRun:
-    """One run."""
+    """Play one run."""
 
     async def main(world: World) -> LookAsideRun:
         return await _Run(world, rig, make_path).play()
@@ -124,7 +124,7 @@ class _Run:
         self._cache = self._new_cache()
         self._path = make_path(world, rig, self._fetch, self._fill)
         buckets = rig.span_us // BUCKET_US + 1
-        self._seen = LookAsideRun(*([0] * buckets for _ in range(4)))
+        self._counts = LookAsideRun(*([0] * buckets for _ in range(4)))
         retrier = Retrier(rig.retries, world.chance("retries"))
         self._call = RetryingCall(world, self._attempt, retrier)
 
@@ -138,7 +138,7 @@ class _Run:
             await world.until_us(at_us)
             self._arrive()
         await world.cancel_the_rest()
-        return self._seen
+        return self._counts
 
     def _new_cache(self) -> LruTtl[int]:
         return LruTtl(1 << 24, ttl_us=self._rig.ttl_us, beta=0.0)
@@ -167,9 +167,9 @@ class _Run:
     def _arrive(self) -> None:
         key = f"key{bisect_left(self._odds, self._draw())}"
         bucket = self._world.elapsed_us // BUCKET_US
-        self._seen.calls[bucket] += 1
+        self._counts.calls[bucket] += 1
         if self._has(key):
-            self._seen.hits[bucket] += 1
+            self._counts.hits[bucket] += 1
             return
         now_us = self._world.clock.now_us()
         request = Request(key, arrived_us=now_us, deadline_us=now_us + self._rig.timeout_us)
@@ -191,30 +191,30 @@ class _Run:
 
     async def _fetch(self, key: str) -> int:
         """The work goes on when whoever asked has gone."""
-        self._seen.fetched[self._world.elapsed_us // BUCKET_US] += 1
+        self._counts.fetched[self._world.elapsed_us // BUCKET_US] += 1
         work = self._loop.create_task(self._backend.serve(self._backend.draw_us()), name="store")
         await asyncio.shield(work)
         return 1
 
     def _fill(self, key: str, version: int) -> None:
-        self._seen.filled[self._world.elapsed_us // BUCKET_US] += 1
+        self._counts.filled[self._world.elapsed_us // BUCKET_US] += 1
         self._put(key, version, self._world.clock.now_us())
 
 
-def _ratios(rig: LookAside, seen: LookAsideRun) -> tuple[float, float]:
+def _ratios(rig: LookAside, counts: LookAsideRun) -> tuple[float, float]:
     """The hit ratio before the flush, and how long until it is back, for a second, at 95% of it."""
     flush = rig.flush_us // BUCKET_US
-    steady = sum(seen.hits[:flush]) / sum(seen.calls[:flush])
+    steady = sum(counts.hits[:flush]) / sum(counts.calls[:flush])
     for end in range(flush + WINDOW_BUCKETS, rig.span_us // BUCKET_US + 1):
         window = slice(end - WINDOW_BUCKETS, end)
-        if sum(seen.hits[window]) >= RECOVERED_SHARE * steady * sum(seen.calls[window]):
+        if sum(counts.hits[window]) >= RECOVERED_SHARE * steady * sum(counts.calls[window]):
             return steady, (end - flush) * BUCKET_US / _US
     return steady, inf
 
 
-def measure(rig: LookAside, seen: LookAsideRun) -> Figures:
+def measure(rig: LookAside, counts: LookAsideRun) -> Figures:
     """How long the cache stays cold, and how long it had to."""
-    steady, recovered_s = _ratios(rig, seen)
+    steady, recovered_s = _ratios(rig, counts)
     least_s = rig.refill_s(RECOVERED_SHARE * steady)
     last = rig.span_us // BUCKET_US
     at_end = slice(last - WINDOW_BUCKETS, last)
@@ -224,16 +224,16 @@ def measure(rig: LookAside, seen: LookAsideRun) -> Figures:
         "recovered_s": recovered_s,
         "least_s": least_s,
         "refill": recovered_s / least_s,
-        "hits_at_end": sum(seen.hits[at_end]) / sum(seen.calls[at_end]),
-        "wasted_fetches": max(1 - sum(seen.filled[flush:]) / sum(seen.fetched[flush:]), 0.0),
+        "hits_at_end": sum(counts.hits[at_end]) / sum(counts.calls[at_end]),
+        "wasted_fetches": max(1 - sum(counts.filled[flush:]) / sum(counts.fetched[flush:]), 0.0),
     }
 
 
-def curves(rig: LookAside, seen: LookAsideRun) -> Curves:
+def curves(rig: LookAside, counts: LookAsideRun) -> Curves:
     """Over time: the hit ratio, and what the store is asked for."""
     per_s = _US / BUCKET_US
-    hits = [hits / max(calls, 1) for hits, calls in zip(seen.hits, seen.calls, strict=True)]
-    fetched = [count * per_s for count in seen.fetched]
+    hits = [hits / max(calls, 1) for hits, calls in zip(counts.hits, counts.calls, strict=True)]
+    fetched = [count * per_s for count in counts.fetched]
     return timeline({"hit_ratio": hits, "fetched_per_s": fetched}, BUCKET_US, rig.span_us)
 
 

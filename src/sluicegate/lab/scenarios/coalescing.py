@@ -71,7 +71,7 @@ class SharedFetchRun(NamedTuple):
     readers: int
     answered: int
     cancelled: int  # by the rig
-    told: int  # an error, twice
+    failed: int  # an error, twice
     late: int  # twice
     lost: int  # cancelled though nobody cancelled them
     calls: list[int]  # fetches of each episode
@@ -80,7 +80,7 @@ class SharedFetchRun(NamedTuple):
 
 
 def play(rig: FetchFaults, make_sharing: MakeSharing, seed: int) -> SharedFetchRun:
-    """One run."""
+    """Play one run."""
 
     async def main(world: World) -> SharedFetchRun:
         return await _Episodes(world, rig, make_sharing).play()
@@ -174,7 +174,7 @@ class _Episodes:
             await self._world.sleep_us(HANG_US)
         await self._world.sleep_us(FETCH_US)
         if call == 1 and self._rig.fault == ERROR:
-            raise Unavailable("the store", "it was told to fail")
+            raise Unavailable("the store", "it was set to fail")
         return call
 
 
@@ -204,7 +204,7 @@ def measure(rig: FetchFaults, after: SharedFetchRun) -> Figures:
         "calls": sum(after.calls) / rig.episodes,
         "lost": float(after.lost),
         "answered": after.answered / unharmed,
-        "told": float(after.told),
+        "told": float(after.failed),
         "late": float(after.late),
     }
 
@@ -258,7 +258,7 @@ class UnsharedFetch:
 SCENARIO: Final = Scenario(
     number=13,
     name="coalescing",
-    title="A shared fetch fails, hangs, or loses whoever began it",
+    title="A shared fetch fails, hangs, or loses the reader that began it",
     why="What is shared to protect the store must not share the failures of its readers.",
     rigs={
         "error": FetchFaults(fault=ERROR),

@@ -95,7 +95,7 @@ def kernel_candidate(make_queue: MakeQueue) -> CooperationCandidate:
 def play(
     rig: Rig, make_policy: MakePolicy, make_caller: MakeCallerPolicy | None, seed: int
 ) -> CooperationRun:
-    """One run."""
+    """Play one run."""
 
     async def main(world: World) -> CooperationRun:
         ledger = RunLedger(rig.kinds, warm_us=rig.warm_us, span_us=rig.span_us)

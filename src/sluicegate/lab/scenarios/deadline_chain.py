@@ -228,7 +228,7 @@ class _Hop:
 
 
 def play(rig: Hops, make_gate: MakeGate, seed: int) -> HopsRun:
-    """One run."""
+    """Play one run."""
 
     async def main(world: World) -> HopsRun:
         good_us: list[int] = []

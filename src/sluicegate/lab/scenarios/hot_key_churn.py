@@ -124,7 +124,7 @@ class ChurnRun(NamedTuple):
 
 
 def play(rig: Churn, make_counter: MakeKeyCounter, seed: int) -> ChurnRun:
-    """One run."""
+    """Play one run."""
     random_source = RandomSource(seed)
     counter = make_counter(rig, random_source)
     sets: list[list[float]] = [[inf] * rig.hot_keys for _ in range(rig.sets)]
@@ -173,10 +173,10 @@ def _reads(rig: Churn, random_source: RandomSource) -> Iterator[tuple[int, str, 
             yield at_us, f"other{bisect_left(weights, other() * weights[-1])}", -1
 
 
-def _recall(truth: dict[str, float], named: list[str]) -> float:
+def _recall(truth: dict[str, float], top_keys: list[str]) -> float:
     """Return the share named right; a key as frequent as the hundredth is right too."""
     least = nlargest(RANKED, truth.values())[-1]
-    return sum(truth.get(key, 0.0) >= least for key in named) / RANKED
+    return sum(truth.get(key, 0.0) >= least for key in top_keys) / RANKED
 
 
 def deep_bytes(root: object) -> int:

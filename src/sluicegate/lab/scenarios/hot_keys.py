@@ -82,7 +82,7 @@ class FloodRun(NamedTuple):
 
 
 def play(rig: FloodRig, make_path: MakeReadPath, seed: int) -> FloodRun:
-    """One run."""
+    """Play one run."""
 
     async def main(world: World) -> FloodRun:
         return await _Run(world, rig, make_path).play()
@@ -106,7 +106,7 @@ class _Run:
         steps = Steps(((0, usual), (begin_us, rig.per_s)))
         self._instants = steps.instants_us(world.chance("arrivals"))
         buckets = rig.span_us // BUCKET_US + 1
-        self._seen = FloodRun(
+        self._result = FloodRun(
             begin_us,
             [0] * buckets,
             [0] * buckets,
@@ -117,13 +117,13 @@ class _Run:
             0,
         )
         self._loop = asyncio.get_running_loop()
-        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._over: asyncio.Future[None] = self._loop.create_future()
 
     async def play(self) -> FloodRun:
         self._set_next()
-        await self._ended
+        await self._over
         await self._world.cancel_the_rest()
-        return self._seen._replace(queue_peak=self._store.backend.stats().queue_peak)
+        return self._result._replace(queue_peak=self._store.backend.stats().queue_peak)
 
     def _note_read(self, key: str) -> None:
         asked_us = self._forwarded.get(key)
@@ -135,29 +135,29 @@ class _Run:
         if at_us < self._rig.span_us:
             self._world.call_at_us(at_us, self._arrive)
         else:
-            self._ended.set_result(None)
+            self._over.set_result(None)
 
     def _arrive(self) -> None:
-        rig, seen, now_us = self._rig, self._seen, self._world.elapsed_us
+        rig, result, now_us = self._rig, self._result, self._world.elapsed_us
         draw = self._draw()
         hot = -1
-        if now_us >= seen.begin_us and draw < rig.hot_share:
+        if now_us >= result.begin_us and draw < rig.hot_share:
             hot = int(draw / rig.hot_share * rig.hot_keys)
             key = f"hot{hot}"
         else:
             key = f"usual{int(self._draw() * rig.other_keys)}"
         looked = state, _ = self._path.look(key)
         if hot >= 0:
-            seen.received[now_us // BUCKET_US] += 1
-            if state != COLD and seen.noticed_us[hot] == inf:
-                seen.noticed_us[hot] = now_us
+            result.received[now_us // BUCKET_US] += 1
+            if state != COLD and result.noticed_us[hot] == inf:
+                result.noticed_us[hot] = now_us
         if state not in SERVED:
             if hot >= 0 and state != REFRESH:
-                seen.fetched[now_us // BUCKET_US] += 1
+                result.fetched[now_us // BUCKET_US] += 1
             # The loop holds its tasks until they are done.
             self._loop.create_task(self._fetch(key, hot, looked), name="read")
         elif hot < 0:
-            self._took(now_us, 0)
+            self._record_time(now_us, 0)
         self._set_next()
 
     async def _fetch(self, key: str, hot: int, looked: Lookup) -> None:
@@ -170,68 +170,68 @@ class _Run:
         except (TimeoutError, Refused):
             pass  # its time is counted all the same
         if hot < 0:
-            self._took(begun_us, self._world.elapsed_us - begun_us)
+            self._record_time(begun_us, self._world.elapsed_us - begun_us)
 
-    def _took(self, begun_us: int, us: int) -> None:
-        seen = self._seen
-        if begun_us < seen.begin_us:
-            seen.before_us.append(us)
-        elif begun_us < seen.begin_us + self._rig.early_us:
-            seen.during_us.append(us)
+    def _record_time(self, begun_us: int, us: int) -> None:
+        result = self._result
+        if begun_us < result.begin_us:
+            result.before_us.append(us)
+        elif begun_us < result.begin_us + self._rig.early_us:
+            result.during_us.append(us)
 
 
-def measure(rig: FloodRig, seen: FloodRun) -> Figures:
+def measure(rig: FloodRig, result: FloodRun) -> Figures:
     """What the store saw of the flood, and what the others felt of it."""
-    early_us = seen.begin_us + rig.early_us
-    before, during = quantile(seen.before_us, 0.99), quantile(seen.during_us, 0.99)
+    early_us = result.begin_us + rig.early_us
+    before, during = quantile(result.before_us, 0.99), quantile(result.during_us, 0.99)
     return {
-        "early_ratio": _early_ratio(rig, seen),
-        "steady_ratio": _steady_ratio(seen, early_us),
-        "detect_ms": (max(seen.noticed_us) - seen.begin_us) / 1e3,
+        "early_ratio": _early_ratio(rig, result),
+        "steady_ratio": _steady_ratio(result, early_us),
+        "detect_ms": (max(result.noticed_us) - result.begin_us) / 1e3,
         "usual_p99": during / before,
         "usual_p99_ms": during / 1e3,
-        "queue_peak": float(seen.queue_peak),
-        "received": float(sum(seen.received)),
-        "not_cached": float(sum(seen.fetched)),
-        "forwarded": float(sum(map(len, seen.forwarded_us))),
+        "queue_peak": float(result.queue_peak),
+        "received": float(sum(result.received)),
+        "not_cached": float(sum(result.fetched)),
+        "forwarded": float(sum(map(len, result.forwarded_us))),
     }
 
 
-def _early_ratio(rig: FloodRig, seen: FloodRun) -> float:
-    end_us = seen.begin_us + rig.early_us
-    asked = sum(at_us < end_us for asked_us in seen.forwarded_us for at_us in asked_us)
-    return asked / sum(seen.received[: end_us // BUCKET_US])
+def _early_ratio(rig: FloodRig, result: FloodRun) -> float:
+    end_us = result.begin_us + rig.early_us
+    fetches = sum(at_us < end_us for asked_us in result.forwarded_us for at_us in asked_us)
+    return fetches / sum(result.received[: end_us // BUCKET_US])
 
 
-def _steady_ratio(seen: FloodRun, begin_us: int) -> float:
+def _steady_ratio(result: FloodRun, begin_us: int) -> float:
     """Over whole lives of what is kept of each key, so that no edge of the run is in it.
 
     A life begins with a fetch, or with a crowd of them that stand close together.
     """
-    keys = len(seen.forwarded_us)
-    end_us = len(seen.received) * BUCKET_US
-    asked = 0
+    keys = len(result.forwarded_us)
+    end_us = len(result.received) * BUCKET_US
+    fetches = 0
     received = 0.0
-    for asked_us in seen.forwarded_us:
+    for asked_us in result.forwarded_us:
         later = [at_us for at_us in asked_us if at_us >= begin_us]
         pairs = zip([-CROWD_US, *later], later, strict=False)
         lives = [late for early, late in pairs if late - early >= CROWD_US]
         # Whose fetches never pause has no lives, and all that is left of the run counts.
         first, last = (lives[0], lives[-1]) if len(lives) > 1 else (begin_us, end_us)
-        asked += bisect_left(later, last)
-        received += sum(seen.received[first // BUCKET_US : last // BUCKET_US]) / keys
-    return asked / received if received else inf
+        fetches += bisect_left(later, last)
+        received += sum(result.received[first // BUCKET_US : last // BUCKET_US]) / keys
+    return fetches / received if received else inf
 
 
-def curves(rig: FloodRig, seen: FloodRun) -> Curves:
+def curves(rig: FloodRig, result: FloodRun) -> Curves:
     """The funnel over time: what is received, not in the cache, and forwarded, in each tenth."""
-    forwarded = [0] * len(seen.received)
-    for asked_us in seen.forwarded_us:
+    forwarded = [0] * len(result.received)
+    for asked_us in result.forwarded_us:
         for at_us in asked_us:
             forwarded[at_us // BUCKET_US] += 1
     values = {
-        "received_per_s": seen.received,
-        "not_cached_per_s": seen.fetched,
+        "received_per_s": result.received,
+        "not_cached_per_s": result.fetched,
         "forwarded_per_s": forwarded,
     }
     per_s = 1_000_000 / BUCKET_US

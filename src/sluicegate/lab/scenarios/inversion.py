@@ -43,6 +43,7 @@ from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
+from sluicegate.policies.settings import one_of
 from sluicegate.policies.stack import Stack, at_once, waits
 
 READ: Final = "read"
@@ -71,8 +72,7 @@ class Inversion:
     warm_us: int = 1_000_000
 
     def __post_init__(self) -> None:
-        if self.shared not in (READ, LOCK):
-            raise BadValue("shared", self.shared, f"give {READ} or {LOCK}")
+        one_of("shared", self.shared, (READ, LOCK))
         if self.names < 1:
             raise BadValue("names", self.names, "give at least one key or stripe")
 

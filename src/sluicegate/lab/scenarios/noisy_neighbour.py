@@ -15,7 +15,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.ledger import BUCKET_US
-from sluicegate.lab.measures import quantile
+from sluicegate.lab.measures import quantile, timeline
 from sluicegate.lab.rig import WorkKind
 from sluicegate.lab.rigs.tenants import (
     Tenants,
@@ -78,12 +78,9 @@ def measure(rig: Tenants, run: TenantsRun) -> Figures:
 
 def curves(rig: Tenants, run: TenantsRun) -> Curves:
     """The p99 of the reads, for each tenth of a second."""
-    points = enumerate(run.accounts[0].good_us_at[: rig.span_us // BUCKET_US])
-    return {
-        "read_p99_ms": [
-            (at * BUCKET_US / 1e6, quantile(us, 0.99) / 1000 if us else 0.0) for at, us in points
-        ]
-    }
+    buckets = run.accounts[0].good_us_at
+    p99_ms = [quantile(us, 0.99) / 1000 if us else 0.0 for us in buckets]
+    return timeline({"read_p99_ms": p99_ms}, BUCKET_US, rig.span_us)
 
 
 SCENARIO: Final = Scenario(

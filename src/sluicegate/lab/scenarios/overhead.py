@@ -54,7 +54,7 @@ TIMES: Final = [
 WARM_ROUNDS: Final = 6  # every key has come by then
 CLOCK: Final = SystemClock()
 
-Handle: TypeAlias = Callable[[Request], object]  # takes handle request in, and out again
+Handle: TypeAlias = Callable[[Request], object]  # takes one request in, and out again
 
 
 @final
@@ -138,7 +138,7 @@ def plain_window(chance: SeededChance) -> Handle:
 
 
 def _round(handle: Handle, first: int) -> list[int]:
-    """The times of handle round, sorted; making the request is part of each."""
+    """Return the times of one round, sorted; making the request is part of each."""
     times: list[int] = []
     now_us = CLOCK.now_us
     for number in range(first, first + ROUND):

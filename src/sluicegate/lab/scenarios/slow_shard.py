@@ -21,7 +21,6 @@ from math import inf
 from typing import Final, TypeAlias, final
 
 from sluicegate.contracts.decision import Decision
-from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.contracts.request import Measured, Request
@@ -48,6 +47,7 @@ from sluicegate.lab.world import World, run
 from sluicegate.policies.breaker import Breaker
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
 from sluicegate.policies.concurrency import AdaptiveSettings
+from sluicegate.policies.settings import within
 from sluicegate.policies.stack import Stack, at_once
 
 SHARDS_MAX: Final = 1_000
@@ -69,10 +69,8 @@ class Shards:
     warm_us: int = 1_000_000
 
     def __post_init__(self) -> None:
-        if not 1 <= self.shards <= SHARDS_MAX:
-            raise BadValue("shards", self.shards, f"give 1 to {SHARDS_MAX}")
-        if not 0 <= self.slow <= self.shards:
-            raise BadValue("slow", self.slow, "give at most as many as there are shards")
+        within("shards", self.shards, 1, SHARDS_MAX)
+        within("slow", self.slow, 0, self.shards)
 
 
 MakeGate: TypeAlias = Callable[[Shards, World], WaitingPolicy]

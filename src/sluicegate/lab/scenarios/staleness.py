@@ -38,7 +38,7 @@ from sluicegate.policies.hot_key import HotKeySettings
 
 MakeReadPath: TypeAlias = Callable[[Clock, Chance, Get, bool], ReadPath]  # hot at once, or as it is
 
-BATCH: Final = 50  # episodes of one path, each with a key of its own
+BATCH: Final = 50  # episodes of one read path, each with a key of its own
 WRITES_MAX: Final = 3
 READS_MAX: Final = 8
 SETTLED_TURNS: Final = 6  # a refresh ahead is nobody's task here
@@ -66,30 +66,30 @@ class RaceRig:
     steps: int = 20
 
     def play(self, make_path: MakeReadPath, seed: int) -> FreshnessRun:
-        """One run."""
+        """Play one run."""
 
         async def main(world: World) -> FreshnessRun:
-            seen = FreshnessRun(0, 0, 0, 0, 0, 0)
+            run_so_far = FreshnessRun(0, 0, 0, 0, 0, 0)
             race: _Race | None = None
             for episode in range(self.episodes):
                 if race is None or episode % BATCH == 0:
                     race = _Race(world, make_path, with_fallback=episode % (2 * BATCH) == 0)
                 await race.episode(f"key{episode}", self.steps)
                 if episode % BATCH == BATCH - 1 or episode == self.episodes - 1:
-                    seen = seen._replace(
-                        reads=seen.reads + race.reads,
-                        served=seen.served + race.reads - race.asked,
-                        stale_own=seen.stale_own + race.stale_own,
-                        stale_cached=seen.stale_cached + race.stale_cached,
+                    run_so_far = run_so_far._replace(
+                        reads=run_so_far.reads + race.reads,
+                        served=run_so_far.served + race.reads - race.fetches,
+                        stale_own=run_so_far.stale_own + race.stale_own,
+                        stale_cached=run_so_far.stale_cached + race.stale_cached,
                     )
-            return seen
+            return run_so_far
 
         return run(main, seed).value
 
 
 @final
 class _Race:
-    """One path, and a store whose every message waits until the scheduler lets it pass."""
+    """One read path, and a store whose every message waits until the scheduler lets it pass."""
 
     def __init__(self, world: World, make_path: MakeReadPath, *, with_fallback: bool) -> None:
         self._world = world
@@ -103,7 +103,7 @@ class _Race:
         self._writers: list[asyncio.Task[None]] = []
         self._versions: dict[str, int] = {}
         self._acknowledged: dict[str, int] = {}
-        self.asked = self.reads = self.stale_own = self.stale_cached = 0
+        self.fetches = self.reads = self.stale_own = self.stale_cached = 0
 
     async def episode(self, key: str, steps: int) -> None:
         """Some steps, and then all that is under way comes to its end."""
@@ -113,13 +113,13 @@ class _Race:
                 await asyncio.sleep(0)
         idle = 0
         while idle < SETTLED_TURNS:
-            idle = 0 if self._gates or not self._ended() else idle + 1
+            idle = 0 if self._gates or not self._is_idle() else idle + 1
             self._pass_one()
             await asyncio.sleep(0)
         self._readers.clear()
         self._writers.clear()
-        _, kept = self._path.look(key)
-        if kept is not None and kept < self._acknowledged.get(key, 0):
+        _, cached = self._path.look(key)
+        if cached is not None and cached < self._acknowledged.get(key, 0):
             self.stale_cached += 1
 
     async def _step(self, key: str) -> None:
@@ -142,7 +142,7 @@ class _Race:
             # A moment, or long enough for what is kept to expire, or nearly.
             await self._world.sleep_us(TIMES_US[int(self._draw() * len(TIMES_US))])
 
-    def _ended(self) -> bool:
+    def _is_idle(self) -> bool:
         return all(task.done() for task in self._readers + self._writers)
 
     def _pass_one(self) -> None:
@@ -158,7 +158,7 @@ class _Race:
         await gate
 
     async def _get(self, key: str) -> int:
-        self.asked += 1
+        self.fetches += 1
         await self._gate()
         if self._draw() < FAILURES:
             raise Unavailable("the store", "it was drawn to fail")
@@ -213,7 +213,7 @@ class NodesRig:
     ttl_us: int  # what the product promises
 
     def play(self, make_path: MakeReadPath, seed: int) -> FreshnessRun:
-        """One run."""
+        """Play one run."""
 
         async def main(world: World) -> FreshnessRun:
             return await _Cluster(world, self).play(make_path)
@@ -231,8 +231,8 @@ class _Cluster:
         self._store = VersionedStore(world, Exponential(2_000.0), workers=16, rtt_us=rig.rtt_us)
         self._loop = asyncio.get_running_loop()
         self._replaced_us: dict[tuple[str, int], int] = {}  # since when there is a later version
-        self._seen = FreshnessRun(0, 0, 0, 0, 0, 0)
-        self._asked = self._fetch_us = 0
+        self._run = FreshnessRun(0, 0, 0, 0, 0, 0)
+        self._fetches = self._fetch_us = 0
 
     async def play(self, make_path: MakeReadPath) -> FreshnessRun:
         world, rig = self._world, self._rig
@@ -244,8 +244,8 @@ class _Cluster:
             world.spawn(self._writes(name, path, acknowledged), f"{name}/writes")
         await world.until_us(rig.span_us)
         await world.cancel_the_rest()
-        served = self._seen.reads - self._asked
-        return self._seen._replace(served=served, fetch_us_max=self._fetch_us)
+        served = self._run.reads - self._fetches
+        return self._run._replace(served=served, fetch_us_max=self._fetch_us)
 
     async def _reads(self, name: str, path: ReadPath, acknowledged: dict[str, int]) -> None:
         draw = self._world.chance(f"{name}/keys").draw
@@ -260,11 +260,11 @@ class _Cluster:
         begun_us = self._world.elapsed_us
         version = await read(path, Request(key, arrived_us=self._world.clock.now_us()))
         replaced_us = self._replaced_us.get((key, version), begun_us)
-        seen = self._seen
-        self._seen = seen._replace(
-            reads=seen.reads + 1,
-            stale_own=seen.stale_own + (version < least),
-            age_us_max=max(seen.age_us_max, begun_us - replaced_us),
+        run_so_far = self._run
+        self._run = run_so_far._replace(
+            reads=run_so_far.reads + 1,
+            stale_own=run_so_far.stale_own + (version < least),
+            age_us_max=max(run_so_far.age_us_max, begun_us - replaced_us),
         )
 
     async def _writes(self, name: str, path: ReadPath, acknowledged: dict[str, int]) -> None:
@@ -279,7 +279,7 @@ class _Cluster:
             acknowledged[key] = max(version, acknowledged.get(key, 0))
 
     async def _get(self, key: str) -> int:
-        self._asked += 1
+        self._fetches += 1
         begun_us = self._world.elapsed_us
         version = await self._store.get(key)
         self._fetch_us = max(self._fetch_us, self._world.elapsed_us - begun_us)
@@ -289,16 +289,16 @@ class _Cluster:
 FreshnessRig: TypeAlias = RaceRig | NodesRig
 
 
-def measure(rig: FreshnessRig, seen: FreshnessRun) -> Figures:
+def measure(rig: FreshnessRig, result: FreshnessRun) -> Figures:
     """How often a read was stale, and by how much more than it may be."""
-    bound_us = rig.ttl_us + seen.fetch_us_max if isinstance(rig, NodesRig) else 0
+    bound_us = rig.ttl_us + result.fetch_us_max if isinstance(rig, NodesRig) else 0
     return {
-        "stale_own": float(seen.stale_own),
-        "stale_refills": float(seen.stale_cached),
-        "others_ms": seen.age_us_max / 1e3,
-        "others_beyond_ms": max(seen.age_us_max - bound_us, 0) / 1e3,
-        "reads": float(seen.reads),
-        "served": seen.served / seen.reads,
+        "stale_own": float(result.stale_own),
+        "stale_refills": float(result.stale_cached),
+        "others_ms": result.age_us_max / 1e3,
+        "others_beyond_ms": max(result.age_us_max - bound_us, 0) / 1e3,
+        "reads": float(result.reads),
+        "served": result.served / result.reads,
     }
 
 

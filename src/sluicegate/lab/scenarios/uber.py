@@ -24,7 +24,7 @@ from sluicegate.lab.baselines.rate_gates import token_pool
 from sluicegate.lab.clients import open_loop
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.ledger import BUCKET_US, RunLedger
-from sluicegate.lab.measures import quantile
+from sluicegate.lab.measures import quantile, timeline
 from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.scenario import (
     AS_BARS,
@@ -158,11 +158,7 @@ def curves(rig: Rig, run: TripledRun) -> Curves:
         "p99_ms": [quantile(us, 0.99) / 1000 if us else 0.0 for us in ledger.good_us_at],
         "live_tasks": [float(count) for count in run.live],
     }
-    ended = rig.span_us // BUCKET_US
-    return {
-        name: [(at / per_s, value) for at, value in enumerate(seen[:ended])]
-        for name, seen in values.items()
-    }
+    return timeline(values, BUCKET_US, rig.span_us)
 
 
 def _half(rig: Rig, ledger: RunLedger, task_bytes: int) -> Half:

@@ -181,14 +181,14 @@ def play(rig: TraceRig, make: Callable[[], _WindowCount], seed: int) -> TraceRun
         pair = counters.get(source)
         if pair is None:
             pair = counters[source] = (make(), ExactCount())
-        counted, truth = pair[0].count(at_us), pair[1].count(at_us)
+        count, truth = pair[0].count(at_us), pair[1].count(at_us)
         if at_us < WINDOW_US:
             continue
         if source == shown:
-            run.busiest.append((at_us, counted, int(truth)))
+            run.busiest.append((at_us, count, int(truth)))
         run.requests += 1
-        run.error_sum += abs(counted / truth - 1)
-        above, is_above = counted > rig.limit, truth > rig.limit
+        run.error_sum += abs(count / truth - 1)
+        above, is_above = count > rig.limit, truth > rig.limit
         run.over += is_above
         run.false_above += above and not is_above
         run.false_below += is_above and not above
@@ -243,7 +243,7 @@ def curves(rig: TraceRig, run: TraceRun) -> Curves:
     step = max(len(run.busiest) // 250, 1)
     points = run.busiest[::step][:250]
     return {
-        "counted": [(at_us / SECOND, counted) for at_us, counted, _ in points],
+        "counted": [(at_us / SECOND, count) for at_us, count, _ in points],
         "truth": [(at_us / SECOND, float(truth)) for at_us, _, truth in points],
     }
 

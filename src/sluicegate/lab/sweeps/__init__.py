@@ -15,9 +15,9 @@ from typing import Final
 from sluicegate.lab.tune.sweep import SettingsSweep
 
 
-def _found() -> list[SettingsSweep]:
-    modules = (import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__))
+def _import_all() -> list[SettingsSweep]:
+    modules = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
     return [module.SWEEP for module in modules]
 
 
-TABLE: Final[Mapping[str, SettingsSweep]] = {sweep.name: sweep for sweep in _found()}
+TABLE: Final[Mapping[str, SettingsSweep]] = {sweep.name: sweep for sweep in _import_all()}
