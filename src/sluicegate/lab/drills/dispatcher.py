@@ -154,8 +154,8 @@ class DrillDispatcher:
 
     def state(self) -> dict[str, Any]:
         """Return its `/v1/state`."""
-        where = asking.Where(f"http://{HOST}:{self.port}", OPERATOR.token)
-        state: dict[str, Any] = asking.ask(
+        where = service_client.ServiceAddress(f"http://{HOST}:{self.port}", OPERATOR.token)
+        state: dict[str, Any] = service_client.ask(
             where, self.process.name, "/v1/state", timeout_s=ASK_S_MAX
         )
         return state
