@@ -46,21 +46,6 @@ class FileWatch:
     `survives_fork` a forked child has a watch of its own; else only the parent goes on.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_closed",
-        "_lock",
-        "_on_change",
-        "_paths",
-        "_polled",
-        "_reported",
-        "_retry_polls",
-        "_survives_fork",
-        "_thread",
-        "_wake",
-        "every_s",
-    )
-
     def __init__(
         self,
         list_files: Callable[[], Iterable[str]],

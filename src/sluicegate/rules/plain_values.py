@@ -139,8 +139,6 @@ def read_yaml(text: str, source: str) -> tuple[object, dict[FieldPath, int]]:
 class _Reader:
     """Turns events into values."""
 
-    __slots__ = ("_anchors", "_events", "_source", "_values", "_yaml", "lines")
-
     def __init__(self, yaml: Any, events: Iterator[yaml.Event], source: str) -> None:
         self._yaml = yaml
         self._events = events

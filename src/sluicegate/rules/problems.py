@@ -65,8 +65,6 @@ class BadRules(BadValue):
 class Problems:
     """The list while a file is read; it keeps the first `PROBLEMS_MAX` and counts the rest."""
 
-    __slots__ = ("_found", "_lines", "_more", "_source")
-
     def __init__(self, source: str, lines: Mapping[FieldPath, int]) -> None:
         self._source = source
         self._lines = lines

@@ -36,8 +36,6 @@ T = TypeVar("T")
 class RuleFields:
     """Reads fields, and notes what is wrong with them; each format has a parser that extends it."""
 
-    __slots__ = ("_problems",)
-
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
 

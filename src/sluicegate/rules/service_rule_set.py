@@ -94,8 +94,6 @@ class ServiceRuleSet:
     that was made of a snapshot has in `remade` what the next can be made of sooner.
     """
 
-    __slots__ = ("_parts", "_settings", "files", "mesh", "remade", "resources", "rules", "version")
-
     def __init__(
         self,
         mesh: MeshRuleSet,

@@ -50,22 +50,6 @@ class ServiceRules:
     `start` a thread follows the files; start it after a process has forked.
     """
 
-    __slots__ = (
-        "_accepted",
-        "_at_us",
-        "_clock",
-        "_error",
-        "_files_max",
-        "_lock",
-        "_loop",
-        "_paths",
-        "_put_in_force",
-        "_refused",
-        "_rule_set",
-        "_settings",
-        "_watch",
-    )
-
     def __init__(
         self,
         paths: Sequence[str | os.PathLike[str]],

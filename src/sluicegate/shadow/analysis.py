@@ -19,6 +19,7 @@ Everything is in a fixed order, so that the same replay makes the same report. B
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.checks import CheckRequest
@@ -38,32 +39,19 @@ ADDED: Final = "added"
 REMOVED: Final = "removed"
 
 
-@final
+@dataclass(slots=True)
 class RefusalCounts:
     """The counts of something, of all its requests; `early` came without history."""
 
-    __slots__ = (
-        "both",
-        "candidate",
-        "current",
-        "early",
-        "later_both",
-        "later_newly",
-        "newly_admitted",
-        "newly_refused",
-        "requests",
-    )
-
-    def __init__(self) -> None:
-        self.requests = 0
-        self.current = 0  # refused by the current rules
-        self.candidate = 0  # refused by the candidate
-        self.both = 0
-        self.newly_refused = 0
-        self.newly_admitted = 0
-        self.early = 0
-        self.later_both = 0  # refused already, with history
-        self.later_newly = 0  # newly refused, with history
+    requests: int = 0
+    refused_by_current: int = 0
+    refused_by_candidate: int = 0
+    refused_already: int = 0
+    newly_refused: int = 0
+    newly_admitted: int = 0
+    early: int = 0
+    later_refused_already: int = 0  # with history
+    later_newly_refused: int = 0
 
     @property
     def later(self) -> int:
@@ -76,19 +64,19 @@ class RefusalCounts:
         if phase == EARLY:
             self.early += times
         if did:
-            self.current += times
+            self.refused_by_current += times
         if would:
-            self.candidate += times
+            self.refused_by_candidate += times
         if did and would:
-            self.both += times
+            self.refused_already += times
             if phase == LATER:
-                self.later_both += times
+                self.later_refused_already += times
         elif did:
             self.newly_admitted += times
         elif would:
             self.newly_refused += times
             if phase == LATER:
-                self.later_newly += times
+                self.later_newly_refused += times
 
 
 class Example(NamedTuple):
@@ -103,45 +91,28 @@ class Example(NamedTuple):
     first_us: int  # from the beginning
 
 
-@final
+@dataclass(slots=True)
 class RuleRow:
-    """A rule: what it says in each book, and what it did.
+    """A rule: what it says in each rule set, and what it did.
 
-    `counted` are the requests that met it in either book, whoever refused them; the other counts
-    are of what this rule itself refused.
+    `requests` are those that met it in either set, whoever refused them; the other counts are of
+    what this rule itself refused. `tried` counts what it would have refused were it enforced.
     """
 
-    __slots__ = (
-        "candidate_says",
-        "change",
-        "counts",
-        "current_says",
-        "examples",
-        "kind",
-        "newly_admitted",
-        "newly_refused",
-        "refused_candidate",
-        "refused_current",
-        "rule_id",
-        "spans",
-        "tried_candidate",
-        "tried_current",
-    )
-
-    def __init__(self, name: RuleName) -> None:
-        self.kind, self.rule_id = name
-        self.change = SAME
-        self.current_says = ""
-        self.candidate_says = ""
-        self.counts = 0
-        self.refused_current = 0
-        self.refused_candidate = 0
-        self.newly_refused = 0
-        self.newly_admitted = 0
-        self.tried_current = 0  # what it would have refused were it enforced
-        self.tried_candidate = 0
-        self.spans = False
-        self.examples: list[Example] = []
+    kind: str
+    rule_id: str
+    change: str = SAME
+    current: str = ""
+    candidate: str = ""
+    counts_together: bool = False
+    requests: int = 0
+    refused_by_current: int = 0
+    refused_by_candidate: int = 0
+    newly_refused: int = 0
+    newly_admitted: int = 0
+    tried_by_current: int = 0
+    tried_by_candidate: int = 0
+    examples: list[Example] = field(default_factory=list)
 
 
 class Pinned(NamedTuple):
@@ -165,22 +136,6 @@ class Agreement(NamedTuple):
 @final
 class Analysis:
     """All of it. `rows` are the rules that saw requests or have changed, the most telling first."""
-
-    __slots__ = (
-        "agreement",
-        "by_candidate",
-        "changes",
-        "classes",
-        "critical",
-        "critical_there",
-        "examples",
-        "history_us",
-        "pinned",
-        "reclassified",
-        "result",
-        "rows",
-        "undercounted",
-    )
 
     def __init__(self, result: ReplayResult) -> None:
         self.result: Final = result
@@ -237,7 +192,10 @@ def analyse(result: ReplayResult, *, pinned: Iterable[str] = ()) -> Analysis:
         for name in _names(traffic.queries[query], traffic.entities[query]) & pins.keys():
             pins[name][0] += requests
             pins[name][1] += newly
-    for side, attribute in ((pair.current, "tried_current"), (pair.candidate, "tried_candidate")):
+    for side, attribute in (
+        (pair.current, "tried_by_current"),
+        (pair.candidate, "tried_by_candidate"),
+    ):
         for (query, rule_id), times in sorted(side.trials.items()):
             row = rows[_named(side.prepared[query], rule_id)]
             setattr(row, attribute, getattr(row, attribute) + times)
@@ -274,10 +232,10 @@ def _note_changes(analysis: Analysis, rows: dict[RuleName, RuleRow]) -> None:
         if change == SAME:
             continue
         analysis.changes[change].append(name)
-        row = rows[name] = RuleRow(name)
+        row = rows[name] = RuleRow(*name)
         row.change = change
-        row.current_says = "" if before is None else before.text
-        row.candidate_says = "" if after is None else after.text
+        row.current = "" if before is None else before.text
+        row.candidate = "" if after is None else after.text
 
 
 def _change(before: RuleText | None, after: RuleText | None) -> str:
@@ -304,12 +262,12 @@ def _note_met(
     for name, rule in met.items():
         row = rows.get(name)
         if row is None:
-            row = rows[name] = RuleRow(name)
+            row = rows[name] = RuleRow(*name)
         if row.change == SAME:
-            row.current_says = row.candidate_says = row.current_says or rule_text(rule).text
-        row.spans = name in analysis.result.spanning
-        row.counts += requests
-        spans = spans or row.spans
+            row.current = row.candidate = row.current or rule_text(rule).text
+        row.counts_together = name in analysis.result.spanning
+        row.requests += requests
+        spans = spans or row.counts_together
     if spans:
         analysis.undercounted += requests
 
@@ -325,12 +283,12 @@ def _to_rules(
     """Count a refusal for the rule that it is told of, as the answer tells it."""
     if did:
         row = _row(rows, one.rules[did - 1])
-        row.refused_current += times
+        row.refused_by_current += times
         if not would:
             row.newly_admitted += times
     if would:
         row = _row(rows, other.rules[would - 1])
-        row.refused_candidate += times
+        row.refused_by_candidate += times
         if not did:
             row.newly_refused += times
 
@@ -339,7 +297,7 @@ def _row(rows: dict[RuleName, RuleRow], rule: AnyRule) -> RuleRow:
     name = name_of(rule)
     row = rows.get(name)
     if row is None:
-        row = rows[name] = RuleRow(name)
+        row = rows[name] = RuleRow(*name)
     return row
 
 
@@ -349,7 +307,7 @@ def _named(prepared: PreparedQuery, rule_id: str) -> RuleName:
 
 def _telling(row: RuleRow) -> tuple[int, int, int, str, str]:
     differs = row.newly_refused + row.newly_admitted
-    return (-differs, -row.refused_candidate, -row.counts, row.kind, row.rule_id)
+    return (-differs, -row.refused_by_candidate, -row.requests, row.kind, row.rule_id)
 
 
 # Who is newly refused.

@@ -98,7 +98,7 @@ def confidence_of(
     traffic, agreed = analysis.result.traffic, analysis.agreement
     agreeing = agreed.admitted_both + agreed.refused_both
     changed = [*analysis.changes[ADDED], *analysis.changes[CHANGED]]
-    met = {(row.kind, row.rule_id) for row in analysis.rows if row.counts}
+    met = {(row.kind, row.rule_id) for row in analysis.rows if row.requests}
     seen = sum(name in met for name in changed)
     low, high = wilson(newly, requests)
     parts = (

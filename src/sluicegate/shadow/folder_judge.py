@@ -27,8 +27,6 @@ class FolderJudge:
     `read` is what was read last, for whoever wants to know how much of it there was.
     """
 
-    __slots__ = ("_folder", "_key_file", "_lock", "_progress", "_settings", "read")
-
     def __init__(
         self,
         folder: str,

@@ -16,6 +16,7 @@ or behind another name. What is refused already is told apart and fails nobody.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, NamedTuple, TypeAlias, final
 
@@ -39,7 +40,7 @@ SAMPLES_MIN_DEFAULT: Final = 1_000
 _NAMES_SHOWN: Final = 3
 
 
-@final
+@dataclass(frozen=True, kw_only=True)
 class JudgeSettings:
     """How strict the gate is, and how the service is set whose rules these are.
 
@@ -49,40 +50,22 @@ class JudgeSettings:
     candidate only tries out is judged as if it were enforced.
     """
 
-    __slots__ = (
-        "merge_domains",
-        "mesh",
-        "pinned",
-        "refused_max",
-        "samples_min",
-        "trials_enforced",
-        "workers",
-    )
+    refused_max: float = REFUSED_MAX_DEFAULT
+    samples_min: int = SAMPLES_MIN_DEFAULT
+    pinned: Iterable[str] = ()
+    trials_enforced: bool = False
+    workers: int = 1
+    mesh: MeshSettings = field(default_factory=lambda: MeshSettings(semantics=Semantics.SLUICEGATE))
+    merge_domains: bool = False
 
-    def __init__(
-        self,
-        *,
-        refused_max: float = REFUSED_MAX_DEFAULT,
-        samples_min: int = SAMPLES_MIN_DEFAULT,
-        pinned: Iterable[str] = (),
-        trials_enforced: bool = False,
-        workers: int = 1,
-        mesh: MeshSettings | None = None,
-        merge_domains: bool = False,
-    ) -> None:
-        if not 0 <= refused_max <= 1:
-            raise BadValue("refused_max", refused_max, "give a share from 0 to 1, as 0.05")
-        if samples_min < 1:
-            raise BadValue("samples_min", samples_min, "give a whole number, at least 1")
-        if not 1 <= workers <= WORKERS_MAX:
-            raise BadValue("workers", workers, f"give a whole number from 1 to {WORKERS_MAX}")
-        self.refused_max: Final = refused_max
-        self.samples_min: Final = samples_min
-        self.pinned: Final = tuple(sorted({*pinned}))
-        self.trials_enforced: Final = trials_enforced
-        self.workers: Final = workers
-        self.mesh: Final = MeshSettings(semantics=Semantics.SLUICEGATE) if mesh is None else mesh
-        self.merge_domains: Final = merge_domains
+    def __post_init__(self) -> None:
+        if not 0 <= self.refused_max <= 1:
+            raise BadValue("refused_max", self.refused_max, "give a share from 0 to 1, as 0.05")
+        if self.samples_min < 1:
+            raise BadValue("samples_min", self.samples_min, "give a whole number, at least 1")
+        if not 1 <= self.workers <= WORKERS_MAX:
+            raise BadValue("workers", self.workers, f"give a whole number from 1 to {WORKERS_MAX}")
+        object.__setattr__(self, "pinned", tuple(sorted({*self.pinned})))
 
 
 class Share(NamedTuple):
@@ -113,8 +96,6 @@ class ShadowJudge:
 
     `notes` are what its reader must know of the capture, in sentences, for the report.
     """
-
-    __slots__ = ("_doubts", "_notes", "_progress", "_settings", "_source")
 
     def __init__(
         self,
@@ -241,10 +222,12 @@ def _shares(analysis: Analysis, samples_min: int) -> list[Share]:
         views.append((analysis.critical_there, " by the candidate's classes"))
     shares: list[Share] = []
     for counts, words in views:
-        shares.append(Share(counts.newly_refused, counts.requests, counts.both, words))
+        shares.append(Share(counts.newly_refused, counts.requests, counts.refused_already, words))
         if counts.later != counts.requests and counts.later >= samples_min:
             after = f"{words} after the limits had a history"
-            shares.append(Share(counts.later_newly, counts.later, counts.later_both, after))
+            shares.append(
+                Share(counts.later_newly_refused, counts.later, counts.later_refused_already, after)
+            )
     return shares
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import gt
 from typing import Final, TypeAlias, final
@@ -39,46 +40,25 @@ WORKERS_MAX: Final = 64
 Progress: TypeAlias = Callable[[int, int], object]
 
 
-@final
+@dataclass
 class ReplayResult:
-    """What two books did with a capture.
+    """What two rule sets did with a capture.
 
     `spanning` are rules that count the work of several entities together. `processes` is how many
     did the work, and `alone` says why it was only one where more were wanted.
     """
 
-    __slots__ = (
-        "alone",
-        "began_us",
-        "candidate",
-        "current",
-        "ends_us",
-        "out_of_order",
-        "pair",
-        "processes",
-        "requests_by_query",
-        "spanning",
-        "traffic",
-    )
-
-    def __init__(
-        self,
-        traffic: CapturedTraffic,
-        current: ReplayRules,
-        candidate: ReplayRules,
-        pair: ReplayPair,
-    ) -> None:
-        self.traffic: Final = traffic
-        self.current: Final = current
-        self.candidate: Final = candidate
-        self.pair: Final = pair
-        self.began_us = 0
-        self.ends_us = 0
-        self.out_of_order = 0
-        self.requests_by_query: list[int] = []
-        self.spanning: set[RuleName] = set()
-        self.processes = 1
-        self.alone = ""
+    traffic: CapturedTraffic
+    current: ReplayRules
+    candidate: ReplayRules
+    pair: ReplayPair
+    began_us: int = 0
+    ends_us: int = 0
+    out_of_order: int = 0
+    requests_by_query: list[int] = field(default_factory=list)
+    spanning: set[RuleName] = field(default_factory=set)
+    processes: int = 1
+    alone: str = ""
 
 
 def replay(
@@ -228,8 +208,6 @@ def _part(traffic: CapturedTraffic, at_us: array[int], queries: list[int]) -> Re
 @final
 class SingleReplay:
     """A book without history, and the asks it will be asked, known by their places."""
-
-    __slots__ = ("_clock", "_side")
 
     def __init__(
         self, rules: ReplayRules, queries: Iterable[Query], *, mesh: MeshSettings | None = None

@@ -33,8 +33,6 @@ class ReplayRules:
     answer to what these rules would refuse if they went live.
     """
 
-    __slots__ = ("book", "files", "merge_domains", "semantics")
-
     def __init__(
         self,
         files: Files,

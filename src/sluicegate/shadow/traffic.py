@@ -62,8 +62,6 @@ _STEP: Final = 1 << 12  # of each run, taken at a time
 class TrafficBuilder:
     """A capture in the making. `mesh_keys` are the keys that single out an entity."""
 
-    __slots__ = ("_mesh_keys", "_numbers", "_traffic", "queries_max", "requests_max")
-
     def __init__(
         self,
         *,

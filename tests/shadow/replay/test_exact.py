@@ -228,10 +228,10 @@ def test_every_kind_of_ask_is_answered_as_in_full(
 def test_rules_that_are_tried_out_are_counted_and_refuse_nobody() -> None:
     made = captured([(0.1 * at, query) for at in range(9) for query in (TRIED, LOGIN, TRIED_THERE)])
     analysis = found(made)
-    tried = {row.rule_id: row.tried_current for row in analysis.rows if row.tried_current}
+    tried = {row.rule_id: row.tried_by_current for row in analysis.rows if row.tried_by_current}
     # Of nine each: two enter the trial; three enter the login at all, and one of them its trial.
     assert tried == {"trial": 7, "try": 2, "shop/tried": 8}
-    assert {row.rule_id: row.refused_current for row in analysis.rows}["minute"] == 6
+    assert {row.rule_id: row.refused_by_current for row in analysis.rows}["minute"] == 6
 
 
 TRIED = check("ann", "/trial")

@@ -39,9 +39,9 @@ def figures(counts: RefusalCounts) -> tuple[int, ...]:
     """Requests, refused by the current, by the candidate, by both, newly, newly admitted."""
     return (
         counts.requests,
-        counts.current,
-        counts.candidate,
-        counts.both,
+        counts.refused_by_current,
+        counts.refused_by_candidate,
+        counts.refused_already,
         counts.newly_refused,
         counts.newly_admitted,
     )
@@ -97,7 +97,7 @@ def test_a_rule_for_all_users_of_a_path_counts_them_together() -> None:
     (example,) = analysis.examples
     assert (example.entity, example.times, example.requests) == ("bob", 1, 2)
     assert analysis.undercounted == 4
-    assert [row.spans for row in analysis.rows if row.rule_id == "play"] == [True]
+    assert [row.counts_together for row in analysis.rows if row.rule_id == "play"] == [True]
 
 
 def test_a_descriptor_that_several_share_is_seen_to_count_them_together() -> None:
@@ -130,8 +130,8 @@ def test_rules_that_only_one_book_has_are_told() -> None:
         CHANGED: [],
     }
     rows = {row.rule_id: row for row in analysis.rows}
-    assert (rows["old"].counts, rows["old"].refused_current) == (3, 1)
-    assert (rows["new"].counts, rows["new"].refused_candidate) == (3, 1)
+    assert (rows["old"].requests, rows["old"].refused_by_current) == (3, 1)
+    assert (rows["new"].requests, rows["new"].refused_by_candidate) == (3, 1)
     assert rows["new"].newly_refused == 0  # who is refused already is no news, whoever refuses
 
 
@@ -139,8 +139,8 @@ def test_a_rule_that_says_another_thing_is_changed() -> None:
     analysis = found(captured([(0, ANN)]), play(3), play(4))
     assert analysis.changes[CHANGED] == [("native", "play")]
     (row,) = analysis.rows
-    assert row.current_says == "3 in 10 s (fixed_window) per user"
-    assert row.candidate_says == "4 in 10 s (fixed_window) per user"
+    assert row.current == "3 in 10 s (fixed_window) per user"
+    assert row.candidate == "4 in 10 s (fixed_window) per user"
 
 
 def test_examples_are_the_heaviest_and_bounded() -> None:
@@ -243,7 +243,7 @@ def test_of_several_descriptors_the_first_that_refuses_is_told_and_trials_are_co
     rows = {row.rule_id: row for row in analysis.rows}
     assert rows["shop/tenant"].newly_refused == 2
     assert rows["shop/user"].newly_refused == 0
-    assert rows["shop/tried"].tried_candidate == 2
+    assert rows["shop/tried"].tried_by_candidate == 2
 
 
 def test_pinned_callers_are_those_given_and_those_of_both_books() -> None:
@@ -303,15 +303,10 @@ def test_rules_and_classes_and_slices_tell_of_the_same_refusals() -> None:
     analysis = found(made, *several)
     classes, rows = analysis.classes.values(), analysis.rows
     assert sum(one.requests for one in classes) == sum(analysis.result.pair.slices) == 4_000
-    for of_class, of_rule in (
-        ("current", "refused_current"),
-        ("candidate", "refused_candidate"),
-        ("newly_refused", "newly_refused"),
-        ("newly_admitted", "newly_admitted"),
-    ):
-        total = sum(getattr(one, of_class) for one in classes)
-        assert total == sum(getattr(row, of_rule) for row in rows)
+    for name in ("refused_by_current", "refused_by_candidate", "newly_refused", "newly_admitted"):
+        total = sum(getattr(one, name) for one in classes)
+        assert total == sum(getattr(row, name) for row in rows)
         assert total > 0
     for one in classes:
-        assert one.current == one.both + one.newly_admitted
-        assert one.candidate == one.both + one.newly_refused
+        assert one.refused_by_current == one.refused_already + one.newly_admitted
+        assert one.refused_by_candidate == one.refused_already + one.newly_refused

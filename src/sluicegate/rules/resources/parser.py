@@ -100,15 +100,6 @@ def parse_native(
 class _Parser(RuleFields):
     """Reads a file, and knows where it is."""
 
-    __slots__ = (
-        "_defaults",
-        "_kinds",
-        "_known",
-        "_rules_max",
-        "_shared_limits",
-        "_windows",
-    )
-
     def __init__(self, problems: Problems, shared_limits: SharedLimits, rules_max: int) -> None:
         super().__init__(problems)
         self._shared_limits = shared_limits

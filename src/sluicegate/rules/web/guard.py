@@ -68,21 +68,6 @@ class RulesGuard:
     before: a limiter serves one guard. What is wrong with a file at the start is raised.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_book",
-        "_clock",
-        "_error",
-        "_failed_us",
-        "_keyless",
-        "_limits",
-        "_loaded_us",
-        "_local",
-        "_lock",
-        "_path",
-        "_watch",
-    )
-
     def __init__(
         self,
         rules: WebRuleSet | str | os.PathLike[str] | Mapping[str, object] | Sequence[object],

@@ -59,8 +59,6 @@ def parse_web_rules(
 class _Parser(RuleFields):
     """Reads a file, and knows where it is."""
 
-    __slots__ = ("_rules_max",)
-
     def __init__(self, problems: Problems, rules_max: int) -> None:
         super().__init__(problems)
         self._rules_max = rules_max

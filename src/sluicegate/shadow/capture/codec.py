@@ -39,8 +39,6 @@ class Damaged(Exception):  # noqa: N818 - it names the thing
 class QueryEncoder:
     """Writes asks for one segment; `texts` and `asks` are what is new since `take`."""
 
-    __slots__ = ("_redaction", "_texts", "queries", "texts")
-
     def __init__(self, redaction: Redaction) -> None:
         self._redaction = redaction
         self._texts: dict[str | bytes, int] = {}
@@ -133,8 +131,6 @@ class QueryDecoder:
     `unknown` are the names of headers and keys one of whose values is a token that the vocabulary
     does not have.
     """
-
-    __slots__ = ("_texts", "_vocabulary", "unknown")
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary

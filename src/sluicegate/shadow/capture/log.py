@@ -72,18 +72,6 @@ class LogStats(NamedTuple):
 class _Segment:
     """The segment that is being written."""
 
-    __slots__ = (
-        "began_us",
-        "bytes",
-        "handle",
-        "known",
-        "number",
-        "queries",
-        "requests",
-        "salt",
-        "words",
-    )  # fmt: skip
-
     def __init__(self, handle: int, salt: bytes, began_us: int, words: QueryEncoder) -> None:
         self.handle = handle
         self.salt = salt
@@ -99,18 +87,6 @@ class _Segment:
 @final
 class _Part:
     """Requests that become one block."""
-
-    __slots__ = (
-        "first_query",
-        "first_text",
-        "first_us",
-        "full",
-        "gaps",
-        "outcomes",
-        "requests_taken",
-        "unwritable",
-        "which",
-    )
 
     def __init__(self, first_text: int, first_query: int) -> None:
         self.first_text = first_text
@@ -130,25 +106,6 @@ class CaptureLog:
 
     With `paced` it gives way to whoever serves in this process, every `CHUNK` requests.
     """
-
-    __slots__ = (
-        "_bytes",
-        "_clock",
-        "_give_way",
-        "_key",
-        "_lost",
-        "_not_before_us",
-        "_paced",
-        "_prune_at_us",
-        "_redaction",
-        "_segment",
-        "_segments",
-        "_settings",
-        "_untold",
-        "_withheld",
-        "_written",
-        "failure",
-    )
 
     def __init__(
         self,

@@ -112,23 +112,6 @@ def _list_segments(paths: Sequence[str | os.PathLike[str]]) -> list[tuple[Path, 
 class _Reader:
     """Adds one segment after the other."""
 
-    __slots__ = (
-        "_builder",
-        "_count",
-        "_damage",
-        "_damaged",
-        "_key",
-        "_mesh_keys",
-        "_queries_max",
-        "_redacted",
-        "_requests_max",
-        "_share",
-        "_span",
-        "_unknown",
-        "_vocabulary",
-        "_withheld",
-    )  # fmt: skip
-
     def __init__(
         self,
         key: CaptureKey | None,
@@ -262,8 +245,6 @@ class _Reader:
 @final
 class _Segment:
     """One segment while it is read."""
-
-    __slots__ = ("builder", "damaged", "expected", "next_number", "numbers", "result", "words")
 
     def __init__(self, words: QueryDecoder, builder: TrafficBuilder) -> None:
         self.words = words

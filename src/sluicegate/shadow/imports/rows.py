@@ -96,8 +96,6 @@ Raw: TypeAlias = "tuple[int, object, Mapping[str, object] | ValueError]"
 class Rows:
     """The rows of one file, as a stream. `passed_over` are the bad ones so far."""
 
-    __slots__ = ("_file", "_read", "_reading", "bad_rows_max", "passed_over")
-
     def __init__(
         self,
         file: str,

@@ -37,6 +37,24 @@ ROWS_MAX: Final = (200, 50, 10, 3)
 NOTES_MAX: Final = 20  # of others than ours
 CHARS_MAX: Final = 200  # of a name that came with the traffic
 _DIGITS: Final = 6  # of shares and scores
+_COUNTS: Final = (
+    "requests",
+    "refused_by_current",
+    "refused_by_candidate",
+    "refused_already",
+    "newly_refused",
+    "newly_admitted",
+)
+_RULE_COUNTS: Final = (
+    "counts_together",
+    "requests",
+    "refused_by_current",
+    "refused_by_candidate",
+    "newly_refused",
+    "newly_admitted",
+    "tried_by_current",
+    "tried_by_candidate",
+)
 
 Report: TypeAlias = Mapping[str, object]
 
@@ -95,12 +113,12 @@ def _report(
             "candidate": _rulebook(result.candidate),
         },
         "critical": {
-            **_counted(analysis.critical),
-            "by_candidates_classes": _counted(analysis.critical_there),
+            **_counts(analysis.critical),
+            "by_candidates_classes": _counts(analysis.critical_there),
             "reclassified": analysis.reclassified,
         },
         "classes": [
-            {"class": one.name, **_counted(counts)} for one, counts in analysis.classes.items()
+            {"class": one.name, **_counts(counts)} for one, counts in analysis.classes.items()
         ],
         "pinned": _pinned(analysis, rows_max),
         "rules": [_rule(row) for row in analysis.rows[:rows_max]],
@@ -255,18 +273,13 @@ def _rulebook(rules: ReplayRules) -> dict[str, object]:
     return {"digest": digest.hexdigest(), "files": len(rules.files), "rules": len(rules.book)}
 
 
-def _counted(counts: RefusalCounts) -> dict[str, object]:
+def _counts(counts: RefusalCounts) -> dict[str, object]:
     return {
-        "requests": counts.requests,
-        "refused_by_current": counts.current,
-        "refused_by_candidate": counts.candidate,
-        "refused_already": counts.both,
-        "newly_refused": counts.newly_refused,
-        "newly_admitted": counts.newly_admitted,
+        **{name: getattr(counts, name) for name in _COUNTS},
         "newly_refused_share": _share(counts.newly_refused, counts.requests),
         "early": counts.early,
-        "later_newly_refused": counts.later_newly,
-        "later_newly_refused_share": _share(counts.later_newly, counts.later),
+        "later_newly_refused": counts.later_newly_refused,
+        "later_newly_refused_share": _share(counts.later_newly_refused, counts.later),
     }
 
 
@@ -275,16 +288,9 @@ def _rule(row: RuleRow) -> dict[str, object]:
         "rule_id": row.rule_id,
         "format": row.kind,
         "change": row.change,
-        "current": _cut(row.current_says),
-        "candidate": _cut(row.candidate_says),
-        "counts_together": row.spans,
-        "requests": row.counts,
-        "refused_by_current": row.refused_current,
-        "refused_by_candidate": row.refused_candidate,
-        "newly_refused": row.newly_refused,
-        "newly_admitted": row.newly_admitted,
-        "tried_by_current": row.tried_current,
-        "tried_by_candidate": row.tried_candidate,
+        "current": _cut(row.current),
+        "candidate": _cut(row.candidate),
+        **{name: getattr(row, name) for name in _RULE_COUNTS},
         "examples": [_example(example) for example in row.examples],
     }
 

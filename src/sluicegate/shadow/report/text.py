@@ -40,8 +40,6 @@ def text_of(report: Mapping[str, Any], *, colours: bool = False) -> str:
 class _Pen:
     """Writes in colours, or does not."""
 
-    __slots__ = ("_colours",)
-
     def __init__(self, colours: bool) -> None:
         self._colours = colours
 
