@@ -145,8 +145,7 @@ class PolicyChain:
             ),
         )
         self.bulkhead = Bulkhead(
-            BulkheadSettings(pool=settings.places, cap=shard_places, shards_max=SHARDS_MAX),
-            chance,
+            BulkheadSettings(pool=settings.places, cap=shard_places, shards_max=SHARDS_MAX), chance
         )
         observers: list[StackObserver] = [usage]
         if layers:

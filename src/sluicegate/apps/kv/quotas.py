@@ -201,17 +201,12 @@ def groups_of(settings: KvSettings) -> ResourceGroupsSettings:
 
     groups = {
         name: replace(
-            group,
-            quota_ru=an_epochs(group.quota_ru) or 0,
-            ceiling_ru=an_epochs(group.ceiling_ru),
+            group, quota_ru=an_epochs(group.quota_ru) or 0, ceiling_ru=an_epochs(group.ceiling_ru)
         )
         for name, group in parsed.groups.items()
     }
     return replace(
-        parsed,
-        groups=groups,
-        quota_ru=an_epochs(parsed.quota_ru),
-        epoch_us=settings.epoch_ms * _MS,
+        parsed, groups=groups, quota_ru=an_epochs(parsed.quota_ru), epoch_us=settings.epoch_ms * _MS
     )
 
 

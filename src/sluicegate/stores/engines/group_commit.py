@@ -96,12 +96,7 @@ class GroupCommitter:
     """The thread, and what waits for it. It starts with the first call."""
 
     def __init__(
-        self,
-        name: str,
-        commit: Commit,
-        settings: GroupCommitSettings,
-        *,
-        step: Step | None = None,
+        self, name: str, commit: Commit, settings: GroupCommitSettings, *, step: Step | None = None
     ) -> None:
         self._name = name
         self._commit = commit

@@ -76,9 +76,7 @@ class ShieldSettings:
     def coalesce(self) -> CoalesceSettings:
         """Those of the flights."""
         return CoalesceSettings(
-            waiters_max=self.waiters_max,
-            flights_max=self.flights_max,
-            overdue_us=self.overdue_us,
+            waiters_max=self.waiters_max, flights_max=self.flights_max, overdue_us=self.overdue_us
         )
 
 

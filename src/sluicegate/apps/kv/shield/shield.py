@@ -49,16 +49,7 @@ from sluicegate.contracts.key_values import Row
 from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.policies.coalesce import Coalesce, Flight
-from sluicegate.policies.hot_key import (
-    COLD,
-    FRESH,
-    MISS,
-    NEGATIVE,
-    REFRESH,
-    STALE,
-    Fill,
-    HotKey,
-)
+from sluicegate.policies.hot_key import COLD, FRESH, MISS, NEGATIVE, REFRESH, STALE, Fill, HotKey
 
 __all__ = ["COLD", "FRESH", "MISS", "NEGATIVE", "REFRESH", "STALE", "Shield"]
 

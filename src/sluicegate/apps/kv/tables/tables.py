@@ -19,13 +19,7 @@ from sluicegate.apps.kv.tables.scan import ScanResult, scan_rows
 from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.engine import (
-    PARTITION_BYTES_MAX,
-    SORT_BYTES_MAX,
-    Change,
-    Engine,
-    Place,
-)
+from sluicegate.contracts.engine import PARTITION_BYTES_MAX, SORT_BYTES_MAX, Change, Engine, Place
 from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
 from sluicegate.contracts.key_values import (
     TAG_BYTES,
