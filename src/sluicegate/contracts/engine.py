@@ -1,20 +1,20 @@
-"""Engine: where the values of a key-value store lie, in order, on a disk or in a cluster.
+"""Engine: where the values of a key-value store are, in order, on a disk or in a cluster.
 
-An engine is dull on purpose. It keeps bytes in *spaces*: in each space partitions, in each of them
-sort keys in the order of their bytes, and a value at each. What a value means, which table a space
-belongs to, who may read it and what has expired is known above (`apps/kv/tables`).
+An engine is deliberately simple. It stores bytes in *spaces*: in each space partitions, in each of
+them sort keys in the order of their bytes, and a value at each. What a value means, which table a
+space belongs to, who may read it and what has expired is known above (`apps/kv/tables`).
 
-Its promises, which `sluicegate.testing.engines` holds every engine to:
+Its promises, which `sluicegate.testing.engines` checks for every engine:
 
 - What `write`, `swap` or `load` has returned for is there after a kill of this process, and after a
   kill of the engine as far as its `durability` says. What it raised for may be there or not.
-- The changes of one call that are in one partition of one space happen all or none, and no reader
-  sees some of them. Of one place named twice, the later change counts.
-- `swap` compares and writes as one.
+- The changes of one call in one partition of one space happen all or none, and no reader sees some
+  of them. Of one place named twice, the later change counts.
+- `swap` compares and writes atomically.
 - A read begun after a write has returned, in this process or another, sees it.
 
-What an embedded engine can answer from memory it answers at once; whoever calls must be ready for
-both. An engine that cannot answer raises `Unavailable`, and never guesses.
+An embedded engine may answer at once, without an awaitable; a caller must be ready for both. An
+engine that cannot answer raises `Unavailable`, and never guesses.
 """
 
 from __future__ import annotations

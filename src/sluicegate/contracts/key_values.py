@@ -1,15 +1,15 @@
-"""Key-values: what a dispatcher is asked, and what it answers, as plain values.
+"""Key-values: the requests and results of a dispatcher, as plain values.
 
     table -- partition -- sort key -- value
 
-A table belongs to a tenant. A partition is read and written as one thing; in it are sort keys in
-the order of their bytes, the empty one first. A door makes a `CallContext` and hands it
-over with what is wanted. What is in this process is answered at once, what waits for a queue or an
-engine by an awaitable; a door must be ready for both.
+A table belongs to a tenant. A partition is read and written atomically; in it are sort keys in the
+order of their bytes, the empty one first. A door makes a `CallContext` and passes it with what is
+wanted. What is in this process is answered at once, what waits for a queue or an engine by an
+awaitable; a door must be ready for both.
 
-The dispatcher raises `BadValue` for what cannot be asked, `Forbidden` for what this identity may
-not, `Refused` with a decision for what may not enter now, `Conflict` where somebody was first, and
-`Unavailable` where the engine does not answer. What else comes is a bug of ours.
+The dispatcher raises `BadValue` for an invalid request, `Forbidden` for what this identity may not
+do, `Refused` with a decision for what may not enter now, `Conflict` where another was first, and
+`Unavailable` where the engine does not answer. Any other exception is a bug.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ServiceAddress: which dispatcher the verbs of `sluicegate kv` speak to, and who asks."""
+"""Address: which dispatcher the verbs of `sluicegate kv` call, and with which token."""
 
 from __future__ import annotations
 

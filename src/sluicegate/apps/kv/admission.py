@@ -1,10 +1,8 @@
-"""Admission: how the work of a dispatcher enters its chain, and how what entered ends.
+"""Admission: how work enters the policies of a dispatcher, and how its permit ends.
 
-What was admitted ends exactly once: SUCCESS if it was done, DROPPED if the engine did not answer,
-IGNORE if whoever asked has gone, or it was a mistake of theirs.
-
-A caller whose budget is empty while the store may have more of its quota waits a moment for it
-(`shares.py`), and is then judged; nobody waits for anything else here but the queue.
+A permit ends exactly once: SUCCESS if the work was done, DROPPED if the engine did not answer,
+IGNORE if the caller is gone or made a mistake. A caller whose budget is empty, while the store may
+have more of its quota, waits a moment for it (`shares.py`); else only the queue makes anyone wait.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Board: what a dispatcher shows of itself under `board` in `GET /v1/state`.
 
-Counts since the beginning, and levels now: nothing here is a rate. Whoever looks takes two boards
-and divides by the time between them (`top_rates.py`), so that any number of viewers may look as
-often as they like, and none changes what the others see. It is plain: what JSON can hold, with a
-version. A viewer refuses a newer one, and takes what is missing as unknown.
-
-Bounds: `CALLERS_MAX` callers by what they spent, and what the others spent as one; `KEYS_MAX` keys.
+Counts since the start, and current levels; no rates. A viewer takes two boards and divides by the
+time between them (`top/rates.py`), so any number of viewers may look without disturbing each other.
+Values are plain JSON with a version; a viewer refuses a newer version and treats missing values as
+unknown. Bounds: `CALLERS_MAX` callers by what they spent and the rest as one, `KEYS_MAX` keys.
 """
 
 from __future__ import annotations

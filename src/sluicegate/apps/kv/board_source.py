@@ -1,7 +1,7 @@
 """Board source: reads the boards of running dispatchers from `GET /v1/state`.
 
-One that does not answer is told as such, beside the others: a view of a fleet must not end because
-one of it did. What it cannot read (no grant, another version) it says, with what to do.
+A dispatcher that does not answer, or whose board cannot be read (no grant, another version), is
+shown as such beside the others, with the remedy.
 """
 
 from __future__ import annotations

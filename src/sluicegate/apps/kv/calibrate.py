@@ -1,9 +1,8 @@
 """`sluicegate kv calibrate`: measures an engine, and prints what operations cost on it.
 
-Each operation is done in several shapes, one after the other in rounds, so that a change of the
-machine's pace falls on all alike; the median round counts. Cost is this process's CPU where the
-engine is embedded, and where it is far the time until it answers. It writes into a space of its
-own, and drops it at the end.
+Each operation runs in several shapes, in rounds, so that a change of the machine's pace affects all
+alike; the median round counts. Cost is the CPU time of this process for an embedded engine, and the
+time until the response for a remote one. It writes into a space of its own and drops it at the end.
 """
 
 from __future__ import annotations

@@ -6,12 +6,12 @@ microseconds of CPU. For each operation the model is the one that charges (`kern
     cost = base + row * rows + byte * bytes
 
 fitted by least squares of the *relative* error, or the largest shape would decide alone, with no
-weight below zero: of all ways to leave some out, the one with the least error whose others are not
-negative. To the base comes what the dispatcher itself spends on any request, whatever the engine
-does (`benchmarks/dispatcher.py`). The unit is a get of one row of no bytes.
+negative weight: of all ways to leave some weights out, the one with the least error whose others
+are not negative. The base includes what the dispatcher itself spends on any request
+(`benchmarks/dispatcher.py`). The unit is a get of one row of no bytes.
 
-A millisecond of an operation's time costs what holding one of the engine's places for so long
-keeps from others: its part of what all places could do meanwhile.
+A millisecond of an operation costs what holding one of the engine's places for so long keeps from
+others: its part of what all places could do meanwhile.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Callers: what rules and the access file say of those who ask, for the chain and the budget.
+"""Callers: what rules and the access file say of each caller, for the policies and the budget.
 
     callers.names       the highest class that a caller may claim     rules, else the access file
     callers.quotas      request units over a time                     rules, else --quota-ru
-    callers.penalties   what a caller asks for costs so many times    rules
+    callers.penalties   a factor on the cost of a caller's requests   rules
 
-Rules follow their files or a rulebook, so all of this changes without a restart; while a canary is
-tried on some callers, theirs are said by its book. A quota of a caller in the rules
-of a limiter counts hits; here the same number counts request units.
+Rules follow their files or a rulebook, so all of this changes without a restart; callers of a
+running canary are governed by its rules. A caller's quota in the rules of a limiter counts hits;
+here the same number counts request units.
 """
 
 from __future__ import annotations

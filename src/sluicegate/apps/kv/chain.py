@@ -1,16 +1,13 @@
-"""Chain: the policies of a dispatcher in the order in which they are asked.
+"""Policy chain: the policies of a dispatcher, in the order in which they decide.
 
     layers           deadline, criticality, request units, shed, heavy lane, queue, bulkhead
     generation-one   criticality, a counter a minute for each caller, a plain pool
-    none             a plain pool: a line in front of a few places, and nothing else
+    none             a plain pool: a queue in front of a few places, and nothing else
 
-The first is what the dispatcher is for; the others are kept so that the step from one to the next
-can be shown (`sluicegate lab drill`). Why the stages stand in this order `policies/stack.py` says
-with numbers. Hot keys are served before all of them (`shield.py`), for what needs no engine needs
-no place in front of one.
-
-What an operation costs is told by its class, and by how many rows and bytes it names: a get of one
-place, a multi-get, a chunk of a scan, a put, a batch, a chunk of a bulk upload.
+The first is what the dispatcher is for; the others show the step from one to the next
+(`sluicegate lab drill`). `policies/stack.py` explains the order with numbers. Hot keys are served
+before all of them (`shield/shield.py`). The cost of an operation depends on its class, rows and
+bytes: a get, a multi-get, a chunk of a scan, a put, a batch, a chunk of a bulk upload.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Dispatcher: what becomes of each read and write, from who asks to what the engine answers.
+"""Dispatcher: the way of each read and write, from the caller to the engine and back.
 
-    authorise -- is it hot? served from memory, or read once for all who ask
-              -- the chain admits it, now, later or not at all
-              -- the tables read or write; how long that took, and what it looked at, is told
+    authorise -- is the key hot? serve it from memory, or read it once for all callers
+              -- the policy chain admits it, now, later or not at all
+              -- the tables read or write; how long that took and what it looked at is recorded
               -- the permits end
 
-Nothing is decided here. A read that nobody has to wait for is answered without a coroutine; most
-are. A scan enters anew for every `chunk_ru` of what it looks at, so that others pass between two
-of its chunks. A key that is written is forgotten by the cache before the write is acknowledged.
-A multi-get reads as many places at a time as its answer should have room for (`gathered.py`).
+Nothing is decided here. A read that need not wait is answered without a coroutine; most need not. A
+scan enters anew for every `chunk_ru` of what it looks at, so that others pass between two chunks. A
+key that is written leaves the cache before the write is acknowledged. A multi-get reads as many
+places at a time as its response should have room for (`response_memory.py`).
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
 """Generation one: a caller's requests a second, counted in the store by the minute.
 
-The limiter that Mussel began with, and is to be compared with: every request counts one, whatever
-it costs; one counter a caller a minute, which the store itself lets expire; beyond the quota it is
-429. Counting is the store's fixed window (`kernels/fixed_window.py`), so a caller may spend its
-whole minute in the first second, and two of them across an edge.
-
-It is a whole policy by itself. Each request costs a round trip; those of one turn of the loop share
-it. Without a store it counts here, at once. When the store does not answer, `failure` says what
-happens: `local` counts here against the whole quota, `open` admits, `closed` refuses; each such
-decision is marked as degraded.
+The limiter that Mussel began with, as a baseline: every request counts one, whatever it costs, on
+one counter a caller a minute; beyond the quota it is 429. Counting is the store's fixed window
+(`kernels/fixed_window.py`), so a caller may spend its whole minute in the first second, and two of
+them across an edge. Each request costs a round trip, shared by those of one tick of the loop;
+without a store it counts here. When the store does not answer, `failure` decides: `local` counts
+here against the whole quota, `open` admits, `closed` refuses; such a decision is marked degraded.
 
 Bound: `callers_max` counted here; what the store counts expires with its minute.
 """

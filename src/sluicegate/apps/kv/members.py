@@ -1,15 +1,12 @@
-"""Members: which dispatchers are alive, and what each is asked for.
+"""Members: which dispatchers are alive, and the demand on each.
 
 A heartbeat is a field of one hash in the store, written and read by one script at the store's own
-time: each says that it is there, and hears who else is. Who has not said so for `gone_us` is gone;
-one that was only paused is back with its next beat. While the store does not answer, the last that
-was heard stands: dispatchers do not die of a store's death.
+time. A dispatcher without a heartbeat for `gone_us` is gone; one that was paused is back with its
+next. While the store does not answer, the last known members stand.
 
-A beat carries what the others may want to know: demand by caller, and the hottest keys, as JSON
-with a version, at most `payload_bytes_max`; what matters least is left out first. A beat of a newer
-version still counts as alive, but is not read.
-
-Without a store a number or a list of names says it.
+A heartbeat carries demand by caller and the hottest keys, as JSON with a version, at most
+`payload_bytes_max`; what matters least is left out first. One of a newer version counts as alive,
+but is not read. Without a store, a number or a list of names gives the members.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names: which tables, keys and values may be asked for; a wrong one is told with its bound."""
+"""Names: which tables, keys and values are valid; an error names the bound."""
 
 from __future__ import annotations
 

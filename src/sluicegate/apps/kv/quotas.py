@@ -1,10 +1,10 @@
-"""Quotas: the budgets of a dispatcher, who keeps them supplied, and who else is in the fleet.
+"""Quotas: the budgets of a dispatcher, what supplies them, and who else is in the fleet.
 
     --store given    blocks of each quota come out of it, and heartbeats in it say who is there
     no store         this dispatcher has the whole of each quota, or 1 / --members of it
     --groups given   what is left of a quota is lent inside its group
 
-When the store dies, the last share is kept; nothing here is on the way of a request.
+When the store fails, the last share stands; no request waits for anything here.
 """
 
 from __future__ import annotations

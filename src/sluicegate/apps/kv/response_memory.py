@@ -1,9 +1,9 @@
-"""Gathered: how much has been read for answers that are not given yet, and what may be read next.
+"""Response memory: how much has been read for unfinished responses, and how much may be read next.
 
-Nobody can tell what a value weighs before it is read. So a multi-get reads as many places at a
-time as an answer has room for, by what places of that table have weighed; of a table that nobody
-has asked so before each is taken to be as large as a value may be. More is believed at once, less
-little by little. What weighs more than was expected is read once, and reckoned with from then on.
+The size of a value is unknown before it is read. So a multi-get reads as many places at a time as
+its response has room for, by the sizes seen in that table; for an unknown table each place counts
+as the largest value. A larger size is believed at once, a smaller one gradually. What exceeds its
+estimate is read once, and counted from then on.
 
 Bounds: `RESPONSE_BYTES_MAX` over all scans and multi-gets, `PLACES_AT_ONCE_MAX` places and
 `BYTES_AT_ONCE_MAX` at a time, `WEIGHTS_MAX` tables.

@@ -1,4 +1,4 @@
-"""Rollups: each minute, what callers have used since the last one goes to the usage files."""
+"""Rollups: each minute, what callers used since the last one is written to the usage files."""
 
 from __future__ import annotations
 

@@ -1,18 +1,15 @@
-"""Shares: the keeper of a leased budget: asks the store for blocks, and tells the budget.
+"""Shares: the task that supplies a leased budget with blocks from the store.
 
-The budget (`policies/leased_budget.py`) decides what to ask and what to do with the answer; here is
-the task that carries both, and whoever waits for it. All callers that lack units in one tick of the
-loop are asked for together; while that is under way, the others wait for the next round.
+The budget (`policies/leased_budget.py`) decides what to request and what to do with the result;
+this task carries both. All callers that lack units in one tick of the loop share a round; meanwhile
+the others wait for the next. A request that finds its budget empty may wait for the coming round,
+`wait_us` at most, and is then decided; at an epoch's edge nobody waits for anything else.
 
-A request that finds its caller's budget empty may wait for the round that is coming, `wait_us` at
-most, and is then judged. At an epoch's edge that is all that anybody waits for.
+When a whole round goes unanswered, the budget is told that the store is gone. Then it is probed
+each `probe_us` by a request that takes nothing. A store that fails in part fails only the callers
+there; each has its share for that epoch, and is requested again in the next.
 
-When nobody answers a whole round, the budget is told that the store is gone. It is then probed each
-`probe_us` by an ask that takes nothing, and nobody waits for it. A store of which only a part is
-gone fails only the callers who are there; each has its share for that epoch, and is asked for again
-in the next.
-
-Bounds: `callers_in_ask_max` a round, `waiters_max` who wait, `ask_timeout_us` for an answer.
+Bounds: `callers_in_ask_max` a round, `waiters_max` waiters, `ask_timeout_us` for a response.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Store watch: whether the store that quotas come from answers, said once whenever that changes.
+"""Store watch: whether the store behind quotas answers, logged once whenever that changes.
 
-Several lean on it: heartbeats, leased blocks, a counter a minute. Each tells what it saw under a
-name of its own. The first who is not answered makes it a warning in the log. It is back when all
-are answered and none has failed for `QUIET_US`, so a store that answers now and then makes two
-lines a second or so at most, whatever the traffic.
-
-Bound: as many names as there are parts that ask.
+Heartbeats, leased blocks and minute counters each report success or failure under a name of their
+own. The first failure logs a warning. The store is back when no name is failing and none has failed
+for `QUIET_US`, so a flapping store logs two lines a second at most, whatever the traffic.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Usage: what each caller has used of this dispatcher, since it began.
+"""Usage: what each caller has used of this dispatcher since it started.
 
-An observer of the stack, on the way of every request. Rates are for whoever looks twice; what is
-kept for longer is written from here (`rollups.py`). Callers beyond `callers_max` are counted
-together, as `OTHERS`.
+An observer of the stack, on the way of every request. `rollups.py` stores it for longer. Callers
+beyond `callers_max` are counted together, as `OTHERS`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
     byte_ru = 0.00024
     ms_ru = 0.1
 
-An operation that is not named keeps its default. What is learned while serving starts from here.
+An operation that is not named has its default. Learning while serving starts from here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Bounds: what may be asked of any engine, checked at its edge and once for all of them.
+"""Bounds: what every engine checks of a call.
 
-Whoever is above has checked already, in words that a user understands; an engine checks again, for
-a key that is too long would lie in another partition than the one it was meant for.
+The layers above have checked already, with messages for users; an engine checks again, since a key
+that is too long would lie in another partition than the one it was meant for.
 """
 
 from __future__ import annotations

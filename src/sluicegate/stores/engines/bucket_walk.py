@@ -1,9 +1,8 @@
-"""Bucket walk: the way through a space whose partitions are written down in buckets.
+"""Bucket walk: the walk of a space whose partitions are listed in buckets.
 
-From bucket to bucket, in each from partition to partition, in each from row to row: the place that
-was told last is all that has to be remembered to go on, and what is there throughout a walk is met
-once. An engine says what a bucket lists and what a partition holds, several at a time; how much is
-told at once is bounded in rows and in bytes.
+From bucket to bucket, from partition to partition, from row to row: the last place is all that is
+needed to go on, and what is there throughout a walk is met once. An engine lists buckets and reads
+partitions, several at a time; a page is bounded in rows and in bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Load, its link: a connection to a dispatcher that asks again while that may help.
+"""Upload client: a connection to a dispatcher that retries while that may help.
 
-Refused for now, no answer, a broken connection: it waits as long as it was told, or a little longer
-each time, and asks again, until `patience_s` are over. Every question here may be asked twice.
+After a refusal, no response or a broken connection it waits as long as the dispatcher says, or a
+little longer each time, and retries until `patience_s` are over. Every request may be repeated.
 """
 
 from __future__ import annotations

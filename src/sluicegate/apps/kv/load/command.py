@@ -1,12 +1,12 @@
 """`sluicegate kv load TABLE FILE...`: many rows into a table, beside live traffic, visible at once.
 
-The input is read as a stream and cut into parts; several are on their way at once. What is killed
-or interrupted goes on where it stood when the same command is run again, from any machine: parts
-that are kept are not sent again. At the end the dispatcher checks that all is there, and makes it
-visible. An upload is named by a digest of what it loads, so input that changed is another upload.
+The input is read as a stream and cut into parts; several are sent at once. Killed or interrupted,
+the upload resumes where it stopped when the same command runs again, from any machine: stored parts
+are not sent again. At the end the dispatcher checks that all is there, and makes it visible. An
+upload is named by a digest of its input, so input that changed is another upload.
 
-Nothing is begun before the first part is read: an open upload keeps others out of its table. Input
-without a row is more often a pipe that broke than a wish, so it does not replace a table unasked.
+No upload is begun before the first part is read, since an open upload keeps others out of its
+table. Input without a row is mostly a broken pipe, so it replaces no table unless asked to.
 """
 
 from __future__ import annotations

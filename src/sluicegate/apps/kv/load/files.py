@@ -1,8 +1,4 @@
-"""Load, its files: what stands behind the names that `sluicegate kv load` is given.
-
-An upload is named by a digest of what is in them, so whoever names the same files with the same
-flags goes on with the same upload.
-"""
+"""Input files of an upload. It is named by their digest, so the same files and flags resume it."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Load, its rows: what files and streams say, one row after the other, whatever form they have.
+"""Formats: the rows of files and streams, one after the other.
 
-    csv, tsv     a header names the columns: partition, sort, value, ttl; all but partition may lack
+    csv, tsv     a header names the columns: partition, sort, value, ttl; only partition is required
     jsonl        an object a line, with those names
-    rows         what `wire/row_stream.py` says, as it is sent
+    rows         the binary format of `wire/row_stream.py`
 
-A ttl is in seconds, and empty is for ever. In base64 partition, sort and value are bytes, else they
-are text in UTF-8. What is wrong names its file and line.
+A ttl is in seconds; empty is for ever. Partition, sort and value are UTF-8 text, or bytes in
+base64. An error names its file and line.
 """
 
 from __future__ import annotations

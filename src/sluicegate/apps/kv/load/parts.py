@@ -1,7 +1,6 @@
-"""Load, its parts: rows are cut into parts by a function of the input alone.
+"""Parts: rows are cut into parts by a function of the input alone.
 
-So whoever loads the same input again, after a kill or on another machine, makes the same parts, and
-sends those that are not kept yet.
+So the same input gives the same parts again, after a kill or on another machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Load, its progress: a line that is written over on a terminal, now and then a line in a log."""
+"""Progress: a line that is rewritten on a terminal, now and then a line in a log."""
 
 from __future__ import annotations
 

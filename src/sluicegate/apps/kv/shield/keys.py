@@ -1,11 +1,11 @@
-"""Shield keys: one spelling for one place, so that what differs never shares an answer.
+"""Shield keys: one spelling for one place, so that different places never share a response.
 
     table [@turn] : length of the partition : partition sort
 
 A table's name holds neither `@` nor `:`, and the length says where the partition ends, so no two
 places are spelt alike. Bytes stand as the characters of their numbers. The turn counts how often
-the whole table was replaced; another turn is another key, and what was kept of the old one is never
-found again. Turns are counted by each process; what dispatchers tell each other has none.
+the whole table was replaced; a new turn makes new keys, and what was cached under the old ones is
+never found again. Each process counts turns for itself; keys between dispatchers have none.
 """
 
 from __future__ import annotations

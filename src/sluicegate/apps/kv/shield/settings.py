@@ -1,4 +1,4 @@
-"""Shield settings: what is hot, for how long it is kept, and how much may wait or be kept."""
+"""Shield settings: what is hot, for how long it is cached, and the bounds of cache and waiters."""
 
 from __future__ import annotations
 

@@ -1,18 +1,18 @@
-"""Catalogue: what this process knows of the book of tables, and how old that is.
+"""Catalogue: this process's copy of the state of all tables, and how old it is.
 
-The book lies in the engine, in one place of a reserved space, and only `swap` changes it. Each
+The catalogue is in the engine, in one place of a reserved space, and only `swap` changes it. Each
 dispatcher reads it again every half of `stale_us` in the background, so a request finds it fresh.
-What is older than twice `stale_us` is not used for writes at all: it is read first, for as long as
-`look_wait_us`, and then the request fails. Nor for reads, but for one case, which is told below.
+A copy older than twice `stale_us` is not used for writes: the catalogue is read first, for as long
+as `look_wait_us`, and then the request fails. Nor for reads, but for one case, described below.
 
 **The law.** A request acts on a view that was read at most `2 * stale_us` before, and what took
-longer than `write_timeout_us` is acknowledged only if the table is still as it was (`Layers`). So
-`settle_us` after a change of the book, whatever is acknowledged was done by somebody who had seen
-the change. Whoever makes the next change waits so long by its own clock from when it first saw the
-last; clocks need not agree.
+longer than `write_timeout_us` is acknowledged only if the table is still as it was (`Tables`). So
+`settle_us` after a change of the catalogue, whatever is acknowledged was done by a process that had
+read the change. Whoever makes the next change waits so long by its own clock from when it first
+read the last; clocks need not agree.
 
-**Reads while the book cannot be had.** The part of the engine that has the book may be slow or away
-while the rows are well. Then a plain read of a table that was last seen `normal` goes on by that
+**Reads while the catalogue is unavailable.** The part of the engine that holds it may be slow or
+down while the rows are not. Then a plain read of a table that was last `normal` goes on by that
 view, up to `read_stale_us` after it was read. Nothing acknowledged is lost by it: only reads do so,
 never what a write is judged by, and every live write is in the one space that such a read asks. It
 may show the rows from before an upload for so long, also after its commit was answered, and miss
@@ -38,8 +38,8 @@ Two dispatchers are at most one phase apart, so it is enough that neighbours agr
   has not seen `sealing` writes an older epoch: its write came before the upload. When `layered`
   begins, nobody writes an older epoch, so a write that was acknowledged after the upload could be
   seen is never hidden by it. A conditional write judges what can be seen, and swaps the live row
-  that it has read: if anybody wrote meanwhile, the folder included, it judges again.
-- *The folder takes nothing away.* It swaps a row in only where the live row is still the one of an
+  that it has read: if anybody wrote meanwhile, the fold included, it judges again.
+- *The fold takes nothing away.* It swaps a row in only where the live row is still the one of an
   older epoch that it has read. No write brings such a row back, and no delete makes the place empty
   again while it works, since tombstones stay. So it may be killed, run twice, or run beside
   another; a lease only saves work.
@@ -52,10 +52,10 @@ Two dispatchers are at most one phase apart, so it is enough that neighbours agr
   later hides it anyhow. The sweep too rests unless the table is normal.
 - *Abandoned while sealing*: the table is normal again, with the new epoch; the upload was never
   read. Once `layered`, it cannot be abandoned. Two who commit, or one who commits while another
-  abandons, swap the same book: one wins, and the other reads again.
+  abandons, swap the same catalogue: one wins, and the other reads again.
 
-Reads of a table that is not in the book go to its live space: a table that another dispatcher has
-just made is seen at once.
+Reads of a table that is not in the catalogue go to its live space: a table that another dispatcher
+has just created is visible at once.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class TableView:
 
     `beside` is the upload that lies under what has `epoch`; empty unless it is read. `hides` says
     that it also hides live rows of an older epoch that it has no row for. While `buries`, deletes
-    leave tombstones. `exists` is whether it is in the book.
+    leave tombstones. `exists` is whether it is in the catalogue.
     """
 
     __slots__ = ("beside", "buries", "epoch", "exists", "hides", "live", "phase", "plain")
@@ -121,7 +121,7 @@ class TableView:
 
 @final
 class Catalogue:
-    """The book as this process knows it.
+    """The catalogue as this process knows it.
 
     `fresh_until_us` is when the views may no longer be used. `on_change` is called after each look
     that saw a change. `failures` are of the looks in the background.

@@ -1,10 +1,8 @@
-"""Book: what tables there are and in which state each is, as one value that is kept in the engine.
+"""Catalogue state: which tables there are and the state of each, as one value in the engine.
 
-It is small, changes rarely and is changed by comparing and swapping it whole, so a change of a
-table and of its upload are one. A table has one space of its own for good, `live`, by its name;
-all writes go there. `uploads` tells what lies beside it and when that is read.
-
-Nothing here asks an engine or a clock.
+It is small, changes rarely, and is compared and swapped whole, so a change of a table and of its
+upload are one. A table has one space for good, `live`, by its name; all writes go there. `uploads`
+says what lies beside it and when that is read. Nothing here calls an engine or a clock.
 """
 
 from __future__ import annotations

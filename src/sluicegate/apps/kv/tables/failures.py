@@ -1,7 +1,4 @@
-"""Failures: what went wrong in work that nobody waits for, so that it can be seen.
-
-Each message is logged once; the last one and how many there were are kept to be shown.
-"""
+"""Failures of background work: each message is logged once; the last one and a count are shown."""
 
 from __future__ import annotations
 

@@ -1,16 +1,15 @@
-"""Folding: the rows of an upload are copied into its table, beside live traffic.
+"""Fold: the rows of an upload are copied into its table, beside live traffic.
 
-A row goes in only where the live one is still of an older epoch, and as one swap with what was
-read there; so a live write is never undone, and doing it twice changes nothing. An expired row
-goes in too, since it hides what was there before it. In mode replace, live rows of an older epoch
-are taken away afterwards.
+A row is swapped in only where the live one is still of an older epoch, and as it was read; so a
+live write is never undone, and folding twice changes nothing. An expired row goes in too, since it
+hides what was there before it. In mode replace, live rows of an older epoch are removed afterwards.
 
 **Why a swap for each row.** Live writes go on meanwhile, from other dispatchers too. Between the
-look at a row and the write of the upload's, one may be acknowledged: a plain write, of however many
+read of a row and the write of the upload's, one may be acknowledged: a plain write, of however many
 rows at once, would undo it. Nor can the place be claimed first, since live writes ask nobody. So
-the comparing has to be done where the writing is, row by row. What is batched is the rest: a batch
-is read with one question, and its swaps are on their way together (`flights.py`). An engine that
-commits in groups takes a flight in one commit.
+the comparison has to happen where the write happens, row by row. The rest is batched: a batch is
+read with one call, and its swaps are made together (`jobs.py`); an engine that commits in groups
+takes them in one commit.
 """
 
 from __future__ import annotations

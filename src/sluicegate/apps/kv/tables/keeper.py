@@ -1,12 +1,12 @@
-"""Keeping: tables are moved on from phase to phase, and what is no longer read is dropped.
+"""Table keeper: moves tables from phase to phase, and drops what is no longer read.
 
-Every dispatcher keeps; each step is a swap of the book, so it is done once whoever does it, and a
-dispatcher that is killed leaves nothing that another does not go on with. Why each step is safe is
-told in `catalogue.py`; here is when: once everybody knows the phase before.
+Every dispatcher has one; each step is a swap of the catalogue, so it is done once whoever does it,
+and another dispatcher continues for one that was killed. `catalogue.py` explains why each step is
+safe; it is made once everybody knows the phase before.
 
-One step is made at a time in a process: two folds of one upload share a lease, and one would set
-back how far the other is. Who waits for a table alone has it moved by `advance`, which never folds
-and touches no other table. What fails for one table keeps no other from moving.
+A process makes one step at a time: two folds of one upload share a lease, and one would set back
+the progress of the other. `advance` moves one table for a commit that waits; it never folds and
+touches no other table. A failure of one table keeps no other from moving.
 """
 
 from __future__ import annotations

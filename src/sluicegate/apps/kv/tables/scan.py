@@ -1,11 +1,11 @@
-"""Scanning: the rows of a partition that can be seen, out of one layer or two, in order.
+"""Scan: the visible rows of a partition, from one space or two, in order.
 
-A layer is read in pages, and what has expired or is buried is passed over, so limits are exact:
-`more` says whether there is another row to be seen. What is looked at is bounded too; a scan that
-meets too much that is dead comes short, and goes on behind the last key it looked at.
+A space is read in pages, and rows that expired or were deleted are skipped, so limits are exact:
+`more` says whether there is another visible row. What is looked at is bounded too; a scan that
+meets too many dead rows ends early, and goes on behind the last key it looked at.
 
-The first page is as large as what is wanted. Where most of a page was dead the next one is larger,
-so that a long dead stretch costs few calls; others have their turn of the loop between two pages.
+The first page is as large as the limits. Where most of a page was dead the next one is larger, so
+that a long dead stretch costs few calls; the loop runs others between two pages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings of tables: what is bounded, and how long others may be behind."""
+"""Settings of tables: bounds, and how stale another process may be."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Sweeping: rows that have expired and tombstones are taken away in the background.
+"""Sweep: expired rows and tombstones are removed in the background.
 
-Only in a table that is normal: else an expired row or a tombstone still hides an older one. A row
-goes by a swap with what was read, so one that was written meanwhile stays.
+Only in a table that is normal: else they still hide older rows. A row is removed by a swap with
+what was read, so one that was written meanwhile stays.
 """
 
 from __future__ import annotations

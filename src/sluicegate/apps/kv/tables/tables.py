@@ -1,11 +1,10 @@
-"""Layers: tables over an engine's spaces. What can be seen, and how writes are made.
+"""Tables over an engine's spaces: what is visible, and how writes are made.
 
-A request uses the view that its process has of the table; how views change, and why nothing
-acknowledged is lost when they do, is told in `catalogue.py`. All writes go to the table's one live
-space. A read asks that first; only while an upload is being taken in is there anything beside.
+A request uses this process's view of the table; `catalogue.py` explains how views change, and why
+nothing acknowledged is lost when they do. All writes go to the table's one live space. A read looks
+there first; only while an upload is being folded in is there anything beside.
 
-What the engine answers at once is answered at once, and costs a look-up, one call and a look at the
-envelope.
+What the engine answers at once costs a look-up, one call and a look at the envelope.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Tokens: where a scan goes on, as an opaque token and as the span that is left.
+"""Tokens: where a scan goes on, as an opaque token and as the key range that is left.
 
-A token carries a check of all that it says and of the table, partition and direction that it was
-told for: cut, changed or sent with another it is a wrong value, and neither begins anew nor tells
-another's rows. It holds no secret, and nothing is decided by it but where to look next.
+A token carries a check of its contents and of its table, partition and direction: cut, changed or
+sent with another scan it is a bad value. It holds no secret, and decides only where to look next.
 
     1 byte   the version
     8 bytes  the check
-    the last sort key that was told
+    the last sort key of the page
 
 A token lives for as long as somebody turns pages, so one of an older release is refused.
 """

@@ -1,8 +1,8 @@
-"""Parts: which parts of an upload are claimed and which are kept, one record each, in the engine.
+"""Upload parts: which parts are claimed and which are stored, one record each, in the engine.
 
-A part is claimed by its digest before any of its rows is loaded, and kept once they all are. So of
-two different parts of one number only one is ever loaded, and whoever looks at the records sees
-every part that may have left a row.
+A part is claimed by its digest before any of its rows is loaded, and stored once they all are. So
+of two different parts of one number only one is ever loaded, and the records show every part that
+may have left a row.
 """
 
 from __future__ import annotations

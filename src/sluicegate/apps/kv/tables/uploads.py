@@ -1,9 +1,8 @@
 """Uploads: many rows are loaded beside live traffic, in parts, and become visible at once.
 
 A part is acknowledged when its rows and its record are durable; the same part again changes
-nothing, another of its number is a conflict. Whoever has the grant may go on with an upload, from
-any dispatcher. What commit, and all that comes after it, means for who reads and writes is told in
-`catalogue.py`.
+nothing, another of its number is a conflict. Any dispatcher may continue an upload. What a commit
+means for readers and writers is described in `catalogue.py`.
 
 A time to live counts from when the upload began, so that a part is the same however often it is
 sent. If two parts name the same place, either may win; within a part the later row does.

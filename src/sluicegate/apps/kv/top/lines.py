@@ -1,6 +1,6 @@
-"""Top lines: a picture (`top_rates.py`) as lines for people. Pure: no terminal, no time.
+"""Top lines: a picture (`rates.py`) as lines for people. Pure: no terminal, no time.
 
-Callers choose their names and their keys, so no character of either may command the terminal.
+Callers choose their names and keys, so no character of either may control the terminal.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Top rates: two boards of each dispatcher, and the time between them, make one picture.
 
-Counts become rates, and those of several dispatchers are added up; of levels that cannot be added
-(a price, a delay, a ratio) the worst is told. Pure: boards in, what JSON can hold out.
-
-A dispatcher that was restarted counts from nothing: what it counts since is taken. One that was
-not there before has no rates yet.
+Counts become rates, summed over dispatchers; of levels that cannot be added (a price, a delay, a
+ratio) the worst counts. Pure: boards in, JSON-able values out. A dispatcher that restarted counts
+from zero; one that was not there before has no rates yet.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Top show: looks again and again, and shows each picture: on a terminal in place, else as lines.
+"""Top view: polls and shows each picture: on a terminal in place, else as lines.
 
-A rate needs two looks, so the first picture comes after one gap. A board that cannot be understood
-is told as such beside the others, like a dispatcher that does not answer.
+A rate needs two boards, so the first picture comes after one interval. A board that cannot be
+parsed is shown as an error beside the others.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Turns: plain writes of a partition pass together, a swap of it alone.
+"""Partition locks: plain writes of a partition pass together, a swap of it alone.
 
-A cluster gives a swap its instant by itself, and a plain write gets one here. Were both under way
-at once, either could be settled behind the other and yet have the earlier instant: what was
-acknowledged would be gone. Within a process they therefore take turns, partition by partition. Who
-came first goes first; plain writes that stand beside each other share a turn.
+A cluster gives a swap its instant, and a plain write gets one here. Were both under way at once,
+either could be settled behind the other and yet have the earlier instant: an acknowledged write
+would be lost. Within a process they therefore lock the partition, first come first served; plain
+writes that are neighbours in the queue share it.
 
-A turn ends when its work has ended, not when whoever asked for it goes away: what was sent is under
-way, heard or not. So work is a task of its own, and a caller that is cancelled leaves it behind.
+A lock is held until the work has ended, not until its caller goes away: what was sent is under way.
+So work is a task of its own, and a cancelled caller leaves it behind.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """The tables in a Cassandra, and every statement that is prepared for them.
 
-    rows    (space, partition) -> sort -> value     what is kept, a partition in one place
+    rows    (space, partition) -> sort -> value     the values, a partition in one place
     parts   (space, bucket) -> partition            which partitions a space has
 
 Spaces come and go while tables stay: a change of the schema takes a cluster a second, must not be
 made by two at once, and could not be refused to a stranger who invents names. So all spaces share
-two tables, and forgetting one costs a deletion for each of its partitions. `parts` makes that, and
-a walk, cost what the space is large, and not what the keyspace is.
+two tables, and dropping one costs a deletion for each of its partitions. `parts` makes the cost of
+that, and of a walk, depend on the size of the space, and not of the keyspace.
 
-A partition is written down in `parts` before its first row is. The numbers behind the tables' names
-are the version of all this: a later one would have tables of its own.
+A partition is listed in `parts` before its first row is written. The numbers in the tables' names
+are the version of the format: a later one would have tables of its own.
 """
 
 from __future__ import annotations

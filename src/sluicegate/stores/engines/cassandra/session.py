@@ -1,16 +1,14 @@
-"""The link to a Cassandra: one session of the driver, its statements, and what its errors mean.
+"""Cassandra session: one session of the driver, its statements, and what its errors mean.
 
-Nothing of spaces and partitions is known here. The session is made at the first request; those that
-come meanwhile wait for it, and for a while after a failure they fail at once with what was seen.
-The cluster has at most `inflight_max` requests from us, and at most `waiting_max` wait for a place.
+It connects at the first request; requests meanwhile wait, and for a while after a failure they fail
+at once with its message. At most `inflight_max` requests are sent, and `waiting_max` wait.
 
-Where it makes the tables, nodes hear of them one after the other. One that has not yet refuses what
-is asked of it, and has done nothing: for `heard_us` from the session's beginning such a request is
-sent again.
+Where it creates the tables, nodes learn of them one after the other. One that has not yet refuses a
+request and has done nothing: for `heard_us` from the session's beginning it is sent again.
 
 A read, and a plain write with its instant fixed, may be sent again by the driver to another node:
-doing it twice is doing it once. A conditional write never is. Whatever may have been done or not is
-`Unavailable`; only what the cluster has refused as asked is `BadValue`.
+both are idempotent. A conditional write never is. Whatever may have been done or not is
+`Unavailable`; only what the cluster has refused as invalid is `BadValue`.
 """
 
 from __future__ import annotations

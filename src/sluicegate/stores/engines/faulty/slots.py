@@ -1,11 +1,11 @@
-"""Line: slots that work takes for a while, and those who wait for one, in the order they came.
+"""Work slots: work takes one for a while, and the rest wait, first come first served.
 
-The law is absolute time. A timer is late by a millisecond or more, but when work ends and who is
-next is reckoned from when it should have ended: eight slots of 10 ms are 800 a second whatever the
-timers do. Where nobody waits, the next to come within a moment is credited with that lateness, so
-a caller that keeps exactly as many under way as there are slots gets all of them too.
+All instants are absolute. A timer is late by a millisecond or more, but the end of work and the
+start of the next are computed from when it should have ended: eight slots of 10 ms are 800 a second
+whatever the timers do. Where nobody waits, the next arrival within a moment is credited with that
+lateness, so a caller that keeps as many under way as there are slots gets all of them too.
 
-Nothing here asks the time or waits: the engine tells `now_us`, and asks when to come back.
+Nothing here asks the time or waits: the engine passes `now_us`, and asks when to come back.
 """
 
 from __future__ import annotations
