@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 
 from sluicegate.apps.kv.load import command as load
 from sluicegate.apps.kv.load.client import UploadClient
-from sluicegate.apps.kv.load.files import name_of
+from sluicegate.apps.kv.load.files import LoadPart, cut_parts, name_of
 from sluicegate.apps.kv.load.formats import form_of, parse_rows
-from sluicegate.apps.kv.load.parts import LoadPart, cut_parts
 from sluicegate.apps.kv.load.progress import UploadProgress
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 from sluicegate.system import now_us

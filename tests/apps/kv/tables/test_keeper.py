@@ -21,7 +21,7 @@ from sluicegate.apps.kv.tables.catalogue_state import (
 from sluicegate.apps.kv.tables.failures import Failures
 from sluicegate.apps.kv.tables.keeper import FoldProgress
 from sluicegate.apps.kv.tables.settings import TableSettings
-from sluicegate.apps.kv.tables.upload_parts import UploadPart, part_change, read_parts
+from sluicegate.apps.kv.tables.upload_records import UploadPart, part_change, read_parts
 from sluicegate.contracts.engine import Change
 from sluicegate.contracts.errors import Conflict, Unavailable
 from sluicegate.contracts.key_values import Upload, Write

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, final
 from urllib.parse import quote
 
 from sluicegate.apps.kv.address import dispatcher_at
-from sluicegate.apps.kv.load.parts import LoadPart
+from sluicegate.apps.kv.load.files import LoadPart
 from sluicegate.command_line.service_client import ServiceAddress, ServiceClient
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.kernels.backoff import EQUAL, Backoff

@@ -24,7 +24,9 @@ from sluicegate.apps.kv.address import AT_DEFAULT, add_address_flags, address_of
 from sluicegate.apps.kv.load.client import UploadClient, UploadRefused, UploadStopped, UploadTarget
 from sluicegate.apps.kv.load.files import (
     STDIN,
+    LoadPart,
     Stamp,
+    cut_parts,
     name_of,
     open_input,
     position_of,
@@ -33,7 +35,6 @@ from sluicegate.apps.kv.load.files import (
     total_of,
 )
 from sluicegate.apps.kv.load.formats import FORMS, form_of, parse_rows
-from sluicegate.apps.kv.load.parts import LoadPart, cut_parts
 from sluicegate.apps.kv.load.progress import UploadProgress
 from sluicegate.command_line.service_client import TOKEN_VARIABLE
 from sluicegate.contracts.errors import BadValue, SluicegateError

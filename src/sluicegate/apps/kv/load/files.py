@@ -1,16 +1,22 @@
-"""Input files of an upload. It is named by their digest, so the same files and flags resume it."""
+"""Input of an upload: its files, and the parts that their rows are cut into.
+
+An upload is named by a digest of its files, so the same files and flags resume it. Parts are cut by
+a function of the input alone, so they are the same again after a kill or on another machine.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 from argparse import Namespace
-from hashlib import blake2b
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b, sha256
 from pathlib import Path
-from typing import BinaryIO, Final, TypeAlias
+from typing import BinaryIO, Final, NamedTuple, TypeAlias
 
 from sluicegate.apps.kv.load.formats import form_of
 from sluicegate.contracts.errors import BadValue
+from sluicegate.wire.row_stream import HEADER
 
 STDIN: Final = "-"
 _DIGEST_PIECE_BYTES: Final = 1 << 20
@@ -77,3 +83,32 @@ def position_of(file: BinaryIO, path: str) -> int:
         return os.lseek(file.fileno(), 0, os.SEEK_CUR)
     except OSError:
         return 0  # a pipe by a name
+
+
+class LoadPart(NamedTuple):
+    """One part to send."""
+
+    number: int
+    rows: int
+    data: bytes
+    sha256: bytes
+
+
+def cut_parts(rows: Iterable[bytes], *, rows_max: int, bytes_max: int) -> Iterator[LoadPart]:
+    """The parts of these rows; each has at least one, and no more than fit."""
+    number, pieces, size = 0, [HEADER], len(HEADER)
+    for row in rows:
+        if len(HEADER) + len(row) > bytes_max:
+            raise BadValue("--part-bytes", bytes_max, f"a row has {len(row):,} bytes; allow more")
+        if len(pieces) > rows_max or size + len(row) > bytes_max:
+            yield _part(number, pieces)
+            number, pieces, size = number + 1, [HEADER], len(HEADER)
+        pieces.append(row)
+        size += len(row)
+    if len(pieces) > 1:
+        yield _part(number, pieces)
+
+
+def _part(number: int, pieces: list[bytes]) -> LoadPart:
+    data = b"".join(pieces)
+    return LoadPart(number, len(pieces) - 1, data, sha256(data).digest())

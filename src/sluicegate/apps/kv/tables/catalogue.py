@@ -64,6 +64,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, final
 
+from sluicegate.apps.kv.names import check_table
 from sluicegate.apps.kv.tables.catalogue_state import (
     EMPTY_CATALOGUE,
     NORMAL,
@@ -71,7 +72,6 @@ from sluicegate.apps.kv.tables.catalogue_state import (
     REPLACE,
     CatalogueState,
     TableState,
-    check_table_name,
     encode_catalogue,
     live_space,
     parse_catalogue,
@@ -175,7 +175,7 @@ class Catalogue:
         """How this table is read and written; only while it is fresh."""
         view = self.views.get(table)
         if view is None:
-            check_table_name(table)
+            check_table(table)
             return TableView(live_space(table), NORMAL, 0, beside="", hides=False, exists=False)
         return view
 
@@ -318,7 +318,7 @@ class Catalogue:
         view = self.views.get(table)
         if view is not None:
             return view
-        check_table_name(table)
+        check_table(table)
         most = self._settings.tables_max
 
         def with_it(state: CatalogueState) -> CatalogueState:

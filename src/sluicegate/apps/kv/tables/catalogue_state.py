@@ -8,12 +8,10 @@ says what lies beside it and when that is read. Nothing here calls an engine or 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.contracts.key_values import TABLE_CHARS_MAX
+from sluicegate.contracts.errors import Unavailable
 
 CATALOGUE_VERSION: Final = 2
 _READABLE_VERSIONS: Final = (1, CATALOGUE_VERSION)  # the first kept no digests
@@ -35,8 +33,6 @@ DONE: Final = "done"
 MERGE: Final = "merge"
 REPLACE: Final = "replace"
 MODES: Final = (MERGE, REPLACE)
-
-_TABLE: Final = re.compile(r"[a-z0-9][a-z0-9._-]*", re.ASCII)
 
 
 class TableState(NamedTuple):
@@ -74,16 +70,6 @@ class CatalogueState(NamedTuple):
 
 
 EMPTY_CATALOGUE: Final = CatalogueState({}, {})
-
-
-def check_table_name(table: str) -> str:
-    """The name of a table, if it is one."""
-    if len(table) > TABLE_CHARS_MAX or not _TABLE.fullmatch(table):
-        remedy = (
-            f"use 1 to {TABLE_CHARS_MAX} of a-z, 0-9 and - _ . and begin with a letter or digit"
-        )
-        raise BadValue("table", table, remedy)
-    return table
 
 
 def live_space(table: str) -> str:

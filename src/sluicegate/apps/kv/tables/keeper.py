@@ -36,8 +36,7 @@ from sluicegate.apps.kv.tables.failures import Failures
 from sluicegate.apps.kv.tables.fold import UploadFold
 from sluicegate.apps.kv.tables.jobs import JobLease, TableJobs, lease_place
 from sluicegate.apps.kv.tables.sweep import TableSweep
-from sluicegate.apps.kv.tables.upload_parts import forget_parts, read_parts
-from sluicegate.apps.kv.tables.upload_totals import forget_totals
+from sluicegate.apps.kv.tables.upload_records import forget_parts, forget_totals, read_parts
 from sluicegate.contracts.engine import Change
 from sluicegate.contracts.errors import SluicegateError
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import Final, final
 
+from sluicegate.apps.kv.names import check_key
 from sluicegate.apps.kv.tables.catalogue import Catalogue, TableView
-from sluicegate.apps.kv.tables.catalogue_state import check_table_name, live_space
+from sluicegate.apps.kv.tables.catalogue_state import live_space
 from sluicegate.apps.kv.tables.scan import ScanResult, scan_rows
 from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.engine import PARTITION_BYTES_MAX, SORT_BYTES_MAX, Change, Engine, Place
+from sluicegate.contracts.engine import Change, Engine, Place
 from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
 from sluicegate.contracts.key_values import (
     TAG_BYTES,
@@ -283,16 +284,9 @@ class Tables:
         space = live_space(table) if view is None else view.live
         return self._engine.shard_of(space, partition)
 
-    def check_place(self, partition: bytes, sort: bytes) -> None:
-        """A wrong value unless this can be a place."""
-        if not 1 <= len(partition) <= PARTITION_BYTES_MAX:
-            raise BadValue("partition", partition, f"use 1 to {PARTITION_BYTES_MAX} bytes")
-        if len(sort) > SORT_BYTES_MAX:
-            raise BadValue("sort", sort, f"use up to {SORT_BYTES_MAX} bytes")
-
     def _change(self, view: TableView, write: Write, now_us: int) -> Change:
         partition, sort, value, ttl_us = write
-        self.check_place(partition, sort)
+        check_key(partition, sort)
         if value is None:
             if not view.buries:
                 return Change(view.live, partition, sort, None)
@@ -311,7 +305,7 @@ class Tables:
 
     async def _writable_view(self, table: str) -> TableView:
         view = await self._catalogue.current(table)
-        return view if view.exists else await self._catalogue.create_table(check_table_name(table))
+        return view if view.exists else await self._catalogue.create_table(table)
 
     async def _still(self, table: str, view: TableView, until_us: int) -> bool:
         """Whether what was just done by this view, good until then, is as good as done now."""

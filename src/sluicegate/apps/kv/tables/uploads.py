@@ -17,6 +17,7 @@ from functools import partial
 from hashlib import sha256 as sha256_of
 from typing import Final, final
 
+from sluicegate.apps.kv.names import check_table
 from sluicegate.apps.kv.tables.catalogue_state import (
     ABANDONED,
     DONE,
@@ -30,7 +31,6 @@ from sluicegate.apps.kv.tables.catalogue_state import (
     CatalogueState,
     TableState,
     UploadState,
-    check_table_name,
     find_upload,
     upload_space,
     with_table,
@@ -40,17 +40,15 @@ from sluicegate.apps.kv.tables.catalogue_state import (
 from sluicegate.apps.kv.tables.jobs import TableJobs
 from sluicegate.apps.kv.tables.keeper import TableKeeper
 from sluicegate.apps.kv.tables.settings import TableSettings
-from sluicegate.apps.kv.tables.upload_parts import (
+from sluicegate.apps.kv.tables.upload_records import (
     SHA256_BYTES,
+    PartSum,
     UploadPart,
+    UploadTotals,
+    count_part,
     part_change,
     read_part,
     read_parts,
-)
-from sluicegate.apps.kv.tables.upload_totals import (
-    PartSum,
-    UploadTotals,
-    count_part,
     rebuild_totals,
     sum_parts,
 )
@@ -96,7 +94,7 @@ class TableUploads:
     async def begin(self, table: str, name: str, mode: str, call: CallContext) -> Upload:
         """Open an upload of that name, or find it as it stands."""
         call.identity.must_on(table, TableGrant.BULK)
-        check_table_name(table)
+        check_table(table)
         if len(name) > NAME_CHARS_MAX or not _NAME.fullmatch(name):
             remedy = f"use 1 to {NAME_CHARS_MAX} letters, digits and - _ . and no sign in front"
             raise BadValue("name", name, remedy)

@@ -1,32 +1,115 @@
-"""Upload totals: what the parts of an upload add up to, so that no part has to list the others.
+"""Upload records: in the engine, one for each part of an upload, and one for their totals.
 
-One record an upload, changed only by `swap`: which parts were begun and which are stored, as bits
-by their numbers, with the rows and bytes of each. A part counts once however often it is sent, by
-whichever dispatcher.
+A part is claimed by its digest before any of its rows is loaded, and stored once they all are. So
+of two different parts of one number only one is ever loaded, and the records show every part that
+may have left a row.
+
+The totals let no part list the others: which parts were begun and which are stored, as bits by
+their numbers (2.5 kB for 10,000 parts), with the rows and bytes of each. Only `swap` changes them,
+and a part counts once however often it is sent, by whichever dispatcher.
 
 A part is claimed, counted as begun, loaded, stored, and counted as stored, in this order. Its bytes
 are in the total before a row is loaded, so an upload never exceeds its limit, whatever is killed
 where. A kill may leave a part stored and not yet counted as stored. The records of the parts are
-the truth (`upload_parts.py`): a commit reads those, and whoever resumes an upload rebuilds the
-totals from them (`rebuild_totals`), as where an older release left no record.
-
-The record takes two bits a part: 2.5 kB for 10,000 parts.
+the truth: a commit reads those, and whoever resumes an upload rebuilds the totals from them, as
+where an older release left no record of totals.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from sluicegate.apps.kv.tables.catalogue import CATALOGUE_SPACE
-from sluicegate.apps.kv.tables.upload_parts import UploadPart, read_parts
 from sluicegate.contracts.engine import Change, Engine, Place
 from sluicegate.contracts.errors import BadValue, Unavailable
 
-_VERSION: Final = 1
+SHA256_BYTES: Final = 32
+_RECORD_BYTES: Final = 1 + 1 + 8 + 8 + SHA256_BYTES
+_PAGE_ROWS: Final = 250  # then others have a turn of the loop
+_PAGE_BYTES: Final = 1 << 20
+_PART_VERSION: Final = 1
+_TOTALS_VERSION: Final = 1
 _COUNT_BYTES: Final = 8
 _BITS_AT: Final = 1 + 4 * _COUNT_BYTES + 4
 _TRIES_MAX: Final = 64
+
+
+class UploadPart(NamedTuple):
+    """One part of an upload."""
+
+    stored: bool
+    rows: int
+    size_bytes: int
+    sha256: bytes
+
+
+def part_change(upload: str, number: int, part: UploadPart | None) -> Change:
+    """The record of a part as it is to be; None for none."""
+    value = None
+    if part is not None:
+        value = b"".join(
+            (
+                bytes((_PART_VERSION, part.stored)),
+                part.rows.to_bytes(8, "big"),
+                part.size_bytes.to_bytes(8, "big"),
+                part.sha256,
+            )
+        )
+    return Change(CATALOGUE_SPACE, _partition(upload), number.to_bytes(4, "big"), value)
+
+
+def parse_part(record: bytes) -> UploadPart:
+    """What a record says."""
+    if len(record) != _RECORD_BYTES or record[0] != _PART_VERSION:
+        detail = "it was written by a newer release; upgrade this dispatcher"
+        raise Unavailable("the record of a part", detail)
+    rows, size = int.from_bytes(record[2:10], "big"), int.from_bytes(record[10:18], "big")
+    return UploadPart(bool(record[1]), rows, size, record[18:])
+
+
+async def read_part(engine: Engine, upload: str, number: int) -> UploadPart | None:
+    """One part, if it is claimed."""
+    place = (_partition(upload), number.to_bytes(4, "big"))
+    result = engine.read(CATALOGUE_SPACE, (place,))
+    record = (await result if isinstance(result, Awaitable) else result)[0]
+    return None if record is None else parse_part(record)
+
+
+async def read_parts(engine: Engine, upload: str) -> dict[int, UploadPart]:
+    """All that are claimed or kept, by number, in order."""
+    parts: dict[int, UploadPart] = {}
+    begin = b""
+    while True:
+        result = engine.scan(
+            CATALOGUE_SPACE,
+            _partition(upload),
+            begin=begin,
+            end=None,
+            reverse=False,
+            rows_max=_PAGE_ROWS,
+            bytes_max=_PAGE_BYTES,
+        )
+        page = await result if isinstance(result, Awaitable) else result
+        for sort, record in page.rows:
+            parts[int.from_bytes(sort, "big")] = parse_part(record)
+        if not page.more or not page.rows:
+            return parts
+        begin = page.rows[-1][0] + b"\x00"
+        await asyncio.sleep(0)
+
+
+async def forget_parts(engine: Engine, upload: str) -> None:
+    """Take all records away."""
+    numbers = list(await read_parts(engine, upload))
+    for at in range(0, len(numbers), _PAGE_ROWS):
+        chunk = numbers[at : at + _PAGE_ROWS]
+        await engine.write([part_change(upload, number, None) for number in chunk])
+
+
+def _partition(upload: str) -> bytes:
+    return b"p/" + upload.encode()
 
 
 class PartSum(NamedTuple):
@@ -139,7 +222,7 @@ def _text(totals: UploadTotals) -> bytes:
     bits = _bits(begun)
     return b"".join(
         (
-            bytes((_VERSION,)),
+            bytes((_TOTALS_VERSION,)),
             *[count.to_bytes(_COUNT_BYTES, "big") for count in counts],
             len(bits).to_bytes(4, "big"),
             bits,
@@ -153,7 +236,7 @@ def _bits(some: PartSum) -> bytes:
 
 
 def _totals_of(record: bytes) -> UploadTotals:
-    if len(record) < _BITS_AT or record[0] != _VERSION:
+    if len(record) < _BITS_AT or record[0] != _TOTALS_VERSION:
         detail = "it was written by a newer release; upgrade this dispatcher"
         raise Unavailable("the totals of an upload", detail)
     counts = [

@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate.apps.kv.tables.settings import TableSettings
-from sluicegate.apps.kv.tables.upload_parts import UploadPart, part_change, read_parts
-from sluicegate.apps.kv.tables.upload_totals import (
+from sluicegate.apps.kv.tables.upload_records import (
     PartSum,
+    UploadPart,
     UploadTotals,
     count_part,
+    part_change,
+    read_parts,
     rebuild_totals,
     sum_parts,
 )
