@@ -230,12 +230,12 @@ def test_every_decision_without_the_store_is_wanted_and_refusals_only_if_said() 
     refused = decision(allowed=False)
 
     for letters in (plain, every, some):
-        assert letters.wants(decision(allowed=True, degraded=True))
-        assert letters.wants(decision(allowed=False, degraded=True))
-        assert not letters.wants(decision(allowed=True))
-    assert not plain.wants(refused)
-    assert every.wants(refused)
-    assert 200 < sum(some.wants(refused) for _ in range(1_000)) < 300
+        assert letters.accepts(decision(allowed=True, degraded=True))
+        assert letters.accepts(decision(allowed=False, degraded=True))
+        assert not letters.accepts(decision(allowed=True))
+    assert not plain.accepts(refused)
+    assert every.accepts(refused)
+    assert 200 < sum(some.accepts(refused) for _ in range(1_000)) < 300
     for letters in (plain, every, some):
         letters.close()
 

@@ -87,7 +87,7 @@ class Answer:
 
 
 def parse_answer(reply: Any, at: int = 0) -> Answer:
-    """The nine words of a reply from `at` on."""
+    """Return the nine words of a reply from `at` on."""
     if not isinstance(reply, list) or len(reply) != at + WORDS:
         raise Unavailable("the service", f"its answer is not understood: {reply!r:.80}")
     allowed, remaining, retry_ms, reset_ms, limit, rule_id, name, status, degraded = reply[at:]

@@ -4,11 +4,12 @@
     if not await client.check("ann", "/api/v1/playback"):
         ...
 
-An ask is answered here if it can be: from a refusal that still stands, or from units leased before.
-What must be asked in one turn of the event loop leaves in one write, and its answers come in one
-read; that is all the batching there is, and nobody waits for a batch to fill. If the service cannot
-be asked in time the failure policy answers, and marks it: `open` admits, `closed` refuses, `local`
-counts here by a limit of this client's own. An ask that may have been counted is not repeated.
+A request is answered here if it can be: from a refusal that still stands, or from units leased
+before. What must be asked in one tick of the event loop leaves in one write, and its answers come
+in one read; that is all the batching there is, and nobody waits for a batch to fill. If the service
+cannot be asked in time the failure policy answers, and marks it: `open` admits, `closed` refuses,
+`local` counts here by a limit of this client's own. A request that may have been counted is not
+repeated.
 
 A client belongs to the event loop it is first asked in. `SyncClient` is for threads.
 """
@@ -17,13 +18,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, NamedTuple, Protocol, final
 
 from sluicegate.client.answer import Answer, parse_answer
 from sluicegate.client.blocks import BARRED_US, HOT_ASKS, UNITS_MAX, BlockRest, Blocks, PairBlock
 from sluicegate.client.blocks import PAIRS_MAX as LEASES_MAX
 from sluicegate.client.failure_policy import OPEN, ClientFailurePolicy
-from sluicegate.client.link import FleetLink, ServiceLink
 from sluicegate.client.pair import Pair, check_command, check_cost, lease_command, pair_of
 from sluicegate.client.refusals import PAIRS_MAX, PairRefusals
 from sluicegate.contracts.clock import Clock
@@ -31,6 +31,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 from sluicegate.contracts.request import NO_ATTRIBUTES
 from sluicegate.contracts.rule import Limit
+from sluicegate.stores.service.fleet import WorkerFleet
 from sluicegate.stores.service.settings import parse_service_url
 from sluicegate.system import SystemChance, SystemClock
 from sluicegate.wire.resp import command
@@ -39,6 +40,26 @@ AUTO: Final = "auto"
 SWEEP_S: Final = 0.5  # between looks for idle leases
 TIMEOUT_MS_MAX: Final = 3_600_000.0
 _NO_GRANT: Final = "NOPERM"
+
+
+class ServiceLink(Protocol):
+    """A way to a service; bound to the event loop it is first used in.
+
+    A request goes to any worker, except what belongs to a lease: that goes to the worker that gave
+    it, for only that one may know it. The real one is a `WorkerFleet`.
+    """
+
+    async def ask(self, payload: bytes, via: object = None) -> Any:
+        """The reply to a command; `Unavailable` if there is none, `BadValue` if it makes none."""
+
+    async def ask_one(self, payload: bytes) -> tuple[Any, object]:
+        """The same, and the worker that answered, for whoever must ask that one again."""
+
+    async def connect(self) -> None:
+        """Return when a worker has answered, or raise what prevents it."""
+
+    async def close(self) -> None:
+        """End it."""
 
 
 class ClientStats(NamedTuple):
@@ -62,11 +83,11 @@ class ClientStats(NamedTuple):
 class Client:
     """Asks the service at `url`: `sluicegate://`, or `sluicegates://` for TLS.
 
-    `lease`: "auto" leases for pairs of user and resource that ask often, a number leases so many
-    units for every pair, None never leases; `lease_max` bounds the units of one lease. `failure`:
-    open, closed, or local with `local_limit` for each pair. `timeout_ms` goes before what the URL
-    says; it is counted from the write of a question, and `check` can be told a shorter one for all.
-    `link` takes the place of a URL.
+    `lease`: "auto" leases for pairs of user and resource that request often, a number leases so
+    many units for every pair, None never leases; `lease_max` bounds the units of one lease.
+    `failure`: open, closed, or local with `local_limit` for each pair. `timeout_ms` goes before
+    what the URL says; it is counted from the write of a question, and `check` can be told a shorter
+    one for all. `link` takes the place of a URL.
     """
 
     def __init__(
@@ -180,7 +201,7 @@ class Client:
     # The client itself.
 
     async def connect(self) -> None:
-        """Return when connected, or raise what prevents it. The first ask does it too."""
+        """Return when connected, or raise what prevents it. The first request does it too."""
         await self._here().connect()
 
     def stats(self) -> ClientStats:
@@ -227,7 +248,7 @@ class Client:
     # Inside.
 
     def _here(self) -> ServiceLink:
-        """The link, within the loop it belongs to."""
+        """Return the link, within the loop it belongs to."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             if self._loop is not None:
@@ -239,7 +260,7 @@ class Client:
             raise Unavailable("the service", "the client is closed")
         if self._link is None:
             assert self._settings is not None
-            self._link = FleetLink(self._settings, SystemChance())
+            self._link = WorkerFleet(self._settings, SystemChance())
         return self._link
 
     async def _ask(self, payload: bytes) -> Any:
@@ -261,8 +282,8 @@ class Client:
         except BadValue:
             raise
         except SluicegateError as error:
-            seen = error.detail if isinstance(error, Unavailable) else str(error)
-            return self._answer_failure(pair, cost, seen)
+            failure = error.detail if isinstance(error, Unavailable) else str(error)
+            return self._answer_failure(pair, cost, failure)
         self._request_count += 1
         if blocks is not None:
             blocks.note_limit(pair, answer.limit)
@@ -345,14 +366,14 @@ class Client:
             return  # it lapses
         self._units_returned += int(back)
 
-    def _answer_failure(self, pair: Pair, cost: int, seen: str) -> Answer:
+    def _answer_failure(self, pair: Pair, cost: int, failure: str) -> Answer:
         self._degraded += 1
-        self._failure = seen
+        self._failure = failure
         return self._failure_policy.answer(pair, cost)
 
 
 def _parse_lease(reply: object) -> tuple[str, int, int]:
-    """The three words before the nine."""
+    """Return the three words before the nine."""
     if isinstance(reply, list) and len(reply) > 3:
         lease_id, units, valid_ms = reply[:3]
         if isinstance(lease_id, bytes) and isinstance(units, int) and isinstance(valid_ms, int):
@@ -361,7 +382,7 @@ def _parse_lease(reply: object) -> tuple[str, int, int]:
 
 
 def _fixed(lease: str | int, lease_max: int) -> int:
-    """The size of every block; 0 if it follows the pace."""
+    """Return the size of every block; 0 if it follows the pace."""
     if lease == AUTO:
         return 0
     if isinstance(lease, str) or not 1 <= lease <= lease_max:

@@ -29,7 +29,7 @@ _NO_LIMIT: Final = -1
 
 @final
 class ClientFailurePolicy:
-    """One policy for all asks of a client."""
+    """One policy for all requests of a client."""
 
     __slots__ = ("_clock", "_limit", "_table", "failure")
 
@@ -50,7 +50,7 @@ class ClientFailurePolicy:
             self._table = table_for(LOCAL, local_limit, LOCAL_KEYS_MAX)
 
     def answer(self, pair: Pair, cost: int) -> Answer:
-        """What is decided without the service."""
+        """Return what is decided without the service."""
         limit, table = self._limit, self._table
         if limit is None or table is None:
             reason = STORE_UNAVAILABLE if self.failure == CLOSED else None

@@ -28,7 +28,7 @@ def pair_of(
     priority: Criticality | str | None,
     headers: Mapping[str, str],
 ) -> Pair:
-    """The pair of an ask; the order and the case of header names make no other pair."""
+    """Return the pair of a request; the order and the case of header names make no other pair."""
     if len(user) > TEXT_CHARS_MAX:
         raise _too_long("user", user)
     if len(resource) > TEXT_CHARS_MAX:
@@ -50,7 +50,7 @@ def pair_of(
 
 
 def check_cost(cost: int) -> int:
-    """The cost, if it is one."""
+    """Return the cost, if it is one."""
     given: object = cost
     if not isinstance(given, int) or not 0 <= given <= COST_MAX:
         raise BadValue("cost", cost, "give a whole number from 0 to 2^32 - 1")

@@ -32,7 +32,7 @@ class PairRefusals:
         self.found = 0  # refusals told from here
 
     def find(self, pair: Pair, cost: int, now_us: int) -> Answer | None:
-        """The refusal that still holds for as much; None if the service must be asked."""
+        """Return the refusal that still holds for as much; None if the service must be asked."""
         cached = self._cache.find(pair, cost, now_us)
         if cached is None:
             return None

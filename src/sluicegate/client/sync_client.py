@@ -28,7 +28,7 @@ class SyncClient:
 
     def __init__(self, url: str = "sluicegate://127.0.0.1:7070", **settings: Any) -> None:
         open_client: Callable[[], Client] = lambda: Client(url, **settings)  # noqa: E731
-        open_client()  # settings that cannot be used are told here, not at the first ask
+        open_client()  # settings that cannot be used are told here, not at the first request
         self._bridge: ThreadBridge[Client] = ThreadBridge(open_client)
 
     def check(

@@ -32,7 +32,7 @@ class Claim(NamedTuple):
 
 
 def judgement_of(counted: Sequence[Counted]) -> Judgement:
-    """The judgement that these decisions amount to."""
+    """Return the judgement that these decisions amount to."""
     enforced = [one.decision for one in counted if not one.decision.shadow]
     return Judgement(binding(enforced or [one.decision for one in counted]), counted)
 
@@ -42,13 +42,13 @@ def judge_local(
 ) -> Judgement:
     """Decide claims on tables of this process; `overridden` are those that are admitted already."""
     enforced = [one for one in resolved if _mode(one[0]) is Mode.ENFORCE]
-    charges = [ask for keys, key, cost in enforced for ask in keys.charges(key, cost)]
+    charges = [charge for keys, key, cost in enforced for charge in keys.charges(key, cost)]
     decisions = take_all(charges, now_us) if charges else []
     counted = [
         *overridden,
         *[
-            Counted(decision.rule_id, ask.table.limit, decision)
-            for ask, decision in zip(charges, decisions, strict=True)
+            Counted(decision.rule_id, charge.table.limit, decision)
+            for charge, decision in zip(charges, decisions, strict=True)
         ],
     ]
     admitted = all(decision.allowed for decision in decisions)
@@ -67,8 +67,8 @@ def judge_local(
             tables = keys.charges(key, cost)
             trials = take_all(tables, now_us)
             counted += [
-                Counted(decision.rule_id, ask.table.limit, as_trial(decision))
-                for ask, decision in zip(tables, trials, strict=True)
+                Counted(decision.rule_id, charge.table.limit, as_trial(decision))
+                for charge, decision in zip(tables, trials, strict=True)
             ]
     return judgement_of(counted)
 
@@ -102,7 +102,7 @@ async def judge_remote(
 
 
 def _refusal_here(enforced: Sequence[tuple[RemoteKeys, str, int]], now_us: int) -> Counted | None:
-    """A refusal that can be told without the store."""
+    """Return a refusal that can be told without the store."""
     for keys, key, cost in enforced:
         decision = keys.refusal_here(key, cost, now_us)
         if decision is not None:

@@ -191,7 +191,7 @@ class CompletenessCheck:
         return sorted(self._letters.values(), key=_order)
 
     def report(self) -> CompletenessReport:
-        """Everything that is not as it should be."""
+        """Return everything that is not as it should be."""
         report = self._report
         report.letters = len(self._letters)
         for copy in self._copies:
@@ -207,7 +207,7 @@ class CompletenessCheck:
     # What is there.
 
     def _costs(self) -> dict[tuple[str, int], int]:
-        """What each letter really weighed, as far as the one behind it tells."""
+        """Return what each letter really weighed, as far as the one behind it tells."""
         costs: dict[tuple[str, int], int] = {}
         for place, letter in self._letters.items():
             behind = self._cost_before(letter.process, letter.number + 1)
@@ -267,10 +267,12 @@ class CompletenessCheck:
             if letter.degraded and first_us <= letter.at_us <= last_us:
                 self._add_for(UNKNOWN, letter, letter.cost, "the decisions log has it not")
 
-    def _find_gaps(self, known: set[tuple[str, int]], costs: Mapping[tuple[str, int], int]) -> None:
+    def _find_gaps(
+        self, from_decisions: set[tuple[str, int]], costs: Mapping[tuple[str, int], int]
+    ) -> None:
         """Numbers that no letter has."""
         numbers: dict[str, list[int]] = {}
-        for process, number in self._letters.keys() | known:
+        for process, number in self._letters.keys() | from_decisions:
             if process:
                 numbers.setdefault(process, []).append(number)
         for process in self._ended:
@@ -424,7 +426,7 @@ def add(
 
 
 def capacity(limit: Limit) -> int:
-    """What a limit that nothing was taken from has."""
+    """Return what a limit that nothing was taken from has."""
     return limit.burst if limit.algorithm in BURSTING else limit.count
 
 
@@ -460,7 +462,7 @@ def _limits(letters: Iterable[DeadLetter]) -> dict[tuple[str, str], Limit]:
 
 
 def _letter_for(one: DecisionRecord, limits: Mapping[tuple[str, str], Limit]) -> DeadLetter:
-    """A letter that is lost, as the decision tells it."""
+    """Return a letter that is lost, as the decision tells it."""
     limit = one.limit or limits.get((one.user, one.rule_id)) or limits.get(("", one.rule_id))
     process, number = _place(one.id)
     return DeadLetter(

@@ -72,7 +72,7 @@ class ProcessMark(NamedTuple):
 
 
 def pack(letter: DeadLetter) -> bytes:
-    """The letter as the body of an event."""
+    """Return the letter as the body of an event."""
     fields: dict[str, object] = {
         "v": VERSION,
         "process": letter.process,
@@ -99,7 +99,7 @@ def pack(letter: DeadLetter) -> bytes:
 
 
 def unpack(body: bytes) -> DeadLetter | str:
-    """The letter that a body is, or why it is none."""
+    """Return the letter that a body is, or why it is none."""
     fields = _object(body)
     if isinstance(fields, str):
         return fields
@@ -127,13 +127,13 @@ def unpack(body: bytes) -> DeadLetter | str:
 
 
 def pack_mark(mark: ProcessMark) -> bytes:
-    """The mark as the body of an event; its kind is the event's."""
+    """Return the mark as the body of an event; its kind is the event's."""
     fields = {"v": VERSION, "process": mark.process, "n": mark.number, "before": mark.before}
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def unpack_mark(kind: str, body: bytes, at_us: int) -> ProcessMark | str:
-    """The mark that a body is, or why it is none."""
+    """Return the mark that a body is, or why it is none."""
     fields = _object(body)
     if isinstance(fields, str):
         return fields
@@ -149,7 +149,7 @@ def unpack_mark(kind: str, body: bytes, at_us: int) -> ProcessMark | str:
 
 
 def limit_words(limit: Limit) -> dict[str, object]:
-    """A limit as JSON holds it."""
+    """Return a limit as JSON holds it."""
     fields: dict[str, object] = {
         "count": limit.count,
         "period_us": limit.period_us,
@@ -163,7 +163,7 @@ def limit_words(limit: Limit) -> dict[str, object]:
 
 
 def read_limit(fields: object) -> Limit:
-    """The limit that these words say; `BadValue` if they say none."""
+    """Return the limit that these words say; `BadValue` if they say none."""
     if not isinstance(fields, dict):
         raise BadValue("limit", fields, "give count, period_us and algorithm")
     try:

@@ -118,7 +118,7 @@ class DeadLetters:
 
     # On the way of a decision.
 
-    def wants(self, decision: Decision) -> bool:
+    def accepts(self, decision: Decision) -> bool:
         """Whether this decision is to be kept: taken without the store, or a sampled refusal."""
         if decision.degraded:
             return True
@@ -145,7 +145,7 @@ class DeadLetters:
     # For whoever looks after it.
 
     def stats(self) -> DeadLetterStats:
-        """What became of the letters so far."""
+        """Return what became of the letters so far."""
         with self._lock:
             return DeadLetterStats(
                 self._number,

@@ -26,7 +26,7 @@ class Denials:
         )
 
     def refusal(self, key: str, cost: int, now_us: int) -> Decision | None:
-        """The refusal that still holds for as much; None if the store must be asked."""
+        """Return the refusal that still holds for as much; None if the store must be asked."""
         cached = self._cache.find(key, cost, now_us)
         return None if cached is None else with_age(cached.value, now_us - cached.sent_us)
 

@@ -112,7 +112,7 @@ class HoldDecorator:
         self._renew = renew
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """The function, held a permit for during each call."""
+        """Return the function, held a permit for during each call."""
         if isgeneratorfunction(function) or isasyncgenfunction(function):
             raise BadValue(
                 "limit", function, "hold a permit inside it: a generator works after the call"
@@ -120,18 +120,18 @@ class HoldDecorator:
         if iscoroutinefunction(function):
 
             @wraps(function)
-            async def held_async(*args: P.args, **kwargs: P.kwargs) -> Any:
+            async def call_async(*args: P.args, **kwargs: P.kwargs) -> Any:
                 async with self._hold(args, kwargs):
                     return await function(*args, **kwargs)
 
-            return cast("Callable[P, R]", held_async)
+            return cast("Callable[P, R]", call_async)
 
         @wraps(function)
-        def held(*args: P.args, **kwargs: P.kwargs) -> R:
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
             with self._hold(args, kwargs):
                 return function(*args, **kwargs)
 
-        return held
+        return call
 
     def _hold(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hold:
         key = self._key(*args, **kwargs) if callable(self._key) else self._key

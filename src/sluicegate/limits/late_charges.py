@@ -51,7 +51,7 @@ class PlaceStatus(NamedTuple):
 
 
 def by_place(letters: Iterable[DeadLetter]) -> dict[CountingPlace, list[DeadLetter]]:
-    """The letters that admitted something, by where that is counted, oldest first."""
+    """Return the letters that admitted something, by where that is counted, oldest first."""
     places: dict[CountingPlace, list[DeadLetter]] = {}
     for letter in letters:
         if letter.allowed and letter.degraded and not letter.shadow and letter.limit is not None:
@@ -65,7 +65,7 @@ def by_place(letters: Iterable[DeadLetter]) -> dict[CountingPlace, list[DeadLett
 async def place_status(
     store: Store, place: CountingPlace, letters: Sequence[DeadLetter]
 ) -> PlaceStatus:
-    """How things stand; nothing is changed."""
+    """Return how things stand; nothing is changed."""
     counted, at_us = await _read_counter(store, place)
     weighing = _weighing(place, letters, at_us)
     ours = await _claim_letters(store, place, weighing, keep=False)
@@ -107,7 +107,7 @@ async def _read_counter(store: Store, place: CountingPlace) -> tuple[int, int]:
 async def _claim_letters(
     store: Store, place: CountingPlace, letters: Sequence[DeadLetter], *, keep: bool
 ) -> list[DeadLetter]:
-    """Those letters that nobody has claimed; with `keep` they are claimed now."""
+    """Return those letters that nobody has claimed; with `keep` they are claimed now."""
     ours: list[DeadLetter] = []
     for first in range(0, len(letters), CLAIMS_AT_ONCE):
         some = letters[first : first + CLAIMS_AT_ONCE]

@@ -182,7 +182,7 @@ class Limiter:
         return decision if self._observer is None else self._record(decision, key, now_us)
 
     def peek(self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> Decision:
-        """What `take` would decide now; nothing is taken."""
+        """Return what `take` would decide now; nothing is taken."""
         return self.keys_of(rule).peek(_check(key), _units(cost), self._now_us())
 
     async def apeek(
@@ -400,11 +400,11 @@ class Limiter:
         return self._remote is None
 
     def limits_of(self, rule: RuleLike | None = None) -> list[Limit]:
-        """The limits of a rule."""
+        """Return the limits of a rule."""
         return _limits(self.keys_of(rule))
 
     def keys_tracked(self, rule: RuleLike | None = None) -> int:
-        """How many keys of a rule are tracked now; some may be at rest and not swept yet."""
+        """Return how many keys of a rule are tracked now; some may be at rest and not swept yet."""
         keys = self.keys_of(rule)
         if self._remote is not None:
             raise BadValue("keys_tracked", rule, "ask the store: its keys are not here")
@@ -470,7 +470,7 @@ class Limiter:
     def _decide_here(
         self, keys: LimitKeys, key: str, cost_units: int, now_us: int
     ) -> Decision | None:
-        """What can be decided without waiting; None if a remote store must be asked."""
+        """Return what can be decided without waiting; None if a remote store must be asked."""
         overridden = self._overridden(keys, key, now_us)
         if overridden is not None:
             return overridden
@@ -481,12 +481,12 @@ class Limiter:
     def _ask_remote(
         self, keys: LimitKeys, key: str, cost_units: int, now_us: int
     ) -> Coroutine[Any, Any, Decision]:
-        # The coroutine itself, and not one around it: each costs a turn of every wait.
+        # The coroutine itself, and not one around it: each costs a step of every wait.
         remote = cast("LimitStores", self._remote)
         return cast("RemoteKeys", keys).take_from(remote.here(), key, cost_units, now_us)
 
     def _overridden(self, keys: LimitKeys, key: str, now_us: int) -> Decision | None:
-        """The decision where the glass is broken; None where it is whole."""
+        """Return the decision where the glass is broken; None where it is whole."""
         glass = self._glass
         if glass is None or not glass.broken:
             return None
@@ -498,7 +498,7 @@ class Limiter:
     def _split_overridden(
         self, resolved: list[tuple[LimitKeys, str, int]], now_us: int
     ) -> tuple[list[tuple[LimitKeys, str, int]], list[Counted]]:
-        """The claims that are to be decided, and those that a broken glass admits."""
+        """Return the claims that are to be decided, and those that a broken glass admits."""
         if self._glass is None or not self._glass.broken:
             return resolved, []
         undecided: list[tuple[LimitKeys, str, int]] = []
@@ -542,7 +542,7 @@ class Limiter:
         return [(self.keys_of(rule), _check(key), _units(cost)) for key, rule, cost in claims]
 
     def keys_of(self, rule: RuleLike | None) -> LimitKeys:
-        """The keys under a rule, by its name or itself; for who asks them more than once."""
+        """Return the keys under a rule, by its name or itself; for who asks them more than once."""
         table = self._table if rule is None else self._tables.get(rule)
         return self._rule_keys.keys_of(rule) if table is None else table
 
@@ -604,7 +604,7 @@ def _remote_claims(resolved: list[tuple[LimitKeys, str, int]]) -> list[tuple[Rem
 def _limits(keys: LimitKeys) -> list[Limit]:
     if isinstance(keys, KeysWithTerms | RemoteKeys):
         return [limit for _, limit in keys.terms.limits]
-    return [ask.table.limit for ask in cast("LocalKeys", keys).charges("", 0)]
+    return [charge.table.limit for charge in cast("LocalKeys", keys).charges("", 0)]
 
 
 def _timeout_us(timeout_s: float | None) -> int | None:

@@ -37,7 +37,7 @@ class LoopStores(Generic[S]):
         self._pinned = self.here()
 
     def here(self) -> S:
-        """The store of the running loop."""
+        """Return the store of the running loop."""
         if self._pinned is not None:
             return self._pinned
         loop = asyncio.get_running_loop()

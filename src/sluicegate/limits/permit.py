@@ -32,7 +32,7 @@ class PermitStore(Protocol):
         """Give them back; False if the permit has ended."""
 
     async def look(self, key: str, count: int) -> Decision:
-        """What `acquire` would decide."""
+        """Return what `acquire` would decide."""
 
     async def close(self) -> None:
         """Give back the connections; what is held stays held until it ends."""
@@ -157,7 +157,7 @@ class Permit:
         return renew_in
 
     def held_in(self, store: PermitStore) -> PermitStore:
-        """Where it is held, for who has the remote store at hand."""
+        """Return where it is held, for who has the remote store at hand."""
         return self._local or store
 
     def __bool__(self) -> bool:

@@ -59,7 +59,7 @@ class BlockingPermits:
         return self._bridge.run(lambda store: store.release(key, permit_id, count))
 
     async def look(self, key: str, count: int) -> Decision:
-        """What `acquire` would decide."""
+        """Return what `acquire` would decide."""
         return self._bridge.run(lambda store: store.look(key, count))
 
     async def close(self) -> None:
@@ -95,7 +95,7 @@ async def _beat(permit: Permit, store: PermitStore, every_s: float) -> None:
 def open_permit_stores(
     url: str, prefix: str, name: str, limit: int, expires_after_us: int
 ) -> PermitStores:
-    """The stores of a URL; nothing is connected before the first ask."""
+    """Return the stores of a URL; nothing is connected before the first request."""
     check_url(url)
     from sluicegate.stores.redis.permits import RedisPermits  # noqa: PLC0415
     from sluicegate.stores.redis.settings import parse_url  # noqa: PLC0415

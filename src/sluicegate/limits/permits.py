@@ -135,7 +135,7 @@ class Permits:
     # Ask.
 
     def acquire(self, key: str, count: SupportsIndex = 1, *, wait_s: float | None = None) -> Permit:
-        """A permit of `count` places for `key`; look whether it was admitted.
+        """Return a permit of `count` places for `key`; look whether it was admitted.
 
         With `wait_s`, wait up to so long for it; `float("inf")` waits without end.
         """
@@ -162,7 +162,7 @@ class Permits:
         return self._record(permit, began_us)
 
     def peek(self, key: str, count: SupportsIndex = 1) -> Decision:
-        """What `acquire` would decide now; nothing is held by it."""
+        """Return what `acquire` would decide now; nothing is held by it."""
         return finish(self._peek_in(self.blocking, key, _check_count(key, count)))
 
     async def apeek(self, key: str, count: SupportsIndex = 1) -> Decision:
@@ -209,7 +209,7 @@ class Permits:
     # For permits and for their tests.
 
     def now_us(self) -> int:
-        """The instant of this process."""
+        """Return the instant of this process."""
         clock = self._clock
         return system_now_us() if clock is None else clock.now_us()
 
@@ -219,7 +219,7 @@ class Permits:
         return self._memory if self._remote is None else self._remote.blocking
 
     def here(self) -> PermitStore:
-        """The store of the running loop."""
+        """Return the store of the running loop."""
         return self._memory if self._remote is None else self._remote.here()
 
     def wake(self, key: str) -> None:
@@ -232,7 +232,7 @@ class Permits:
                 return  # its loop has ended while it waited
 
     def waiting(self) -> int:
-        """How many wait in this process."""
+        """Return how many wait in this process."""
         return self._lines.waiting()
 
     # The end.
@@ -314,7 +314,7 @@ class Permits:
         return Permit(self, None, "", key, count, decision, 0)
 
     def _with_pause(self, decision: Decision, deadline_us: int) -> Decision:
-        """The decision, with how long to pause in place of when to come back.
+        """Return the decision, with how long to pause in place of when to come back.
 
         That a place may be free sooner than a refusal says is what one waits for.
         """

@@ -68,7 +68,7 @@ def parse_rate(text: str, *, algorithm: Algorithm = Algorithm.GCRA, field: str =
 def parse_rates(
     text: str, *, algorithm: Algorithm = Algorithm.GCRA, field: str = "rate"
 ) -> list[Limit]:
-    """The limits of a rate string that may say several, with `;`, `,` or `|` between."""
+    """Return the limits of a rate string that may say several, with `;`, `,` or `|` between."""
     parts = re.split("[;,|]", text)
     if len(parts) > RATES_MAX:
         raise BadValue(field, text, f"it says {len(parts)} rates; at most {RATES_MAX}")
@@ -76,7 +76,7 @@ def parse_rates(
 
 
 def format_rate(limit: Limit) -> str:
-    """The shortest rate string that says this limit's count, period, burst and cells."""
+    """Return the shortest rate string that says this limit's count, period, burst and cells."""
     unit_us, name = next(
         (unit_us, name) for unit_us, name, _ in _UNITS if limit.period_us % unit_us == 0
     )

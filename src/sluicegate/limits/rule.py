@@ -106,7 +106,7 @@ class Rule:
 
 
 def term(kind: type[Term], field: str, value: str | Term) -> Term:
-    """The member of `kind` that `value` names, or an error that lists them all."""
+    """Return the member of `kind` that `value` names, or an error that lists them all."""
     if isinstance(value, kind):
         return value
     try:

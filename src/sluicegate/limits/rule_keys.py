@@ -61,7 +61,7 @@ class RuleKeys:
         self.keys: dict[RuleLike, LimitKeys] = {}
 
     def keys_of(self, rule: RuleLike | None) -> LimitKeys:
-        """The keys of a rule, made when first asked for."""
+        """Return the keys of a rule, made when first asked for."""
         if rule is None:
             raise BadValue("rule", rule, 'give one, here or to Limiter(): rule="100/minute"')
         keys = self.keys.get(rule)
@@ -79,7 +79,7 @@ class RuleKeys:
         return keys
 
     def name_of(self, keys: LimitKeys) -> str:
-        """The name of the rule whose keys these are."""
+        """Return the name of the rule whose keys these are."""
         return self._names.get(keys, "")
 
     def replace(self, rules: Mapping[str, RuleLike]) -> set[str]:
@@ -121,11 +121,11 @@ class RuleKeys:
             else:
                 limits += parse_rates(one, algorithm=algorithm, field=field)
         harsh = defaults.count_refused if rule.count_refused is None else rule.count_refused
-        whole = name or "; ".join([_written(limit) for limit in limits])
+        whole = name or "; ".join([_rate_text(limit) for limit in limits])
         alone = len(limits) == 1
         return Terms(
             whole,
-            [(whole if alone else f"{whole}: {_written(limit)}", limit) for limit in limits],
+            [(whole if alone else f"{whole}: {_rate_text(limit)}", limit) for limit in limits],
             failure=rule.failure or defaults.failure,
             local_share=rule.local_share or defaults.local_share,
             lease=self._lease(rule, limits, harsh=harsh),
@@ -151,7 +151,7 @@ def _limit_ids(named: Mapping[str, tuple[Terms, LimitKeys]]) -> set[str]:
     return {rule_id for terms, _ in named.values() for rule_id, _ in terms.limits}
 
 
-def _written(limit: Limit) -> str:
+def _rate_text(limit: Limit) -> str:
     rate = format_rate(limit)
     if limit.algorithm is Algorithm.GCRA:
         return rate

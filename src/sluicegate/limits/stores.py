@@ -39,7 +39,7 @@ class LimitStores(LoopStores[Store]):
         self.blocking: Store = BlockingStore(self.bridge)
 
     def ticket(self, store: Store) -> Ticket:
-        """A place in a line, for whoever asks this store."""
+        """Return a place in a line, for whoever asks this store."""
         return ThreadTicket() if store is self.blocking else TaskTicket()
 
     def sweep(self, store: Store, keys: RemoteKeys) -> None:
@@ -136,7 +136,7 @@ def open_stores(
     open_store: Callable[[], Store] | None = None,
     observer: Observer | None = None,
 ) -> LimitStores:
-    """The stores of a URL, or of one's own; nothing is connected before the first ask."""
+    """Return the stores of a URL, or of one's own; they connect at the first request."""
     if open_store is not None:
         return LimitStores(open_store)
     check_url(url)

@@ -19,7 +19,7 @@ class TaskTicket:
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """It is your turn."""
+        """Wake whoever holds this place."""
         try:
             self._loop.call_soon_threadsafe(self._woken.set)
         except RuntimeError:

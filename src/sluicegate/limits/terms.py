@@ -58,7 +58,7 @@ class Terms:
 
 
 def as_trial(decision: Decision) -> Decision:
-    """What a trial makes of a decision: it is reported as it is, and holds nobody up."""
+    """Return what a trial makes of a decision: it is reported as it is, and holds nobody up."""
     return Decision(
         True,
         decision.remaining,
@@ -98,7 +98,7 @@ class KeysWithTerms(LocalKeys):
         return as_trial(decision) if self.terms.mode is Mode.SHADOW else decision
 
     def peek(self, key: str, cost: int, now_us: int) -> Decision:
-        """What `take` would answer."""
+        """Return what `take` would answer."""
         if self.terms.mode is Mode.OFF:
             return off_decision(self.terms)
         decision = self.keys.peek(key, cost, now_us)
@@ -114,7 +114,7 @@ class KeysWithTerms(LocalKeys):
         self.keys.reset(key)
 
     def charges(self, key: str, cost: int) -> list[TableCharge]:
-        """This key in each of the tables."""
+        """Return this key in each of the tables."""
         return self.keys.charges(key, cost)
 
     def __len__(self) -> int:

@@ -34,7 +34,7 @@ class Ticket(Protocol):
     """A place in a line."""
 
     def wake(self) -> None:
-        """It is your turn. Any thread may say so."""
+        """Wake whoever holds this place; any thread may."""
 
     async def pause(self, us: int | None) -> None:
         """Return after `us` at the latest, or when woken. None: when woken."""
@@ -50,7 +50,7 @@ class ThreadTicket:
         self._woken = threading.Event()
 
     def wake(self) -> None:
-        """It is your turn."""
+        """Wake whoever holds this place."""
         self._woken.set()
 
     async def pause(self, us: int | None) -> None:
@@ -71,7 +71,7 @@ class ManualClockTicket:
         self._inner = inner
 
     def wake(self) -> None:
-        """It is your turn."""
+        """Wake whoever holds this place."""
         self._inner.wake()
 
     async def pause(self, us: int | None) -> None:
@@ -105,13 +105,13 @@ class WaitLines:
         """Wait in the line of `place` until `take` admits, or it is clear that it will not."""
         deadline_us = None if timeout_us is None else self._now_us() + timeout_us
         if not self._join(place, ticket):
-            return _refused(await look(), LINE_FULL)
+            return _refuse(await look(), LINE_FULL)
         try:
             while True:
                 left_us = None if deadline_us is None else deadline_us - self._now_us()
                 if self._lines[place][0] is not ticket:
                     if left_us is not None and left_us <= 0:
-                        return _refused(await look(), WAIT_TIMEOUT)
+                        return _refuse(await look(), WAIT_TIMEOUT)
                     await ticket.pause(left_us)
                     continue
                 decision = await take()
@@ -125,7 +125,7 @@ class WaitLines:
             self._leave(place, ticket)
 
     def waiting(self) -> int:
-        """How many wait now."""
+        """Return how many wait now."""
         with self._lock:
             return sum(len(line) for line in self._lines.values())
 
@@ -148,10 +148,15 @@ class WaitLines:
                 line[0].wake()
 
 
-def _refused(seen: Decision, reason: Reason) -> Decision:
-    """A look that finds room is no admission: those in the line were there first."""
+def _refuse(peeked: Decision, reason: Reason) -> Decision:
+    """Return a look that finds room is no admission: those in the line were there first."""
     return Decision(
-        False, seen.remaining, seen.retry_after_us, seen.reset_after_us, reason, seen.rule_id
+        False,
+        peeked.remaining,
+        peeked.retry_after_us,
+        peeked.reset_after_us,
+        reason,
+        peeked.rule_id,
     )
 
 

@@ -50,22 +50,22 @@ class LimitWrapper:
         self._cost = cost
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """The function, asked for before each call."""
+        """Return the function, asked for before each call."""
         if iscoroutinefunction(function):
 
             @wraps(function)
-            async def limited_async(*args: P.args, **kwargs: P.kwargs) -> Any:
-                _enter(await self._atake(*self._asked(args, kwargs)))
+            async def call_async(*args: P.args, **kwargs: P.kwargs) -> Any:
+                _enter(await self._atake(*self._key_and_cost(args, kwargs)))
                 return await function(*args, **kwargs)
 
-            return cast("Callable[P, R]", limited_async)
+            return cast("Callable[P, R]", call_async)
 
         @wraps(function)
-        def limited(*args: P.args, **kwargs: P.kwargs) -> R:
-            _enter(self._take(*self._asked(args, kwargs)))
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            _enter(self._take(*self._key_and_cost(args, kwargs)))
             return function(*args, **kwargs)
 
-        return limited
+        return call
 
     def __enter__(self) -> Decision:
         return _enter(self._take(*self._of_block()))
@@ -79,7 +79,9 @@ class LimitWrapper:
     async def __aexit__(self, kind: object, error: object, traceback: object) -> None:
         return None
 
-    def _asked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, SupportsIndex]:
+    def _key_and_cost(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[str, SupportsIndex]:
         key = self._key(*args, **kwargs) if callable(self._key) else self._key
         return key, self._cost(*args, **kwargs) if callable(self._cost) else self._cost
 

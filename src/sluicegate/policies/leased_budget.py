@@ -283,7 +283,7 @@ class LeasedBudget:
         return account.level_mru <= 0 and not account.local and self._request(account, MILLI)
 
     def awaits_block(self, caller: str, now_us: int) -> bool:
-        """Whether a block is requested or on its way: a refused request may wait for it."""
+        """Return whether a block is requested or on its way: a refused request may wait for it."""
         account = self._account(caller, now_us)
         return account.wanting or account.asking
 

@@ -11,7 +11,7 @@ S3_SCHEME = "s3://"
 
 
 def open_blobs(url: str) -> BlobStore:
-    """The store of `files:DIR`, `s3://bucket/prefix` or `memory:`.
+    """Return the store of `files:DIR`, `s3://bucket/prefix` or `memory:`.
 
     Nothing is written or connected to before it is needed; `MissingPackage` says what is missing.
     """

@@ -10,7 +10,7 @@ KAFKA_SCHEMES = ("kafka://", "kafka+ssl://")
 
 
 def open_log(url: str) -> EventLog:
-    """The log of `files:DIR` or `kafka://host:port/topic`.
+    """Return the log of `files:DIR` or `kafka://host:port/topic`.
 
     Nothing is written or connected to before it is needed; `MissingPackage` says what is missing.
     """

@@ -1,11 +1,11 @@
 """Threads: a store for callers that have no event loop, in one background loop for all of them.
 
-A caller puts its errand into a row and wakes the loop, unless somebody has and the loop has not
+A caller puts its call into a row and wakes the loop, unless somebody has and the loop has not
 looked yet: so under load one wake-up serves many, and what they ask leaves in one script call. Then
-it sleeps at a lock of its own until its errand is done. An interrupt (Ctrl-C) ends the sleep, and
-the errand with it.
+it sleeps at a lock of its own until its call is done. An interrupt (Ctrl-C) ends the sleep, and
+the call with it.
 
-The loop's thread is a daemon that starts at the first errand. A child after a fork has no threads,
+The loop's thread is a daemon that starts at the first call. A child after a fork has no threads,
 so there it starts anew; what the parent had under way stays the parent's. Nothing here knows what
 the store is: whatever `open_store` opens within the loop.
 """
@@ -34,7 +34,7 @@ class _Closable(Protocol):
 T = TypeVar("T")
 S = TypeVar("S", bound=_Closable)
 
-WAIT_US_MAX_DEFAULT: Final = 60_000_000  # a store's own time-outs end an errand long before
+WAIT_US_MAX_DEFAULT: Final = 60_000_000  # a store's own time-outs end a call long before
 CLOSE_S_MAX: Final = 2.0
 
 
@@ -155,7 +155,7 @@ class ThreadBridge(Generic[S]):
             self._fail_queue()
 
     def _start_calls(self) -> None:
-        """In the loop: take up all errands of the row."""
+        """In the loop: take up all calls of the row."""
         # Before the row is looked at: who comes later wakes us again.
         self._wake_pending = False
         if self._closed:

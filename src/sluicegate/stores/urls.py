@@ -25,7 +25,7 @@ _TRUTHS: Final = {"1": True, "true": True, "yes": True, "on": True} | dict.fromk
 
 
 def split_url(url: str, field: str, example: str) -> tuple[SplitResult, Pairs]:
-    """Its parts, and what its query says; `example` is how one is written."""
+    """Return its parts, and what its query says; `example` is how one is written."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -34,7 +34,7 @@ def split_url(url: str, field: str, example: str) -> tuple[SplitResult, Pairs]:
 
 
 def pairs_in(query: str, shown: str, field: str, example: str) -> Pairs:
-    """What a query says; `shown` is the URL as an error may show it."""
+    """Return what a query says; `shown` is the URL as an error may show it."""
     try:
         return parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError:
@@ -42,7 +42,7 @@ def pairs_in(query: str, shown: str, field: str, example: str) -> Pairs:
 
 
 def split_folder_url(url: str, scheme: str, field: str) -> tuple[str, Pairs]:
-    """The folder of `scheme:DIR?name=value`, and what its query says."""
+    """Return the folder of `scheme:DIR?name=value`, and what its query says."""
     if not url.startswith(scheme):
         raise BadValue(field, url, f"begin it with {scheme}")
     path, _, query = url.removeprefix(scheme).partition("?")
@@ -100,7 +100,7 @@ def check_numbers(settings: object, bounds: Mapping[str, tuple[float, float]], s
 
 
 def parse_query(pairs: Iterable[tuple[str, str]], query: Query, field: str) -> dict[str, object]:
-    """The settings that a query says; `field` is the URL's name in an error."""
+    """Return the settings that a query says; `field` is the URL's name in an error."""
     values: dict[str, object] = {}
     for name, text in pairs:
         row = query.get(name)
@@ -130,7 +130,7 @@ def as_seconds(text: str) -> int:
 
 
 def redacted(url: str) -> str:
-    """The URL as it may be shown: without what stands before the last @, or in a query."""
+    """Return the URL as it may be shown: without what stands before the last @, or in a query."""
     scheme, colon, rest = url.partition("://")
     if not colon:
         return "..."

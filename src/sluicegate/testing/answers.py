@@ -29,8 +29,8 @@ _Responder = Callable[[Charge], Decision]
 class AnswerStore:
     """A `contracts.store.Store` that answers as told: admitted, until it hears otherwise.
 
-    With `times`, an answer is for so many asks, behind those that were told before; without, for
-    all asks from then on. An ask of several charges is one ask.
+    With `times`, an answer is for so many requests, behind those that were told before; without,
+    for all requests from then on. A request of several charges is one request.
     """
 
     __slots__ = ("_clock", "_lock", "_queue", "_standing", "asked")
@@ -78,7 +78,7 @@ class AnswerStore:
         return Ruling(self._clock.now_us(), [answer(charge) for charge in charges])
 
     async def take_some(self, charge: Charge, ladder: Sequence[int]) -> PartialTake:
-        """The first rung if it is admitted, or nothing."""
+        """Return the first rung if it is admitted, or nothing."""
         units = ladder[0]
         ruling = await self.take([charge._replace(cost=units)])
         return PartialTake(ruling.at_us, units if ruling.allowed else 0, ruling.decisions[0])

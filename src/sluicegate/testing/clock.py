@@ -23,7 +23,7 @@ class HandClock:
         self._now_us = now_us
 
     def now_us(self) -> int:
-        """The instant."""
+        """Return the instant."""
         return self._now_us
 
     def advance(self, *, s: float = 0, ms: float = 0, us: int = 0) -> None:

@@ -100,7 +100,7 @@ class Faults:
                 loop.call_soon_threadsafe(event.set)
 
     def hanging(self) -> int:
-        """How many calls hang now."""
+        """Return how many calls hang now."""
         with self._lock:
             return len(self._hanging)
 

@@ -27,7 +27,7 @@ def hand_limiter(
     faults: Faults | None = None,
     **settings: Any,
 ) -> tuple[Limiter, HandClock]:
-    """A limiter whose time is moved by hand, and its clock.
+    """Return a limiter whose time is moved by hand, and its clock.
 
     With `faults`, its counts are in a store that may be told to fail, as if it were far away.
     """
@@ -42,9 +42,10 @@ def hand_limiter(
 def answering_limiter(
     rule: RuleLike | None = ANY_RULE, **settings: Any
 ) -> tuple[Limiter, AnswerStore]:
-    """A limiter that counts nothing, and the store that is told what it answers."""
+    """Return a limiter that counts nothing, and the store that is told what it answers."""
     answers = AnswerStore(settings.get("clock"))
-    # A refusal is not remembered where refusals are charged: each ask is to have its own answer.
+    # A refusal is not remembered where refusals are charged: each request is to have its own
+    # answer.
     settings.setdefault("count_refused", True)
     return Limiter(rule, open_store=lambda: answers, **settings), answers
 
@@ -56,12 +57,12 @@ def refuse_all(
     reason: Reason = RATE_LIMITED,
     **settings: Any,
 ) -> Limiter:
-    """A limiter that refuses whatever it is asked."""
+    """Return a limiter that refuses whatever it is asked."""
     limiter, answers = answering_limiter(rule, **settings)
     answers.refuse(retry_after_s=retry_after_s, reason=reason)
     return limiter
 
 
 def admit_all(rule: RuleLike | None = ANY_RULE, **settings: Any) -> Limiter:
-    """A limiter that admits whatever it is asked."""
+    """Return a limiter that admits whatever it is asked."""
     return answering_limiter(rule, **settings)[0]

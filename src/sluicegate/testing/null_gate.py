@@ -20,7 +20,7 @@ class NullGate:
         return None
 
     def status(self) -> str:
-        """All is calm."""
+        """Return all is calm."""
         return ""
 
     def record_decision(

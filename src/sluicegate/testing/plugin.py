@@ -65,7 +65,7 @@ def sluicegate_limiter(
     from sluicegate.testing.limiter import admit_all, hand_limiter, refuse_all  # noqa: PLC0415
 
     answer = _answer_of(request)
-    made: list[Limiter] = []
+    limiters: list[Limiter] = []
 
     def make(rule: RuleLike | None = None, **settings: Any) -> Limiter:
         settings.setdefault("clock", sluicegate_clock)
@@ -76,11 +76,11 @@ def sluicegate_limiter(
             for away in ("faults", "open_store", "store_url"):
                 settings.pop(away, None)
             limiter = (admit_all if answer == "admit" else refuse_all)(rule, **settings)
-        made.append(limiter)
+        limiters.append(limiter)
         return limiter
 
     yield make
-    for limiter in reversed(made):
+    for limiter in reversed(limiters):
         limiter.close()
 
 

@@ -146,7 +146,7 @@ def _print(arguments: Namespace, report: CompletenessReport) -> None:
 
 
 def as_json(report: CompletenessReport) -> dict[str, object]:
-    """The report for programs."""
+    """Return the report for programs."""
     return {
         "clean": report.clean,
         "letters": report.letters,
@@ -164,7 +164,7 @@ def as_json(report: CompletenessReport) -> dict[str, object]:
 
 
 def text(report: CompletenessReport) -> list[str]:
-    """The report for people."""
+    """Return the report for people."""
     lines = [f"{report.letters:,} letters, {_sum(report)}"]
     if report.unjudged:
         lines.append(f"{report.unjudged:,} not judged: a trial, or a limit that is not known")

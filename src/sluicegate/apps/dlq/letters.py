@@ -47,7 +47,7 @@ _UNIT_US: Final = {
 
 
 def span_us(flag: str, text: str) -> int:
-    """The microseconds that `90s`, `10m`, `2h` or `7d` are."""
+    """Return the microseconds that `90s`, `10m`, `2h` or `7d` are."""
     found = _SPAN.fullmatch(text.strip().lower())
     if found is None:
         raise BadValue(flag, text, "give a time as 90s, 10m, 2h or 7d")
@@ -62,7 +62,7 @@ def since_us(arguments: Namespace) -> int:
 
 
 def read(arguments: Namespace) -> Iterator[DeadLetter | ProcessMark]:
-    """Everything in the logs, one after the other, to the end of each."""
+    """Return everything in the logs, one after the other, to the end of each."""
     patience_us = span_us("--patience", arguments.patience)
     for url in _each(arguments.urls):
         with closing(open_log(url)) as log, closing(log.reader()) as reader:
@@ -75,7 +75,7 @@ def read(arguments: Namespace) -> Iterator[DeadLetter | ProcessMark]:
 
 
 def follow(arguments: Namespace) -> Iterator[DeadLetter | ProcessMark | None]:
-    """What is in the logs and then what comes, until somebody stops; None is a pause."""
+    """Return what is in the logs and then what comes, until somebody stops; None is a pause."""
     logs: list[EventLog] = []
     readers: list[Reader] = []
     urls = _each(arguments.urls)
@@ -101,7 +101,7 @@ def follow(arguments: Namespace) -> Iterator[DeadLetter | ProcessMark | None]:
 
 
 def _each(urls: Sequence[str]) -> list[str]:
-    """The logs of these URLs: a folder without a log of its own stands for those within."""
+    """Return the logs of these URLs: a folder without a log of its own stands for those within."""
     found: list[str] = []
     for url in urls:
         within: list[str] = []
@@ -134,12 +134,14 @@ def _to_the_end(reader: Reader, url: str, patience_us: int) -> Iterator[Sequence
         else:
             silent_us += WAIT_US
             if silent_us >= patience_us:
-                seen = f"it said nothing for {patience_us / 1e6:g} s"
-                raise Unavailable(f"the event log {url.partition('?')[0].rpartition('@')[2]}", seen)
+                reason = f"it said nothing for {patience_us / 1e6:g} s"
+                raise Unavailable(
+                    f"the event log {url.partition('?')[0].rpartition('@')[2]}", reason
+                )
 
 
 def parse_event(event: Event) -> DeadLetter | ProcessMark | None:
-    """The letter or mark that an event is; None if it is another's."""
+    """Return the letter or mark that an event is; None if it is another's."""
     one: DeadLetter | ProcessMark | str
     if event.kind == DEAD_LETTER:
         one = unpack(event.body)

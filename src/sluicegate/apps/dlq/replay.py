@@ -66,13 +66,13 @@ async def _each(
     arguments: Namespace, places: Sequence[tuple[CountingPlace, Sequence[DeadLetter]]]
 ) -> list[PlaceStatus]:
     stores = open_stores(with_timeout(arguments.store), arguments.prefix)
-    ask = place_status if arguments.dry_run else charge_uncounted
+    charge_place = place_status if arguments.dry_run else charge_uncounted
     statuses: list[PlaceStatus] = []
     try:
         store = stores.here()
         for first in range(0, len(places), PLACES_AT_ONCE):
             some = places[first : first + PLACES_AT_ONCE]
-            statuses += await asyncio.gather(*(ask(store, *one) for one in some))
+            statuses += await asyncio.gather(*(charge_place(store, *one) for one in some))
             if first and first % TOLD_EVERY == 0:
                 warn(f"{first:,} of {len(places):,} places")
         return statuses

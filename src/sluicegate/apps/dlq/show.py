@@ -33,7 +33,7 @@ def _letters(arguments: Namespace) -> Iterator[DeadLetter | ProcessMark | None]:
 
 
 def matches(letter: DeadLetter, arguments: Namespace, from_us: int) -> bool:
-    """Whether the flags ask for this letter."""
+    """Return whether the flags ask for this letter."""
     return (
         letter.at_us >= from_us
         and arguments.user in {"", letter.user}
@@ -42,13 +42,13 @@ def matches(letter: DeadLetter, arguments: Namespace, from_us: int) -> bool:
 
 
 def as_json(letter: DeadLetter) -> str:
-    """A line for programs: the letter as the log has it, and its id."""
+    """Return a line for programs: the letter as the log has it, and its id."""
     fields = {"id": letter.id, **json.loads(pack(letter))}
     return json.dumps(fields, separators=(",", ":"))
 
 
 def line(letter: DeadLetter) -> str:
-    """A line for people."""
+    """Return a line for people."""
     word = "admitted" if letter.allowed else "refused"
     text = (
         f"{instant(letter.at_us)}  {word:<8}  {printable(letter.user)}  "
@@ -68,10 +68,10 @@ def line(letter: DeadLetter) -> str:
 
 
 def instant(at_us: int) -> str:
-    """An instant to the millisecond."""
+    """Return an instant to the millisecond."""
     return utc_text(at_us).replace(" UTC", f".{at_us // 1_000 % 1_000:03} UTC")
 
 
 def printable(text: str) -> str:
-    """A name that somebody else chose, without what would act on a terminal."""
+    """Return a name that somebody else chose, without what would act on a terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

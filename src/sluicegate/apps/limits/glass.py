@@ -201,7 +201,7 @@ def _target(arguments: Namespace) -> tuple[str, str]:
 
 
 def span_s(text: str) -> float:
-    """The seconds that `90s`, `15m` or `2h` are."""
+    """Return the seconds that `90s`, `15m` or `2h` are."""
     found = _SPAN.fullmatch(text.strip().lower())
     seconds = 0.0 if found is None else float(found["count"]) * _UNIT_S[found["unit"]]
     if not 1 <= seconds <= FOR_S_MAX:
@@ -209,7 +209,7 @@ def span_s(text: str) -> float:
     return seconds
 
 
-def _with_source(arguments: Namespace, ask: Callable[[GlassSource], Awaitable[T]]) -> T:
+def _with_source(arguments: Namespace, operate: Callable[[GlassSource], Awaitable[T]]) -> T:
     url = arguments.store or os.environ.get(STORE_VARIABLE, "")
     if not url:
         raise BadValue("--store", url, f"give the store's URL, or put it into {STORE_VARIABLE}")
@@ -217,7 +217,7 @@ def _with_source(arguments: Namespace, ask: Callable[[GlassSource], Awaitable[T]
     async def work() -> T:
         source = open_source(url, prefix=arguments.prefix)
         try:
-            return await ask(source)
+            return await operate(source)
         finally:
             await source.close()
 
@@ -228,7 +228,7 @@ def _with_source(arguments: Namespace, ask: Callable[[GlassSource], Awaitable[T]
 
 
 def span_text(seconds: float) -> str:
-    """A time as people say it: its two largest parts."""
+    """Return a time as people say it: its two largest parts."""
     whole = max(round(seconds), 0)
     hours, minutes, rest = whole // 3_600, whole // 60 % 60, whole % 60
     if hours:

@@ -20,14 +20,14 @@ def key_text(entry: WebRule) -> str:
 
 
 def limit_text(entry: WebRule) -> str:
-    """How much."""
+    """Return how much."""
     if entry.rule is None:
         return EXEMPT
     return "; ".join(rate_text(limit) for limit in entry.rule.limits if isinstance(limit, Limit))
 
 
 def rate_text(limit: Limit) -> str:
-    """A limit as a rate, with its algorithm if that is not the usual one."""
+    """Return a limit as a rate, with its algorithm if that is not the usual one."""
     usual = limit.algorithm is Algorithm.GCRA
     return format_rate(limit) + ("" if usual else f" by {limit.algorithm.value}")
 
@@ -60,7 +60,7 @@ def _rule_terms(rule: Rule) -> list[str]:
 
 
 def entry_json(entry: WebRule) -> dict[str, object]:
-    """A rule for programs."""
+    """Return a rule for programs."""
     return {
         "name": entry.name,
         "matches": str(entry.match),

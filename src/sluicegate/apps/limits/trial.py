@@ -41,8 +41,8 @@ class SampleRequest:
     def __init__(self, fields: Mapping[str, object]) -> None:
         for name in fields:
             if name not in _FIELDS:
-                near = get_close_matches(name, _FIELDS, 1)
-                hint = f"did you mean {near[0]!r}? " if near else ""
+                close = get_close_matches(name, _FIELDS, 1)
+                hint = f"did you mean {close[0]!r}? " if close else ""
                 remedy = f"there is no such field; {hint}there are {', '.join(_FIELDS)}"
                 raise BadValue(f"request.{name}", fields[name], remedy)
         self.path = _text(fields, "path").partition("?")[0]
@@ -56,11 +56,11 @@ class SampleRequest:
         self._headers: dict[str, str] = {name.lower(): headers[name] for name in headers}
 
     def address(self) -> str:
-        """The caller's address."""
+        """Return the caller's address."""
         return self._address
 
     def header(self, name: str) -> str:
-        """A header's value."""
+        """Return a header's value."""
         return self._headers.get(name, "")
 
     def user(self) -> str:
@@ -121,11 +121,11 @@ def _lines(
 
 
 def _step_lines(number: int, one: TrialStep, width: int) -> list[str]:
-    """What was decided of one request, and what trials thought of it."""
-    binding, said = one.judgement
+    """Return what was decided of one request, and what trials thought of it."""
+    binding, counted_limits = one.judgement
     start = f"  {number:>{width},}  {one.after_us / 1e6:>10,.6g} s  "
     lines = [start + binding.explain()]
-    for counted_one in said:
+    for counted_one in counted_limits:
         decision = counted_one.decision
         if decision.shadow and decision is not binding:
             lines.append(" " * len(start) + decision.explain())
@@ -186,16 +186,14 @@ def _key(one: MatchedRule) -> str:
 
 
 def _request(text: str) -> Mapping[str, object]:
-    """The request's fields, from the flag, a file, or standard input."""
+    """Return the request's fields, from the flag, a file, or standard input."""
     if text == "-":
-        said = sys.stdin.read(REQUEST_BYTES_MAX)
+        text = sys.stdin.read(REQUEST_BYTES_MAX)
     elif text.startswith("@"):
-        said = read_bytes(text[1:], REQUEST_BYTES_MAX).decode("utf-8", "replace")
-    else:
-        said = text
+        text = read_bytes(text[1:], REQUEST_BYTES_MAX).decode("utf-8", "replace")
     remedy = 'give it as JSON: {"path": "/login", "method": "POST"}'
     try:
-        return parse_object(said)
+        return parse_object(text)
     except BadValue as error:
         raise BadValue("request", error.value, f"{error.remedy}; {remedy}") from None
 
@@ -216,7 +214,7 @@ def _times(text: str) -> int:
 
 
 def _every_us(text: str) -> int:
-    """A length of time, spelled as in rates."""
+    """Return a length of time, spelled as in rates."""
     if text == "0":
         return 0
     remedy = "give a time, as 100ms, 1s or 2 minutes"

@@ -46,7 +46,7 @@ class Opening(NamedTuple):
     why: str
 
     def about(self) -> str:
-        """What it stops, in words."""
+        """Return what it stops, in words."""
         rule = "every rule" if self.rule == ALL else f"rule {self.rule!r}"
         key = "every key" if self.key == ALL else f"key {self.key!r}"
         return f"{rule} for {key}"
@@ -121,7 +121,7 @@ class Glass:
     # For whoever decides.
 
     def opening_for(self, rule: str, key: str, now_us: int) -> Opening | None:
-        """What lets `key` through `rule` now; None if nothing does."""
+        """Return what lets `key` through `rule` now; None if nothing does."""
         wake = self._wake
         if wake is not None:
             self.awake()
@@ -143,7 +143,7 @@ class Glass:
         return None
 
     def standing(self, now_us: int) -> list[Opening]:
-        """All that stands open now."""
+        """Return all that stands open now."""
         return [one.opening for one in self._pane.standing if now_us < one.until_us]
 
     # For the one that follows a source.
@@ -196,7 +196,7 @@ def override_decision(rule: str, remaining: int = 0) -> Decision:
 
 
 def check_opening(opening: Opening, for_us_max: int) -> Opening:
-    """The opening, if all of it is as it must be; `BadValue` names the part that is not."""
+    """Return the opening, if all of it is as it must be; `BadValue` names the part that is not."""
     for field, text, chars_max in (
         ("id", opening.id, ID_CHARS_MAX),
         ("rule", opening.rule, RULE_CHARS_MAX),

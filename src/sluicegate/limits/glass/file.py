@@ -45,7 +45,7 @@ class FileGlassStore:
         self.what = f"the glass in {path}"
 
     async def read(self) -> GlassPage:
-        """The page."""
+        """Return the page."""
         try:
             return self._read()
         except OSError as error:
@@ -67,7 +67,7 @@ class FileGlassStore:
             raise self._unavailable(error) from None
 
     async def lines(self, last: int) -> list[bytes]:
-        """The newest lines of the audit."""
+        """Return the newest lines of the audit."""
         found: list[bytes] = []
         try:
             for path in (self._old_audit, self._audit):
@@ -100,7 +100,7 @@ class FileGlassStore:
             os.close(handle)
 
     def _why_untrusted(self, found: os.stat_result) -> str:
-        """What is wrong with the file, whatever it says; nothing if it is all right."""
+        """Return what is wrong with the file, whatever it says; nothing if it is all right."""
         if not stat.S_ISREG(found.st_mode):
             return "is no plain file"
         if found.st_mode & stat.S_IWOTH:
@@ -175,7 +175,7 @@ class FileGlassStore:
 
 
 def path_of(url: str) -> str:
-    """The path that `file:/path` or `file:///path` says."""
+    """Return the path that `file:/path` or `file:///path` says."""
     parts = urlsplit(url)
     path = unquote(parts.path)
     if parts.netloc not in {"", "localhost"} or parts.query or parts.fragment or "\0" in path:

@@ -63,13 +63,13 @@ _SHOWN_CHARS_MAX: Final = 200
 
 
 def write_page(openings: Sequence[Opening]) -> bytes:
-    """The page that says these openings."""
+    """Return the page that says these openings."""
     page = {"format": FORMAT, "version": VERSION, "openings": [one._asdict() for one in openings]}
     return _encode(page)
 
 
 def read_page(text: bytes, for_us_max: int) -> tuple[Opening, ...]:
-    """What a page says; `BadValue` if it is not wholly ours. No text is an empty page."""
+    """Return what a page says; `BadValue` if it is not wholly ours. No text is an empty page."""
     if not text:
         return ()
     if len(text) > PAGE_BYTES_MAX:
@@ -90,11 +90,13 @@ def read_page(text: bytes, for_us_max: int) -> tuple[Opening, ...]:
 
 
 def add_opening(openings: Sequence[Opening], opening: Opening, now_us: int) -> tuple[Opening, ...]:
-    """The openings with one more, and without those that have ended."""
-    kept = tuple(one for one in openings if now_us < one.until_us)
-    if len(kept) >= OPENINGS_MAX:
-        raise BadValue("glass", len(kept), f"{OPENINGS_MAX} may be open at once; mend one first")
-    after = (*kept, opening)
+    """Return the openings with one more, and without those that have ended."""
+    standing = tuple(one for one in openings if now_us < one.until_us)
+    if len(standing) >= OPENINGS_MAX:
+        raise BadValue(
+            "glass", len(standing), f"{OPENINGS_MAX} may be open at once; mend one first"
+        )
+    after = (*standing, opening)
     if len(write_page(after)) > PAGE_BYTES_MAX:
         raise BadValue("glass.key", opening.key, "the openings have no room for it; mend some")
     return after
@@ -118,7 +120,7 @@ def remove_openings(
 
 
 def write_line(entry: AuditEntry) -> bytes:
-    """An entry as a line, without its end."""
+    """Return an entry as a line, without its end."""
     line = {
         "version": VERSION,
         "at_us": entry.at_us,
@@ -131,7 +133,7 @@ def write_line(entry: AuditEntry) -> bytes:
 
 
 def read_line(line: bytes) -> AuditEntry | UnreadableLine:
-    """The entry that a line is."""
+    """Return the entry that a line is."""
     try:
         row = _decode(line)
         at_us, what, by, why = (row.get(name) for name in ("at_us", "what", "by", "why"))
@@ -158,7 +160,7 @@ def read_line(line: bytes) -> AuditEntry | UnreadableLine:
 def history(
     entries: Sequence[AuditEntry | UnreadableLine], now_us: int
 ) -> list[AuditEntry | UnreadableLine]:
-    """The entries, and the ends that came by themselves until now, in order."""
+    """Return the entries, and the ends that came by themselves until now, in order."""
     readable = [one for one in entries if isinstance(one, AuditEntry)]
     mended = {one.opening.id for one in readable if one.what == MEND and one.opening}
     ends = [

@@ -53,7 +53,7 @@ class RedisGlassStore:
         self.what = f"the glass in Redis at {settings.endpoints[0]}"
 
     async def read(self) -> GlassPage:
-        """The page, by the server's clock."""
+        """Return the page, by the server's clock."""
         client = self._here()
         # The time is told first: what is left may seem more than it is by the moment between the
         # two, and is counted from before either was asked. Both leave in one write. A byte more
@@ -92,7 +92,7 @@ class RedisGlassStore:
         return bool(await reply_of(call, self.what))
 
     async def lines(self, last: int) -> list[bytes]:
-        """The newest lines of the audit, a few at a time, for a line may be long."""
+        """Return the newest lines of the audit, a few at a time, for a line may be long."""
         client, lines = self._here(), []
         for first in range(-last, 0, _LINES_A_CALL):
             end = min(first + _LINES_A_CALL, 0) - 1
@@ -108,7 +108,7 @@ class RedisGlassStore:
         self._loop = None
 
     def _here(self) -> RedisClient:
-        """The client of the running loop."""
+        """Return the client of the running loop."""
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
             if self._client is not None:

@@ -5,8 +5,8 @@ what the next one is, and puts that in place only if nobody else has meanwhile; 
 audit go in with it, before it. So a change without its line does not exist, and two people who
 break the glass at once both have their opening.
 
-What keeps the page is a *shelf*: this process, a file, a Redis. Whoever can write there can break
-the glass, and nobody else can.
+What keeps the page is a *glass store*: this process, a file, a Redis. Whoever can write there can
+break the glass, and nobody else can.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _PAUSE_S_MAX: Final = 0.02  # after each try that somebody else was quicker at
 
 
 class GlassPage(NamedTuple):
-    """What a shelf holds, by its clock. `foreign` says what it is if that cannot be a page."""
+    """The content of a glass store, by its clock. `foreign` says why it cannot be a page."""
 
     now_us: int
     text: bytes
@@ -68,7 +68,7 @@ class GlassStore(Protocol):
         """What and where it is, for people."""
 
     async def read(self) -> GlassPage:
-        """The page; no text if there is none."""
+        """Return the page; no text if there is none."""
 
     async def swap(
         self, page: GlassPage, text: bytes, lines: Sequence[bytes], until_us: int
@@ -79,7 +79,7 @@ class GlassStore(Protocol):
         """
 
     async def lines(self, last: int) -> list[bytes]:
-        """The newest lines of the audit, the oldest first."""
+        """Return the newest lines of the audit, the oldest first."""
 
     async def close(self) -> None:
         """Give back what is held."""
@@ -87,7 +87,7 @@ class GlassStore(Protocol):
 
 @final
 class GlassSource:
-    """Openings on a shelf. Use it from one event loop at a time; a closed one may be used again."""
+    """Openings in a glass store. Use it from one event loop at a time, also again once closed."""
 
     def __init__(self, shelf: GlassStore, chance: Chance, *, for_s_max: float = FOR_S_MAX) -> None:
         if not FOR_S_MIN <= for_s_max <= 366 * 86_400:
@@ -98,7 +98,7 @@ class GlassSource:
         self._for_us_max = round(for_s_max * 1e6)
 
     async def look(self) -> GlassView:
-        """What is open. What cannot be understood is told as damage, and opens nothing."""
+        """Return what is open. What cannot be understood is told as damage, and opens nothing."""
         page = await self._store.read()
         try:
             return GlassView(page.now_us, self._openings(page))
@@ -138,16 +138,16 @@ class GlassSource:
                 if opening_id is not None:
                     raise
                 openings, mended = (), [None]
-            kept, removed = remove_openings(openings, opening_id, page.now_us)
+            remaining, removed = remove_openings(openings, opening_id, page.now_us)
             mended += removed
             lines = [write_line(AuditEntry(page.now_us, MEND, by, why, one)) for one in mended]
-            if not (page.text or page.foreign) or await self._swap(page, kept, lines):
+            if not (page.text or page.foreign) or await self._swap(page, remaining, lines):
                 return removed
             await self._pause(attempt)
         raise Unavailable(self.what, "others change it all the time")
 
     async def audit(self, last: int = AUDIT_MAX) -> list[AuditEntry | UnreadableLine]:
-        """What was done, and what ended by itself; the oldest first."""
+        """Return what was done, and what ended by itself; the oldest first."""
         if not 1 <= last <= AUDIT_MAX:
             raise BadValue("glass.last", last, f"give a number from 1 to {AUDIT_MAX}")
         page = await self._store.read()
@@ -197,7 +197,7 @@ class MemoryGlassStore:
         self._lines: list[bytes] = []
 
     async def read(self) -> GlassPage:
-        """The page."""
+        """Return the page."""
         return GlassPage(self._clock.now_us(), self._text)
 
     async def swap(
@@ -212,7 +212,7 @@ class MemoryGlassStore:
             return True
 
     async def lines(self, last: int) -> list[bytes]:
-        """The newest lines of the audit."""
+        """Return the newest lines of the audit."""
         return self._lines[-last:]
 
     async def close(self) -> None:
@@ -222,7 +222,7 @@ class MemoryGlassStore:
 def memory_source(
     clock: Clock | None = None, chance: Chance | None = None, *, for_s_max: float = FOR_S_MAX
 ) -> GlassSource:
-    """A source in this process; keep it, for another call makes another."""
+    """Return a source in this process; keep it, for another call makes another."""
     shelf = MemoryGlassStore(clock or SystemClock())
     return GlassSource(shelf, chance or SystemChance(), for_s_max=for_s_max)
 
@@ -236,7 +236,7 @@ def open_source(
     clock: Clock | None = None,
     chance: Chance | None = None,
 ) -> GlassSource:
-    """The source of a URL: `redis://...` as a limiter takes it, or `file:/path/glass.json`.
+    """Return the source of a URL: `redis://...` as a limiter takes it, or `file:/path/glass.json`.
 
     Nothing is asked before the first look. `prefix` is that of the limiter's keys.
     """

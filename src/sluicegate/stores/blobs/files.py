@@ -106,7 +106,7 @@ class FileBlobs:
         )
 
     def names(self, prefix: str = "", *, names_max: int = NAMES_MAX) -> Sequence[str]:
-        """The names that begin so, in order; more than `names_max` are a `BadValue`."""
+        """Return the names that begin so, in order; more than `names_max` are a `BadValue`."""
         folder = folder_of(prefix)
         with self._translate_errors():
             return select_names(self._walk(folder, prefix), prefix, names_max)
@@ -277,7 +277,7 @@ class FileBlobs:
 
 
 def _digest(handle: int) -> str:
-    """The tag of the open file, which is closed."""
+    """Return the tag of the open file, which is closed."""
     digest = sha256()
     try:
         while chunk := os.read(handle, _READ_BYTES):

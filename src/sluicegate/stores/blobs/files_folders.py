@@ -99,7 +99,7 @@ def _enter(handle: int, segments: Sequence[str], at: int) -> int:
 
 
 def is_link(folder: int, name: str) -> bool:
-    """Whether this name is a symbolic link."""
+    """Return whether this name is a symbolic link."""
     try:
         return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
     except FileNotFoundError:
@@ -107,7 +107,7 @@ def is_link(folder: int, name: str) -> bool:
 
 
 def is_folder(folder: int, name: str) -> bool:
-    """Whether this name is a folder."""
+    """Return whether this name is a folder."""
     try:
         return stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
     except FileNotFoundError:
@@ -115,7 +115,7 @@ def is_folder(folder: int, name: str) -> bool:
 
 
 def link_error(name: str) -> OSError:
-    """The error that a symbolic link in the store is."""
+    """Return the error that a symbolic link in the store is."""
     return OSError(0, "it is a symbolic link, which is not followed; remove it", name)
 
 
@@ -139,8 +139,8 @@ def _take(handle: int, wait_us: int, what: str) -> None:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if waited_us >= wait_us:
-                seen = f"another writer has held its lock for {wait_us / 1_000:.0f} ms"
-                raise Unavailable(what, seen) from None
+                reason = f"another writer has held its lock for {wait_us / 1_000:.0f} ms"
+                raise Unavailable(what, reason) from None
         else:
             return
         never.wait(gap_us / 1e6)
@@ -149,7 +149,7 @@ def _take(handle: int, wait_us: int, what: str) -> None:
 
 
 def open_temporary(folder: int, mode: int) -> tuple[int, str]:
-    """A new file that is no blob yet, and its name."""
+    """Return a new file that is no blob yet, and its name."""
     name = TEMPORARY + os.urandom(12).hex()
     handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY, mode, dir_fd=folder)
     os.fchmod(handle, mode)
@@ -157,7 +157,7 @@ def open_temporary(folder: int, mode: int) -> tuple[int, str]:
 
 
 def open_blob(folder: int, name: str) -> int | None:
-    """A handle of a blob to be read; None if there is none, or a folder of others."""
+    """Return a handle of a blob to be read; None if there is none, or a folder of others."""
     try:
         # Without waiting, or a pipe of that name would hold us forever.
         handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK | _SAFELY, dir_fd=folder)

@@ -59,14 +59,14 @@ class MemoryBlobs:
                 raise Conflict(name, "something is there")
             if if_tag is not None and (old is None or old.tag != if_tag):
                 raise Conflict(name, "nothing is there" if old is None else f"its tag is {old.tag}")
-            held = self._bytes + len(data) - (0 if old is None else len(old.data))
-            if held > self.bytes_max:
+            total = self._bytes + len(data) - (0 if old is None else len(old.data))
+            if total > self.bytes_max:
                 raise Unavailable(_WHAT, f"it holds {self._bytes:,} bytes of {self.bytes_max:,}")
-            self._blobs[name], self._bytes = blob, held
+            self._blobs[name], self._bytes = blob, total
         return blob.tag
 
     def names(self, prefix: str = "", *, names_max: int = NAMES_MAX) -> Sequence[str]:
-        """The names that begin so, in order; more than `names_max` are a `BadValue`."""
+        """Return the names that begin so, in order; more than `names_max` are a `BadValue`."""
         folder_of(prefix)
         with self._lock:
             self._check_open()
@@ -94,7 +94,7 @@ class MemoryBlobs:
 
 
 def open_memory(url: str) -> MemoryBlobs:
-    """A new store, for `memory:`; there is nothing to set."""
+    """Return a new store, for `memory:`; there is nothing to set."""
     if url != URL:
         raise BadValue("blob_store.url", url, "write memory: alone; each is a store of its own")
     return MemoryBlobs()

@@ -27,7 +27,7 @@ _WANTED: Final = (
 
 
 def split_name(name: str) -> list[str]:
-    """The segments of a good name; anything else is a `BadValue`."""
+    """Return the segments of a good name; anything else is a `BadValue`."""
     segments = name.split("/") if 0 < len(name) <= NAME_CHARS_MAX else []
     if not 0 < len(segments) <= SEGMENTS_MAX or not all(map(_is_segment, segments)):
         raise BadValue(NAME, name, _WANTED)
@@ -35,7 +35,7 @@ def split_name(name: str) -> list[str]:
 
 
 def is_name(name: str) -> bool:
-    """Whether a store may hold this; what else lies in a folder or bucket is not ours."""
+    """Return whether a store may hold this; what else lies in a folder or bucket is not ours."""
     try:
         return bool(split_name(name))
     except BadValue:
@@ -43,16 +43,16 @@ def is_name(name: str) -> bool:
 
 
 def folder_of(prefix: str) -> list[str]:
-    """The whole segments of a prefix: where to look for what begins with it."""
-    whole, slash, begun = prefix.rpartition("/")
+    """Return the whole segments of a prefix: where to look for what begins with it."""
+    whole, slash, rest = prefix.rpartition("/")
     folder = split_name(whole) if slash else []
-    if begun:
+    if rest:
         split_name(prefix)
     return folder
 
 
 def select_names(found: Iterable[str], prefix: str, names_max: int) -> tuple[str, ...]:
-    """Those that begin with the prefix, in order; stops looking at one more than so many."""
+    """Return those that begin with the prefix, in order; stops looking at one more than so many."""
     if names_max < 0:
         raise BadValue("blob_store.names_max", names_max, "give 0 or more")
     names: list[str] = []
@@ -87,7 +87,7 @@ def check_bytes(name: str, size: int, bytes_max: int) -> None:
 
 
 def tag_of(data: bytes) -> str:
-    """The tag of these bytes."""
+    """Return the tag of these bytes."""
     return sha256(data).hexdigest()
 
 

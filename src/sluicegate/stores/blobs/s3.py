@@ -93,7 +93,7 @@ class S3Blobs:
         return self._retry(lambda store: self._write(store, name, data, "overwrite"))
 
     def names(self, prefix: str = "", *, names_max: int = NAMES_MAX) -> Sequence[str]:
-        """The names that begin so, in order; more than `names_max` are a `BadValue`."""
+        """Return the names that begin so, in order; more than `names_max` are a `BadValue`."""
         folder = "".join(f"{segment}/" for segment in folder_of(prefix))
         return self._retry(lambda store: select_names(self._list(store, folder), prefix, names_max))
 
@@ -177,13 +177,13 @@ class S3Blobs:
             raise
         return False
 
-    def _retry(self, ask: Callable[[S3Store], T], **absent: T) -> T:
+    def _retry(self, request: Callable[[S3Store], T], **absent: T) -> T:
         """What the server answers in one of several attempts; every error of it is ours to tell."""
         store = self._open()
         gap_us = _GAP_US_MIN
         for left in range(self.settings.retries, -1, -1):
             try:
-                return ask(store)
+                return request(store)
             except (BadValue, Unavailable):
                 raise
             except _FAILED as error:

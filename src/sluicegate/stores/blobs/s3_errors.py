@@ -55,17 +55,17 @@ def is_missing(error: Exception) -> bool:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether the server refused because a condition did not hold, or another was faster."""
+    """Return whether the server refused because a condition did not hold, or another was faster."""
     return _status(error) in {409, 412}
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether the same request may go better soon: there was no answer, or a hasty one."""
+    """Return whether the same request may go better soon: there was no answer, or a hasty one."""
     return _status(error) in {0, 429, 500, 502, 503, 504}
 
 
 def describe(error: Exception) -> str:
-    """What to tell of an error."""
+    """Return what to tell of an error."""
     text = str(error)
     if any(mark in text for mark in _NO_CREDENTIALS):
         return f"there are no credentials; {ENVIRONMENT}"
@@ -80,12 +80,12 @@ def describe(error: Exception) -> str:
 
 
 def _status(error: Exception) -> int:
-    """The status of the server's answer; 0 if there was none."""
+    """Return the status of the server's answer; 0 if there was none."""
     found = _STATUS.search(str(error))
     return int(found[1]) if found else 0
 
 
 def _code(error: Exception) -> str:
-    """The code in the server's answer; empty if it gave none."""
+    """Return the code in the server's answer; empty if it gave none."""
     found = _CODE.search(str(error))
     return found[1] if found else ""

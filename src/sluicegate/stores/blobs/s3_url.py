@@ -87,7 +87,7 @@ _QUERY: Final[Query] = {
 
 
 def parse_url(url: str) -> S3Settings:
-    """The settings that a URL says; what it does not say has its default."""
+    """Return the settings that a URL says; what it does not say has its default."""
     shown = redacted(url)
     if not url.startswith(SCHEME):
         raise BadValue(URL, shown, "begin it with s3://")

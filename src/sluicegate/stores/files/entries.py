@@ -60,13 +60,13 @@ class EntryRead(NamedTuple):
 
 
 def pack_header(salt: int, base: int) -> bytes:
-    """The first bytes of a segment."""
+    """Return the first bytes of a segment."""
     fixed = _HEADER.pack(MAGIC, VERSION, salt, base)
     return fixed + _CRC.pack(crc32(fixed))
 
 
 def parse_header(data: bytes) -> Header | str:
-    """What a segment's first bytes say, or what is wrong with them."""
+    """Return what a segment's first bytes say, or what is wrong with them."""
     if len(data) < HEADER_BYTES:
         return "the header is not whole"
     magic, version, salt, base = _HEADER.unpack_from(data)
@@ -80,7 +80,7 @@ def parse_header(data: bytes) -> Header | str:
 
 
 def encode_kind(kind: str, body: bytes, at_us: int) -> bytes:
-    """The kind as bytes, if all of it can be an entry."""
+    """Return the kind as bytes, if all of it can be an entry."""
     encoded = kind.encode()
     if not 1 <= len(kind) <= KIND_CHARS_MAX or len(encoded) > 255:
         raise BadValue("event.kind", kind, f"give from 1 to {KIND_CHARS_MAX} characters")
@@ -92,14 +92,14 @@ def encode_kind(kind: str, body: bytes, at_us: int) -> bytes:
 
 
 def pack_entry(salt: int, offset: int, at_us: int, kind: bytes, body: bytes) -> bytes:
-    """An event as it stands in a file."""
+    """Return an event as it stands in a file."""
     payload = b"".join((_HEAD.pack(offset, at_us, len(kind)), kind, body))
     length = len(payload)
     return _FRAME.pack(MARK, length, crc32(payload, crc32(_LENGTH.pack(length), salt))) + payload
 
 
 def parse_entry(data: bytes, at: int, salt: int) -> EntryRead:
-    """The entry that begins at this place."""
+    """Return the entry that begins at this place."""
     left = len(data) - at
     if left < FRAME_BYTES:
         return EntryRead(None, at, MARK.startswith(data[at : at + len(MARK)][:left]))

@@ -48,7 +48,7 @@ class FileReader:
         self._closed = False
 
     def read(self, events_max: int, wait_us: int) -> Sequence[Event]:
-        """The next events, oldest first. With none there yet, one is waited for so long."""
+        """Return the next events, oldest first. With none there yet, one is waited for so long."""
         while True:
             if self._closed:
                 raise Unavailable(segments.what(self._settings.folder), "its reader is closed")

@@ -39,23 +39,23 @@ class Tail(NamedTuple):
 
 
 def unavailable(folder: str, error: OSError) -> Unavailable:
-    """The error that a failure of the disk is for whoever asked."""
-    seen = error.strerror or str(error)
-    return Unavailable(what(folder), f"{error.filename}: {seen}" if error.filename else seen)
+    """Return the error that a failure of the disk is for whoever asked."""
+    reason = error.strerror or str(error)
+    return Unavailable(what(folder), f"{error.filename}: {reason}" if error.filename else reason)
 
 
 def what(folder: str) -> str:
-    """How an error names the log."""
+    """Return how an error names the log."""
     return f"the event log in {folder}"
 
 
 def name_of(base: int) -> str:
-    """The name of the segment that begins with this offset."""
+    """Return the name of the segment that begins with this offset."""
     return f"{base:0{DIGITS}d}{SUFFIX}"
 
 
 def bases(folder: str) -> list[int]:
-    """The first offsets of all segments, in order; none if there is no folder."""
+    """Return the first offsets of all segments, in order; none if there is no folder."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -68,12 +68,12 @@ def bases(folder: str) -> list[int]:
 
 
 def open_to_read(folder: str, base: int) -> int:
-    """A handle of a segment."""
+    """Return a handle of a segment."""
     return os.open(Path(folder, name_of(base)), os.O_RDONLY | _SAFELY)
 
 
 def read_all(handle: int, at: int, bytes_max: int) -> bytes:
-    """What stands from here on, so many bytes at most."""
+    """Return what stands from here on, so many bytes at most."""
     parts, left = [], bytes_max
     while left > 0:
         part = os.pread(handle, left, at)
@@ -125,7 +125,7 @@ def take_lock(settings: FileLogSettings) -> int:
 
 
 def make(settings: FileLogSettings, base: int) -> tuple[int, int]:
-    """A new segment: its handle and its salt."""
+    """Return a new segment: its handle and its salt."""
     path = Path(settings.folder, name_of(base))
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFELY, settings.file_mode)
     try:
@@ -144,7 +144,7 @@ def make(settings: FileLogSettings, base: int) -> tuple[int, int]:
 
 
 def open_to_write(folder: str, base: int) -> int:
-    """A handle at a segment that is there already."""
+    """Return a handle at a segment that is there already."""
     return os.open(Path(folder, name_of(base)), os.O_RDWR | _SAFELY)
 
 
@@ -170,7 +170,7 @@ def tail_of(handle: int, base: int) -> Tail | None:
 
 
 def offset_after(folder: str, base: int, size: int) -> int:
-    """The next offset behind a segment whose header cannot be read, which is left as it is.
+    """Return the next offset behind a segment whose header cannot be read, which is left as it is.
 
     Without a whole header there never was an event, and it goes. Else there were as many as can
     stand in its bytes, and none of their offsets may be given again.
@@ -182,7 +182,7 @@ def offset_after(folder: str, base: int, size: int) -> int:
 
 
 def first_at_us(folder: str, base: int) -> int | None:
-    """The instant of a segment's first event; None if it cannot be told."""
+    """Return the instant of a segment's first event; None if it cannot be told."""
     handle = open_to_read(folder, base)
     try:
         data = read_all(handle, 0, HEADER_BYTES + (1 << 16))

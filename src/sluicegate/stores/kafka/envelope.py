@@ -21,13 +21,13 @@ VERSION_HEADER: Final = "sluicegate-version"
 
 
 def wrap(kind: str, body: bytes, at_us: int) -> bytes:
-    """The message's value."""
+    """Return the message's value."""
     head = json.dumps({"v": VERSION, "at_us": at_us, "kind": kind}, separators=(",", ":"))
     return head.encode() + b"\n" + body
 
 
 def headers(kind: str, at_us: int) -> list[tuple[str, str | bytes | None]]:
-    """The mirror."""
+    """Return the mirror."""
     return [
         (VERSION_HEADER, str(VERSION).encode()),
         (KIND_HEADER, kind.encode()),
@@ -36,7 +36,7 @@ def headers(kind: str, at_us: int) -> list[tuple[str, str | bytes | None]]:
 
 
 def unwrap(offset: int, value: bytes | None) -> Event | str:
-    """The event, or why the message is none."""
+    """Return the event, or why the message is none."""
     head, line, body = (value or b"").partition(b"\n")
     if not line:
         return "the message has no envelope"

@@ -77,7 +77,7 @@ class KafkaLog:
         return promise
 
     def reader(self, offset: int = OLDEST) -> KafkaReader:
-        """A reader of every event from `offset` on."""
+        """Return a reader of every event from `offset` on."""
         return KafkaReader(self.settings, offset)
 
     def close(self, grace_us: int = 0) -> None:

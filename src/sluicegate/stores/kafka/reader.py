@@ -53,7 +53,7 @@ class KafkaReader:
         self._consumer.assign([TopicPartition(settings.topic, settings.partition, place)])
 
     def read(self, events_max: int, wait_us: int) -> Sequence[Event]:
-        """The next events, oldest first. With none there yet, one is waited for so long."""
+        """Return the next events, oldest first. With none there yet, one is waited for so long."""
         if self._closed:
             raise Unavailable(self.what, "its reader is closed")
         first = self._consumer.poll(wait_us / 1e6)

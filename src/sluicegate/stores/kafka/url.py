@@ -76,7 +76,7 @@ _QUERY: Final[Query] = {
 
 
 def parse_url(url: str) -> KafkaSettings:
-    """The settings that a URL says; what it does not say has its default."""
+    """Return the settings that a URL says; what it does not say has its default."""
     shown = redacted(url)
     scheme, colon, _ = url.partition("://")
     tls = _SCHEMES.get(scheme)

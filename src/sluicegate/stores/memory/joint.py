@@ -1,8 +1,8 @@
 """Together: several limits asked at once, all or nothing.
 
 Either every one of them admits the unit, and each is charged, or nothing is charged anywhere. The
-locks of all tables concerned are taken in one order for everyone, so two such asks cannot wait for
-each other, and no other ask sees one half done.
+locks of all tables concerned are taken in one order for everyone, so two such requests cannot wait
+for each other, and no other ask sees one half done.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from sluicegate.stores.memory.table import KeyTable, LocalKeys, TableCharge
 def take_all(charges: Sequence[TableCharge], now_us: int, *, keep: bool = True) -> list[Decision]:
     """Take from all of them or from none; one decision for each, in their order."""
     costs: dict[tuple[KeyTable[Any], str], int] = {}
-    for ask in charges:
+    for charge in charges:
         # The same key of the same table twice is one charge of both.
-        costs[ask.table, ask.key] = costs.get((ask.table, ask.key), 0) + ask.cost
+        costs[charge.table, charge.key] = costs.get((charge.table, charge.key), 0) + charge.cost
     tables = sorted({table for table, _ in costs}, key=id)
-    held: list[KeyTable[Any]] = []
+    locked: list[KeyTable[Any]] = []
     try:
         for table in tables:
             table.lock.acquire()
-            held.append(table)
+            locked.append(table)
         decided = {place: _decide(place, cost, now_us, False) for place, cost in costs.items()}
         if keep and all(decision.allowed for decision in decided.values()):
             decided = {place: _decide(place, cost, now_us, True) for place, cost in costs.items()}
@@ -35,16 +35,16 @@ def take_all(charges: Sequence[TableCharge], now_us: int, *, keep: bool = True) 
                 for (table, key), decision in decided.items():
                     if decision.allowed:
                         table.settle_locked(key, -costs[table, key], now_us, now_us)
-        return [decided[ask.table, ask.key] for ask in charges]
+        return [decided[charge.table, charge.key] for charge in charges]
     finally:
-        for table in held:
+        for table in locked:
             table.lock.release()
 
 
 def charge_all(charges: Sequence[TableCharge], now_us: int) -> None:
     """Charge every one of them, as far as it can hold it: what was refused counts all the same."""
-    for ask in charges:
-        ask.table.settle(ask.key, ask.cost, now_us, now_us)
+    for charge in charges:
+        charge.table.settle(charge.key, charge.cost, now_us, now_us)
 
 
 def _decide(place: tuple[KeyTable[Any], str], cost: int, now_us: int, keep: bool) -> Decision:
@@ -58,15 +58,15 @@ def binding(decisions: Sequence[Decision]) -> Decision:
         return decisions[0]
     refused = [decision for decision in decisions if not decision.allowed]
     if not refused:
-        return min(decisions, key=_left)
-    return max(refused, key=_wait)
+        return min(decisions, key=_by_remaining)
+    return max(refused, key=_by_wait)
 
 
-def _left(decision: Decision) -> tuple[int, int]:
+def _by_remaining(decision: Decision) -> tuple[int, int]:
     return decision.remaining, -decision.reset_after_us
 
 
-def _wait(decision: Decision) -> tuple[bool, int]:
+def _by_wait(decision: Decision) -> tuple[bool, int]:
     return decision.retry_after_us == NEVER, decision.retry_after_us
 
 
@@ -84,7 +84,7 @@ class AllOf(LocalKeys):
         return binding(take_all(self.charges(key, cost), now_us))
 
     def peek(self, key: str, cost: int, now_us: int) -> Decision:
-        """What `take` would answer; nothing is taken."""
+        """Return what `take` would answer; nothing is taken."""
         return binding(take_all(self.charges(key, cost), now_us, keep=False))
 
     def settle(self, key: str, correction: int, now_us: int, taken_us: int) -> None:
@@ -98,7 +98,7 @@ class AllOf(LocalKeys):
             table.reset(key)
 
     def charges(self, key: str, cost: int) -> list[TableCharge]:
-        """This key in each of the limits."""
+        """Return this key in each of the limits."""
         return [TableCharge(table, key, cost) for table in self._tables]
 
     def __len__(self) -> int:

@@ -97,7 +97,7 @@ class MemoryPermits:
             self._lock.release()
 
     async def look(self, key: str, count: int) -> Decision:
-        """What `acquire` would decide."""
+        """Return what `acquire` would decide."""
         self._lock.acquire()
         try:
             places = self._keys.get(key)
@@ -111,7 +111,7 @@ class MemoryPermits:
         """Nothing is open here; what is held stays held until it ends."""
 
     def __len__(self) -> int:
-        """The keys that are tracked; some may be at rest and not forgotten yet."""
+        """Return the keys that are tracked; some may be at rest and not forgotten yet."""
         return len(self._keys)
 
     def _forget_idle(self, now_us: int) -> None:
@@ -126,7 +126,7 @@ class MemoryPermits:
             del keys[first]
 
     def _keys_exhausted(self, now_us: int) -> Decision:
-        """The first key to come to rest is the one that was used least lately."""
+        """Return the first key to come to rest is the one that was used least lately."""
         rest = self._keys[next(iter(self._keys))].look(1, now_us).reset_after_us
         return Decision(False, 0, rest, rest, KEYS_EXHAUSTED, self.name)
 

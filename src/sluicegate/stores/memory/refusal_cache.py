@@ -1,4 +1,4 @@
-"""RefusalCache: refusals of somebody far away, held here until the instant that each of them named.
+"""RefusalCache: refusals of a remote service, held here until the instant that each of them named.
 
 Whoever refused has said that nothing would be admitted before then, so asking again would only load
 it. A smaller cost may well be admitted, and is not known here. `hold_us_max` bounds how long a
@@ -48,7 +48,7 @@ class RefusalCache(Generic[K, V]):
         self.keys_max = keys_max
 
     def find(self, key: K, cost: int, now_us: int) -> CachedRefusal[V] | None:
-        """What still holds for as much; None if it must be asked."""
+        """Return what still holds for as much; None if it must be asked."""
         cached = self._by_key.get(key)
         if cached is None or cost < cached.cost:
             return None
@@ -84,7 +84,7 @@ class RefusalCache(Generic[K, V]):
 
 
 def with_age(before: Decision, elapsed_us: int) -> Decision:
-    """A refusal as it is so much later: its waits have become shorter."""
+    """Return a refusal as it is so much later: its waits have become shorter."""
     return Decision(
         False,
         before.remaining,

@@ -109,7 +109,7 @@ class MemoryStore:
 
 
 def too_many_rules(rule_id: str, rules_max: int) -> BadValue:
-    """What is told to whoever puts into rules what belongs into keys."""
+    """Return what is told to whoever puts into rules what belongs into keys."""
     return BadValue(
         "rule",
         rule_id,

@@ -51,7 +51,7 @@ class LimitKeys(ABC):
 
     @abstractmethod
     def peek(self, key: str, cost: int, now_us: int) -> Decision:
-        """What `take` would answer; nothing is taken."""
+        """Return what `take` would answer; nothing is taken."""
 
     @abstractmethod
     def settle(self, key: str, correction: int, now_us: int, taken_us: int) -> None:
@@ -69,11 +69,11 @@ class LocalKeys(LimitKeys):
 
     @abstractmethod
     def charges(self, key: str, cost: int) -> list[TableCharge]:
-        """This key in each of the tables that are asked."""
+        """Return this key in each of the tables that are asked."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """The number of keys tracked now, those at rest that are not swept yet included."""
+        """Return the number of keys tracked now, those at rest that are not swept yet included."""
 
 
 class KeyTable(LocalKeys, Generic[State]):
@@ -122,7 +122,7 @@ class KeyTable(LocalKeys, Generic[State]):
             self.lock.release()
 
     def peek(self, key: str, cost: int, now_us: int) -> Decision:
-        """What `take` would answer; nothing is taken."""
+        """Return what `take` would answer; nothing is taken."""
         self.lock.acquire()
         try:
             return self.decide(key, cost, now_us, False)
@@ -147,7 +147,7 @@ class KeyTable(LocalKeys, Generic[State]):
             self.lock.release()
 
     def charges(self, key: str, cost: int) -> list[TableCharge]:
-        """This key in this table."""
+        """Return this key in this table."""
         return [TableCharge(self, key, cost)]
 
     def decide(self, key: str, cost: int, now_us: int, keep: bool) -> Decision:
@@ -179,7 +179,7 @@ class KeyTable(LocalKeys, Generic[State]):
         return Decision(False, remaining, retry_us, reset_us + late_us, reason, self.rule_id)
 
     def __len__(self) -> int:
-        """The number of keys tracked now, those at rest that are not swept yet included."""
+        """Return the number of keys tracked now, those at rest that are not swept yet included."""
         return self._keys
 
     @abstractmethod
@@ -193,7 +193,7 @@ class KeyTable(LocalKeys, Generic[State]):
         """The state after `correction` more than was taken at `taken_us`, or less if negative."""
 
     def _at_rest(self, state: State, now_us: int) -> bool:
-        """Whether this state says no more than no state would."""
+        """Return whether this state says no more than no state would."""
         return self._step(state, now_us, 0)[4] == 0
 
     def _index(self, key: str) -> int:
@@ -219,8 +219,8 @@ class KeyTable(LocalKeys, Generic[State]):
             # At rest, or forgotten: there is nothing to give back to.
             return
         tracked = state is not None or self._make_room(index, now_us)
-        kept = state if tracked else self._overflow
-        settled = self._settle(kept, now_us, correction, taken_us)
+        rest = state if tracked else self._overflow
+        settled = self._settle(rest, now_us, correction, taken_us)
         self._keep(index, key, settled, state is None, tracked)
 
     def _make_room(self, index: int, now_us: int) -> bool:
@@ -245,8 +245,8 @@ class KeyTable(LocalKeys, Generic[State]):
     def _sweep(self, index: int, now_us: int) -> None:
         """Forget the keys at rest, by copying the others: a dict never shrinks in place."""
         shard = self._shards[index]
-        kept = {key: state for key, state in shard.items() if not self._at_rest(state, now_us)}
-        self._replace(index, kept)
+        rest = {key: state for key, state in shard.items() if not self._at_rest(state, now_us)}
+        self._replace(index, rest)
 
     def _evict(self, index: int, now_us: int) -> None:
         """Forget an eighth of the keys that are not limited, those with the most left."""
@@ -260,10 +260,10 @@ class KeyTable(LocalKeys, Generic[State]):
             index, {key: shard[key] for key, remaining in left.items() if remaining < bar}
         )
 
-    def _replace(self, index: int, kept: dict[str, State]) -> None:
-        self._keys -= len(self._shards[index]) - len(kept)
-        self._shards[index] = kept
-        self._sweep_at[index] = max(_SWEEP_MIN, 2 * len(kept))
+    def _replace(self, index: int, rest: dict[str, State]) -> None:
+        self._keys -= len(self._shards[index]) - len(rest)
+        self._shards[index] = rest
+        self._sweep_at[index] = max(_SWEEP_MIN, 2 * len(rest))
 
 
 @final

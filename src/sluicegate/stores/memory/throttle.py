@@ -1,9 +1,10 @@
-"""Throttle: the keys of CL.THROTTLE in this process; the rate comes with each ask.
+"""Throttle: the keys of CL.THROTTLE in this process; the rate comes with each request.
 
 The keys are kept as those of any rule are (`table.py`): in shards under one turn, swept of what is
 at rest, and never forgetting a key that is limited at this moment. Only what a state is differs:
 the instant a key's schedule has reached, and the one from which its last rate admits a unit again,
-by which the table knows who is limited. A look (a quantity of 0) and a limited ask keep nothing.
+by which the table knows who is limited. A look (a quantity of 0) and a limited request keep
+nothing.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ KEYS_MAX_DEFAULT: Final = 1_000_000
 
 _US_NS: Final = 1_000
 _NO_COUNT: Final = -(1 << 70)  # that no protocol can carry
-_NO_LIMIT: Final = Limit(1, 1)  # a table wants one; the asks bring theirs
+_NO_LIMIT: Final = Limit(1, 1)  # a table wants one; the requests bring theirs
 
 
 @final
 class _ThrottleKeys(KeyTable[tuple[int, int]]):
     """State: the TAT, and the instant from which one unit is admitted; both in nanoseconds.
 
-    Most asks name the rate that the one before named, so what follows from it is kept.
+    Most requests name the rate that the one before named, so what follows from it is kept.
     """
 
     __slots__ = ("_charge", "_interval", "_rate", "_tolerance")
@@ -78,12 +79,12 @@ class _ThrottleKeys(KeyTable[tuple[int, int]]):
         """What sweeping asks: how far from being limited (the table forgets the farthest first)."""
         now_ns = now_us * _US_NS
         tat_ns, free_ns = (0, 0) if state is None else state
-        far_ns = now_ns - free_ns + 1
+        headroom_ns = now_ns - free_ns + 1
         rest_ns = tat_ns - now_ns
         return (
             (tat_ns, free_ns),
             True,
-            far_ns if far_ns > 0 else 0,
+            headroom_ns if headroom_ns > 0 else 0,
             0,
             rest_ns if rest_ns > 0 else 0,
         )
@@ -123,12 +124,12 @@ class MemoryThrottle:
         self._keys.reset(key)
 
     def __len__(self) -> int:
-        """The number of keys tracked now, those at rest that are not swept yet included."""
+        """Return the number of keys tracked now, those at rest that are not swept yet included."""
         return len(self._keys)
 
 
 def quota_of(ask: ThrottleRequest) -> tuple[int, int, int]:
-    """Interval, tolerance and charge of an ask; BadValue where there is no such rate."""
+    """Interval, tolerance and charge of a request; BadValue where there is no such rate."""
     try:
         return cell_throttle.quota(ask.max_burst, ask.count, ask.period_s, ask.cost)
     except ValueError as error:

@@ -1,16 +1,16 @@
 """Batch: decisions that travel together, as far as keys may share a script.
 
-Whoever asks in one turn of the event loop leaves with the others of that turn: on one server all in
+Whoever asks in one tick of the event loop leaves with the others of that tick: on one server all in
 one script call, up to `asks_max` of them; on a cluster one call for each slot, which the client
-writes together. While a call is under way, new asks wait for it to land, at most `hold_us` (the
+writes together. While a call is under way, new requests wait for it to land, at most `hold_us` (the
 loop's own timers are coarser, about a millisecond, if nothing else happens in the meantime): they
 would only queue up behind it, and so they share the next one. With nothing under way nobody waits.
 
- A *lane* is a limit, a cost and a mode: its asks differ in nothing but the key, and
+ A *lane* is a limit, a cost and a mode: its requests differ in nothing but the key, and
 a key that is asked for often is sent once, with how often. Groups of several limits, and kinds
 without a script for many, travel beside each other in a script that takes any mix.
 
-An ask whose waiter was cancelled before it left is not sent; afterwards it is decided with the
+A request whose waiter was cancelled before it left is not sent; afterwards it is decided with the
 others, and nobody hears of it. A call that fails fails all that travelled in it, with
 `Unavailable`: it may have been carried out.
 """
@@ -51,7 +51,7 @@ class BatchStats(NamedTuple):
 
 @final
 class _Lane:
-    """Asks of one limit at one cost, until they leave."""
+    """Requests of one limit at one cost, until they leave."""
 
     __slots__ = ("asks", "cost", "counter", "due", "keep", "words")
 
@@ -81,11 +81,11 @@ class ChargeGroup:
         self.keep = keep
         self.count_refused = count_refused
         self.waiter: Waiter | None = None
-        seen: dict[bytes, int] = {}
+        place_of: dict[bytes, int] = {}
         for counter, key, cost in keyed:
-            place = seen.get(key)
+            place = place_of.get(key)
             if place is None:
-                place = seen[key] = len(self.keys)
+                place = place_of[key] = len(self.keys)
                 self.counters.append(counter)
                 self.keys.append(key)
                 self.costs.append(cost)
@@ -94,7 +94,7 @@ class ChargeGroup:
             self.places.append(place)
 
     def read_ruling(self, reply: Reply, at: int, now_us: int) -> tuple[Ruling, int]:
-        """The ruling that stands at `reply[at]`, and where the next one does."""
+        """Return the ruling that stands at `reply[at]`, and where the next one does."""
         admitted = reply[at] == 1
         at += 1
         decisions = []
@@ -174,7 +174,7 @@ class _ScriptCall:
         self.asks += 1
 
     def words(self, head: list[bytes]) -> list[bytes]:
-        """The arguments, the limits of groups in front of them."""
+        """Return the arguments, the limits of groups in front of them."""
         if not self.groups:
             return head + self.args
         replies = [b"%d" % len(self.limits)]
@@ -182,10 +182,10 @@ class _ScriptCall:
             replies += counter.declared
         return head + replies + self.args
 
-    # As a client's receiver: told amid a read of the socket, so that no turn of the loop is lost.
+    # As a client's receiver: told amid a read of the socket, so that no tick of the loop is lost.
 
     def done(self) -> bool:
-        """Whether the answer has come."""
+        """Return whether the answer has come."""
         return self._done
 
     def cancelled(self) -> bool:
@@ -193,7 +193,7 @@ class _ScriptCall:
         return False
 
     def exception(self) -> BaseException | None:
-        """The failure of the call."""
+        """Return the failure of the call."""
         return self._error
 
     def add_done_callback(self, replies: Callable[[Any], object]) -> None:
@@ -252,7 +252,7 @@ class _ScriptCall:
 
 @final
 class ScriptBatches:
-    """All asks of a loop on their way to a client."""
+    """All requests of a loop on their way to a client."""
 
     __slots__ = (
         "_asks",
@@ -357,7 +357,7 @@ class ScriptBatches:
         return waiter
 
     def _end_tick(self) -> None:
-        """At the end of a turn: leave, or wait for the call that is under way."""
+        """At the end of a tick: leave, or wait for the call that is under way."""
         self._flush_due = False
         if not self._waiting:
             return
@@ -378,7 +378,7 @@ class ScriptBatches:
             self.flush()
 
     def submit_group(self, group: ChargeGroup) -> Waiter:
-        """All charges of a group or none."""
+        """Return all charges of a group or none."""
         waiter: Waiter = self._loop.create_future()
         group.waiter = waiter
         self._groups.append(group)
@@ -389,7 +389,7 @@ class ScriptBatches:
         return waiter
 
     def stats(self) -> BatchStats:
-        """What has travelled so far."""
+        """Return what has travelled so far."""
         return BatchStats(
             self._asks,
             self._calls,
@@ -496,7 +496,7 @@ class ScriptBatches:
         where: tuple[int, str, bool, bool],
         open_loads: dict[tuple[int, str, bool, bool], _ScriptCall],
     ) -> _ScriptCall:
-        """A load for there that is not full; a full one leaves."""
+        """Return a load for there that is not full; a full one leaves."""
         load = open_loads.get(where)
         if load is None or load.asks >= self.asks_max:
             if load is not None:

@@ -16,7 +16,7 @@ from typing import final
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.stores.redis.connection import RedisCall, RedisClient
-from sluicegate.stores.redis.errors import seen_in
+from sluicegate.stores.redis.errors import failure_of
 from sluicegate.stores.redis.node import RedisNode
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings
 from sluicegate.stores.redis.slots import SLOTS, SlotRange, parse_ranges, slot_of_all
@@ -55,12 +55,12 @@ class ClusterClient(RedisClient):
             node.send(call)
 
     def push(self) -> None:
-        """Write what was sent in this turn now."""
+        """Write what was sent in this tick now."""
         for node in self._nodes.values():
             node.push()
 
     def unavailable_reason(self, slot: int = -1) -> str:
-        """Why a call to the node of this slot would fail at once, or ""."""
+        """Return why a call to the node of this slot would fail at once, or ""."""
         node = self._slots[slot]
         return "" if node is None else node.unavailable_reason()
 
@@ -111,12 +111,12 @@ class ClusterClient(RedisClient):
     # Inside.
 
     def _any(self) -> RedisNode | None:
-        known = None
+        any_node = None
         for node in self._nodes.values():
             if node.connected:
                 return node
-            known = node
-        return known
+            any_node = node
+        return any_node
 
     def _send_unmapped(self, call: RedisCall) -> None:
         if self._closed or len(self._waiting_calls) >= self._settings.inflight_max:
@@ -156,7 +156,7 @@ class ClusterClient(RedisClient):
         self._last_failure = str(error)
         self._attempted = True
         self._fail_waiting()
-        raise Unavailable(self.what, seen_in(error))
+        raise Unavailable(self.what, failure_of(error))
 
     def _apply(self, ranges: list[SlotRange]) -> None:
         self._attempted = True

@@ -1,6 +1,6 @@
 """Connection: one socket, many calls at once, answers in the order of the questions.
 
-Nothing here retries, reconnects or judges; that is the node's work. All calls of one turn of the
+Nothing here retries, reconnects or judges; that is the node's work. All calls of one tick of the
 event loop leave in one write. What bounds it: `inflight_max` calls without an answer and
 `unsent_bytes_max` bytes that the socket has not taken; beyond either a call fails at once.
 
@@ -9,9 +9,9 @@ still takes its answer when that comes, so no answer ever reaches the wrong call
 fails its call alone. What is not RESP, an answer to no question, or a reply beyond
 `reply_bytes_max` ends the connection, since nothing after it could be believed.
 
-Time-outs cost one timer a connection. Calls of one turn share an instant, and the timer looks only
+Time-outs cost one timer a connection. Calls of one tick share an instant, and the timer looks only
 at the oldest; it sweeps at most four times in a time-out, so a call fails between 1 and 1.25
-time-outs after its write. A turn in which the program itself was late is given a chance to read
+time-outs after its write. A tick in which the program itself was late is given a chance to read
 what has come in the meantime before anything is called late.
 """
 
@@ -42,16 +42,16 @@ _CLOSE_S_MAX: Final = 1.0
 
 
 class ReplyReceiver(Protocol):
-    """Who is told how a call went: a future, or whoever needs no loop's turn to be told."""
+    """Who is told how a call went: a future, or whoever needs no loop's tick to be told."""
 
     def done(self) -> bool:
-        """Whether it has been told, or no longer listens."""
+        """Return whether it has been told, or no longer listens."""
 
     def cancelled(self) -> bool:
-        """Whether it no longer listens."""
+        """Return whether it no longer listens."""
 
     def exception(self) -> BaseException | None:
-        """The failure it was told, if it was one."""
+        """Return the failure it was told, if it was one."""
 
     def set_result(self, reply: Reply, /) -> None:
         """The answer. Called amid a read: it must not raise."""
@@ -59,8 +59,8 @@ class ReplyReceiver(Protocol):
     def set_exception(self, error: BaseException, /) -> None:
         """The failure; likewise."""
 
-    def add_done_callback(self, told: Callable[[Any], object], /) -> None:
-        """Have `told` called once it has been told."""
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
+        """Have `callback` called once it has been told."""
 
 
 @final
@@ -216,7 +216,7 @@ class RedisConnection(asyncio.Protocol):
         self._timeout_s = timeout_us / 1e6
 
     def send(self, call: RedisCall, *, again: bool = False) -> None:
-        """Have the call leave with this turn of the loop, or fail it.
+        """Have the call leave with this tick of the loop, or fail it.
 
         `again` is for what follows from an answer just read: the place it needs was just freed.
         """
@@ -242,7 +242,7 @@ class RedisConnection(asyncio.Protocol):
             self._loop.call_soon(self._flush)
 
     def push(self) -> None:
-        """Write what waits now, not at the end of this turn."""
+        """Write what waits now, not at the end of this tick."""
         if self._unsent:
             self._flush_now()
 
@@ -404,7 +404,7 @@ class RedisConnection(asyncio.Protocol):
             self._owner.on_timeout(self._timeout_reason())
 
     def _due(self) -> float | None:
-        """When the next thing may be late: a call's answer, or all that is owed."""
+        """Return when the next thing may be late: a call's answer, or all that is owed."""
         due = None
         if self._owed_since is not None:
             due = max(self._replied_at, self._owed_since) + self._silence_s
@@ -460,7 +460,7 @@ class RedisConnection(asyncio.Protocol):
 
 
 async def open_connection(endpoint: Endpoint, settings: RedisSettings) -> RedisConnection:
-    """A connection that has said HELLO, is in its database, and has answered a PING."""
+    """Return a connection that has said HELLO, is in its database, and has answered a PING."""
     loop = asyncio.get_running_loop()
     connection = RedisConnection(endpoint, settings, loop)
     timeout_s = settings.connect_timeout_us / 1e6

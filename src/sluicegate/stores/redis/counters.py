@@ -72,7 +72,7 @@ class RedisCounter(ABC):
         self.limit = limit
         # The kind and its four words, for scripts that are told several limits.
         self.declared: tuple[bytes, ...] = ()
-        self.width = 1  # values an ask in an answer
+        self.width = 1  # values a request in an answer
         # The window whose beginning a script adds to the key; empty where the key is whole.
         self.times_key = b""
         self._key_head = f"{prefix}:{{"
@@ -83,11 +83,11 @@ class RedisCounter(ABC):
         self._key_bytes_max = key_bytes_max
 
     def window(self) -> str:
-        """How the key ends."""
+        """Return how the key ends."""
         return span_text(self.limit.period_us)
 
     def key(self, entity: str) -> bytes:
-        """The key of an entity; all of one entity's keys share a slot of a cluster."""
+        """Return the key of an entity; all of one entity's keys share a slot of a cluster."""
         tail = self._key_tail
         if self._key_end:
             entity, rule_id = split_key(entity)
@@ -104,7 +104,7 @@ class RedisCounter(ABC):
 
     @abstractmethod
     def decide(self, reply: Reply, at: int, now_us: int, cost: int) -> Decision:
-        """The decision on a charge; what the script said of it stands at `reply[at]`."""
+        """Return the decision on a charge; what the script said of it stands at `reply[at]`."""
 
     def decided(self, allowed: bool, remaining: int, retry_us: int, reset_us: int) -> Decision:
         """The same as a value."""
@@ -201,7 +201,7 @@ class FixedCounter(_WindowCounter):
         self.declared = (self.kind, *words, b"")
 
     def lane(self, cost: int) -> tuple[bytes, ...]:
-        """The limit, the period, the time to live, the cost."""
+        """Return the limit, the period, the time to live, the cost."""
         return (*self.declared[1:4], b"%d" % self.charge(cost)[0])
 
     def decide(self, reply: Reply, at: int, now_us: int, cost: int) -> Decision:
@@ -233,7 +233,7 @@ class CellsCounter(_WindowCounter):
         self.declared = (self.kind, *words)
 
     def lane(self, cost: int) -> tuple[bytes, ...]:
-        """The limit's words, the cost."""
+        """Return the limit's words, the cost."""
         return (*self.declared[1:], b"%d" % self.charge(cost)[0])
 
     def decide(self, reply: Reply, at: int, now_us: int, cost: int) -> Decision:
@@ -277,7 +277,7 @@ class WindowsCounter(_WindowCounter):
         return ""
 
     def lane(self, cost: int) -> tuple[bytes, ...]:
-        """The limit, the window, the time to live, the cost."""
+        """Return the limit, the window, the time to live, the cost."""
         return (*self.declared[1:4], b"%d" % self.charge(cost)[0])
 
     def decide(self, reply: Reply, at: int, now_us: int, cost: int) -> Decision:
@@ -322,7 +322,7 @@ class LogCounter(_WindowCounter):
 
 
 def key_of(head: str, entity: str, tail: str, key_bytes_max: int) -> bytes:
-    """A key with the entity between what ends in { and what begins with }."""
+    """Return a key with the entity between what ends in { and what begins with }."""
     if not entity:
         entity = "%"  # an empty tag would be none, and scatter what must be together
     elif "}" in entity or "%" in entity:
@@ -346,7 +346,7 @@ def counter_for(
     key_bytes_max: int = KEY_BYTES_MAX_DEFAULT,
     layout: str = CELLS,
 ) -> RedisCounter:
-    """The counter of a limit's algorithm."""
+    """Return the counter of a limit's algorithm."""
     if limit.algorithm in BURSTING:
         return PacedCounter(prefix, rule_id, limit, key_bytes_max)
     if limit.algorithm is Algorithm.FIXED_WINDOW:
@@ -359,7 +359,7 @@ def counter_for(
 
 
 def cells_state(text: bytes) -> tuple[int, ...]:
-    """The kernel's state of a sliding window, from the text that is kept."""
+    """Return the kernel's state of a sliding window, from the text that is kept."""
     # Digit by digit: split and int would take an eighth of a decision's time.
     numbers: list[int] = []
     read: i64 = 0
@@ -384,7 +384,7 @@ def cells_state(text: bytes) -> tuple[int, ...]:
 
 
 def span_text(span_us: int) -> str:
-    """A period as a key says it: 60s, 250ms, 7us."""
+    """Return a period as a key says it: 60s, 250ms, 7us."""
     if span_us % 1_000_000 == 0:
         return f"{span_us // 1_000_000}s"
     if span_us % 1_000 == 0:
@@ -393,7 +393,7 @@ def span_text(span_us: int) -> str:
 
 
 def ttl_ms(period_us: int) -> int:
-    """How long a window's counts are kept: two periods."""
+    """Return how long a window's counts are kept: two periods."""
     return -(-2 * period_us // 1_000)
 
 

@@ -20,7 +20,7 @@ def as_unavailable(error: BaseException, what: str = "Redis") -> Unavailable:
     return Unavailable(what, str(error) or type(error).__name__)
 
 
-def seen_in(error: BaseException) -> str:
+def failure_of(error: BaseException) -> str:
     """Return what was seen, without the name of what it was seen of."""
     return error.detail if isinstance(error, Unavailable) else str(error)
 

@@ -8,9 +8,9 @@
     half-open          PING is answered again and the open time is over: a few calls are let in,
                        and decide whether the breaker closes
 
-The breaker counts turns, not calls: a read that brought answers in time is a success, a sweep that
+The breaker counts ticks, not calls: a read that brought answers in time is a success, a sweep that
 found calls timed out is a failure, and so is every LOADING, BUSY, READONLY and their like. What a
-server does in one turn it does to every call of that turn, and one hiccup under load would
+server does in one tick it does to every call of that tick, and one hiccup under load would
 otherwise count a thousand times.
 
 A call is sent again only when the server has said that it did nothing: NOSCRIPT (the script is
@@ -136,7 +136,7 @@ class RedisNode(RedisClient):
         connection.send(call)
 
     def push(self) -> None:
-        """Write what was sent in this turn now, for whoever knows that it is all."""
+        """Write what was sent in this tick now, for whoever knows that it is all."""
         if self._connection is not None:
             self._connection.push()
 
@@ -324,7 +324,7 @@ class RedisNode(RedisClient):
             self._rejected_scripts[script.sha] = error.text
 
     def _send_asking(self, connection: RedisConnection, call: RedisCall) -> None:
-        # Both leave in one turn, so nothing comes between them.
+        # Both leave in one tick, so nothing comes between them.
         asking = connection.ask("ASKING")
         asking.add_done_callback(_ignore_result)
 

@@ -71,7 +71,7 @@ class RedisPermits:
         self._debts_due: deque[tuple[float, str, str]] = deque()
 
     async def connect(self) -> None:
-        """Return when connected, or raise what prevents it. The first ask does it too."""
+        """Return when connected, or raise what prevents it. The first request does it too."""
         await self._client.connect()
 
     async def acquire(self, key: str, permit_id: str, count: int) -> Decision:
@@ -90,7 +90,7 @@ class RedisPermits:
         return self._decision(reply, count)
 
     async def look(self, key: str, count: int) -> Decision:
-        """What `acquire` would decide; nothing is written."""
+        """Return what `acquire` would decide; nothing is written."""
         args: list[Part] = [self.now, 0, self.limit, count, self.expires_after_us]
         return self._decision(await self._run(self._acquire, self._key(key), args), count)
 

@@ -15,7 +15,7 @@ from typing import Final, final
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.stores.redis.connection import RedisCall, RedisClient
-from sluicegate.stores.redis.errors import seen_in
+from sluicegate.stores.redis.errors import failure_of
 from sluicegate.stores.redis.node import RedisNode
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings
 from sluicegate.stores.redis.topology_watch import TopologyWatch, ask_once
@@ -48,12 +48,12 @@ class SentinelClient(RedisClient):
         self._closed = False
 
     def push(self) -> None:
-        """Write what was sent in this turn now."""
+        """Write what was sent in this tick now."""
         if self._node is not None:
             self._node.push()
 
     def unavailable_reason(self, slot: int = -1) -> str:
-        """Why a call to the master would fail at once, or ""."""
+        """Return why a call to the master would fail at once, or ""."""
         if self._node is None:
             return self._last_failure if self._attempted or self._closed else ""
         return self._node.unavailable_reason()
@@ -81,7 +81,7 @@ class SentinelClient(RedisClient):
     # What the node tells.
 
     def redirect(self, node: RedisNode, call: RedisCall, error: ErrorReply) -> bool:
-        """A master behind sentinels is no cluster's."""
+        """Return a master behind sentinels is no cluster's."""
         return False
 
     def on_failure(self, node: RedisNode) -> None:
@@ -116,10 +116,10 @@ class SentinelClient(RedisClient):
                 continue
             self._follow(master)
             return self._node is not None and self._node.connected
-        self._last_failure = seen_in(error)
+        self._last_failure = failure_of(error)
         self._attempted = True
         self._fail_waiting()
-        raise Unavailable(self.what, seen_in(error))
+        raise Unavailable(self.what, failure_of(error))
 
     async def _ask(self, sentinel: Endpoint) -> Endpoint:
         reply = await ask_once(

@@ -176,7 +176,7 @@ def parse_url(
     schemes: Mapping[str, tuple[str, bool, bool]] = SCHEMES,
     defaults: Mapping[str, object] = NO_DEFAULTS,
 ) -> RedisSettings:
-    """The settings that a URL says; what it does not say has its default."""
+    """Return the settings that a URL says; what it does not say has its default."""
     shown = redacted(url)
     scheme, colon, _ = url.partition("://")
     plain = scheme.lower().removeprefix("async+").replace("valkeys", "rediss")

@@ -25,7 +25,7 @@ class SlotRange(NamedTuple):
 
 
 def slot_of(key: bytes | str) -> int:
-    """The slot of one key."""
+    """Return the slot of one key."""
     data = key.encode() if isinstance(key, str) else key
     opening = data.find(b"{")
     if opening >= 0:
@@ -36,7 +36,7 @@ def slot_of(key: bytes | str) -> int:
 
 
 def slot_of_all(keys: Sequence[bytes | str]) -> int:
-    """The one slot that all the keys are in."""
+    """Return the one slot that all the keys are in."""
     if not keys:
         raise BadValue("keys", keys, "give at least one: on a cluster it finds the node")
     slot = slot_of(keys[0])
@@ -47,7 +47,7 @@ def slot_of_all(keys: Sequence[bytes | str]) -> int:
 
 
 def parse_ranges(reply: Any, source: Endpoint) -> list[SlotRange]:
-    """What CLUSTER SLOTS answered; a nameless host is the one that was asked."""
+    """Return what CLUSTER SLOTS answered; a nameless host is the one that was asked."""
     try:
         return [_range(row, source) for row in reply]
     except (AttributeError, IndexError, TypeError, ValueError) as error:

@@ -40,7 +40,7 @@ PREFIX_DEFAULT: Final = "rate_limit"
 BATCH_MAX_DEFAULT: Final = 32
 BATCH_US_MAX_DEFAULT: Final = 200
 BATCH_MAX_MAX: Final = 4_096  # a Lua function takes fewer than 8,000 arguments
-BATCH_MAX_WINDOWS: Final = 2_048  # likewise, where each ask reads three keys
+BATCH_MAX_WINDOWS: Final = 2_048  # likewise, where each request reads three keys
 BATCH_US_MAX_MAX: Final = 100_000
 RULES_MAX_DEFAULT: Final = 10_000
 
@@ -113,7 +113,7 @@ class RedisStore:
         self._closed = False
 
     async def connect(self) -> None:
-        """Return when connected, or raise what prevents it. The first ask does it too."""
+        """Return when connected, or raise what prevents it. The first request does it too."""
         await self._client.connect()
 
     async def take(
@@ -125,8 +125,8 @@ class RedisStore:
         taken before the first refusal is given back, so others may see it spent for a moment.
         """
         self._check_open()
-        if not self._spread and (seen := self._client.unavailable_reason(-1)):
-            raise Unavailable(self.what, f"{seen}; calls are held back")
+        if not self._spread and (reason := self._client.unavailable_reason(-1)):
+            raise Unavailable(self.what, f"{reason}; calls are held back")
         if len(charges) == 1 and not count_refused:
             rule_id, limit, entity, cost = charges[0]
             counter = self._counters.get(rule_id)
@@ -186,9 +186,9 @@ class RedisStore:
         if self._spread:
             slots = [slot_of(key) for _, key, _ in self._keyed_charges(charges)]
         for slot in slots:
-            seen = self._client.unavailable_reason(slot)
-            if seen:
-                return Unavailable(self.what, f"{seen}; calls are held back")
+            reason = self._client.unavailable_reason(slot)
+            if reason:
+                return Unavailable(self.what, f"{reason}; calls are held back")
         return None
 
     async def close(self) -> None:
@@ -198,7 +198,7 @@ class RedisStore:
         await self._client.close()
 
     def stats(self) -> BatchStats:
-        """What has travelled so far, and how well it was filled."""
+        """Return what has travelled so far, and how well it was filled."""
         return self._batches.stats()
 
     # Inside.
@@ -220,7 +220,7 @@ class RedisStore:
         return keyed
 
     def _by_slot(self, keyed: Sequence[KeyedCharge]) -> list[Sequence[int]]:
-        """Which charges share a slot, in the order of their first."""
+        """Return which charges share a slot, in the order of their first."""
         slots: dict[int, list[int]] = {}
         for place, (_, key, _) in enumerate(keyed):
             slots.setdefault(slot_of(key), []).append(place)
@@ -235,25 +235,25 @@ class RedisStore:
         taken: list[tuple[list[KeyedCharge], int]] = []
         try:
             for part in parts:
-                those = [keyed[place] for place in part]
+                subset = [keyed[place] for place in part]
                 # After a refusal the others are only asked what they would have said.
                 now_keep = keep and not refused
-                ruling = await self._batches.submit_group(ChargeGroup(those, now_keep, False))
+                ruling = await self._batches.submit_group(ChargeGroup(subset, now_keep, False))
                 at_us = max(at_us, ruling.at_us)
                 for place, decision in zip(part, ruling.decisions, strict=True):
                     decisions[place] = decision
                 if now_keep and ruling.allowed:
-                    taken.append((those, ruling.at_us))
+                    taken.append((subset, ruling.at_us))
                 elif keep and count_refused:
-                    self._send_settle(those, None, 1)
+                    self._send_settle(subset, None, 1)
                 refused = refused or not ruling.allowed
         except BaseException:
             refused, count_refused = True, False
             raise
         finally:
             if refused and keep and not count_refused:
-                for those, then_us in taken:
-                    self._send_settle(those, then_us, -1)
+                for subset, then_us in taken:
+                    self._send_settle(subset, then_us, -1)
         return Ruling(at_us, [decision for decision in decisions if decision is not None])
 
     def _send_settle(self, keyed: list[KeyedCharge], taken_us: int | None, sign: int) -> None:

@@ -5,8 +5,8 @@ nanoseconds as digits, as redis-cell holds it; it expires when the schedule has 
 script only moves that instant and answers with what it was before; the kernel makes the five
 numbers of it, here, and if the two do not agree on who is limited nothing is believed.
 
-Asks of one turn of the event loop leave in one call, up to `asks_max` of them, one for each slot of
-a cluster. An ask whose waiter is gone before it leaves is not sent.
+Requests of one tick of the event loop leave in one call, up to `asks_max` of them, one for each
+slot of a cluster. A request whose waiter is gone before it leaves is not sent.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SECOND_NS: Final = 1_000_000_000
 
 @final
 class _ThrottleCall:
-    """One ask on its way, in nanoseconds, and who waits for it."""
+    """One request on its way, in nanoseconds, and who waits for it."""
 
     __slots__ = ("ask", "charge", "future", "interval", "key", "tolerance")
 
@@ -148,7 +148,7 @@ class RedisThrottle:
         self._closed = False
 
     async def connect(self) -> None:
-        """Return when connected, or raise what prevents it. The first ask does it too."""
+        """Return when connected, or raise what prevents it. The first request does it too."""
         await self._client.connect()
 
     def throttle(self, ask: ThrottleRequest) -> asyncio.Future[ThrottleResponse]:
@@ -156,8 +156,8 @@ class RedisThrottle:
         if self._closed:
             raise Unavailable(self.what, "the store is closed")
         key = key_of(self._head, ask.key, "}", self._key_bytes_max)
-        if not self._spread and (seen := self._client.unavailable_reason(-1)):
-            raise Unavailable(self.what, f"{seen}; calls are held back")
+        if not self._spread and (reason := self._client.unavailable_reason(-1)):
+            raise Unavailable(self.what, f"{reason}; calls are held back")
         call = _ThrottleCall(key, ask, self._loop.create_future())
         self._queue.append(call)
         if not self._flush_due:

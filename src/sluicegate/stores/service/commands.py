@@ -109,7 +109,7 @@ class StoreCommands:
         return words
 
     def name(self, rule_id: str) -> str:
-        """The limit's id as the service knows it."""
+        """Return the limit's id as the service knows it."""
         if self.prefix == PREFIX_DEFAULT:
             return rule_id
         if rule_id.startswith(SHARED):
@@ -118,7 +118,7 @@ class StoreCommands:
 
 
 def ruling_of(reply: Any, charges: Sequence[Charge]) -> Ruling:
-    """What SG.TAKE answered to these charges."""
+    """Return what SG.TAKE answered to these charges."""
     if not isinstance(reply, list) or len(reply) != 1 + _DECISION_WORDS * len(charges):
         raise unknown_reply(reply)
     return Ruling(
@@ -131,14 +131,14 @@ def ruling_of(reply: Any, charges: Sequence[Charge]) -> Ruling:
 
 
 def grant_of(reply: Any, charge: Charge) -> PartialTake:
-    """What SG.TAKESOME answered."""
+    """Return what SG.TAKESOME answered."""
     if not isinstance(reply, list) or len(reply) != 2 + _DECISION_WORDS:
         raise unknown_reply(reply)
     return PartialTake(reply[0], reply[1], decision_of(reply, 2, charge.rule_id))
 
 
 def decision_of(reply: list[Any], at: int, rule_id: str) -> Decision:
-    """The five words from `at` on."""
+    """Return the five words from `at` on."""
     allowed, remaining, retry_us, reset_us, name = reply[at : at + _DECISION_WORDS]
     try:
         reason = REASONS[name.decode()] if name else None
@@ -150,7 +150,7 @@ def decision_of(reply: list[Any], at: int, rule_id: str) -> Decision:
 
 
 def unknown_reply(reply: Any) -> Unavailable:
-    """What is told of a reply that answers something else."""
+    """Return what is told of a reply that answers something else."""
     return Unavailable("the service", f"its answer is not understood: {reply!r:.80}")
 
 

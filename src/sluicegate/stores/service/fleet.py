@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, final
+from typing import Final, cast, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import SluicegateError, Unavailable
@@ -67,7 +67,7 @@ class WorkerFleet:
         return future
 
     def pick(self) -> RedisNode:
-        """The less busy of two that are there; any, if none is."""
+        """Return the less busy of two that are there; any, if none is."""
         nodes = self.nodes
         if len(nodes) == 1:
             return nodes[0]
@@ -77,14 +77,23 @@ class WorkerFleet:
         one, other = pick_two(len(there), self._draw(), self._draw())
         return there[one] if there[one].pending <= there[other].pending else there[other]
 
-    async def ask(self, payload: bytes, node: RedisNode | None = None) -> Reply:
-        """Send to `node`, or any worker, once one has answered; raise errors as what they are."""
+    async def ask(self, payload: bytes, via: object = None) -> Reply:
+        """Send to the worker `via`, or any, once one has answered; raise what an error means."""
         if not self.ready:
             await self.await_first()
         try:
-            return await (self.send(payload) if node is None else self.send_to(node, payload))
+            if via is None:
+                return await self.send(payload)
+            return await self.send_to(cast("RedisNode", via), payload)
         except ErrorReply as error:
             raise error_of(self.what, error) from None
+
+    async def ask_one(self, payload: bytes) -> tuple[Reply, object]:
+        """Ask one worker and no other; return the reply, and the worker."""
+        if not self.ready:
+            await self.await_first()
+        via = self.pick()
+        return await self.ask(payload, via), via
 
     async def await_first(self) -> None:
         """Return when the first worker has answered, or none has; later calls return at once."""
@@ -110,7 +119,7 @@ class WorkerFleet:
             raise errors[0]
 
     def unavailable_reason(self) -> str:
-        """Why a call would fail at once, or ""; any thread may ask."""
+        """Return why a call would fail at once, or ""; any thread may ask."""
         why = ""
         for node in self.nodes:
             why = node.unavailable_reason()

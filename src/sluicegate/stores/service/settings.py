@@ -24,12 +24,12 @@ _DEFAULTS: Final[dict[str, object]] = {"kind": "Sluicegate", "timeout_us": TIMEO
 
 
 def is_service(url: str) -> bool:
-    """Whether a URL names a service."""
+    """Return whether a URL names a service."""
     return url.partition("://")[0].lower().removeprefix("async+") in SCHEMES
 
 
 def parse_service_url(url: str, *, timeout_us: int | None = None) -> RedisSettings:
-    """The settings that a URL says; `timeout_us` goes before what it says."""
+    """Return the settings that a URL says; `timeout_us` goes before what it says."""
     try:
         settings = parse_url(url, SCHEMES, _DEFAULTS)
         return settings if timeout_us is None else replace(settings, timeout_us=timeout_us)

@@ -1,8 +1,8 @@
 """Service store: limits counted by a rate-limit service, behind the contract of a store.
 
 A limiter whose store this is keeps its own rules, keys, leases, denials and failure policies; only
-its counts are elsewhere. What is asked in one turn of the loop leaves in one write. An ask that may
-have been carried out is never repeated.
+its counts are elsewhere. What is asked in one tick of the loop leaves in one write. A request that
+may have been carried out is never repeated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ServiceStore:
         self.what = self._fleet.what
 
     async def connect(self) -> None:
-        """Return when connected, or raise what prevents it. The first ask does it too."""
+        """Return when connected, or raise what prevents it. The first request does it too."""
         await self._fleet.connect()
 
     async def take(
@@ -65,8 +65,8 @@ class ServiceStore:
 
     def unavailable(self, charges: Sequence[Charge]) -> Unavailable | None:
         """What asking for these would raise at once; any thread may ask, without the loop."""
-        seen = self._fleet.unavailable_reason()
-        return Unavailable(self.what, seen) if seen else None
+        reason = self._fleet.unavailable_reason()
+        return Unavailable(self.what, reason) if reason else None
 
     async def close(self) -> None:
         """Fail what is under way with `Unavailable`, and give back what is held."""

@@ -47,7 +47,7 @@ DAILY: Final = tuple(Limit(5, DAY_US, algorithm=algorithm) for algorithm in Algo
 
 
 def limit_name(limit: Limit) -> str:
-    """The name of a case."""
+    """Return the name of a case."""
     burst = "" if limit.burst == limit.count else f"-burst{limit.burst}"
     cells = f"-cells{limit.cells}" if limit.algorithm is SLIDING else ""
     return f"{limit.algorithm.value}-{limit.count}-{limit.period_us}us{burst}{cells}"

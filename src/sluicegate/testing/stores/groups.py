@@ -19,7 +19,7 @@ class Groups(Stage):
     """Stories of `take` on several charges."""
 
     def keys(self) -> str:
-        """The keys that stand in one group."""
+        """Return the keys that stand in one group."""
         return "ab" if self.one_instant else "a"
 
     def test_a_walk_of_groups_is_decided_as_the_kernels_decide(self) -> None:

@@ -31,7 +31,7 @@ class Counter(ABC):
 
     @abstractmethod
     def rested(self) -> Any:
-        """The state of a key that was never seen."""
+        """Return the state of a key that was never seen."""
 
     @abstractmethod
     def step(self, state: Any, now_us: int, cost: int) -> Stepped:
@@ -39,7 +39,7 @@ class Counter(ABC):
 
     @abstractmethod
     def settle(self, state: Any, now_us: int, correction: int, taken_us: int) -> Any:
-        """The state after a correction."""
+        """Return the state after a correction."""
 
 
 class Paced(Counter):
@@ -63,7 +63,7 @@ class Paced(Counter):
         return stepped, allowed, remaining, in_us(retry, per_us), in_us(reset, per_us)
 
     def decide(self, state: int, now: int, cost: int) -> Stepped:
-        """The kernel's step."""
+        """Return the kernel's step."""
         return gcra.step(state, now, cost, self.pace.interval, self.tolerance)
 
     def settle(self, state: int, now_us: int, correction: int, taken_us: int) -> int:
@@ -81,7 +81,7 @@ class Tokens(Paced):
     """The token bucket, without debt."""
 
     def decide(self, state: int, now: int, cost: int) -> Stepped:
-        """The kernel's step."""
+        """Return the kernel's step."""
         interval = self.pace.interval
         full_at, allowed, level, retry, reset = token_bucket.step(
             state, now, cost * interval, self.tolerance, 0
@@ -93,7 +93,7 @@ class Leaky(Paced):
     """The leaky bucket as a meter."""
 
     def decide(self, state: int, now: int, cost: int) -> Stepped:
-        """The kernel's step."""
+        """Return the kernel's step."""
         drained_at, allowed, _, remaining, retry, reset = leaky_bucket.step(
             state, now, cost, self.pace.interval, self.tolerance
         )
@@ -108,7 +108,7 @@ class Fixed(Counter):
         return 0, 0
 
     def step(self, state: tuple[int, int], now_us: int, cost: int) -> Stepped:
-        """The kernel's step."""
+        """Return the kernel's step."""
         period_us, limit = self.limit.period_us, self.limit.count
         window, used, allowed, retry_us = fixed_window.step(*state, now_us, cost, period_us, limit)
         reset_us = (window + 1) * period_us - now_us if used else 0
@@ -117,7 +117,7 @@ class Fixed(Counter):
     def settle(
         self, state: tuple[int, int], now_us: int, correction: int, taken_us: int
     ) -> tuple[int, int]:
-        """The kernel's."""
+        """Return the kernel's."""
         limit = self.limit
         return fixed_window.settle(
             *state, now_us, correction, taken_us, limit.period_us, limit.count
@@ -132,7 +132,7 @@ class Cells(Counter):
         return ()
 
     def step(self, state: tuple[int, ...], now_us: int, cost: int) -> Stepped:
-        """The kernel's step."""
+        """Return the kernel's step."""
         limit = self.limit
         return sliding_window.cells_step(
             state, now_us, cost, limit.period_us // limit.cells, limit.cells, limit.count
@@ -141,7 +141,7 @@ class Cells(Counter):
     def settle(
         self, state: tuple[int, ...], now_us: int, correction: int, taken_us: int
     ) -> tuple[int, ...]:
-        """The kernel's."""
+        """Return the kernel's."""
         limit = self.limit
         cell_us = limit.period_us // limit.cells
         return sliding_window.cells_settle(
@@ -157,13 +157,13 @@ class Log(Counter):
         return ()
 
     def step(self, state: tuple[int, ...], now_us: int, cost: int) -> Stepped:
-        """The kernel's step."""
+        """Return the kernel's step."""
         return sliding_window.log_step(state, now_us, cost, self.limit.period_us, self.limit.count)
 
     def settle(
         self, state: tuple[int, ...], now_us: int, correction: int, taken_us: int
     ) -> tuple[int, ...]:
-        """The kernel's."""
+        """Return the kernel's."""
         limit = self.limit
         return sliding_window.log_settle(
             state, now_us, correction, taken_us, limit.period_us, limit.count
@@ -210,7 +210,7 @@ class Oracle:
         return decisions
 
     def take_some(self, charge: Charge, ladder: Sequence[int], at_us: int) -> tuple[int, Decision]:
-        """The first of `ladder` that fits, or 0 and the decision of the last."""
+        """Return the first of `ladder` that fits, or 0 and the decision of the last."""
         for units in ladder:
             (decision,) = self.take([charge._replace(cost=units)], at_us)
             if decision:
@@ -231,7 +231,7 @@ class Oracle:
             self._states.pop(_place(charge), None)
 
     def state(self, charge: Charge, at_us: int) -> Any:
-        """What is known of the charge's key, as it is at that instant."""
+        """Return what is known of the charge's key, as it is at that instant."""
         return self._step(charge, at_us, 0)[0]
 
     def copy(self) -> Oracle:

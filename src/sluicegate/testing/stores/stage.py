@@ -43,7 +43,7 @@ class Stage:
         await asyncio.sleep(us / 1e6)
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop to tell stories on."""
+        """Return the event loop to tell stories on."""
         return asyncio.new_event_loop()
 
     def tell(self, story: Callable[[Trial], Coroutine[Any, Any, None]]) -> None:
@@ -60,11 +60,11 @@ class Stage:
             runner.run(told())
 
     def by_hand(self) -> bool:
-        """Whether time is moved by hand, so that it costs nothing."""
+        """Return whether time is moved by hand, so that it costs nothing."""
         return type(self).pass_time is not Stage.pass_time
 
     def gap_us(self, limit: Limit) -> int:
-        """How long a walk waits at most between two asks."""
+        """Return how long a walk waits at most between two asks."""
         third_us = limit.period_us // 3
         return third_us if self.by_hand() else min(third_us, REAL_GAP_US_MAX)
 
@@ -81,7 +81,7 @@ class Trial:
         self._run = f"{int(SystemChance().draw() * 2**48):012x}"
 
     def charge(self, limit: Limit, key: str = "ann", cost: int = 1, name: str = "") -> Charge:
-        """A charge whose limit is known by a name that was never used before this run."""
+        """Return a charge whose limit is known by a name that was never used before this run."""
         name = name or f"{limit.algorithm.value} {limit.count}/{limit.period_us}"
         return Charge(f"{name} #{self._run}", limit, key, cost)
 
@@ -95,7 +95,7 @@ class Trial:
         return ruling
 
     async def look(self, *charges: Charge) -> Ruling:
-        """What `take` would say."""
+        """Return what `take` would say."""
         return await self.take(*charges, keep=False)
 
     async def take_some(self, charge: Charge, *ladder: int) -> PartialTake:
@@ -144,7 +144,7 @@ class Trial:
 
 
 def plain(decision: Decision) -> dict[str, object]:
-    """A decision with all its fields in sight, for the message of an assert."""
+    """Return a decision with all its fields in sight, for the message of an assert."""
     return {
         "allowed": decision.allowed,
         "remaining": decision.remaining,
@@ -158,7 +158,7 @@ def plain(decision: Decision) -> dict[str, object]:
 
 
 def plainly(decisions: Sequence[Decision]) -> list[dict[str, object]]:
-    """Each of them."""
+    """Return each of them."""
     return [plain(decision) for decision in decisions]
 
 
