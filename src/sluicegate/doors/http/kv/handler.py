@@ -11,32 +11,31 @@ for the grants again: this door only saves who has none from sending a body.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
-from typing import Final, final
+from collections.abc import Awaitable, Mapping
+from typing import Final, Protocol, final
 
-from sluicegate.contracts.access import Access, Identity
+from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.errors import Forbidden, SluicegateError
+from sluicegate.contracts.errors import SluicegateError
 from sluicegate.contracts.key_values import KeyValues
 from sluicegate.doors.http.forms import not_json
-from sluicegate.doors.http.health import RESERVED
+from sluicegate.doors.http.handler import HttpHandler
+from sluicegate.doors.http.health import health_routes
 from sluicegate.doors.http.kv.forms import name_of
 from sluicegate.doors.http.kv.json_values import text_in
 from sluicegate.doors.http.kv.replies import error_reply, too_long
-from sluicegate.doors.http.kv.routes import PART, ROW, ROW_ALONE, routes_of
+from sluicegate.doors.http.kv.routes import PART, ROW, ROW_ALONE, row_routes, upload_routes
 from sluicegate.doors.http.kv.rows import KvRows
 from sluicegate.doors.http.kv.schemas import KV_SCHEMAS
 from sluicegate.doors.http.kv.settings import KvHttpSettings
-from sluicegate.doors.http.kv.status import KvDesk
 from sluicegate.doors.http.kv.uploads import KvUploads
-from sluicegate.doors.http.later import caught, soon
-from sluicegate.doors.http.message import Finish, Reply, Request, json_bytes, json_reply, problem
-from sluicegate.doors.http.openapi import document
-from sluicegate.doors.http.routes import Route, Table
-from sluicegate.doors.http.site import other_host, other_site
-from sluicegate.doors.http.who import NOBODY, identity_of, reply_to
+from sluicegate.doors.http.later import soon
+from sluicegate.doors.http.message import Finish, Reply, Request, json_reply, problem
+from sluicegate.doors.http.openapi import document_route
+from sluicegate.doors.http.routes import Route, Said
+from sluicegate.doors.http.site import other_site
+from sluicegate.doors.http.who import reply_to
 
 _PACKED: Final = problem(
     415, "Unsupported Media Type", "send it without Content-Encoding: a value is kept as it comes"
@@ -44,8 +43,39 @@ _PACKED: Final = problem(
 _PIECE: Final = problem(400, "Bad Request", "send the whole of it, without Content-Range")
 
 
+class KvStatus(Protocol):
+    """What people and machines may see of the service, and have it do; values that JSON can hold.
+
+    Where several workers share a service, each asks the others for their part.
+    """
+
+    def state(self, by: Identity) -> MaybeAwaitable[Mapping[str, object]]:
+        """What the service is doing now. Needs AUDIT."""
+        ...
+
+    def hot(self, by: Identity) -> MaybeAwaitable[Mapping[str, object]]:
+        """Which keys are hot. Needs AUDIT."""
+        ...
+
+    def metrics(self) -> MaybeAwaitable[str]:
+        """All metrics as Prometheus text."""
+        ...
+
+    def not_ready(self) -> str:
+        """Why this instance should get no traffic; empty if it should."""
+        ...
+
+    def backup(self, folder: str, by: Identity) -> Awaitable[int]:
+        """A copy of one instant into an empty folder of this machine; its bytes. Needs OPERATE.
+
+        A door waits no longer than for any answer, and then cancels: one that may take longer goes
+        on by itself.
+        """
+        ...
+
+
 @final
-class KvHttp:
+class KvHttp(HttpHandler):
     """The handler: `HttpDoor(KvHttp(...).handle, clock, http)` serves it.
 
     `http.body_bytes_max` must let `settings.body_bytes_max` through.
@@ -54,14 +84,14 @@ class KvHttp:
     def __init__(
         self,
         service: KeyValues,
-        desk: KvDesk,
+        status: KvStatus,
         access: Access,
         clock: Clock,
         settings: KvHttpSettings | None = None,
     ) -> None:
         self.settings = KvHttpSettings() if settings is None else settings
-        self._desk = desk
-        self._access = access
+        super().__init__(access, self.settings.hosts)
+        self._status = status
         self._clock = clock
         bounds = self.settings.bounds
         self._bodies = {
@@ -70,56 +100,43 @@ class KvHttp:
             PART: (self.settings.part_bytes_max, "part_bytes_max"),
         }
         self._json = (self.settings.json_bytes_max, "json_bytes_max")
-        rows = KvRows(service, clock, bounds, self._places)
-        uploads = KvUploads(service, bounds, self._places)
-        self.table = Table(
-            routes_of(self, rows, uploads, desk, metrics_open=self.settings.metrics_open), raw=True
-        )
-        self._document = json_bytes(
-            document(
-                self.table,
-                KV_SCHEMAS,
-                title="Sluicegate key-value service",
-                summary="Rows in order, in partitions, in tables. Keys in paths are "
-                "percent-encoded bytes.",
-                version=self.settings.version,
-            )
+        self.serve(
+            (
+                *row_routes(KvRows(service, clock, bounds, self._places)),
+                *upload_routes(KvUploads(service, bounds, self._places)),
+                *self._routes(status),
+            ),
+            KV_SCHEMAS,
+            title="Sluicegate key-value service",
+            summary="Rows in order, in partitions, in tables. Keys in paths are "
+            "percent-encoded bytes.",
+            version=self.settings.version,
+            raw=True,
         )
 
     def handle(self, request: Request) -> Reply | Finish:
-        """A reply to the head alone, or who is to be given the body."""
+        """A reply to the head alone, or what is to be given the body."""
         request.arrived_us = self._clock.now_us()
-        found = self.table.find(request)
-        if isinstance(found, Route) and found.health:
-            # At once, and not among those that wait for a turn.
-            answer = self._finish(found, request, NOBODY, b"")
-            return answer if isinstance(answer, Reply) else lambda _: answer
-        if request.peer.reserved:
-            return RESERVED
-        refused = other_host(request, self.settings.hosts)
-        if refused is not None:
-            return refused
-        if isinstance(found, Reply):
-            return found
-        if not found.open:
-            refused = other_site(request) or self._unfit(found, request)
-            if refused is not None:
-                return refused
-        by = NOBODY if found.open else identity_of(request, self._access)
-        if isinstance(by, Reply):
-            return by
-        if found.grant is not None and not by.may(found.grant):
-            return reply_to(Forbidden(by.name, found.grant.value))
-        if found.table_grant is not None:
+        return super().handle(request)
+
+    def check_head(self, route: Route, request: Request) -> Reply | None:
+        """The refusal of another site's page, and of a body by what its head says of it."""
+        if route.open:
+            return None
+        return other_site(request) or self._check_body_head(route, request)
+
+    def authorize(self, route: Route, request: Request, identity: Identity) -> Reply | None:
+        """The refusal of who may not, on the table too."""
+        refused = super().authorize(route, request, identity)
+        if refused is None and route.table_grant is not None:
             try:
                 table = name_of(self.table.named(request.raw_path), "table")
-                by.must_on(table, found.table_grant)
+                identity.must_on(table, route.table_grant)
             except SluicegateError as error:
                 return reply_to(error)
-        return partial(self._finish, found, request, by)
+        return refused
 
-    def _unfit(self, route: Route, request: Request) -> Reply | None:
-        """The refusal of a body by what its head says of it."""
+    def _check_body_head(self, route: Route, request: Request) -> Reply | None:
         if not (route.asks or route.takes):
             return None
         if route.asks and not route.any_type:
@@ -137,21 +154,17 @@ class KvHttp:
             return too_long(bytes_max, bound)
         return None
 
-    def _finish(
-        self, route: Route, request: Request, by: Identity, body: bytes
+    def finish(
+        self, route: Route, request: Request, identity: Identity, body: bytes
     ) -> MaybeAwaitable[Reply]:
+        """Do what the route does, with a body that is not too long."""
         bytes_max, bound = self._bodies.get(route.path, self._json)
         if len(body) > bytes_max:
             return too_long(bytes_max, bound)
-        try:
-            answer = route.work(request, by, body)
-        except SluicegateError as error:
-            return self._reply_of(error)
-        if isinstance(answer, Reply):
-            return answer
-        return caught(answer, self._reply_of)
+        return super().finish(route, request, identity, body)
 
-    def _reply_of(self, error: SluicegateError) -> Reply:
+    def error_reply(self, route: Route, error: SluicegateError) -> Reply:
+        """An error as problem details; a refusal says when to come back."""
         return error_reply(error, self.settings.quota_status)
 
     def _places(self, path: str) -> Mapping[str, str]:
@@ -161,16 +174,43 @@ class KvHttp:
 
     def state(self, _request: Request, by: Identity, _body: bytes) -> MaybeAwaitable[Reply]:
         """GET /v1/state."""
-        return soon(self._desk.state(by), json_reply)
+        return soon(self._status.state(by), json_reply)
 
     def hot(self, _request: Request, by: Identity, _body: bytes) -> MaybeAwaitable[Reply]:
         """GET /v1/hot."""
-        return soon(self._desk.hot(by), json_reply)
+        return soon(self._status.hot(by), json_reply)
 
     async def backup(self, _request: Request, by: Identity, body: bytes) -> Reply:
         """POST /v1/backup."""
-        return json_reply({"bytes": await self._desk.backup(text_in(body, "folder"), by)})
+        return json_reply({"bytes": await self._status.backup(text_in(body, "folder"), by)})
 
-    def openapi(self, _request: Request, _by: Identity, _body: bytes) -> Reply:
-        """GET /openapi.json."""
-        return Reply(200, self._document)
+    def _routes(self, status: KvStatus) -> tuple[Route, ...]:
+        return (
+            Route(
+                "GET",
+                "/v1/state",
+                self.state,
+                "What the service is doing.",
+                {200: Said("Its state.", "State")},
+                grant=Grant.AUDIT,
+            ),
+            Route(
+                "GET",
+                "/v1/hot",
+                self.hot,
+                "Which keys are hot.",
+                {200: Said("The board.", "Hot")},
+                grant=Grant.AUDIT,
+            ),
+            Route(
+                "POST",
+                "/v1/backup",
+                self.backup,
+                "Copy the embedded engine while it works.",
+                {200: Said("The copy is whole.", "Backup")},
+                asks="BackupAsk",
+                grant=Grant.OPERATE,
+            ),
+            document_route(self.openapi),
+            *health_routes(status, metrics_open=self.settings.metrics_open),
+        )

@@ -6,18 +6,14 @@ stand first.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from sluicegate.contracts.access import Grant, TableGrant
-from sluicegate.doors.http.health import Vitals, health_routes
+from sluicegate.contracts.access import TableGrant
 from sluicegate.doors.http.kv.rows import KvRows
 from sluicegate.doors.http.kv.uploads import PART_TYPES, KvUploads
-from sluicegate.doors.http.openapi import PROBLEM_TYPE, document_route
+from sluicegate.doors.http.openapi import PROBLEM_TYPE
 from sluicegate.doors.http.routes import Parameter, Route, Said
 from sluicegate.doors.http.schemas import BOOL, TEXT, whole
-
-if TYPE_CHECKING:
-    from sluicegate.doors.http.kv.handler import KvHttp
 
 TABLE: Final = "/v1/tables/{table}"
 ROW: Final = f"{TABLE}/rows/{{partition}}/{{sort}}"
@@ -83,20 +79,12 @@ _PUT: Final = {204: Said("Written; its ETag.", empty=True), 412: _NOT_SO}
 _DELETED: Final = {204: Said("Nothing is there now.", empty=True), 412: _NOT_SO}
 
 
-def routes_of(
-    to: KvHttp, rows: KvRows, uploads: KvUploads, vitals: Vitals, *, metrics_open: bool
-) -> tuple[Route, ...]:
-    """All of them."""
-    return (
-        *_of_places(rows),
-        *_of_rows(rows),
-        *_of_uploads(uploads),
-        *_of_service(to),
-        *health_routes(vitals, metrics_open=metrics_open),
-    )
+def row_routes(rows: KvRows) -> tuple[Route, ...]:
+    """The routes of rows, those that are asked for most first."""
+    return (*_place_routes(rows), *_table_routes(rows))
 
 
-def _of_places(to: KvRows) -> tuple[Route, ...]:
+def _place_routes(to: KvRows) -> tuple[Route, ...]:
     read, write = TableGrant.READ, TableGrant.WRITE
     found: list[Route] = []
     for path, alone, end in ((ROW, "", ""), (ROW_ALONE, " with the empty sort key", "_alone")):
@@ -137,7 +125,7 @@ def _of_places(to: KvRows) -> tuple[Route, ...]:
     return tuple(found)
 
 
-def _of_rows(to: KvRows) -> tuple[Route, ...]:
+def _table_routes(to: KvRows) -> tuple[Route, ...]:
     read, write = TableGrant.READ, TableGrant.WRITE
     return (
         Route(
@@ -201,7 +189,8 @@ def _of_rows(to: KvRows) -> tuple[Route, ...]:
     )
 
 
-def _of_uploads(to: KvUploads) -> tuple[Route, ...]:
+def upload_routes(to: KvUploads) -> tuple[Route, ...]:
+    """The routes of bulk uploads."""
     bulk = TableGrant.BULK
     stands = {200: Said("How it stands.", "Upload")}
     return (
@@ -263,35 +252,4 @@ def _of_uploads(to: KvUploads) -> tuple[Route, ...]:
             table_grant=bulk,
             parameters=_CLAIMS,
         ),
-    )
-
-
-def _of_service(to: KvHttp) -> tuple[Route, ...]:
-    return (
-        Route(
-            "GET",
-            "/v1/state",
-            to.state,
-            "What the service is doing.",
-            {200: Said("Its state.", "State")},
-            grant=Grant.AUDIT,
-        ),
-        Route(
-            "GET",
-            "/v1/hot",
-            to.hot,
-            "Which keys are hot.",
-            {200: Said("The board.", "Hot")},
-            grant=Grant.AUDIT,
-        ),
-        Route(
-            "POST",
-            "/v1/backup",
-            to.backup,
-            "Copy the embedded engine while it works.",
-            {200: Said("The copy is whole.", "Backup")},
-            asks="BackupAsk",
-            grant=Grant.OPERATE,
-        ),
-        document_route(to.openapi),
     )

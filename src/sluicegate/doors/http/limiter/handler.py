@@ -13,16 +13,16 @@ page; the type of the body; who asks, and whether they may. All that is known be
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, final
 
-from sluicegate.contracts.access import Access, Identity
+from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.contracts.checks import MaybeAwaitable, RateLimits, ServiceStatus
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Forbidden, SluicegateError, Unauthenticated
-from sluicegate.doors.http.forms import not_json, query_of, whole_of
-from sluicegate.doors.http.health import RESERVED
-from sluicegate.doors.http.later import caught, soon
+from sluicegate.doors.http.forms import query_of, whole_of
+from sluicegate.doors.http.handler import HttpHandler
+from sluicegate.doors.http.health import health_routes
+from sluicegate.doors.http.later import soon
 from sluicegate.doors.http.limiter.forms import (
     ask_from_headers,
     batch_reply,
@@ -30,26 +30,25 @@ from sluicegate.doors.http.limiter.forms import (
     since_us_of,
     status_writer,
 )
-from sluicegate.doors.http.limiter.routes import routes_of
 from sluicegate.doors.http.limiter.schemas import SCHEMAS
 from sluicegate.doors.http.message import (
     TEXT,
-    Finish,
     Reply,
     Request,
-    json_bytes,
     json_reply,
 )
-from sluicegate.doors.http.openapi import document
-from sluicegate.doors.http.routes import Route, Table
-from sluicegate.doors.http.site import other_host, other_site
-from sluicegate.doors.http.who import NOBODY, identity_of, reply_to
+from sluicegate.doors.http.openapi import document_route
+from sluicegate.doors.http.routes import Parameter, Route, Said
+from sluicegate.doors.http.schemas import TEXT as TEXT_SCHEMA
+from sluicegate.doors.http.schemas import whole
+from sluicegate.doors.http.who import reply_to
 from sluicegate.wire import check_json, mesh_json
 from sluicegate.wire.mesh_messages import MESH_BOUNDS, MeshBounds
 from sluicegate.wire.rate_limiter_messages import CHECK_BOUNDS, CheckBounds
 
 AUDIT_COUNT_DEFAULT: Final = 100
 AUDIT_COUNT_MAX: Final = 10_000
+MESH_PATH: Final = "/json"
 
 
 @final
@@ -64,8 +63,34 @@ class LimiterHttpSettings:
     version: str = "0.1.0"  # as the document tells it
 
 
+_STATUS: Final = Parameter(
+    "status",
+    "json: 200 whatever is decided. http: 429 or 503 for a refusal, with Retry-After and RateLimit "
+    "fields. auth: 403 for a refusal.",
+    {"type": "string", "enum": ["json", "http", "auth"], "default": "json"},
+)
+_DECIDED: Final = {
+    200: Said("The decision, a refusal included.", "Decision"),
+    403: Said("A refusal, with ?status=auth.", "Decision"),
+    429: Said("A refusal for asking too much, with ?status=http.", "Decision"),
+    503: Said("A refusal for having too little, with ?status=http.", "Decision"),
+}
+_BY_HEADERS: Final = (
+    Parameter("X-Sluicegate-User", "Whose work it is.", TEXT_SCHEMA, "header", required=True),
+    Parameter("X-Sluicegate-Resource", "What it is for.", TEXT_SCHEMA, "header"),
+    Parameter("X-Sluicegate-Weight", "How many units.", {"type": "integer"}, "header"),
+    Parameter("X-Sluicegate-Priority", "Its claim.", TEXT_SCHEMA, "header"),
+    _STATUS,
+)
+_AUDIT: Final = (
+    Parameter("user", "Whose decisions.", TEXT_SCHEMA, required=True),
+    Parameter("since", "How far back: 90s, 10m, 2h, 1d.", TEXT_SCHEMA),
+    Parameter("count", "At most how many; the newest first.", whole(1)),
+)
+
+
 @final
-class LimiterHttp:
+class LimiterHttp(HttpHandler):
     """The handler: `HttpDoor(LimiterHttp(...).handle, clock)` serves it."""
 
     def __init__(
@@ -77,57 +102,21 @@ class LimiterHttp:
         settings: LimiterHttpSettings | None = None,
     ) -> None:
         self.settings = LimiterHttpSettings() if settings is None else settings
+        super().__init__(access, self.settings.hosts)
         self._limits = limits
         self._status = status
-        self._access = access
         self._clock = clock
-        self.table = Table(routes_of(self, status, metrics_open=self.settings.metrics_open))
-        self._document = json_bytes(
-            document(
-                self.table,
-                SCHEMAS,
-                title="Sluicegate rate-limit service",
-                summary="May a unit of work enter now, later, or not at all?",
-                version=self.settings.version,
-            )
+        self.serve(
+            self._routes(status),
+            SCHEMAS,
+            title="Sluicegate rate-limit service",
+            summary="May a unit of work enter now, later, or not at all?",
+            version=self.settings.version,
         )
 
-    def handle(self, request: Request) -> Reply | Finish:
-        """A reply to the head alone, or who is to be given the body."""
-        found = self.table.find(request)
-        if isinstance(found, Route) and found.health:
-            # At once, and not among those that wait for a turn.
-            answer = self._finish(found, request, NOBODY, b"")
-            return answer if isinstance(answer, Reply) else lambda _: answer
-        if request.peer.reserved:
-            return RESERVED
-        refused = other_host(request, self.settings.hosts)
-        if refused is not None:
-            return refused
-        if isinstance(found, Reply):
-            return found
-        if found.method == "POST":
-            refused = other_site(request) or (None if found.any_type else not_json(request))
-            if refused is not None:
-                return refused
-        by = NOBODY if found.open else identity_of(request, self._access)
-        if isinstance(by, Reply):
-            return by
-        if found.grant is not None and not by.may(found.grant):
-            return reply_to(Forbidden(by.name, found.grant.value))
-        return partial(self._finish, found, request, by)
-
-    def _finish(
-        self, route: Route, request: Request, by: Identity, body: bytes
-    ) -> MaybeAwaitable[Reply]:
-        reply_of = mesh_error if route.path == "/json" else reply_to
-        try:
-            answer = route.work(request, by, body)
-        except SluicegateError as error:
-            return reply_of(error)
-        if isinstance(answer, Reply):
-            return answer
-        return caught(answer, reply_of)
+    def error_reply(self, route: Route, error: SluicegateError) -> Reply:
+        """An error as problem details; of Envoy's question as its peer writes it."""
+        return mesh_error(error) if route.path == MESH_PATH else reply_to(error)
 
     # What the routes do.
 
@@ -196,9 +185,116 @@ class LimiterHttp:
         found = self._status.audit(user, since_us=since_us, count_max=count, by=by)
         return soon(found, lambda found: json_reply({"user": user, "decisions": list(found)}))
 
-    def openapi(self, _request: Request, _by: Identity, _body: bytes) -> Reply:
-        """GET /openapi.json."""
-        return Reply(200, self._document)
+    def _routes(self, status: ServiceStatus) -> tuple[Route, ...]:
+        check, lease, audit = Grant.CHECK, Grant.LEASE, Grant.AUDIT
+        return (
+            Route(
+                "POST",
+                "/v1/check",
+                self.check,
+                "Decide, and count.",
+                _DECIDED,
+                asks="Check",
+                grant=check,
+                parameters=(_STATUS,),
+            ),
+            Route(
+                "GET",
+                "/v1/check",
+                self.check_by_headers,
+                "Decide and count, for gateways.",
+                _DECIDED,
+                grant=check,
+                parameters=_BY_HEADERS,
+            ),
+            Route(
+                "POST",
+                "/v1/check/batch",
+                self.check_each,
+                "Decide several, each by itself.",
+                {200: Said("The decisions, in order.", "Decisions")},
+                asks="Checks",
+                grant=check,
+            ),
+            Route(
+                "POST",
+                "/v1/peek",
+                self.peek,
+                "What a check would answer; nothing is counted.",
+                _DECIDED,
+                asks="Check",
+                grant=check,
+                parameters=(_STATUS,),
+            ),
+            Route(
+                "POST",
+                "/v1/reset",
+                self.reset,
+                "Forget what is counted for this question.",
+                {200: Said("How many rules have forgotten.", "Reset")},
+                asks="Check",
+                grant=Grant.RESET,
+            ),
+            Route(
+                "POST",
+                "/v1/lease",
+                self.lease,
+                "Take units in advance.",
+                {200: Said("What was taken.", "Lease")},
+                asks="LeaseRequest",
+                grant=lease,
+            ),
+            Route(
+                "POST",
+                "/v1/give-back",
+                self.give_back,
+                "Give back what was not spent.",
+                {200: Said("How much was accepted.", "GivenBack")},
+                asks="GiveBack",
+                grant=lease,
+            ),
+            Route(
+                "POST",
+                MESH_PATH,
+                self.mesh,
+                "What Envoy asks, as JSON.",
+                {
+                    200: Said("Not over a limit.", "MeshResponse"),
+                    429: Said("Over a limit.", "MeshResponse"),
+                    400: Said("Not understood, or not answered.", "", "text/plain"),
+                },
+                asks="MeshRequest",
+                grant=check,
+                any_type=True,
+            ),
+            Route(
+                "GET",
+                "/v1/rulebook",
+                self.rulebook,
+                "Which rules are in force.",
+                {200: Said("The rulebook.", "Rulebook")},
+                grant=audit,
+            ),
+            Route(
+                "GET",
+                "/v1/state",
+                self.state,
+                "What the service is doing.",
+                {200: Said("Its state.", "State")},
+                grant=audit,
+            ),
+            Route(
+                "GET",
+                "/v1/audit",
+                self.audit,
+                "Why a user was refused.",
+                {200: Said("Recent decisions, the newest first.", "Audit")},
+                grant=audit,
+                parameters=_AUDIT,
+            ),
+            document_route(self.openapi),
+            *health_routes(status, metrics_open=self.settings.metrics_open),
+        )
 
 
 def mesh_error(error: SluicegateError) -> Reply:
