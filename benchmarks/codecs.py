@@ -38,9 +38,9 @@ from sluicegate.protos import rate_limiter_pb2
 from sluicegate.wire import mesh_messages, rate_limiter_messages
 from sluicegate.wire.h2 import connection, frames
 from sluicegate.wire.h2.blocks import block
-from sluicegate.wire.h2.fields import Head
+from sluicegate.wire.h2.fields import RequestHead
 from sluicegate.wire.h2.settings import H2Settings
-from sluicegate.wire.h2.stream import Stream
+from sluicegate.wire.h2.stream import H2Stream
 
 TIMES_MIN = 2.0
 BUILD = build_of(str(connection.__file__))
@@ -84,11 +84,11 @@ class Echo:
     """The owner of our connection: answers each call once it is whole."""
 
     def __init__(self) -> None:
-        self.h2 = connection.Connection(H2Settings(), self, 0)
+        self.h2 = connection.H2Connection(H2Settings(), self, 0)
         self.head = block(RESPONSE_FIELDS)
         self.tail = block(TRAILER_FIELDS)
 
-    def interpret(self, head: Head) -> object:
+    def interpret(self, head: RequestHead) -> object:
         """Every request is the same."""
         return head.path
 
@@ -96,18 +96,18 @@ class Echo:
         """None is."""
         return b""
 
-    def begin_stream(self, stream: Stream) -> None:
+    def begin_stream(self, stream: H2Stream) -> None:
         """Wait for the body."""
 
-    def receive_data(self, stream: Stream, data: bytes, start: int, end: int, last: bool) -> None:
+    def receive_data(self, stream: H2Stream, data: bytes, start: int, end: int, last: bool) -> None:
         """Answer."""
         if last:
             self.h2.reply(stream, self.head, REPLY, self.tail)
 
-    def drop_stream(self, stream: Stream) -> None:
+    def drop_stream(self, stream: H2Stream) -> None:
         """Nothing waits."""
 
-    def resume_stream(self, stream: Stream) -> None:
+    def resume_stream(self, stream: H2Stream) -> None:
         """Nothing waits."""
 
 

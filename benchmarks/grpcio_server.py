@@ -29,11 +29,11 @@ from sluicegate.doors.grpc.methods import (
     CallMetadata,
     Field,
     GrpcError,
+    GrpcStatus,
+    MetadataMethod,
     Methods,
-    Status,
-    Stream,
-    Unary,
-    UnaryWithMetadata,
+    StreamMethod,
+    UnaryMethod,
     metadata_of,
     status_of,
 )
@@ -107,7 +107,7 @@ class GrpcioServer(grpc.GenericRpcHandler):
             return grpc.stream_stream_rpc_method_handler(self._stream(path, stream))
         return grpc.stream_stream_rpc_method_handler(_no_method(path))
 
-    def _unary(self, path: str, method: Unary) -> Any:
+    def _unary(self, path: str, method: UnaryMethod) -> Any:
         async def call(message: bytes, context: Any) -> bytes:
             by = await self._identify(path, context)
             self.counts.calls += 1
@@ -122,7 +122,7 @@ class GrpcioServer(grpc.GenericRpcHandler):
 
         return call
 
-    def _unary_with_metadata(self, path: str, method: UnaryWithMetadata) -> Any:
+    def _unary_with_metadata(self, path: str, method: MetadataMethod) -> Any:
         async def call(message: bytes, context: Any) -> bytes:
             # It tells no word of when the call began: what is left is all that is known.
             left_s = context.time_remaining()
@@ -137,7 +137,7 @@ class GrpcioServer(grpc.GenericRpcHandler):
 
         return call
 
-    def _stream(self, path: str, method: Stream) -> Any:
+    def _stream(self, path: str, method: StreamMethod) -> Any:
         async def call(messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
             by = await self._identify(path, context)
             self.counts.calls += 1
@@ -158,7 +158,7 @@ class GrpcioServer(grpc.GenericRpcHandler):
         shown = [value for key, value in _metadata(context) if key == b"authorization"]
         identity = identify(shown, self._access, _names(context.auth_context()))
         if identity is None:
-            return await self._end(context, GrpcError(Status.UNAUTHENTICATED, UNAUTHENTICATED))
+            return await self._end(context, GrpcError(GrpcStatus.UNAUTHENTICATED, UNAUTHENTICATED))
         return identity
 
     async def _end(self, context: Any, error: Exception) -> NoReturn:

@@ -20,8 +20,8 @@ from sluicegate import Limiter
 from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.contracts.errors import Refused
 from sluicegate.doors.grpc.methods import Methods
-from sluicegate.doors.http.message import Handler, Reply, Request
-from sluicegate.doors.http.routes import Route, Said
+from sluicegate.doors.http.message import Handler, HttpReply, HttpRequest
+from sluicegate.doors.http.routes import Route, RouteResponse
 from sluicegate.doors.resp.connection_commands import CONNECTION
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.session import Command, CommandTable, Session
@@ -77,10 +77,10 @@ class EchoApp(App[EchoSettings]):
     def http(self, site: Site) -> Handler:
         """POST /echo, beside health, metrics and state."""
 
-        def say(_request: Request, identity: Identity, body: bytes) -> Reply:
-            return Reply(200, self.echo(body, identity))
+        def say(_request: HttpRequest, identity: Identity, body: bytes) -> HttpReply:
+            return HttpReply(200, self.echo(body, identity))
 
-        done = {200: Said("The body, again.")}
+        done = {200: RouteResponse("The body, again.")}
         route = Route("POST", "/echo", say, "Say it again.", done, takes=("text/plain",))
         return self.handler_of(site, (route,))
 

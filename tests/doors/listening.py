@@ -10,7 +10,7 @@ from typing import Any, ClassVar, cast
 
 import uvloop
 
-from sluicegate.doors.listener import Kind, Listener, ListenerSettings, PeerInfo
+from sluicegate.doors.listener import Language, Listener, ListenerSettings, PeerInfo
 from sluicegate.doors.tls import Tls
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
@@ -45,7 +45,7 @@ def run(
 class Echo(asyncio.Protocol):
     """Says its kind and who is there, then everything back."""
 
-    def __init__(self, kind: Kind, peer: PeerInfo) -> None:
+    def __init__(self, kind: Language, peer: PeerInfo) -> None:
         self.kind = kind
         self.peer = peer
         self.transport = cast("asyncio.Transport", None)
@@ -91,21 +91,21 @@ class Hall:
     def __init__(
         self,
         addresses: Sequence[Any] = ("127.0.0.1:0",),
-        kinds: Sequence[Kind] = (Kind.HTTP2, Kind.HTTP1, Kind.RESP),
+        kinds: Sequence[Language] = (Language.HTTP2, Language.HTTP1, Language.RESP),
         *,
         tls: Tls | None = None,
         **settings: Any,
     ) -> None:
         self.made: list[Echo] = []
 
-        def factory(kind: Kind) -> Callable[[PeerInfo], asyncio.Protocol]:
+        def factory(kind: Language) -> Callable[[PeerInfo], asyncio.Protocol]:
             def make(peer: PeerInfo) -> asyncio.Protocol:
                 self.made.append(Echo(kind, peer))
                 return self.made[-1]
 
             return make
 
-        protocols: Mapping[Kind, Callable[[PeerInfo], asyncio.Protocol]] = {
+        protocols: Mapping[Language, Callable[[PeerInfo], asyncio.Protocol]] = {
             kind: factory(kind) for kind in kinds
         }
         self.listener = Listener(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sluicegate import Claim, Limiter
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.guard import Counted, Judgement
+from sluicegate.contracts.guard import Judgement, RuleDecision
 from sluicegate.contracts.reasons import (
     BULKHEAD_FULL,
     COST_ABOVE_LIMIT,
@@ -36,7 +36,7 @@ def told_by(writer: Fields, judgement: Judgement) -> dict[str, str]:
     return dict(fields)
 
 
-def judged(*counted: Counted) -> Judgement:
+def judged(*counted: RuleDecision) -> Judgement:
     refused = [one.decision for one in counted if not one.decision.allowed]
     return Judgement((refused or [counted[0].decision])[0], counted)
 
@@ -66,7 +66,7 @@ def test_t_is_the_time_until_one_more_unit_is_there_and_not_a_microsecond_less()
     limiter = Limiter(rules={"api": "7/minute"}, clock=clock)
     for _ in range(4):
         judgement = limiter.judge(Claim("ann", "api"))
-    (one,) = judgement.counted
+    (one,) = judgement.decisions
     after_us = Words("api", one.limit).more_after_us(one.decision)
     assert 0 < after_us <= MINUTE // 7 + 2  # rounded up, twice at most
     clock.advance(us=after_us - 2)
@@ -91,19 +91,19 @@ def test_retry_after_never_comes_before_t(algorithm: Algorithm) -> None:
 
 
 def test_a_refusal_says_when_to_come_back_in_whole_seconds_rounded_up() -> None:
-    fields = told("ietf", judged(Counted("login", FIVE, refused(11_000_001))))
+    fields = told("ietf", judged(RuleDecision("login", FIVE, refused(11_000_001))))
     assert fields["retry-after"] == "12"
     assert fields["ratelimit"] == '"login";r=0;t=12'
 
 
 def test_an_admitted_request_is_never_told_to_come_back() -> None:
     for style in ("ietf", "legacy", "both", "none"):
-        assert "retry-after" not in told(style, judged(Counted("login", FIVE, admitted(0))))
+        assert "retry-after" not in told(style, judged(RuleDecision("login", FIVE, admitted(0))))
 
 
 def test_a_refusal_that_no_wait_will_turn_has_no_retry_after() -> None:
     never = Decision(False, 5, -1, 0, COST_ABOVE_LIMIT, "login")
-    fields = told("ietf", judged(Counted("login", FIVE, never)))
+    fields = told("ietf", judged(RuleDecision("login", FIVE, never)))
     assert "retry-after" not in fields
     assert fields["ratelimit"] == '"login";r=5'
     # The reason alone is enough, whatever number stands beside it.
@@ -128,9 +128,9 @@ def test_several_limits_are_a_list_and_no_two_items_share_a_name() -> None:
         '"api: 10/second";r=9;t=1, "api: 1000/hour";r=999;t=4, "all";r=4;t=12'
     )
     twice = judged(
-        Counted("api", FIVE, admitted(4)),
-        Counted("api", Limit(9, SECOND), admitted(8)),
-        Counted("api", FIVE, admitted(3)),
+        RuleDecision("api", FIVE, admitted(4)),
+        RuleDecision("api", Limit(9, SECOND), admitted(8)),
+        RuleDecision("api", FIVE, admitted(3)),
     )
     fields = told("ietf", twice)
     assert fields["ratelimit-policy"] == '"api";q=5;w=60, "api #2";q=9;w=1, "api #3";q=5;w=60'
@@ -142,7 +142,7 @@ def test_two_limits_that_take_turns_under_one_name_are_not_mixed_up() -> None:
     writer = Fields("ietf")
     for _ in range(2):
         for limit, policy in ((FIVE, '"a";q=5;w=60'), (Limit(9, SECOND), '"a";q=9;w=1')):
-            judgement = judged(Counted("a", limit, admitted(4)))
+            judgement = judged(RuleDecision("a", limit, admitted(4)))
             assert writer.raw(judgement)[0] == (b"ratelimit-policy", policy.encode())
             assert told_by(writer, judgement)["ratelimit-policy"] == policy
 
@@ -159,13 +159,15 @@ def test_two_limits_that_take_turns_under_one_name_are_not_mixed_up() -> None:
 )
 def test_the_policy_says_what_the_draft_can_say(limit: Limit, policy: str) -> None:
     expected = policy if limit.count < 1 << 53 else f'"x";q={INTEGER_MAX};w=1'
-    assert told("ietf", judged(Counted("x", limit, admitted(1))))["ratelimit-policy"] == expected
+    assert (
+        told("ietf", judged(RuleDecision("x", limit, admitted(1))))["ratelimit-policy"] == expected
+    )
 
 
 def test_numbers_stay_within_what_a_structured_field_holds() -> None:
-    huge = told("ietf", judged(Counted("x", FIVE, admitted(1 << 53, 0))))
+    huge = told("ietf", judged(RuleDecision("x", FIVE, admitted(1 << 53, 0))))
     assert huge["ratelimit"] == f'"x";r={INTEGER_MAX}'
-    debt = told("ietf", judged(Counted("x", FIVE, admitted(-3, MINUTE))))
+    debt = told("ietf", judged(RuleDecision("x", FIVE, admitted(-3, MINUTE))))
     assert debt["ratelimit"].startswith('"x";r=0;t=')
 
 
@@ -173,8 +175,8 @@ def test_a_burst_is_counted_into_t() -> None:
     clock = HandClock()
     limiter = Limiter(rules={"b": "10/s burst 20"}, clock=clock)
     judgement = limiter.judge(Claim("ann", "b", 15))
-    words = Words("b", judgement.counted[0].limit)
-    assert words.more_after_us(judgement.counted[0].decision) == 100_000
+    words = Words("b", judgement.decisions[0].limit)
+    assert words.more_after_us(judgement.decisions[0].decision) == 100_000
     assert told("ietf", judgement)["ratelimit"] == '"b";r=5;t=1'
 
 
@@ -217,7 +219,7 @@ def test_every_field_is_well_formed_whatever_the_numbers_are(
     reason = None if allowed else RATE_LIMITED
     decision = Decision(allowed, left, 0 if allowed else after_us, max(after_us, 0), reason, "x")
     limit = Limit(count, period_us, algorithm=algorithm)
-    fields = told("both", judged(Counted("x", limit, decision)))
+    fields = told("both", judged(RuleDecision("x", limit, decision)))
     assert re.fullmatch(r'"x";q=\d{1,15}(;w=[1-9]\d{0,14})?', fields["ratelimit-policy"])
     assert re.fullmatch(r'"x";r=\d{1,15}(;t=[1-9]\d{0,14})?', fields["ratelimit"])
     assert int(fields["x-ratelimit-remaining"]) >= 0
@@ -227,17 +229,20 @@ def test_every_field_is_well_formed_whatever_the_numbers_are(
 
 def test_the_older_fields_tell_of_the_limit_that_binds() -> None:
     wide, tight = Limit(1_000, 3_600 * SECOND), Limit(5, MINUTE)
-    both = judged(Counted("w", wide, admitted(2)), Counted("t", tight, admitted(3, 7 * SECOND)))
+    both = judged(
+        RuleDecision("w", wide, admitted(2)), RuleDecision("t", tight, admitted(3, 7 * SECOND))
+    )
     # The judgement's own decision is the binding one, even if another has less left.
-    assert told("legacy", Judgement(both.counted[1].decision, both.counted)) == {
+    assert told("legacy", Judgement(both.decisions[1].decision, both.decisions)) == {
         "x-ratelimit-limit": "5",
         "x-ratelimit-remaining": "3",
         "x-ratelimit-reset": "7",
     }
     elsewhere = admitted(0)
-    assert told("legacy", Judgement(elsewhere, both.counted))["x-ratelimit-limit"] == "1000"
+    assert told("legacy", Judgement(elsewhere, both.decisions))["x-ratelimit-limit"] == "1000"
     refusal = Judgement(
-        refused(SECOND), (Counted("w", wide, admitted(0)), Counted("t", tight, refused(SECOND)))
+        refused(SECOND),
+        (RuleDecision("w", wide, admitted(0)), RuleDecision("t", tight, refused(SECOND))),
     )
     fields = told("legacy", refusal)
     assert fields["x-ratelimit-limit"] == "5"
@@ -246,7 +251,7 @@ def test_the_older_fields_tell_of_the_limit_that_binds() -> None:
 
 
 def test_both_styles_stand_together_and_none_leaves_only_what_http_says() -> None:
-    judgement = judged(Counted("login", FIVE, refused(SECOND)))
+    judgement = judged(RuleDecision("login", FIVE, refused(SECOND)))
     assert set(told("both", judgement)) == {
         "ratelimit",
         "ratelimit-policy",
@@ -261,8 +266,8 @@ def test_both_styles_stand_together_and_none_leaves_only_what_http_says() -> Non
 def test_a_rule_that_is_only_tried_out_is_not_told() -> None:
     tried = Decision(True, 0, SECOND, MINUTE, RATE_LIMITED, "trial").with_marks(shadow=True)
     for style in ("ietf", "legacy", "both"):
-        assert told(style, judged(Counted("trial", FIVE, tried))) == {}
-    beside = judged(Counted("login", FIVE, admitted(3)), Counted("trial", FIVE, tried))
+        assert told(style, judged(RuleDecision("trial", FIVE, tried))) == {}
+    beside = judged(RuleDecision("login", FIVE, admitted(3)), RuleDecision("trial", FIVE, tried))
     fields = told("both", beside)
     assert fields["ratelimit-policy"] == '"login";q=5;w=60'
     assert fields["ratelimit"].startswith('"login";r=3')
@@ -271,12 +276,12 @@ def test_a_rule_that_is_only_tried_out_is_not_told() -> None:
 
 def test_a_decision_without_its_store_says_so_and_tells_no_count() -> None:
     away = admitted(0, 0).with_marks(degraded=True)
-    fields = told("both", judged(Counted("login", FIVE, away)))
+    fields = told("both", judged(RuleDecision("login", FIVE, away)))
     assert fields == {
         "ratelimit-policy": '"login";q=5;w=60',
         "x-ratelimit-error": "store_unavailable",
     }
-    half = judged(Counted("a", FIVE, admitted(3)), Counted("b", FIVE, away))
+    half = judged(RuleDecision("a", FIVE, admitted(3)), RuleDecision("b", FIVE, away))
     fields = told("ietf", half)
     assert fields["x-ratelimit-error"] == "store_unavailable"
     assert '"b"' in fields["ratelimit-policy"]
@@ -286,7 +291,7 @@ def test_a_decision_without_its_store_says_so_and_tells_no_count() -> None:
 
 def test_a_closed_rule_without_its_store_is_a_refusal_with_all_marks() -> None:
     closed = Decision(False, 0, 0, 0, STORE_UNAVAILABLE, "login").with_marks(degraded=True)
-    fields = told("ietf", judged(Counted("login", FIVE, closed)))
+    fields = told("ietf", judged(RuleDecision("login", FIVE, closed)))
     assert fields["retry-after"] == "1"
     assert fields["x-ratelimit-error"] == "store_unavailable"
 
@@ -294,7 +299,7 @@ def test_a_closed_rule_without_its_store_is_a_refusal_with_all_marks() -> None:
 def test_the_texts_that_are_kept_are_bounded() -> None:
     fields = Fields("ietf", limits_kept=10)
     for n in range(100):
-        one = Counted(f"rule {n}", Limit(n + 1, SECOND), admitted(1))
+        one = RuleDecision(f"rule {n}", Limit(n + 1, SECOND), admitted(1))
         assert f"q={n + 1};" in dict(fields.of(judged(one)))["ratelimit-policy"]
         assert len(fields._words) <= 11
 

@@ -15,11 +15,11 @@ import pytest
 from sluicegate.doors.grpc.key_values import KeyValuesServicer
 from sluicegate.doors.grpc.methods import Methods
 from sluicegate.doors.grpc.protocol import GrpcDoor
-from sluicegate.doors.http.bounds import HttpSettings
 from sluicegate.doors.http.kv.handler import KvHttp
 from sluicegate.doors.http.kv.settings import KvHttpSettings
 from sluicegate.doors.http.protocol import HttpDoor
-from sluicegate.doors.listener import Kind, Listener
+from sluicegate.doors.http.settings import HttpSettings
+from sluicegate.doors.listener import Language, Listener
 from sluicegate.wire.key_values_messages import KV_BOUNDS
 from tests.doors.kv_shelf import Keeper, Shelf
 
@@ -44,8 +44,8 @@ def serving() -> Iterator[int]:
         told = KeyValuesServicer(shelf, shelf.clock).with_metadata
         grpc_door = GrpcDoor(Methods({}, {}, with_metadata=told), Keeper())
         kinds: Any = {
-            Kind.HTTP1: HttpDoor(kv.handle, shelf.clock, bounds),
-            Kind.HTTP2: lambda _: grpc_door(),
+            Language.HTTP1: HttpDoor(kv.handle, shelf.clock, bounds),
+            Language.HTTP2: lambda _: grpc_door(),
         }
         listener = Listener(["127.0.0.1:0"], kinds)
         listener.start()

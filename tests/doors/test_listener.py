@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 from sluicegate.contracts.errors import BadValue, SluicegateError
 from sluicegate.doors.binding import Address, address_of, bind, check_public, is_private, why_not
-from sluicegate.doors.listener import Kind, Listener, ListenerSettings, new_loop
+from sluicegate.doors.listener import Language, Listener, ListenerSettings, new_loop
 from sluicegate.doors.sniff import PREFACE
 from tests.doors.listening import LOOPS, Caller, hall, reset, run, until
 
 both = pytest.mark.parametrize("loop", sorted(LOOPS))
 
 SAID = {
-    Kind.HTTP2: PREFACE + b"frames",
-    Kind.HTTP1: b"GET / HTTP/1.1\r\n\r\n",
-    Kind.RESP: b"*1\r\n$4\r\nPING\r\n",
+    Language.HTTP2: PREFACE + b"frames",
+    Language.HTTP1: b"GET / HTTP/1.1\r\n\r\n",
+    Language.RESP: b"*1\r\n$4\r\nPING\r\n",
 }
 
 
@@ -94,8 +94,8 @@ def test_garbage_half_open_and_reset_connections_leave_nothing_behind(
                     if here.made and heard and not heard.startswith(b"HTTP/1.1 400"):
                         assert heard[heard.find(b":") + 1 :] in (said, b"") or b"bug" in said
                 await caller.leave()
-            honest = await here.call(SAID[Kind.RESP])
-            await honest.hears(b"RESP:" + SAID[Kind.RESP])
+            honest = await here.call(SAID[Language.RESP])
+            await honest.hears(b"RESP:" + SAID[Language.RESP])
             await honest.leave()
             await until(lambda: here.listener.stats().open == 0)
 
@@ -105,7 +105,7 @@ def test_garbage_half_open_and_reset_connections_leave_nothing_behind(
 @both
 def test_what_is_unknown_gets_one_line_and_is_gone(loop: str) -> None:
     async def story() -> None:
-        async with hall(kinds=[Kind.RESP]) as here:
+        async with hall(kinds=[Language.RESP]) as here:
             unknown = await here.call(b"\x00\x01garbage")
             assert b"this port speaks RESP, not unknown" in await unknown.rest()
             web = await here.call(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -126,7 +126,7 @@ def test_what_is_unknown_gets_one_line_and_is_gone(loop: str) -> None:
 
 def test_who_is_refused_and_talks_on_is_not_listened_to_and_then_cut() -> None:
     async def story() -> None:
-        async with hall(kinds=[Kind.HTTP1]) as here:
+        async with hall(kinds=[Language.HTTP1]) as here:
             caller = await here.call(b"PING\r\n")
             await caller.hears(b"-ERR this port speaks HTTP/1.1, not RESP\r\n")
             caller.writer.write(b"GET / HTTP/1.1\r\n\r\n")
@@ -141,7 +141,7 @@ def test_who_is_refused_and_talks_on_is_not_listened_to_and_then_cut() -> None:
 @both
 def test_who_is_refused_amid_its_sending_still_hears_why(loop: str) -> None:
     async def story() -> None:
-        async with hall(kinds=[Kind.HTTP1]) as here:
+        async with hall(kinds=[Language.HTTP1]) as here:
             caller = await here.call(b"PING\r\n" + b"x" * 4_000_000)
             await caller.hears(b"-ERR this port speaks HTTP/1.1, not RESP\r\n")
             assert await caller.reader.read() == b"", "an end, and no reset"
@@ -169,16 +169,19 @@ def test_beyond_the_most_only_the_web_gets_in_marked_and_not_for_long(loop: str)
     async def story() -> None:
         bounds = {"connections_max": 1, "connections_reserved": 2, "reserved_s_max": 0.2}
         async with hall(**bounds) as here:
-            first = await here.call(SAID[Kind.RESP])
+            first = await here.call(SAID[Language.RESP])
             await first.hears(b"RESP:")
-            health, other = await here.call(SAID[Kind.HTTP1]), await here.call(SAID[Kind.RESP])
+            health, other = (
+                await here.call(SAID[Language.HTTP1]),
+                await here.call(SAID[Language.RESP]),
+            )
             await health.hears(b"HTTP1:")
             assert here.made[1].peer.reserved
             assert (await other.rest()).startswith(b"-ERR too many connections")
             await until(lambda: here.listener.stats().reserved_open == 1)
-            again = await here.call(SAID[Kind.HTTP1])
+            again = await here.call(SAID[Language.HTTP1])
             await again.hears(b"HTTP1:")
-            third = await here.call(SAID[Kind.HTTP1])
+            third = await here.call(SAID[Language.HTTP1])
             assert await third.rest() == b"", "closed as soon as it was accepted"
             await health.rest()  # it has had its time
             await until(lambda: here.listener.stats().reserved_open == 0)
@@ -187,7 +190,7 @@ def test_beyond_the_most_only_the_web_gets_in_marked_and_not_for_long(loop: str)
             for caller in (first, health, other, again, third):
                 await caller.leave()
             await until(lambda: here.listener.stats().open == 0)
-            late = await here.call(SAID[Kind.RESP])
+            late = await here.call(SAID[Language.RESP])
             await late.hears(b"RESP:")
             await late.leave()
 
@@ -197,15 +200,15 @@ def test_beyond_the_most_only_the_web_gets_in_marked_and_not_for_long(loop: str)
 def test_one_address_may_not_take_all_connections_and_gets_its_places_back() -> None:
     async def story() -> None:
         async with hall(connections_per_address_max=2) as here:
-            one, two = await here.call(SAID[Kind.RESP]), await here.call(SAID[Kind.RESP])
+            one, two = await here.call(SAID[Language.RESP]), await here.call(SAID[Language.RESP])
             await one.hears(b"RESP:")
             await two.hears(b"RESP:")
-            three = await here.call(SAID[Kind.RESP])
+            three = await here.call(SAID[Language.RESP])
             assert await three.rest() == b""
             assert here.listener.stats().refused_per_address == 1
             await one.leave()
             await until(lambda: here.listener.stats().open == 1)
-            four = await here.call(SAID[Kind.RESP])
+            four = await here.call(SAID[Language.RESP])
             await four.hears(b"RESP:")
             assert here.listener.stats().addresses == 1
             for caller in (two, three, four):
@@ -218,16 +221,16 @@ def test_one_address_may_not_take_all_connections_and_gets_its_places_back() -> 
 def test_an_idle_connection_is_drained_and_a_busy_one_is_not(loop: str) -> None:
     async def story() -> None:
         async with hall(idle_timeout_s=0.1) as here:
-            busy = await here.call(SAID[Kind.HTTP2])
+            busy = await here.call(SAID[Language.HTTP2])
             await busy.hears(b"HTTP2:")
             here.made[0].busy = 1
-            idle = await here.call(SAID[Kind.RESP])
-            await idle.hears(b"RESP:" + SAID[Kind.RESP])
+            idle = await here.call(SAID[Language.RESP])
+            await idle.hears(b"RESP:" + SAID[Language.RESP])
             assert await idle.rest() == b""
             assert (here.made[0].drains, here.made[1].drains) == (0, 1)
             assert here.made[0].ticks > 0
             assert here.listener.stats().idle_timeouts == 1
-            assert [kind for _, kind in here.listener.open_connections()] == [Kind.HTTP2]
+            assert [kind for _, kind in here.listener.open_connections()] == [Language.HTTP2]
             await busy.leave()
             await idle.leave()
 
@@ -237,8 +240,8 @@ def test_an_idle_connection_is_drained_and_a_busy_one_is_not(loop: str) -> None:
 def test_a_client_that_keeps_talking_is_not_idle() -> None:
     async def story() -> None:
         async with hall(idle_timeout_s=0.15) as here:
-            caller = await here.call(SAID[Kind.RESP])
-            await caller.hears(b"RESP:" + SAID[Kind.RESP])
+            caller = await here.call(SAID[Language.RESP])
+            await caller.hears(b"RESP:" + SAID[Language.RESP])
             for _ in range(12):
                 caller.writer.write(b".")
                 await caller.hears(b".")
@@ -253,7 +256,7 @@ def test_a_client_that_keeps_talking_is_not_idle() -> None:
 def test_a_client_that_does_not_read_is_dropped(loop: str) -> None:
     async def story() -> None:
         async with hall(write_stall_s_max=0.1) as here:
-            caller = await here.call(SAID[Kind.RESP])
+            caller = await here.call(SAID[Language.RESP])
             await until(lambda: len(here.made) == 1)
             here.made[0].busy = 1
             here.made[0].transport.write(b"x" * 8_000_000)  # more than the kernel takes, at once
@@ -269,7 +272,7 @@ def test_who_leaves_too_much_unread_is_dropped_at_once(loop: str) -> None:
     async def story() -> None:
         bounds = {"write_backlog_bytes_max": 100_000, "write_stall_s_max": 60}
         async with hall(**bounds) as here:
-            caller = await here.call(SAID[Kind.RESP])
+            caller = await here.call(SAID[Language.RESP])
             await until(lambda: len(here.made) == 1)
             here.made[0].transport.write(b"x" * 12_000_000)
             await until(lambda: here.listener.stats().open == 0)
@@ -283,7 +286,7 @@ def test_who_leaves_too_much_unread_is_dropped_at_once(loop: str) -> None:
 def test_who_asks_on_and_reads_nothing_is_found_without_a_look(loop: str) -> None:
     async def story() -> None:
         async with hall(write_backlog_bytes_max=100_000, look_s=60) as here:
-            caller = await here.call(SAID[Kind.RESP])
+            caller = await here.call(SAID[Language.RESP])
             await until(lambda: len(here.made) == 1)
             here.made[0].transport.write(b"x" * 12_000_000)
             caller.writer.write(b"more")
@@ -299,12 +302,12 @@ def test_a_bug_in_one_protocol_ends_one_connection(
 ) -> None:
     async def story() -> None:
         async with hall() as here:
-            other, bad = await here.call(SAID[Kind.RESP]), await here.call(SAID[Kind.RESP])
-            await bad.hears(b"RESP:" + SAID[Kind.RESP])
+            other, bad = await here.call(SAID[Language.RESP]), await here.call(SAID[Language.RESP])
+            await bad.hears(b"RESP:" + SAID[Language.RESP])
             bad.writer.write(b"bug")
             assert await bad.rest() == b""
             assert here.listener.stats().faults == 1
-            await other.hears(b"RESP:" + SAID[Kind.RESP])
+            await other.hears(b"RESP:" + SAID[Language.RESP])
             at_once = await here.call(b"*bug")
             await at_once.rest()
             assert here.listener.stats().faults == 2
@@ -320,9 +323,9 @@ def test_closing_lets_what_is_under_way_finish_and_cuts_the_rest_after_the_grace
     async def story() -> None:
         async with hall() as here:
             port = here.port
-            callers = [await here.call(SAID[Kind.HTTP2]) for _ in range(3)]
+            callers = [await here.call(SAID[Language.HTTP2]) for _ in range(3)]
             for caller in callers:
-                await caller.hears(b"HTTP2:" + SAID[Kind.HTTP2])
+                await caller.hears(b"HTTP2:" + SAID[Language.HTTP2])
             waiting = await here.call(b"P")  # has said too little to be under way
             await until(lambda: here.listener.stats().open == 4)
             ends, stays, free = here.made
@@ -344,7 +347,7 @@ def test_closing_lets_what_is_under_way_finish_and_cuts_the_rest_after_the_grace
 def test_closing_does_not_wait_when_nobody_is_there() -> None:
     async def story() -> None:
         async with hall() as here:
-            caller = await here.call(SAID[Kind.RESP])
+            caller = await here.call(SAID[Language.RESP])
             await caller.hears(b"RESP:")
             began_s = asyncio.get_running_loop().time()
             assert await here.listener.close(5.0) == 0
@@ -364,7 +367,7 @@ def test_a_protocol_that_offers_nothing_more_is_served_and_closed_too(loop: str)
             cast("asyncio.Transport", self.transport).write(data)
 
     async def story() -> None:
-        async with Listener(["127.0.0.1:0"], {Kind.RESP: lambda _: Plain()}) as listener:
+        async with Listener(["127.0.0.1:0"], {Language.RESP: lambda _: Plain()}) as listener:
             reader, writer = await asyncio.open_connection("127.0.0.1", listener.addresses[0].port)
             caller = Caller(reader, writer)
             writer.write(b"PING\r\n")
@@ -386,14 +389,14 @@ def test_a_unix_socket_is_served_kept_private_and_taken_away(loop: str, tmp_path
             for _ in range(3):
                 reader, writer = await asyncio.open_unix_connection(str(path))
                 callers.append(Caller(reader, writer))
-                writer.write(SAID[Kind.RESP])
+                writer.write(SAID[Language.RESP])
                 await callers[-1].hears(b"RESP:")
             assert here.made[0].peer.host == ""
             assert here.listener.addresses == (Address("", 0, str(path)),)
             with pytest.raises(SluicegateError, match="is in use"):
                 bind(address_of(f"unix:{path}"), ListenerSettings())
         for caller in callers:
-            assert await caller.rest() == SAID[Kind.RESP]
+            assert await caller.rest() == SAID[Language.RESP]
             await caller.leave()
         assert not path.exists()
 
@@ -420,7 +423,7 @@ def test_several_listeners_share_a_port_when_they_say_so() -> None:
         async with hall(reuse_port=True) as one:
             at = f"127.0.0.1:{one.port}"
             async with hall([at], reuse_port=True) as two:
-                callers = [await one.call(SAID[Kind.RESP]) for _ in range(40)]
+                callers = [await one.call(SAID[Language.RESP]) for _ in range(40)]
                 for caller in callers:
                     await caller.hears(b"RESP:")
                 served = [here.listener.stats().served["RESP"] for here in (one, two)]
@@ -439,7 +442,7 @@ def test_a_socket_that_was_bound_before_is_served() -> None:
         bound = socket.create_server(("127.0.0.1", 0))
         async with hall([bound]) as here:
             assert here.port == bound.getsockname()[1]
-            caller = await here.call(SAID[Kind.RESP])
+            caller = await here.call(SAID[Language.RESP])
             await caller.hears(b"RESP:")
             await caller.leave()
         assert bound.fileno() == -1
@@ -452,7 +455,7 @@ def test_a_name_with_two_addresses_is_served_on_both_with_one_port() -> None:
         async with hall(["localhost:0"]) as here:
             assert len({address.port for address in here.listener.addresses}) == 1
             assert {address.host for address in here.listener.addresses} <= {"127.0.0.1", "::1"}
-            caller = await here.call(SAID[Kind.RESP])
+            caller = await here.call(SAID[Language.RESP])
             await caller.hears(b"RESP:")
             await caller.leave()
 
@@ -468,7 +471,7 @@ def test_when_one_address_cannot_be_had_the_others_are_given_back() -> None:
                 free = probe.getsockname()[1]
             listener = Listener(
                 [f"127.0.0.1:{free}", f"127.0.0.1:{port}"],
-                {Kind.RESP: lambda _: asyncio.Protocol()},
+                {Language.RESP: lambda _: asyncio.Protocol()},
             )
             with pytest.raises(SluicegateError, match=f"port {port} on 127.0.0.1 is in use; end"):
                 listener.start()
@@ -491,7 +494,7 @@ def test_when_the_machine_has_no_more_sockets_accepting_pauses_and_goes_on(
                 return real(self)
 
             monkeypatch.setattr(socket.socket, "accept", accept)
-            caller = await here.call(SAID[Kind.RESP])
+            caller = await here.call(SAID[Language.RESP])
             await caller.hears(b"RESP:")
             assert here.listener.stats().accept_errors == 3
             await caller.leave()

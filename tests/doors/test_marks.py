@@ -9,7 +9,7 @@ import pytest
 
 from sluicegate import Decision, Limit
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.contracts.guard import Counted, Judgement
+from sluicegate.contracts.guard import Judgement, RuleDecision
 from sluicegate.contracts.request import NO_ATTRIBUTES, Request
 from sluicegate.doors.asgi import LimitMiddleware
 from sluicegate.doors.marks import KEY, uncounted
@@ -28,7 +28,7 @@ class Said:
     def __init__(self, *, degraded: bool = False, nothing: bool = False) -> None:
         decision = Decision(True, 1, 0, 0, None, "r")
         other = Decision(True, 1, 0, 0, None, "s").with_marks(degraded=degraded)
-        counted = (Counted("r", LIMIT, decision), Counted("s", LIMIT, other))
+        counted = (RuleDecision("r", LIMIT, decision), RuleDecision("s", LIMIT, other))
         self.judgement = None if nothing else Judgement(decision, counted)
 
     def judge(self, arrival: object) -> Judgement | None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sluicegate.contracts.decision import Decision
-from sluicegate.contracts.guard import Counted, Judgement
+from sluicegate.contracts.guard import Judgement, RuleDecision
 from sluicegate.contracts.reasons import (
     COST_ABOVE_LIMIT,
     DEADLINE,
@@ -24,7 +24,7 @@ FIVE = Limit(5, 60_000_000)
 def test_a_spent_limit_is_told_with_all_that_a_client_can_use() -> None:
     decision = Decision(False, 0, 11_400_001, 60_000_000, RATE_LIMITED, "login")
     free = Decision(True, 3, 0, 1, None, "all")
-    counted = (Counted("all", FIVE, free), Counted("login", FIVE, decision))
+    counted = (RuleDecision("all", FIVE, free), RuleDecision("login", FIVE, decision))
     assert json.loads(body(Judgement(decision, counted))) == {
         "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
         "title": "Too many requests",

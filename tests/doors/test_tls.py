@@ -14,7 +14,7 @@ import pytest
 import trustme
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.doors.listener import Kind
+from sluicegate.doors.listener import Language
 from sluicegate.doors.sniff import PREFACE
 from sluicegate.doors.tls import Tls, TlsFiles, names_in
 from tests.doors.listening import LOOPS, Caller, Hall, hall, run, until
@@ -112,7 +112,7 @@ def test_what_was_agreed_on_decides_and_without_it_the_first_bytes_do(
 @both
 def test_only_what_is_served_is_offered(loop: str, authority: Authority) -> None:
     async def story() -> None:
-        async with hall(kinds=[Kind.HTTP1, Kind.RESP], tls=Tls(authority.files())) as here:
+        async with hall(kinds=[Language.HTTP1, Language.RESP], tls=Tls(authority.files())) as here:
             for offered in (("h2", "http/1.1"), ("h2",)):
                 caller = await call(here, authority.client(*offered), b"GET / HTTP/1.1\r\n")
                 agreed = caller.writer.get_extra_info("ssl_object").selected_alpn_protocol()

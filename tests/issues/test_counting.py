@@ -79,7 +79,7 @@ def test_what_one_limit_refuses_is_not_charged_to_another(algorithm: str) -> Non
     assert [limiter.take_all(*claims).allowed for _ in range(5)] == [True] + [False] * 4
     assert limiter.peek("ann", 0, "hour").remaining == 9
     assert [limiter.take("ann", rule="both").allowed for _ in range(5)] == [True] + [False] * 4
-    counted = limiter.judge(Claim("ann", "both", 0)).counted
+    counted = limiter.judge(Claim("ann", "both", 0)).decisions
     assert {one.limit.count: one.decision.remaining for one in counted} == {10: 9, 1: 0}
 
 

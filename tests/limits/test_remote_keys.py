@@ -200,7 +200,7 @@ def test_a_lease_that_cannot_be_filled_is_decided_by_the_failure_policy() -> Non
 def judged(store: SlowStore, *processes: Process) -> list[tuple[str, bool]]:
     asked = [(process.keys, "a", 1) for process in processes]
     judgement = finish(judge_remote(_as_store(store), asked, store.clock.now_us()))
-    return [(one.name, one.decision.allowed) for one in judgement.counted]
+    return [(one.name, one.decision.allowed) for one in judgement.decisions]
 
 
 def _as_store(store: SlowStore) -> Store:

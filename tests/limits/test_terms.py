@@ -72,12 +72,12 @@ def test_a_trial_holds_up_no_group_and_counts_only_what_enters() -> None:
     claims = (Claim("a", "tried"), Claim("a", "kept"), Claim("a", "off"))
     judgements = [group.judge(*claims) for _ in range(3)]
     assert [judgement.decision.allowed for judgement in judgements] == [True, True, False]
-    assert [[one.name for one in judgement.counted] for judgement in judgements] == [
+    assert [[one.name for one in judgement.decisions] for judgement in judgements] == [
         ["kept", "tried", "off"],
         ["kept", "tried", "off"],
         ["kept", "off"],
     ]
-    assert judgements[1].counted[1].decision.shadow
+    assert judgements[1].decisions[1].decision.shadow
     assert judgements[2].decision.rule_id == "kept"
 
 
@@ -87,7 +87,7 @@ def test_a_judgement_of_a_trial_alone_is_the_trial() -> None:
     judgement = asyncio.run(tried.ajudge(Claim("a", "tried")))
     assert judgement.decision.allowed
     assert judgement.decision.shadow
-    assert judgement.counted[0].limit == Limit(1, 3_600 * SECOND)
+    assert judgement.decisions[0].limit == Limit(1, 3_600 * SECOND)
 
 
 def test_new_rules_take_the_place_of_the_old_and_what_stays_keeps_its_counts() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.errors import BadValue, SluicegateError
-from sluicegate.doors.http.message import Handler, Reply, Request
+from sluicegate.doors.http.message import Handler, HttpReply, HttpRequest
 from sluicegate.policies.access import OpenAccess
 from sluicegate.service.app import App, Site
 from sluicegate.service.common_settings import ServiceSettings
@@ -39,8 +39,8 @@ class ThingApp(App[ServiceSettings]):
         self.sites.append(site)
         text = b"siblings" if isinstance(site.access, OpenAccess) else b"callers"
 
-        def answer(_request: Request) -> Reply:
-            return Reply(200, text, close=True)
+        def answer(_request: HttpRequest) -> HttpReply:
+            return HttpReply(200, text, close=True)
 
         return answer
 

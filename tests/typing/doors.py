@@ -17,9 +17,9 @@ from sluicegate import Limiter
 from sluicegate.contracts.guard import Guard as AnyGuard
 from sluicegate.doors.aiohttp import setup
 from sluicegate.doors.asgi import LimitMiddleware
-from sluicegate.doors.asking import Limiting
 from sluicegate.doors.celery import limited as limited_task
 from sluicegate.doors.django import ratelimit
+from sluicegate.doors.endpoint_limit import EndpointLimiter
 from sluicegate.doors.fastapi import by_address, by_header, install, limit, limited
 from sluicegate.doors.flask import SluicegateLimits
 from sluicegate.doors.interceptors import AsyncLimitInterceptor, LimitInterceptor
@@ -28,7 +28,7 @@ from sluicegate.doors.wsgi import LimitMiddleware as WsgiMiddleware
 from sluicegate.rules.web.guard import RulesGuard
 
 limiter = Limiter(rules={"login": "5/minute"})
-limiting: Limiting = limiter
+limiting: EndpointLimiter = limiter
 guard = RulesGuard({"limits": {}}, limiter)
 any_guard: AnyGuard = guard
 

@@ -12,10 +12,10 @@ from hpack import Encoder
 
 from sluicegate.wire.h2 import frames as f
 from sluicegate.wire.h2.blocks import block
-from sluicegate.wire.h2.connection import Connection
-from sluicegate.wire.h2.fields import Head
+from sluicegate.wire.h2.connection import H2Connection
+from sluicegate.wire.h2.fields import RequestHead
 from sluicegate.wire.h2.settings import H2Settings
-from sluicegate.wire.h2.stream import Stream
+from sluicegate.wire.h2.stream import H2Stream
 
 NOW: Final = 1_000_000_000
 REQUEST: Final = (
@@ -92,28 +92,28 @@ class Written:
     def __init__(self, *, answers: bool = True, body: bytes = b"hello") -> None:
         self.answers = answers
         self.body = body
-        self.h2: Connection | None = None
-        self.heads: list[Head] = []
+        self.h2: H2Connection | None = None
+        self.heads: list[RequestHead] = []
         self.bodies: dict[int, bytes] = {}
         self.whole: list[int] = []
         self.meanings: dict[int, object] = {}
         self.ended: list[int] = []
         self.flowed: list[int] = []
-        self.streams: dict[int, Stream] = {}
+        self.streams: dict[int, H2Stream] = {}
 
-    def interpret(self, head: Head) -> object:
+    def interpret(self, head: RequestHead) -> object:
         self.heads.append(head)
         return head
 
     def interpret_oversized(self) -> object:
         return "too large"
 
-    def begin_stream(self, stream: Stream) -> None:
+    def begin_stream(self, stream: H2Stream) -> None:
         self.streams[stream.id] = stream
         self.meanings[stream.id] = stream.meaning
         self.bodies[stream.id] = b""
 
-    def receive_data(self, stream: Stream, data: bytes, start: int, end: int, last: bool) -> None:
+    def receive_data(self, stream: H2Stream, data: bytes, start: int, end: int, last: bool) -> None:
         if stream.id not in self.streams:
             self.begin_stream(stream)
         self.bodies[stream.id] += data[start:end]
@@ -123,10 +123,10 @@ class Written:
                 assert self.h2 is not None
                 self.h2.reply(stream, OK_200, self.body, END)
 
-    def drop_stream(self, stream: Stream) -> None:
+    def drop_stream(self, stream: H2Stream) -> None:
         self.ended.append(stream.id)
 
-    def resume_stream(self, stream: Stream) -> None:
+    def resume_stream(self, stream: H2Stream) -> None:
         self.flowed.append(stream.id)
 
 
@@ -143,7 +143,7 @@ class Peer:
     ) -> None:
         self.now_us = NOW
         self.heard = Written(answers=answers, body=body)
-        self.h2 = Connection(H2Settings() if settings is None else settings, self.heard, NOW)
+        self.h2 = H2Connection(H2Settings() if settings is None else settings, self.heard, NOW)
         self.heard.h2 = self.h2
         self.sent: list[Frame] = []
         if greets:

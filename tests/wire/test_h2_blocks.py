@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.wire.h2.blocks import Block, block
+from sluicegate.wire.h2.blocks import HeaderBlock, block
 
 NAMES = st.sampled_from([b"content-type", b"grpc-status", b"allow", b"x", b"n" * 200])
 FIELDS = st.lists(st.tuples(NAMES, st.binary(max_size=400)), max_size=8)
@@ -34,6 +34,6 @@ def test_a_block_knows_the_first_bytes_of_its_frame() -> None:
 
 
 def test_a_block_that_no_frame_holds_is_refused() -> None:
-    assert Block(bytes(16_383)).opening[:3] == b"\0\x3f\xff"
+    assert HeaderBlock(bytes(16_383)).opening[:3] == b"\0\x3f\xff"
     with pytest.raises(BadValue, match=r"h2\.block"):
-        Block(bytes(16_384))
+        HeaderBlock(bytes(16_384))

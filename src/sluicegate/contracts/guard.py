@@ -14,7 +14,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.rule import Limit
 
 
-class Counted(NamedTuple):
+class RuleDecision(NamedTuple):
     """One limit that had a say: its rule's name, the limit, and what it decided."""
 
     name: str
@@ -26,7 +26,7 @@ class Judgement(NamedTuple):
     """The decision that binds, and every limit that was asked, in the order of the rules."""
 
     decision: Decision
-    counted: Sequence[Counted]
+    decisions: Sequence[RuleDecision]
 
 
 class Guard(Protocol):

@@ -15,7 +15,7 @@ from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from sluicegate.contracts.errors import BadValue, SluicegateError
-from sluicegate.doors.bounds import ListenerSettings
+from sluicegate.doors.listener_settings import ListenerSettings
 
 FIELD: Final = "listen"
 UNIX: Final = "unix:"

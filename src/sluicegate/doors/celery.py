@@ -22,7 +22,7 @@ from typing import Any, Final, ParamSpec, SupportsIndex, TypeVar, final
 
 from sluicegate.contracts.errors import BadValue, MissingPackage, Refused, Unavailable
 from sluicegate.contracts.guard import Guard, Judgement
-from sluicegate.doors.asking import Limiting, asked
+from sluicegate.doors.endpoint_limit import EndpointLimiter, judge_claim
 from sluicegate.doors.headers import unavailable
 
 try:
@@ -143,7 +143,7 @@ def limited(
 
 
 def limit(
-    limiter: Limiting,
+    limiter: EndpointLimiter,
     rule: Any = None,
     *,
     key: str | Callable[..., str] = "",
@@ -165,7 +165,7 @@ def limit(
     def judge(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Judgement:
         who = key(*args, **kwargs) if callable(key) else key
         units = cost(*args, **kwargs) if callable(cost) else cost
-        return asked(limiter, task.name if scope is None else scope, who, rule, units)
+        return judge_claim(limiter, task.name if scope is None else scope, who, rule, units)
 
     return _around(judge, refusing)
 

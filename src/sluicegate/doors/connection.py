@@ -20,8 +20,8 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol, cast, final
 
 from sluicegate.doors.binding import Address
-from sluicegate.doors.bounds import ListenerSettings
-from sluicegate.doors.sniff import Kind, answer_in, kind_of_alpn, sniff
+from sluicegate.doors.listener_settings import ListenerSettings
+from sluicegate.doors.sniff import Language, answer_in, kind_of_alpn, sniff
 from sluicegate.doors.tls import names_in
 
 _log: Final = logging.getLogger("sluicegate.listener")
@@ -46,7 +46,7 @@ class PeerInfo(NamedTuple):
 
 
 @final
-class Counts:
+class ListenerCounts:
     """What a listener has counted since it began."""
 
     __slots__ = (
@@ -78,29 +78,29 @@ class Counts:
         self.idle_timeouts = 0
         self.not_reading = 0
         self.faults = 0
-        self.served = dict.fromkeys(Kind, 0)
+        self.served = dict.fromkeys(Language, 0)
 
 
 class House(Protocol):
     """What a connection asks of its listener."""
 
     settings: ListenerSettings
-    counts: Counts
+    counts: ListenerCounts
     closing: bool
 
     def now_s(self) -> float:
         """The loop's time."""
         ...
 
-    def refusal(self, reserved: bool, kind: Kind) -> str:
+    def refusal(self, reserved: bool, kind: Language) -> str:
         """Why a connection of this kind is not served; empty if it is."""
         ...
 
-    def protocol(self, kind: Kind, peer: PeerInfo) -> asyncio.Protocol:
+    def protocol(self, kind: Language, peer: PeerInfo) -> asyncio.Protocol:
         """A protocol for a connection that is served."""
         ...
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: AcceptedConnection) -> None:
         """It is gone."""
         ...
 
@@ -114,7 +114,7 @@ def _no_work() -> int:
 
 
 @final
-class Connection:
+class AcceptedConnection:
     """One accepted connection, from the first byte to the last.
 
     It does what `asyncio.Protocol` asks for; a compiled class has none but compiled ancestors.
@@ -153,7 +153,7 @@ class Connection:
         self.address = address
         self.reserved = reserved
         self.peer = PeerInfo(host, port, address, reserved=reserved)
-        self.kind: Kind | None = None
+        self.kind: Language | None = None
         self.transport: asyncio.Transport | None = None
         self.since_s = 0.0  # when it was accepted, then when it could first speak
         self.quiet_since_s = 0.0
@@ -333,7 +333,7 @@ class Connection:
         except Exception:
             self._failed()
 
-    def _hand_over(self, kind: Kind, head: bytes) -> None:
+    def _hand_over(self, kind: Language, head: bytes) -> None:
         inner = self._house.protocol(kind, self.peer)
         offered = cast("Any", inner)
         self._forward = inner.data_received

@@ -13,7 +13,7 @@
 
 Middleware and decorator serve synchronous and asynchronous projects. Who wants rules about users
 puts the middleware below Django's `AuthenticationMiddleware`. In an asynchronous project the user
-is loaded before the guard is asked, and only for requests that bring a session.
+is loaded before the guard is asked_claim, and only for requests that bring a session.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, Final, SupportsIndex, TypeAlias, TypeVar, cast
 
 from sluicegate.contracts.errors import BadValue, MissingPackage, Unavailable
 from sluicegate.contracts.guard import Guard, Judgement
-from sluicegate.doors.asking import Limiting, aasked, asked, name_of
+from sluicegate.doors.endpoint_limit import EndpointLimiter, ajudge_claim, judge_claim, name_of
 from sluicegate.doors.headers import Fields, unavailable
 from sluicegate.doors.problem import CONTENT_TYPE, body, status_of
 from sluicegate.doors.proxies import Proxies, proxies_of
@@ -174,7 +174,7 @@ def ratelimit(
     cost: Cost = 1,
     method: str | tuple[str, ...] = (),
     scope: str | None = None,
-    limiter: Limiting | None = None,
+    limiter: EndpointLimiter | None = None,
 ) -> Callable[[View], View]:
     """Limit a view, plain or async; `method_decorator` brings it to views that are classes.
 
@@ -192,12 +192,14 @@ def ratelimit(
 
     def around(view: View) -> View:
         where = name_of(view) if scope is None else scope
-        found: list[tuple[Limiting, _Settings]] = []
+        found: list[tuple[EndpointLimiter, _Settings]] = []
 
-        def at_hand() -> tuple[Limiting, _Settings]:
+        def at_hand() -> tuple[EndpointLimiter, _Settings]:
             # Settings are there when a request is, but not always when a view is decorated.
             if not found:
-                mine: Limiting = _setting("SLUICEGATE_LIMITER") if limiter is None else limiter
+                mine: EndpointLimiter = (
+                    _setting("SLUICEGATE_LIMITER") if limiter is None else limiter
+                )
                 mine.limits_of(rule)
                 found.append((mine, _Settings()))
             return found[0]
@@ -217,7 +219,7 @@ def ratelimit(
                 if key in {"user", "user_or_ip"}:
                     await arrival.load_user()
                 who, units = claim(arrival, request)
-                judgement = await aasked(mine, where, who, rule, units)
+                judgement = await ajudge_claim(mine, where, who, rule, units)
                 told = titled(have.fields.of(judgement))
                 if not judgement.decision.allowed:
                     return refused(judgement, told)
@@ -232,7 +234,7 @@ def ratelimit(
             mine, have = at_hand()
             arrival = DjangoArrival(request, have.proxies, have.user)
             who, units = claim(arrival, request)
-            judgement = asked(mine, where, who, rule, units)
+            judgement = judge_claim(mine, where, who, rule, units)
             told = titled(have.fields.of(judgement))
             if not judgement.decision.allowed:
                 return refused(judgement, told)

@@ -24,7 +24,7 @@ from sluicegate.doors.asgi import (
     Send,
 )
 from sluicegate.doors.asgi import App as AsgiApp
-from sluicegate.doors.asking import Limiting, aasked, name_of
+from sluicegate.doors.endpoint_limit import EndpointLimiter, ajudge_claim, name_of
 from sluicegate.doors.headers import POLICY, RATELIMIT, Fields, beside, unavailable
 from sluicegate.doors.problem import CONTENT_TYPE, body, reason_of, status_of
 from sluicegate.doors.proxies import Proxies, proxies_of
@@ -104,7 +104,7 @@ def by_header(name: str, *, trust_proxies: int | Proxies = 0) -> Callable[..., A
 
 
 def limit(
-    limiter: Limiting,
+    limiter: EndpointLimiter,
     rule: Any = None,
     *,
     key: str | Callable[..., Any],
@@ -129,7 +129,7 @@ def limit(
         asked_cost: Any = cost_of,
     ) -> Judgement:
         where = name_of(connection.scope.get("endpoint")) if scope is None else scope
-        judgement = await aasked(limiter, where, asked_key, rule, asked_cost)
+        judgement = await ajudge_claim(limiter, where, asked_key, rule, asked_cost)
         return _told(connection, response, judgement, fields)
 
     return ask

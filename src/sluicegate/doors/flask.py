@@ -21,7 +21,7 @@ from typing import Any, ParamSpec, SupportsIndex, TypeVar, cast
 
 from sluicegate.contracts.errors import BadValue, MissingPackage, Unavailable
 from sluicegate.contracts.guard import Guard, Judgement
-from sluicegate.doors.asking import Limiting, asked, name_of
+from sluicegate.doors.endpoint_limit import EndpointLimiter, judge_claim, name_of
 from sluicegate.doors.headers import Fields, unavailable
 from sluicegate.doors.problem import CONTENT_TYPE, body, reason_of, status_of
 from sluicegate.doors.proxies import Proxies, proxies_of
@@ -65,7 +65,7 @@ class SluicegateLimits:
         app: Flask | None = None,
         *,
         guard: Guard | None = None,
-        limiter: Limiting | None = None,
+        limiter: EndpointLimiter | None = None,
         trust_proxies: int | Proxies = 0,
         headers: str = "ietf",
         user: Callable[[], str | None] | None = None,
@@ -113,7 +113,7 @@ class SluicegateLimits:
             def ask() -> None:
                 who = self.address() if key is None else key() if callable(key) else key
                 units = cost() if callable(cost) else cost
-                self._enter(asked(limiter, where, who, rule, units))
+                self._enter(judge_claim(limiter, where, who, rule, units))
 
             if iscoroutinefunction(view):
 

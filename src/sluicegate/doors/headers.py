@@ -112,7 +112,7 @@ class Fields:
 
     def raw(self, judgement: Judgement) -> list[tuple[bytes, bytes]]:
         """The fields as bytes. What is asked most, one limit that admits, takes a short way."""
-        counted = judgement.counted
+        counted = judgement.decisions
         if len(counted) == 1 and self.ietf and not self.legacy:
             name, limit, decision = counted[0]
             if decision.allowed and not decision.degraded and not decision.shadow:
@@ -139,7 +139,7 @@ class Fields:
         return found
 
     def _add_ietf(self, found: list[tuple[str, str]], judgement: Judgement) -> None:
-        counted = judgement.counted
+        counted = judgement.decisions
         if len(counted) == 1:
             name, limit, decision = counted[0]
             if decision.shadow:
@@ -175,7 +175,7 @@ class Fields:
     def _add_legacy(self, found: list[tuple[str, str]], judgement: Judgement) -> None:
         """The older fields know one limit: the one that binds."""
         binding = None
-        for one in judgement.counted:
+        for one in judgement.decisions:
             if one.decision.shadow or one.decision.degraded:
                 continue
             if one.decision is judgement.decision:
@@ -268,7 +268,7 @@ def _tighter(one: Decision, other: Decision) -> bool:
 
 
 def _any_degraded(judgement: Judgement) -> bool:
-    for one in judgement.counted:  # noqa: SIM110 - the loop is what the hot path can afford
+    for one in judgement.decisions:  # noqa: SIM110 - the loop is what the hot path can afford
         if one.decision.degraded:
             return True
     return False

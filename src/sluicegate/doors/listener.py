@@ -22,13 +22,13 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast, final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.binding import Address, address_of, bind, bound_address, release
-from sluicegate.doors.bounds import ListenerSettings
-from sluicegate.doors.connection import Connection, Counts, PeerInfo
-from sluicegate.doors.sniff import Kind, alpn_of, served
+from sluicegate.doors.connection import AcceptedConnection, ListenerCounts, PeerInfo
+from sluicegate.doors.listener_settings import ListenerSettings
+from sluicegate.doors.sniff import Language, alpn_of, served
 from sluicegate.doors.tls import Tls
 
 __all__ = [
-    "Kind",
+    "Language",
     "Listener",
     "ListenerSettings",
     "ListenerStats",
@@ -80,13 +80,13 @@ class Listener:
     def __init__(
         self,
         addresses: Iterable[str | Address | socket.socket],
-        protocols: Mapping[Kind, ProtocolFactory],
+        protocols: Mapping[Language, ProtocolFactory],
         *,
         settings: ListenerSettings | None = None,
         tls: Tls | None = None,
     ) -> None:
         self.settings = ListenerSettings() if settings is None else settings
-        self.counts = Counts()
+        self.counts = ListenerCounts()
         self.closing = False
         self.tls = tls
         self._wanted = list(addresses)
@@ -96,10 +96,12 @@ class Listener:
         if tls is not None:
             # The first that a peer offers too: who speaks both, as curl and Prometheus, is here
             # for HTTP, and who is here for gRPC offers h2 alone.
-            names = (alpn_of(kind) for kind in (Kind.HTTP1, Kind.HTTP2) if kind in protocols)
+            names = (
+                alpn_of(kind) for kind in (Language.HTTP1, Language.HTTP2) if kind in protocols
+            )
             tls.for_alpn([name for name in names if name is not None])
         self._listening: list[socket.socket] = []
-        self._connections: set[Connection] = set()
+        self._connections: set[AcceptedConnection] = set()
         self._by_host: dict[str, int] = {}
         self._reserved_open = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -164,7 +166,7 @@ class Listener:
             faults=counts.faults,
         )
 
-    def open_connections(self) -> Sequence[tuple[PeerInfo, Kind | None]]:
+    def open_connections(self) -> Sequence[tuple[PeerInfo, Language | None]]:
         """Who is connected, and in what language; None as long as it is not known."""
         return [(one.peer, one.kind) for one in self._connections]
 
@@ -205,26 +207,26 @@ class Listener:
         """The loop's time."""
         return 0.0 if self._loop is None else self._loop.time()
 
-    def refusal(self, reserved: bool, kind: Kind) -> str:
+    def refusal(self, reserved: bool, kind: Language) -> str:
         """Why a connection of this kind is not served; empty if it is."""
         if kind not in self._protocols:
-            if kind in (Kind.UNKNOWN, Kind.TLS):
+            if kind in (Language.UNKNOWN, Language.TLS):
                 self.counts.unknown += 1
             else:
                 self.counts.refused_kind += 1
             spoken = ", ".join(one.value for one in self._protocols)
             return f"this port speaks {spoken}{' over TLS' if self.tls else ''}, not {kind.value}"
-        if reserved and kind is not Kind.HTTP1:
+        if reserved and kind is not Language.HTTP1:
             self.counts.refused_full += 1
             return "too many connections are open here; try again later, or another instance"
         return ""
 
-    def protocol(self, kind: Kind, peer: PeerInfo) -> asyncio.Protocol:
+    def protocol(self, kind: Language, peer: PeerInfo) -> asyncio.Protocol:
         """A protocol for a connection that is served."""
         self.counts.served[kind] += 1
         return self._protocols[kind](peer)
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: AcceptedConnection) -> None:
         """A connection is gone."""
         if connection not in self._connections:
             return
@@ -294,14 +296,14 @@ class Listener:
                 client.close()
                 return
             self._by_host[host] = so_far + 1
-        connection = Connection(self, host, port, address, reserved=reserved)
+        connection = AcceptedConnection(self, host, port, address, reserved=reserved)
         self._connections.add(connection)
         assert self._loop is not None
         task = self._loop.create_task(self._connect(client, connection))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _connect(self, client: socket.socket, connection: Connection) -> None:
+    async def _connect(self, client: socket.socket, connection: AcceptedConnection) -> None:
         loop = asyncio.get_running_loop()
         secure: dict[str, Any] = {}
         if self.tls is not None:
@@ -343,7 +345,7 @@ class Listener:
     def _look(self) -> None:
         self._look_on(iter(tuple(self._connections)))
 
-    def _look_on(self, rest: Iterator[Connection]) -> None:
+    def _look_on(self, rest: Iterator[AcceptedConnection]) -> None:
         """Some in each turn of the loop, so that many connections are no pause for any."""
         now_s = self.now_s()
         some = tuple(islice(rest, _LOOKED_AT_ONCE))

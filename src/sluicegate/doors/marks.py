@@ -31,7 +31,7 @@ _ENVIRON_KEY: Final = "HTTP_" + ERROR.upper().replace("-", "_")
 
 def is_uncounted(judgement: Judgement) -> bool:
     """Whether a failure policy had a say in it."""
-    return judgement.decision.degraded or any(one.decision.degraded for one in judgement.counted)
+    return judgement.decision.degraded or any(one.decision.degraded for one in judgement.decisions)
 
 
 def marked_scope(

@@ -57,7 +57,7 @@ def details(judgement: Judgement) -> dict[str, object]:
         # Finer than the header can say, and never too early: whole milliseconds, rounded up.
         after_ms = -(-decision.retry_after_us // 1_000)
         members["retry_after"] = after_ms / 1_000 if after_ms > 0 else seconds
-    violated = [one.name for one in judgement.counted if not one.decision.allowed]
+    violated = [one.name for one in judgement.decisions if not one.decision.allowed]
     if violated:
         members["violated-policies"] = violated
     return members

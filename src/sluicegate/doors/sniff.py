@@ -31,7 +31,7 @@ _SSL_MAJOR: Final = 0x03
 _LETTERS: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 
 
-class Kind(Enum):
+class Language(Enum):
     """What a connection speaks."""
 
     HTTP2 = "HTTP/2"
@@ -41,7 +41,7 @@ class Kind(Enum):
     UNKNOWN = "unknown"
 
 
-def sniff(head: bytes) -> Kind | None:
+def sniff(head: bytes) -> Language | None:
     """What these first bytes begin; None if more must come before it can be told."""
     at = 0
     while head[at : at + 1] in (b"\r", b"\n"):
@@ -50,21 +50,21 @@ def sniff(head: bytes) -> Kind | None:
         return _unless_long(head)
     first = head[at]
     if first == 0x2A:  # '*'
-        return Kind.RESP
+        return Language.RESP
     if first == 0x50 and at == 0 and PREFACE.startswith(head[:24]):
-        return Kind.HTTP2 if len(head) >= len(PREFACE) else None
+        return Language.HTTP2 if len(head) >= len(PREFACE) else None
     if first == _TLS_HANDSHAKE and at == 0:
         if len(head) < 2:
             return None
-        return Kind.TLS if head[1] == _SSL_MAJOR else Kind.UNKNOWN
+        return Language.TLS if head[1] == _SSL_MAJOR else Language.UNKNOWN
     if first not in _LETTERS:
-        return Kind.UNKNOWN
+        return Language.UNKNOWN
     return _of_line(head, at)
 
 
-def answer_in(kind: Kind, why: str) -> bytes:
+def answer_in(kind: Language, why: str) -> bytes:
     """One line in its own language to a connection that is not served; empty where none helps."""
-    if kind is Kind.HTTP2:
+    if kind is Language.HTTP2:
         # Empty SETTINGS, then GOAWAY with HTTP_1_1_REQUIRED; the sentence is its debug data.
         goaway = bytes(8 - 4) + (0xD).to_bytes(4) + why.encode()
         return (
@@ -73,26 +73,26 @@ def answer_in(kind: Kind, why: str) -> bytes:
             + b"\x07\x00\x00\x00\x00\x00"
             + goaway
         )
-    if kind is Kind.RESP:
+    if kind is Language.RESP:
         return f"-ERR {why}\r\n".encode()
-    if kind is Kind.TLS:
+    if kind is Language.TLS:
         return b"\x15\x03\x01\x00\x02\x02\x28"  # a fatal alert: handshake_failure
     body = f"{why}\n".encode()
     head = (
-        f"HTTP/1.1 {503 if kind is Kind.HTTP1 else 400} "
-        f"{'Service Unavailable' if kind is Kind.HTTP1 else 'Bad Request'}\r\n"
+        f"HTTP/1.1 {503 if kind is Language.HTTP1 else 400} "
+        f"{'Service Unavailable' if kind is Language.HTTP1 else 'Bad Request'}\r\n"
         "content-type: text/plain; charset=utf-8\r\n"
         f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
     )
     return head.encode() + body
 
 
-def kind_of_alpn(protocol: str | None) -> Kind | None:
+def kind_of_alpn(protocol: str | None) -> Language | None:
     """What was agreed upon in the TLS handshake; None if nothing was, as with RESP clients."""
     return _ALPN.get(protocol or "")
 
 
-def alpn_of(kind: Kind) -> str | None:
+def alpn_of(kind: Language) -> str | None:
     """The name under which TLS knows it."""
     for name, known in _ALPN.items():
         if known is kind:
@@ -100,30 +100,30 @@ def alpn_of(kind: Kind) -> str | None:
     return None
 
 
-def served(kind: Kind) -> Kind:
+def served(kind: Language) -> Language:
     """This kind, if it is one that a protocol can be given for."""
-    if kind in (Kind.TLS, Kind.UNKNOWN):
+    if kind in (Language.TLS, Language.UNKNOWN):
         raise BadValue("protocols", kind, "give protocols for HTTP2, HTTP1 and RESP")
     return kind
 
 
-_ALPN: Final = {"h2": Kind.HTTP2, "http/1.1": Kind.HTTP1}
+_ALPN: Final = {"h2": Language.HTTP2, "http/1.1": Language.HTTP1}
 
 
-def _of_line(head: bytes, at: int) -> Kind | None:
+def _of_line(head: bytes, at: int) -> Language | None:
     # Looked at up to where a method would have ended: a first line may be long, and come in pieces.
     word = head[at : at + _METHOD_BYTES_MAX + 1]
     space = word.find(b" ")
     if space >= 0 and word[:space] in _METHODS:
-        return Kind.HTTP1
+        return Language.HTTP1
     end = head.find(b"\n", at)
     if end < 0:
         return _unless_long(head)
     line = head[at:end].rstrip(b"\r")
     version = line.rpartition(b" ")[2]
     # A method that we do not know is still HTTP's to refuse.
-    return Kind.HTTP1 if version.startswith(b"HTTP/") and b" " in line else Kind.RESP
+    return Language.HTTP1 if version.startswith(b"HTTP/") and b" " in line else Language.RESP
 
 
-def _unless_long(head: bytes) -> Kind | None:
-    return None if len(head) < SNIFF_BYTES_MAX else Kind.UNKNOWN
+def _unless_long(head: bytes) -> Language | None:
+    return None if len(head) < SNIFF_BYTES_MAX else Language.UNKNOWN

@@ -12,7 +12,7 @@ from typing import NamedTuple, SupportsIndex, TypeAlias
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.contracts.guard import Counted, Judgement
+from sluicegate.contracts.guard import Judgement, RuleDecision
 from sluicegate.contracts.store import Store
 from sluicegate.limits.remote_keys import RemoteKeys
 from sluicegate.limits.rule import Mode, RuleLike
@@ -31,14 +31,14 @@ class Claim(NamedTuple):
     cost: SupportsIndex = 1
 
 
-def judgement_of(counted: Sequence[Counted]) -> Judgement:
+def judgement_of(counted: Sequence[RuleDecision]) -> Judgement:
     """Return the judgement that these decisions amount to."""
     enforced = [one.decision for one in counted if not one.decision.shadow]
     return Judgement(binding(enforced or [one.decision for one in counted]), counted)
 
 
 def judge_local(
-    resolved: Sequence[LocalClaim], now_us: int, overridden: Sequence[Counted] = ()
+    resolved: Sequence[LocalClaim], now_us: int, overridden: Sequence[RuleDecision] = ()
 ) -> Judgement:
     """Decide claims on tables of this process; `overridden` are those that are admitted already."""
     enforced = [one for one in resolved if _mode(one[0]) is Mode.ENFORCE]
@@ -47,7 +47,7 @@ def judge_local(
     counted = [
         *overridden,
         *[
-            Counted(decision.rule_id, charge.table.limit, decision)
+            RuleDecision(decision.rule_id, charge.table.limit, decision)
             for charge, decision in zip(charges, decisions, strict=True)
         ],
     ]
@@ -61,13 +61,13 @@ def judge_local(
             continue
         if keys.terms.mode is Mode.OFF:
             counted.append(
-                Counted(keys.terms.name, keys.terms.limits[0][1], off_decision(keys.terms))
+                RuleDecision(keys.terms.name, keys.terms.limits[0][1], off_decision(keys.terms))
             )
         elif admitted:
             tables = keys.charges(key, cost)
             trials = take_all(tables, now_us)
             counted += [
-                Counted(decision.rule_id, charge.table.limit, as_trial(decision))
+                RuleDecision(decision.rule_id, charge.table.limit, as_trial(decision))
                 for charge, decision in zip(tables, trials, strict=True)
             ]
     return judgement_of(counted)
@@ -77,7 +77,7 @@ async def judge_remote(
     store: Store,
     resolved: Sequence[tuple[RemoteKeys, str, int]],
     now_us: int,
-    overridden: Sequence[Counted] = (),
+    overridden: Sequence[RuleDecision] = (),
 ) -> Judgement:
     """Decide claims on a remote store; `overridden` are those that are admitted already."""
     counted = [*overridden]
@@ -91,29 +91,31 @@ async def judge_remote(
     for keys, key, cost in resolved:
         terms = keys.terms
         if terms.mode is Mode.OFF:
-            counted.append(Counted(terms.name, terms.limits[0][1], off_decision(terms)))
+            counted.append(RuleDecision(terms.name, terms.limits[0][1], off_decision(terms)))
         elif terms.mode is Mode.SHADOW and admitted:
             ruling = await keys.request_ruling(store, key, cost, now_us)
             counted += [
-                Counted(decision.rule_id, limit, as_trial(decision))
+                RuleDecision(decision.rule_id, limit, as_trial(decision))
                 for (_, limit), decision in zip(terms.limits, ruling.decisions, strict=True)
             ]
     return judgement_of(counted)
 
 
-def _refusal_here(enforced: Sequence[tuple[RemoteKeys, str, int]], now_us: int) -> Counted | None:
+def _refusal_here(
+    enforced: Sequence[tuple[RemoteKeys, str, int]], now_us: int
+) -> RuleDecision | None:
     """Return a refusal that can be told without the store."""
     for keys, key, cost in enforced:
         decision = keys.refusal_here(key, cost, now_us)
         if decision is not None:
             limits = dict(keys.terms.limits)
-            return Counted(decision.rule_id, limits[decision.rule_id], decision)
+            return RuleDecision(decision.rule_id, limits[decision.rule_id], decision)
     return None
 
 
 async def _enforced(
     store: Store, enforced: Sequence[tuple[RemoteKeys, str, int]], now_us: int
-) -> list[Counted]:
+) -> list[RuleDecision]:
     """Take from all of them or from none."""
     if len(enforced) == 1:
         keys, key, cost = enforced[0]
@@ -123,14 +125,14 @@ async def _enforced(
             decision = (
                 await keys.take_from(store, key, cost, now_us) if refusal is None else refusal
             )
-            return [Counted(decision.rule_id, keys.terms.limits[0][1], decision)]
+            return [RuleDecision(decision.rule_id, keys.terms.limits[0][1], decision)]
         ruling = await keys.request_ruling(store, key, cost, now_us)
         decisions = list(ruling.decisions)
     else:
         decisions = await rule_together(store, enforced, now_us)
     limits = [limit for keys, _, _ in enforced for _, limit in keys.terms.limits]
     return [
-        Counted(decision.rule_id, limit, decision)
+        RuleDecision(decision.rule_id, limit, decision)
         for limit, decision in zip(limits, decisions, strict=True)
     ]
 

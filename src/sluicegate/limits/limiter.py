@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, SupportsIndex, cast, final
 from sluicegate.contracts.clock import Clock, PausableClock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, MissingPackage
-from sluicegate.contracts.guard import Counted, Judgement
+from sluicegate.contracts.guard import Judgement, RuleDecision
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Store
@@ -259,7 +259,7 @@ class Limiter:
             table = self.keys_of(rule)
             if isinstance(table, KeyTable) and self._observer is None:
                 decision = table.take(_check(key), _units(cost), self._now_us())
-                return Judgement(decision, (Counted(decision.rule_id, table.limit, decision),))
+                return Judgement(decision, (RuleDecision(decision.rule_id, table.limit, decision),))
         resolved, began_us = self._resolve(claims), self._now_us()
         undecided, overridden = self._split_overridden(resolved, began_us)
         if not undecided:
@@ -497,18 +497,18 @@ class Limiter:
 
     def _split_overridden(
         self, resolved: list[tuple[LimitKeys, str, int]], now_us: int
-    ) -> tuple[list[tuple[LimitKeys, str, int]], list[Counted]]:
+    ) -> tuple[list[tuple[LimitKeys, str, int]], list[RuleDecision]]:
         """Return the claims that are to be decided, and those that a broken glass admits."""
         if self._glass is None or not self._glass.broken:
             return resolved, []
         undecided: list[tuple[LimitKeys, str, int]] = []
-        overridden: list[Counted] = []
+        overridden: list[RuleDecision] = []
         for one in resolved:
             decision = self._overridden(one[0], one[1], now_us)
             if decision is None:
                 undecided.append(one)
             else:
-                overridden.append(Counted(decision.rule_id, _limits(one[0])[0], decision))
+                overridden.append(RuleDecision(decision.rule_id, _limits(one[0])[0], decision))
         return undecided, overridden
 
     def _record(self, decision: Decision, key: str, began_us: int) -> Decision:
@@ -522,7 +522,7 @@ class Limiter:
     ) -> Judgement:
         if self._observer is not None:
             self._record(judgement.decision, resolved[0][1], began_us)
-            for one in judgement.counted:
+            for one in judgement.decisions:
                 if one.decision.shadow and one.decision is not judgement.decision:
                     self._record(one.decision, resolved[0][1], began_us)
         return judgement

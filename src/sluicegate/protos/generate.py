@@ -28,7 +28,14 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 from sluicegate.protos import KEY_VALUES, MESH, PROTO_ROOT, SLUICEGATE
-from sluicegate.protos.mesh_tables import FILES, METHOD, SERVICE, SERVICE_FILE, Field, File
+from sluicegate.protos.mesh_tables import (
+    FILES,
+    METHOD,
+    SERVICE,
+    SERVICE_FILE,
+    ProtoField,
+    ProtoFile,
+)
 
 # Each source, and the set that has its descriptors: a server reflects the services it has.
 SOURCES: Final = {
@@ -92,7 +99,7 @@ def _adapted(source: str, code: str) -> str:
     return _HEAD.format(source) + code
 
 
-def _file(file: File) -> FileDescriptorProto:
+def _file(file: ProtoFile) -> FileDescriptorProto:
     made = FileDescriptorProto(
         name=file.path,
         package=".".join(file.path.split("/")[:-1]),
@@ -127,7 +134,7 @@ def _add_values(enum: EnumDescriptorProto, values: Sequence[tuple[str, int]]) ->
         enum.value.add(name=name, number=number)
 
 
-def _add_fields(proto: DescriptorProto, fields: Sequence[Field]) -> None:
+def _add_fields(proto: DescriptorProto, fields: Sequence[ProtoField]) -> None:
     enums = {
         f".{'.'.join(file.path.split('/')[:-1])}.{choice.name}"
         for file in FILES

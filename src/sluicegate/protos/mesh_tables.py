@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 
-class Field(NamedTuple):
+class ProtoField(NamedTuple):
     """A field: `type` is a scalar's word, or the full name of a message or enum behind a dot."""
 
     number: int
@@ -20,28 +20,28 @@ class Field(NamedTuple):
     oneof: str = ""
 
 
-class Message(NamedTuple):
+class ProtoMessage(NamedTuple):
     """A message by its name inside its package; `map_entry` is what a map is made of."""
 
     name: str
-    fields: tuple[Field, ...]
+    fields: tuple[ProtoField, ...]
     map_entry: bool = False
 
 
-class Choice(NamedTuple):
+class ProtoEnum(NamedTuple):
     """An enum by its name inside its package, and its values."""
 
     name: str
     values: tuple[tuple[str, int], ...]
 
 
-class File(NamedTuple):
+class ProtoFile(NamedTuple):
     """A file by its path, and those whose types it uses; each after what it imports."""
 
     path: str
     imports: tuple[str, ...] = ()
-    messages: tuple[Message, ...] = ()
-    choices: tuple[Choice, ...] = ()
+    messages: tuple[ProtoMessage, ...] = ()
+    choices: tuple[ProtoEnum, ...] = ()
 
 
 _DURATION: Final = "google/protobuf/duration.proto"
@@ -71,111 +71,121 @@ _UNITS: Final = (
 )
 
 FILES: Final = (
-    File(
+    ProtoFile(
         _DURATION,
-        messages=(Message("Duration", (Field(1, "seconds", "int64"), Field(2, "nanos", "int32"))),),
+        messages=(
+            ProtoMessage(
+                "Duration", (ProtoField(1, "seconds", "int64"), ProtoField(2, "nanos", "int32"))
+            ),
+        ),
     ),
-    File(
+    ProtoFile(
         _STRUCT,
         messages=(
-            Message("Struct", (Field(1, "fields", _G + "Struct.FieldsEntry", repeated=True),)),
-            Message(
+            ProtoMessage(
+                "Struct", (ProtoField(1, "fields", _G + "Struct.FieldsEntry", repeated=True),)
+            ),
+            ProtoMessage(
                 "Struct.FieldsEntry",
-                (Field(1, "key", "string"), Field(2, "value", _G + "Value")),
+                (ProtoField(1, "key", "string"), ProtoField(2, "value", _G + "Value")),
                 map_entry=True,
             ),
-            Message(
+            ProtoMessage(
                 "Value",
                 (
-                    Field(1, "null_value", _G + "NullValue", oneof="kind"),
-                    Field(2, "number_value", "double", oneof="kind"),
-                    Field(3, "string_value", "string", oneof="kind"),
-                    Field(4, "bool_value", "bool", oneof="kind"),
-                    Field(5, "struct_value", _G + "Struct", oneof="kind"),
-                    Field(6, "list_value", _G + "ListValue", oneof="kind"),
+                    ProtoField(1, "null_value", _G + "NullValue", oneof="kind"),
+                    ProtoField(2, "number_value", "double", oneof="kind"),
+                    ProtoField(3, "string_value", "string", oneof="kind"),
+                    ProtoField(4, "bool_value", "bool", oneof="kind"),
+                    ProtoField(5, "struct_value", _G + "Struct", oneof="kind"),
+                    ProtoField(6, "list_value", _G + "ListValue", oneof="kind"),
                 ),
             ),
-            Message("ListValue", (Field(1, "values", _G + "Value", repeated=True),)),
+            ProtoMessage("ListValue", (ProtoField(1, "values", _G + "Value", repeated=True),)),
         ),
-        choices=(Choice("NullValue", (("NULL_VALUE", 0),)),),
+        choices=(ProtoEnum("NullValue", (("NULL_VALUE", 0),)),),
     ),
-    File(_WRAPPERS, messages=(Message("UInt64Value", (Field(1, "value", "uint64"),)),)),
-    File(
+    ProtoFile(
+        _WRAPPERS, messages=(ProtoMessage("UInt64Value", (ProtoField(1, "value", "uint64"),)),)
+    ),
+    ProtoFile(
         _BASE,
         messages=(
-            Message("HeaderValue", (Field(1, "key", "string"), Field(2, "value", "string"))),
+            ProtoMessage(
+                "HeaderValue", (ProtoField(1, "key", "string"), ProtoField(2, "value", "string"))
+            ),
         ),
     ),
-    File(_UNIT, choices=(Choice("RateLimitUnit", _UNITS),)),
-    File(
+    ProtoFile(_UNIT, choices=(ProtoEnum("RateLimitUnit", _UNITS),)),
+    ProtoFile(
         _DESCRIPTOR,
         imports=(_UNIT, _WRAPPERS),
         messages=(
-            Message(
+            ProtoMessage(
                 "RateLimitDescriptor",
                 (
-                    Field(1, "entries", _D + ".Entry", repeated=True),
-                    Field(2, "limit", _D + ".RateLimitOverride"),
-                    Field(3, "hits_addend", _G + "UInt64Value"),
+                    ProtoField(1, "entries", _D + ".Entry", repeated=True),
+                    ProtoField(2, "limit", _D + ".RateLimitOverride"),
+                    ProtoField(3, "hits_addend", _G + "UInt64Value"),
                 ),
             ),
-            Message(
+            ProtoMessage(
                 "RateLimitDescriptor.Entry",
-                (Field(1, "key", "string"), Field(2, "value", "string")),
+                (ProtoField(1, "key", "string"), ProtoField(2, "value", "string")),
             ),
-            Message(
+            ProtoMessage(
                 "RateLimitDescriptor.RateLimitOverride",
                 (
-                    Field(1, "requests_per_unit", "uint32"),
-                    Field(2, "unit", ".envoy.type.v3.RateLimitUnit"),
+                    ProtoField(1, "requests_per_unit", "uint32"),
+                    ProtoField(2, "unit", ".envoy.type.v3.RateLimitUnit"),
                 ),
             ),
         ),
     ),
-    File(
+    ProtoFile(
         SERVICE_FILE,
         imports=(_BASE, _DESCRIPTOR, _DURATION, _STRUCT),
         messages=(
-            Message(
+            ProtoMessage(
                 "RateLimitRequest",
                 (
-                    Field(1, "domain", "string"),
-                    Field(2, "descriptors", _D, repeated=True),
-                    Field(3, "hits_addend", "uint32"),
+                    ProtoField(1, "domain", "string"),
+                    ProtoField(2, "descriptors", _D, repeated=True),
+                    ProtoField(3, "hits_addend", "uint32"),
                 ),
             ),
-            Message(
+            ProtoMessage(
                 "RateLimitResponse",
                 (
-                    Field(1, "overall_code", _R + ".Code"),
-                    Field(2, "statuses", _R + ".DescriptorStatus", repeated=True),
-                    Field(3, "response_headers_to_add", _HEADER, repeated=True),
-                    Field(4, "request_headers_to_add", _HEADER, repeated=True),
-                    Field(5, "raw_body", "bytes"),
-                    Field(6, "dynamic_metadata", _G + "Struct"),
+                    ProtoField(1, "overall_code", _R + ".Code"),
+                    ProtoField(2, "statuses", _R + ".DescriptorStatus", repeated=True),
+                    ProtoField(3, "response_headers_to_add", _HEADER, repeated=True),
+                    ProtoField(4, "request_headers_to_add", _HEADER, repeated=True),
+                    ProtoField(5, "raw_body", "bytes"),
+                    ProtoField(6, "dynamic_metadata", _G + "Struct"),
                 ),
             ),
-            Message(
+            ProtoMessage(
                 "RateLimitResponse.RateLimit",
                 (
-                    Field(1, "requests_per_unit", "uint32"),
-                    Field(2, "unit", _R + ".RateLimit.Unit"),
-                    Field(3, "name", "string"),
+                    ProtoField(1, "requests_per_unit", "uint32"),
+                    ProtoField(2, "unit", _R + ".RateLimit.Unit"),
+                    ProtoField(3, "name", "string"),
                 ),
             ),
-            Message(
+            ProtoMessage(
                 "RateLimitResponse.DescriptorStatus",
                 (
-                    Field(1, "code", _R + ".Code"),
-                    Field(2, "current_limit", _R + ".RateLimit"),
-                    Field(3, "limit_remaining", "uint32"),
-                    Field(4, "duration_until_reset", _G + "Duration"),
+                    ProtoField(1, "code", _R + ".Code"),
+                    ProtoField(2, "current_limit", _R + ".RateLimit"),
+                    ProtoField(3, "limit_remaining", "uint32"),
+                    ProtoField(4, "duration_until_reset", _G + "Duration"),
                 ),
             ),
         ),
         choices=(
-            Choice("RateLimitResponse.Code", (("UNKNOWN", 0), ("OK", 1), ("OVER_LIMIT", 2))),
-            Choice("RateLimitResponse.RateLimit.Unit", (*_UNITS, ("WEEK", 7))),
+            ProtoEnum("RateLimitResponse.Code", (("UNKNOWN", 0), ("OK", 1), ("OVER_LIMIT", 2))),
+            ProtoEnum("RateLimitResponse.RateLimit.Unit", (*_UNITS, ("WEEK", 7))),
         ),
     ),
 )

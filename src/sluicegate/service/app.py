@@ -14,13 +14,13 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 from sluicegate import __version__
 from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.doors.grpc.methods import Methods
-from sluicegate.doors.http.bounds import HttpSettings
 from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.health import health_routes
-from sluicegate.doors.http.message import Handler, Reply, Request, json_reply
+from sluicegate.doors.http.message import Handler, HttpReply, HttpRequest, json_reply
 from sluicegate.doors.http.openapi import Schema, document_route
-from sluicegate.doors.http.routes import Route, Said
+from sluicegate.doors.http.routes import Route, RouteResponse
 from sluicegate.doors.http.schemas import EVERYWHERE, FREE
+from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.service.access_file import ReloadedAccess
 from sluicegate.service.background import Background
@@ -110,10 +110,10 @@ class App(Generic[S]):
         handler = HttpHandler(site.access, site.hosts)
         status = site.status
 
-        def state(_request: Request, identity: Identity, _body: bytes) -> Reply:
+        def state(_request: HttpRequest, identity: Identity, _body: bytes) -> HttpReply:
             return json_reply(status.state(identity))
 
-        shown = {200: Said("Its state.", "State")}
+        shown = {200: RouteResponse("Its state.", "State")}
         handler.serve(
             (
                 *routes,

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from sluicegate.doors.binding import Address, check_public
-from sluicegate.doors.bounds import ListenerSettings
 from sluicegate.doors.grpc.settings import GrpcSettings
-from sluicegate.doors.http.bounds import HttpSettings
+from sluicegate.doors.http.settings import HttpSettings
+from sluicegate.doors.listener_settings import ListenerSettings
 from sluicegate.doors.tls import Tls, TlsFiles
 from sluicegate.service.common_settings import AccessSettings, ConnectionSettings
 from sluicegate.wire.h2.settings import H2Settings

@@ -12,14 +12,14 @@ from typing import Final, cast, final
 
 from sluicegate.contracts.access import Access
 from sluicegate.doors.binding import address_of, bind, bound_address
-from sluicegate.doors.bounds import ListenerSettings
 from sluicegate.doors.grpc.health import GrpcHealth
 from sluicegate.doors.grpc.protocol import GrpcDoor
 from sluicegate.doors.grpc.reflection import Reflection, files_of
 from sluicegate.doors.http.protocol import HttpDoor
 from sluicegate.doors.http.site import hosts_of
 from sluicegate.doors.listener import Listener, PeerInfo, ProtocolFactory
-from sluicegate.doors.sniff import Kind
+from sluicegate.doors.listener_settings import ListenerSettings
+from sluicegate.doors.sniff import Language
 from sluicegate.policies.access import OpenAccess
 from sluicegate.service.access_file import ReloadedAccess
 from sluicegate.service.app import AnyApp, GrpcServices, Site
@@ -30,7 +30,7 @@ from sluicegate.telemetry.prometheus import MetricFamily, MetricSample
 
 SIBLING_HOSTS: Final = frozenset({"localhost"})
 SOCKET_MODE: Final = 0o600
-_LANGUAGES: Final = {Kind.HTTP2: "gRPC", Kind.RESP: "RESP", Kind.HTTP1: "HTTP"}
+_LANGUAGES: Final = {Language.HTTP2: "gRPC", Language.RESP: "RESP", Language.HTTP1: "HTTP"}
 
 
 @final
@@ -60,13 +60,13 @@ class Listeners:
         sockets = [one for address in self._addresses for one in bind(address, bounds)]
         bound = [bound_address(one) for one in sockets]
         hosts = hosts_of(bound, self._settings.hosts)
-        protocols: dict[Kind, ProtocolFactory] = {}
+        protocols: dict[Language, ProtocolFactory] = {}
         grpc, resp = self._grpc, self._resp
         if grpc is not None:
-            protocols[Kind.HTTP2] = lambda _: cast("asyncio.Protocol", grpc())
+            protocols[Language.HTTP2] = lambda _: cast("asyncio.Protocol", grpc())
         if resp is not None:
-            protocols[Kind.RESP] = lambda peer: resp.protocol(name_of(peer), peer.names)
-        protocols[Kind.HTTP1] = self._http_door(self._access, hosts, alone=False)
+            protocols[Language.RESP] = lambda peer: resp.protocol(name_of(peer), peer.names)
+        protocols[Language.HTTP1] = self._http_door(self._access, hosts, alone=False)
         self._public = Listener(sockets, protocols, settings=bounds, tls=self._tls)
         self._public.start()
         self._bound = [str(one) for one in bound]
@@ -102,11 +102,11 @@ class Listeners:
 
     def summary(self) -> str:
         """The languages and the addresses, as the line has them that says it is ready."""
-        kinds = [Kind.HTTP1]
+        kinds = [Language.HTTP1]
         if self._resp is not None:
-            kinds.insert(0, Kind.RESP)
+            kinds.insert(0, Language.RESP)
         if self._grpc is not None:
-            kinds.insert(0, Kind.HTTP2)
+            kinds.insert(0, Language.HTTP2)
         *most, last = (_LANGUAGES[kind] for kind in kinds)
         languages = f"{', '.join(most)} and {last}" if most else last
         secure = " over TLS" if self._tls is not None else ""
@@ -134,7 +134,7 @@ class Listeners:
         worker = self._app.worker
         self._private = Listener(
             [f"unix:{socket_of(worker.folder, worker.number)}"],
-            {Kind.HTTP1: self._http_door(OpenAccess(), SIBLING_HOSTS, alone=True)},
+            {Language.HTTP1: self._http_door(OpenAccess(), SIBLING_HOSTS, alone=True)},
             settings=ListenerSettings(unix_mode=SOCKET_MODE),
         )
         self._private.start()

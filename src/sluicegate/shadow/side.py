@@ -269,7 +269,7 @@ class ReplaySide:
         if judgement.decision.allowed:
             if found.trial:
                 # Decisions come in the order of the rules, those that are tried out last.
-                for at, counted in enumerate(judgement.counted):
+                for at, counted in enumerate(judgement.decisions):
                     if counted.decision.shadow and counted.decision.reason is not None:
                         self._count_trial(place, found.rules[at].rule_id)
             return ADMIT

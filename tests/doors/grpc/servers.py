@@ -18,7 +18,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, Unavailable
 from sluicegate.contracts.reasons import RATE_LIMITED
 from sluicegate.doors.grpc.health import GrpcHealth
-from sluicegate.doors.grpc.methods import GrpcError, Methods, Status
+from sluicegate.doors.grpc.methods import GrpcError, GrpcStatus, Methods
 from sluicegate.doors.grpc.protocol import GrpcDoor, make
 from sluicegate.doors.grpc.settings import GrpcSettings
 
@@ -132,7 +132,7 @@ ERRORS: Final[dict[str, Callable[[], Exception]]] = {
     "bad": lambda: BadValue("weight", -1, "give a positive"),
     "away": lambda: Unavailable("redis", "no answer"),
     "refused": lambda: Refused(Decision(False, 0, 1_000_000, 1_000_000, RATE_LIMITED, "r1")),
-    "taken": lambda: GrpcError(Status.ABORTED, "taken by another, 50% done, \u00e4\n"),
+    "taken": lambda: GrpcError(GrpcStatus.ABORTED, "taken by another, 50% done, \u00e4\n"),
     "bug": lambda: ZeroDivisionError("secret"),
 }
 

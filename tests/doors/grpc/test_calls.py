@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.doors.grpc.calls import Calls, GrpcCounts
+from sluicegate.doors.grpc.calls import GrpcCalls, GrpcCounts
 from sluicegate.doors.grpc.framing import gunzip, percent_encoded, prefix, timeout_us
-from sluicegate.doors.grpc.methods import CallMetadata, GrpcError, Methods, Status
+from sluicegate.doors.grpc.methods import CallMetadata, GrpcError, GrpcStatus, Methods
 from sluicegate.doors.grpc.route import GrpcRoute
 from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.wire.h2 import frames as f
 from sluicegate.wire.h2.settings import H2Settings
-from sluicegate.wire.h2.stream import Stream
+from sluicegate.wire.h2.stream import H2Stream
 from tests.doors.grpc.servers import Door, Work
 from tests.wire.h2_peer import GREETING, Frame, frame, headers, parsed, update
 from tests.wire.h2_peer import settings as settings_frame
@@ -39,25 +39,25 @@ class Listed:
     """A host that waits for nothing: it keeps what it is handed."""
 
     def __init__(self) -> None:
-        self.waiting: list[tuple[Stream, Any, int]] = []
-        self.running: list[Stream] = []
+        self.waiting: list[tuple[H2Stream, Any, int]] = []
+        self.running: list[H2Stream] = []
         self.ended: list[int] = []
         self.bugs: list[BaseException] = []
         self.woken = 0
 
-    def wait(self, stream: Stream, answer: object, deadline_us: int) -> None:
+    def wait(self, stream: H2Stream, answer: object, deadline_us: int) -> None:
         self.waiting.append((stream, answer, deadline_us))
 
-    def run(self, stream: Stream, route: GrpcRoute, deadline_us: int) -> None:
+    def run(self, stream: H2Stream, route: GrpcRoute, deadline_us: int) -> None:
         assert route.stream is not None
         assert deadline_us >= -1
         self.running.append(stream)
 
-    def wake(self, stream: Stream) -> None:
+    def wake(self, stream: H2Stream) -> None:
         assert stream is not None
         self.woken += 1
 
-    def stop(self, stream: Stream) -> None:
+    def stop(self, stream: H2Stream) -> None:
         self.ended.append(stream.id)
 
     def log_bug(self, error: BaseException) -> None:
@@ -75,7 +75,7 @@ class Line:
         chosen = GrpcSettings(message_bytes_max=100_000) if settings is None else settings
         door = Door() if access is None else access
         methods: Methods = self.work.methods()
-        self.calls = Calls(methods, door, chosen, self.counts, self.host, (), NOW)
+        self.calls = GrpcCalls(methods, door, chosen, self.counts, self.host, (), NOW)
         self.sent: list[Frame] = []
         self.say(GREETING, settings_frame((f.INITIAL_WINDOW_SIZE, 1 << 20)), update(0, 1 << 20))
         self.sent.clear()
@@ -142,7 +142,7 @@ def test_a_token_that_is_withdrawn_is_believed_no_longer_than_the_memo_lasts() -
     line.ask(3, prefix(b""), changed=shown)
     line.now_us += 1
     line.ask(5, prefix(b""), changed=shown)
-    assert [line.status(each) for each in (1, 3, 5)] == [0, 0, Status.UNAUTHENTICATED]
+    assert [line.status(each) for each in (1, 3, 5)] == [0, 0, GrpcStatus.UNAUTHENTICATED]
     access.tokens["ann's"] = access.tokens["bob's"]
     line.calls.h2.forget()
     line.ask(7, prefix(b""), changed=shown)
@@ -160,16 +160,16 @@ def test_a_body_in_any_number_of_frames_is_the_same(parts: int) -> None:
 @pytest.mark.parametrize(
     ("body", "status"),
     [
-        (b"", Status.INTERNAL),
-        (b"\0\0\0", Status.INTERNAL),
-        (prefix(b"a") + prefix(b"b"), Status.INTERNAL),
-        (prefix(b"abc")[:-1], Status.INTERNAL),
-        (b"\x02\0\0\0\x01x", Status.INTERNAL),
-        (b"\x01\0\0\0\x01x", Status.INTERNAL),
-        (b"\0" + (100_001).to_bytes(4, "big") + b"x", Status.RESOURCE_EXHAUSTED),
-        (b"\0\xff\xff\xff\xff", Status.RESOURCE_EXHAUSTED),
-        (prefix(bytes(100_001)), Status.RESOURCE_EXHAUSTED),
-        (prefix(bytes(100_000)), Status.OK),
+        (b"", GrpcStatus.INTERNAL),
+        (b"\0\0\0", GrpcStatus.INTERNAL),
+        (prefix(b"a") + prefix(b"b"), GrpcStatus.INTERNAL),
+        (prefix(b"abc")[:-1], GrpcStatus.INTERNAL),
+        (b"\x02\0\0\0\x01x", GrpcStatus.INTERNAL),
+        (b"\x01\0\0\0\x01x", GrpcStatus.INTERNAL),
+        (b"\0" + (100_001).to_bytes(4, "big") + b"x", GrpcStatus.RESOURCE_EXHAUSTED),
+        (b"\0\xff\xff\xff\xff", GrpcStatus.RESOURCE_EXHAUSTED),
+        (prefix(bytes(100_001)), GrpcStatus.RESOURCE_EXHAUSTED),
+        (prefix(bytes(100_000)), GrpcStatus.OK),
     ],
 )
 @pytest.mark.parametrize("parts", [1, 7])
@@ -189,13 +189,13 @@ def test_a_body_that_is_not_one_message_is_refused(body: bytes, status: int, par
         ([("content-type", "application/grpc-web")], "415", -1),
         ([("content-type", "application/grpc+proto")], "200", 0),
         ([("content-type", "application/grpc;charset=utf-8")], "200", 0),
-        ([(":path", "/t.Test/No")], "200", Status.UNIMPLEMENTED),
+        ([(":path", "/t.Test/No")], "200", GrpcStatus.UNIMPLEMENTED),
         ([("grpc-encoding", "identity")], "200", 0),
         ([("grpc-encoding", "gzip")], "200", 0),
-        ([("grpc-encoding", "snappy")], "200", Status.UNIMPLEMENTED),
-        ([("grpc-timeout", "1x")], "200", Status.INTERNAL),
-        ([("grpc-timeout", "0m")], "200", Status.DEADLINE_EXCEEDED),
-        ([("authorization", "Bearer wrong")], "200", Status.UNAUTHENTICATED),
+        ([("grpc-encoding", "snappy")], "200", GrpcStatus.UNIMPLEMENTED),
+        ([("grpc-timeout", "1x")], "200", GrpcStatus.INTERNAL),
+        ([("grpc-timeout", "0m")], "200", GrpcStatus.DEADLINE_EXCEEDED),
+        ([("authorization", "Bearer wrong")], "200", GrpcStatus.UNAUTHENTICATED),
     ],
 )
 def test_a_head_decides_how_a_call_is_taken(changed: Any, status: str, code: int) -> None:
@@ -204,7 +204,7 @@ def test_a_head_decides_how_a_call_is_taken(changed: Any, status: str, code: int
     body, fields = line.answer(1)
     assert fields[":status"] == status
     assert line.status(1) == code
-    if code == Status.UNIMPLEMENTED:
+    if code == GrpcStatus.UNIMPLEMENTED:
         assert fields["grpc-accept-encoding"] == "identity,gzip"
     if code == -1:
         assert body.startswith(b"this port serves gRPC")
@@ -217,9 +217,9 @@ def test_a_head_decides_how_a_call_is_taken(changed: Any, status: str, code: int
         (GRPC[:3], "415", -1),
         ([*GRPC, ("content-type", "application/grpc")], "415", -1),
         ([*GRPC, ("authorization", "Bearer ann's")], "200", 0),
-        ([*GRPC, *[("authorization", "Bearer ann's")] * 2], "200", Status.UNAUTHENTICATED),
-        ([*GRPC, *[("grpc-timeout", "1S")] * 2], "200", Status.INTERNAL),
-        ([*GRPC, *[("grpc-encoding", "gzip")] * 2], "200", Status.UNIMPLEMENTED),
+        ([*GRPC, *[("authorization", "Bearer ann's")] * 2], "200", GrpcStatus.UNAUTHENTICATED),
+        ([*GRPC, *[("grpc-timeout", "1S")] * 2], "200", GrpcStatus.INTERNAL),
+        ([*GRPC, *[("grpc-encoding", "gzip")] * 2], "200", GrpcStatus.UNIMPLEMENTED),
     ],
 )
 def test_what_is_said_twice_or_not_at_all_is_not_guessed_at(
@@ -248,7 +248,7 @@ def test_a_message_beyond_the_bound_is_refused_also_in_a_single_frame() -> None:
     line = Line(GrpcSettings(message_bytes_max=1_024))
     for stream, size in ((1, 1_024), (3, 1_025)):
         line.ask(stream, prefix(bytes(size)))
-    assert [line.status(each) for each in (1, 3)] == [0, Status.RESOURCE_EXHAUSTED]
+    assert [line.status(each) for each in (1, 3)] == [0, GrpcStatus.RESOURCE_EXHAUSTED]
 
 
 def test_more_than_one_message_is_refused_before_the_rest_of_it_comes() -> None:
@@ -257,7 +257,7 @@ def test_more_than_one_message_is_refused_before_the_rest_of_it_comes() -> None:
     line.say(frame(f.DATA, 0, 1, prefix(b"one")))
     assert line.status(1) == -1
     line.say(frame(f.DATA, 0, 1, b"x"))
-    assert line.status(1) == Status.INTERNAL
+    assert line.status(1) == GrpcStatus.INTERNAL
 
 
 def test_too_many_headers_are_431() -> None:
@@ -270,7 +270,7 @@ def test_a_refusal_that_no_body_could_save_does_not_wait_for_one() -> None:
     line = Line()
     fields = {**dict(GRPC), ":path": "/t.Test/No"}
     line.say(frame(f.HEADERS, f.END_HEADERS, 1, headers(list(fields.items()))))
-    assert line.status(1) == Status.UNIMPLEMENTED
+    assert line.status(1) == GrpcStatus.UNIMPLEMENTED
     assert [x.kind for x in line.sent] == [f.HEADERS, f.RST_STREAM]
 
 
@@ -295,14 +295,14 @@ def test_a_packed_message_is_read_and_a_bomb_is_not() -> None:
             parts=len(small) // 16_000 + 1,
         )
     assert line.answer(1)[0] == prefix(bytes(100_000))
-    assert [line.status(each) for each in (3, 5)] == [Status.RESOURCE_EXHAUSTED] * 2
+    assert [line.status(each) for each in (3, 5)] == [GrpcStatus.RESOURCE_EXHAUSTED] * 2
 
 
 def test_a_packed_message_of_which_no_head_told_is_refused() -> None:
     line = Line()
     small = gzip.compress(b"x")
     line.ask(1, b"\x01" + len(small).to_bytes(4, "big") + small)
-    assert line.status(1) == Status.INTERNAL
+    assert line.status(1) == GrpcStatus.INTERNAL
 
 
 def test_an_answer_later_is_waited_for_until_its_deadline() -> None:
@@ -318,7 +318,7 @@ def test_an_answer_later_is_waited_for_until_its_deadline() -> None:
     line.calls.respond(other, b"too late")
     line.take()
     assert line.answer(1)[0] == prefix(b"here")
-    assert line.status(3) == Status.DEADLINE_EXCEEDED
+    assert line.status(3) == GrpcStatus.DEADLINE_EXCEEDED
     assert line.host.ended == [3]
     assert (line.counts.expired, line.counts.failed) == (1, 1)
 
@@ -331,7 +331,7 @@ def test_a_call_without_a_deadline_has_ours() -> None:
     assert line.host.ended == []
     line.calls.sweep(NOW + 1_000_000)
     line.take()
-    assert line.status(1) == Status.DEADLINE_EXCEEDED
+    assert line.status(1) == GrpcStatus.DEADLINE_EXCEEDED
 
 
 def test_unfinished_requests_hold_no_more_than_their_bound() -> None:
@@ -340,7 +340,7 @@ def test_unfinished_requests_hold_no_more_than_their_bound() -> None:
     for stream in (1, 3):
         line.say(frame(f.HEADERS, f.END_HEADERS, stream, headers(GRPC)))
         line.say(frame(f.DATA, 0, stream, start + bytes(10_000)))
-    assert (line.status(1), line.status(3)) == (-1, Status.RESOURCE_EXHAUSTED)
+    assert (line.status(1), line.status(3)) == (-1, GrpcStatus.RESOURCE_EXHAUSTED)
     line.say(frame(f.RST_STREAM, 0, 1, bytes(4)))
     assert line.calls._partial_bytes == 0
     line.ask(5, prefix(bytes(15_000)), parts=2)
@@ -393,14 +393,17 @@ def test_a_message_larger_than_the_window_still_comes_through() -> None:
 def test_a_bug_is_told_to_the_host_and_not_to_the_peer() -> None:
     line = Line()
     line.ask(1, prefix(b"bug"), changed=[(":path", "/t.Test/Fails")])
-    assert line.status(1) == Status.INTERNAL
+    assert line.status(1) == GrpcStatus.INTERNAL
     assert "secret" not in str(line.answer(1))
     assert [type(each) for each in line.host.bugs] == [ZeroDivisionError]
 
 
 @pytest.mark.parametrize(
     ("error", "status", "bugs"),
-    [(Unavailable("vault", "silent"), Status.UNAVAILABLE, 0), (KeyError("x"), Status.INTERNAL, 1)],
+    [
+        (Unavailable("vault", "silent"), GrpcStatus.UNAVAILABLE, 0),
+        (KeyError("x"), GrpcStatus.INTERNAL, 1),
+    ],
     ids=["away", "bug"],
 )
 def test_a_call_whose_speaker_cannot_be_looked_up_is_refused(
@@ -519,7 +522,7 @@ def test_a_method_that_is_told_learns_how_long_the_call_has_waited_and_what_is_l
 
     line = Line()
     methods = Methods({}, {}, with_metadata={"/t.Test/CallMetadata": told})
-    line.calls = Calls(methods, Door(), GrpcSettings(), line.counts, line.host, (), NOW)
+    line.calls = GrpcCalls(methods, Door(), GrpcSettings(), line.counts, line.host, (), NOW)
     line.say(GREETING, settings_frame())
     body = prefix(b"hello")
     for number, timeout in ((1, "20m"), (3, "")):
@@ -540,10 +543,10 @@ def test_a_call_that_is_told_and_never_whole_is_ended_by_the_sweep() -> None:
         {}, {}, with_metadata={"/t.Test/CallMetadata": lambda message, _by, _told: message}
     )
     bounds = GrpcSettings(call_us_max=1_000_000)
-    line.calls = Calls(methods, Door(), bounds, line.counts, line.host, (), NOW)
+    line.calls = GrpcCalls(methods, Door(), bounds, line.counts, line.host, (), NOW)
     line.say(GREETING, settings_frame())
     fields = {**dict(GRPC), ":path": "/t.Test/CallMetadata"}
     line.say(frame(f.HEADERS, f.END_HEADERS, 1, headers(list(fields.items()))))
     line.calls.sweep(NOW + 1_000_000)
     line.take()
-    assert line.answer(1)[1]["grpc-status"] == str(int(Status.DEADLINE_EXCEEDED))
+    assert line.answer(1)[1]["grpc-status"] == str(int(GrpcStatus.DEADLINE_EXCEEDED))

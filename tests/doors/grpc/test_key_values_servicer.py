@@ -21,15 +21,15 @@ from sluicegate.doors.grpc.key_values import KeyValuesServicer
 from sluicegate.doors.grpc.methods import (
     CallMetadata,
     GrpcError,
+    GrpcStatus,
     Methods,
-    Status,
     metadata_of,
     status_of,
 )
 from sluicegate.doors.grpc.protocol import GrpcDoor
 from sluicegate.doors.grpc.reflection import Reflection, files_of
 from sluicegate.doors.grpc.settings import GrpcSettings
-from sluicegate.doors.listener import Kind, Listener
+from sluicegate.doors.listener import Language, Listener
 from sluicegate.protos import KEY_VALUES, descriptor_set
 from sluicegate.protos import key_values_pb2 as pb
 from sluicegate.protos.key_values_pb2_grpc import KeyValuesStub
@@ -342,13 +342,13 @@ def test_an_engine_that_is_away_and_a_bug_of_ours_are_told_apart(stub: Any, serv
 
 
 def test_the_words_of_a_refusal_are_those_of_its_decision() -> None:
-    assert metadata_of(GrpcError(Status.ABORTED, "")) == []
+    assert metadata_of(GrpcError(GrpcStatus.ABORTED, "")) == []
     assert metadata_of(refused(None, 1)) == [
         (b"sluicegate-rule", b"ann"),
         (b"retry-after", b"1"),
         (b"grpc-retry-pushback-ms", b"1"),
     ]
-    assert status_of(Conflict("a", "b"))[0] is Status.ABORTED
+    assert status_of(Conflict("a", "b"))[0] is GrpcStatus.ABORTED
 
 
 def test_an_asyncio_client_through_the_listener_beside_everything_else() -> None:
@@ -359,7 +359,7 @@ def test_an_asyncio_client_through_the_listener_beside_everything_else() -> None
         methods = Methods({}, reflection.streams, with_metadata=servicer.with_metadata)
         settings = GrpcSettings(message_bytes_max=9 << 20)
         door = GrpcDoor(methods, Keeper(), settings)
-        kinds: Any = {Kind.HTTP2: lambda _: door()}
+        kinds: Any = {Language.HTTP2: lambda _: door()}
         async with (
             Listener(["127.0.0.1:0"], kinds) as listener,
             grpc.aio.insecure_channel(str(listener.addresses[0])) as channel,

@@ -10,7 +10,7 @@ import pytest
 from sluicegate.contracts.access import EVERY_GRANT, Identity
 from sluicegate.contracts.errors import BadValue, Forbidden
 from sluicegate.doors.grpc.mesh import SHOULD_RATE_LIMIT, MeshServicer
-from sluicegate.doors.grpc.methods import GrpcError, Status, status_of
+from sluicegate.doors.grpc.methods import GrpcError, GrpcStatus, status_of
 from sluicegate.wire.mesh_messages import MeshBounds
 from tests.doors.grpc.limits_service import SmallService, told
 from tests.wire.mesh_oracle import RLS
@@ -75,7 +75,7 @@ def test_a_domain_or_descriptors_that_are_missing_end_with_the_words_that_client
     ):
         with pytest.raises(GrpcError) as caught:
             ask(servicer, made)
-        assert status_of(caught.value) == (Status.UNKNOWN, words)
+        assert status_of(caught.value) == (GrpcStatus.UNKNOWN, words)
 
 
 @pytest.mark.parametrize("later", [False, True])
@@ -90,7 +90,7 @@ def test_what_is_malformed_is_an_invalid_argument_by_its_path() -> None:
         with pytest.raises(BadValue) as caught:
             servicer.should_rate_limit(message, SOMEBODY)
         status, words = status_of(caught.value)
-        assert status is Status.INVALID_ARGUMENT
+        assert status is GrpcStatus.INVALID_ARGUMENT
         assert words.startswith(path)
 
 

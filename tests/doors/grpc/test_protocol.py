@@ -27,7 +27,7 @@ from sluicegate.doors.grpc.protocol import make
 from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.wire.h2 import frames as f
 from sluicegate.wire.h2.settings import H2Settings
-from sluicegate.wire.h2.stream import Stream
+from sluicegate.wire.h2.stream import H2Stream
 from tests.doors.grpc.servers import SETTINGS, Door, Grpcio, Native, Work, native
 from tests.wire.h2_peer import GREETING, frame, headers, parsed, request, update
 
@@ -247,12 +247,12 @@ def test_no_call_leaves_anything_behind_even_for_the_collector(work: Work) -> No
                     await asyncio.sleep(0)
         assert protocol.streams == 0
         assert len(asyncio.all_tasks()) == 1
-        left = [x for x in gc.get_objects() if type(x) is Stream]
+        left = [x for x in gc.get_objects() if type(x) is H2Stream]
         assert [x.id for x in left if id(x) not in before] == []
         protocol.connection_lost(None)
 
     gc.collect()
-    kept = [x for x in gc.get_objects() if type(x) is Stream]  # by other tests
+    kept = [x for x in gc.get_objects() if type(x) is H2Stream]  # by other tests
     before = {id(x) for x in kept}
     gc.disable()
     try:

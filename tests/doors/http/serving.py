@@ -26,11 +26,11 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, RATE_LIMITED, SHED
 from sluicegate.contracts.store import Store
-from sluicegate.doors.http.bounds import HttpSettings
 from sluicegate.doors.http.limiter.handler import LimiterHttp, LimiterHttpSettings
 from sluicegate.doors.http.message import Handler
 from sluicegate.doors.http.protocol import HttpDoor
-from sluicegate.doors.listener import Kind, Listener, ListenerSettings
+from sluicegate.doors.http.settings import HttpSettings
+from sluicegate.doors.listener import Language, Listener, ListenerSettings
 from sluicegate.doors.tls import Tls
 from sluicegate.testing import HandClock
 from tests.doors.listening import WAIT_S, Caller
@@ -251,7 +251,7 @@ async def house(
     )
     door = HttpDoor(handler or limiter.handle, clock, http)
     bounds = ListenerSettings(**{"look_s": 0.02, **(listener or {})})
-    async with Listener([address], {Kind.HTTP1: door}, settings=bounds, tls=tls) as listening:
+    async with Listener([address], {Language.HTTP1: door}, settings=bounds, tls=tls) as listening:
         yield House(listening, door, serves)
     # What was cut off is told so in the loop's next turns.
     async with asyncio.timeout(5):

@@ -15,7 +15,7 @@ import pytest
 
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.checks import CheckRequest, CheckResponse, MaybeAwaitable
-from sluicegate.doors.http.bounds import HttpSettings
+from sluicegate.doors.http.settings import HttpSettings
 from tests.doors.http.serving import Counting, house
 from tests.doors.listening import run
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.binding import Address
 from sluicegate.doors.connection import PeerInfo
-from sluicegate.doors.http.bounds import HttpSettings
-from sluicegate.doors.http.message import TEXT, Finish, Reply, Request
+from sluicegate.doors.http.message import TEXT, Finish, HttpReply, HttpRequest
 from sluicegate.doors.http.protocol import HttpDoor
+from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.testing import HandClock
 from tests.doors.http.serving import Counting, answer, house, request
 from tests.doors.listening import LOOPS, reset, run, until
@@ -22,32 +22,32 @@ from tests.doors.listening import LOOPS, reset, run, until
 both = pytest.mark.parametrize("loop", sorted(LOOPS))
 
 
-def echo(asked: Request) -> Reply | Finish:
+def echo(asked: HttpRequest) -> HttpReply | Finish:
     """Says what was asked; what is sent to /at-once is refused unread."""
     if asked.path == "/at-once":
-        return Reply(403, b"no", TEXT)
+        return HttpReply(403, b"no", TEXT)
     if asked.path == "/split":
-        return Reply(200, b"", TEXT, ((b"x-odd", b"a\r\nset-cookie: b"),))
+        return HttpReply(200, b"", TEXT, ((b"x-odd", b"a\r\nset-cookie: b"),))
     if asked.path == "/bug":
         raise ZeroDivisionError
     if asked.path == "/large":
-        return Reply(200, b"x" * 300_000, TEXT)
+        return HttpReply(200, b"x" * 300_000, TEXT)
     said = f"{asked.method} {asked.path} {asked.query.decode()} ".encode()
     if asked.path == "/later":
 
-        async def later(body: bytes) -> Reply:
+        async def later(body: bytes) -> HttpReply:
             await asyncio.sleep(0.001)
-            return Reply(200, said + body, TEXT)
+            return HttpReply(200, said + body, TEXT)
 
         return later
     if asked.path == "/never":
 
-        async def never(_: bytes) -> Reply:
+        async def never(_: bytes) -> HttpReply:
             await asyncio.Event().wait()
-            return Reply(500)
+            return HttpReply(500)
 
         return never
-    return lambda body: Reply(200, said + body, TEXT)
+    return lambda body: HttpReply(200, said + body, TEXT)
 
 
 @both

@@ -17,7 +17,7 @@ from sluicegate.contracts.errors import (
     Unauthenticated,
     Unavailable,
 )
-from sluicegate.doors.http.message import Reply
+from sluicegate.doors.http.message import HttpReply
 from sluicegate.doors.http.rules.problems import FULL, OTHER_CALL, changed, not_there, rules_reply
 from sluicegate.rules.problems import PROBLEMS_MAX, BadRules, Problem
 from sluicegate.rules.remote.exchange import ServerResponse, answer_of, error_of
@@ -39,7 +39,7 @@ ERRORS = st.one_of(
 )
 
 
-def response(reply: Reply) -> ServerResponse:
+def response(reply: HttpReply) -> ServerResponse:
     headers = {name.decode(): value.decode() for name, value in reply.headers}
     return ServerResponse(reply.status, headers, reply.body)
 
@@ -97,7 +97,7 @@ def _is_object(body: bytes) -> bool:
     ],
 )
 def test_what_the_door_says_by_itself_is_understood(
-    reply: Reply, kind: type[SluicegateError], words: str
+    reply: HttpReply, kind: type[SluicegateError], words: str
 ) -> None:
     error = error_of(response(reply), "the rulebook")
     assert type(error) is kind

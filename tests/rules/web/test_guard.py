@@ -94,7 +94,7 @@ def test_a_refusal_names_its_rule_and_takes_nothing_from_the_others() -> None:
     judgement = judgements[-1]
     assert judgement is not None
     assert judgement.decision.rule_id == "each"
-    assert [one.name for one in judgement.counted] == ["each", "all"]
+    assert [one.name for one in judgement.decisions] == ["each", "all"]
     assert limiter.peek("everyone", 0, "all").remaining == 98
 
 

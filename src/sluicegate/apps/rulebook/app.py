@@ -14,10 +14,10 @@ from sluicegate.apps.rulebook.assembly import Assembly
 from sluicegate.apps.rulebook.settings import RulebookSettings
 from sluicegate.contracts.access import Access, Grant
 from sluicegate.contracts.rulebook import STATES
-from sluicegate.doors.http.bounds import HttpSettings
 from sluicegate.doors.http.message import Handler
 from sluicegate.doors.http.rules.handler import RulesHttp
 from sluicegate.doors.http.rules.settings import RulesHttpSettings
+from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.policies.access import KnownCallers
 from sluicegate.service.app import App, Site
 from sluicegate.service.siblings import ALONE, WorkerId

@@ -30,44 +30,44 @@ from sluicegate.doors.grpc.framing import (
 from sluicegate.doors.grpc.methods import (
     CallMetadata,
     GrpcError,
+    GrpcStatus,
     Methods,
-    Status,
     metadata_of,
     status_of,
 )
 from sluicegate.doors.grpc.route import NO_TIMEOUT, GrpcRoute, find_route, refuse_oversized
 from sluicegate.doors.grpc.route import refuse as refuse_route
 from sluicegate.doors.grpc.settings import GrpcSettings
-from sluicegate.wire.h2.connection import Connection
-from sluicegate.wire.h2.fields import Head
+from sluicegate.wire.h2.connection import H2Connection
+from sluicegate.wire.h2.fields import RequestHead
 from sluicegate.wire.h2.frames import word
-from sluicegate.wire.h2.stream import Stream
+from sluicegate.wire.h2.stream import H2Stream
 
 _PLAIN_BODY_BYTES_MAX: Final = 65_536  # of a request that is not gRPC; answered amid it beyond
-_NONE_YET: Final = GrpcError(Status.INTERNAL, "the request ended without a message")
-_NOT_ONE: Final = GrpcError(Status.INTERNAL, "a unary request is one message, whole")
-_LATE: Final = GrpcError(Status.DEADLINE_EXCEEDED, "the deadline has passed")
+_NONE_YET: Final = GrpcError(GrpcStatus.INTERNAL, "the request ended without a message")
+_NOT_ONE: Final = GrpcError(GrpcStatus.INTERNAL, "a unary request is one message, whole")
+_LATE: Final = GrpcError(GrpcStatus.DEADLINE_EXCEEDED, "the deadline has passed")
 _TOO_MUCH_PARTIAL: Final = GrpcError(
-    Status.RESOURCE_EXHAUSTED, "too many unfinished requests on this connection"
+    GrpcStatus.RESOURCE_EXHAUSTED, "too many unfinished requests on this connection"
 )
 
 
 class CallOwner(Protocol):
     """The asyncio side of the connection, which can wait."""
 
-    def wait(self, stream: Stream, result: object, deadline_us: int) -> None:
+    def wait(self, stream: H2Stream, result: object, deadline_us: int) -> None:
         """Wait for a unary result; `deadline_us` is an instant, or -1. Raises `TypeError`."""
         ...
 
-    def run(self, stream: Stream, route: GrpcRoute, deadline_us: int) -> None:
+    def run(self, stream: H2Stream, route: GrpcRoute, deadline_us: int) -> None:
         """Start the method of a stream."""
         ...
 
-    def wake(self, stream: Stream) -> None:
+    def wake(self, stream: H2Stream) -> None:
         """Go on with a stream that has more to read, or more room to write."""
         ...
 
-    def stop(self, stream: Stream) -> None:
+    def stop(self, stream: H2Stream) -> None:
         """Stop whatever waits for this stream."""
         ...
 
@@ -105,7 +105,7 @@ class PartialRequest:
 
 
 @final
-class Calls:
+class GrpcCalls:
     """The owner of one HTTP/2 connection."""
 
     __slots__ = (
@@ -138,7 +138,7 @@ class Calls:
         self._names = names
         self._now_us = now_us
         self._partial_bytes = 0
-        self.h2 = Connection(settings.h2, self, now_us)
+        self.h2 = H2Connection(settings.h2, self, now_us)
 
     def receive(self, data: bytes, now_us: int) -> None:
         """Take bytes that were read; what must be sent is then in `h2`."""
@@ -168,7 +168,7 @@ class Calls:
 
     # What the connection calls.
 
-    def interpret(self, head: Head) -> object:
+    def interpret(self, head: RequestHead) -> object:
         """Return the route of a request."""
         try:
             return find_route(head, self._methods, self._access, self._names)
@@ -182,7 +182,7 @@ class Calls:
         """Return the route of a request with too many headers."""
         return refuse_oversized()
 
-    def begin_stream(self, stream: Stream) -> None:
+    def begin_stream(self, stream: H2Stream) -> None:
         """Refuse at once what no body could save; start a stream."""
         route = _route(stream)
         if route.refusal is not None:
@@ -190,7 +190,7 @@ class Calls:
         elif route.stream is not None:
             self._start_stream(stream, route)
 
-    def receive_data(self, stream: Stream, data: bytes, start: int, end: int, last: bool) -> None:
+    def receive_data(self, stream: H2Stream, data: bytes, start: int, end: int, last: bool) -> None:
         """Take a part of a body."""
         route = _route(stream)
         if route.unary is not None or route.with_metadata is not None:
@@ -205,18 +205,18 @@ class Calls:
         elif last or stream.received_bytes > _PLAIN_BODY_BYTES_MAX:
             self._refuse(stream, route)
 
-    def drop_stream(self, stream: Stream) -> None:
+    def drop_stream(self, stream: H2Stream) -> None:
         """A stream ended before its result."""
         self._drop_buffer(stream)
         self._owner.stop(stream)
 
-    def resume_stream(self, stream: Stream) -> None:
+    def resume_stream(self, stream: H2Stream) -> None:
         """What was queued has left."""
         self._owner.wake(stream)
 
     # Unary calls.
 
-    def _unary(self, stream: Stream, route: GrpcRoute, data: bytes, start: int, end: int) -> None:
+    def _unary(self, stream: H2Stream, route: GrpcRoute, data: bytes, start: int, end: int) -> None:
         size = end - start - PREFIX_BYTES
         try:
             if (
@@ -245,7 +245,7 @@ class Calls:
             self.fail(stream, error)  # whatever a method raises ends its call
 
     def _call_with_metadata(
-        self, stream: Stream, route: GrpcRoute, message: bytes
+        self, stream: H2Stream, route: GrpcRoute, message: bytes
     ) -> MaybeAwaitable[bytes]:
         method = route.with_metadata
         assert method is not None
@@ -253,12 +253,12 @@ class Calls:
         left_us = route.timeout_us - waited_us if route.timeout_us >= 0 else NO_TIMEOUT
         return method(message, route.identity, CallMetadata(route.metadata, left_us, waited_us))
 
-    def _check_deadline(self, stream: Stream, route: GrpcRoute) -> None:
+    def _check_deadline(self, stream: H2Stream, route: GrpcRoute) -> None:
         if self._now_us - stream.began_us >= route.timeout_us:
             self._counts.expired += 1
             raise _LATE
 
-    def _buffer_unary(self, stream: Stream, route: GrpcRoute, part: bytes, last: bool) -> None:
+    def _buffer_unary(self, stream: H2Stream, route: GrpcRoute, part: bytes, last: bool) -> None:
         """Gather a unary request that comes in several frames."""
         partial = self._buffer(stream, part)
         if partial is None:
@@ -294,17 +294,17 @@ class Calls:
         if flag == 0:
             return message
         if flag != 1:
-            raise GrpcError(Status.INTERNAL, "the compressed flag is neither 0 nor 1")
+            raise GrpcError(GrpcStatus.INTERNAL, "the compressed flag is neither 0 nor 1")
         if not route.gzip:
-            raise GrpcError(Status.INTERNAL, "a packed message, and no grpc-encoding")
+            raise GrpcError(GrpcStatus.INTERNAL, "a packed message, and no grpc-encoding")
         return gunzip(message, self._settings.message_bytes_max)
 
-    def respond(self, stream: Stream, result: bytes) -> None:
+    def respond(self, stream: H2Stream, result: bytes) -> None:
         """Send the result of a unary call that was waited for."""
         if not stream.closed:
             self.h2.reply(stream, HEAD, prefix(result), OK)
 
-    def fail(self, stream: Stream, error: BaseException) -> None:
+    def fail(self, stream: H2Stream, error: BaseException) -> None:
         """End a call by an error."""
         if not isinstance(error, SluicegateError):
             self._owner.log_bug(error)
@@ -320,7 +320,7 @@ class Calls:
         else:
             self.h2.start(stream, trailers_only(status, message, metadata), last=True)
 
-    def expire(self, stream: Stream) -> None:
+    def expire(self, stream: H2Stream) -> None:
         """End a call whose deadline has passed, and stop the work."""
         if stream.closed or stream.finished:
             return
@@ -328,7 +328,7 @@ class Calls:
         self.fail(stream, _LATE)
         self._owner.stop(stream)
 
-    def _refuse(self, stream: Stream, route: GrpcRoute) -> None:
+    def _refuse(self, stream: H2Stream, route: GrpcRoute) -> None:
         if route.refusal is not None:
             self._counts.failed += 1
             self.h2.start(stream, route.refusal, last=True)
@@ -338,19 +338,19 @@ class Calls:
 
     # Streams.
 
-    def _start_stream(self, stream: Stream, route: GrpcRoute) -> None:
+    def _start_stream(self, stream: H2Stream, route: GrpcRoute) -> None:
         self._counts.calls += 1
         stream.consumes = False
         stream.call = PartialRequest()
         self._owner.run(stream, route, _deadline_us(stream, route))
 
-    def _feed_stream(self, stream: Stream, part: bytes) -> None:
+    def _feed_stream(self, stream: H2Stream, part: bytes) -> None:
         if self._buffer(stream, part) is None:
             return
         self._open_window(stream)
         self._owner.wake(stream)
 
-    def next_message(self, stream: Stream) -> bytes | None:
+    def next_message(self, stream: H2Stream) -> bytes | None:
         """Return the next message of a stream, if it is here whole. Raises `GrpcError`."""
         partial = stream.call
         assert isinstance(partial, PartialRequest)
@@ -361,7 +361,7 @@ class Calls:
         whole = size + PREFIX_BYTES
         if size < 0 or len(buffer) < whole:
             if stream.ended_by_peer and buffer:
-                raise GrpcError(Status.INTERNAL, "the request ended amid a message")
+                raise GrpcError(GrpcStatus.INTERNAL, "the request ended amid a message")
             return None
         flag = buffer[0]
         message = bytes(buffer[PREFIX_BYTES:whole])
@@ -371,7 +371,7 @@ class Calls:
         self._open_window(stream)
         return self._decompressed(_route(stream), flag, message)
 
-    def send(self, stream: Stream, message: bytes) -> None:
+    def send(self, stream: H2Stream, message: bytes) -> None:
         """Send one message of a stream's response."""
         if stream.closed:
             return
@@ -382,7 +382,7 @@ class Calls:
             self.h2.start(stream, HEAD)
         self.h2.send(stream, prefix(message))
 
-    def close(self, stream: Stream) -> None:
+    def close(self, stream: H2Stream) -> None:
         """End a stream's response."""
         if stream.closed or stream.finished:
             return
@@ -392,11 +392,11 @@ class Calls:
         if partial.head_sent:
             self.h2.finish(stream, OK)
         else:
-            self.h2.start(stream, trailers_only(Status.OK, ""), last=True)
+            self.h2.start(stream, trailers_only(GrpcStatus.OK, ""), last=True)
 
     # Partial requests.
 
-    def _buffer(self, stream: Stream, part: bytes) -> PartialRequest | None:
+    def _buffer(self, stream: H2Stream, part: bytes) -> PartialRequest | None:
         """Keep a part; None if the connection holds too much, and the call has failed."""
         partial = stream.call
         if not isinstance(partial, PartialRequest):
@@ -410,13 +410,13 @@ class Calls:
         partial.buffer += part
         return partial
 
-    def _drop_buffer(self, stream: Stream) -> None:
+    def _drop_buffer(self, stream: H2Stream) -> None:
         partial = stream.call
         if isinstance(partial, PartialRequest):
             self._partial_bytes -= len(partial.buffer)
             partial.buffer = bytearray()
 
-    def _open_window(self, stream: Stream) -> None:
+    def _open_window(self, stream: H2Stream) -> None:
         """Let more come where the next message needs it; no message could outgrow its window."""
         partial = stream.call
         if isinstance(partial, PartialRequest) and stream.unread_bytes:
@@ -425,13 +425,13 @@ class Calls:
                 self.h2.consume(stream, stream.unread_bytes)
 
 
-def _route(stream: Stream) -> GrpcRoute:
+def _route(stream: H2Stream) -> GrpcRoute:
     route = stream.meaning
     assert isinstance(route, GrpcRoute)
     return route
 
 
-def _deadline_us(stream: Stream, route: GrpcRoute) -> int:
+def _deadline_us(stream: H2Stream, route: GrpcRoute) -> int:
     if route.timeout_us < 0:
         return -1
     return stream.began_us + route.timeout_us

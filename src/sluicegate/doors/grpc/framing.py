@@ -9,8 +9,8 @@ import zlib
 from collections.abc import Sequence
 from typing import Final
 
-from sluicegate.doors.grpc.methods import Field, GrpcError, Status
-from sluicegate.wire.h2.blocks import Block, block
+from sluicegate.doors.grpc.methods import Field, GrpcError, GrpcStatus
+from sluicegate.wire.h2.blocks import HeaderBlock, block
 
 PREFIX_BYTES: Final = 5
 MESSAGE_CHARS_MAX: Final = 1_024  # of a grpc-message
@@ -37,20 +37,20 @@ def prefix(message: bytes) -> bytes:
     return b"\0" + len(message).to_bytes(4, "big") + message
 
 
-def trailers_only(status: Status, message: str, metadata: Sequence[Field] = ()) -> Block:
+def trailers_only(status: GrpcStatus, message: str, metadata: Sequence[Field] = ()) -> HeaderBlock:
     """An answer that is nothing but a status."""
     fields = [(b":status", b"200"), _CONTENT_TYPE]
-    if status == Status.UNIMPLEMENTED:
+    if status == GrpcStatus.UNIMPLEMENTED:
         fields.append((b"grpc-accept-encoding", ACCEPTED))
     return block([*fields, *_status(status, message), *metadata])
 
 
-def trailers(status: Status, message: str, metadata: Sequence[Field] = ()) -> Block:
+def trailers(status: GrpcStatus, message: str, metadata: Sequence[Field] = ()) -> HeaderBlock:
     """The status after a head."""
     return block([*_status(status, message), *metadata])
 
 
-def _status(status: Status, message: str) -> list[tuple[bytes, bytes]]:
+def _status(status: GrpcStatus, message: str) -> list[tuple[bytes, bytes]]:
     fields = [(b"grpc-status", b"%d" % int(status))]
     if message:
         fields.append((b"grpc-message", percent_encoded(message)))
@@ -80,14 +80,14 @@ def gunzip(packed: bytes, bytes_max: int) -> bytes:
     try:
         message = machine.decompress(packed, bytes_max + 1)
     except zlib.error as error:
-        raise GrpcError(Status.INTERNAL, "the message is not the gzip it says it is") from error
+        raise GrpcError(GrpcStatus.INTERNAL, "the message is not the gzip it says it is") from error
     if len(message) > bytes_max:
         raise too_large(bytes_max)
     if not machine.eof or machine.unused_data:
-        raise GrpcError(Status.INTERNAL, "the message is not one whole gzip")
+        raise GrpcError(GrpcStatus.INTERNAL, "the message is not one whole gzip")
     return message
 
 
 def too_large(bytes_max: int) -> GrpcError:
     """The refusal of a message beyond the bound."""
-    return GrpcError(Status.RESOURCE_EXHAUSTED, f"the message is larger than {bytes_max} bytes")
+    return GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, f"the message is larger than {bytes_max} bytes")

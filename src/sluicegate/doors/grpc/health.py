@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Final, final
 
 from sluicegate.contracts.access import Identity
-from sluicegate.doors.grpc.methods import GrpcError, Status, Stream, Unary
+from sluicegate.doors.grpc.methods import GrpcError, GrpcStatus, StreamMethod, UnaryMethod
 from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.wire.protobuf import string_of
 
@@ -57,12 +57,12 @@ class GrpcHealth:
         self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def unary(self) -> Mapping[str, Unary]:
+    def unary(self) -> Mapping[str, UnaryMethod]:
         """The methods for `Methods.unary`."""
         return {CHECK: self.check}
 
     @property
-    def streams(self) -> Mapping[str, Stream]:
+    def streams(self) -> Mapping[str, StreamMethod]:
         """The methods for `Methods.streams`."""
         return {WATCH: self.watch}
 
@@ -75,7 +75,7 @@ class GrpcHealth:
         """Return the state of one service."""
         name = string_of(message, 1)
         if name not in self._services:
-            raise GrpcError(Status.NOT_FOUND, f"there is no service {name}")
+            raise GrpcError(GrpcStatus.NOT_FOUND, f"there is no service {name}")
         return self._state()
 
     async def watch(self, messages: AsyncIterator[bytes], _by: Identity) -> AsyncIterator[bytes]:
@@ -84,9 +84,9 @@ class GrpcHealth:
             name = string_of(message, 1)
             break
         else:
-            raise GrpcError(Status.INTERNAL, "the request ended without a message")
+            raise GrpcError(GrpcStatus.INTERNAL, "the request ended without a message")
         if len(self._watchers) >= self._watchers_max:
-            raise GrpcError(Status.RESOURCE_EXHAUSTED, "more watches than watchers_max")
+            raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, "more watches than watchers_max")
         changed = asyncio.Event()
         self._watchers.add(changed)
         self._set_timer()
@@ -99,7 +99,7 @@ class GrpcHealth:
                     sent = state
                     yield state
                 if self._draining:
-                    raise GrpcError(Status.UNAVAILABLE, "this instance is ending")
+                    raise GrpcError(GrpcStatus.UNAVAILABLE, "this instance is ending")
                 await changed.wait()
         finally:
             self._watchers.discard(changed)

@@ -15,7 +15,7 @@ from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.key_values import CallContext, KeyValues, Row
 from sluicegate.doors.claims import CRITICALITY, STRONG, criticality_of, strong_of
-from sluicegate.doors.grpc.methods import CallMetadata, UnaryWithMetadata
+from sluicegate.doors.grpc.methods import CallMetadata, MetadataMethod
 from sluicegate.wire.key_values_messages import (
     KV_BOUNDS,
     CommitUploadRequest,
@@ -53,7 +53,7 @@ class KeyValuesServicer:
         self.bounds = bounds
 
     @property
-    def with_metadata(self) -> Mapping[str, UnaryWithMetadata]:
+    def with_metadata(self) -> Mapping[str, MetadataMethod]:
         """The methods for `Methods.with_metadata`."""
         return {
             SERVICE + "Get": self.get,

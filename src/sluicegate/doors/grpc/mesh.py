@@ -13,7 +13,7 @@ from typing import Final, final
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.checks import MaybeAwaitable, MeshRequest, MeshResponse, RateLimits
 from sluicegate.contracts.errors import BadValue
-from sluicegate.doors.grpc.methods import GrpcError, Status, Unary
+from sluicegate.doors.grpc.methods import GrpcError, GrpcStatus, UnaryMethod
 from sluicegate.wire.mesh_messages import (
     MESH_BOUNDS,
     MeshBounds,
@@ -38,7 +38,7 @@ class MeshServicer:
         self.bounds = bounds
 
     @property
-    def unary(self) -> Mapping[str, Unary]:
+    def unary(self) -> Mapping[str, UnaryMethod]:
         """The methods for `Methods.unary`."""
         return {SHOULD_RATE_LIMIT: self.should_rate_limit}
 
@@ -64,7 +64,7 @@ async def _later(request: MeshRequest, response: Awaitable[MeshResponse]) -> byt
 def known_error(request: MeshRequest, error: BadValue) -> BadValue | GrpcError:
     """The service's complaint, in the words that clients of this protocol know if they know it."""
     if error.field == "domain" and not request.domain:
-        return GrpcError(Status.UNKNOWN, NO_DOMAIN)
+        return GrpcError(GrpcStatus.UNKNOWN, NO_DOMAIN)
     if error.field == "descriptors" and not request.descriptors:
-        return GrpcError(Status.UNKNOWN, NO_DESCRIPTORS)
+        return GrpcError(GrpcStatus.UNKNOWN, NO_DESCRIPTORS)
     return error

@@ -26,7 +26,7 @@ from sluicegate.contracts.errors import (
 from sluicegate.doors.headers import retry_after_s
 
 
-class Status(IntEnum):
+class GrpcStatus(IntEnum):
     """The status codes of gRPC."""
 
     OK = 0
@@ -71,12 +71,12 @@ class CallMetadata:
         return [value for key, value in self.metadata if key == name]
 
 
-Unary: TypeAlias = "Callable[[bytes, Identity], MaybeAwaitable[bytes]]"
-UnaryWithMetadata: TypeAlias = "Callable[[bytes, Identity, CallMetadata], MaybeAwaitable[bytes]]"
-Stream: TypeAlias = "Callable[[AsyncIterator[bytes], Identity], AsyncIterator[bytes]]"
+UnaryMethod: TypeAlias = "Callable[[bytes, Identity], MaybeAwaitable[bytes]]"
+MetadataMethod: TypeAlias = "Callable[[bytes, Identity, CallMetadata], MaybeAwaitable[bytes]]"
+StreamMethod: TypeAlias = "Callable[[AsyncIterator[bytes], Identity], AsyncIterator[bytes]]"
 
 
-_NONE: Final[Mapping[str, UnaryWithMetadata]] = MappingProxyType({})
+_NONE: Final[Mapping[str, MetadataMethod]] = MappingProxyType({})
 
 
 class Methods(NamedTuple):
@@ -86,32 +86,32 @@ class Methods(NamedTuple):
     the call's metadata and deadline too.
     """
 
-    unary: Mapping[str, Unary]
-    streams: Mapping[str, Stream]
+    unary: Mapping[str, UnaryMethod]
+    streams: Mapping[str, StreamMethod]
     open: frozenset[str] = frozenset()
-    with_metadata: Mapping[str, UnaryWithMetadata] = _NONE
+    with_metadata: Mapping[str, MetadataMethod] = _NONE
 
 
 class GrpcError(SluicegateError):
     """A call that ends with this status."""
 
-    def __init__(self, status: Status, message: str) -> None:
+    def __init__(self, status: GrpcStatus, message: str) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
 
 
-def status_of(error: BaseException) -> tuple[Status, str]:
+def status_of(error: BaseException) -> tuple[GrpcStatus, str]:
     """Return the status and message of an error. A bug of ours says little."""
     if isinstance(error, GrpcError):
         return error.status, error.message
     if isinstance(error, Refused):
         reason = error.decision.reason
-        return Status(8 if reason is None else int(reason.grpc_code)), str(error)
+        return GrpcStatus(8 if reason is None else int(reason.grpc_code)), str(error)
     for kind, status in _STATUSES:
         if isinstance(error, kind):
             return status, str(error)
-    return Status.INTERNAL, "the service failed to answer; its log says why"
+    return GrpcStatus.INTERNAL, "the service failed to answer; its log says why"
 
 
 def metadata_of(error: BaseException) -> list[Field]:
@@ -139,11 +139,11 @@ def metadata_of(error: BaseException) -> list[Field]:
     return found
 
 
-_STATUSES: Final[tuple[tuple[type[BaseException], Status], ...]] = (
-    (BadValue, Status.INVALID_ARGUMENT),
-    (Unauthenticated, Status.UNAUTHENTICATED),
-    (Forbidden, Status.PERMISSION_DENIED),
-    (Unavailable, Status.UNAVAILABLE),
-    (Conflict, Status.ABORTED),
-    (SluicegateError, Status.FAILED_PRECONDITION),
+_STATUSES: Final[tuple[tuple[type[BaseException], GrpcStatus], ...]] = (
+    (BadValue, GrpcStatus.INVALID_ARGUMENT),
+    (Unauthenticated, GrpcStatus.UNAUTHENTICATED),
+    (Forbidden, GrpcStatus.PERMISSION_DENIED),
+    (Unavailable, GrpcStatus.UNAVAILABLE),
+    (Conflict, GrpcStatus.ABORTED),
+    (SluicegateError, GrpcStatus.FAILED_PRECONDITION),
 )

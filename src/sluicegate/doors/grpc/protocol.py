@@ -17,14 +17,14 @@ from typing import Any, Final, cast, final
 
 from sluicegate.contracts.access import Access
 from sluicegate.contracts.errors import SluicegateError
-from sluicegate.doors.grpc.calls import Calls, GrpcCounts, PartialRequest
-from sluicegate.doors.grpc.methods import GrpcError, Methods, Status
+from sluicegate.doors.grpc.calls import GrpcCalls, GrpcCounts, PartialRequest
+from sluicegate.doors.grpc.methods import GrpcError, GrpcStatus, Methods
 from sluicegate.doors.grpc.route import GrpcRoute
 from sluicegate.doors.grpc.settings import GrpcSettings
-from sluicegate.doors.grpc.streaming import Running
+from sluicegate.doors.grpc.streaming import StreamRun
 from sluicegate.doors.stepper import Stepper
 from sluicegate.doors.tls import names_in
-from sluicegate.wire.h2.stream import Stream
+from sluicegate.wire.h2.stream import H2Stream
 
 _log: Final = logging.getLogger("sluicegate.grpc")
 _US: Final = 1_000_000
@@ -113,7 +113,7 @@ class GrpcProtocol:
 
     def __init__(self, door: GrpcDoor) -> None:
         self._door = door
-        self._calls: Calls | None = None
+        self._calls: GrpcCalls | None = None
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._flushing = False
@@ -138,7 +138,7 @@ class GrpcProtocol:
         """Greet: SETTINGS first."""
         self._transport = cast("asyncio.Transport", transport)
         door = self._door
-        self._calls = Calls(
+        self._calls = GrpcCalls(
             door.methods,
             door.access,
             door.settings,
@@ -230,7 +230,7 @@ class GrpcProtocol:
 
     # What the calls ask.
 
-    def wait(self, stream: Stream, answer: object, deadline_us: int) -> None:
+    def wait(self, stream: H2Stream, answer: object, deadline_us: int) -> None:
         """Wait for an answer."""
         waiting = _Waiting(self, stream)
         stream.call = waiting
@@ -245,28 +245,28 @@ class GrpcProtocol:
         waiting.work = future
         future.add_done_callback(waiting.done)
 
-    def run(self, stream: Stream, route: GrpcRoute, deadline_us: int) -> None:
+    def run(self, stream: H2Stream, route: GrpcRoute, deadline_us: int) -> None:
         """Start a stream's method."""
         partial = stream.call
         assert isinstance(partial, PartialRequest)
-        running = Running(self, stream)
+        running = StreamRun(self, stream)
         partial.waiter = running
         running.task = self._loop.create_task(running.run(route))
         if deadline_us >= 0:
             running.timer = self._loop.call_at(deadline_us / _US, running.late)
 
-    def wake(self, stream: Stream) -> None:
+    def wake(self, stream: H2Stream) -> None:
         """Wake the stream's method."""
         partial = stream.call
-        if isinstance(partial, PartialRequest) and isinstance(partial.waiter, Running):
+        if isinstance(partial, PartialRequest) and isinstance(partial.waiter, StreamRun):
             partial.waiter.wake()
 
-    def stop(self, stream: Stream) -> None:
+    def stop(self, stream: H2Stream) -> None:
         """Stop what waits."""
         call = stream.call
         if isinstance(call, PartialRequest):
             call = call.waiter
-        if isinstance(call, _Waiting | Running):
+        if isinstance(call, _Waiting | StreamRun):
             call.stop()
 
     def log_bug(self, error: BaseException) -> None:
@@ -276,7 +276,7 @@ class GrpcProtocol:
     # Writing.
 
     @property
-    def calls(self) -> Calls:
+    def calls(self) -> GrpcCalls:
         """The calls of a connection that was made."""
         assert self._calls is not None
         return self._calls
@@ -309,7 +309,7 @@ class _Waiting:
 
     __slots__ = ("protocol", "stream", "timer", "work")
 
-    def __init__(self, protocol: GrpcProtocol, stream: Stream) -> None:
+    def __init__(self, protocol: GrpcProtocol, stream: H2Stream) -> None:
         self.protocol = protocol
         self.stream = stream
         self.work: Stepper | asyncio.Future[Any] | None = None
@@ -335,7 +335,7 @@ class _Waiting:
             else:
                 calls.fail(stream, TypeError(f"a method answered {type(answer).__name__}"))
         elif isinstance(error, asyncio.CancelledError):
-            calls.fail(stream, GrpcError(Status.CANCELLED, "the work was cancelled"))
+            calls.fail(stream, GrpcError(GrpcStatus.CANCELLED, "the work was cancelled"))
         elif not stream.closed or not isinstance(error, SluicegateError):
             calls.fail(stream, error)
         self.protocol.flush_soon()

@@ -12,7 +12,7 @@ from typing import Final, final
 
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.checks import CheckResponse, MaybeAwaitable, RateLimits
-from sluicegate.doors.grpc.methods import Unary
+from sluicegate.doors.grpc.methods import UnaryMethod
 from sluicegate.wire.rate_limiter_messages import (
     CHECK_BOUNDS,
     CheckBounds,
@@ -41,7 +41,7 @@ class RateLimiterServicer:
         self.bounds = bounds
 
     @property
-    def unary(self) -> Mapping[str, Unary]:
+    def unary(self) -> Mapping[str, UnaryMethod]:
         """The methods for `Methods.unary`."""
         return {
             SERVICE + "Check": self.check,

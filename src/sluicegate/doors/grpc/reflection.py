@@ -12,7 +12,7 @@ from typing import Final, final
 
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.errors import BadValue
-from sluicegate.doors.grpc.methods import Status, Stream
+from sluicegate.doors.grpc.methods import GrpcStatus, StreamMethod
 from sluicegate.wire.protobuf import fields_of, span_bytes, spans_of, string_of, varint_bytes
 
 V1: Final = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
@@ -51,7 +51,7 @@ class Reflection:
                 self._index(name, file)
 
     @property
-    def streams(self) -> Mapping[str, Stream]:
+    def streams(self) -> Mapping[str, StreamMethod]:
         """The methods for `Methods.streams`."""
         return {V1: self.info, V1ALPHA: self.info}
 
@@ -89,11 +89,11 @@ class Reflection:
         if kind == _LIST:
             listed = [b"\x0a" + span_bytes(s.encode()) for s in sorted(self._services)]
             return b"\x32" + span_bytes(b"".join([b"\x0a" + span_bytes(one) for one in listed]))
-        return _error(Status.INVALID_ARGUMENT, "the request asks nothing")
+        return _error(GrpcStatus.INVALID_ARGUMENT, "the request asks nothing")
 
     def _file_response(self, name: str | None, value: str) -> bytes:
         if name is None:
-            return _error(Status.NOT_FOUND, f"there is no {value}")
+            return _error(GrpcStatus.NOT_FOUND, f"there is no {value}")
         found: dict[str, bytes] = {}
         wanted = [name]
         while wanted:
@@ -107,7 +107,7 @@ class Reflection:
 
     def _extension_numbers(self, name: str) -> bytes:
         if name not in self._extensions and name not in self._symbols:
-            return _error(Status.NOT_FOUND, f"there is no message {name}")
+            return _error(GrpcStatus.NOT_FOUND, f"there is no message {name}")
         out = b"\x0a" + span_bytes(name.encode())
         numbers = sorted(self._extensions.get(name, {}))
         if numbers:
@@ -161,6 +161,6 @@ class Reflection:
         return full
 
 
-def _error(status: Status, message: str) -> bytes:
+def _error(status: GrpcStatus, message: str) -> bytes:
     out = b"\x08" + varint_bytes(int(status)) + b"\x12" + span_bytes(message.encode())
     return b"\x3a" + span_bytes(out)

@@ -11,9 +11,16 @@ from typing import Final, final
 
 from sluicegate.contracts.access import Access, Identity
 from sluicegate.doors.grpc.framing import timeout_us, trailers_only
-from sluicegate.doors.grpc.methods import Field, Methods, Status, Stream, Unary, UnaryWithMetadata
-from sluicegate.wire.h2.blocks import Block, block
-from sluicegate.wire.h2.fields import Head
+from sluicegate.doors.grpc.methods import (
+    Field,
+    GrpcStatus,
+    MetadataMethod,
+    Methods,
+    StreamMethod,
+    UnaryMethod,
+)
+from sluicegate.wire.h2.blocks import HeaderBlock, block
+from sluicegate.wire.h2.fields import RequestHead
 
 NOBODY: Final = Identity("", ())
 NO_TIMEOUT: Final = -1
@@ -50,19 +57,19 @@ class GrpcRoute:
     )
 
     def __init__(self) -> None:
-        self.unary: Unary | None = None
-        self.with_metadata: UnaryWithMetadata | None = None
-        self.stream: Stream | None = None
+        self.unary: UnaryMethod | None = None
+        self.with_metadata: MetadataMethod | None = None
+        self.stream: StreamMethod | None = None
         self.metadata: list[Field] = []
         self.identity = NOBODY
         self.timeout_us = NO_TIMEOUT
         self.gzip = False
-        self.refusal: Block | None = None
-        self.plain: Block | None = None
+        self.refusal: HeaderBlock | None = None
+        self.plain: HeaderBlock | None = None
         self.why = b""
 
 
-def _plain(status: bytes, body: bytes, *more: tuple[bytes, bytes]) -> Block:
+def _plain(status: bytes, body: bytes, *more: tuple[bytes, bytes]) -> HeaderBlock:
     fields = [
         (b":status", status),
         (b"content-type", b"text/plain"),
@@ -76,7 +83,9 @@ _405: Final = _plain(b"405", WHY_405, (b"allow", b"POST"))
 _431: Final = _plain(b"431", WHY_431)
 
 
-def find_route(head: Head, methods: Methods, access: Access, names: Sequence[str]) -> GrpcRoute:
+def find_route(
+    head: RequestHead, methods: Methods, access: Access, names: Sequence[str]
+) -> GrpcRoute:
     """Return the route of a request; `names` are those of the peer's verified certificate."""
     route = GrpcRoute()
     if head.method != b"POST":
@@ -88,24 +97,24 @@ def find_route(head: Head, methods: Methods, access: Access, names: Sequence[str
     with_metadata = methods.with_metadata.get(path)
     stream = methods.streams.get(path)
     if unary is None and with_metadata is None and stream is None:
-        return _refuse_route(route, Status.UNIMPLEMENTED, f"there is no method {path}")
+        return _refuse_route(route, GrpcStatus.UNIMPLEMENTED, f"there is no method {path}")
     packed = head.values(b"grpc-encoding")
     if packed and packed != [b"identity"]:
         if packed != [b"gzip"]:
             kinds = b",".join(packed).decode("latin-1")
             return _refuse_route(
-                route, Status.UNIMPLEMENTED, f"messages packed as {kinds} are not read"
+                route, GrpcStatus.UNIMPLEMENTED, f"messages packed as {kinds} are not read"
             )
         route.gzip = True
     timeouts = head.values(b"grpc-timeout")
     if timeouts:
         route.timeout_us = timeout_us(timeouts[0])
         if route.timeout_us < 0 or len(timeouts) > 1:
-            return _refuse_route(route, Status.INTERNAL, "the grpc-timeout is malformed")
+            return _refuse_route(route, GrpcStatus.INTERNAL, "the grpc-timeout is malformed")
     if path not in methods.open:
         identity = _identify(head, access, names)
         if identity is None:
-            return _refuse_route(route, Status.UNAUTHENTICATED, UNAUTHENTICATED)
+            return _refuse_route(route, GrpcStatus.UNAUTHENTICATED, UNAUTHENTICATED)
         route.identity = identity
     route.unary = unary
     route.with_metadata = with_metadata
@@ -115,7 +124,7 @@ def find_route(head: Head, methods: Methods, access: Access, names: Sequence[str
     return route
 
 
-def refuse(status: Status, message: str) -> GrpcRoute:
+def refuse(status: GrpcStatus, message: str) -> GrpcRoute:
     """Return a route that ends with this status, whatever the body is."""
     return _refuse_route(GrpcRoute(), status, message)
 
@@ -144,23 +153,23 @@ def identify(
     return access.anonymous
 
 
-def _identify(head: Head, access: Access, names: Sequence[str]) -> Identity | None:
+def _identify(head: RequestHead, access: Access, names: Sequence[str]) -> Identity | None:
     return identify(head.values(b"authorization"), access, names)
 
 
-def _is_grpc(head: Head) -> bool:
+def _is_grpc(head: RequestHead) -> bool:
     kinds = head.values(b"content-type")
     if len(kinds) != 1:
         return False
     return kinds[0].partition(b";")[0].strip().lower() in _GRPC_KINDS
 
 
-def _refuse_route(route: GrpcRoute, status: Status, message: str) -> GrpcRoute:
+def _refuse_route(route: GrpcRoute, status: GrpcStatus, message: str) -> GrpcRoute:
     route.refusal = trailers_only(status, message)
     return route
 
 
-def _refuse_plainly(route: GrpcRoute, head: Block, why: bytes) -> GrpcRoute:
+def _refuse_plainly(route: GrpcRoute, head: HeaderBlock, why: bytes) -> GrpcRoute:
     route.plain = head
     route.why = why
     return route

@@ -10,17 +10,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Protocol, final
 
-from sluicegate.doors.grpc.calls import Calls
-from sluicegate.doors.grpc.methods import GrpcError, Status
+from sluicegate.doors.grpc.calls import GrpcCalls
+from sluicegate.doors.grpc.methods import GrpcError, GrpcStatus
 from sluicegate.doors.grpc.route import GrpcRoute
-from sluicegate.wire.h2.stream import Stream
+from sluicegate.wire.h2.stream import H2Stream
 
 
 class Speaking(Protocol):
     """The connection that a stream is on."""
 
     @property
-    def calls(self) -> Calls:
+    def calls(self) -> GrpcCalls:
         """Its calls."""
         ...
 
@@ -30,12 +30,12 @@ class Speaking(Protocol):
 
 
 @final
-class Running:
+class StreamRun:
     """A stream's method at work."""
 
     __slots__ = ("_more", "protocol", "stream", "task", "timer")
 
-    def __init__(self, protocol: Speaking, stream: Stream) -> None:
+    def __init__(self, protocol: Speaking, stream: H2Stream) -> None:
         self.protocol = protocol
         self.stream = stream
         self.task: asyncio.Task[None] | None = None
@@ -57,7 +57,7 @@ class Running:
                     await self._heard()
             calls.close(stream)
         except asyncio.CancelledError:
-            calls.fail(stream, GrpcError(Status.CANCELLED, "the work was cancelled"))
+            calls.fail(stream, GrpcError(GrpcStatus.CANCELLED, "the work was cancelled"))
             raise
         except Exception as error:
             calls.fail(stream, error)  # whatever a method raises is the end of its call

@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.doors.http.message import Request
+from sluicegate.doors.http.message import HttpRequest
 
 IF_MATCH: Final = b"if-match"
 IF_NONE_MATCH: Final = b"if-none-match"
@@ -29,7 +29,7 @@ def tag_of(body: bytes) -> str:
     return sha256(body).hexdigest()[:_DIGEST_CHARS]
 
 
-def wanted_tags(request: Request, name: bytes) -> tuple[str, ...]:
+def wanted_tags(request: HttpRequest, name: bytes) -> tuple[str, ...]:
     """The tags that a condition names, `ANY` among them if it is a star; empty without one.
 
     `If-Match` leaves weak tags out: they never tell that something is the same byte by byte.

@@ -14,14 +14,13 @@ from typing import Any
 from sluicegate.contracts.access import Access, Identity
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.errors import Forbidden, SluicegateError
-from sluicegate.doors.http.forms import not_json
+from sluicegate.doors.http.fields import not_json
 from sluicegate.doors.http.health import RESERVED
-from sluicegate.doors.http.later import caught
-from sluicegate.doors.http.message import Finish, Reply, Request, json_bytes
+from sluicegate.doors.http.identity import NOBODY, identity_of, reply_to
+from sluicegate.doors.http.message import Finish, HttpReply, HttpRequest, catch_errors, json_bytes
 from sluicegate.doors.http.openapi import document
-from sluicegate.doors.http.routes import DOCUMENT, Route, Table
+from sluicegate.doors.http.routes import DOCUMENT, Route, RouteTable
 from sluicegate.doors.http.site import other_host, other_site
-from sluicegate.doors.http.who import NOBODY, identity_of, reply_to
 
 
 class HttpHandler:
@@ -33,7 +32,7 @@ class HttpHandler:
     def __init__(self, access: Access, hosts: frozenset[str] | None) -> None:
         self.access = access
         self.hosts = hosts
-        self.table = Table(())
+        self.table = RouteTable(())
         self._document = b""
 
     def serve(
@@ -48,30 +47,30 @@ class HttpHandler:
         path: str = DOCUMENT,
     ) -> None:
         """Answer by these routes, and describe them at `path`."""
-        self.table = Table(routes, document=path, raw=raw)
+        self.table = RouteTable(routes, document=path, raw=raw)
         self._document = json_bytes(
             document(self.table, schemas, title=title, summary=summary, version=version)
         )
 
-    def handle(self, request: Request) -> Reply | Finish:
+    def handle(self, request: HttpRequest) -> HttpReply | Finish:
         """A reply to the head alone, or what is to be given the body."""
         found = self.table.find(request)
         if isinstance(found, Route) and found.health:
             # At once, and not among those that wait for a turn.
             answer = self.finish(found, request, NOBODY, b"")
-            return answer if isinstance(answer, Reply) else lambda _: answer
+            return answer if isinstance(answer, HttpReply) else lambda _: answer
         if request.peer.reserved:
             return RESERVED
         refused = other_host(request, self.hosts_for(request))
         if refused is not None:
             return refused
-        if isinstance(found, Reply):
+        if isinstance(found, HttpReply):
             return found
         refused = self.check_head(found, request)
         if refused is not None:
             return refused
         identity = NOBODY if found.open else identity_of(request, self.access)
-        if isinstance(identity, Reply):
+        if isinstance(identity, HttpReply):
             return identity
         refused = self.authorize(found, request, identity)
         if refused is not None:
@@ -80,41 +79,41 @@ class HttpHandler:
 
     # What a service may have of its own.
 
-    def hosts_for(self, request: Request) -> frozenset[str] | None:
+    def hosts_for(self, request: HttpRequest) -> frozenset[str] | None:
         """The Host values that are ours."""
         return self.hosts
 
-    def check_head(self, route: Route, request: Request) -> Reply | None:
+    def check_head(self, route: Route, request: HttpRequest) -> HttpReply | None:
         """The refusal of what the head says: a change from another site's page, or no JSON."""
         if route.method in ("GET", "HEAD"):
             return None
         return other_site(request) or (None if route.any_type or route.takes else not_json(request))
 
-    def authorize(self, route: Route, request: Request, identity: Identity) -> Reply | None:
+    def authorize(self, route: Route, request: HttpRequest, identity: Identity) -> HttpReply | None:
         """The refusal of who may not."""
         if route.grant is not None and not identity.may(route.grant):
             return self.error_reply(route, Forbidden(identity.name, route.grant.value))
         return None
 
-    def accept(self, route: Route, request: Request, identity: Identity) -> Reply | Finish:
+    def accept(self, route: Route, request: HttpRequest, identity: Identity) -> HttpReply | Finish:
         """What is given the body."""
         return partial(self.finish, route, request, identity)
 
     def finish(
-        self, route: Route, request: Request, identity: Identity, body: bytes
-    ) -> MaybeAwaitable[Reply]:
+        self, route: Route, request: HttpRequest, identity: Identity, body: bytes
+    ) -> MaybeAwaitable[HttpReply]:
         """Do what the route does."""
         error_reply = partial(self.error_reply, route)
         try:
             answer = route.work(request, identity, body)
         except SluicegateError as error:
             return error_reply(error)
-        return answer if isinstance(answer, Reply) else caught(answer, error_reply)
+        return answer if isinstance(answer, HttpReply) else catch_errors(answer, error_reply)
 
-    def error_reply(self, route: Route, error: SluicegateError) -> Reply:
+    def error_reply(self, route: Route, error: SluicegateError) -> HttpReply:
         """An error that was raised on purpose."""
         return reply_to(error)
 
-    def openapi(self, _request: Request, _identity: Identity, _body: bytes) -> Reply:
+    def openapi(self, _request: HttpRequest, _identity: Identity, _body: bytes) -> HttpReply:
         """GET /openapi.json."""
-        return Reply(200, self._document)
+        return HttpReply(200, self._document)

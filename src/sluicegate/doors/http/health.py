@@ -6,9 +6,8 @@ from typing import Final, Protocol, final
 
 from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.checks import MaybeAwaitable
-from sluicegate.doors.http.later import soon
-from sluicegate.doors.http.message import Reply, Request, json_reply, problem
-from sluicegate.doors.http.routes import Route, Said
+from sluicegate.doors.http.message import HttpReply, HttpRequest, json_reply, problem, render_reply
+from sluicegate.doors.http.routes import Route, RouteResponse
 
 METRICS_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
@@ -23,7 +22,7 @@ _HEALTHY: Final = json_reply({"status": "ok"})
 _READY: Final = json_reply({"ready": True, "reason": ""})
 
 
-class Vitals(Protocol):
+class HealthStatus(Protocol):
     """How a service fares, for the machines that watch it. Every desk tells it."""
 
     def metrics(self) -> MaybeAwaitable[str]:
@@ -39,28 +38,30 @@ class Vitals(Protocol):
 class Health:
     """What the routes below do, for any service."""
 
-    def __init__(self, vitals: Vitals) -> None:
+    def __init__(self, vitals: HealthStatus) -> None:
         self._vitals: Final = vitals
 
-    def metrics(self, _request: Request, _by: Identity, _body: bytes) -> MaybeAwaitable[Reply]:
+    def metrics(
+        self, _request: HttpRequest, _by: Identity, _body: bytes
+    ) -> MaybeAwaitable[HttpReply]:
         """GET /metrics."""
-        return soon(self._vitals.metrics(), _metrics_reply)
+        return render_reply(self._vitals.metrics(), _metrics_reply)
 
-    def healthz(self, _request: Request, _by: Identity, _body: bytes) -> Reply:
+    def healthz(self, _request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
         """GET /healthz: this process answers."""
         return _HEALTHY
 
-    def readyz(self, _request: Request, _by: Identity, _body: bytes) -> Reply:
+    def readyz(self, _request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
         """GET /readyz: it should get traffic, or why not."""
         why = self._vitals.not_ready()
         return json_reply({"ready": False, "reason": why}, 503) if why else _READY
 
 
-def _metrics_reply(text: str) -> Reply:
-    return Reply(200, text.encode(), METRICS_TYPE)
+def _metrics_reply(text: str) -> HttpReply:
+    return HttpReply(200, text.encode(), METRICS_TYPE)
 
 
-def health_routes(vitals: Vitals, *, metrics_open: bool) -> tuple[Route, ...]:
+def health_routes(vitals: HealthStatus, *, metrics_open: bool) -> tuple[Route, ...]:
     """Where machines look."""
     to = Health(vitals)
     return (
@@ -69,7 +70,7 @@ def health_routes(vitals: Vitals, *, metrics_open: bool) -> tuple[Route, ...]:
             "/metrics",
             to.metrics,
             "All metrics, for Prometheus.",
-            {200: Said("Prometheus text.", "", "text/plain")},
+            {200: RouteResponse("Prometheus text.", "", "text/plain")},
             grant=None if metrics_open else Grant.AUDIT,
             open=metrics_open,
         ),
@@ -78,7 +79,7 @@ def health_routes(vitals: Vitals, *, metrics_open: bool) -> tuple[Route, ...]:
             "/healthz",
             to.healthz,
             "Whether this process answers.",
-            {200: Said("It does.", "Health")},
+            {200: RouteResponse("It does.", "Health")},
             health=True,
         ),
         Route(
@@ -86,7 +87,10 @@ def health_routes(vitals: Vitals, *, metrics_open: bool) -> tuple[Route, ...]:
             "/readyz",
             to.readyz,
             "Whether it should get traffic.",
-            {200: Said("It should.", "Ready"), 503: Said("It should not.", "Ready")},
+            {
+                200: RouteResponse("It should.", "Ready"),
+                503: RouteResponse("It should not.", "Ready"),
+            },
             health=True,
         ),
     )

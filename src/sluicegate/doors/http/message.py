@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, TypeAlias, final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, NamedTuple, TypeAlias, TypeVar, final
 
 from sluicegate.contracts.checks import MaybeAwaitable
+from sluicegate.contracts.errors import SluicegateError
 from sluicegate.doors.connection import PeerInfo
 
 JSON: Final = b"application/json"
@@ -17,7 +18,7 @@ Headers: TypeAlias = "tuple[tuple[bytes, bytes], ...]"
 
 
 @final
-class Request:
+class HttpRequest:
     """The head of a request. Header names are in lower case, in the order in which they came.
 
     `raw_path` is the path as it was sent: what stands in it may be any bytes, slashes too. A
@@ -55,7 +56,7 @@ class Request:
         return sum(one == name for one, _ in self.headers)
 
 
-class Reply(NamedTuple):
+class HttpReply(NamedTuple):
     """What goes back, whole. `close` ends the connection after it."""
 
     status: int
@@ -67,13 +68,13 @@ class Reply(NamedTuple):
 
 # A handler is shown the head. It replies at once, and the body is not even read; or it says who is
 # to be given the body.
-Finish: TypeAlias = "Callable[[bytes], MaybeAwaitable[Reply]]"
-Handler: TypeAlias = "Callable[[Request], Reply | Finish]"
+Finish: TypeAlias = "Callable[[bytes], MaybeAwaitable[HttpReply]]"
+Handler: TypeAlias = "Callable[[HttpRequest], HttpReply | Finish]"
 
 
-def json_reply(value: object, status: int = 200, headers: Headers = ()) -> Reply:
+def json_reply(value: object, status: int = 200, headers: Headers = ()) -> HttpReply:
     """A value as JSON."""
-    return Reply(status, json_bytes(value), JSON, headers)
+    return HttpReply(status, json_bytes(value), JSON, headers)
 
 
 def json_bytes(value: object) -> bytes:
@@ -91,8 +92,34 @@ def problem(
     close: bool = False,
     kind: str = "about:blank",
     more: Mapping[str, object] | None = None,
-) -> Reply:
+) -> HttpReply:
     """Problem details after RFC 9457."""
     members: dict[str, object] = {"type": kind, "title": title, "status": status, "detail": detail}
     members.update(more or {})
-    return Reply(status, json_bytes(members), PROBLEM, headers, close)
+    return HttpReply(status, json_bytes(members), PROBLEM, headers, close)
+
+
+T = TypeVar("T")
+
+
+def render_reply(
+    answer: MaybeAwaitable[T], write: Callable[[T], HttpReply]
+) -> MaybeAwaitable[HttpReply]:
+    """Write the answer now, if it is there."""
+    if isinstance(answer, Awaitable):
+        return _written_later(answer, write)
+    return write(answer)
+
+
+async def _written_later(answer: Awaitable[T], write: Callable[[T], HttpReply]) -> HttpReply:
+    return write(await answer)
+
+
+async def catch_errors(
+    answer: Awaitable[HttpReply], reply_of: Callable[[SluicegateError], HttpReply]
+) -> HttpReply:
+    """An error that is raised on purpose, as a reply."""
+    try:
+        return await answer
+    except SluicegateError as error:
+        return reply_of(error)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sluicegate.doors.http.routes import DOCUMENT, Parameter, Route, Said, Table, Work, places_in
+from sluicegate.doors.http.routes import (
+    DOCUMENT,
+    Parameter,
+    Route,
+    RouteResponse,
+    RouteTable,
+    Work,
+    places_in,
+)
 
 VERSION: Final = "3.1.1"
 PROBLEM_TYPE: Final = "application/problem+json"
@@ -34,12 +42,12 @@ PROBLEM_SCHEMA: Final[Schema] = {
 
 def document_route(work: Work, path: str = DOCUMENT) -> Route:
     """Where a service tells its document."""
-    answers = {200: Said("The document.", "Document")}
+    answers = {200: RouteResponse("The document.", "Document")}
     return Route("GET", path, work, "This document.", answers, open=True)
 
 
 def document(
-    table: Table, schemas: Mapping[str, Schema], *, title: str, summary: str, version: str
+    table: RouteTable, schemas: Mapping[str, Schema], *, title: str, summary: str, version: str
 ) -> dict[str, object]:
     """The document, as JSON can hold it."""
     paths: dict[str, dict[str, object]] = {}
@@ -106,7 +114,7 @@ def _place(name: str) -> Parameter:
     return Parameter(name, "As the path says it.", {"type": "string"}, "path", required=True)
 
 
-def _response(said: Said) -> dict[str, object]:
+def _response(said: RouteResponse) -> dict[str, object]:
     if said.empty:
         return {"description": said.sentence}
     schema = _ref(said.schema) if said.schema else {"type": "string"}

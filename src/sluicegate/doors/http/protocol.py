@@ -24,8 +24,7 @@ import httptools
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.doors.connection import PeerInfo
-from sluicegate.doors.http.bounds import HttpSettings
-from sluicegate.doors.http.message import Finish, Handler, Reply, Request
+from sluicegate.doors.http.message import Finish, Handler, HttpReply, HttpRequest
 from sluicegate.doors.http.replies import (
     ANSWER_TOO_SLOW,
     BAD_REQUEST,
@@ -40,6 +39,7 @@ from sluicegate.doors.http.replies import (
     URL_TOO_LONG,
     head_of,
 )
+from sluicegate.doors.http.settings import HttpSettings
 
 _log: Final = logging.getLogger("sluicegate.http")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -130,7 +130,9 @@ class _Exchange:
         "written",
     )
 
-    def __init__(self, asked: Request | None, reply: Reply | None, keep_alive: bool) -> None:
+    def __init__(
+        self, asked: HttpRequest | None, reply: HttpReply | None, keep_alive: bool
+    ) -> None:
         self.asked = asked  # None is what could not be read so far
         self.reply = reply  # once it is known
         self.keep_alive = keep_alive
@@ -164,7 +166,7 @@ class HttpProtocol(asyncio.Protocol):
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._head_bytes = 0
-        self._bad: Reply | None = None  # what is wrong with the head that is being read
+        self._bad: HttpReply | None = None  # what is wrong with the head that is being read
         self._going = False  # further down in the stack
         self._blocked = False  # the client does not read
         self._paused = False  # we do not read
@@ -336,7 +338,7 @@ class HttpProtocol(asyncio.Protocol):
         method: str = parser.get_method().decode("ascii")
         raw_path, query = _target(self._url)
         path = unquote(raw_path) if "%" in raw_path else raw_path
-        asked = Request(method, path, query, self._headers, self._peer, raw_path)
+        asked = HttpRequest(method, path, query, self._headers, self._peer, raw_path)
         bad = self._bad
         if bad is None and (not path or (version != "1.0" and asked.count(b"host") != 1)):
             bad = BAD_REQUEST
@@ -368,7 +370,7 @@ class HttpProtocol(asyncio.Protocol):
             self._coming.whole = True
             self._coming = None
 
-    def _weigh(self, exchange: _Exchange, asked: Request) -> None:
+    def _weigh(self, exchange: _Exchange, asked: HttpRequest) -> None:
         """What the head says of the body."""
         length = asked.header(b"content-length")
         if len(length) > 15 or (length and int(length) > self._settings.body_bytes_max):
@@ -421,7 +423,7 @@ class HttpProtocol(asyncio.Protocol):
         head = b"".join(b"%b: %b\r\n" % one for one in kept)
         return b"%b %b HTTP/1.1\r\n%b\r\n%b" % (asked.method.encode(), self._url, head, rest)
 
-    def _last_words(self, reply: Reply) -> None:
+    def _last_words(self, reply: HttpReply) -> None:
         """A request that cannot be read; nothing after it can be."""
         self._deaf = True
         self._in_head = False
@@ -477,7 +479,7 @@ class HttpProtocol(asyncio.Protocol):
             begun = self._door.handler(first.asked)
         except Exception:
             begun = self._our_fault()
-        if isinstance(begun, Reply):
+        if isinstance(begun, HttpReply):
             first.reply = begun
         elif self._door.under_way >= self._settings.requests_max:
             self._door.overloaded += 1
@@ -495,7 +497,7 @@ class HttpProtocol(asyncio.Protocol):
             answer = first.finish(body)
         except Exception:
             answer = self._our_fault()
-        if isinstance(answer, Reply):
+        if isinstance(answer, HttpReply):
             first.reply = answer
             self._uncount(first)
             return
@@ -504,7 +506,7 @@ class HttpProtocol(asyncio.Protocol):
         self._door.tasks.add(task)
         task.add_done_callback(self._door.tasks.discard)
 
-    async def _later(self, first: _Exchange, answer: Awaitable[Reply]) -> None:
+    async def _later(self, first: _Exchange, answer: Awaitable[HttpReply]) -> None:
         try:
             reply = await answer
         except Exception:
@@ -520,14 +522,14 @@ class HttpProtocol(asyncio.Protocol):
             exchange.counted = False
             self._door.under_way -= 1
 
-    def _our_fault(self) -> Reply:
+    def _our_fault(self) -> HttpReply:
         self._door.faults += 1
         _log.exception("a request was answered with 500")
         return OUR_FAULT
 
     # Writing.
 
-    def _write(self, first: _Exchange, reply: Reply) -> None:
+    def _write(self, first: _Exchange, reply: HttpReply) -> None:
         first.written = True
         first.body.clear()
         self._turns += 1

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Final
 
 from sluicegate.contracts.reasons import OVERLOADED
-from sluicegate.doors.http.message import Reply, problem
+from sluicegate.doors.http.message import HttpReply, problem
 
 NO_BODY: Final = (204, 304)
 _STATUS: Final = {
@@ -55,7 +55,7 @@ OUR_FAULT: Final = problem(
 )
 
 
-def head_of(reply: Reply, date: bytes, *, last: bool) -> bytes:
+def head_of(reply: HttpReply, date: bytes, *, last: bool) -> bytes:
     """Status line and headers; a `ValueError` for a header that would be two."""
     parts = [_STATUS[reply.status], date]
     if reply.status not in NO_BODY:

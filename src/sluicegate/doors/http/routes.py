@@ -16,13 +16,13 @@ from typing import Final, NamedTuple, TypeAlias, final
 
 from sluicegate.contracts.access import Grant, Identity, TableGrant
 from sluicegate.contracts.checks import MaybeAwaitable
-from sluicegate.doors.http.message import Reply, Request, problem
+from sluicegate.doors.http.message import HttpReply, HttpRequest, problem
 
 # Answers a request of an identity, with its body.
-Work: TypeAlias = "Callable[[Request, Identity, bytes], MaybeAwaitable[Reply]]"
+Work: TypeAlias = "Callable[[HttpRequest, Identity, bytes], MaybeAwaitable[HttpReply]]"
 
 
-class Said(NamedTuple):
+class RouteResponse(NamedTuple):
     """What a route may answer: the sentence, and what is in it."""
 
     sentence: str
@@ -56,7 +56,7 @@ class Route(NamedTuple):
     path: str
     work: Work
     summary: str
-    answers: Mapping[int, Said]
+    answers: Mapping[int, RouteResponse]
     asks: str = ""
     grant: Grant | None = None
     open: bool = False
@@ -73,7 +73,7 @@ DOCUMENT: Final = "/openapi.json"
 
 
 @final
-class Table:
+class RouteTable:
     """The rows by path and method. `document` is where they are told to machines.
 
     With `raw` a path is looked up as it was sent: what stands in a place is percent-encoded still,
@@ -113,21 +113,21 @@ class Table:
                     return template, match.groupdict()
         return path, {}
 
-    def find(self, request: Request) -> Route | Reply:
+    def find(self, request: HttpRequest) -> Route | HttpReply:
         """The row for a request, or the reply where there is none."""
         sent = request.raw_path if self._raw else request.path
         path = self._row_of(sent)[0] if self._templates else sent
         methods = self._by_path.get(path)
         if methods is None:
             if request.path == "*" and request.method == "OPTIONS":
-                return Reply(204)
+                return HttpReply(204)
             return problem(404, "Not Found", self._no_such)
         route = methods.get(request.method)
         if route is not None:
             return route
         allowed = self._allowed[path]
         if request.method == "OPTIONS":
-            return Reply(204, headers=((b"allow", allowed),))
+            return HttpReply(204, headers=((b"allow", allowed),))
         return problem(
             405,
             "Method Not Allowed",

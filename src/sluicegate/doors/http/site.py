@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from sluicegate.doors.binding import Address, is_private
-from sluicegate.doors.http.message import Reply, Request, problem
+from sluicegate.doors.http.message import HttpReply, HttpRequest, problem
 
 _OWN_SITE: Final = (b"", b"none", b"same-origin")
 NOT_OUR_NAME: Final = problem(
@@ -43,14 +43,14 @@ def hosts_of(addresses: Iterable[Address], names: Iterable[str] = ()) -> frozens
     return frozenset(found)
 
 
-def other_host(request: Request, hosts: frozenset[str] | None) -> Reply | None:
+def other_host(request: HttpRequest, hosts: frozenset[str] | None) -> HttpReply | None:
     """The refusal of a request for another host."""
     if hosts is None or request.header(b"host").decode("latin-1").lower() in hosts:
         return None
     return NOT_OUR_NAME
 
 
-def other_site(request: Request) -> Reply | None:
+def other_site(request: HttpRequest) -> HttpReply | None:
     """The refusal of a request that another site's page has sent."""
     if request.header(b"sec-fetch-site") not in _OWN_SITE:
         return ANOTHER_SITE

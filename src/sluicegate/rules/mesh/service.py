@@ -31,7 +31,7 @@ from sluicegate.contracts.checks import (
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.contracts.guard import Counted
+from sluicegate.contracts.guard import RuleDecision
 from sluicegate.contracts.store import SHARED, shared_key
 from sluicegate.limits.claims import Claim
 from sluicegate.limits.limiter import Limiter
@@ -331,13 +331,13 @@ class Mesh:
     async def _take_together(self, parts: Sequence[CounterState]) -> None:
         claims = [Claim(part.key, part.counting.rule, part.to_take) for part in parts]
         judgement = await self._limiter.ajudge(*claims)
-        _assign_decisions(parts, judgement.counted)
+        _assign_decisions(parts, judgement.decisions)
         if judgement.decision.allowed or any(_is_refused(part) for part in parts[1:]):
             return
         # A remembered refusal comes for one counter only, under the rule_id of its shared limit.
         rule_id = judgement.decision.rule_id
         alike = [part for part in parts if part.counting.rule == rule_id]
-        if len(judgement.counted) == 1 and len(alike) > 1:
+        if len(judgement.decisions) == 1 and len(alike) > 1:
             for part in alike:
                 part.decision = await self._limiter.apeek(part.key, part.to_take, rule_id)
             if not any(_is_refused(part) for part in alike):
@@ -495,7 +495,7 @@ def _is_refused(part: CounterState) -> bool:
     return part.decision is not None and not part.decision.allowed
 
 
-def _assign_decisions(parts: Sequence[CounterState], counted: Sequence[Counted]) -> None:
+def _assign_decisions(parts: Sequence[CounterState], counted: Sequence[RuleDecision]) -> None:
     """Give each part its decision: they come in the order of the claims, trials last."""
     for part in parts:
         part.decision = None

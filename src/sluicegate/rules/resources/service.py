@@ -397,7 +397,7 @@ def binding_rule(judgement: Judgement, rules: Rules) -> ResourceRule:
     alike = [rule for rule in rules if rule.kind.shared_id == shared_id]
     if len(alike) > 1:
         place = 0
-        for counted in judgement.counted:
+        for counted in judgement.decisions:
             if counted.decision is decision:
                 return alike[place]
             place += counted.name == shared_id

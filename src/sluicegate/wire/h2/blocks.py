@@ -28,7 +28,7 @@ TABLE_UNUSED: Final = b"\x20"  # from now on we keep nothing: a dynamic table of
 
 
 @final
-class Block:
+class HeaderBlock:
     """An encoded header section with the first five bytes of its frame, open and ending."""
 
     __slots__ = ("encoded", "ending", "opening")
@@ -43,9 +43,9 @@ class Block:
         self.ending = length + bytes((HEADERS, END_HEADERS | END_STREAM))
 
 
-def block(fields: Sequence[tuple[bytes, bytes]]) -> Block:
+def block(fields: Sequence[tuple[bytes, bytes]]) -> HeaderBlock:
     """Encode a header section. Names are lower-case; `:status` comes first."""
-    return Block(b"".join([_field(name, value) for name, value in fields]))
+    return HeaderBlock(b"".join([_field(name, value) for name, value in fields]))
 
 
 def _field(name: bytes, value: bytes) -> bytes:

@@ -20,13 +20,13 @@ from collections import deque
 from typing import Final, Protocol, final
 
 from sluicegate.wire.h2 import frames
-from sluicegate.wire.h2.blocks import TABLE_UNUSED, Block
-from sluicegate.wire.h2.fields import Head, list_bytes, request_head, trailers_well_formed
-from sluicegate.wire.h2.floods import Flood
+from sluicegate.wire.h2.blocks import TABLE_UNUSED, HeaderBlock
+from sluicegate.wire.h2.fields import RequestHead, list_bytes, request_head, trailers_well_formed
+from sluicegate.wire.h2.floods import FloodCounter
 from sluicegate.wire.h2.frames import ConnectionFault, StreamFault, word
 from sluicegate.wire.h2.header_memo import BadBlock, HeaderMemo
 from sluicegate.wire.h2.settings import H2Settings
-from sluicegate.wire.h2.stream import Stream
+from sluicegate.wire.h2.stream import H2Stream
 
 DRAINING: Final = b"draining"  # the eight bytes of the PING that a drain waits for
 _RESET_IDS_MAX: Final = 1_024  # streams that we have reset, whose late frames are no fault
@@ -38,7 +38,7 @@ _LITTLE: Final = 1 << 24
 class ConnectionOwner(Protocol):
     """Acts on streams. Called amid a read: it must not wait and must not raise."""
 
-    def interpret(self, head: Head) -> object:
+    def interpret(self, head: RequestHead) -> object:
         """Return what a request is, by its head alone. Called once for many requests."""
         ...
 
@@ -46,25 +46,25 @@ class ConnectionOwner(Protocol):
         """Return what a request is whose header list is beyond the bound."""
         ...
 
-    def begin_stream(self, stream: Stream) -> None:
+    def begin_stream(self, stream: H2Stream) -> None:
         """Begin a stream whose head is here and whose body is to come."""
         ...
 
-    def receive_data(self, stream: Stream, data: bytes, start: int, end: int, last: bool) -> None:
+    def receive_data(self, stream: H2Stream, data: bytes, start: int, end: int, last: bool) -> None:
         """Take a part of its body; `last` if that was all."""
         ...
 
-    def drop_stream(self, stream: Stream) -> None:
+    def drop_stream(self, stream: H2Stream) -> None:
         """Stop its work: it was reset by either side, or the connection was lost."""
         ...
 
-    def resume_stream(self, stream: Stream) -> None:
+    def resume_stream(self, stream: H2Stream) -> None:
         """Go on: what was queued for it has left."""
         ...
 
 
 @final
-class Connection:
+class H2Connection:
     """One connection. Belongs to the loop that reads it."""
 
     __slots__ = (
@@ -113,7 +113,7 @@ class Connection:
     def __init__(self, settings: H2Settings, owner: ConnectionOwner, now_us: int) -> None:
         self.settings = settings
         self._owner = owner
-        self.streams: dict[int, Stream] = {}
+        self.streams: dict[int, H2Stream] = {}
         self.out: list[bytes] = []
         self.answered = 0
         self.opened = 0
@@ -141,18 +141,20 @@ class Connection:
         self._block_stream = 0
         self._block_ends = False
         self._block_fault = False
-        self._blocked: dict[int, Stream] = {}
+        self._blocked: dict[int, H2Stream] = {}
         self._queued_bytes = 0
         self._window = frames.WINDOW_FIRST
         self._peer_window = frames.WINDOW_FIRST
         self._peer_frame = frames.FRAME_BYTES_MAX
         self._receive_window = settings.connection_window_bytes
         self._announce_table = False
-        self._reset_flood = Flood("resets_per_s_max", settings.resets_per_s_max)
-        self._settings_flood = Flood("settings_per_s_max", settings.settings_per_s_max)
-        self._ping_flood = Flood("pings_per_s_max", settings.pings_per_s_max)
-        self._empty_flood = Flood("empty_frames_per_s_max", settings.empty_frames_per_s_max)
-        self._update_flood = Flood("window_updates_per_s_max", settings.window_updates_per_s_max)
+        self._reset_flood = FloodCounter("resets_per_s_max", settings.resets_per_s_max)
+        self._settings_flood = FloodCounter("settings_per_s_max", settings.settings_per_s_max)
+        self._ping_flood = FloodCounter("pings_per_s_max", settings.pings_per_s_max)
+        self._empty_flood = FloodCounter("empty_frames_per_s_max", settings.empty_frames_per_s_max)
+        self._update_flood = FloodCounter(
+            "window_updates_per_s_max", settings.window_updates_per_s_max
+        )
         self._send_settings()
 
     # What the owner asks.
@@ -269,7 +271,7 @@ class Connection:
 
     # What the application says.
 
-    def reply(self, stream: Stream, head: Block, payload: bytes, tail: Block) -> None:
+    def reply(self, stream: H2Stream, head: HeaderBlock, payload: bytes, tail: HeaderBlock) -> None:
         """Send a whole response: head, body and trailers."""
         size = len(payload)
         if (
@@ -304,7 +306,7 @@ class Connection:
         )
         self._complete(stream)
 
-    def start(self, stream: Stream, head: Block, *, last: bool = False) -> None:
+    def start(self, stream: H2Stream, head: HeaderBlock, *, last: bool = False) -> None:
         """Send the head of a response, or with `last` all of it."""
         if stream.closed:
             return
@@ -322,7 +324,7 @@ class Connection:
         if last:
             self._complete(stream)
 
-    def send(self, stream: Stream, payload: bytes, *, last: bool = False) -> None:
+    def send(self, stream: H2Stream, payload: bytes, *, last: bool = False) -> None:
         """Send a part of a response's body, as the peer's windows allow."""
         if stream.closed:
             return
@@ -340,7 +342,7 @@ class Connection:
         self._queued_bytes += size
         self._pump(stream)
 
-    def finish(self, stream: Stream, tail: Block) -> None:
+    def finish(self, stream: H2Stream, tail: HeaderBlock) -> None:
         """Send the trailers: the response is complete."""
         if stream.closed:
             return
@@ -349,7 +351,7 @@ class Connection:
         if stream.queue is None:
             self._end(stream)
 
-    def reset(self, stream: Stream, code: int) -> None:
+    def reset(self, stream: H2Stream, code: int) -> None:
         """End one stream, and tell the owner."""
         if stream.closed:
             return
@@ -358,7 +360,7 @@ class Connection:
         self._drop(stream)
         self._owner.drop_stream(stream)
 
-    def consume(self, stream: Stream, size: int) -> None:
+    def consume(self, stream: H2Stream, size: int) -> None:
         """Reopen the window by `size` bytes that were consumed."""
         if stream.closed:
             return
@@ -552,7 +554,7 @@ class Connection:
         if ends and meaning.content_length > 0:
             raise StreamFault(stream_id, frames.PROTOCOL_ERROR, "not the content-length it said")
         self.opened += 1
-        stream = Stream(
+        stream = H2Stream(
             stream_id,
             meaning.meaning,
             self._peer_window,
@@ -585,7 +587,7 @@ class Connection:
         except BadBlock as bad:
             raise ConnectionFault(frames.COMPRESSION_ERROR, "a header block of no sense") from bad
 
-    def _trailers(self, stream: Stream, block: bytes, ends: bool) -> None:
+    def _trailers(self, stream: H2Stream, block: bytes, ends: bool) -> None:
         found = self._decode(block)
         if stream.ended_by_peer:
             raise StreamFault(stream.id, frames.STREAM_CLOSED, "HEADERS after END_STREAM")
@@ -765,14 +767,14 @@ class Connection:
             del remembered[next(iter(remembered))]
         remembered[stream_id] = None
 
-    def _replenish(self, stream: Stream) -> None:
+    def _replenish(self, stream: H2Stream) -> None:
         window = self.settings.stream_window_bytes
         more = window - stream.receive_window - stream.unread_bytes
         if more * 2 > window:
             stream.receive_window += more
             self.out.append(frames.window_update(stream.id, more))
 
-    def _complete(self, stream: Stream) -> None:
+    def _complete(self, stream: H2Stream) -> None:
         """Our side has ended. What the peer has yet to say is not wanted."""
         self.answered += 1
         stream.finished = True
@@ -782,7 +784,7 @@ class Connection:
             self._remember_reset(stream.id)
             self.out.append(frames.rst_stream(stream.id, frames.NO_ERROR))
 
-    def _drop(self, stream: Stream) -> None:
+    def _drop(self, stream: H2Stream) -> None:
         stream.closed = True
         del self.streams[stream.id]
         if stream.queue is not None:
@@ -798,7 +800,7 @@ class Connection:
                 if not stream.closed:
                     self._pump(stream)
 
-    def _pump(self, stream: Stream) -> None:
+    def _pump(self, stream: H2Stream) -> None:
         queue = stream.queue
         if queue is None:
             return
@@ -829,7 +831,7 @@ class Connection:
         else:
             self._owner.resume_stream(stream)
 
-    def _end(self, stream: Stream) -> None:
+    def _end(self, stream: H2Stream) -> None:
         tail = stream.trailers
         assert tail is not None
         if self._announce_table:
@@ -839,7 +841,7 @@ class Connection:
         self._complete(stream)
 
 
-def _check_length(stream: Stream, last: bool) -> None:
+def _check_length(stream: H2Stream, last: bool) -> None:
     """Refuse a body that is not as long as its content-length."""
     wanted = stream.content_length
     if stream.received_bytes > wanted or (last and stream.received_bytes != wanted):

@@ -21,7 +21,7 @@ FIELD_OVERHEAD_BYTES: Final = 32
 
 
 @final
-class Head:
+class RequestHead:
     """A request before its body. `content_length` is -1 where it says none."""
 
     __slots__ = ("authority", "content_length", "fields", "method", "path", "scheme")
@@ -47,7 +47,7 @@ class Head:
         return [value for key, value in self.fields if key == name]
 
 
-def request_head(found: list[Field]) -> Head | None:
+def request_head(found: list[Field]) -> RequestHead | None:
     """The head of a request, or None if it is malformed."""
     pseudo: dict[bytes, bytes] = {}
     fields: list[Field] = []
@@ -75,7 +75,7 @@ def request_head(found: list[Field]) -> Head | None:
             return None
     elif not method or not scheme or not path:
         return None
-    return Head(method, scheme, authority, path, fields, content_length)
+    return RequestHead(method, scheme, authority, path, fields, content_length)
 
 
 def trailers_well_formed(found: list[Field]) -> bool:

@@ -15,7 +15,7 @@ _SECOND_US: Final = 1_000_000
 
 
 @final
-class Flood:
+class FloodCounter:
     """One kind of frame, counted; `name` is the setting that bounds it."""
 
     __slots__ = ("began_us", "count", "name", "per_s_max", "responses_counted")

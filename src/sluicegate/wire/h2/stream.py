@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from typing import final
 
-from sluicegate.wire.h2.blocks import Block
+from sluicegate.wire.h2.blocks import HeaderBlock
 
 
 @final
-class Stream:
+class H2Stream:
     """Open from its HEADERS until both sides have ended.
 
     `meaning` is what the application made of its head, `call` whatever the application keeps with
@@ -55,5 +55,5 @@ class Stream:
         self.call: object = None
         self.queue: deque[bytes] | None = None
         self.queued_bytes = 0
-        self.trailers: Block | None = None
+        self.trailers: HeaderBlock | None = None
         self.last_is_data = False

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from sluicegate.doors.http.bounds import HttpSettings
 from sluicegate.doors.http.kv.handler import KvHttp
 from sluicegate.doors.http.kv.settings import KvHttpSettings
 from sluicegate.doors.http.protocol import HttpDoor
-from sluicegate.doors.listener import Kind, Listener
+from sluicegate.doors.http.settings import HttpSettings
+from sluicegate.doors.listener import Language, Listener
 from tests.doors.kv_shelf import Keeper, Shelf
 from tests.doors.listening import WAIT_S
 
@@ -44,7 +44,7 @@ async def house(
     kv = KvHttp(kept, kept, Keeper(everybody=everybody), kept.clock, bounds)
     door = HttpDoor(kv.handle, kept.clock, HttpSettings(body_bytes_max=bounds.body_bytes_max))
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    async with Listener(["127.0.0.1:0"], {Kind.HTTP1: door}) as listening:
+    async with Listener(["127.0.0.1:0"], {Language.HTTP1: door}) as listening:
         port = listening.addresses[0].port
         async with httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=WAIT_S

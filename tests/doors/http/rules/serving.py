@@ -11,11 +11,11 @@ from typing import Any
 
 from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.contracts.clock import Clock
-from sluicegate.doors.http.bounds import HttpSettings
 from sluicegate.doors.http.protocol import HttpDoor
 from sluicegate.doors.http.rules.handler import RulesHttp
 from sluicegate.doors.http.rules.settings import RulesHttpSettings
-from sluicegate.doors.listener import Kind, Listener, ListenerSettings
+from sluicegate.doors.http.settings import HttpSettings
+from sluicegate.doors.listener import Language, Listener, ListenerSettings
 from sluicegate.doors.tls import Tls
 from sluicegate.policies.access import Credential, KnownCallers, token_digest
 from sluicegate.testing import HandClock
@@ -151,7 +151,7 @@ async def rules_house(
     door = HttpDoor(rules.handle, time, http)
     look = ListenerSettings(look_s=0.02)
     try:
-        async with Listener([address], {Kind.HTTP1: door}, settings=look, tls=tls) as listening:
+        async with Listener([address], {Language.HTTP1: door}, settings=look, tls=tls) as listening:
             yield RulesHouse(listening, door, rules, serves, well)
     finally:
         rules.close()

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sluicegate.doors.http.bounds import HttpSettings
-from sluicegate.doors.http.calls import Calls
+from sluicegate.doors.http.rules.thread_calls import ThreadCalls
+from sluicegate.doors.http.settings import HttpSettings
 from tests.doors.http.rules.memory_admin import MemoryRuleAdmin
 from tests.doors.http.rules.serving import identity, rules_house, rules_of, token_of
 from tests.doors.http.serving import request
@@ -148,7 +148,7 @@ def test_a_body_beyond_the_bound_is_refused_before_it_has_come() -> None:
 
 def test_a_pool_counts_what_fails_and_takes_nothing_after_its_end() -> None:
     async def story() -> None:
-        calls = Calls("test", threads_max=1, waiting_max=0, of_caller_max=1)
+        calls = ThreadCalls("test", threads_max=1, waiting_max=0, of_caller_max=1)
 
         def fails() -> int:
             raise ZeroDivisionError
@@ -168,10 +168,10 @@ def test_a_pool_counts_what_fails_and_takes_nothing_after_its_end() -> None:
 
 def test_what_ends_after_its_loop_is_told_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
     held = threading.Event()
-    made: list[Calls] = []
+    made: list[ThreadCalls] = []
 
     async def story() -> None:
-        made.append(Calls("test", threads_max=1, waiting_max=0, of_caller_max=1))
+        made.append(ThreadCalls("test", threads_max=1, waiting_max=0, of_caller_max=1))
         made[0].start("ann", lambda: held.wait(10))
         made[0].close()
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.binding import Address
 from sluicegate.doors.connection import PeerInfo
-from sluicegate.doors.http.bounds import HttpSettings
-from sluicegate.doors.http.message import Reply, Request
-from sluicegate.doors.http.repeats import Repeats, digest_of, key_of
+from sluicegate.doors.http.message import HttpReply, HttpRequest
+from sluicegate.doors.http.rules.idempotency import IdempotencyKeys, digest_of, key_of
 from sluicegate.doors.http.rules.settings import RulesHttpSettings
+from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.testing import HandClock
 from tests.doors.http.rules.memory_admin import MemoryRuleAdmin
 from tests.doors.http.rules.serving import identity, rules_house, rules_of
@@ -112,8 +112,8 @@ def test_a_key_that_is_none_is_refused(key: str) -> None:
     run(story)
 
 
-def asked(*headers: tuple[bytes, bytes], path: str = "/a", query: bytes = b"") -> Request:
-    return Request("POST", path, query, list(headers), PeerInfo("h", 1, Address("h", 1)))
+def asked(*headers: tuple[bytes, bytes], path: str = "/a", query: bytes = b"") -> HttpRequest:
+    return HttpRequest("POST", path, query, list(headers), PeerInfo("h", 1, Address("h", 1)))
 
 
 def test_two_keys_are_none() -> None:
@@ -155,7 +155,7 @@ def test_what_is_remembered_stays_within_all_bounds_and_is_what_was_answered(
     bounds = RulesHttpSettings(
         keys_kept_s=50, keys_max=8, keys_of_caller_max=4, keys_bytes_max=1_024
     )
-    repeats = Repeats(clock, bounds)
+    repeats = IdempotencyKeys(clock, bounds)
     last: dict[tuple[str, str], tuple[int, bytes]] = {}
 
     async def story() -> None:
@@ -167,13 +167,13 @@ def test_what_is_remembered_stays_within_all_bounds_and_is_what_was_answered(
                 assert found.reply.result().body == body
                 assert clock.now_us() < at_us + 50_000_000
             else:
-                reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+                reply: asyncio.Future[HttpReply] = asyncio.get_running_loop().create_future()
                 repeats.begin(caller, key, "d", reply)
                 waiting = repeats.find(caller, key)
                 assert waiting is not None
                 assert waiting.reply is reply
                 body = bytes(size * 10)
-                reply.set_result(Reply(status, body))
+                reply.set_result(HttpReply(status, body))
                 await asyncio.sleep(0)
                 again = repeats.find(caller, key)
                 assert (again is not None) == (status == 200 and len(body) <= 1_024)
@@ -193,12 +193,12 @@ def test_what_is_remembered_stays_within_all_bounds_and_is_what_was_answered(
 def test_the_oldest_goes_first_and_at_its_time_to_the_microsecond() -> None:
     clock = HandClock()
     bounds = RulesHttpSettings(keys_kept_s=50, keys_of_caller_max=2, keys_max=3)
-    repeats = Repeats(clock, bounds)
+    repeats = IdempotencyKeys(clock, bounds)
 
     async def done(caller: str, key: str, size: int = 1) -> None:
-        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        reply: asyncio.Future[HttpReply] = asyncio.get_running_loop().create_future()
         repeats.begin(caller, key, "d", reply)
-        reply.set_result(Reply(200, bytes(size)))
+        reply.set_result(HttpReply(200, bytes(size)))
         await asyncio.sleep(0)
 
     def kept() -> str:
@@ -222,13 +222,13 @@ def test_the_oldest_goes_first_and_at_its_time_to_the_microsecond() -> None:
 
 
 def test_the_bytes_of_all_answers_are_bounded() -> None:
-    repeats = Repeats(HandClock(), RulesHttpSettings(keys_bytes_max=2_000))
+    repeats = IdempotencyKeys(HandClock(), RulesHttpSettings(keys_bytes_max=2_000))
 
     async def story() -> None:
         for number in range(10):
-            reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+            reply: asyncio.Future[HttpReply] = asyncio.get_running_loop().create_future()
             repeats.begin("a", str(number), "d", reply)
-            reply.set_result(Reply(200, bytes(900)))
+            reply.set_result(HttpReply(200, bytes(900)))
             await asyncio.sleep(0)
         assert [number for number in range(10) if repeats.find("a", str(number))] == [8, 9]
 

@@ -19,23 +19,29 @@ from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import SluicegateError
 from sluicegate.contracts.key_values import KeyValues
-from sluicegate.doors.http.forms import not_json
+from sluicegate.doors.http.fields import not_json
 from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.health import health_routes
-from sluicegate.doors.http.kv.forms import name_of
+from sluicegate.doors.http.identity import reply_to
 from sluicegate.doors.http.kv.json_values import text_in
 from sluicegate.doors.http.kv.replies import error_reply, too_long
+from sluicegate.doors.http.kv.request_fields import name_of
 from sluicegate.doors.http.kv.routes import PART, ROW, ROW_ALONE, row_routes, upload_routes
 from sluicegate.doors.http.kv.rows import KvRows
 from sluicegate.doors.http.kv.schemas import KV_SCHEMAS
 from sluicegate.doors.http.kv.settings import KvHttpSettings
 from sluicegate.doors.http.kv.uploads import KvUploads
-from sluicegate.doors.http.later import soon
-from sluicegate.doors.http.message import Finish, Reply, Request, json_reply, problem
+from sluicegate.doors.http.message import (
+    Finish,
+    HttpReply,
+    HttpRequest,
+    json_reply,
+    problem,
+    render_reply,
+)
 from sluicegate.doors.http.openapi import document_route
-from sluicegate.doors.http.routes import Route, Said
+from sluicegate.doors.http.routes import Route, RouteResponse
 from sluicegate.doors.http.site import other_site
-from sluicegate.doors.http.who import reply_to
 
 _PACKED: Final = problem(
     415, "Unsupported Media Type", "send it without Content-Encoding: a value is kept as it comes"
@@ -114,18 +120,18 @@ class KvHttp(HttpHandler):
             raw=True,
         )
 
-    def handle(self, request: Request) -> Reply | Finish:
+    def handle(self, request: HttpRequest) -> HttpReply | Finish:
         """A reply to the head alone, or what is to be given the body."""
         request.arrived_us = self._clock.now_us()
         return super().handle(request)
 
-    def check_head(self, route: Route, request: Request) -> Reply | None:
+    def check_head(self, route: Route, request: HttpRequest) -> HttpReply | None:
         """The refusal of another site's page, and of a body by what its head says of it."""
         if route.open:
             return None
         return other_site(request) or self._check_body_head(route, request)
 
-    def authorize(self, route: Route, request: Request, identity: Identity) -> Reply | None:
+    def authorize(self, route: Route, request: HttpRequest, identity: Identity) -> HttpReply | None:
         """The refusal of who may not, on the table too."""
         refused = super().authorize(route, request, identity)
         if refused is None and route.table_grant is not None:
@@ -136,7 +142,7 @@ class KvHttp(HttpHandler):
                 return reply_to(error)
         return refused
 
-    def _check_body_head(self, route: Route, request: Request) -> Reply | None:
+    def _check_body_head(self, route: Route, request: HttpRequest) -> HttpReply | None:
         if not (route.asks or route.takes):
             return None
         if route.asks and not route.any_type:
@@ -155,15 +161,15 @@ class KvHttp(HttpHandler):
         return None
 
     def finish(
-        self, route: Route, request: Request, identity: Identity, body: bytes
-    ) -> MaybeAwaitable[Reply]:
+        self, route: Route, request: HttpRequest, identity: Identity, body: bytes
+    ) -> MaybeAwaitable[HttpReply]:
         """Do what the route does, with a body that is not too long."""
         bytes_max, bound = self._bodies.get(route.path, self._json)
         if len(body) > bytes_max:
             return too_long(bytes_max, bound)
         return super().finish(route, request, identity, body)
 
-    def error_reply(self, route: Route, error: SluicegateError) -> Reply:
+    def error_reply(self, route: Route, error: SluicegateError) -> HttpReply:
         """An error as problem details; a refusal says when to come back."""
         return error_reply(error, self.settings.quota_status)
 
@@ -172,15 +178,15 @@ class KvHttp(HttpHandler):
 
     # What is not of a table.
 
-    def state(self, _request: Request, by: Identity, _body: bytes) -> MaybeAwaitable[Reply]:
+    def state(self, _request: HttpRequest, by: Identity, _body: bytes) -> MaybeAwaitable[HttpReply]:
         """GET /v1/state."""
-        return soon(self._status.state(by), json_reply)
+        return render_reply(self._status.state(by), json_reply)
 
-    def hot(self, _request: Request, by: Identity, _body: bytes) -> MaybeAwaitable[Reply]:
+    def hot(self, _request: HttpRequest, by: Identity, _body: bytes) -> MaybeAwaitable[HttpReply]:
         """GET /v1/hot."""
-        return soon(self._status.hot(by), json_reply)
+        return render_reply(self._status.hot(by), json_reply)
 
-    async def backup(self, _request: Request, by: Identity, body: bytes) -> Reply:
+    async def backup(self, _request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         """POST /v1/backup."""
         return json_reply({"bytes": await self._status.backup(text_in(body, "folder"), by)})
 
@@ -191,7 +197,7 @@ class KvHttp(HttpHandler):
                 "/v1/state",
                 self.state,
                 "What the service is doing.",
-                {200: Said("Its state.", "State")},
+                {200: RouteResponse("Its state.", "State")},
                 grant=Grant.AUDIT,
             ),
             Route(
@@ -199,7 +205,7 @@ class KvHttp(HttpHandler):
                 "/v1/hot",
                 self.hot,
                 "Which keys are hot.",
-                {200: Said("The board.", "Hot")},
+                {200: RouteResponse("The board.", "Hot")},
                 grant=Grant.AUDIT,
             ),
             Route(
@@ -207,7 +213,7 @@ class KvHttp(HttpHandler):
                 "/v1/backup",
                 self.backup,
                 "Copy the embedded engine while it works.",
-                {200: Said("The copy is whole.", "Backup")},
+                {200: RouteResponse("The copy is whole.", "Backup")},
                 asks="BackupAsk",
                 grant=Grant.OPERATE,
             ),

@@ -10,21 +10,21 @@ from sluicegate.contracts.key_values import Row, WriteIfResult, tag_of
 from sluicegate.contracts.reasons import QUOTA_SPENT
 from sluicegate.doors.headers import retry_after_s
 from sluicegate.doors.http.etags import ANY
-from sluicegate.doors.http.message import PROBLEM, Headers, Reply, json_bytes, problem
-from sluicegate.doors.http.who import reply_to
+from sluicegate.doors.http.identity import reply_to
+from sluicegate.doors.http.message import PROBLEM, Headers, HttpReply, json_bytes, problem
 from sluicegate.doors.problem import details, reason_of
 from sluicegate.wire.key_values_messages import ttl_ms_of
 
 BYTES: Final = b"application/octet-stream"
 TTL_MS: Final = b"x-sluicegate-ttl-ms"
-DONE: Final = Reply(204)
+DONE: Final = HttpReply(204)
 NOT_THERE: Final = problem(404, "Not Found", "nothing is at this place")
 _NOT_SO: Final = "what is there is not what the condition says"
 
 
 def value_reply(
     row: Row | None, now_us: int, match: tuple[str, ...], none_match: tuple[str, ...]
-) -> Reply:
+) -> HttpReply:
     """A value as it is, with its tag and what is left of its time."""
     if row is None:
         return NOT_THERE
@@ -35,16 +35,16 @@ def value_reply(
     if match and ANY not in match and tag not in match:
         return problem(412, "Precondition Failed", _NOT_SO, headers=headers)
     if none_match and (ANY in none_match or tag in none_match):
-        return Reply(304, headers=headers)
-    return Reply(200, row.value, BYTES, headers)
+        return HttpReply(304, headers=headers)
+    return HttpReply(200, row.value, BYTES, headers)
 
 
-def written_reply(value: bytes) -> Reply:
+def written_reply(value: bytes) -> HttpReply:
     """It is written, and this is its tag."""
-    return Reply(204, headers=(_etag(value),))
+    return HttpReply(204, headers=(_etag(value),))
 
 
-def tried_reply(tried: WriteIfResult, value: bytes | None) -> Reply:
+def tried_reply(tried: WriteIfResult, value: bytes | None) -> HttpReply:
     """Written or deleted; or not, and the tag of what is there, if it is known."""
     if tried.done:
         return DONE if value is None else written_reply(value)
@@ -52,12 +52,12 @@ def tried_reply(tried: WriteIfResult, value: bytes | None) -> Reply:
     return problem(412, "Precondition Failed", _NOT_SO, headers=headers)
 
 
-def too_long(bytes_max: int, bound: str) -> Reply:
+def too_long(bytes_max: int, bound: str) -> HttpReply:
     """A body beyond the bound of its route; `bound` is the setting's name."""
     return problem(413, "Content Too Large", f"the body is longer than {bytes_max:,} ({bound})")
 
 
-def error_reply(error: SluicegateError, quota_status: int) -> Reply:
+def error_reply(error: SluicegateError, quota_status: int) -> HttpReply:
     """An error that was raised on purpose. A refusal says when to come back, to the millisecond."""
     if not isinstance(error, Refused):
         return reply_to(error)
@@ -75,7 +75,7 @@ def error_reply(error: SluicegateError, quota_status: int) -> Reply:
     status = reason.http_status
     if reason is QUOTA_SPENT:
         members["status"] = status = quota_status
-    return Reply(status, json_bytes(members), PROBLEM, headers)
+    return HttpReply(status, json_bytes(members), PROBLEM, headers)
 
 
 def _etag(value: bytes) -> tuple[bytes, bytes]:

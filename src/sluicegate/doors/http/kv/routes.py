@@ -12,7 +12,7 @@ from sluicegate.contracts.access import TableGrant
 from sluicegate.doors.http.kv.rows import KvRows
 from sluicegate.doors.http.kv.uploads import PART_TYPES, KvUploads
 from sluicegate.doors.http.openapi import PROBLEM_TYPE
-from sluicegate.doors.http.routes import Parameter, Route, Said
+from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
 from sluicegate.doors.http.schemas import BOOL, TEXT, whole
 
 TABLE: Final = "/v1/tables/{table}"
@@ -68,15 +68,17 @@ _WALK: Final = (
 _DIGEST: Final = Parameter(
     "Content-Digest", "sha-256=:base64: of the body (RFC 9530).", TEXT, "header", required=True
 )
-_NOT_SO: Final = Said("What is there is not what the condition says.", "Problem", PROBLEM_TYPE)
+_NOT_SO: Final = RouteResponse(
+    "What is there is not what the condition says.", "Problem", PROBLEM_TYPE
+)
 _GOT: Final = {
-    200: Said("The value, its ETag, and X-Sluicegate-Ttl-Ms if it expires.", "", _BYTES),
-    304: Said("What is known is still so.", empty=True),
-    404: Said("Nothing is there.", "Problem", PROBLEM_TYPE),
+    200: RouteResponse("The value, its ETag, and X-Sluicegate-Ttl-Ms if it expires.", "", _BYTES),
+    304: RouteResponse("What is known is still so.", empty=True),
+    404: RouteResponse("Nothing is there.", "Problem", PROBLEM_TYPE),
     412: _NOT_SO,
 }
-_PUT: Final = {204: Said("Written; its ETag.", empty=True), 412: _NOT_SO}
-_DELETED: Final = {204: Said("Nothing is there now.", empty=True), 412: _NOT_SO}
+_PUT: Final = {204: RouteResponse("Written; its ETag.", empty=True), 412: _NOT_SO}
+_DELETED: Final = {204: RouteResponse("Nothing is there now.", empty=True), 412: _NOT_SO}
 
 
 def row_routes(rows: KvRows) -> tuple[Route, ...]:
@@ -133,7 +135,7 @@ def _table_routes(to: KvRows) -> tuple[Route, ...]:
             f"{TABLE}/range/{{partition}}",
             to.get_range,
             "Rows of one partition.",
-            {200: Said("The rows, and how to go on.", "Rows")},
+            {200: RouteResponse("The rows, and how to go on.", "Rows")},
             table_grant=read,
             parameters=_RANGE,
         ),
@@ -142,7 +144,7 @@ def _table_routes(to: KvRows) -> tuple[Route, ...]:
             f"{TABLE}/rows:get",
             to.get_rows,
             "Several rows at once.",
-            {200: Said("The rows, in the order asked for.", "Found")},
+            {200: RouteResponse("The rows, in the order asked for.", "Found")},
             asks="Places",
             table_grant=read,
             parameters=_CLAIMS,
@@ -152,7 +154,7 @@ def _table_routes(to: KvRows) -> tuple[Route, ...]:
             f"{TABLE}/rows:write",
             to.write_rows,
             "Put and delete; those in one partition all or none.",
-            {200: Said("All of them are done.", "Written")},
+            {200: RouteResponse("All of them are done.", "Written")},
             asks="Writes",
             table_grant=write,
             parameters=_CLAIMS,
@@ -162,7 +164,7 @@ def _table_routes(to: KvRows) -> tuple[Route, ...]:
             f"{TABLE}/rows:remove",
             to.remove_rows,
             "Delete, and tell how many were there.",
-            {200: Said("How many.", "Removed")},
+            {200: RouteResponse("How many.", "Removed")},
             asks="Places",
             table_grant=write,
             parameters=_CLAIMS,
@@ -172,7 +174,7 @@ def _table_routes(to: KvRows) -> tuple[Route, ...]:
             f"{TABLE}/rows:expire",
             to.expire_row,
             "Let what is there expire after so long.",
-            {200: Said("Whether there was anything.", "There")},
+            {200: RouteResponse("Whether there was anything.", "There")},
             asks="Expiry",
             table_grant=write,
             parameters=_CLAIMS,
@@ -182,7 +184,7 @@ def _table_routes(to: KvRows) -> tuple[Route, ...]:
             f"{TABLE}/keys",
             to.walk_keys,
             "Places of the whole table, in no order to rely on.",
-            {200: Said("Places, and how to go on.", "Walked")},
+            {200: RouteResponse("Places, and how to go on.", "Walked")},
             table_grant=read,
             parameters=_WALK,
         ),
@@ -192,14 +194,14 @@ def _table_routes(to: KvRows) -> tuple[Route, ...]:
 def upload_routes(to: KvUploads) -> tuple[Route, ...]:
     """The routes of bulk uploads."""
     bulk = TableGrant.BULK
-    stands = {200: Said("How it stands.", "Upload")}
+    stands = {200: RouteResponse("How it stands.", "Upload")}
     return (
         Route(
             "PUT",
             PART,
             to.upload_part,
             "Keep a part of an upload; the same part again changes nothing.",
-            {200: Said("How it stands, and the part's digest.", "Part")},
+            {200: RouteResponse("How it stands, and the part's digest.", "Part")},
             table_grant=bulk,
             any_type=True,
             takes=PART_TYPES,
@@ -248,7 +250,7 @@ def upload_routes(to: KvUploads) -> tuple[Route, ...]:
             f"{TABLE}/uploads",
             to.list_uploads,
             "Uploads that are open, and the last that were.",
-            {200: Said("The uploads.", "Uploads")},
+            {200: RouteResponse("The uploads.", "Uploads")},
             table_grant=bulk,
             parameters=_CLAIMS,
         ),

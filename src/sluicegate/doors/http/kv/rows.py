@@ -11,7 +11,16 @@ from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.key_values import KeyValues, Write
 from sluicegate.doors.http.etags import IF_MATCH, IF_NONE_MATCH, wanted_tags
-from sluicegate.doors.http.kv.forms import (
+from sluicegate.doors.http.kv.json_values import (
+    expiry_of,
+    found_json,
+    place_json,
+    places_of,
+    rows_json,
+    writes_of,
+)
+from sluicegate.doors.http.kv.replies import DONE, tried_reply, value_reply, written_reply
+from sluicegate.doors.http.kv.request_fields import (
     after_text,
     call_of,
     condition_of,
@@ -22,17 +31,7 @@ from sluicegate.doors.http.kv.forms import (
     ttl_us_of,
     walk_of,
 )
-from sluicegate.doors.http.kv.json_values import (
-    expiry_of,
-    found_json,
-    place_json,
-    places_of,
-    rows_json,
-    writes_of,
-)
-from sluicegate.doors.http.kv.replies import DONE, tried_reply, value_reply, written_reply
-from sluicegate.doors.http.later import soon
-from sluicegate.doors.http.message import Reply, Request, json_reply
+from sluicegate.doors.http.message import HttpReply, HttpRequest, json_reply, render_reply
 from sluicegate.wire.key_values_messages import KvBounds
 
 Places: TypeAlias = "Callable[[str], Mapping[str, str]]"
@@ -48,7 +47,9 @@ class KvRows:
         self._bounds: Final = bounds
         self._places: Final = places
 
-    def get_row(self, request: Request, by: Identity, _body: bytes) -> MaybeAwaitable[Reply]:
+    def get_row(
+        self, request: HttpRequest, by: Identity, _body: bytes
+    ) -> MaybeAwaitable[HttpReply]:
         """GET /v1/tables/{table}/rows/{partition}/{sort}."""
         places = self._places(request.raw_path)
         partition, sort = place_of(places)
@@ -59,19 +60,19 @@ class KvRows:
             none_match=wanted_tags(request, IF_NONE_MATCH),
         )
         table = name_of(places, "table")
-        return soon(self._service.get(table, partition, sort, call_of(request, by)), write)
+        return render_reply(self._service.get(table, partition, sort, call_of(request, by)), write)
 
-    async def put_row(self, request: Request, by: Identity, body: bytes) -> Reply:
+    async def put_row(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         """PUT /v1/tables/{table}/rows/{partition}/{sort}."""
         return await self._write(request, by, body, ttl_us_of(request))
 
-    async def delete_row(self, request: Request, by: Identity, _body: bytes) -> Reply:
+    async def delete_row(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         """DELETE /v1/tables/{table}/rows/{partition}/{sort}."""
         return await self._write(request, by, None, 0)
 
     async def _write(
-        self, request: Request, by: Identity, value: bytes | None, ttl_us: int
-    ) -> Reply:
+        self, request: HttpRequest, by: Identity, value: bytes | None, ttl_us: int
+    ) -> HttpReply:
         places = self._places(request.raw_path)
         table = name_of(places, "table")
         write = Write(*place_of(places), value, ttl_us)
@@ -82,7 +83,7 @@ class KvRows:
         await self._service.write(table, (write,), call)
         return DONE if value is None else written_reply(value)
 
-    async def get_range(self, request: Request, by: Identity, _body: bytes) -> Reply:
+    async def get_range(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         """GET /v1/tables/{table}/range/{partition}."""
         places = self._places(request.raw_path)
         table = name_of(places, "table")
@@ -91,28 +92,30 @@ class KvRows:
         rows = await self._service.scan(table, partition, span, call_of(request, by), token)
         return json_reply(rows_json(rows, token_text(rows.token), self._clock.now_us()))
 
-    def get_rows(self, request: Request, by: Identity, body: bytes) -> MaybeAwaitable[Reply]:
+    def get_rows(
+        self, request: HttpRequest, by: Identity, body: bytes
+    ) -> MaybeAwaitable[HttpReply]:
         """POST /v1/tables/{table}/rows:get."""
         table = self._table(request)
         places = places_of(body, self._bounds)
         found = self._service.get_each(table, places, call_of(request, by))
-        return soon(found, lambda rows: json_reply(found_json(rows, self._clock.now_us())))
+        return render_reply(found, lambda rows: json_reply(found_json(rows, self._clock.now_us())))
 
-    async def write_rows(self, request: Request, by: Identity, body: bytes) -> Reply:
+    async def write_rows(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         """POST /v1/tables/{table}/rows:write."""
         table = self._table(request)
         writes = writes_of(body, self._bounds)
         await self._service.write(table, writes, call_of(request, by))
         return json_reply({"written": len(writes)})
 
-    async def remove_rows(self, request: Request, by: Identity, body: bytes) -> Reply:
+    async def remove_rows(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         """POST /v1/tables/{table}/rows:remove."""
         table = self._table(request)
         places = places_of(body, self._bounds)
         removed = await self._service.remove(table, places, call_of(request, by))
         return json_reply({"removed": removed})
 
-    async def expire_row(self, request: Request, by: Identity, body: bytes) -> Reply:
+    async def expire_row(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         """POST /v1/tables/{table}/rows:expire."""
         table = self._table(request)
         (partition, sort), ttl_us = expiry_of(body)
@@ -120,7 +123,7 @@ class KvRows:
         there = await self._service.expire(table, partition, sort, ttl_us, call)
         return json_reply({"there": there})
 
-    async def walk_keys(self, request: Request, by: Identity, _body: bytes) -> Reply:
+    async def walk_keys(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         """GET /v1/tables/{table}/keys."""
         table = self._table(request)
         after, rows_max = walk_of(request, self._bounds)
@@ -128,5 +131,5 @@ class KvRows:
         told = [place_json(place) for place in walked.places]
         return json_reply({"places": told, "after": after_text(walked.after)})
 
-    def _table(self, request: Request) -> str:
+    def _table(self, request: HttpRequest) -> str:
         return name_of(self._places(request.raw_path), "table")

@@ -15,11 +15,11 @@ from typing import Final, final
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import KeyValues
-from sluicegate.doors.http.forms import whole_of
-from sluicegate.doors.http.kv.forms import call_of, digest_of, name_of
+from sluicegate.doors.http.fields import whole_of
 from sluicegate.doors.http.kv.json_values import commit_of, stream_row_of, text_in, upload_json
+from sluicegate.doors.http.kv.request_fields import call_of, digest_of, name_of
 from sluicegate.doors.http.kv.rows import Places
-from sluicegate.doors.http.message import Reply, Request, json_reply
+from sluicegate.doors.http.message import HttpReply, HttpRequest, json_reply
 from sluicegate.wire.key_values_messages import KvBounds
 from sluicegate.wire.row_stream import HEADER, ROWS_MEDIA_TYPE, row_bytes
 
@@ -39,14 +39,14 @@ class KvUploads:
         self._bounds: Final = bounds
         self._places: Final = places
 
-    async def begin_upload(self, request: Request, by: Identity, body: bytes) -> Reply:
+    async def begin_upload(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         """PUT /v1/tables/{table}/uploads/{name}."""
         table, name = self._named(request)
         mode = text_in(body, "mode")
         call = call_of(request, by)
         return json_reply(upload_json(await self._service.uploads.begin(table, name, mode, call)))
 
-    async def upload_part(self, request: Request, by: Identity, body: bytes) -> Reply:
+    async def upload_part(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         """PUT /v1/tables/{table}/uploads/{name}/parts/{number}."""
         table, name = self._named(request)
         said = name_of(self._places(request.raw_path), "number")
@@ -65,7 +65,7 @@ class KvUploads:
         kept = await self._service.uploads.part(table, name, number, body, digest, call)
         return json_reply({**upload_json(kept), "sha256": digest.hex()})
 
-    async def commit_upload(self, request: Request, by: Identity, body: bytes) -> Reply:
+    async def commit_upload(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         """POST /v1/tables/{table}/uploads/{name}:commit."""
         table, name = self._named(request)
         parts, rows, digest = commit_of(body)
@@ -73,25 +73,25 @@ class KvUploads:
         done = await self._service.uploads.commit(table, name, parts, rows, digest, call)
         return json_reply(upload_json(done))
 
-    async def abandon_upload(self, request: Request, by: Identity, _body: bytes) -> Reply:
+    async def abandon_upload(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         """DELETE /v1/tables/{table}/uploads/{name}."""
         table, name = self._named(request)
         left = await self._service.uploads.abandon(table, name, call_of(request, by))
         return json_reply(upload_json(left))
 
-    async def show_upload(self, request: Request, by: Identity, _body: bytes) -> Reply:
+    async def show_upload(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         """GET /v1/tables/{table}/uploads/{name}."""
         table, name = self._named(request)
         found = await self._service.uploads.show(table, name, call_of(request, by))
         return json_reply(upload_json(found))
 
-    async def list_uploads(self, request: Request, by: Identity, _body: bytes) -> Reply:
+    async def list_uploads(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         """GET /v1/tables/{table}/uploads."""
         table = name_of(self._places(request.raw_path), "table")
         found = await self._service.uploads.all(table, call_of(request, by))
         return json_reply({"uploads": [upload_json(one) for one in found]})
 
-    def _named(self, request: Request) -> tuple[str, str]:
+    def _named(self, request: HttpRequest) -> tuple[str, str]:
         places = self._places(request.raw_path)
         return name_of(places, "table"), name_of(places, "name")
 

@@ -19,11 +19,11 @@ from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.contracts.checks import MaybeAwaitable, RateLimits, ServiceStatus
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Forbidden, SluicegateError, Unauthenticated
-from sluicegate.doors.http.forms import query_of, whole_of
+from sluicegate.doors.http.fields import query_of, whole_of
 from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.health import health_routes
-from sluicegate.doors.http.later import soon
-from sluicegate.doors.http.limiter.forms import (
+from sluicegate.doors.http.identity import reply_to
+from sluicegate.doors.http.limiter.messages import (
     ask_from_headers,
     batch_reply,
     mesh_reply,
@@ -33,15 +33,15 @@ from sluicegate.doors.http.limiter.forms import (
 from sluicegate.doors.http.limiter.schemas import SCHEMAS
 from sluicegate.doors.http.message import (
     TEXT,
-    Reply,
-    Request,
+    HttpReply,
+    HttpRequest,
     json_reply,
+    render_reply,
 )
 from sluicegate.doors.http.openapi import document_route
-from sluicegate.doors.http.routes import Parameter, Route, Said
+from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
 from sluicegate.doors.http.schemas import TEXT as TEXT_SCHEMA
 from sluicegate.doors.http.schemas import whole
-from sluicegate.doors.http.who import reply_to
 from sluicegate.wire import check_json, mesh_json
 from sluicegate.wire.mesh_messages import MESH_BOUNDS, MeshBounds
 from sluicegate.wire.rate_limiter_messages import CHECK_BOUNDS, CheckBounds
@@ -70,10 +70,10 @@ _STATUS: Final = Parameter(
     {"type": "string", "enum": ["json", "http", "auth"], "default": "json"},
 )
 _DECIDED: Final = {
-    200: Said("The decision, a refusal included.", "Decision"),
-    403: Said("A refusal, with ?status=auth.", "Decision"),
-    429: Said("A refusal for asking too much, with ?status=http.", "Decision"),
-    503: Said("A refusal for having too little, with ?status=http.", "Decision"),
+    200: RouteResponse("The decision, a refusal included.", "Decision"),
+    403: RouteResponse("A refusal, with ?status=auth.", "Decision"),
+    429: RouteResponse("A refusal for asking too much, with ?status=http.", "Decision"),
+    503: RouteResponse("A refusal for having too little, with ?status=http.", "Decision"),
 }
 _BY_HEADERS: Final = (
     Parameter("X-Sluicegate-User", "Whose work it is.", TEXT_SCHEMA, "header", required=True),
@@ -114,65 +114,67 @@ class LimiterHttp(HttpHandler):
             version=self.settings.version,
         )
 
-    def error_reply(self, route: Route, error: SluicegateError) -> Reply:
+    def error_reply(self, route: Route, error: SluicegateError) -> HttpReply:
         """An error as problem details; of Envoy's question as its peer writes it."""
         return mesh_error(error) if route.path == MESH_PATH else reply_to(error)
 
     # What the routes do.
 
-    def check(self, request: Request, by: Identity, body: bytes) -> MaybeAwaitable[Reply]:
+    def check(self, request: HttpRequest, by: Identity, body: bytes) -> MaybeAwaitable[HttpReply]:
         """POST /v1/check."""
         ask = check_json.check_request_from_json(body, self.settings.check_bounds)
-        return soon(self._limits.check(ask, by), status_writer(request))
+        return render_reply(self._limits.check(ask, by), status_writer(request))
 
     def check_by_headers(
-        self, request: Request, by: Identity, _body: bytes
-    ) -> MaybeAwaitable[Reply]:
+        self, request: HttpRequest, by: Identity, _body: bytes
+    ) -> MaybeAwaitable[HttpReply]:
         """GET /v1/check."""
         ask = ask_from_headers(request, self.settings.check_bounds)
-        return soon(self._limits.check(ask, by), status_writer(request))
+        return render_reply(self._limits.check(ask, by), status_writer(request))
 
-    def check_each(self, _request: Request, by: Identity, body: bytes) -> MaybeAwaitable[Reply]:
+    def check_each(
+        self, _request: HttpRequest, by: Identity, body: bytes
+    ) -> MaybeAwaitable[HttpReply]:
         """POST /v1/check/batch."""
         asks = check_json.check_batch_from_json(body, self.settings.check_bounds)
-        return soon(self._limits.check_each(asks, by), batch_reply)
+        return render_reply(self._limits.check_each(asks, by), batch_reply)
 
-    def peek(self, request: Request, by: Identity, body: bytes) -> MaybeAwaitable[Reply]:
+    def peek(self, request: HttpRequest, by: Identity, body: bytes) -> MaybeAwaitable[HttpReply]:
         """POST /v1/peek."""
         ask = check_json.check_request_from_json(body, self.settings.check_bounds)
-        return soon(self._limits.peek(ask, by), status_writer(request))
+        return render_reply(self._limits.peek(ask, by), status_writer(request))
 
-    async def reset(self, _request: Request, by: Identity, body: bytes) -> Reply:
+    async def reset(self, _request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         """POST /v1/reset."""
         ask = check_json.check_request_from_json(body, self.settings.check_bounds)
-        return Reply(200, check_json.reset_to_json(await self._limits.reset(ask, by)))
+        return HttpReply(200, check_json.reset_to_json(await self._limits.reset(ask, by)))
 
-    async def lease(self, _request: Request, by: Identity, body: bytes) -> Reply:
+    async def lease(self, _request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         """POST /v1/lease."""
         asked = check_json.lease_from_json(body, self.settings.check_bounds)
         leased = await self._limits.lease(asked.request, asked.units, by)
-        return Reply(200, check_json.lease_to_json(leased))
+        return HttpReply(200, check_json.lease_to_json(leased))
 
-    async def give_back(self, _request: Request, by: Identity, body: bytes) -> Reply:
+    async def give_back(self, _request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         """POST /v1/give-back."""
         given = check_json.give_back_from_json(body, self.settings.check_bounds)
         accepted = await self._limits.give_back(given.lease_id, given.units, by)
-        return Reply(200, check_json.give_back_to_json(accepted))
+        return HttpReply(200, check_json.give_back_to_json(accepted))
 
-    def mesh(self, _request: Request, by: Identity, body: bytes) -> MaybeAwaitable[Reply]:
+    def mesh(self, _request: HttpRequest, by: Identity, body: bytes) -> MaybeAwaitable[HttpReply]:
         """POST /json."""
         ask = mesh_json.mesh_request_from_json(body, self.settings.mesh_bounds)
-        return soon(self._limits.should_rate_limit(ask, by), mesh_reply)
+        return render_reply(self._limits.should_rate_limit(ask, by), mesh_reply)
 
-    def rulebook(self, _request: Request, by: Identity, _body: bytes) -> Reply:
+    def rulebook(self, _request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         """GET /v1/rulebook."""
         return json_reply(self._status.rulebook(by))
 
-    def state(self, _request: Request, by: Identity, _body: bytes) -> Reply:
+    def state(self, _request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         """GET /v1/state."""
         return json_reply(self._status.state(by))
 
-    def audit(self, request: Request, by: Identity, _body: bytes) -> MaybeAwaitable[Reply]:
+    def audit(self, request: HttpRequest, by: Identity, _body: bytes) -> MaybeAwaitable[HttpReply]:
         """GET /v1/audit."""
         fields = query_of(request, ("user", "since", "count"))
         user = fields.get("user", "")
@@ -183,7 +185,9 @@ class LimiterHttp(HttpHandler):
             since_us = self._clock.now_us() - since_us_of(fields["since"])
         count = whole_of("count", fields.get("count", str(AUDIT_COUNT_DEFAULT)), 1, AUDIT_COUNT_MAX)
         found = self._status.audit(user, since_us=since_us, count_max=count, by=by)
-        return soon(found, lambda found: json_reply({"user": user, "decisions": list(found)}))
+        return render_reply(
+            found, lambda found: json_reply({"user": user, "decisions": list(found)})
+        )
 
     def _routes(self, status: ServiceStatus) -> tuple[Route, ...]:
         check, lease, audit = Grant.CHECK, Grant.LEASE, Grant.AUDIT
@@ -212,7 +216,7 @@ class LimiterHttp(HttpHandler):
                 "/v1/check/batch",
                 self.check_each,
                 "Decide several, each by itself.",
-                {200: Said("The decisions, in order.", "Decisions")},
+                {200: RouteResponse("The decisions, in order.", "Decisions")},
                 asks="Checks",
                 grant=check,
             ),
@@ -231,7 +235,7 @@ class LimiterHttp(HttpHandler):
                 "/v1/reset",
                 self.reset,
                 "Forget what is counted for this question.",
-                {200: Said("How many rules have forgotten.", "Reset")},
+                {200: RouteResponse("How many rules have forgotten.", "Reset")},
                 asks="Check",
                 grant=Grant.RESET,
             ),
@@ -240,7 +244,7 @@ class LimiterHttp(HttpHandler):
                 "/v1/lease",
                 self.lease,
                 "Take units in advance.",
-                {200: Said("What was taken.", "Lease")},
+                {200: RouteResponse("What was taken.", "Lease")},
                 asks="LeaseRequest",
                 grant=lease,
             ),
@@ -249,7 +253,7 @@ class LimiterHttp(HttpHandler):
                 "/v1/give-back",
                 self.give_back,
                 "Give back what was not spent.",
-                {200: Said("How much was accepted.", "GivenBack")},
+                {200: RouteResponse("How much was accepted.", "GivenBack")},
                 asks="GiveBack",
                 grant=lease,
             ),
@@ -259,9 +263,9 @@ class LimiterHttp(HttpHandler):
                 self.mesh,
                 "What Envoy asks, as JSON.",
                 {
-                    200: Said("Not over a limit.", "MeshResponse"),
-                    429: Said("Over a limit.", "MeshResponse"),
-                    400: Said("Not understood, or not answered.", "", "text/plain"),
+                    200: RouteResponse("Not over a limit.", "MeshResponse"),
+                    429: RouteResponse("Over a limit.", "MeshResponse"),
+                    400: RouteResponse("Not understood, or not answered.", "", "text/plain"),
                 },
                 asks="MeshRequest",
                 grant=check,
@@ -272,7 +276,7 @@ class LimiterHttp(HttpHandler):
                 "/v1/rulebook",
                 self.rulebook,
                 "Which rules are in force.",
-                {200: Said("The rulebook.", "Rulebook")},
+                {200: RouteResponse("The rulebook.", "Rulebook")},
                 grant=audit,
             ),
             Route(
@@ -280,7 +284,7 @@ class LimiterHttp(HttpHandler):
                 "/v1/state",
                 self.state,
                 "What the service is doing.",
-                {200: Said("Its state.", "State")},
+                {200: RouteResponse("Its state.", "State")},
                 grant=audit,
             ),
             Route(
@@ -288,7 +292,7 @@ class LimiterHttp(HttpHandler):
                 "/v1/audit",
                 self.audit,
                 "Why a user was refused.",
-                {200: Said("Recent decisions, the newest first.", "Audit")},
+                {200: RouteResponse("Recent decisions, the newest first.", "Audit")},
                 grant=audit,
                 parameters=_AUDIT,
             ),
@@ -297,8 +301,8 @@ class LimiterHttp(HttpHandler):
         )
 
 
-def mesh_error(error: SluicegateError) -> Reply:
+def mesh_error(error: SluicegateError) -> HttpReply:
     """As the peer of that address does: 400 for whatever cannot be answered, and why, in a line."""
     if isinstance(error, Forbidden | Unauthenticated):
         return reply_to(error)
-    return Reply(400, f"{error}\n".encode("utf-8", "replace"), TEXT)
+    return HttpReply(400, f"{error}\n".encode("utf-8", "replace"), TEXT)

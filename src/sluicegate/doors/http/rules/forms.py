@@ -30,8 +30,8 @@ from sluicegate.contracts.rule_admin import (
     Argument,
     Operation,
 )
-from sluicegate.doors.http.forms import query_of, whole_of
-from sluicegate.doors.http.message import Request
+from sluicegate.doors.http.fields import query_of, whole_of
+from sluicegate.doors.http.message import HttpRequest
 from sluicegate.doors.http.routes import Parameter
 from sluicegate.doors.http.rules.settings import RulesHttpSettings
 from sluicegate.doors.http.schemas import fields, whole
@@ -45,7 +45,7 @@ _SECONDS: Final = re.compile(r"[0-9]{1,8}(\.[0-9]{1,6})?", re.ASCII)
 
 def arguments_of(
     operation: Operation,
-    request: Request,
+    request: HttpRequest,
     named: Mapping[str, str],
     body: bytes,
     bounds: RulesHttpSettings,
@@ -62,7 +62,7 @@ def arguments_of(
     }
 
 
-def report_form_of(request: Request, forms: tuple[str, ...]) -> str:
+def report_form_of(request: HttpRequest, forms: tuple[str, ...]) -> str:
     """`?form=`: how the report is to be written."""
     form = query_of(request, (FORM,)).get(FORM, REPORT_JSON)
     if form not in forms:

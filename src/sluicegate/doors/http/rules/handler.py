@@ -22,20 +22,20 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import Forbidden, SluicegateError
 from sluicegate.contracts.rule_admin import OPERATIONS, RuleAdmin
 from sluicegate.doors.binding import Address
-from sluicegate.doors.http.calls import Calls
-from sluicegate.doors.http.forms import not_json
-from sluicegate.doors.http.health import RESERVED, Vitals, health_routes
-from sluicegate.doors.http.message import Finish, Reply, Request, json_bytes
+from sluicegate.doors.http.fields import not_json
+from sluicegate.doors.http.health import RESERVED, HealthStatus, health_routes
+from sluicegate.doors.http.identity import CHALLENGE, NOBODY, identity_of, reply_to, unauthorized
+from sluicegate.doors.http.message import Finish, HttpReply, HttpRequest, json_bytes
 from sluicegate.doors.http.openapi import document, document_route
-from sluicegate.doors.http.repeats import Repeats, digest_of, key_of
-from sluicegate.doors.http.routes import Route, Table
+from sluicegate.doors.http.routes import Route, RouteTable
 from sluicegate.doors.http.rules.forms import request_schemas
+from sluicegate.doors.http.rules.idempotency import IdempotencyKeys, digest_of, key_of
 from sluicegate.doors.http.rules.operations import DOCUMENT, RULES, ReportWriter, RuleRoutes
 from sluicegate.doors.http.rules.problems import FULL, OTHER_CALL, rules_reply
 from sluicegate.doors.http.rules.schemas import RULES_SCHEMAS
 from sluicegate.doors.http.rules.settings import RulesHttpSettings
+from sluicegate.doors.http.rules.thread_calls import ThreadCalls
 from sluicegate.doors.http.site import hosts_of, other_host, other_site
-from sluicegate.doors.http.who import CHALLENGE, NOBODY, identity_of, reply_to, unauthorized
 
 _OF_ADMIN: Final = (Grant.READ_RULES, Grant.PROPOSE, Grant.APPROVE)
 _NO_NAME: Final = unauthorized(
@@ -67,7 +67,7 @@ class RulesHttp:
     def __init__(
         self,
         admin: RuleAdmin,
-        vitals: Vitals,
+        vitals: HealthStatus,
         access: Access,
         clock: Clock,
         settings: RulesHttpSettings | None = None,
@@ -78,19 +78,19 @@ class RulesHttp:
         bounds = self.settings
         self._access = access
         self._routes = RuleRoutes(admin, bounds, reports or {}, self._parts_of)
-        self._calls = Calls(
+        self._calls = ThreadCalls(
             "rules-call",
             threads_max=bounds.calls_max,
             waiting_max=bounds.calls_waiting_max,
             of_caller_max=bounds.calls_of_caller_max,
         )
-        self._waits = Calls(
+        self._waits = ThreadCalls(
             "rules-wait",
             threads_max=bounds.waits_max,
             waiting_max=0,
             of_caller_max=bounds.waits_of_caller_max,
         )
-        self._repeats = Repeats(clock, bounds)
+        self._repeats = IdempotencyKeys(clock, bounds)
         self._hosts_at: dict[Address, frozenset[str] | None] = {}
         self._kept = (b"idempotency-key-kept-s", str(bounds.keys_kept_s).encode())
         routes = (
@@ -98,7 +98,7 @@ class RulesHttp:
             document_route(self.openapi, DOCUMENT),
             *health_routes(vitals, metrics_open=bounds.metrics_open),
         )
-        self.table = Table(routes, document=DOCUMENT)
+        self.table = RouteTable(routes, document=DOCUMENT)
         self._document = json_bytes(
             document(
                 self.table,
@@ -109,18 +109,18 @@ class RulesHttp:
             )
         )
 
-    def handle(self, request: Request) -> Reply | Finish:
+    def handle(self, request: HttpRequest) -> HttpReply | Finish:
         """A reply to the head alone, or who is to be given the body."""
         found = self.table.find(request)
         if isinstance(found, Route) and found.health:
             answer = self._direct(found, request, NOBODY)
-            return answer if isinstance(answer, Reply) else lambda _: answer
+            return answer if isinstance(answer, HttpReply) else lambda _: answer
         if request.peer.reserved:
             return RESERVED
         refused = other_host(request, self._hosts(request))
         if refused is not None:
             return refused
-        if isinstance(found, Reply):
+        if isinstance(found, HttpReply):
             return found
         changes = found.method == "POST"
         if not found.open and (changes or not _navigates(request)):
@@ -130,7 +130,7 @@ class RulesHttp:
         if refused is not None:
             return refused
         by = NOBODY if found.open else identity_of(request, self._access)
-        if isinstance(by, Reply):
+        if isinstance(by, HttpReply):
             return by
         return self._for(found, request, by)
 
@@ -154,7 +154,7 @@ class RulesHttp:
 
     # Inside.
 
-    def _hosts(self, request: Request) -> frozenset[str] | None:
+    def _hosts(self, request: HttpRequest) -> frozenset[str] | None:
         """Our own names; where none are set, those of the listener that the request came to."""
         if self.settings.hosts is not None:
             return self.settings.hosts
@@ -163,7 +163,7 @@ class RulesHttp:
             self._hosts_at[at] = hosts_of([at])  # as many as there are listeners
         return self._hosts_at[at]
 
-    def _for(self, route: Route, request: Request, by: Identity) -> Reply | Finish:
+    def _for(self, route: Route, request: HttpRequest, by: Identity) -> HttpReply | Finish:
         anonymous = self._access.anonymous
         nameless = not by.name or (anonymous is not None and by.name == anonymous.name)
         if nameless and route.method == "POST":
@@ -178,15 +178,17 @@ class RulesHttp:
     def _parts_of(self, path: str) -> Mapping[str, str]:
         return self.table.named(path)
 
-    def _direct(self, route: Route, request: Request, by: Identity) -> MaybeAwaitable[Reply]:
+    def _direct(
+        self, route: Route, request: HttpRequest, by: Identity
+    ) -> MaybeAwaitable[HttpReply]:
         try:
             return route.work(request, by, b"")
         except SluicegateError as error:
             return reply_to(error)
 
     def _asked(
-        self, route: Route, request: Request, by: Identity, body: bytes
-    ) -> MaybeAwaitable[Reply]:
+        self, route: Route, request: HttpRequest, by: Identity, body: bytes
+    ) -> MaybeAwaitable[HttpReply]:
         """In a thread; a call with a key not twice."""
         key = asked = ""
         if route.method == "POST":
@@ -208,30 +210,30 @@ class RulesHttp:
         self._repeats.begin(by.name, key, asked, begun)
         return self._first(begun)
 
-    async def _first(self, begun: asyncio.Future[Reply]) -> Reply:
+    async def _first(self, begun: asyncio.Future[HttpReply]) -> HttpReply:
         # Who asked may give up waiting; who asks again still finds it.
         reply = await asyncio.shield(begun)
         return reply._replace(headers=(*reply.headers, self._kept))
 
-    async def _again(self, begun: asyncio.Future[Reply]) -> Reply:
+    async def _again(self, begun: asyncio.Future[HttpReply]) -> HttpReply:
         reply = await asyncio.shield(begun)
         return reply._replace(headers=(*reply.headers, self._kept, _REPLAYED))
 
-    def openapi(self, _request: Request, _by: Identity, _body: bytes) -> Reply:
+    def openapi(self, _request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
         """GET /v1/rules/openapi.json."""
-        return Reply(200, self._document)
+        return HttpReply(200, self._document)
 
 
-def _run(route: Route, request: Request, by: Identity, body: bytes) -> Reply:
+def _run(route: Route, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
     """A route of the admin, in a thread."""
     try:
         reply = route.work(request, by, body)
     except SluicegateError as error:
         return rules_reply(error)
-    assert isinstance(reply, Reply)
+    assert isinstance(reply, HttpReply)
     return reply
 
 
-def _navigates(request: Request) -> bool:
+def _navigates(request: HttpRequest) -> bool:
     """Whether a browser goes there itself: by a link, and the page it came from sees nothing."""
     return request.header(b"sec-fetch-mode") == b"navigate" and request.path.startswith(RULES)

@@ -27,9 +27,9 @@ from sluicegate.contracts.rule_admin import (
     RuleAdmin,
 )
 from sluicegate.doors.http.etags import IF_MATCH, IF_NONE_MATCH, matches, tag_of, wanted_tags
-from sluicegate.doors.http.message import JSON, TEXT, Headers, Reply, Request
+from sluicegate.doors.http.message import JSON, TEXT, Headers, HttpReply, HttpRequest
 from sluicegate.doors.http.openapi import PROBLEM_TYPE
-from sluicegate.doors.http.routes import Parameter, Route, Said
+from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
 from sluicegate.doors.http.rules import forms
 from sluicegate.doors.http.rules.problems import changed, not_there
 from sluicegate.doors.http.rules.settings import RulesHttpSettings
@@ -68,11 +68,13 @@ _CONDITIONS: Final = {
     )
     for condition, what in ((OF_LIVE, "what is live"), (OF_PROPOSAL, "the proposal"))
 }
-_SAME: Final = Said("It is what If-None-Match names.", empty=True)
-_NOT_FOUND: Final = Said("There is no such thing.", "Problem", PROBLEM_TYPE)
-_CONFLICT: Final = Said("Somebody else was faster; what is there now.", "Problem", PROBLEM_TYPE)
-_CHANGED: Final = Said("If-Match names something else.", "Problem", PROBLEM_TYPE)
-_BAD_RULES: Final = Said("The rules cannot be used, and why.", "BadRules", PROBLEM_TYPE)
+_SAME: Final = RouteResponse("It is what If-None-Match names.", empty=True)
+_NOT_FOUND: Final = RouteResponse("There is no such thing.", "Problem", PROBLEM_TYPE)
+_CONFLICT: Final = RouteResponse(
+    "Somebody else was faster; what is there now.", "Problem", PROBLEM_TYPE
+)
+_CHANGED: Final = RouteResponse("If-Match names something else.", "Problem", PROBLEM_TYPE)
+_BAD_RULES: Final = RouteResponse("The rules cannot be used, and why.", "BadRules", PROBLEM_TYPE)
 
 
 @final
@@ -122,7 +124,9 @@ class RuleRoutes:
 
     # Read.
 
-    def _read(self, operation: Operation, request: Request, by: Identity, body: bytes) -> Reply:
+    def _read(
+        self, operation: Operation, request: HttpRequest, by: Identity, body: bytes
+    ) -> HttpReply:
         arguments = self._arguments(operation, request, body)
         is_report = operation.result == "Report"
         form = forms.REPORT_JSON
@@ -137,7 +141,7 @@ class RuleRoutes:
         if form != forms.REPORT_JSON:
             kind, headers = _TYPES[form]
             page = self._reports[form](result).encode("utf-8", "replace")
-            return Reply(200, self._bounded(page), kind, headers)
+            return HttpReply(200, self._bounded(page), kind, headers)
         return self._tagged(request, {operation.items: result} if operation.items else result)
 
     def _wait(self, operation: Operation, arguments: dict[str, Any], by: Identity) -> Answer:
@@ -153,7 +157,9 @@ class RuleRoutes:
 
     # Change.
 
-    def _change(self, operation: Operation, request: Request, by: Identity, body: bytes) -> Reply:
+    def _change(
+        self, operation: Operation, request: HttpRequest, by: Identity, body: bytes
+    ) -> HttpReply:
         arguments = self._arguments(operation, request, body)
         if not operation.condition and request.header(IF_MATCH):
             raise BadValue("if-match", "a condition", f"{operation.name} takes none; leave it out")
@@ -180,7 +186,7 @@ class RuleRoutes:
 
     # Inside.
 
-    def _arguments(self, operation: Operation, request: Request, body: bytes) -> dict[str, Any]:
+    def _arguments(self, operation: Operation, request: HttpRequest, body: bytes) -> dict[str, Any]:
         named = self._parts_of(request.path)
         return forms.arguments_of(operation, request, named, body, self._bounds)
 
@@ -191,8 +197,8 @@ class RuleRoutes:
         return partial(self._admin.rules, by=by)
 
     def _precondition(
-        self, operation: Operation, request: Request, what: str, look: Callable[[], Answer]
-    ) -> Reply | None:
+        self, operation: Operation, request: HttpRequest, what: str, look: Callable[[], Answer]
+    ) -> HttpReply | None:
         """The refusal of a change where something is not what `If-Match` says."""
         wanted = wanted_tags(request, IF_MATCH) if operation.condition else ()
         if not wanted:
@@ -201,24 +207,24 @@ class RuleRoutes:
         body = _json(answer)
         return None if matches(wanted, body, answer) else changed(what, tag_of(body))
 
-    def _tagged(self, request: Request, answer: Answer) -> Reply:
+    def _tagged(self, request: HttpRequest, answer: Answer) -> HttpReply:
         """A result with its tag, or without a body where the caller has it already."""
         body = self._bounded(_json(answer))
         headers = ((b"etag", f'"{tag_of(body)}"'.encode()),)
         tags = wanted_tags(request, IF_NONE_MATCH)
         if tags and matches(tags, body, {}):
-            return Reply(304, b"", JSON, headers)
-        return Reply(200, body, JSON, headers)
+            return HttpReply(304, b"", JSON, headers)
+        return HttpReply(200, body, JSON, headers)
 
-    def _done(self, operation: Operation, answer: Answer) -> Reply:
+    def _done(self, operation: Operation, answer: Answer) -> HttpReply:
         """The result of a change. It has been made, so it is cut rather than refused."""
         body = _json(answer)
         if len(body) > self._bounds.answer_bytes_max:
             body = _json({**{name: answer[name] for name in _SHORT if name in answer}, "cut": True})
         if not operation.creates:
-            return Reply(200, body)
+            return HttpReply(200, body)
         where = f"{RULES}{operation.path}/{quote(str(answer.get('id', '')), safe='')}"
-        return Reply(201, body, headers=((b"location", where.encode()),))
+        return HttpReply(201, body, headers=((b"location", where.encode()),))
 
     def _bounded(self, body: bytes) -> bytes:
         most = self._bounds.answer_bytes_max
@@ -234,11 +240,11 @@ def _headers(operation: Operation, key: Parameter) -> tuple[Parameter, ...]:
     return (_FORM, _IF_NONE) if operation.result == "Report" else (_IF_NONE,)
 
 
-def _responses(operation: Operation) -> dict[int, Said]:
+def _responses(operation: Operation) -> dict[int, RouteResponse]:
     texts = ("text/html", "text/plain") if operation.result == "Report" else ()
     sentence = "What there is now." if operation.result == "Done" else operation.summary
     found = {
-        201 if operation.creates else 200: Said(sentence, operation.result, texts=texts),
+        201 if operation.creates else 200: RouteResponse(sentence, operation.result, texts=texts),
     }
     if not operation.changes:
         found[304] = _SAME

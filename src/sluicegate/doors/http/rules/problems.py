@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Final, Protocol, TypeGuard
 
 from sluicegate.contracts.errors import BadValue, SluicegateError
-from sluicegate.doors.http.message import Reply, problem
-from sluicegate.doors.http.who import reply_to, shown
+from sluicegate.doors.http.identity import reply_to, shown
+from sluicegate.doors.http.message import HttpReply, problem
 
 FULL: Final = problem(
     503,
@@ -49,18 +49,18 @@ class _Rules(Protocol):
     more: int
 
 
-def rules_reply(error: SluicegateError) -> Reply:
+def rules_reply(error: SluicegateError) -> HttpReply:
     """An error that was raised on purpose."""
     return _bad_rules(error, str(error)) if _is_rules(error) else reply_to(error)
 
 
-def not_there(error: BadValue) -> Reply:
+def not_there(error: BadValue) -> HttpReply:
     """The reply where the path names what there is not."""
     more = {"field": error.field, "value": shown(error.value), "remedy": error.remedy}
     return problem(404, "Not Found", str(error), more=more)
 
 
-def changed(what: str, tag: str) -> Reply:
+def changed(what: str, tag: str) -> HttpReply:
     """The reply where a condition of the call does not hold."""
     seen = f'its ETag is "{tag}"'
     return problem(
@@ -77,7 +77,7 @@ def _is_rules(error: SluicegateError) -> TypeGuard[_Rules]:
     return isinstance(error, BadValue) and hasattr(error, "problems")
 
 
-def _bad_rules(error: _Rules, detail: str) -> Reply:
+def _bad_rules(error: _Rules, detail: str) -> HttpReply:
     found = [
         {
             "file": error.source,

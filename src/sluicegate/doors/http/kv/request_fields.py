@@ -33,8 +33,8 @@ from sluicegate.doors.claims import (
     strong_of,
 )
 from sluicegate.doors.http.etags import ANY, IF_MATCH, IF_NONE_MATCH, wanted_tags
-from sluicegate.doors.http.forms import query_of, raw_query_of, whole_of
-from sluicegate.doors.http.message import Request
+from sluicegate.doors.http.fields import query_of, raw_query_of, whole_of
+from sluicegate.doors.http.message import HttpRequest
 from sluicegate.wire.key_values_messages import SHA256_BYTES, TTL_MS_MAX, KvBounds
 
 DIGEST: Final = b"content-digest"
@@ -48,7 +48,7 @@ _DIGEST_CHARS_MAX: Final = 1_024
 _BOOLS: Final = {"": True, "true": True, "1": True, "false": False, "0": False}
 
 
-def call_of(request: Request, by: Identity) -> CallContext:
+def call_of(request: HttpRequest, by: Identity) -> CallContext:
     """Who asks, and what the request claims; its time is counted from when its head was read."""
     found: dict[bytes, list[bytes]] = {}
     for name, value in request.headers:
@@ -94,7 +94,7 @@ def _escaped(text: str, field: str = "path") -> str:
 # The query.
 
 
-def ttl_us_of(request: Request) -> int:
+def ttl_us_of(request: HttpRequest) -> int:
     """How long a value is to stay; 0 is for ever."""
     if not request.query:
         return 0
@@ -102,7 +102,7 @@ def ttl_us_of(request: Request) -> int:
     return whole_of("ttl_ms", fields.get("ttl_ms", "0"), 0, TTL_MS_MAX) * 1_000
 
 
-def range_of(request: Request, bounds: KvBounds) -> tuple[KeyRange, bytes]:
+def range_of(request: HttpRequest, bounds: KvBounds) -> tuple[KeyRange, bytes]:
     """The rows that are wanted, and the token of an earlier answer."""
     fields = _keys_of(request, RANGE_FIELDS)
     span = KeyRange(
@@ -115,14 +115,14 @@ def range_of(request: Request, bounds: KvBounds) -> tuple[KeyRange, bytes]:
     return span, token_bytes(fields.get("token", b""), "token")
 
 
-def walk_of(request: Request, bounds: KvBounds) -> tuple[Place | None, int]:
+def walk_of(request: HttpRequest, bounds: KvBounds) -> tuple[Place | None, int]:
     """Behind which place to go on, and how far."""
     fields = _keys_of(request, WALK_FIELDS)
     rows_max = _count_of(fields, "rows_max", ROWS_MAX_DEFAULT, bounds.rows_max)
     return place_after(fields.get("after", b"")), rows_max
 
 
-def _keys_of(request: Request, names: Sequence[str]) -> dict[str, bytes]:
+def _keys_of(request: HttpRequest, names: Sequence[str]) -> dict[str, bytes]:
     if not request.query:
         return {}
     _escaped(request.query.decode("latin-1"), "query")
@@ -186,7 +186,7 @@ def place_after(text: bytes) -> Place | None:
 # Headers.
 
 
-def condition_of(request: Request) -> WriteCondition | None:
+def condition_of(request: HttpRequest) -> WriteCondition | None:
     """What must hold for a write; None if nothing is said."""
     match = wanted_tags(request, IF_MATCH)
     none_match = wanted_tags(request, IF_NONE_MATCH)
@@ -215,7 +215,7 @@ def _tag_of(match: tuple[str, ...]) -> bytes:
     return tag
 
 
-def digest_of(request: Request) -> bytes:
+def digest_of(request: HttpRequest) -> bytes:
     """The SHA-256 that a body says it has (RFC 9530)."""
     said = b", ".join(value for name, value in request.headers if name == DIGEST)
     found = _SHA_256.findall(said[:_DIGEST_CHARS_MAX].decode("latin-1"))

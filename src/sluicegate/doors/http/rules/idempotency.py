@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeAlias, final
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue
-from sluicegate.doors.http.message import Reply, Request
+from sluicegate.doors.http.message import HttpReply, HttpRequest
 from sluicegate.doors.http.rules.settings import RulesHttpSettings
 
 IDEMPOTENCY_KEY: Final = b"idempotency-key"
@@ -25,14 +25,14 @@ KEY_CHARS_MAX: Final = 255
 CallerKey: TypeAlias = "tuple[str, str]"
 
 
-class Kept(NamedTuple):
+class IdempotentCall(NamedTuple):
     """A call that is under way, or that is done and has an answer to be given again."""
 
     asked: str  # the digest of what was asked
-    reply: asyncio.Future[Reply]
+    reply: asyncio.Future[HttpReply]
 
 
-def key_of(request: Request) -> str:
+def key_of(request: HttpRequest) -> str:
     """The key of a call; empty without one."""
     said = request.header(IDEMPOTENCY_KEY)
     if request.count(IDEMPOTENCY_KEY) > 1:
@@ -48,7 +48,7 @@ def key_of(request: Request) -> str:
     return said.decode("ascii")
 
 
-def digest_of(request: Request, body: bytes) -> str:
+def digest_of(request: HttpRequest, body: bytes) -> str:
     """What is asked, as far as it must be the same the second time."""
     found = sha256()
     for part in (request.method.encode(), request.path.encode("utf-8", "replace"), request.query):
@@ -60,7 +60,7 @@ def digest_of(request: Request, body: bytes) -> str:
 
 
 @final
-class Repeats:
+class IdempotencyKeys:
     """The keys of a while. Used on one loop."""
 
     __slots__ = ("_bytes", "_clock", "_done", "_of", "_settings", "_under_way", "replayed")
@@ -68,8 +68,8 @@ class Repeats:
     def __init__(self, clock: Clock, settings: RulesHttpSettings) -> None:
         self._clock = clock
         self._settings = settings
-        self._under_way: dict[CallerKey, Kept] = {}  # bounded as the calls are
-        self._done: OrderedDict[CallerKey, tuple[Kept, int, int]] = OrderedDict()
+        self._under_way: dict[CallerKey, IdempotentCall] = {}  # bounded as the calls are
+        self._done: OrderedDict[CallerKey, tuple[IdempotentCall, int, int]] = OrderedDict()
         self._of: dict[str, OrderedDict[CallerKey, None]] = {}
         self._bytes = 0
         self.replayed = 0
@@ -77,7 +77,7 @@ class Repeats:
     def __len__(self) -> int:
         return len(self._done)
 
-    def find(self, caller: str, key: str) -> Kept | None:
+    def find(self, caller: str, key: str) -> IdempotentCall | None:
         """The call that has this key; None if it is new."""
         self._forget_old()
         at = (caller, key)
@@ -88,10 +88,10 @@ class Repeats:
             self.replayed += 1
         return found
 
-    def begin(self, caller: str, key: str, asked: str, reply: asyncio.Future[Reply]) -> None:
+    def begin(self, caller: str, key: str, asked: str, reply: asyncio.Future[HttpReply]) -> None:
         """It is under way now; once it is done it is kept if it did something."""
         at = (caller, key)
-        self._under_way[at] = Kept(asked, reply)
+        self._under_way[at] = IdempotentCall(asked, reply)
         reply.add_done_callback(lambda _: self._end(at))
 
     def _end(self, at: CallerKey) -> None:

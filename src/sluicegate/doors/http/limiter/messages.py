@@ -19,8 +19,8 @@ from sluicegate.doors.headers import (
     quote,
     retry_after_s,
 )
-from sluicegate.doors.http.forms import query_of, whole_of
-from sluicegate.doors.http.message import JSON, Headers, Reply, Request
+from sluicegate.doors.http.fields import query_of, whole_of
+from sluicegate.doors.http.message import JSON, Headers, HttpReply, HttpRequest
 from sluicegate.wire import check_json, mesh_json
 from sluicegate.wire.rate_limiter_messages import CheckBounds
 
@@ -47,7 +47,7 @@ _DEGRADED: Final = (ERROR.encode(), STORE_UNAVAILABLE.name.encode())
 # Writing.
 
 
-def status_writer(request: Request) -> Callable[[CheckResponse], Reply]:
+def status_writer(request: HttpRequest) -> Callable[[CheckResponse], HttpReply]:
     """How the answer is to be written: as `?status=` asks."""
     if not request.query:
         return _plain
@@ -58,20 +58,20 @@ def status_writer(request: Request) -> Callable[[CheckResponse], Reply]:
     return writer
 
 
-def _plain(answer: CheckResponse) -> Reply:
+def _plain(answer: CheckResponse) -> HttpReply:
     body = check_json.check_response_to_json(answer)
     if answer.decision.degraded:
-        return Reply(200, body, JSON, (_DEGRADED,))
-    return Reply(200, body)
+        return HttpReply(200, body, JSON, (_DEGRADED,))
+    return HttpReply(200, body)
 
 
-def _as_http(answer: CheckResponse) -> Reply:
+def _as_http(answer: CheckResponse) -> HttpReply:
     reason = answer.decision.reason
     status = 200 if answer.decision.allowed else 429 if reason is None else reason.http_status
-    return Reply(status, check_json.check_response_to_json(answer), JSON, _fields_of(answer))
+    return HttpReply(status, check_json.check_response_to_json(answer), JSON, _fields_of(answer))
 
 
-def _as_auth(answer: CheckResponse) -> Reply:
+def _as_auth(answer: CheckResponse) -> HttpReply:
     reply = _as_http(answer)
     return reply if answer.decision.allowed else reply._replace(status=403)
 
@@ -101,20 +101,20 @@ def _fields_of(answer: CheckResponse) -> Headers:
     return tuple(found)
 
 
-def batch_reply(answers: Sequence[CheckResponse]) -> Reply:
+def batch_reply(answers: Sequence[CheckResponse]) -> HttpReply:
     """Several answers."""
-    return Reply(200, check_json.check_batch_to_json(answers))
+    return HttpReply(200, check_json.check_batch_to_json(answers))
 
 
-def mesh_reply(answer: MeshResponse) -> Reply:
+def mesh_reply(answer: MeshResponse) -> HttpReply:
     """200 or 429, as a mesh reads it."""
-    return Reply(429 if answer.over else 200, mesh_json.mesh_response_to_json(answer))
+    return HttpReply(429 if answer.over else 200, mesh_json.mesh_response_to_json(answer))
 
 
 # Reading.
 
 
-def ask_from_headers(request: Request, bounds: CheckBounds) -> CheckRequest:
+def ask_from_headers(request: HttpRequest, bounds: CheckBounds) -> CheckRequest:
     """The question as a gateway puts it that can send headers alone."""
     user = _text_header(request, USER, bounds)
     if not user:
@@ -135,7 +135,7 @@ def ask_from_headers(request: Request, bounds: CheckBounds) -> CheckRequest:
     )
 
 
-def _text_header(request: Request, name: bytes, bounds: CheckBounds) -> str:
+def _text_header(request: HttpRequest, name: bytes, bounds: CheckBounds) -> str:
     value = request.header(name)
     if request.count(name) > 1:
         raise BadValue(name.decode(), "two values", "send it once")

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 @final
-class Calls:
+class ThreadCalls:
     """A bounded pool. Started from one loop; `under_way` counts those that wait too."""
 
     __slots__ = (

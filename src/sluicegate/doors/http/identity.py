@@ -16,7 +16,7 @@ from sluicegate.contracts.errors import (
 )
 from sluicegate.contracts.guard import Judgement
 from sluicegate.doors.headers import retry_after_s
-from sluicegate.doors.http.message import PROBLEM, Reply, Request, json_bytes, problem
+from sluicegate.doors.http.message import PROBLEM, HttpReply, HttpRequest, json_bytes, problem
 from sluicegate.doors.problem import details
 
 CHALLENGE: Final = (b"www-authenticate", b'Bearer realm="sluicegate"')
@@ -29,7 +29,7 @@ _BEARER: Final = b"bearer "
 _SHOWN_CHARS_MAX: Final = 80
 
 
-def identity_of(request: Request, access: Access) -> Identity | Reply:
+def identity_of(request: HttpRequest, access: Access) -> Identity | HttpReply:
     """Who speaks, or the 401 that asks for it: a token, else a certificate, else nobody's right.
 
     A token that nobody has is refused even where none is needed: who sends one means it.
@@ -50,7 +50,7 @@ def identity_of(request: Request, access: Access) -> Identity | Reply:
     return unauthorized("send Authorization: Bearer and a token", CHALLENGE)
 
 
-def reply_to(error: SluicegateError) -> Reply:
+def reply_to(error: SluicegateError) -> HttpReply:
     """An error that was raised on purpose, as problem details."""
     if isinstance(error, BadValue):
         more = {"field": error.field, "value": shown(error.value), "remedy": error.remedy}
@@ -70,7 +70,7 @@ def reply_to(error: SluicegateError) -> Reply:
         seconds = retry_after_s(error.decision)
         wait = ((b"retry-after", b"%d" % seconds),) if seconds > 0 else ()
         status = 503 if reason is None else reason.http_status
-        return Reply(status, json_bytes(members), PROBLEM, wait)
+        return HttpReply(status, json_bytes(members), PROBLEM, wait)
     if isinstance(error, Conflict):
         more = {"what": error.what, "seen": error.detail}
         return problem(409, "Conflict", str(error), more=more)
@@ -83,7 +83,7 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}..."
 
 
-def unauthorized(remedy: str, challenge: tuple[bytes, bytes]) -> Reply:
+def unauthorized(remedy: str, challenge: tuple[bytes, bytes]) -> HttpReply:
     """The 401 that asks for a name."""
     more = {"remedy": remedy}
     return problem(401, "Unauthorized", remedy, headers=(challenge,), more=more)

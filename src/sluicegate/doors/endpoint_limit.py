@@ -1,8 +1,7 @@
-"""Asking: one limit around one endpoint, for the doors that offer a decorator or a dependency.
+"""Endpoint limit: one limit around one endpoint, for doors with a decorator or a dependency.
 
-A door knows no limiter; it knows the shape of one. What is asked has a key of its own for each
-endpoint, so that two endpoints with the same rate do not spend each other's; who wants one limit
-for several gives them one scope.
+A door knows no limiter, only its shape. A claim has a key of its own for each endpoint, so that two
+endpoints with the same rate do not spend each other's; one scope shares a limit among several.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from sluicegate.doors.headers import unavailable
 KEY_CHARS_MAX: Final = 256
 
 
-class Ask(NamedTuple):
+class EndpointClaim(NamedTuple):
     """What is asked of a limiter, in the order in which it takes its claims."""
 
     key: str
@@ -28,7 +27,7 @@ class Ask(NamedTuple):
     cost: SupportsIndex
 
 
-class Limiting(Protocol):
+class EndpointLimiter(Protocol):
     """What a door needs of a limiter; `sluicegate.Limiter` has it."""
 
     def judge(self, *claims: Any) -> Judgement:
@@ -44,20 +43,22 @@ class Limiting(Protocol):
         ...
 
 
-def asked(limiter: Limiting, scope: str, key: str, rule: Any, cost: SupportsIndex) -> Judgement:
+def judge_claim(
+    limiter: EndpointLimiter, scope: str, key: str, rule: Any, cost: SupportsIndex
+) -> Judgement:
     """One claim judged; a limiter without an answer refuses as unavailable."""
     try:
-        return limiter.judge(Ask(scoped(scope, key), rule, cost))
+        return limiter.judge(EndpointClaim(scoped(scope, key), rule, cost))
     except Unavailable:
         return unavailable()
 
 
-async def aasked(
-    limiter: Limiting, scope: str, key: str, rule: Any, cost: SupportsIndex
+async def ajudge_claim(
+    limiter: EndpointLimiter, scope: str, key: str, rule: Any, cost: SupportsIndex
 ) -> Judgement:
     """The same from an event loop."""
     try:
-        return await limiter.ajudge(Ask(scoped(scope, key), rule, cost))
+        return await limiter.ajudge(EndpointClaim(scoped(scope, key), rule, cost))
     except Unavailable:
         return unavailable()
 

@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.doors.http.message import JSON, Reply, Request, problem
+from sluicegate.doors.http.message import JSON, HttpReply, HttpRequest, problem
 
 FIELDS_MAX: Final = 16
 
@@ -16,24 +16,24 @@ _NOT_JSON: Final = problem(
 )
 
 
-def not_json(request: Request) -> Reply | None:
+def not_json(request: HttpRequest) -> HttpReply | None:
     """The refusal of a body that is not said to be JSON: what a page's form could send too."""
     kind = request.header(b"content-type").partition(b";")[0].strip().lower()
     return None if kind == JSON else _NOT_JSON
 
 
-def query_of(request: Request, names: Sequence[str]) -> dict[str, str]:
+def query_of(request: HttpRequest, names: Sequence[str]) -> dict[str, str]:
     """The fields of the query; each one of these names, and once."""
     return _fields_of(request, names, "utf-8")
 
 
-def raw_query_of(request: Request, names: Sequence[str]) -> dict[str, bytes]:
+def raw_query_of(request: HttpRequest, names: Sequence[str]) -> dict[str, bytes]:
     """The same where the values are any bytes."""
     found = _fields_of(request, names, "latin-1")
     return {name: value.encode("latin-1") for name, value in found.items()}
 
 
-def _fields_of(request: Request, names: Sequence[str], encoding: str) -> dict[str, str]:
+def _fields_of(request: HttpRequest, names: Sequence[str], encoding: str) -> dict[str, str]:
     try:
         pairs = parse_qsl(
             request.query.decode("ascii"),
