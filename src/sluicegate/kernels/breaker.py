@@ -42,7 +42,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from sluicegate.kernels.backoff import WAIT_US_MAX, between_us, ceiling_us
-from sluicegate.kernels.bounds import within
+from sluicegate.kernels.bounds import check_ranges, ranged, within
 from sluicegate.kernels.verdict import NEVER
 
 SUCCESS: Final = 0
@@ -69,32 +69,24 @@ class CircuitSettings:
     One object may serve any number of circuits.
     """
 
-    failures_in_row: int = 5
-    failure_percent: int = 50
-    slow_percent: int = 0
-    slow_us: int = 1_000_000
-    calls_min: int = 20
+    failures_in_row: int = ranged(5, 0, CALLS_MAX)
+    failure_percent: int = ranged(50, 0, 100)
+    slow_percent: int = ranged(0, 0, 100)
+    slow_us: int = ranged(1_000_000, 0, WAIT_US_MAX)
+    calls_min: int = ranged(20, 1, CALLS_MAX)
     window_us: int = 10_000_000
-    buckets: int = 10
-    open_us: int = 5_000_000
+    buckets: int = ranged(10, 1, BUCKETS_MAX)
+    open_us: int = ranged(5_000_000, 1, WAIT_US_MAX)
     open_us_max: int = 300_000_000
-    probes: int = 3
+    probes: int = ranged(3, 1, CALLS_MAX)
     probe_successes: int = 2
-    probe_us_max: int = 30_000_000
+    probe_us_max: int = ranged(30_000_000, 1, WAIT_US_MAX)
 
     def __post_init__(self) -> None:
-        within("failures_in_row", self.failures_in_row, 0, CALLS_MAX)
-        within("failure_percent", self.failure_percent, 0, 100)
-        within("slow_percent", self.slow_percent, 0, 100)
-        within("slow_us", self.slow_us, 0, WAIT_US_MAX)
-        within("calls_min", self.calls_min, 1, CALLS_MAX)
-        within("buckets", self.buckets, 1, BUCKETS_MAX)
+        check_ranges(self)
         within("window_us", self.window_us, self.buckets, WAIT_US_MAX)
-        within("open_us", self.open_us, 1, WAIT_US_MAX)
         within("open_us_max", self.open_us_max, self.open_us, WAIT_US_MAX)
-        within("probes", self.probes, 1, CALLS_MAX)
         within("probe_successes", self.probe_successes, 1, self.probes)
-        within("probe_us_max", self.probe_us_max, 1, WAIT_US_MAX)
         if self.window_us % self.buckets:
             raise ValueError(
                 f"window_us must be a multiple of buckets ({self.buckets}), not {self.window_us}"

@@ -40,7 +40,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, final
 
-from sluicegate.kernels.bounds import within
+from sluicegate.kernels.bounds import check_ranges, ranged, within
 
 BUCKETS_MAX: Final = 1_000
 SPAN_US_MAX: Final = 86_400_000_000
@@ -60,18 +60,17 @@ class ThrottleSettings:
 
     multiplier: float = 2.0
     history_us: int = 10_000_000
-    buckets: int = 40
+    buckets: int = ranged(40, 2, BUCKETS_MAX)
     requests_min: int = 10
-    probe_us: int = 1_000_000
+    probe_us: int = ranged(1_000_000, 1, SPAN_US_MAX)
 
     def __post_init__(self) -> None:
-        within("buckets", self.buckets, 2, BUCKETS_MAX)
+        check_ranges(self)
         within("history_us", self.history_us, self.buckets, SPAN_US_MAX)
         if not 1.0 <= self.multiplier <= 1_000.0:
             raise ValueError(f"multiplier must be from 1 to 1000, not {self.multiplier}")
         if self.requests_min < 1:
             raise ValueError(f"requests_min must be from 1, not {self.requests_min}")
-        within("probe_us", self.probe_us, 1, SPAN_US_MAX)
 
 
 @final

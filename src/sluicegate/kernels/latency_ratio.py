@@ -69,6 +69,7 @@ from dataclasses import dataclass
 from math import expm1, log1p
 from typing import Final, final
 
+from sluicegate.kernels.bounds import check_ranges, ranged
 from sluicegate.kernels.p2_quantile import P2Quantile
 from sluicegate.kernels.windowed_quantile import Scale, Sketch, WindowedQuantile
 
@@ -79,24 +80,6 @@ MINUTE_US: Final = 60 * SECOND_US
 _NEVER_US: Final = -1
 _COUNT_MAX: Final = 1 << 12
 _SPAN_US_MAX: Final = 1 << 53
-# Field, lowest, highest.
-_RANGES: Final = (
-    ("quantile", 0.0, 1.0),
-    ("enter", 0.0, 1.0),
-    ("leave", 0.0, 1.0),
-    ("at_once", 0.0, 1.0),
-    ("confirm_us", 0, _SPAN_US_MAX),
-    ("samples_min", 1, _SPAN_US_MAX),
-    ("short_windows", 1, _COUNT_MAX),
-    ("short_window_us", 1, _SPAN_US_MAX),
-    ("long_windows", 1, _COUNT_MAX),
-    ("long_window_us", 1, _SPAN_US_MAX),
-    ("long_windows_min", 1, _COUNT_MAX),
-    ("baseline_quantile", 0.0, 1.0),
-    ("leak_per_minute_max", 0.0, 0.01),
-    ("hold_us_max", 1, _SPAN_US_MAX),
-    ("refresh_us", 0, _SPAN_US_MAX),
-)
 
 
 @final
@@ -104,27 +87,24 @@ _RANGES: Final = (
 class RatioSettings:
     """What a `LatencyRatio` is made of; every bound of it has its name here."""
 
-    quantile: float = 0.95
-    enter: float = 0.6
-    leave: float = 0.85
-    at_once: float = 0.4
-    confirm_us: int = 5 * SECOND_US
-    samples_min: int = 200
-    short_windows: int = 5
-    short_window_us: int = SECOND_US
-    long_windows: int = 60
-    long_window_us: int = 10 * SECOND_US
-    long_windows_min: int = 6
-    baseline_quantile: float = 0.5
-    leak_per_minute_max: float = 0.01
-    hold_us_max: int = 30 * SECOND_US
-    refresh_us: int = 100_000
+    quantile: float = ranged(0.95, 0.0, 1.0)
+    enter: float = ranged(0.6, 0.0, 1.0)
+    leave: float = ranged(0.85, 0.0, 1.0)
+    at_once: float = ranged(0.4, 0.0, 1.0)
+    confirm_us: int = ranged(5 * SECOND_US, 0, _SPAN_US_MAX)
+    samples_min: int = ranged(200, 1, _SPAN_US_MAX)
+    short_windows: int = ranged(5, 1, _COUNT_MAX)
+    short_window_us: int = ranged(SECOND_US, 1, _SPAN_US_MAX)
+    long_windows: int = ranged(60, 1, _COUNT_MAX)
+    long_window_us: int = ranged(10 * SECOND_US, 1, _SPAN_US_MAX)
+    long_windows_min: int = ranged(6, 1, _COUNT_MAX)
+    baseline_quantile: float = ranged(0.5, 0.0, 1.0)
+    leak_per_minute_max: float = ranged(0.01, 0.0, 0.01)
+    hold_us_max: int = ranged(30 * SECOND_US, 1, _SPAN_US_MAX)
+    refresh_us: int = ranged(100_000, 0, _SPAN_US_MAX)
 
     def __post_init__(self) -> None:
-        for name, lowest, highest in _RANGES:
-            value = getattr(self, name)
-            if not lowest <= value <= highest:
-                raise ValueError(f"{name} must be from {lowest} to {highest}, not {value}")
+        check_ranges(self)
         if self.enter > self.leave:
             raise ValueError(f"enter must not be above leave, not {self.enter} and {self.leave}")
         if self.long_windows_min > self.long_windows:

@@ -56,7 +56,7 @@ from math import inf, log, sqrt
 from typing import Final, NamedTuple, final
 
 from sluicegate.kernels.backoff import WAIT_US_MAX, between_us
-from sluicegate.kernels.bounds import within
+from sluicegate.kernels.bounds import check_ranges, ranged, within
 
 IN_A_ROW: Final = "failures in a row"
 FAILURES: Final = "share of failures"
@@ -125,37 +125,26 @@ class HostVerdict(NamedTuple):
 class SweepSettings:
     """When a host is suspect, and for how long it goes; a rule at 0 is off."""
 
-    failures_in_row: int = 5
-    failure_percent: int = 50
+    failures_in_row: int = ranged(5, 0, COUNT_MAX)
+    failure_percent: int = ranged(50, 0, 100)
     deviations: float = 1.9
-    healthy_percent: int = 95
+    healthy_percent: int = ranged(95, 0, 100)
     evidence_min: float = 14.0
     latency_ratio: float = 3.0
-    latency_us_min: int = 1_000
-    latency_requests_min: int = 100
-    hosts_min: int = 5
-    requests_min: int = 20
-    ejected_percent_max: int = 10
-    panic_percent: int = 50
-    base_us: int = 30_000_000
+    latency_us_min: int = ranged(1_000, 0, WAIT_US_MAX)
+    latency_requests_min: int = ranged(100, 1, COUNT_MAX)
+    hosts_min: int = ranged(5, 2, COUNT_MAX)
+    requests_min: int = ranged(20, 1, COUNT_MAX)
+    ejected_percent_max: int = ranged(10, 0, 100)
+    panic_percent: int = ranged(50, 0, 100)
+    base_us: int = ranged(30_000_000, 1, WAIT_US_MAX)
     ejected_us_max: int = 300_000_000
-    jitter_us: int = 3_000_000
-    calm_us: int = 30_000_000
+    jitter_us: int = ranged(3_000_000, 0, WAIT_US_MAX)
+    calm_us: int = ranged(30_000_000, 1, WAIT_US_MAX)
 
     def __post_init__(self) -> None:
-        within("failures_in_row", self.failures_in_row, 0, COUNT_MAX)
-        within("failure_percent", self.failure_percent, 0, 100)
-        within("healthy_percent", self.healthy_percent, 0, 100)
-        within("latency_us_min", self.latency_us_min, 0, WAIT_US_MAX)
-        within("latency_requests_min", self.latency_requests_min, 1, COUNT_MAX)
-        within("hosts_min", self.hosts_min, 2, COUNT_MAX)
-        within("requests_min", self.requests_min, 1, COUNT_MAX)
-        within("ejected_percent_max", self.ejected_percent_max, 0, 100)
-        within("panic_percent", self.panic_percent, 0, 100)
-        within("base_us", self.base_us, 1, WAIT_US_MAX)
+        check_ranges(self)
         within("ejected_us_max", self.ejected_us_max, self.base_us, WAIT_US_MAX)
-        within("jitter_us", self.jitter_us, 0, WAIT_US_MAX)
-        within("calm_us", self.calm_us, 1, WAIT_US_MAX)
         if not 0.0 <= self.deviations <= RATIO_MAX:
             raise ValueError(f"deviations must be from 0 to 1e6, not {self.deviations}")
         if not 0.0 <= self.evidence_min <= RATIO_MAX:

@@ -31,7 +31,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, final
 
-from sluicegate.kernels.bounds import within
+from sluicegate.kernels.bounds import check_ranges, ranged
 
 RETRY_MILLI: Final = 1_000
 DEPOSIT_MILLI_MAX: Final = 10_000
@@ -49,17 +49,14 @@ class RetryShareSettings:
     `reserve_milli_per_s` what is granted without any (1000 is one retry a second).
     """
 
-    deposit_milli: int = 100
-    reserve_milli_per_s: int = 1_000
+    deposit_milli: int = ranged(100, 0, DEPOSIT_MILLI_MAX)
+    reserve_milli_per_s: int = ranged(1_000, 0, RESERVE_MILLI_MAX)
     window_us: int = 10_000_000
-    slices: int = 10
-    balance_max: int = 100_000
+    slices: int = ranged(10, 1, SLICES_MAX)
+    balance_max: int = ranged(100_000, 1, BALANCE_MAX)
 
     def __post_init__(self) -> None:
-        within("deposit_milli", self.deposit_milli, 0, DEPOSIT_MILLI_MAX)
-        within("reserve_milli_per_s", self.reserve_milli_per_s, 0, RESERVE_MILLI_MAX)
-        within("slices", self.slices, 1, SLICES_MAX)
-        within("balance_max", self.balance_max, 1, BALANCE_MAX)
+        check_ranges(self)
         if not self.slices <= self.window_us <= WINDOW_US_MAX or self.window_us % self.slices:
             raise ValueError(
                 f"window_us must be a multiple of slices ({self.slices}), at most a day, "

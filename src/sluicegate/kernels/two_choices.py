@@ -42,7 +42,7 @@ from math import exp
 from typing import Final, final
 
 from sluicegate.kernels.backoff import WAIT_US_MAX
-from sluicegate.kernels.bounds import within
+from sluicegate.kernels.bounds import check_ranges, ranged, within
 from sluicegate.kernels.ewma import HALF_LIFE_US_MAX, decay_per_us, peak_step
 
 WEIGHT_MAX: Final = 1_000_000.0
@@ -52,15 +52,13 @@ WEIGHT_MAX: Final = 1_000_000.0
 class LoadSettings:
     """How latency is forgotten and failures are priced; one object serves all hosts."""
 
-    half_life_us: int = 5_000_000
-    latency_us_start: int = 30_000
-    penalty_us: int = 5_000_000
+    half_life_us: int = ranged(5_000_000, 1, HALF_LIFE_US_MAX)
+    latency_us_start: int = ranged(30_000, 1, WAIT_US_MAX)
+    penalty_us: int = ranged(5_000_000, 0, WAIT_US_MAX)
     penalty_us_max: int = 300_000_000
 
     def __post_init__(self) -> None:
-        within("half_life_us", self.half_life_us, 1, HALF_LIFE_US_MAX)
-        within("latency_us_start", self.latency_us_start, 1, WAIT_US_MAX)
-        within("penalty_us", self.penalty_us, 0, WAIT_US_MAX)
+        check_ranges(self)
         within("penalty_us_max", self.penalty_us_max, self.penalty_us, WAIT_US_MAX)
 
 

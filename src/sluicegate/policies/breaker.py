@@ -30,6 +30,7 @@ from sluicegate.contracts.policy import NOTHING_HELD, Admission
 from sluicegate.contracts.reasons import BREAKER_OPEN
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.backoff import WAIT_US_MAX
+from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.breaker import (
     CLOSED,
     FAILURE,
@@ -43,7 +44,7 @@ from sluicegate.kernels.breaker import (
 )
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.keyed_table import KEYS_MAX, Key, KeyedTable, key_of
-from sluicegate.policies.settings import one_of, within, wrong_setting
+from sluicegate.policies.settings import check_ranges, one_of, within, wrong_setting
 
 RULE_ID: Final = "breaker"
 IGNORE_PRESSURE: Final = "ignore"
@@ -58,12 +59,12 @@ class BreakerSettings(CircuitSettings):
     by_operation: bool = True
     by_criticality: bool = False
     on_pressure: str = IGNORE_PRESSURE
-    keys_max: int = 10_000
+    keys_max: int = ranged(10_000, 1, KEYS_MAX)
     idle_us: int = 60_000_000
 
     def __post_init__(self) -> None:
+        check_ranges("breaker", self)
         one_of("breaker.on_pressure", self.on_pressure, (IGNORE_PRESSURE, TRIP_ON_PRESSURE))
-        within("breaker.keys_max", self.keys_max, 1, KEYS_MAX)
         try:
             super().__post_init__()
         except ValueError as error:

@@ -35,8 +35,9 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import BULKHEAD_FULL
 from sluicegate.contracts.request import Request
+from sluicegate.kernels.bounds import ranged
 from sluicegate.policies.concurrency import AdaptiveLimit, AdaptiveSettings
-from sluicegate.policies.settings import within
+from sluicegate.policies.settings import check_ranges, within
 
 CAP_MAX: Final = 1 << 20
 SHARDS_MAX: Final = 1 << 20
@@ -52,14 +53,13 @@ class BulkheadSettings:
     name: str = "bulkhead"
     cap: int = 40
     caps: Mapping[str, int] = field(default_factory=lambda: NO_CAPS)
-    pool: int = 200
+    pool: int = ranged(200, 1, CAP_MAX)
     adaptive: AdaptiveSettings | None = None  # its limit_max is held to the cap
-    shards_max: int = 1_024
+    shards_max: int = ranged(1_024, 1, SHARDS_MAX)
 
     def __post_init__(self) -> None:
-        within("bulkhead.pool", self.pool, 1, CAP_MAX)
+        check_ranges("bulkhead", self)
         within("bulkhead.cap", self.cap, 1, self.pool)
-        within("bulkhead.shards_max", self.shards_max, 1, SHARDS_MAX)
         _check_caps(self.caps, self.pool, self.shards_max)
 
 

@@ -32,10 +32,11 @@ from sluicegate.contracts.policy import NOTHING_HELD, Admission
 from sluicegate.contracts.reasons import CLIENT_THROTTLED
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.backoff import WAIT_US_MAX
+from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.client_throttle import ThrottleSettings, ThrottleWindow
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.keyed_table import KEYS_MAX, Key, KeyedTable, key_of
-from sluicegate.policies.settings import within, wrong_setting
+from sluicegate.policies.settings import check_ranges, wrong_setting
 
 RULE_ID: Final = "client_throttle"
 NOT_ACCEPTED: Final = (ResultKind.OVERLOADED, ResultKind.TIMED_OUT, ResultKind.UNREACHED)
@@ -46,14 +47,13 @@ NOT_ACCEPTED: Final = (ResultKind.OVERLOADED, ResultKind.TIMED_OUT, ResultKind.U
 class ClientThrottleSettings(ThrottleSettings):
     """The settings of each window; which calls share one, and how long a backend's word holds."""
 
-    level_hold_us: int = 1_000_000
+    level_hold_us: int = ranged(1_000_000, 0, WAIT_US_MAX)
     by_operation: bool = False
     by_criticality: bool = True
-    keys_max: int = 1_000
+    keys_max: int = ranged(1_000, 1, KEYS_MAX)
 
     def __post_init__(self) -> None:
-        within("client_throttle.keys_max", self.keys_max, 1, KEYS_MAX)
-        within("client_throttle.level_hold_us", self.level_hold_us, 0, WAIT_US_MAX)
+        check_ranges("client_throttle", self)
         try:
             super().__post_init__()
         except ValueError as error:

@@ -48,8 +48,9 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Refused, Unavailable
 from sluicegate.contracts.reasons import DEADLINE, WAITERS_FULL, Reason
 from sluicegate.contracts.request import Request
+from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.verdict import NEVER
-from sluicegate.policies.settings import within
+from sluicegate.policies.settings import check_ranges
 
 COUNT_MAX: Final = 1 << 20
 OVERDUE_US_MAX: Final = 86_400_000_000
@@ -67,14 +68,12 @@ class CoalesceSettings:
     """
 
     name: str = "coalesce"
-    waiters_max: int = 10_000
-    flights_max: int = 10_000
-    overdue_us: int = 200_000
+    waiters_max: int = ranged(10_000, 1, COUNT_MAX)
+    flights_max: int = ranged(10_000, 1, COUNT_MAX)
+    overdue_us: int = ranged(200_000, 0, OVERDUE_US_MAX)
 
     def __post_init__(self) -> None:
-        within("coalesce.waiters_max", self.waiters_max, 1, COUNT_MAX)
-        within("coalesce.flights_max", self.flights_max, 1, COUNT_MAX)
-        within("coalesce.overdue_us", self.overdue_us, 0, OVERDUE_US_MAX)
+        check_ranges("coalesce", self)
 
 
 class CoalesceStats(NamedTuple):

@@ -37,6 +37,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import CONCURRENCY_LIMITED, OVERLOADED, Reason
 from sluicegate.contracts.request import Request
+from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.concurrency_limit import (
     LIMIT_MAX,
     SPAN_US_MAX,
@@ -46,7 +47,7 @@ from sluicegate.kernels.concurrency_limit import (
     Vegas,
 )
 from sluicegate.kernels.fast_limit import FastLimit
-from sluicegate.policies.settings import one_of, part_of, within
+from sluicegate.policies.settings import check_ranges, one_of, part_of, within
 
 PARTITIONS_MAX: Final = 1_000
 ALGORITHMS: Final = ("fast", "vegas", "gradient2", "aimd", "fixed")
@@ -69,19 +70,16 @@ class AdaptiveSettings:
     algorithm: str = "fast"
     initial: int = 20
     limit_min: int = 1
-    limit_max: int = 1_000
-    window_us: int = 1_000_000
-    samples_min: int = 10
-    timeout_us: int = 5_000_000  # of aimd: what counts as lost
+    limit_max: int = ranged(1_000, 1, LIMIT_MAX)
+    window_us: int = ranged(1_000_000, 1, SPAN_US_MAX)
+    samples_min: int = ranged(10, 1, LIMIT_MAX)
+    timeout_us: int = ranged(5_000_000, 1, SPAN_US_MAX)  # of aimd: what counts as lost
 
     def __post_init__(self) -> None:
+        check_ranges("concurrency", self)
         one_of("concurrency.algorithm", self.algorithm, ALGORITHMS)
-        within("concurrency.limit_max", self.limit_max, 1, LIMIT_MAX)
         within("concurrency.limit_min", self.limit_min, 1, self.limit_max)
         within("concurrency.initial", self.initial, self.limit_min, self.limit_max)
-        within("concurrency.window_us", self.window_us, 1, SPAN_US_MAX)
-        within("concurrency.samples_min", self.samples_min, 1, LIMIT_MAX)
-        within("concurrency.timeout_us", self.timeout_us, 1, SPAN_US_MAX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,8 @@ from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.policy import NOTHING_HELD, NothingHeld
 from sluicegate.contracts.request import NO_ATTRIBUTES, Request
-from sluicegate.policies.settings import within
+from sluicegate.kernels.bounds import ranged
+from sluicegate.policies.settings import check_ranges
 
 _BY_NAME: Final = {member.name: member for member in Criticality}
 _CLAIM_CHARS_MAX: Final = 32
@@ -46,9 +47,10 @@ class CriticalitySettings:
     attribute: str = "criticality"
     uncounted: Criticality = Criticality.BEST_EFFORT
     uncounted_attribute: str = "uncounted"
-    callers_max: int = 100_000
+    callers_max: int = ranged(100_000, 1, 10_000_000)
 
     def __post_init__(self) -> None:
+        check_ranges("criticality", self)
         for name in ("strangers", "default"):
             if getattr(self, name) == Criticality.CRITICAL:
                 raise BadValue(
@@ -56,7 +58,6 @@ class CriticalitySettings:
                     "CRITICAL",
                     "give a lower class, and name in `callers` who may claim CRITICAL",
                 )
-        within("criticality.callers_max", self.callers_max, 1, 10_000_000)
         if len(self.callers) > self.callers_max:
             raise BadValue(
                 "criticality.callers",

@@ -55,25 +55,14 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.contracts.request import Request
+from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.kernels.windowed_quantile import WindowedQuantile
-from sluicegate.policies.settings import Ranges, within_ranges
+from sluicegate.policies.settings import check_ranges
 
 RULE_ID: Final = "deadline"
 OTHERS: Final = "(others)"
 _SPAN_US_MAX: Final = 1 << 53
-_RANGES: Final[Ranges] = (
-    ("default_us", 1, _SPAN_US_MAX),
-    ("furthest_us", 1, _SPAN_US_MAX),
-    ("quantile", 0.0, 1.0),
-    ("assumed_us", 0, _SPAN_US_MAX),
-    ("samples_min", 1, _SPAN_US_MAX),
-    ("windows", 1, 4096),
-    ("window_us", 1, _SPAN_US_MAX),
-    ("refresh_us", 0, _SPAN_US_MAX),
-    ("probe_every", 2, _SPAN_US_MAX),
-    ("operations_max", 1, 4096),
-)
 
 
 @final
@@ -82,20 +71,20 @@ class DeadlineSettings:
     """How much time is asked for, and how that is learned."""
 
     slack: bool = True
-    default_us: int = 10_000_000
-    furthest_us: int = 300_000_000
-    quantile: float = 0.99
-    assumed_us: int = 0
-    samples_min: int = 200
-    windows: int = 6
-    window_us: int = 5_000_000
-    refresh_us: int = 500_000
-    probe_every: int = 100
-    operations_max: int = 64
+    default_us: int = ranged(10_000_000, 1, _SPAN_US_MAX)
+    furthest_us: int = ranged(300_000_000, 1, _SPAN_US_MAX)
+    quantile: float = ranged(0.99, 0.0, 1.0)
+    assumed_us: int = ranged(0, 0, _SPAN_US_MAX)
+    samples_min: int = ranged(200, 1, _SPAN_US_MAX)
+    windows: int = ranged(6, 1, 4096)
+    window_us: int = ranged(5_000_000, 1, _SPAN_US_MAX)
+    refresh_us: int = ranged(500_000, 0, _SPAN_US_MAX)
+    probe_every: int = ranged(100, 2, _SPAN_US_MAX)
+    operations_max: int = ranged(64, 1, 4096)
     by_shard: bool = False  # learn it for each shard too: one that is slow must not refuse for all
 
     def __post_init__(self) -> None:
-        within_ranges("deadline", self, _RANGES)
+        check_ranges("deadline", self)
         if self.default_us > self.furthest_us:
             raise BadValue(
                 "deadline.default_us",

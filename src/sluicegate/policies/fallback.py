@@ -32,12 +32,13 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.backoff import WAIT_US_MAX
+from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.lru_ttl import LruTtl
 from sluicegate.policies.attempts import Attempts
 from sluicegate.policies.call_result import CallResult, ResultKind, result_of
 from sluicegate.policies.keyed_table import KEYS_MAX
 from sluicegate.policies.retry import Work
-from sluicegate.policies.settings import one_of, within
+from sluicegate.policies.settings import check_ranges, one_of
 
 T = TypeVar("T")
 
@@ -58,17 +59,14 @@ REPLACED: Final = (
 class FallbackSettings:
     """How long a soft dependency may take, and how old its stand-in may be; 0 is off for both."""
 
-    timeout_us: int = 500_000
-    reserve_us: int = 0
-    stale_us_max: int = 60_000_000
-    values_max: int = 10_000
+    timeout_us: int = ranged(500_000, 0, WAIT_US_MAX)
+    reserve_us: int = ranged(0, 0, WAIT_US_MAX)
+    stale_us_max: int = ranged(60_000_000, 0, WAIT_US_MAX)
+    values_max: int = ranged(10_000, 1, KEYS_MAX)
     critical: str = FAIL
 
     def __post_init__(self) -> None:
-        within("fallback.timeout_us", self.timeout_us, 0, WAIT_US_MAX)
-        within("fallback.reserve_us", self.reserve_us, 0, WAIT_US_MAX)
-        within("fallback.stale_us_max", self.stale_us_max, 0, WAIT_US_MAX)
-        within("fallback.values_max", self.values_max, 1, KEYS_MAX)
+        check_ranges("fallback", self)
         one_of("fallback.critical", self.critical, (FAIL, MARK))
 
 

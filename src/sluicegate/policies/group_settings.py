@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.policies.settings import within
+from sluicegate.kernels.bounds import ranged
+from sluicegate.policies.settings import check_ranges, within
 
 GROUPS_MAX: Final = 1_000
 DEPTH_MAX: Final = 8
@@ -52,20 +53,16 @@ class ResourceGroupsSettings:
     callers: Mapping[str, str] = field(default_factory=lambda: NO_CALLERS)
     quota_ru: int | None = None  # None: what the topmost groups add up to
     default_group: str = DEFAULT_GROUP  # made, with no quota of its own, if nothing names it
-    epoch_us: int = 1_000_000
-    kept_milli: int = 100  # of a quota: never lent
-    debt_epochs: int = 1
-    live: int = 1
-    callers_max: int = 10_000
+    epoch_us: int = ranged(1_000_000, 1_000, 86_400_000_000)
+    kept_milli: int = ranged(100, 0, 1_000)  # of a quota: never lent
+    debt_epochs: int = ranged(1, 0, 1_000)
+    live: int = ranged(1, 1, 1 << 20)
+    callers_max: int = ranged(10_000, 1, CALLERS_MAX)
 
     def __post_init__(self) -> None:
+        check_ranges("", self)
         within("groups", len(self.groups), 1, GROUPS_MAX)
         within("callers", len(self.callers), 0, min(NAMED_MAX, self.callers_max))
-        within("epoch_us", self.epoch_us, 1_000, 86_400_000_000)
-        within("kept_milli", self.kept_milli, 0, 1_000)
-        within("debt_epochs", self.debt_epochs, 0, 1_000)
-        within("live", self.live, 1, 1 << 20)
-        within("callers_max", self.callers_max, 1, CALLERS_MAX)
         for name, group in self.groups.items():
             _check_group(f"groups.{name}", name, group, self.groups)
         for caller, name in self.callers.items():

@@ -35,6 +35,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.backoff import WAIT_US_MAX
+from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.kernels.windowed_quantile import WINDOWS_MAX, Scale, WindowedQuantile
 from sluicegate.policies.attempts import Attempts
@@ -42,7 +43,7 @@ from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.keyed_table import KEYS_MAX, KeyedTable, key_of
 from sluicegate.policies.retry import Work
 from sluicegate.policies.retry_budget import RetryBudgets
-from sluicegate.policies.settings import within
+from sluicegate.policies.settings import check_ranges, within
 
 T = TypeVar("T")
 
@@ -56,27 +57,21 @@ class HedgeSettings:
     """After which quantile, how often, and for whom."""
 
     quantile: float = 0.95
-    samples_min: int = 50
-    delay_us_min: int = 1_000
+    samples_min: int = ranged(50, 1, SAMPLES_MAX)
+    delay_us_min: int = ranged(1_000, 0, WAIT_US_MAX)
     delay_us_max: int = 10_000_000
-    hedges_max: int = 1
+    hedges_max: int = ranged(1, 0, HEDGES_MAX)
     least_class: Criticality = Criticality.DEGRADED
-    windows: int = 5
-    sub_window_us: int = 2_000_000
-    refresh_us: int = 250_000
-    keys_max: int = 1_000
+    windows: int = ranged(5, 1, WINDOWS_MAX)
+    sub_window_us: int = ranged(2_000_000, 1, WAIT_US_MAX)
+    refresh_us: int = ranged(250_000, 0, WAIT_US_MAX)
+    keys_max: int = ranged(1_000, 1, KEYS_MAX)
 
     def __post_init__(self) -> None:
+        check_ranges("hedge", self)
         if not 0.5 <= self.quantile < 1.0:
             raise BadValue("hedge.quantile", self.quantile, "give from 0.5 to below 1")
-        within("hedge.samples_min", self.samples_min, 1, SAMPLES_MAX)
-        within("hedge.delay_us_min", self.delay_us_min, 0, WAIT_US_MAX)
         within("hedge.delay_us_max", self.delay_us_max, self.delay_us_min, WAIT_US_MAX)
-        within("hedge.hedges_max", self.hedges_max, 0, HEDGES_MAX)
-        within("hedge.windows", self.windows, 1, WINDOWS_MAX)
-        within("hedge.sub_window_us", self.sub_window_us, 1, WAIT_US_MAX)
-        within("hedge.refresh_us", self.refresh_us, 0, WAIT_US_MAX)
-        within("hedge.keys_max", self.keys_max, 1, KEYS_MAX)
 
 
 class HedgeStats(NamedTuple):

@@ -40,9 +40,10 @@ from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar, final
 
 from sluicegate.kernels import lru_ttl
+from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.lru_ttl import FRESH, MISS, NEGATIVE, REFRESH, STALE, LruTtl
 from sluicegate.kernels.space_saving import CAPACITY_MAX, SpaceSaving
-from sluicegate.policies.settings import part_of, within
+from sluicegate.policies.settings import check_ranges, within
 
 __all__ = [
     "COLD",
@@ -88,36 +89,25 @@ class HotKeySettings:
     """
 
     name: str = "hot_key"
-    counters: int = 2_500
-    key_length_max: int = 512
-    window_us: int = 1_000_000
-    hot_min: int = 24  # guaranteed, in the last one to two windows
-    hot_permille: int = 1  # and of all that comes in one
-    cache_bytes_max: int = 32 << 20
+    counters: int = ranged(2_500, 1, CAPACITY_MAX)
+    key_length_max: int = ranged(512, 1, 1 << 20)
+    window_us: int = ranged(1_000_000, 1, COUNT_MAX)
+    hot_min: int = ranged(24, 1, COUNT_MAX)  # guaranteed, in the last one to two windows
+    hot_permille: int = ranged(1, 0, 1_000)  # and of all that comes in one
+    cache_bytes_max: int = ranged(32 << 20, 1, lru_ttl.BYTES_MAX)
     entry_bytes_max: int = 1 << 20
-    ttl_us: int = 3_500_000
+    ttl_us: int = ranged(3_500_000, 1, lru_ttl.TTL_US_MAX)
     negative_ttl_us: int = 300_000
-    stale_us: int = 30_000_000
-    jitter: float = 0.1
-    beta: float = 1.0
-    heeded_max: int = 1_000
-    heed_us: int = 3_000_000
+    stale_us: int = ranged(30_000_000, 0, lru_ttl.TTL_US_MAX)
+    jitter: float = ranged(0.1, 0.0, 1.0)
+    beta: float = ranged(1.0, 0.0, lru_ttl.BETA_MAX)
+    heeded_max: int = ranged(1_000, 0, 1 << 20)
+    heed_us: int = ranged(3_000_000, 1, COUNT_MAX)
 
     def __post_init__(self) -> None:
-        within("hot_key.counters", self.counters, 1, CAPACITY_MAX)
-        within("hot_key.key_length_max", self.key_length_max, 1, 1 << 20)
-        within("hot_key.window_us", self.window_us, 1, COUNT_MAX)
-        within("hot_key.hot_min", self.hot_min, 1, COUNT_MAX)
-        within("hot_key.hot_permille", self.hot_permille, 0, 1_000)
-        within("hot_key.cache_bytes_max", self.cache_bytes_max, 1, lru_ttl.BYTES_MAX)
+        check_ranges("hot_key", self)
         within("hot_key.entry_bytes_max", self.entry_bytes_max, 1, self.cache_bytes_max)
-        within("hot_key.ttl_us", self.ttl_us, 1, lru_ttl.TTL_US_MAX)
         within("hot_key.negative_ttl_us", self.negative_ttl_us, 1, self.ttl_us)
-        within("hot_key.stale_us", self.stale_us, 0, lru_ttl.TTL_US_MAX)
-        within("hot_key.heeded_max", self.heeded_max, 0, 1 << 20)
-        within("hot_key.heed_us", self.heed_us, 1, COUNT_MAX)
-        part_of("hot_key.jitter", self.jitter, 0.0, 1.0)
-        part_of("hot_key.beta", self.beta, 0.0, lru_ttl.BETA_MAX)
 
 
 class HotKeyStats(NamedTuple):

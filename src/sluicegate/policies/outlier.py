@@ -29,6 +29,7 @@ from typing import Final, NamedTuple, final
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.backoff import WAIT_US_MAX
+from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.moving_rate import SlotRing
 from sluicegate.kernels.outlier import (
     HostStats,
@@ -40,7 +41,7 @@ from sluicegate.kernels.outlier import (
 )
 from sluicegate.kernels.windowed_quantile import WINDOWS_MAX, Scale, WindowedQuantile
 from sluicegate.policies.call_result import CallResult, ResultKind
-from sluicegate.policies.settings import within, wrong_setting
+from sluicegate.policies.settings import check_ranges, wrong_setting
 
 RULE_ID: Final = "outlier"
 HOSTS_MAX: Final = 100_000
@@ -54,21 +55,16 @@ ALPHA: Final = 0.05  # latencies are compared by factors of three; a wide bucket
 class OutlierSettings(SweepSettings):
     """The settings of a sweep; how often there is one, and how a host comes back."""
 
-    sweep_us: int = 1_000_000
-    windows: int = 10
-    ramp_us: int = 10_000_000
+    sweep_us: int = ranged(1_000_000, 1, WAIT_US_MAX)
+    windows: int = ranged(10, 2, WINDOWS_MAX)
+    ramp_us: int = ranged(10_000_000, 0, WAIT_US_MAX)
     weight_least: float = 0.1
-    hosts_max: int = 1_000
-    poison_hosts: int = 3
-    poison_keys_max: int = 256
+    hosts_max: int = ranged(1_000, 1, HOSTS_MAX)
+    poison_hosts: int = ranged(3, 2, POISON_HOSTS_MAX)
+    poison_keys_max: int = ranged(256, 0, HOSTS_MAX)
 
     def __post_init__(self) -> None:
-        within("outlier.sweep_us", self.sweep_us, 1, WAIT_US_MAX)
-        within("outlier.windows", self.windows, 2, WINDOWS_MAX)
-        within("outlier.ramp_us", self.ramp_us, 0, WAIT_US_MAX)
-        within("outlier.hosts_max", self.hosts_max, 1, HOSTS_MAX)
-        within("outlier.poison_hosts", self.poison_hosts, 2, POISON_HOSTS_MAX)
-        within("outlier.poison_keys_max", self.poison_keys_max, 0, HOSTS_MAX)
+        check_ranges("outlier", self)
         if not 0.0 < self.weight_least <= 1.0:
             raise BadValue("outlier.weight_least", self.weight_least, "give more than 0, at most 1")
         try:

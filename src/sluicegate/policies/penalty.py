@@ -26,7 +26,8 @@ from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
-from sluicegate.policies.settings import within
+from sluicegate.kernels.bounds import ranged
+from sluicegate.policies.settings import check_ranges
 from sluicegate.policies.stress import StressSource
 
 ONE_MILLI: Final = 1_000
@@ -38,20 +39,15 @@ _CHEAPER_MILLI: Final = 800
 class PenaltySettings:
     """Who is blamed, and what that costs."""
 
-    window_us: int = 1_000_000
-    blame_times: int = 2
-    strikes_min: int = 3
-    times_max: int = 4
-    floor_us: int = 50_000
-    callers_max: int = 10_000
+    window_us: int = ranged(1_000_000, 1_000, 1 << 40)
+    blame_times: int = ranged(2, 1, 1_000)
+    strikes_min: int = ranged(3, 1, 1_000)
+    times_max: int = ranged(4, 1, 1_000)
+    floor_us: int = ranged(50_000, 0, 1 << 40)
+    callers_max: int = ranged(10_000, 1, 1 << 24)
 
     def __post_init__(self) -> None:
-        within("penalty.window_us", self.window_us, 1_000, 1 << 40)
-        within("penalty.strikes_min", self.strikes_min, 1, 1_000)
-        within("penalty.times_max", self.times_max, 1, 1_000)
-        within("penalty.floor_us", self.floor_us, 0, 1 << 40)
-        within("penalty.callers_max", self.callers_max, 1, 1 << 24)
-        within("penalty.blame_times", self.blame_times, 1, 1_000)
+        check_ranges("penalty", self)
 
 
 class PenaltyStats(NamedTuple):

@@ -48,6 +48,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT
 from sluicegate.contracts.request import Measured, Request
+from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.cost_model import (
     AMOUNT_MAX,
     MILLI,
@@ -66,7 +67,7 @@ from sluicegate.policies.operation_cost import (
     read_shape,
     rows_each,
 )
-from sluicegate.policies.settings import part_of, within
+from sluicegate.policies.settings import check_ranges, within
 
 OPERATIONS_MAX: Final = 1_000
 CALLERS_MAX: Final = 1 << 24
@@ -84,30 +85,22 @@ class RequestUnitsSettings:
     name: str = "request_units"
     weights: Weights = field(default_factory=lambda: _READ)
     operations: Mapping[str, Weights] = field(default_factory=lambda: NO_OPERATIONS)
-    rate_ru: int = 1_000  # a second, for each caller
-    burst_ru: int = 1_000
-    debt_ru: int = 1_000
-    callers_max: int = 10_000
+    rate_ru: int = ranged(1_000, 1, RU_MAX)  # a second, for each caller
+    burst_ru: int = ranged(1_000, 1, RU_MAX)
+    debt_ru: int = ranged(1_000, 0, RU_MAX)
+    callers_max: int = ranged(10_000, 1, CALLERS_MAX)
     settle: bool = True
-    correction_max: int = 10
+    correction_max: int = ranged(10, 1, 1_000)
     margin_quantile: float | None = 0.7
-    learn_rate: float = 0.02
-    ratios_max: int = 10_000  # callers with a ratio of their own; 0: all are alike
-    cached_mru: int = 100
-    latency_ms: float = 1.0  # expected of an operation that was never seen
-    chunks_max: int = 10_000
+    learn_rate: float = ranged(0.02, 0.0, 1.0)
+    ratios_max: int = ranged(10_000, 0, CALLERS_MAX)  # callers with a ratio; 0: all are alike
+    cached_mru: int = ranged(100, 0, AMOUNT_MAX)
+    latency_ms: float = ranged(1.0, 0.0, 1e9)  # expected of an operation that was never seen
+    chunks_max: int = ranged(10_000, 1, 1 << 20)
 
     def __post_init__(self) -> None:
+        check_ranges("request_units", self)
         within("request_units.operations", len(self.operations), 0, OPERATIONS_MAX)
-        within("request_units.rate_ru", self.rate_ru, 1, RU_MAX)
-        within("request_units.burst_ru", self.burst_ru, 1, RU_MAX)
-        within("request_units.debt_ru", self.debt_ru, 0, RU_MAX)
-        within("request_units.callers_max", self.callers_max, 1, CALLERS_MAX)
-        within("request_units.correction_max", self.correction_max, 1, 1_000)
-        within("request_units.cached_mru", self.cached_mru, 0, AMOUNT_MAX)
-        within("request_units.ratios_max", self.ratios_max, 0, CALLERS_MAX)
-        within("request_units.chunks_max", self.chunks_max, 1, 1 << 20)
-        part_of("request_units.learn_rate", self.learn_rate, 0.0, 1.0)
         if self.learn_rate * self.correction_max > _LESSON_MAX:
             raise BadValue(
                 "request_units.learn_rate",
@@ -115,7 +108,6 @@ class RequestUnitsSettings:
                 f"one lesson would overshoot; with correction_max={self.correction_max}, give at "
                 f"most {_LESSON_MAX / self.correction_max:g}",
             )
-        part_of("request_units.latency_ms", self.latency_ms, 0.0, 1e9)
         if self.margin_quantile is not None and not 0.0 < self.margin_quantile < 1.0:
             raise BadValue(
                 "request_units.margin_quantile", self.margin_quantile, "give a part within 0 and 1"

@@ -39,10 +39,11 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.reasons import DEADLINE, RETRIES_SPENT
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.backoff import FULL, WAIT_US_MAX, Backoff
+from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.policies.call_result import CallResult, ResultKind, result_of
 from sluicegate.policies.retry_budget import RetryBudgets
-from sluicegate.policies.settings import one_of, within, wrong_setting
+from sluicegate.policies.settings import check_ranges, one_of, within, wrong_setting
 
 T = TypeVar("T")
 # Work is called with the number of the attempt, from 0.
@@ -74,15 +75,15 @@ class RetrySettings:
     wait_us_max: int = 20_000_000
     jitter: str = FULL
     hint_us_max: int = 300_000_000
-    slack_us: int = 0
+    slack_us: int = ranged(0, 0, WAIT_US_MAX)
     on_overload: str = WITHIN_BUDGET
 
     def __post_init__(self) -> None:
+        check_ranges("retry", self)
         if len(self.attempts) != CLASSES:
             raise BadValue("retry.attempts", self.attempts, "give one number for each class")
         for number in self.attempts:
             within("retry.attempts", number, 1, ATTEMPTS_MAX)
-        within("retry.slack_us", self.slack_us, 0, WAIT_US_MAX)
         one_of("retry.on_overload", self.on_overload, (WITHIN_BUDGET, NEVER_ON_OVERLOAD))
         self.backoff()
 

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.request import Request
+from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.retry_budget import RetryBudget, RetryShareSettings
 from sluicegate.policies.keyed_table import KEYS_MAX, KeyedTable, key_of
-from sluicegate.policies.settings import within, wrong_setting
+from sluicegate.policies.settings import check_ranges, wrong_setting
 
 RULE_ID: Final = "retry_budget"
 
@@ -30,10 +31,10 @@ RULE_ID: Final = "retry_budget"
 class RetryBudgetSettings(RetryShareSettings):
     """The settings of each budget (one retry in ten calls by default), and how many there are."""
 
-    keys_max: int = 1_000
+    keys_max: int = ranged(1_000, 1, KEYS_MAX)
 
     def __post_init__(self) -> None:
-        within("retry_budget.keys_max", self.keys_max, 1, KEYS_MAX)
+        check_ranges("retry_budget", self)
         try:
             super().__post_init__()
         except ValueError as error:

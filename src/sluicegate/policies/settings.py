@@ -6,12 +6,12 @@ value, and with what would be right.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
+from dataclasses import fields
+from typing import Any
 
 from sluicegate.contracts.errors import BadValue
-
-# Field, least and most of each.
-Ranges = Sequence[tuple[str, float, float]]
+from sluicegate.kernels.bounds import RANGE
 
 
 def within(field: str, value: int, least: int, most: int) -> None:
@@ -32,12 +32,15 @@ def one_of(field: str, value: str, choices: Collection[str]) -> None:
         raise BadValue(field, value, f"give one of {', '.join(choices)}")
 
 
-def within_ranges(policy: str, settings: object, ranges: Ranges) -> None:
-    """Refuse a field that is not within its range."""
-    for name, least, most in ranges:
-        value = getattr(settings, name)
-        if not least <= value <= most:
-            raise BadValue(f"{policy}.{name}", value, f"give a number from {least} to {most}")
+def check_ranges(policy: str, settings: Any) -> None:
+    """Refuse settings of which a field that is declared with `ranged` is out of its range."""
+    for one in fields(settings):
+        bounds = one.metadata.get(RANGE)
+        if bounds is not None:
+            value, (least, most) = getattr(settings, one.name), bounds
+            if not least <= value <= most:
+                path = f"{policy}.{one.name}" if policy else one.name
+                raise BadValue(path, value, f"give a number from {least:,} to {most:,}")
 
 
 def wrong_setting(policy: str, error: ValueError) -> BadValue:

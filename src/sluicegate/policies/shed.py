@@ -53,10 +53,11 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.policy import NOTHING_HELD, NothingHeld
 from sluicegate.contracts.reasons import SHED
 from sluicegate.contracts.request import Request
+from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.priority_shed import COHORTS_MAX, PERMILLE, PriorityShed, cohort
 from sluicegate.kernels.token_bucket import PRICE_MAX_MILLI, PRICE_ONE_MILLI
 from sluicegate.kernels.utilization_shed import DEFAULT_RAMPS, Ramp, UtilizationShed
-from sluicegate.policies.settings import Ranges, one_of, within_ranges
+from sluicegate.policies.settings import check_ranges, one_of
 from sluicegate.policies.stress import StressLevel, StressSource, StressState
 
 RULE_ID: Final = "shed"
@@ -66,27 +67,6 @@ CLASSES: Final = 4
 # After so many quiet windows the gate is open, whatever it was.
 CATCH_UP_MAX: Final = 128
 _SPAN_US_MAX: Final = 1 << 53
-_RANGES: Final[Ranges] = (
-    ("window_us", 1, _SPAN_US_MAX),
-    ("floor", 0.0, 0.5),
-    ("retry_after_us_max", 1, _SPAN_US_MAX),
-    ("cohorts", 1, COHORTS_MAX),
-    ("cut_permille", 1, PERMILLE),
-    ("cuts_max", 1, 100),
-    ("raise_permille", 1, PERMILLE),
-    ("keep_permille", 0, PERMILLE - 1),
-    ("rotate_us", 1, _SPAN_US_MAX),
-    ("callers_max", 1, 10_000_000),
-    ("price_window_us", 1, _SPAN_US_MAX),
-    ("retry_after_us", 0, _SPAN_US_MAX),
-    ("dearer_milli", PRICE_ONE_MILLI + 1, 2 * PRICE_ONE_MILLI),
-    ("dearer_hard_milli", PRICE_ONE_MILLI + 1, 2 * PRICE_ONE_MILLI),
-    ("cheaper_milli", PRICE_ONE_MILLI // 2, PRICE_ONE_MILLI - 1),
-    ("widen_at_milli", PRICE_ONE_MILLI + 1, PRICE_MAX_MILLI),
-    ("price_max_milli", PRICE_ONE_MILLI + 1, PRICE_MAX_MILLI),
-    ("hysteresis", 0.0, 0.5),
-    ("hard_from", 0.0, 1.0),
-)
 
 
 @final
@@ -95,37 +75,37 @@ class ShedSettings:
     """Which form, how often it moves, and by how much."""
 
     form: str = "levels"
-    window_us: int = 200_000
-    floor: float = 0.01
-    retry_after_us_max: int = 30_000_000
+    window_us: int = ranged(200_000, 1, _SPAN_US_MAX)
+    floor: float = ranged(0.01, 0.0, 0.5)
+    retry_after_us_max: int = ranged(30_000_000, 1, _SPAN_US_MAX)
     # levels
     spread: str = "caller"
-    cohorts: int = 128
-    cut_permille: int = 30
-    cuts_max: int = 5
-    raise_permille: int = 10
-    keep_permille: int = 500
+    cohorts: int = ranged(128, 1, COHORTS_MAX)
+    cut_permille: int = ranged(30, 1, PERMILLE)
+    cuts_max: int = ranged(5, 1, 100)
+    raise_permille: int = ranged(10, 1, PERMILLE)
+    keep_permille: int = ranged(500, 0, PERMILLE - 1)
     levels_kept: int = 8
-    rotate_us: int = 3_600_000_000
-    callers_max: int = 65_536
+    rotate_us: int = ranged(3_600_000_000, 1, _SPAN_US_MAX)
+    callers_max: int = ranged(65_536, 1, 10_000_000)
     # prices
-    price_window_us: int = 1_000_000
-    dearer_milli: int = 1_500
-    dearer_hard_milli: int = 2_000
-    cheaper_milli: int = 800
-    widen_at_milli: int = 4_000
-    price_max_milli: int = 16_000
+    price_window_us: int = ranged(1_000_000, 1, _SPAN_US_MAX)
+    dearer_milli: int = ranged(1_500, PRICE_ONE_MILLI + 1, 2 * PRICE_ONE_MILLI)
+    dearer_hard_milli: int = ranged(2_000, PRICE_ONE_MILLI + 1, 2 * PRICE_ONE_MILLI)
+    cheaper_milli: int = ranged(800, PRICE_ONE_MILLI // 2, PRICE_ONE_MILLI - 1)
+    widen_at_milli: int = ranged(4_000, PRICE_ONE_MILLI + 1, PRICE_MAX_MILLI)
+    price_max_milli: int = ranged(16_000, PRICE_ONE_MILLI + 1, PRICE_MAX_MILLI)
     dearest: Criticality = Criticality.DEGRADED  # the most important class that is priced
     # utilization
-    retry_after_us: int = 1_000_000
+    retry_after_us: int = ranged(1_000_000, 0, _SPAN_US_MAX)
     ramps: tuple[Ramp | None, ...] = DEFAULT_RAMPS
-    hysteresis: float = 0.05
-    hard_from: float = 0.9
+    hysteresis: float = ranged(0.05, 0.0, 0.5)
+    hard_from: float = ranged(0.9, 0.0, 1.0)
 
     def __post_init__(self) -> None:
         one_of("shed.form", self.form, FORMS)
         one_of("shed.spread", self.spread, SPREADS)
-        within_ranges("shed", self, _RANGES)
+        check_ranges("shed", self)
         if not 0 <= self.levels_kept <= CLASSES * self.cohorts:
             raise BadValue(
                 "shed.levels_kept",

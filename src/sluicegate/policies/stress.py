@@ -45,32 +45,13 @@ from typing import Final, NamedTuple, Protocol, final
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
+from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.latency_ratio import NEUTRAL, LatencyRatio, P2Ratio, RatioSettings
-from sluicegate.policies.settings import Ranges, one_of, within_ranges
+from sluicegate.policies.settings import check_ranges, one_of
 
 OTHERS: Final = "(others)"
 RATIO_FORMS: Final = ("frozen", "p2")
 _SPAN_US_MAX: Final = 1 << 53
-_RANGES: Final[Ranges] = (
-    ("ratio_enter", 0.0, 1.0),
-    ("ratio_leave", 0.0, 1.0),
-    ("ratio_hard", 0.0, 1.0),
-    ("samples_min", 1, _SPAN_US_MAX),
-    ("utilization_enter", 0.0, 1.0),
-    ("utilization_leave", 0.0, 1.0),
-    ("utilization_hard", 0.0, 1.0),
-    ("queue_us_enter", 1, _SPAN_US_MAX),
-    ("queue_us_leave", 0, _SPAN_US_MAX),
-    ("queue_us_hard", 1, _SPAN_US_MAX),
-    ("queue_per_baseline", 0.0, 100.0),
-    ("lag_us_enter", 1, _SPAN_US_MAX),
-    ("lag_us_leave", 0, _SPAN_US_MAX),
-    ("lag_us_hard", 1, _SPAN_US_MAX),
-    ("window_us", 1, _SPAN_US_MAX),
-    ("refresh_us", 0, _SPAN_US_MAX),
-    ("stale_us", 1, _SPAN_US_MAX),
-    ("operations_max", 1, 4096),
-)
 # Below the first there must not be the second.
 _ORDERS: Final = (
     ("ratio_hard", "ratio_enter"),
@@ -122,28 +103,28 @@ class StressSettings:
     """When each signal begins to count, until when, and from where on it is hard overload."""
 
     ratio: str = "frozen"
-    ratio_enter: float = 0.6
-    ratio_leave: float = 0.85
-    ratio_hard: float = 0.3
-    samples_min: int = 200
-    utilization_enter: float = 0.85
-    utilization_leave: float = 0.75
-    utilization_hard: float = 0.97
-    queue_us_enter: int = 20_000
-    queue_us_leave: int = 20_000
-    queue_us_hard: int = 200_000
-    queue_per_baseline: float = 0.5
-    lag_us_enter: int = 50_000
-    lag_us_leave: int = 25_000
-    lag_us_hard: int = 500_000
-    window_us: int = 100_000
-    refresh_us: int = 50_000
-    stale_us: int = 5_000_000
-    operations_max: int = 64
+    ratio_enter: float = ranged(0.6, 0.0, 1.0)
+    ratio_leave: float = ranged(0.85, 0.0, 1.0)
+    ratio_hard: float = ranged(0.3, 0.0, 1.0)
+    samples_min: int = ranged(200, 1, _SPAN_US_MAX)
+    utilization_enter: float = ranged(0.85, 0.0, 1.0)
+    utilization_leave: float = ranged(0.75, 0.0, 1.0)
+    utilization_hard: float = ranged(0.97, 0.0, 1.0)
+    queue_us_enter: int = ranged(20_000, 1, _SPAN_US_MAX)
+    queue_us_leave: int = ranged(20_000, 0, _SPAN_US_MAX)
+    queue_us_hard: int = ranged(200_000, 1, _SPAN_US_MAX)
+    queue_per_baseline: float = ranged(0.5, 0.0, 100.0)
+    lag_us_enter: int = ranged(50_000, 1, _SPAN_US_MAX)
+    lag_us_leave: int = ranged(25_000, 0, _SPAN_US_MAX)
+    lag_us_hard: int = ranged(500_000, 1, _SPAN_US_MAX)
+    window_us: int = ranged(100_000, 1, _SPAN_US_MAX)
+    refresh_us: int = ranged(50_000, 0, _SPAN_US_MAX)
+    stale_us: int = ranged(5_000_000, 1, _SPAN_US_MAX)
+    operations_max: int = ranged(64, 1, 4096)
 
     def __post_init__(self) -> None:
         one_of("stress.ratio", self.ratio, RATIO_FORMS)
-        within_ranges("stress", self, _RANGES)
+        check_ranges("stress", self)
         for lower, upper in _ORDERS:
             low, high = getattr(self, lower), getattr(self, upper)
             if low > high:

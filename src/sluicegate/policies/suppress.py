@@ -47,11 +47,12 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.policy import NOTHING_HELD, Admission
 from sluicegate.contracts.reasons import SUPPRESSED
 from sluicegate.contracts.request import Request
+from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.moving_rate import SECOND_US, TwoSpeedRate
 from sluicegate.kernels.suppression import SPAN_US_MAX, Diffusion, silent_factor
 from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.policies.keyed_table import KEYS_MAX
-from sluicegate.policies.settings import within
+from sluicegate.policies.settings import check_ranges, within
 
 RULE_ID: Final = "suppress"
 FUSE_RATIO_MAX: Final = 1_000
@@ -104,27 +105,22 @@ class FactorMessage(NamedTuple):
 class SuppressSettings:
     """A node's side; the master's has its own."""
 
-    interval_us: int = 50_000
+    interval_us: int = ranged(50_000, 1, SPAN_US_MAX)
     heartbeat_us: int = 250_000
     doubt_us: int = 500_000
-    decay_us: int = 3_000_000
-    fuse_ratio: int = 2  # 0: none
+    decay_us: int = ranged(3_000_000, 0, SPAN_US_MAX)
+    fuse_ratio: int = ranged(2, 0, FUSE_RATIO_MAX)  # 0: none
     idle_us: int = 60_000_000
-    accounts_max: int = 10_000
-    report_accounts_max: int = 1_000
-    retry_after_us: int = 1_000_000
+    accounts_max: int = ranged(10_000, 1, KEYS_MAX)
+    report_accounts_max: int = ranged(1_000, 1, KEYS_MAX)
+    retry_after_us: int = ranged(1_000_000, 0, SPAN_US_MAX)
     retry_attribute: str = "retry"
 
     def __post_init__(self) -> None:
-        within("suppress.interval_us", self.interval_us, 1, SPAN_US_MAX)
+        check_ranges("suppress", self)
         within("suppress.heartbeat_us", self.heartbeat_us, self.interval_us, SPAN_US_MAX)
         within("suppress.doubt_us", self.doubt_us, self.interval_us, SPAN_US_MAX)
-        within("suppress.decay_us", self.decay_us, 0, SPAN_US_MAX)
-        within("suppress.fuse_ratio", self.fuse_ratio, 0, FUSE_RATIO_MAX)
         within("suppress.idle_us", self.idle_us, self.interval_us, SPAN_US_MAX)
-        within("suppress.accounts_max", self.accounts_max, 1, KEYS_MAX)
-        within("suppress.report_accounts_max", self.report_accounts_max, 1, KEYS_MAX)
-        within("suppress.retry_after_us", self.retry_after_us, 0, SPAN_US_MAX)
 
 
 class SuppressStats(NamedTuple):

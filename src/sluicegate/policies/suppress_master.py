@@ -52,6 +52,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Final, NamedTuple, final
 
+from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.moving_rate import SECOND_US, MovingRate, SlotRing
 from sluicegate.kernels.suppression import (
     NODES_MAX,
@@ -61,7 +62,7 @@ from sluicegate.kernels.suppression import (
     exact_factor,
 )
 from sluicegate.policies.keyed_table import KEYS_MAX
-from sluicegate.policies.settings import one_of, part_of, within
+from sluicegate.policies.settings import check_ranges, one_of, within
 from sluicegate.policies.suppress import AccountCount, AccountFactor, FactorMessage, SuppressReport
 
 RULE_ID: Final = "suppress_master"
@@ -92,27 +93,19 @@ class SuppressMasterSettings:
     """How it estimates, and how long its word holds."""
 
     form: str = LADDER
-    delay_us: int = 150_000
-    sigmas: float = 3.0
-    decide_us: int = 25_000
-    valid_us: int = 2_000_000
-    silent_us: int = 500_000
-    warm_us: int = 3_000_000
-    idle_us: int = 60_000_000
-    accounts_max: int = 100_000
-    nodes_max: int = 1_000
+    delay_us: int = ranged(150_000, 0, SPAN_US_MAX)
+    sigmas: float = ranged(3.0, 0.0, SIGMAS_MAX)
+    decide_us: int = ranged(25_000, 0, SPAN_US_MAX)
+    valid_us: int = ranged(2_000_000, 1, SPAN_US_MAX)
+    silent_us: int = ranged(500_000, 1, SPAN_US_MAX)
+    warm_us: int = ranged(3_000_000, 0, SPAN_US_MAX)
+    idle_us: int = ranged(60_000_000, WINDOWS_US[0], SPAN_US_MAX)
+    accounts_max: int = ranged(100_000, 1, KEYS_MAX)
+    nodes_max: int = ranged(1_000, 1, NODES_MAX)
 
     def __post_init__(self) -> None:
+        check_ranges("suppress_master", self)
         one_of("suppress_master.form", self.form, (LADDER, MEAN))
-        part_of("suppress_master.sigmas", self.sigmas, 0.0, SIGMAS_MAX)
-        within("suppress_master.delay_us", self.delay_us, 0, SPAN_US_MAX)
-        within("suppress_master.decide_us", self.decide_us, 0, SPAN_US_MAX)
-        within("suppress_master.valid_us", self.valid_us, 1, SPAN_US_MAX)
-        within("suppress_master.silent_us", self.silent_us, 1, SPAN_US_MAX)
-        within("suppress_master.warm_us", self.warm_us, 0, SPAN_US_MAX)
-        within("suppress_master.idle_us", self.idle_us, WINDOWS_US[0], SPAN_US_MAX)
-        within("suppress_master.accounts_max", self.accounts_max, 1, KEYS_MAX)
-        within("suppress_master.nodes_max", self.nodes_max, 1, NODES_MAX)
 
 
 class SuppressMasterStats(NamedTuple):

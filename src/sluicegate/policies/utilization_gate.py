@@ -31,22 +31,13 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.reasons import SHED
+from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.utilization_shed import DEFAULT_RAMPS, Ramp, UtilizationShed
-from sluicegate.policies.settings import Ranges, within_ranges
+from sluicegate.policies.settings import check_ranges
 
 RULE_ID: Final = "shed"
 CLASSES: Final = len(Criticality)
 _SPAN_US_MAX: Final = 1 << 53
-_RANGES: Final[Ranges] = (
-    ("hysteresis", 0.0, 0.5),
-    ("floor", 0.0, 0.5),
-    ("hard_from", 0.0, 1.0),
-    ("retry_after_us", 0, _SPAN_US_MAX),
-    ("io_full", 0.01, 1.0),
-    ("memory_full", 0.01, 1.0),
-    ("lag_us_full", 1, _SPAN_US_MAX),
-    ("queue_us_full", 1, _SPAN_US_MAX),
-)
 
 
 @final
@@ -55,17 +46,17 @@ class GateSettings:
     """From where to where each class is shed, and what counts as full."""
 
     ramps: tuple[Ramp | None, ...] = DEFAULT_RAMPS
-    hysteresis: float = 0.05
-    floor: float = 0.01
-    hard_from: float = 0.9
-    retry_after_us: int = 1_000_000
-    io_full: float = 0.6
-    memory_full: float = 0.3
-    lag_us_full: int = 50_000
-    queue_us_full: int = 20_000
+    hysteresis: float = ranged(0.05, 0.0, 0.5)
+    floor: float = ranged(0.01, 0.0, 0.5)
+    hard_from: float = ranged(0.9, 0.0, 1.0)
+    retry_after_us: int = ranged(1_000_000, 0, _SPAN_US_MAX)
+    io_full: float = ranged(0.6, 0.01, 1.0)
+    memory_full: float = ranged(0.3, 0.01, 1.0)
+    lag_us_full: int = ranged(50_000, 1, _SPAN_US_MAX)
+    queue_us_full: int = ranged(20_000, 1, _SPAN_US_MAX)
 
     def __post_init__(self) -> None:
-        within_ranges("gate", self, _RANGES)
+        check_ranges("gate", self)
         if len(self.ramps) != CLASSES:
             raise BadValue("gate.ramps", len(self.ramps), f"give one for each of {CLASSES} classes")
         try:

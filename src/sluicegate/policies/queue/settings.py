@@ -40,6 +40,7 @@ from typing import Final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
+from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.codel import SPAN_US_MAX
 from sluicegate.kernels.weighted_queue import SHARE_MAX, QueueClass
 from sluicegate.policies.queue.rules import (
@@ -49,7 +50,7 @@ from sluicegate.policies.queue.rules import (
     PacketRule,
     QueueRule,
 )
-from sluicegate.policies.settings import one_of, within
+from sluicegate.policies.settings import check_ranges, one_of, within
 
 WAITER_BYTES: Final = 2_048  # a task that waits, its future and its place, roughly
 WEIGHTS_MAX: Final = 15
@@ -64,48 +65,41 @@ class QueueSettings:
     """How many work, how many wait, for how long, and in which order."""
 
     name: str = "queue"
-    places: int = 32
-    length_max: int = 1_000
-    bytes_max: int = 16 << 20
-    wait_us_max: int = 500_000
+    places: int = ranged(32, 1, PLACES_MAX)
+    length_max: int = ranged(1_000, 1, LENGTH_MAX)
+    bytes_max: int = ranged(16 << 20, WAITER_BYTES, BYTES_MAX)
+    wait_us_max: int = ranged(500_000, 1, SPAN_US_MAX)
     line_us: int | None = None  # how long a line may be while all have to wait; None: no matter
     form: str = "codel"
     target_us: int = 5_000
-    interval_us: int = 100_000
+    interval_us: int = ranged(100_000, 2, SPAN_US_MAX)
     target_us_max: int = 1_000_000
     adaptive_target: bool = True
-    normal_us: int = 100_000  # of the facebook form
+    normal_us: int = ranged(100_000, 1, SPAN_US_MAX)  # of the facebook form
     aggressive_us: int = 5_000
     standing_us: int | None = None  # None: first in, first out, always
     weights: Mapping[str, int] = field(default_factory=lambda: NO_WEIGHTS)
-    floor_permille: int = 10  # what BULK is served of while nothing critical stands
+    floor_permille: int = ranged(10, 0, 500)  # what BULK is served of while nothing critical stands
     slack_quantile: float = 0.99  # 0: the deadline itself
-    sweep_us: int = 5_000
+    sweep_us: int = ranged(5_000, 100, SPAN_US_MAX)
 
     def __post_init__(self) -> None:
-        within("queue.places", self.places, 1, PLACES_MAX)
-        within("queue.length_max", self.length_max, 1, LENGTH_MAX)
-        within("queue.bytes_max", self.bytes_max, WAITER_BYTES, BYTES_MAX)
-        within("queue.wait_us_max", self.wait_us_max, 1, SPAN_US_MAX)
+        check_ranges("queue", self)
         if self.line_us is not None:
             within("queue.line_us", self.line_us, 1, SPAN_US_MAX)
         one_of("queue.form", self.form, FORMS)
-        within("queue.interval_us", self.interval_us, 2, SPAN_US_MAX)
         within("queue.target_us", self.target_us, 1, self.interval_us - 1)
         within("queue.target_us_max", self.target_us_max, self.target_us, SPAN_US_MAX)
-        within("queue.normal_us", self.normal_us, 1, SPAN_US_MAX)
         within("queue.aggressive_us", self.aggressive_us, 1, self.normal_us)
         if self.standing_us is not None:
             within("queue.standing_us", self.standing_us, 0, SPAN_US_MAX)
         within("queue.weights", len(self.weights), 0, WEIGHTS_MAX)
         for operation, weight in self.weights.items():
             within(f"queue.weights.{operation}", weight, 1, SHARE_MAX)
-        within("queue.floor_permille", self.floor_permille, 0, 500)
         if not 0.0 <= self.slack_quantile < 1.0:
             raise BadValue(
                 "queue.slack_quantile", self.slack_quantile, "give a part from 0 to below 1"
             )
-        within("queue.sweep_us", self.sweep_us, 100, SPAN_US_MAX)
 
 
 def queue_classes(settings: QueueSettings) -> list[QueueClass]:
