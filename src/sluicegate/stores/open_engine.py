@@ -30,8 +30,8 @@ def open_engine(url: str) -> Engine:
         return _open_faulty(url)
     opener = OPENERS.get(scheme)
     if opener is None:
-        known = ", ".join(f"{name}:..." for name in OPENERS)
-        raise BadValue("engine", f"{scheme}:...", f"give one of {known}, or faulty+ before it")
+        schemes = ", ".join(f"{name}:..." for name in OPENERS)
+        raise BadValue("engine", f"{scheme}:...", f"give one of {schemes}, or faulty+ before it")
     return opener(url)
 
 

@@ -103,17 +103,17 @@ class MemoryKeyValues:
         sorts = sorted(sort for where, sort in rows if where == partition)
         if span.reverse:
             sorts.reverse()
-        told: list[Row] = []
+        describe: list[Row] = []
         size = 0
         for sort in sorts:
             row = self._live(rows, (partition, sort))
             if row is None or not _within(span, sort, token[len(kind) :] if token else None):
                 continue
-            if told and (len(told) >= span.rows_max or size >= span.bytes_max):
-                return RowPage(told, kind + told[-1].sort)
-            told.append(row)
+            if describe and (len(describe) >= span.rows_max or size >= span.bytes_max):
+                return RowPage(describe, kind + describe[-1].sort)
+            describe.append(row)
             size += len(row.sort) + len(row.value)
-        return RowPage(told)
+        return RowPage(describe)
 
     async def walk(
         self, table: str, after: Place | None, rows_max: int, call: CallContext
@@ -238,7 +238,7 @@ class _Held:
         self.parts: dict[int, tuple[bytes, list[StreamRow], int]] = {}
         self.numbers: list[int] = []
 
-    def told(self, table: str, name: str) -> Upload:
+    def describe(self, table: str, name: str) -> Upload:
         kept = self.parts.values()
         return Upload(
             table,
@@ -259,89 +259,93 @@ class MemoryUploads:
 
     def __init__(self, tables: MemoryKeyValues) -> None:
         self._tables = tables
-        self._held: dict[tuple[str, str], _Held] = {}
+        self._uploads: dict[tuple[str, str], _Held] = {}
 
     async def begin(self, table: str, name: str, mode: str, call: CallContext) -> Upload:
         """Open one, or find it."""
         self._tables.enter("begin", table, TableGrant.BULK, call)
         if mode not in ("merge", "replace"):
             raise BadValue("mode", mode, "give merge or replace")
-        held = self._held.get((table, name))
-        if held is None:
-            held = _Held(mode, self._tables.clock.now_us(), call.identity.name)
-            self._held[table, name] = held
-        elif held.mode != mode:
-            raise Conflict(f"the upload {name}", f"it was begun to {held.mode}")
-        return held.told(table, name)
+        upload = self._uploads.get((table, name))
+        if upload is None:
+            upload = _Held(mode, self._tables.clock.now_us(), call.identity.name)
+            self._uploads[table, name] = upload
+        elif upload.mode != mode:
+            raise Conflict(f"the upload {name}", f"it was begun to {upload.mode}")
+        return upload.describe(table, name)
 
     async def part(
         self, table: str, name: str, number: int, rows: bytes, sha256: bytes, call: CallContext
     ) -> Upload:
         """Keep one part."""
-        held = self._found("part", table, name, call)
-        _must_be_open(held, name)
+        upload = self._find("part", table, name, call)
+        _must_be_open(upload, name)
         if hashlib.sha256(rows).digest() != sha256:
             raise BadValue("sha256", sha256.hex(), "it is not that of the rows; send them again")
-        known = held.parts.get(number)
+        known = upload.parts.get(number)
         if known is not None and known[0] != sha256:
             raise Conflict(f"part {number}", "another one is kept under its number")
         if known is None:
             reader = RowReader()
-            told = reader.feed(rows)
+            describe = reader.feed(rows)
             reader.end()
-            held.parts[number] = (sha256, told, len(rows))
-            insort(held.numbers, number)
-        return held.told(table, name)
+            upload.parts[number] = (sha256, describe, len(rows))
+            insort(upload.numbers, number)
+        return upload.describe(table, name)
 
     async def commit(
         self, table: str, name: str, parts: int, rows: int, sha256: bytes, call: CallContext
     ) -> Upload:
         """Make it visible."""
-        held = self._found("commit", table, name, call)
-        if held.state == "done":
-            return held.told(table, name)
-        _must_be_open(held, name)
-        whole = held.numbers == list(range(parts))
-        digests = b"".join(held.parts[number][0] for number in held.numbers)
-        counted = sum(len(told) for _, told, _ in held.parts.values())
+        upload = self._find("commit", table, name, call)
+        if upload.state == "done":
+            return upload.describe(table, name)
+        _must_be_open(upload, name)
+        whole = upload.numbers == list(range(parts))
+        digests = b"".join(upload.parts[number][0] for number in upload.numbers)
+        counted = sum(len(describe) for _, describe, _ in upload.parts.values())
         if not whole or counted != rows or hashlib.sha256(digests).digest() != sha256:
             raise Conflict(
-                f"the upload {name}", f"{len(held.numbers)} parts with {counted} rows are kept"
+                f"the upload {name}", f"{len(upload.numbers)} parts with {counted} rows are kept"
             )
-        loaded = [row for number in held.numbers for row in held.parts[number][1]]
-        self._tables.load(table, loaded, replace=held.mode == "replace")
-        held.state = "done"
-        return held.told(table, name)
+        loaded = [row for number in upload.numbers for row in upload.parts[number][1]]
+        self._tables.load(table, loaded, replace=upload.mode == "replace")
+        upload.state = "done"
+        return upload.describe(table, name)
 
     async def abandon(self, table: str, name: str, call: CallContext) -> Upload:
         """Forget it."""
-        held = self._found("abandon", table, name, call)
-        if held.state == _OPEN:
-            held.state = "abandoned"
-            held.parts.clear()
-            held.numbers.clear()
-        return held.told(table, name)
+        upload = self._find("abandon", table, name, call)
+        if upload.state == _OPEN:
+            upload.state = "abandoned"
+            upload.parts.clear()
+            upload.numbers.clear()
+        return upload.describe(table, name)
 
     async def show(self, table: str, name: str, call: CallContext) -> Upload:
         """How it stands."""
-        return self._found("show", table, name, call).told(table, name)
+        return self._find("show", table, name, call).describe(table, name)
 
     async def all(self, table: str, call: CallContext) -> Sequence[Upload]:
         """All of a table."""
         self._tables.enter("all", table, TableGrant.BULK, call)
-        return [held.told(table, name) for (its, name), held in self._held.items() if its == table]
+        return [
+            upload.describe(table, name)
+            for (its, name), upload in self._uploads.items()
+            if its == table
+        ]
 
-    def _found(self, operation: str, table: str, name: str, call: CallContext) -> _Held:
+    def _find(self, operation: str, table: str, name: str, call: CallContext) -> _Held:
         self._tables.enter(operation, table, TableGrant.BULK, call)
-        held = self._held.get((table, name))
-        if held is None:
+        upload = self._uploads.get((table, name))
+        if upload is None:
             raise BadValue("upload", name, "begin it first")
-        return held
+        return upload
 
 
-def _must_be_open(held: _Held, name: str) -> None:
-    if held.state != _OPEN:
-        raise Conflict(f"the upload {name}", f"it is {held.state}")
+def _must_be_open(upload: _Held, name: str) -> None:
+    if upload.state != _OPEN:
+        raise Conflict(f"the upload {name}", f"it is {upload.state}")
 
 
 def _check_write(write: Write) -> None:
@@ -352,8 +356,8 @@ def _check_write(write: Write) -> None:
 
 def _token_kind(table: str, partition: bytes, span: KeyRange) -> bytes:
     """What the tokens of one scan begin with."""
-    said = repr((table, partition, span.begin, span.end, span.reverse)).encode()
-    return hashlib.sha256(said).digest()[:8]
+    text = repr((table, partition, span.begin, span.end, span.reverse)).encode()
+    return hashlib.sha256(text).digest()[:8]
 
 
 def _within(span: KeyRange, sort: bytes, last: bytes | None) -> bool:

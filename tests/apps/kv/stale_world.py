@@ -254,10 +254,10 @@ class StaleWorld:
         if state in {FRESH, NEGATIVE, REFRESH}:
             self._hold_cached(row)
             if state == REFRESH:
-                self.shield.ahead(key, request, self.clock, fetch)
+                self.shield.fetch_ahead(key, request, self.clock, fetch)
         elif state == COLD:
             row = self._alive(await self._read())
-            self.shield.saw(key, row)
+            self.shield.record_read(key, row)
         else:
             assert state in {MISS, STALE}
             row = await self.shield.read(key, row, request, self.clock, fetch)
@@ -291,7 +291,7 @@ class StaleWorld:
         pending = [True]
         without = self.plan.without
         if "writing" not in without:
-            self.shield.writing(key)
+            self.shield.begin_write(key)
         try:
             number = await self._write(pending)
             if "order" in without:  # acknowledged before the shield is told
@@ -302,13 +302,13 @@ class StaleWorld:
         finally:
             pending.clear()
             if "wrote" not in without:
-                self.shield.wrote(key)
+                self.shield.end_write(key)
         self.acked = max(self.acked, number)
 
     async def _uploader(self) -> None:
         number = await self._write([])
         if "turned" not in self.plan.without:
-            self.shield.turned(TABLE)
+            self.shield.replace_table(TABLE)
         self.acked = max(self.acked, number)
 
     # What is held against it.

@@ -343,7 +343,7 @@ class KvApp(App[KvSettings]):
         for name, view in self._views.items():
             was = before.get(name)
             if was is None or was.beside != view.beside or was.epoch != view.epoch:
-                self.shield.turned(name)
+                self.shield.replace_table(name)
 
     def _hottest(self) -> Mapping[str, int]:
         return {} if self.shield is None else dict(self.shield.top(HOT_TOLD))

@@ -88,7 +88,7 @@ def run(arguments: Namespace) -> int:
         raise BadValue("--places", arguments.places, "give 1 or more")
     if not 0 <= arguments.overhead_us <= 1e6:
         raise BadValue("--overhead-us", arguments.overhead_us, "give 0 to 1,000,000")
-    samples = asyncio.run(sampled(arguments.engine, arguments.seconds, arguments.by))
+    samples = asyncio.run(sample(arguments.engine, arguments.seconds, arguments.by))
     calibration = calibrate_costs(samples, arguments.places, arguments.overhead_us)
     comments = {
         name: f"{fit.base_us:.3g} us + {fit.row_us:.3g} a row + {fit.byte_us * 1_024:.3g} a KiB; "
@@ -103,7 +103,7 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-async def sampled(url: str, seconds: float, by: str) -> list[CostSample]:
+async def sample(url: str, seconds: float, by: str) -> list[CostSample]:
     """What everything costs on an engine."""
     engine = open_engine(url)
     try:
@@ -190,28 +190,28 @@ class Work:
 
     def shapes(self) -> list[Shape]:
         """Every operation in its shapes."""
-        result = [Shape(GET, 1, size, self._getting(size)) for size in SIZES]
+        result = [Shape(GET, 1, size, self._get_work(size)) for size in SIZES]
         result += [
-            Shape(MULTI_GET, rows, rows * 64, self._getting_many(64, rows)) for rows in (10, 100)
+            Shape(MULTI_GET, rows, rows * 64, self._multi_get_work(64, rows)) for rows in (10, 100)
         ]
-        result.append(Shape(MULTI_GET, 10, 10_240, self._getting_many(1_024, 10)))
+        result.append(Shape(MULTI_GET, 10, 10_240, self._multi_get_work(1_024, 10)))
         result += [
-            Shape(SCAN, rows, rows * size, self._scanning(size, rows))
+            Shape(SCAN, rows, rows * size, self._scan_work(size, rows))
             for size, rows in ((64, 10), (64, 100), (64, 1_000), (1_024, 100), (16_384, 10))
         ]
-        result += [Shape(PUT, 1, size, self._putting(1, size)) for size in SIZES]
-        result.append(Shape(PUT, 100, 6_400, self._putting(100, 64)))
-        result += [Shape(SWAP, 1, size, self._swapping(size)) for size in SIZES]
+        result += [Shape(PUT, 1, size, self._put_work(1, size)) for size in SIZES]
+        result.append(Shape(PUT, 100, 6_400, self._put_work(100, 64)))
+        result += [Shape(SWAP, 1, size, self._swap_work(size)) for size in SIZES]
         result += [
-            Shape(BULK, rows, rows * size, self._loading(rows, size))
+            Shape(BULK, rows, rows * size, self._load_work(rows, size))
             for rows, size in ((100, 64), (1_000, 64), (100, 1_024))
         ]
         return result
 
-    def _getting(self, size: int) -> Callable[[int], Awaitable[None]]:
-        return self._getting_many(size, 1)
+    def _get_work(self, size: int) -> Callable[[int], Awaitable[None]]:
+        return self._multi_get_work(size, 1)
 
-    def _getting_many(self, size: int, rows: int) -> Callable[[int], Awaitable[None]]:
+    def _multi_get_work(self, size: int, rows: int) -> Callable[[int], Awaitable[None]]:
         places = [(_partition(size), _sort(at)) for at in range(rows)]
 
         async def do(times: int) -> None:
@@ -222,7 +222,7 @@ class Work:
 
         return do
 
-    def _scanning(self, size: int, rows: int) -> Callable[[int], Awaitable[None]]:
+    def _scan_work(self, size: int, rows: int) -> Callable[[int], Awaitable[None]]:
         async def do(times: int) -> None:
             for _ in range(times):
                 values = self._engine.scan(
@@ -239,7 +239,7 @@ class Work:
 
         return do
 
-    def _putting(self, rows: int, size: int) -> Callable[[int], Awaitable[None]]:
+    def _put_work(self, rows: int, size: int) -> Callable[[int], Awaitable[None]]:
         value = bytes(size)
 
         async def do(times: int) -> None:
@@ -251,7 +251,7 @@ class Work:
 
         return do
 
-    def _swapping(self, size: int) -> Callable[[int], Awaitable[None]]:
+    def _swap_work(self, size: int) -> Callable[[int], Awaitable[None]]:
         async def do(times: int) -> None:
             before: bytes | None = None
             self._number += 1
@@ -263,7 +263,7 @@ class Work:
 
         return do
 
-    def _loading(self, rows: int, size: int) -> Callable[[int], Awaitable[None]]:
+    def _load_work(self, rows: int, size: int) -> Callable[[int], Awaitable[None]]:
         value = bytes(size)
 
         async def do(times: int) -> None:

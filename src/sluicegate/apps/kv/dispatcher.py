@@ -180,7 +180,7 @@ class Dispatcher:
         check_table(table)
         if not 0 < rows_max <= SPAN_ROWS_MAX:
             raise BadValue("rows_max", rows_max, f"give from 1 to {SPAN_ROWS_MAX:,}")
-        permit = await self._admitted(SCAN, table, b"", call, rows_max, 0)
+        permit = await self._admit(SCAN, table, b"", call, rows_max, 0)
         began_us = self._clock.now_us()
         work = self._tables.walk(table, after, rows_max, began_us)
         page = await self._admission.in_time(permit, work)
@@ -192,14 +192,14 @@ class Dispatcher:
     async def write(self, table: str, writes: Sequence[Write], call: CallContext) -> None:
         """Put and delete, durably."""
         size = self._check_writes(table, writes, call)
-        permit = await self._admitted(PUT, table, writes[0].partition, call, len(writes), size)
+        permit = await self._admit(PUT, table, writes[0].partition, call, len(writes), size)
         began_us = self._clock.now_us()
-        keys = self._writing(table, [(one.partition, one.sort) for one in writes])
+        keys = self._begin_writes(table, [(one.partition, one.sort) for one in writes])
         try:
             work = self._tables.write(table, writes, began_us)
             await self._admission.at_work(permit, work)
         finally:
-            self._wrote(keys)
+            self._end_writes(keys)
         self._admission.done(permit, began_us, len(writes), size)
 
     async def write_if(
@@ -207,14 +207,14 @@ class Dispatcher:
     ) -> WriteIfResult:
         """Write if the condition holds."""
         size = self._check_writes(table, (write,), call)
-        permit = await self._admitted(SWAP, table, write.partition, call, 1, size)
+        permit = await self._admit(SWAP, table, write.partition, call, 1, size)
         began_us = self._clock.now_us()
-        keys = self._writing(table, ((write.partition, write.sort),))
+        keys = self._begin_writes(table, ((write.partition, write.sort),))
         try:
             work = self._tables.write_if(table, write, condition, began_us)
             result = await self._admission.at_work(permit, work)
         finally:
-            self._wrote(keys)
+            self._end_writes(keys)
         self._admission.done(permit, began_us, 1, size)
         return result
 
@@ -222,14 +222,14 @@ class Dispatcher:
         """Delete these, and tell how many were there."""
         writes = [Write(partition, sort, None) for partition, sort in places]
         self._check_writes(table, writes, call)
-        permit = await self._admitted(PUT, table, places[0][0], call, len(places), 0)
+        permit = await self._admit(PUT, table, places[0][0], call, len(places), 0)
         began_us = self._clock.now_us()
-        keys = self._writing(table, places)
+        keys = self._begin_writes(table, places)
         try:
             work = self._tables.remove(table, places, began_us)
             count = await self._admission.at_work(permit, work)
         finally:
-            self._wrote(keys)
+            self._end_writes(keys)
         self._admission.done(permit, began_us, len(places), 0)
         return count
 
@@ -238,14 +238,14 @@ class Dispatcher:
     ) -> bool:
         """Let what is there expire after so long."""
         self._check_writes(table, (Write(partition, sort, None),), call)
-        permit = await self._admitted(SWAP, table, partition, call, 1, 0)
+        permit = await self._admit(SWAP, table, partition, call, 1, 0)
         began_us = self._clock.now_us()
-        keys = self._writing(table, ((partition, sort),))
+        keys = self._begin_writes(table, ((partition, sort),))
         try:
             work = self._tables.expire(table, partition, sort, ttl_us, began_us)
             done = await self._admission.at_work(permit, work)
         finally:
-            self._wrote(keys)
+            self._end_writes(keys)
         self._admission.done(permit, began_us, 1, 0)
         return done
 
@@ -270,7 +270,7 @@ class Dispatcher:
         request = self._admission.request(GET, key, self._tables.shard_of(table, partition), call)
         fetch = _Fetch(self, table, partition, sort)
         if state == REFRESH:
-            shield.ahead(key, request, self._clock, fetch.fly)
+            shield.fetch_ahead(key, request, self._clock, fetch.fly)
             self._admission.cached(call.identity.name, now_us)
             return row
         return self._share(shield, key, None if state == MISS else row, request, fetch)
@@ -331,7 +331,7 @@ class Dispatcher:
         size = 0 if row is None else len(row.sort) + len(row.value)
         self._admission.done(permit, began_us, 1, size)
         if self._shield is not None:
-            self._shield.saw(key, row)
+            self._shield.record_read(key, row)
 
     # Many places.
 
@@ -364,7 +364,7 @@ class Dispatcher:
         self,
         permit: StackPermit,
         table: str,
-        asked: list[Place],
+        missing: list[Place],
         at: list[int],
         rows: list[Row | None],
         before: int,
@@ -372,14 +372,14 @@ class Dispatcher:
     ) -> MaybeAwaitable[Sequence[Row | None]]:
         try:
             self._memory.check()  # others may have read since this one began to wait
-            found = self._tables.read(table, asked, began_us)
+            values = self._tables.read(table, missing, began_us)
         except BaseException as error:
             self._admission.failed(permit, error)
             raise
-        if isinstance(found, Sequence):
-            self._fill(permit, table, found, at, rows, before, began_us)
+        if isinstance(values, Sequence):
+            self._fill(permit, table, values, at, rows, before, began_us)
             return rows
-        later = self._finish_each(permit, table, found, at, rows, before, began_us)
+        later = self._finish_each(permit, table, values, at, rows, before, began_us)
         task = self._admission.guarded(permit, later)
         self._memory.reserve(table, len(at), task)
         return task
@@ -394,15 +394,15 @@ class Dispatcher:
         before: int,
         began_us: int,
     ) -> Sequence[Row | None]:
-        found = await self._admission.in_time(permit, later)
-        self._fill(permit, table, found, at, rows, before, began_us)
+        values = await self._admission.in_time(permit, later)
+        self._fill(permit, table, values, at, rows, before, began_us)
         return rows
 
     def _fill(
         self,
         permit: StackPermit,
         table: str,
-        found: Sequence[Row | None],
+        values: Sequence[Row | None],
         at: list[int],
         rows: list[Row | None],
         before: int,
@@ -410,7 +410,7 @@ class Dispatcher:
     ) -> None:
         """What was found, in its places; `before` are bytes of values that are there already."""
         size = 0
-        for place, row in zip(at, found, strict=True):
+        for place, row in zip(at, values, strict=True):
             rows[place] = row
             if row is not None:
                 size += len(row.sort) + len(row.value)
@@ -430,7 +430,7 @@ class Dispatcher:
         call: CallContext,
     ) -> Sequence[Row | None]:
         """The hot ones each for itself, the others by shard, as many at a time as should fit."""
-        held = 0  # of them, what has been read here
+        pending_bytes = 0  # of them, what has been read here
         try:
             for group in self._by_shard(table, places, cold):
                 first = 0
@@ -442,7 +442,7 @@ class Dispatcher:
                     call = await self._get_group(table, places, at, rows, size, call)
                     brought = _values_bytes(rows, at)
                     size += brought
-                    held += brought
+                    pending_bytes += brought
                     self._memory.size_bytes += brought
             for one in warm:
                 self._memory.check()
@@ -453,10 +453,10 @@ class Dispatcher:
                     brought = len(row.value)
                     size += brought
                     _check_answer(size)
-                    held += brought
+                    pending_bytes += brought
                     self._memory.size_bytes += brought
         finally:
-            self._memory.size_bytes -= held
+            self._memory.size_bytes -= pending_bytes
         return rows
 
     async def _get_group(
@@ -469,13 +469,13 @@ class Dispatcher:
         call: CallContext,
     ) -> CallContext:
         """Those that enter together, in their places; as what the next are to ask."""
-        asked = [places[one] for one in at]
-        request = self._many(table, asked, call)
+        missing = [places[one] for one in at]
+        request = self._many(table, missing, call)
         permit = await self._admission.later(request)
         now_us = self._clock.now_us()
-        found = self._read_each(permit, table, asked, at, rows, size, now_us)
-        if isinstance(found, Awaitable):
-            await found
+        result = self._read_each(permit, table, missing, at, rows, size, now_us)
+        if isinstance(result, Awaitable):
+            await result
         return _continue(call, request)
 
     def _of_one_shard(self, table: str, places: Sequence[Place], cold: list[int]) -> bool:
@@ -516,13 +516,13 @@ class Dispatcher:
         permit = await self._admission.later(request)
         began_us = self._clock.now_us()
         work = self._tables.scan(table, partition, span._replace(rows_max=rows_max), began_us)
-        told = await self._admission.in_time(permit, work)
-        self._admission.done(permit, began_us, max(1, told.rows_scanned), told.bytes_scanned)
-        return told, _continue(call, request)
+        result = await self._admission.in_time(permit, work)
+        self._admission.done(permit, began_us, max(1, result.rows_scanned), result.bytes_scanned)
+        return result, _continue(call, request)
 
     # What writes share.
 
-    async def _admitted(
+    async def _admit(
         self, operation: str, table: str, partition: bytes, call: CallContext, rows: int, size: int
     ) -> StackPermit:
         shard = self._tables.shard_of(table, partition)
@@ -546,22 +546,22 @@ class Dispatcher:
             raise BadValue("writes", f"{size:,} bytes", f"give at most {BATCH_BYTES_MAX:,}")
         return size
 
-    def _writing(self, table: str, places: Iterable[Place]) -> list[str]:
+    def _begin_writes(self, table: str, places: Iterable[Place]) -> list[str]:
         """The engine is about to be asked to write these."""
         shield = self._shield
         if shield is None:
             return []
         keys = [shield.key(table, partition, sort) for partition, sort in places]
         for key in keys:
-            shield.writing(key)
+            shield.begin_write(key)
         return keys
 
-    def _wrote(self, keys: list[str]) -> None:
+    def _end_writes(self, keys: list[str]) -> None:
         """It has answered, or failed, or nobody waits for it any more."""
         shield = self._shield
         if shield is not None:
             for key in keys:
-                shield.wrote(key)
+                shield.end_write(key)
 
 
 @final

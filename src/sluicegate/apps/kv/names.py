@@ -11,18 +11,18 @@ from sluicegate.contracts.key_values import TABLE_CHARS_MAX
 
 _TABLE: Final = re.compile(rf"[a-z0-9][a-z0-9._-]{{0,{TABLE_CHARS_MAX - 1}}}")
 NAMES_MAX: Final = 10_000  # names that are known to be right, so that none is looked at twice
-_known: Final[set[str]] = set()
+_valid_names: Final[set[str]] = set()
 
 
 def check_table(table: str) -> None:
     """A table's name, or an error that says how one is written."""
-    if table in _known:
+    if table in _valid_names:
         return
     if not _TABLE.fullmatch(table):
         remedy = f"name a table by 1 to {TABLE_CHARS_MAX} of a-z, 0-9 and - _ . after the first"
         raise BadValue("table", table, remedy)
-    if len(_known) < NAMES_MAX:
-        _known.add(table)
+    if len(_valid_names) < NAMES_MAX:
+        _valid_names.add(table)
 
 
 def check_key(partition: bytes, sort: bytes) -> None:

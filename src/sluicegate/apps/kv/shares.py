@@ -73,13 +73,13 @@ class Shares:
 
     __slots__ = (
         "_alone",
-        "_asked",
         "_clock",
         "_edge_us",
         "_limits",
         "_loop",
         "_members",
         "_probe_us",
+        "_requested",
         "_rest",
         "_rounds",
         "_roused",
@@ -117,7 +117,7 @@ class Shares:
         self._waiting = 0
         self._alone = False
         self._edge_us = self._probe_us = 0
-        self._rounds = self._asked = self._unanswered = 0
+        self._rounds = self._requested = self._unanswered = 0
         self._waited = self._waited_in_vain = 0
         if store is None:
             budget.detach_store(clock.now_us())
@@ -183,7 +183,7 @@ class Shares:
             self._alone,
             self._waiting,
             self._rounds,
-            self._asked,
+            self._requested,
             self._unanswered,
             self._waited,
             self._waited_in_vain,
@@ -197,7 +197,7 @@ class Shares:
         if not requests:
             return
         self._rounds += 1
-        self._asked += len(requests)
+        self._requested += len(requests)
         answers = await self._collect(store, requests)
         heard_us = self._clock.now_us()
         answered = 0
@@ -206,8 +206,8 @@ class Shares:
                 self.budget.fall_back(request, heard_us)
             else:
                 answered += 1
-                left = answer.decision.remaining
-                self.budget.credit(request, answer.units, left, answer.at_us, now_us, heard_us)
+                remaining = answer.decision.remaining
+                self.budget.credit(request, answer.units, remaining, answer.at_us, now_us, heard_us)
             self._wake(request.caller, not isinstance(answer, BaseException))
         self._unanswered += len(requests) - answered
         if answered:

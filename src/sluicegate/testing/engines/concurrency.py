@@ -55,15 +55,15 @@ class ConcurrencyChecks(EngineChecks):
     async def test_of_many_swaps_at_once_exactly_one_is_made(self, trial: EngineTrial) -> None:
         space = trial.space()
         for expected in (None, b"0"):
-            made = await asyncio.gather(
+            results = await asyncio.gather(
                 *(
                     trial.engine.swap(Change(space, b"p", b"a", b"by %d" % task), expected)
                     for task in range(CROWD)
                 )
             )
-            assert made.count(True) == 1
+            assert results.count(True) == 1
             (now,) = await resolve(trial.engine.read(space, [(b"p", b"a")]))
-            assert now == b"by %d" % made.index(True)
+            assert now == b"by %d" % results.index(True)
             await trial.engine.write([Change(space, b"p", b"a", b"0")])
 
     @engine_check
@@ -111,8 +111,8 @@ class ConcurrencyChecks(EngineChecks):
                         bytes_max=BYTES_MAX,
                     )
                 )
-                (seen,) = {value for _, value in page.rows}
-                assert len(page.rows) == (10 if int(seen) % 2 else 20)
+                (value,) = {value for _, value in page.rows}
+                assert len(page.rows) == (10 if int(value) % 2 else 20)
                 looks += 1
                 await asyncio.sleep(0)
             return looks
@@ -153,14 +153,14 @@ class ConcurrencyChecks(EngineChecks):
         self, trial: EngineTrial
     ) -> None:
         space = trial.space()
-        heard = await asyncio.gather(
+        results = await asyncio.gather(
             *(
                 trial.engine.write([Change(space, b"p" * (task % 2), b"%d" % task, b"v")])
                 for task in range(20)
             ),
             return_exceptions=True,
         )
-        assert [isinstance(one, Exception) for one in heard] == [True, False] * 10
+        assert [isinstance(one, Exception) for one in results] == [True, False] * 10
         page = await trial.engine.walk(space, None, 100)
         assert len(page) == 10
 

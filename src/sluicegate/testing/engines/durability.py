@@ -56,10 +56,10 @@ class DurabilityChecks(EngineChecks):
         ]
         await asyncio.sleep(0)
         await trial.reopen()
-        heard = await asyncio.gather(*tasks, return_exceptions=True)
-        kept = {sort for _, sort, _ in await trial.engine.walk(space, None, 100)}
-        acknowledged = {b"%02d" % n for n, one in enumerate(heard) if one is None}
-        assert acknowledged <= kept
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        stored = {sort for _, sort, _ in await trial.engine.walk(space, None, 100)}
+        acknowledged = {b"%02d" % n for n, one in enumerate(results) if one is None}
+        assert acknowledged <= stored
 
 
 class SharingChecks(EngineChecks):
@@ -79,13 +79,13 @@ class SharingChecks(EngineChecks):
     async def test_of_swaps_by_two_engines_exactly_one_is_made(self, trial: EngineTrial) -> None:
         other = trial.open_other()
         engines = (trial.engine, other)
-        made = await asyncio.gather(
+        swapped = await asyncio.gather(
             *(
                 engines[task % 2].swap(Change(trial.space(), b"p", b"a", b"by %d" % task), None)
                 for task in range(20)
             )
         )
-        assert made.count(True) == 1
+        assert swapped.count(True) == 1
 
     @engine_check
     async def test_a_space_that_another_dropped_is_empty_and_begins_anew(

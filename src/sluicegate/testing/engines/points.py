@@ -43,10 +43,10 @@ class PointChecks(EngineChecks):
         self, trial: EngineTrial
     ) -> None:
         await trial.write((b"p", b"a", b"1"), (b"p", b"b", b"2"), (b"q", b"a", b"3"))
-        found = await trial.read(
+        values = await trial.read(
             (b"q", b"a"), (b"p", b"c"), (b"p", b"b"), (b"p", b"a"), (b"q", b"a"), (b"r", b"a")
         )
-        assert found == [b"3", None, b"2", b"1", b"3", None]
+        assert values == [b"3", None, b"2", b"1", b"3", None]
 
     @engine_check
     async def test_no_places_are_no_values_and_no_changes_change_nothing(
@@ -89,8 +89,8 @@ class PointChecks(EngineChecks):
             (b"p", b"a", b"1"), (b"p", b"b", b"1"), (b"p", b"a", b"2"), (b"p", b"b", None)
         )
         await trial.write((b"p", b"c", None), (b"p", b"c", b"3"), (b"p", b"c", b"4"))
-        found = await trial.read((b"p", b"a"), (b"p", b"b"), (b"p", b"c"))
-        assert found == [b"2", None, b"4"]
+        values = await trial.read((b"p", b"a"), (b"p", b"b"), (b"p", b"c"))
+        assert values == [b"2", None, b"4"]
         await trial.compare()
 
     @engine_check

@@ -70,18 +70,18 @@ class ScanChecks(EngineChecks):
         self, trial: EngineTrial, rows_max: int, reverse: bool
     ) -> None:
         await trial.write(*ROWS)
-        told: list[bytes] = []
+        sorts: list[bytes] = []
         begin, end = b"", None
         while True:
             page = await trial.scan(b"p", begin=begin, end=end, reverse=reverse, rows_max=rows_max)
-            told += [sort for sort, _ in page.rows]
+            sorts += [sort for sort, _ in page.rows]
             if not page.more:
                 break
             if reverse:
-                end = told[-1]
+                end = sorts[-1]
             else:
-                begin = told[-1] + b"\0"
-        assert told == sorted(SORTS, reverse=reverse)
+                begin = sorts[-1] + b"\0"
+        assert sorts == sorted(SORTS, reverse=reverse)
 
     @each_way
     @engine_check
@@ -153,8 +153,8 @@ class WalkChecks(EngineChecks):
         entries = ENTRIES[:40] if rows_max == 1 else ENTRIES
         await trial.write(*entries)
         await trial.write((b"p", b"", b"elsewhere"), name="t2")
-        told = await trial.walk(rows_max)
-        assert len({(partition, sort) for partition, sort, _ in told}) == len(told)
+        sorts = await trial.walk(rows_max)
+        assert len({(partition, sort) for partition, sort, _ in sorts}) == len(sorts)
 
     @engine_check
     async def test_a_walk_beside_writes_tells_once_what_is_there_throughout(
@@ -163,12 +163,12 @@ class WalkChecks(EngineChecks):
         stays = [(b"p%d" % (n % 20), b"stays%d" % n, b"v") for n in range(100)]
         goes = [(b"p%d" % (n % 20), b"goes%d" % n, b"v") for n in range(60)]
         await trial.write(*stays, *goes)
-        told: Counter[Place] = Counter()
+        sorts: Counter[Place] = Counter()
         after: Place | None = None
         step = 0
         space = trial.space()
         while page := await trial.engine.walk(space, after, 10):
-            told.update((partition, sort) for partition, sort, _ in page)
+            sorts.update((partition, sort) for partition, sort, _ in page)
             after = (page[-1][0], page[-1][1])
             step += 1
             if step > 12:
@@ -180,8 +180,8 @@ class WalkChecks(EngineChecks):
                 (b"new%d" % step, b"", b"v"),
                 (stays[step][0], stays[step][1], b"changed"),
             )
-        assert all(told[partition, sort] == 1 for partition, sort, _ in stays)
-        assert max(told.values()) == 1
+        assert all(sorts[partition, sort] == 1 for partition, sort, _ in stays)
+        assert max(sorts.values()) == 1
 
     @engine_check
     async def test_a_walk_goes_on_behind_a_place_that_is_gone(self, trial: EngineTrial) -> None:
@@ -206,8 +206,8 @@ class WalkChecks(EngineChecks):
             for after in places:
                 with pytest.raises(BadValue, match="after"):
                     await trial.engine.walk(trial.space(name), after, 10)
-        told = await trial.engine.walk(trial.space(), (b"", b""), 10)
-        assert list(told) == [(b"q", b"", b"v")], "the empty place is before the first"
+        sorts = await trial.engine.walk(trial.space(), (b"", b""), 10)
+        assert list(sorts) == [(b"q", b"", b"v")], "the empty place is before the first"
 
     @engine_check
     async def test_values_told_by_a_walk_are_those_that_are_there(self, trial: EngineTrial) -> None:

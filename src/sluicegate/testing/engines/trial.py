@@ -133,9 +133,9 @@ class EngineTrial:
     ) -> bool:
         """Swap; the engine must decide as the oracle does."""
         change = Change(self.space(name), partition, sort, value)
-        made = await self.engine.swap(change, expected)
-        assert made is await self.oracle.swap(change, expected), (change, expected)
-        return made
+        swapped = await self.engine.swap(change, expected)
+        assert swapped is await self.oracle.swap(change, expected), (change, expected)
+        return swapped
 
     async def drop(self, name: str = "t") -> None:
         """Drop a space."""
@@ -145,9 +145,9 @@ class EngineTrial:
     async def read(self, *places: Place, name: str = "t") -> list[bytes | None]:
         """Read; the engine must say what the oracle says."""
         space = self.space(name)
-        said = list(await resolve(self.engine.read(space, places)))
-        assert said == list(self.oracle.read(space, places))
-        return said
+        values = list(await resolve(self.engine.read(space, places)))
+        assert values == list(self.oracle.read(space, places))
+        return values
 
     async def scan(
         self,
@@ -162,7 +162,7 @@ class EngineTrial:
     ) -> EnginePage:
         """Scan; the engine must say what the oracle says."""
         space = self.space(name)
-        said, right = [
+        page, right = [
             await resolve(
                 engine.scan(
                     space,
@@ -176,14 +176,14 @@ class EngineTrial:
             )
             for engine in (self.engine, self.oracle)
         ]
-        return check_page(said, right)
+        return check_page(page, right)
 
     async def walk(self, rows_max: int = 100, name: str = "t") -> list[Entry]:
         """Walk the whole space; the engine must tell what the oracle holds, in any order."""
-        said = await walk_all(self.engine, self.space(name), rows_max)
+        entries = await walk_all(self.engine, self.space(name), rows_max)
         right = await walk_all(self.oracle, self.space(name), rows_max)
-        assert sorted(said) == sorted(right)
-        return said
+        assert sorted(entries) == sorted(right)
+        return entries
 
     async def compare(self, name: str = "t") -> None:
         """All that is there, by walk, by scans of every partition and by reads."""
@@ -193,14 +193,14 @@ class EngineTrial:
         await self.read(*((entry[0], entry[1]) for entry in entries), name=name)
 
 
-def check_page(said: EnginePage, right: EnginePage) -> EnginePage:
+def check_page(page: EnginePage, right: EnginePage) -> EnginePage:
     """The page that was said, if it is the right one."""
-    assert [tuple(row) for row in said.rows] == [tuple(row) for row in right.rows]
-    assert said.more is right.more, "whether there are more rows"
-    assert said.rows_scanned >= len(said.rows), "what was told was looked at"
-    told = sum(len(sort) + len(value) for sort, value in said.rows)
-    assert said.bytes_scanned >= told, "what was told was looked at"
-    return said
+    assert [tuple(row) for row in page.rows] == [tuple(row) for row in right.rows]
+    assert page.more is right.more, "whether there are more rows"
+    assert page.rows_scanned >= len(page.rows), "what was told was looked at"
+    told_bytes = sum(len(sort) + len(value) for sort, value in page.rows)
+    assert page.bytes_scanned >= told_bytes, "what was told was looked at"
+    return page
 
 
 async def walk_all(engine: Engine, space: str, rows_max: int) -> list[Entry]:

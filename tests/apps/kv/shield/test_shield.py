@@ -194,8 +194,10 @@ def test_an_answer_near_its_end_is_served_and_one_reader_fetches_ahead() -> None
         bench.row = Row(b"s", b"new")
         assert bench.look() == (REFRESH, ROW)
         request = Request(bench.key, caller="ann", criticality=Criticality.BULK, deadline_us=1)
-        assert bench.shield.ahead(bench.key, request, loop, bench.fetch)
-        assert not bench.shield.ahead(bench.key, request, loop, bench.fetch)  # it is under way
+        assert bench.shield.fetch_ahead(bench.key, request, loop, bench.fetch)
+        assert not bench.shield.fetch_ahead(
+            bench.key, request, loop, bench.fetch
+        )  # it is under way
         assert bench.look() == (REFRESH, ROW)
         await pause_us(21 * MS)
         assert bench.look() == (FRESH, Row(b"s", b"new"))
@@ -210,7 +212,10 @@ def test_an_answer_near_its_end_is_served_and_one_reader_fetches_ahead() -> None
 def test_no_more_is_fetched_ahead_than_there_is_room_for() -> None:
     async def story(loop: VirtualLoop) -> None:
         bench = Bench(loop, ahead_max=2)
-        done = [bench.shield.ahead(key, Request(key), loop, bench.fetch) for key in ("a", "b", "c")]
+        done = [
+            bench.shield.fetch_ahead(key, Request(key), loop, bench.fetch)
+            for key in ("a", "b", "c")
+        ]
         assert done == [True, True, False]
         assert (bench.shield.stats().ahead, bench.shield.stats().ahead_skipped) == (2, 1)
         await bench.shield.close()
@@ -223,7 +228,7 @@ def test_a_fetch_ahead_that_fails_is_counted_and_troubles_nobody() -> None:
     async def story(loop: VirtualLoop) -> None:
         bench = Bench(loop)
         bench.error = Unavailable("the engine", "it fell over")
-        bench.shield.ahead(bench.key, Request(bench.key), loop, bench.fetch)
+        bench.shield.fetch_ahead(bench.key, Request(bench.key), loop, bench.fetch)
         await pause_us(21 * MS)
         assert (bench.shield.stats().ahead, bench.shield.stats().ahead_failed) == (0, 1)
 
@@ -262,14 +267,14 @@ def test_while_a_key_is_written_nothing_is_kept_of_it() -> None:
     async def story(loop: VirtualLoop) -> None:
         bench = Bench(loop)
         await bench.warm()
-        bench.shield.writing(bench.key)
-        bench.shield.writing(bench.key)
+        bench.shield.begin_write(bench.key)
+        bench.shield.begin_write(bench.key)
         assert bench.look() == (MISS, None)
-        bench.shield.wrote(bench.key)
+        bench.shield.end_write(bench.key)
         await bench.read()
         assert bench.look() == (MISS, None)  # the other one is under way
         assert (bench.shield.stats().barred, bench.shield.stats().writing) == (1, 1)
-        bench.shield.wrote(bench.key)
+        bench.shield.end_write(bench.key)
         await bench.read()
         assert bench.look() == (FRESH, ROW)
         assert bench.shield.stats().writing == 0
@@ -281,9 +286,9 @@ def test_a_table_that_turned_has_nothing_kept_and_others_have() -> None:
     async def story(loop: VirtualLoop) -> None:
         bench = Bench(loop)
         await bench.warm()
-        bench.shield.turned("other")
+        bench.shield.replace_table("other")
         assert bench.look(bench.shield.key("t", b"p", b"s")) == (FRESH, ROW)
-        bench.shield.turned("t")
+        bench.shield.replace_table("t")
         key = bench.shield.key("t", b"p", b"s")
         assert key != bench.key
         assert [bench.look(key)[0] for _ in range(3)] == [COLD, COLD, MISS]
@@ -294,15 +299,15 @@ def test_a_table_that_turned_has_nothing_kept_and_others_have() -> None:
 def test_a_write_that_began_before_the_table_turned_voids_what_was_read_since() -> None:
     async def story(loop: VirtualLoop) -> None:
         bench = Bench(loop)
-        bench.shield.writing(bench.key)
-        bench.shield.turned("t")
+        bench.shield.begin_write(bench.key)
+        bench.shield.replace_table("t")
         now = bench.shield.key("t", b"p", b"s")
         while bench.look(now)[0] == COLD:
             pass
         fill = bench.shield.begin(now, loop.now_us())
         assert not bench.shield.land(fill, ROW, loop.now_us())  # it is being written
         before = bench.shield.begin(now, loop.now_us())
-        bench.shield.wrote(bench.key)
+        bench.shield.end_write(bench.key)
         assert not bench.shield.land(before, ROW, loop.now_us())
         assert bench.shield.stats().writing == 0
 
@@ -315,14 +320,14 @@ def test_a_large_value_is_found_though_it_is_asked_for_seldom() -> None:
         large = Row(b"s", bytes(1 << 20))
         for _ in range(2):
             assert bench.look()[0] == COLD
-            bench.shield.saw(bench.key, ROW)
+            bench.shield.record_read(bench.key, ROW)
         assert bench.look()[0] == COLD
-        bench.shield.saw(bench.key, large)
+        bench.shield.record_read(bench.key, large)
         assert bench.look()[0] == MISS  # it weighs 257 now
         bench.row = large
         await bench.read()
         assert bench.look() == (FRESH, large)  # and has room
-        bench.shield.saw(bench.key, ROW)
+        bench.shield.record_read(bench.key, ROW)
         assert bench.shield.stats().large == 0
 
     run(story)
@@ -333,9 +338,9 @@ def test_of_large_keys_those_that_are_asked_for_are_remembered() -> None:
         bench = Bench(loop, large_keys_max=2, hot_min=4, large_bytes=1)
         for name in ("a", "b"):
             bench.look(name)
-            bench.shield.saw(name, Row(b"", b"1234567"))
+            bench.shield.record_read(name, Row(b"", b"1234567"))
         bench.look("a")
-        bench.shield.saw("c", Row(b"", b"1234567"))  # in the place of b
+        bench.shield.record_read("c", Row(b"", b"1234567"))  # in the place of b
         assert bench.shield.stats().large == 2
         for name, state in (("d", COLD), ("a", MISS), ("b", COLD)):
             assert bench.look(name)[0] == state
@@ -346,7 +351,7 @@ def test_of_large_keys_those_that_are_asked_for_are_remembered() -> None:
 def test_dispatchers_tell_each_other_what_is_hot_whatever_their_turns() -> None:
     async def story(loop: VirtualLoop) -> None:
         here, there = Bench(loop), Bench(loop)
-        here.shield.turned("t")
+        here.shield.replace_table("t")
         key = here.shield.key("t", b"p", b"s")
         for _ in range(3):
             here.look(key)

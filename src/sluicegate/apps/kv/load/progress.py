@@ -90,5 +90,5 @@ class UploadProgress:
 
 
 def _span(seconds: float) -> str:
-    minutes, left = divmod(round(seconds), _MINUTE_S)
-    return f"{minutes}m{left:02d}s" if minutes else f"{left}s"
+    minutes, seconds_left = divmod(round(seconds), _MINUTE_S)
+    return f"{minutes}m{seconds_left:02d}s" if minutes else f"{seconds_left}s"

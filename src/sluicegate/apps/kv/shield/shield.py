@@ -5,23 +5,23 @@ It puts `policies/hot_key.py` (which keys are hot, and their answers for a momen
 of a multi-get. It is asked only after it was settled that this caller may read this table.
 
     state, row = shield.look(key, now_us, strong=strong)
-    COLD              fetch it as if there were no shield, then `saw` its size
+    COLD              fetch it as if there were no shield, then `record_read` its size
     FRESH, NEGATIVE   the answer is `row`
-    REFRESH           the answer is `row`; then `ahead(...)`, which fetches for those to come
+    REFRESH           the answer is `row`; then `fetch_ahead(...)`, which fetches for those to come
     MISS, STALE       `await read(...)`; `row` is what a STALE answer falls back on
 
-Writes. `writing(key)` before the engine is asked, `wrote(key)` when it has answered or failed, or
+Writes. `begin_write(key)` before the engine is asked, `end_write(key)` when it has answered or failed, or
 the writer was cancelled, and before anybody is told; always both. Between the two nothing is kept
 of the key, so while one place is being written its cached answers are gone, and what is read is
 read from the engine. At the end of it all fetches that began before are void, and nobody joins
 them any more. Hence, on the node that writes:
 
 - No read that begins after a write was acknowledged returns what was there before it. What it
-  finds was fetched after `wrote`, and so after the engine had made the write durable.
+  finds was fetched after `end_write`, and so after the engine had made the write durable.
 - Nothing that was read before a write became durable is served from the cache after that instant.
 - Between writing and acknowledgement a read may return either, as it may without a shield.
 
-What `turned(table)` says is the same for all keys of a table at once: a bulk upload is visible.
+What `replace_table(table)` says is the same for all keys of a table at once: a bulk upload is visible.
 A write whose outcome is unknown, and which the engine makes later, is seen when the ttl is over; so
 is what other nodes write.
 
@@ -175,7 +175,7 @@ class Shield:
             self._tally(key).served += 1
         return place
 
-    def saw(self, key: str, row: Row | None) -> None:
+    def record_read(self, key: str, row: Row | None) -> None:
         """What the read of a COLD key has brought; those that are large weigh more from now on."""
         if row is not None and len(row.value) >= self.settings.large_bytes:
             self._weigh(key, len(row.value))
@@ -200,7 +200,7 @@ class Shield:
         if stale is not None:
             request_now = self._hurry(key, request, clock, shared_fetch)
         try:
-            row = await self._shared(request_now, shared_fetch)
+            row = await self._share_fetch(request_now, shared_fetch)
         except (Refused, Unavailable):
             if stale is None or 0 < stale.expires_us <= clock.now_us():
                 raise
@@ -219,7 +219,7 @@ class Shield:
             request.measured = Measured(0, 0, 0 if row is None else len(row.value), True)
         return row
 
-    async def _shared(self, request: Request, shared_fetch: _SharedFetch) -> Row | None:
+    async def _share_fetch(self, request: Request, shared_fetch: _SharedFetch) -> Row | None:
         """By a flight; but what its leader was refused for himself is no refusal of another."""
         try:
             return await self._flights.share(
@@ -232,7 +232,7 @@ class Shield:
         flight: Flight[Row | None] = Flight(shared_fetch.key, request, shared_fetch.clock.now_us())
         return await shared_fetch.fly(flight)
 
-    def ahead(
+    def fetch_ahead(
         self,
         key: str,
         request: Request,
@@ -257,7 +257,7 @@ class Shield:
         key = fill.key
         size_bytes = 0 if row is None else len(row.value)
         self._tally(key).size_bytes = size_bytes
-        self.saw(key, row)
+        self.record_read(key, row)
         if self._writing and self._plain(key) in self._writing:
             self._barred += 1
             return False
@@ -267,14 +267,14 @@ class Shield:
             return False
         return fill.put(row, size_bytes + len(row.sort), now_us=now_us, draw=self._chance.draw())
 
-    def writing(self, key: str) -> None:
-        """The engine will be asked to write this key: nothing is kept of it until `wrote`."""
+    def begin_write(self, key: str) -> None:
+        """The engine will be asked to write this key: nothing is kept of it until `end_write`."""
         plain = self._plain(key)
         self._writing[plain] = self._writing.get(plain, 0) + 1
         self._hot.invalidate(self._now(key))
 
-    def wrote(self, key: str) -> None:
-        """The engine has answered, or failed: once for each `writing`, before anybody is told."""
+    def end_write(self, key: str) -> None:
+        """The engine has answered, or failed: once for each `begin_write`, before anybody is told."""
         plain = self._plain(key)
         writers = self._writing.get(plain, 0)
         if writers > 1:
@@ -285,7 +285,7 @@ class Shield:
         self._hot.invalidate(now)
         self._flights.invalidate(now)
 
-    def turned(self, table: str) -> None:
+    def replace_table(self, table: str) -> None:
         """All of this table was replaced: nothing kept of it is served. Before anybody is told."""
         self._turns[table] = self._turns.get(table, 0) + 1
 

@@ -210,7 +210,7 @@ class TableJobs:
 
     async def swap(self, swaps: Sequence[Swap], at_once: int) -> list[bool]:
         """Make these swaps, so many at once; return whether each was made."""
-        made: list[bool] = []
+        results: list[bool] = []
         for at in range(0, len(swaps), at_once):
-            made += await swap_all(self.engine, swaps[at : at + at_once])
-        return made
+            results += await swap_all(self.engine, swaps[at : at + at_once])
+        return results

@@ -344,11 +344,11 @@ def _visible_row(sort: bytes, stored: bytes, now_us: int) -> Row | None:
     return _row(sort, open_row(stored), now_us)
 
 
-def _row(sort: bytes, kept: RowEnvelope, now_us: int) -> Row | None:
-    value = kept.value
-    if value is None or 0 < kept.expires_us <= now_us:
+def _row(sort: bytes, stored: RowEnvelope, now_us: int) -> Row | None:
+    value = stored.value
+    if value is None or 0 < stored.expires_us <= now_us:
         return None
-    return Row(sort, value, kept.expires_us)
+    return Row(sort, value, stored.expires_us)
 
 
 def _expiry(ttl_us: int, now_us: int) -> int:

@@ -212,5 +212,5 @@ def _uploads(uploads: Sequence[Mapping[str, Any]], rows: int) -> list[str]:
 
 
 def _more(entries: Sequence[object], rows: int, thing: str) -> list[str]:
-    left = len(entries) - rows
-    return [f"  and {counted(left, thing)} more"] if left > 0 else []
+    rest = len(entries) - rows
+    return [f"  and {counted(rest, thing)} more"] if rest > 0 else []

@@ -59,11 +59,11 @@ class PartitionLocks:
         task = asyncio.get_running_loop().create_task(work())
         self._working.add(task)
 
-        def ended(done: asyncio.Task[T]) -> None:
+        def on_end(done: asyncio.Task[T]) -> None:
             self._working.discard(done)
             self.leave(key)
 
-        task.add_done_callback(ended)
+        task.add_done_callback(on_end)
         return await asyncio.shield(task)
 
     async def enter(self, key: _Key, alone: bool) -> None:

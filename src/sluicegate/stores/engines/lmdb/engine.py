@@ -384,14 +384,14 @@ class LmdbEngine:
 
     def _delete_some(self) -> bool:
         with self._env.begin(self._rows, write=True) as txn:
-            number = self._names.dropped(txn)
+            number = self._names.next_dropped(txn)
             if number is None:
                 return False
             with txn.cursor() as cursor:
                 exists = cursor.set_range(number)
                 for _ in range(DELETED_AT_ONCE_MAX):
                     if not exists or not cursor.key().startswith(number):
-                        self._names.deleted(txn, number)
+                        self._names.forget(txn, number)
                         return True
                     # Moves on to the next row; False behind the last.
                     exists = cursor.delete() and bool(cursor.key())
@@ -420,7 +420,7 @@ class LmdbEngine:
         """Settle the format; whether a drop was left unfinished."""
         with self._env.begin(write=True) as txn:
             self._names.check_format(txn, self._settings.folder)
-            return self._names.dropped(txn) is not None
+            return self._names.next_dropped(txn) is not None
 
     def _unavailable(self, error: lmdb.Error) -> Unavailable:
         detail = str(error)

@@ -96,7 +96,7 @@ class SpaceNames:
         txn.put(_EPOCH_KEY, b"%d" % (epoch + 1), db=self._state)
         return True
 
-    def dropped(self, txn: lmdb.Transaction[bytes]) -> bytes | None:
+    def next_dropped(self, txn: lmdb.Transaction[bytes]) -> bytes | None:
         """The number of a space whose rows are to be deleted."""
         with txn.cursor(self._state) as cursor:
             if cursor.set_range(_DROPPED) and cursor.key().startswith(_DROPPED):
@@ -104,6 +104,6 @@ class SpaceNames:
                 return number
         return None
 
-    def deleted(self, txn: lmdb.Transaction[bytes], number: bytes) -> None:
+    def forget(self, txn: lmdb.Transaction[bytes], number: bytes) -> None:
         """Its rows are gone: so is the mark."""
         txn.delete(_DROPPED + number, db=self._state)
