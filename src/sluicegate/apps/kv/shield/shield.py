@@ -10,19 +10,18 @@ of a multi-get. It is asked only after it was settled that this caller may read 
     REFRESH           the answer is `row`; then `fetch_ahead(...)`, which fetches for those to come
     MISS, STALE       `await read(...)`; `row` is what a STALE answer falls back on
 
-Writes. `begin_write(key)` before the engine is asked, `end_write(key)` when it has answered or failed, or
-the writer was cancelled, and before anybody is told; always both. Between the two nothing is kept
-of the key, so while one place is being written its cached answers are gone, and what is read is
-read from the engine. At the end of it all fetches that began before are void, and nobody joins
-them any more. Hence, on the node that writes:
+Writes. `begin_write(key)` before the engine is called, `end_write(key)` when it has answered or
+failed, or the writer was cancelled, and before anybody is told; always both. Between the two
+nothing of the key is cached, and what is read is read from the engine. At the end all fetches that
+began before are void, and nobody joins them any more. Hence, on the node that writes:
 
 - No read that begins after a write was acknowledged returns what was there before it. What it
   finds was fetched after `end_write`, and so after the engine had made the write durable.
 - Nothing that was read before a write became durable is served from the cache after that instant.
 - Between writing and acknowledgement a read may return either, as it may without a shield.
 
-What `replace_table(table)` says is the same for all keys of a table at once: a bulk upload is visible.
-A write whose outcome is unknown, and which the engine makes later, is seen when the ttl is over; so
+`replace_table(table)` does the same for all keys of a table at once: a bulk upload is visible. A
+write whose outcome is unknown, and which the engine makes later, is seen when the ttl is over; so
 is what other nodes write.
 
 A row is never served past its own expiry. Whoever was answered by another's fetch, or by an old
@@ -274,7 +273,7 @@ class Shield:
         self._hot.invalidate(self._now(key))
 
     def end_write(self, key: str) -> None:
-        """The engine has answered, or failed: once for each `begin_write`, before anybody is told."""
+        """Record that the engine has answered or failed, once for each `begin_write`."""
         plain = self._plain(key)
         writers = self._writing.get(plain, 0)
         if writers > 1:
