@@ -72,7 +72,6 @@ HOT_FILES = (
     "doors/sniff.py",
     "doors/stepper.py",
     "limits/claims.py",
-    "limits/denials.py",
     "limits/glass/break_glass.py",
     "limits/lease.py",
     "limits/limiter.py",

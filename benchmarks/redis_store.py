@@ -35,7 +35,7 @@ from benchmarks.rounds import ROUNDS, Bars, Result, build_of, ratio
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Charge
 from sluicegate.stores.redis.batch import ScriptBatches
-from sluicegate.stores.redis.scripts import load_scripts
+from sluicegate.stores.redis.script import load_scripts
 from sluicegate.stores.redis.store import RedisStore
 from sluicegate.stores.thread_bridge import ThreadBridge
 from sluicegate.system import SystemChance

@@ -15,7 +15,7 @@ import pytest
 
 from sluicegate import Algorithm, Claim, Decision, Limiter
 from sluicegate.contracts.reasons import RATE_LIMITED
-from sluicegate.limits.denials import Denials
+from sluicegate.stores.memory.refusal_cache import Denials
 from sluicegate.testing import HandClock
 from tests.issues.crowd import crowd
 

@@ -7,9 +7,9 @@ import pytest
 from sluicegate import Algorithm, BadValue, Limit, Limiter
 from sluicegate.contracts.store import Store
 from sluicegate.limits.claims import judge_remote
-from sluicegate.limits.denials import Denials
 from sluicegate.limits.rule import Failure, Mode
 from sluicegate.limits.wait_lines import finish
+from sluicegate.stores.memory.refusal_cache import Denials
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.testing import HandClock
 from tests.limits.world import Process, SlowStore

@@ -23,6 +23,7 @@ The letters are held in memory, `letters_max` at most. Nothing here reads a log 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, final
 
 from sluicegate.contracts.errors import BadValue
@@ -103,30 +104,18 @@ class WindowTally(NamedTuple):
     wrongly_refused_units: int = 0
 
 
-@final
+@dataclass(slots=True)
 class CompletenessReport:
-    """What a check has found."""
+    """The findings of a check."""
 
-    __slots__ = (
-        "counts",
-        "findings",
-        "left_out",
-        "letters",
-        "open",
-        "plain",
-        "unjudged",
-        "windows",
-    )
-
-    def __init__(self) -> None:
-        self.findings: list[CompletenessFinding] = []
-        self.counts = dict.fromkeys(KINDS, 0)
-        self.left_out = 0  # findings beyond the bound
-        self.letters = 0  # different ones
-        self.plain = 0  # of them, refusals by the store, which are not judged
-        self.unjudged = 0  # of them, trials, and those whose limit is not known or not countable
-        self.open: list[str] = []  # processes that have not said that they ended
-        self.windows: dict[tuple[str, str, int], WindowTally] = {}
+    findings: list[CompletenessFinding] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+    left_out: int = 0  # findings beyond the bound
+    letters: int = 0  # different ones
+    plain: int = 0  # of them, refusals by the store, which are not judged
+    unjudged: int = 0  # of them, trials, and those whose limit is not known or not countable
+    open: list[str] = field(default_factory=list)  # processes that have not said that they ended
+    windows: dict[tuple[str, str, int], WindowTally] = field(default_factory=dict)
 
     @property
     def clean(self) -> bool:

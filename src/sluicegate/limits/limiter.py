@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex, cast, final
 
-from sluicegate.contracts.clock import Clock, PausableClock
+from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, MissingPackage
 from sluicegate.contracts.guard import Judgement, RuleDecision
@@ -32,11 +32,11 @@ from sluicegate.limits.rule_keys import Defaults, RuleKeys
 from sluicegate.limits.terms import KeysWithTerms, Terms
 from sluicegate.limits.wait_lines import (
     WAITERS_MAX_DEFAULT,
-    ManualClockTicket,
     ThreadTicket,
-    Ticket,
     WaitLines,
     finish,
+    task_ticket,
+    ticket_on,
 )
 from sluicegate.limits.wrapper import Cost, Key, LimitWrapper
 from sluicegate.stores.memory.joint import AllOf
@@ -217,7 +217,7 @@ class Limiter:
         async def look() -> Decision:
             return keys.peek(key, cost_units, self._now_us())
 
-        ticket, timeout_us = self._ticket(ThreadTicket()), _timeout_us(timeout_s)
+        ticket, timeout_us = ticket_on(self._clock, ThreadTicket()), _timeout_us(timeout_s)
         decision = finish(self._lines.wait((keys, key), ticket, take, look, timeout_us))
         return self._record(decision, key, began_us)
 
@@ -245,7 +245,7 @@ class Limiter:
         async def look() -> Decision:
             return await self.apeek(key, cost_units, rule)
 
-        ticket, timeout_us = self._ticket(_task_ticket()), _timeout_us(timeout_s)
+        ticket, timeout_us = ticket_on(self._clock, task_ticket()), _timeout_us(timeout_s)
         decision = await self._lines.wait((keys, key), ticket, take, look, timeout_us)
         return self._record(decision, key, began_us)
 
@@ -459,14 +459,6 @@ class Limiter:
         clock = self._clock
         return system_now_us() if clock is None else clock.now_us()
 
-    def _ticket(self, ticket: Ticket) -> Ticket:
-        clock = self._clock
-        return (
-            ManualClockTicket(cast("PausableClock", clock), ticket)
-            if hasattr(clock, "pause")
-            else ticket
-        )
-
     def _decide_here(
         self, keys: LimitKeys, key: str, cost_units: int, now_us: int
     ) -> Decision | None:
@@ -589,12 +581,6 @@ def _guard_observer(observer: Observer) -> Observer:
     from sluicegate.telemetry.observer_group import ObserverGroup  # noqa: PLC0415
 
     return ObserverGroup(observer)
-
-
-def _task_ticket() -> Ticket:
-    from sluicegate.limits.task_ticket import TaskTicket  # noqa: PLC0415
-
-    return TaskTicket()
 
 
 def _remote_claims(resolved: list[tuple[LimitKeys, str, int]]) -> list[tuple[RemoteKeys, str, int]]:

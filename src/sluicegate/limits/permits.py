@@ -19,10 +19,10 @@ import os
 from collections.abc import Callable
 from itertools import count as numbers
 from threading import Lock
-from typing import TYPE_CHECKING, Final, SupportsIndex, cast, final
+from typing import TYPE_CHECKING, Final, SupportsIndex, final
 from weakref import WeakSet
 
-from sluicegate.contracts.clock import Clock, PausableClock
+from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, MissingPackage, Unavailable
 from sluicegate.contracts.observer import Observer
@@ -35,11 +35,12 @@ from sluicegate.limits.permit import FixedPermitStore, Permit, PermitStore
 from sluicegate.limits.rule import Failure, term
 from sluicegate.limits.wait_lines import (
     WAITERS_MAX_DEFAULT,
-    ManualClockTicket,
     ThreadTicket,
     Ticket,
     WaitLines,
     finish,
+    task_ticket,
+    ticket_on,
 )
 from sluicegate.limits.wrapper import Cost, Key
 from sluicegate.stores.memory.permits import KEYS_MAX_DEFAULT, MemoryPermits
@@ -144,7 +145,7 @@ class Permits:
         if wait_us is None:
             permit = finish(self._acquire_once(store, key, places))
         else:
-            ticket = self._ticket(ThreadTicket())
+            ticket = ticket_on(self._clock, ThreadTicket())
             permit = finish(self._acquire_in_line(store, ticket, key, places, wait_us))
         return self._record(permit, began_us)
 
@@ -157,7 +158,7 @@ class Permits:
         if wait_us is None:
             permit = await self._acquire_once(store, key, places)
         else:
-            ticket = self._ticket(_task_ticket())
+            ticket = ticket_on(self._clock, task_ticket())
             permit = await self._acquire_in_line(store, ticket, key, places, wait_us)
         return self._record(permit, began_us)
 
@@ -347,14 +348,6 @@ class Permits:
     def _beat_s(self) -> float:
         return self.expires_after_us / 1e6 / _BEATS
 
-    def _ticket(self, ticket: Ticket) -> Ticket:
-        clock = self._clock
-        return (
-            ManualClockTicket(cast("PausableClock", clock), ticket)
-            if hasattr(clock, "pause")
-            else ticket
-        )
-
     def _record(self, permit: Permit, began_us: int) -> Permit:
         if self._observer is not None:
             self._observer.record_decision(permit.decision, permit.key, began_us, self.now_us())
@@ -382,12 +375,6 @@ class Permits:
         draw = SystemChance().draw
         self._stem = f"{int(draw() * 2**53):x}{int(draw() * 2**53):x}"
         self._numbers = numbers(1)
-
-
-def _task_ticket() -> Ticket:
-    from sluicegate.limits.task_ticket import TaskTicket  # noqa: PLC0415
-
-    return TaskTicket()
 
 
 def _check_count(key: str, count: SupportsIndex) -> int:

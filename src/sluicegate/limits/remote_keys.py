@@ -20,13 +20,13 @@ from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.reasons import STORE_UNAVAILABLE
 from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
 from sluicegate.contracts.store import Charge, Ruling, Store
-from sluicegate.limits.denials import Denials
 from sluicegate.limits.lease import FILL_US_MAX, EndedBlock, KeyBlock, Leases
 from sluicegate.limits.reservation import Reservation, Settling
 from sluicegate.limits.rule import Failure, Mode
 from sluicegate.limits.terms import Terms, as_trial, off_decision
 from sluicegate.limits.wait_lines import finish
 from sluicegate.stores.memory.joint import binding, take_all
+from sluicegate.stores.memory.refusal_cache import Denials
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.stores.memory.table import LimitKeys, TableCharge
 

@@ -17,9 +17,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, Protocol, TypeVar, final
+from typing import Any, Final, Protocol, TypeVar, cast, final
 
-from sluicegate.contracts.clock import PausableClock
+from sluicegate.contracts.clock import Clock, PausableClock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.reasons import LINE_FULL, WAIT_TIMEOUT, Reason
 from sluicegate.kernels.verdict import NEVER
@@ -169,3 +169,19 @@ def finish(story: Coroutine[Any, Any, T]) -> T:
         return value
     story.close()
     raise AssertionError("what a thread runs to its end must not suspend")
+
+
+def ticket_on(clock: Clock | None, ticket: Ticket) -> Ticket:
+    """Return a ticket whose waits move the clock, where that is one moved by hand."""
+    return (
+        ManualClockTicket(cast("PausableClock", clock), ticket)
+        if hasattr(clock, "pause")
+        else ticket
+    )
+
+
+def task_ticket() -> Ticket:
+    """Return the place of a task; imported when it is needed, since it needs asyncio."""
+    from sluicegate.limits.task_ticket import TaskTicket  # noqa: PLC0415
+
+    return TaskTicket()

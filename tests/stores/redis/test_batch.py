@@ -13,8 +13,7 @@ from sluicegate.contracts.store import Charge
 from sluicegate.stores.redis.batch import LANES_MAX, ChargeGroup, ScriptBatches
 from sluicegate.stores.redis.connection import ReplyReceiver
 from sluicegate.stores.redis.counters import RedisCounter, counter_for
-from sluicegate.stores.redis.script import Script
-from sluicegate.stores.redis.scripts import load_scripts
+from sluicegate.stores.redis.script import Script, load_scripts
 from sluicegate.testing import START_US
 from tests.stores.redis.live import run
 from tests.stores.redis.storing import MINUTE, at, limit_of, stored

@@ -93,3 +93,33 @@ def with_age(before: Decision, elapsed_us: int) -> Decision:
         before.reason,
         before.rule_id,
     )
+
+
+@final
+class Denials:
+    """The refused keys of one rule: of refusals, those that will pass by waiting."""
+
+    __slots__ = ("_cache",)
+
+    def __init__(self, *, hold_us_max: int = HOLD_US_MAX, keys_max: int = KEYS_MAX) -> None:
+        self._cache: Final[RefusalCache[str, Decision]] = RefusalCache(
+            hold_us_max=hold_us_max, keys_max=keys_max
+        )
+
+    def refusal(self, key: str, cost: int, now_us: int) -> Decision | None:
+        """Return the refusal that still holds for as much; None if the store must be asked."""
+        cached = self._cache.find(key, cost, now_us)
+        return None if cached is None else with_age(cached.value, now_us - cached.sent_us)
+
+    def remember(self, key: str, cost: int, decision: Decision, sent_us: int) -> None:
+        """Believe a refusal; `sent_us` is from before the store was asked."""
+        # A cost above the limit is none: the cost says so each time.
+        if decision.retry_after_us > 0:
+            self._cache.remember(key, cost, decision, sent_us, decision.retry_after_us)
+
+    def forget(self, key: str) -> None:
+        """The key may have room again."""
+        self._cache.forget(key)
+
+    def __len__(self) -> int:
+        return len(self._cache)

@@ -1,13 +1,14 @@
-"""Script: one Lua script as the client sends it, by its SHA-1, with the source at hand.
+"""Script: one Lua script as the client sends it, by its SHA-1; and those that lie here as `.lua`.
 
 Nothing is known here of servers. The beginning of the command is kept for each number of keys and
-arguments that was seen, so that a call encodes only what differs.
+arguments that was used, so that a call encodes only what differs.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import Final, final
 
 from sluicegate.wire.resp import Part, arguments, command, head
@@ -40,3 +41,30 @@ class Script:
 
     def __repr__(self) -> str:
         return f"<Script {self.name} {self.sha}>"
+
+
+# Each begins with the clock. One that mixes kinds of limits has all of them in front; one that
+# takes many of a kind has no more than it needs, since a server reads all of it at every call.
+_PARTS: Final[dict[str, tuple[str, ...]]] = {
+    "take_paced": ("clock", "instant", "take_paced"),
+    "take_fixed": ("clock", "fixed", "take_fixed"),
+    "take_cells": ("clock", "cells", "take_cells"),
+    "take_windows": ("clock", "cells", "windows", "take_windows"),
+    "take": ("clock", "instant", "fixed", "cells", "windows", "kinds", "take"),
+    "take_some": ("clock", "instant", "fixed", "cells", "windows", "kinds", "take_some"),
+    "settle": ("clock", "instant", "fixed", "cells", "windows", "kinds", "settle"),
+    "reset": ("clock", "cells", "windows", "reset"),
+    "throttle": ("clock", "throttle"),
+}
+
+
+def load_scripts() -> dict[str, Script]:
+    """Every operation's script, by its name."""
+    folder = files(__package__)
+    return {
+        name: Script(
+            "\n".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in parts),
+            name=name,
+        )
+        for name, parts in _PARTS.items()
+    }

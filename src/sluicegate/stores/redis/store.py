@@ -29,7 +29,7 @@ from sluicegate.stores.redis.counters import (
     counter_for,
 )
 from sluicegate.stores.redis.errors import as_unavailable
-from sluicegate.stores.redis.scripts import load_scripts
+from sluicegate.stores.redis.script import load_scripts
 from sluicegate.stores.redis.settings import CLUSTER, WINDOWS, RedisSettings, parse_url
 from sluicegate.stores.redis.slots import slot_of
 from sluicegate.wire.resp import Part

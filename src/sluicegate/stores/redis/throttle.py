@@ -24,7 +24,7 @@ from sluicegate.stores.redis.batch import Disagreement
 from sluicegate.stores.redis.client import open_client
 from sluicegate.stores.redis.counters import KEY_BYTES_MAX_DEFAULT, Reply, key_of
 from sluicegate.stores.redis.errors import as_unavailable
-from sluicegate.stores.redis.scripts import load_scripts
+from sluicegate.stores.redis.script import load_scripts
 from sluicegate.stores.redis.settings import CLUSTER, RedisSettings, parse_url
 from sluicegate.stores.redis.slots import slot_of
 from sluicegate.wire.resp import Part
