@@ -1,4 +1,4 @@
-"""Arrivals: when work comes, as a value that gives instants in ascending order.
+"""Arrivals: when work comes, as a value that yields instants in ascending order.
 
 All of these are open-loop: the next arrival never waits for an answer. Callers who do are in
 `clients`. Between two changes of rate arrivals are Poisson, and a change forgets nothing, because
@@ -84,12 +84,7 @@ class Steps:
         """When they come."""
         ends: list[float] = [float(begin_us) for begin_us, _ in self.steps[1:]]
         for (begin_us, per_s), end_us in zip(self.steps, [*ends, math.inf], strict=True):
-            at_us = float(begin_us)
-            while per_s > 0:
-                at_us -= _US / per_s * math.log(1.0 - chance.draw())
-                if at_us >= end_us:
-                    break
-                yield int(at_us)
+            yield from _poisson_us(chance, per_s, float(begin_us), end_us)
 
 
 @final
@@ -114,18 +109,13 @@ class OnOff:
 
     def instants_us(self, chance: Chance) -> Iterator[int]:
         """When they come."""
-        at_us = end_us = 0.0
+        end_us = 0.0
         on = False
         while True:
             begin_us, on = end_us, not on
             end_us -= (self.on_us if on else self.off_us) * math.log(1.0 - chance.draw())
             per_s = self.on_per_s if on else self.off_per_s
-            at_us = begin_us
-            while per_s > 0:
-                at_us -= _US / per_s * math.log(1.0 - chance.draw())
-                if at_us >= end_us:
-                    break
-                yield int(at_us)
+            yield from _poisson_us(chance, per_s, begin_us, end_us)
 
 
 @final
@@ -147,9 +137,9 @@ class Diurnal:
     def instants_us(self, chance: Chance) -> Iterator[int]:
         """When they come: those of the highest rate, thinned."""
         peak = 1 + self.swing
-        turn = 2 * math.pi / self.day_us
+        angle = 2 * math.pi / self.day_us
         for at_us in Poisson(self.mean_per_s * peak).instants_us(chance):
-            if chance.draw() * peak < 1 - self.swing * math.cos(turn * at_us):
+            if chance.draw() * peak < 1 - self.swing * math.cos(angle * at_us):
                 yield at_us
 
 
@@ -171,6 +161,14 @@ class Replay:
         """When they come, without a draw."""
         for at_us in self.us:
             yield int(at_us / self.speed)
+
+
+def _poisson_us(chance: Chance, per_s: float, at_us: float, end_us: float) -> Iterator[int]:
+    while per_s > 0:
+        at_us -= _US / per_s * math.log(1.0 - chance.draw())
+        if at_us >= end_us:
+            return
+        yield int(at_us)
 
 
 def _check_rate(field: str, per_s: float) -> None:

@@ -38,23 +38,6 @@ class BackendStats(NamedTuple):
 class Backend:
     """`workers` of them; `serve` is one piece of work."""
 
-    __slots__ = (
-        "_course",
-        "_draw",
-        "_idle",
-        "_queue",
-        "_queue_max",
-        "_queue_peak",
-        "_refused",
-        "_served",
-        "_slow",
-        "_urgent",
-        "_work_us",
-        "_world",
-        "name",
-        "workers",
-    )
-
     def __init__(
         self,
         world: World,

@@ -36,23 +36,6 @@ def run_queue(rig: Rig, make_queue: MakeQueue, seed: int) -> RunLedger:
 
 @final
 class _KernelRun:
-    __slots__ = (
-        "_arrivals",
-        "_callers",
-        "_events",
-        "_idle",
-        "_kinds",
-        "_queue",
-        "_refusal_us",
-        "_refusals",
-        "_refusals_max",
-        "_retriers",
-        "_rig",
-        "_service",
-        "_set",
-        "ledger",
-    )
-
     def __init__(self, rig: Rig, queue: WorkQueue, seed: int) -> None:
         random_source = RandomSource(seed)
         self._rig = rig

@@ -33,24 +33,6 @@ class KindCounts:
 class RunLedger:
     """The counts of a run."""
 
-    __slots__ = (
-        "by_kind",
-        "good_at",
-        "good_us_at",
-        "offered_at",
-        "queue_peak",
-        "retries",
-        "served",
-        "span_us",
-        "started",
-        "useful_us",
-        "useful_us_at",
-        "waited_us",
-        "warm_us",
-        "wasted_us",
-        "work_us",
-    )
-
     def __init__(self, kinds: tuple[WorkKind, ...], *, warm_us: int, span_us: int) -> None:
         self.by_kind = [KindCounts(kind.callers) for kind in kinds]
         self.warm_us = warm_us

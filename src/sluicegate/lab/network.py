@@ -65,22 +65,6 @@ class _LinkState:
 class Network:
     """All places and the links between them; `links` names those that are not the usual one."""
 
-    __slots__ = (
-        "_cut",
-        "_cuts",
-        "_delivered",
-        "_duplicated",
-        "_link",
-        "_links",
-        "_lost",
-        "_places",
-        "_reordered",
-        "_sent",
-        "_sides",
-        "_states",
-        "_world",
-    )
-
     def __init__(
         self,
         world: World,

@@ -8,6 +8,7 @@ in `baselines`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol, final
 
 from sluicegate.kernels.adaptive_lifo import AdaptiveLifo, QueueEntry
@@ -15,29 +16,17 @@ from sluicegate.kernels.codel import CodelTimeout
 
 
 @final
+@dataclass(slots=True, eq=False)
 class WorkUnit:
     """One attempt at one unit of work in the kernel-only mode."""
 
-    __slots__ = (
-        "abandoned",
-        "arrived_us",
-        "attempt",
-        "caller",
-        "deadline_us",
-        "kind",
-        "work_us",
-    )
-
-    def __init__(
-        self, kind: int, caller: int, arrived_us: int, deadline_us: int, attempt: int
-    ) -> None:
-        self.kind = kind
-        self.caller = caller
-        self.arrived_us = arrived_us
-        self.deadline_us = deadline_us
-        self.attempt = attempt
-        self.work_us = 0
-        self.abandoned = False  # its caller waits no longer
+    kind: int
+    caller: int
+    arrived_us: int
+    deadline_us: int
+    attempt: int
+    work_us: int = 0
+    abandoned: bool = False  # its caller waits no longer
 
 
 class WorkQueue(Protocol):

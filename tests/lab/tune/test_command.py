@@ -259,4 +259,4 @@ def test_sweeps_of_ours_name_fields_scenarios_and_cases_that_are_there(
 def test_the_named_sweep_is_what_the_command_plays() -> None:
     parser = ArgumentParser()
     tune.add_arguments(parser)
-    assert tune.sweep_of(parser.parse_args(["queue"])) is sweeps.TABLE["queue"]
+    assert tune.parse_sweep(parser.parse_args(["queue"])) is sweeps.TABLE["queue"]

@@ -13,9 +13,9 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arguments import add_run_arguments, parse_jobs, parse_seeds
 from sluicegate.lab.progress import RunProgress, write_status
 from sluicegate.lab.text import format_number
+from sluicegate.lab.tune.defaults import SettingChange, parse_change, value_text
 
 if TYPE_CHECKING:
-    from sluicegate.lab.tune.defaults import SettingChange
     from sluicegate.lab.tune.sweep import Frontier, PointResult, SettingsSweep
 
 EXAMPLES: Final = """\
@@ -54,26 +54,26 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Run the sweep."""
     from sluicegate.lab import plots_style  # noqa: PLC0415 - the scenarios come with these
-    from sluicegate.lab.tune.sweep import run_sweep  # noqa: PLC0415
+    from sluicegate.lab.tune.sweep import frontier_of, run_sweep  # noqa: PLC0415
 
     if arguments.out is not None:
         plots_style.need()
     seeds = parse_seeds(arguments.seed, arguments.runs)
     jobs = parse_jobs(arguments.jobs)
-    sweep = sweep_of(arguments)
+    sweep = parse_sweep(arguments)
     progress = RunProgress(write_status, live=sys.stderr.isatty())
     results = list(run_sweep(sweep, seeds, progress, jobs=jobs))
     progress.end()
-    found = frontier_of(sweep, results)
-    write_sweep(sweep, results, found, seeds, sys.stdout.write)
+    frontier = frontier_of(sweep, results)
+    write_sweep(sweep, results, frontier, seeds, sys.stdout.write)
     if arguments.out is not None:
         from sluicegate.lab.tune.plot import draw  # noqa: PLC0415 - it draws
 
-        sys.stdout.write(f"picture: {draw(sweep, results, found, Path(arguments.out))}\n")
+        sys.stdout.write(f"picture: {draw(sweep, results, frontier, Path(arguments.out))}\n")
     return 0
 
 
-def sweep_of(arguments: Namespace) -> SettingsSweep:
+def parse_sweep(arguments: Namespace) -> SettingsSweep:
     """The named sweep, or the one that the flags describe."""
     from sluicegate.lab import scenarios, sweeps  # noqa: PLC0415 - likewise
     from sluicegate.lab.tune.sweep import Axis, SettingsSweep, grid  # noqa: PLC0415
@@ -101,32 +101,19 @@ def sweep_of(arguments: Namespace) -> SettingsSweep:
     )
 
 
-def frontier_of(sweep: SettingsSweep, results: Sequence[PointResult]) -> Frontier:
-    """The frontier of a sweep's results."""
-    from sluicegate.lab import scenarios  # noqa: PLC0415 - likewise
-    from sluicegate.lab.tune.sweep import find_frontier, more_is_better  # noqa: PLC0415
-
-    x_more, y_more = (
-        more_is_better(scenarios.find(axis.where), axis.figure) for axis in (sweep.x, sweep.y)
-    )
-    return find_frontier(results, x_more=x_more, y_more=y_more)
-
-
 def write_sweep(
     sweep: SettingsSweep,
     results: Sequence[PointResult],
-    found: Frontier,
+    frontier: Frontier,
     seeds: range,
     write: Callable[[str], object],
 ) -> None:
     """Print a row for each point, and the knee."""
-    from sluicegate.lab.tune.defaults import value_text  # noqa: PLC0415 - likewise
-
     names = list(dict.fromkeys(change.field for one in results for change in one.point))
     rows = []
     for at, one in enumerate(results):
         values = {change.field: value_text(change.value) for change in one.point}
-        mark = "knee" if at == found.knee else "frontier" if at in found.points else ""
+        mark = "knee" if at == frontier.knee else "frontier" if at in frontier.points else ""
         cells = (values.get(name, "") for name in names)
         figures = (format_number(one.x), format_number(one.y))
         rows.append((*cells, *figures, mark, ", ".join(one.missed) or "-"))
@@ -134,17 +121,15 @@ def write_sweep(
     write(f"  {sweep.x.text()} against {sweep.y.text()}\n")
     for line in table((*names, sweep.x.figure, sweep.y.figure, "", "misses"), rows):
         write(f"{line}\n")
-    if found.knee is None:
+    if frontier.knee is None:
         write("no point has both figures: there is no knee\n")
         return
-    knee = results[found.knee]
+    knee = results[frontier.knee]
     text = ", ".join(change.text() for change in knee.point)
     write(f"knee: {text}{'' if not knee.missed else ' (every point misses a goal)'}\n")
 
 
 def _changes(text: str) -> list[SettingChange]:
-    from sluicegate.lab.tune.defaults import parse_change  # noqa: PLC0415 - likewise
-
     name, equals, values = text.partition("=")
     given = [value.strip() for value in values.split(",") if value.strip()]
     if not equals or not given:

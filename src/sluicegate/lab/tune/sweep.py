@@ -113,6 +113,14 @@ def find_frontier(results: Sequence[PointResult], *, x_more: bool, y_more: bool)
     return Frontier(tuple(best), _knee(best, costs))
 
 
+def frontier_of(sweep: SettingsSweep, results: Sequence[PointResult]) -> Frontier:
+    """The frontier of a sweep's results."""
+    x_more, y_more = (
+        more_is_better(scenarios.find(axis.where), axis.figure) for axis in (sweep.x, sweep.y)
+    )
+    return find_frontier(results, x_more=x_more, y_more=y_more)
+
+
 def more_is_better(scenario: AnyScenario, figure: str) -> bool:
     """Whether more of the figure is better: as the goals have it, else by its name."""
     for goal in scenario.goals:

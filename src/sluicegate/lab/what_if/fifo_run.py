@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, TypeAlias, final
 
 from sluicegate.lab.random_source import RandomSource
@@ -32,31 +33,18 @@ OnCount: TypeAlias = Callable[[int], object]
 
 
 @final
+@dataclass(slots=True, eq=False)
 class _Attempt:
     """One attempt at one captured request."""
 
-    __slots__ = (
-        "begun_us",
-        "deadline_us",
-        "first_us",
-        "kind",
-        "number",
-        "over",
-        "request",
-        "work_us",
-    )
-
-    def __init__(
-        self, request: int, kind: int, first_us: int, deadline_us: int, work_us: int, number: int
-    ) -> None:
-        self.request = request
-        self.kind = kind  # its class
-        self.first_us = first_us
-        self.deadline_us = deadline_us
-        self.work_us = work_us
-        self.number = number
-        self.begun_us = 0
-        self.over = False  # its caller has an answer, or waits no longer
+    request: int
+    kind: int  # its class
+    first_us: int
+    deadline_us: int
+    work_us: int
+    number: int
+    begun_us: int = 0
+    over: bool = False  # its caller has an answer, or waits no longer
 
 
 def make_retriers(plan: WhatIfPlan) -> list[Retrier]:
@@ -76,19 +64,6 @@ def run_fifo(
 
 @final
 class _FifoRun:
-    __slots__ = (
-        "_began_us",
-        "_events",
-        "_idle",
-        "_plan",
-        "_queue",
-        "_retriers",
-        "_set",
-        "_single",
-        "_traffic",
-        "counts",
-    )
-
     def __init__(self, plan: WhatIfPlan, traffic: Traffic, single: SingleReplay) -> None:
         self._plan = plan
         self._traffic = traffic

@@ -61,22 +61,6 @@ class WaitHistogram:
 class OutcomeCounts:
     """The counts of one rulebook. WaitHistogram are of callers that the rules let in, by class."""
 
-    __slots__ = (
-        "_span_us",
-        "_workers",
-        "attempts",
-        "busy_us",
-        "by_rule",
-        "ended",
-        "queue_peak",
-        "queue_peaks",
-        "slice_ended",
-        "slice_waits",
-        "unasked",
-        "useful_us",
-        "waits",
-    )
-
     def __init__(self, *, span_us: int, workers: int) -> None:
         self._span_us = span_us
         self._workers = workers

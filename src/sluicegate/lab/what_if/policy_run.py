@@ -86,22 +86,6 @@ def rig_of(plan: WhatIfPlan, traffic: Traffic) -> Rig:
 class _PolicyRun:
     """The policies, the backend behind them, and the callers."""
 
-    __slots__ = (
-        "_backend",
-        "_callers",
-        "_classes",
-        "_inside",
-        "_inside_max",
-        "_open",
-        "_plan",
-        "_policy",
-        "_retriers",
-        "_single",
-        "_traffic",
-        "_world",
-        "counts",
-    )
-
     def __init__(
         self,
         world: World,
