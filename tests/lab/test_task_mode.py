@@ -176,7 +176,7 @@ def test_an_open_loop_does_not_wait_for_answers() -> None:
 
         await open_loop(world, KIND, never, until_us=100_000)
         await world.sleep_us(1)
-        await world.cancel_the_rest()
+        await world.cancel_others()
         return came
 
     assert run(main, 0).value == list(range(10_000, 100_000, 10_000))
@@ -229,7 +229,7 @@ def test_a_retrying_call_ends_with_an_answer_or_its_attempts_and_its_deadlines()
 
         call = RetryingCall(world, too_slow, Retrier(NAIVE, world.chance("retries")))
         answered = await call(make_request(world, KIND, 0))
-        await world.cancel_the_rest()
+        await world.cancel_others()
         return answered, call.calls, call.attempts, begun
 
     assert run(main, 0).value == (False, 1, 4, [0, 100_000, 200_000, 300_000])

@@ -227,7 +227,7 @@ def test_the_rest_can_be_cancelled_before_the_end_and_then_nothing_is_left() -> 
         for number in range(50):
             world.spawn(asyncio.sleep(100), f"sleeper-{number}")
         await asyncio.sleep(0.5)
-        await world.cancel_the_rest()
+        await world.cancel_others()
 
     ended = run(main, 0)
     assert (ended.leaked, ended.elapsed_us) == ((), 500_000)

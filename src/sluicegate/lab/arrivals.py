@@ -23,7 +23,7 @@ class Arrivals(Protocol):
     """A process of arrivals."""
 
     def instants_us(self, chance: Chance) -> Iterator[int]:
-        """When they come, from 0 on; it may never end."""
+        """Yield when they come, from 0 on; it may never end."""
         ...
 
 
@@ -38,7 +38,7 @@ class Poisson:
         _check_rate("per_s", self.per_s)
 
     def instants_us(self, chance: Chance) -> Iterator[int]:
-        """When they come."""
+        """Yield when they come."""
         if self.per_s <= 0:
             return
         gap_us, draw, log = -_US / self.per_s, chance.draw, math.log
@@ -59,7 +59,7 @@ class Even:
         _check_rate("per_s", self.per_s)
 
     def instants_us(self, chance: Chance) -> Iterator[int]:
-        """When they come, without a draw."""
+        """Yield when they come, without a draw."""
         count = 0
         while self.per_s > 0:
             count += 1
@@ -81,7 +81,7 @@ class Steps:
             _check_rate("steps", per_s)
 
     def instants_us(self, chance: Chance) -> Iterator[int]:
-        """When they come."""
+        """Yield when they come."""
         ends: list[float] = [float(begin_us) for begin_us, _ in self.steps[1:]]
         for (begin_us, per_s), end_us in zip(self.steps, [*ends, math.inf], strict=True):
             yield from _poisson_us(chance, per_s, float(begin_us), end_us)
@@ -92,7 +92,7 @@ class Steps:
 class OnOff:
     """Bursts: Poisson at `on_per_s` for a while, then at `off_per_s`, over and over.
 
-    Both whiles are exponential around their means.
+    Both times are exponential around their means.
     """
 
     on_per_s: float
@@ -108,7 +108,7 @@ class OnOff:
                 raise BadValue(field, us, "give at least a microsecond")
 
     def instants_us(self, chance: Chance) -> Iterator[int]:
-        """When they come."""
+        """Yield when they come."""
         end_us = 0.0
         on = False
         while True:
@@ -135,7 +135,7 @@ class Diurnal:
             raise BadValue("day_us", self.day_us, "give at least a microsecond")
 
     def instants_us(self, chance: Chance) -> Iterator[int]:
-        """When they come: those of the highest rate, thinned."""
+        """Yield when they come: those of the highest rate, thinned."""
         peak = 1 + self.swing
         angle = 2 * math.pi / self.day_us
         for at_us in Poisson(self.mean_per_s * peak).instants_us(chance):
@@ -158,7 +158,7 @@ class Replay:
             raise BadValue("speed", self.speed, "give a factor above 0, at most 1,000,000")
 
     def instants_us(self, chance: Chance) -> Iterator[int]:
-        """When they come, without a draw."""
+        """Yield when they come, without a draw."""
         for at_us in self.us:
             yield int(at_us / self.speed)
 

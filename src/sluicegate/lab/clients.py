@@ -1,8 +1,8 @@
-"""Clients: those who send work in a world, as coroutines that call a function for each request.
+"""Clients: who sends work in a world, as coroutines that call a function for each request.
 
-Open-loop callers never wait for an answer before they send the next; that is what overload is made
-of. Closed-loop callers wait, and think. Bots are closed-loop callers who do not think, and take no
-hint. What a call does (a policy, a network, a backend) is the function's business.
+Open-loop callers never wait for an answer before they send the next request; that is what overload
+is made of. Closed-loop callers wait, and think. Bots are closed-loop callers who do not think and
+ignore hints. What a call goes through (a policy, a network, a backend) is the function's business.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ async def run_callers(
     for kind, call in calls:
         world.spawn(open_loop(world, kind, call, until_us=until_us), f"clients/{kind.name}")
     await world.until_us(until_us)
-    await world.cancel_the_rest()
+    await world.cancel_others()
 
 
 async def closed_loop(

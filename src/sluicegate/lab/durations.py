@@ -1,7 +1,7 @@
-"""Spans: how long a thing takes, as a distribution that is a value.
+"""Durations: how long a thing takes, as a distribution that is a value.
 
-A span knows its mean and makes a sampler: a function that draws one duration, in microseconds, from
-the stream it was made with. Durations are rounded to the microsecond, and are never below zero.
+A duration knows its mean and makes a sampler: a function that draws one duration, in microseconds,
+from the stream it was made with. Samples are rounded to the microsecond, and are never below zero.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Duration(Protocol):
         ...
 
     def sampler(self, chance: Chance) -> Sampler:
-        """What draws durations, one a call."""
+        """Return what draws one duration a call."""
         ...
 
 
@@ -49,7 +49,7 @@ class Constant:
         return float(self.us)
 
     def sampler(self, chance: Chance) -> Sampler:
-        """What draws durations, without a draw."""
+        """Return what always gives the same."""
         us = self.us
         return lambda: us
 
@@ -65,7 +65,7 @@ class Exponential:
         _check_mean(self.mean_us)
 
     def sampler(self, chance: Chance) -> Sampler:
-        """What draws durations."""
+        """Return what draws durations."""
         mean_us, draw, log = -self.mean_us, chance.draw, math.log
         return lambda: int(mean_us * log(1.0 - draw()) + 0.5)
 
@@ -84,7 +84,7 @@ class Lognormal:
             raise BadValue("sigma", self.sigma, "give a number above 0, at most 5")
 
     def sampler(self, chance: Chance) -> Sampler:
-        """What draws durations: two draws each, by Box and Muller."""
+        """Return what takes two draws for each, by Box and Muller."""
         mu = math.log(self.mean_us) - self.sigma * self.sigma / 2
         sigma, draw, tau = self.sigma, chance.draw, 2 * math.pi
 
@@ -114,7 +114,7 @@ class Bimodal:
         return self.often.mean_us * (1 - self.rare) + self.seldom.mean_us * self.rare
 
     def sampler(self, chance: Chance) -> Sampler:
-        """What draws durations: a draw for which of the two, and then its own."""
+        """Return what draws which of the two, and then from it."""
         often, seldom = self.often.sampler(chance), self.seldom.sampler(chance)
         rare, draw = self.rare, chance.draw
         return lambda: seldom() if draw() < rare else often()
@@ -123,7 +123,7 @@ class Bimodal:
 @final
 @dataclass(frozen=True, slots=True)
 class RecordedDurations:
-    """Durations as they were seen, in order, and then from the beginning."""
+    """Recorded durations in order, and then from the beginning."""
 
     us: tuple[int, ...]
 
@@ -137,7 +137,7 @@ class RecordedDurations:
         return sum(self.us) / len(self.us)
 
     def sampler(self, chance: Chance) -> Sampler:
-        """What gives durations; it starts at a place that chance picks."""
+        """Return what repeats the recording, from a drawn place on."""
         us, count = self.us, len(self.us)
         at = int(chance.draw() * count) - 1
 

@@ -1,4 +1,4 @@
-"""Plots: the pictures of a scenario, drawn from what its runs left behind.
+"""The plots of a scenario, drawn from the results of its runs.
 
     over cases, one figure        a line for each candidate; ours with the span of its seeds
     over cases, several figures   a panel for each candidate, a line for each figure
@@ -7,8 +7,8 @@
     as bars                       a group for each figure, a bar for each candidate
 
 Ours is thick and in front, others are thin, a goal is a dashed line, and names stand where lines
-end. A figure that cannot be told (nothing ever came back) is a mark at the edge that says "never".
-Of many candidates a few are drawn, and `left_out` says who is not.
+end. An infinite figure (nothing ever came back) is a mark at the edge that says "never". Of many
+candidates a few are drawn, and `left_out` names the others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""RandomSource: chance for a whole run, a stream of its own for each component that draws.
+"""The random source of a run: a stream of draws of its own for each component.
 
-A stream's seed is made of the run's seed and the component's name. So a new component, or one that
-draws more often than before, leaves the draws of all others as they were.
+The seed of a stream is derived from the seed of the run and the component's name. So a new
+component, or one that draws more often than before, leaves the draws of all others as they were.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SEED_BYTES = 8
 
 
 def derive_seed(seed: int, name: str) -> int:
-    """The seed of the stream `name` in the run `seed`."""
+    """Derive the seed of the stream `name` in the run `seed`."""
     text = f"{seed}/{name}".encode()
     return int.from_bytes(blake2b(text, digest_size=SEED_BYTES).digest(), "big")
 
@@ -31,7 +31,7 @@ class RandomSource:
         self._streams: dict[str, SeededChance] = {}
 
     def of(self, name: str) -> SeededChance:
-        """The stream of that name; the same one however often it is asked for."""
+        """Return the stream of that name, the same one each time."""
         stream = self._streams.get(name)
         if stream is None:
             stream = self._streams[name] = SeededChance(derive_seed(self.seed, name))

@@ -1,7 +1,7 @@
-"""Retries: what callers do when they are refused, or have waited in vain.
+"""Retries: what callers do when they are refused or time out.
 
-Naive callers try again at once, as often as they are set to. Smart ones wait with full jitter, ask
-a retry budget first, and stop where the budget ends: the product's own kernels, `backoff` and
+Naive callers retry at once, as often as they are set to. Smart ones wait with full jitter, take
+from a retry budget first, and stop when it is empty: the product's own kernels, `backoff` and
 `retry_budget`.
 """
 
@@ -66,7 +66,7 @@ class Retrier:
             )
 
     def first(self, now_us: int) -> None:
-        """A first attempt was made."""
+        """Count a first attempt."""
         if self._budget is not None:
             self._budget.deposit(now_us)
 

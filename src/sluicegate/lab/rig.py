@@ -1,4 +1,4 @@
-"""Rig: one arrangement to try things in: who comes, what serves them, for how long."""
+"""A rig: one arrangement to run candidates in: the load, what serves it, and for how long."""
 
 from __future__ import annotations
 

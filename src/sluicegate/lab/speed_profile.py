@@ -1,7 +1,7 @@
-"""SpeedProfile: how fast a backend works over time; brown-outs, pauses and recoveries as one value.
+"""The speed of a backend over time: brown-outs, pauses and recoveries as one value.
 
 Speed 1 is as planned, 0.3 a backend that lost 70% of what it can do, 0 a pause (a collector, a
-frozen disk). Work that a change finds half done goes on at the new speed.
+frozen disk). Work that is under way at a change goes on at the new speed.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 It never waits. When nothing is left to do at an instant, its clock jumps to the next timer. Time is
 whole microseconds; a timer never fires early, and those of one instant fire in the order in which
 they were set, where asyncio's own heap promises no order. There are no sockets, no threads and no
-executor in here: what asks for one is told so.
+executor here: code that uses one gets `OutOfBounds`.
 
-Every turn is written into a digest: the instant and how many callbacks ran. Two runs that did the
+Every tick is written into a digest: the instant and how many callbacks ran. Two runs that did the
 same things at the same times have the same digest, and hardly any others do.
 """
 
@@ -39,7 +39,7 @@ _CANCELLED_SWEPT_MIN: Final = 256
 
 
 class BrokenRun(SluicegateError):  # noqa: N818 - it names the thing, as the others do
-    """A run that did not end as a run must; `at_us` is the virtual time at which that was seen."""
+    """A run that did not end as a run must; `at_us` is the virtual time of the finding."""
 
     def __init__(self, sentence: str, at_us: int) -> None:
         super().__init__(sentence)
@@ -74,10 +74,10 @@ class VirtualLoop(BaseEventLoop):
         super().__init__()
         self.elapsed_us = 0
         self.steps = 0
-        self.failure: BaseException | None = None  # ends the run at the end of the turn
+        self.failure: BaseException | None = None  # ends the run at the end of the tick
         self._span_us_max = span_us_max
-        self._turns_at_once_max = ticks_at_once_max
-        self._turns_at_once = 0
+        self._ticks_at_once_max = ticks_at_once_max
+        self._ticks_at_once = 0
         self._ready: deque[asyncio.Handle] = deque()
         self._timers: list[tuple[int, int, asyncio.TimerHandle]] = []
         self._timers_set = 0
@@ -88,7 +88,7 @@ class VirtualLoop(BaseEventLoop):
         self._digest = blake2b(digest_size=16)
         self.set_debug(False)
 
-    # What a run is asked about.
+    # What the world reads.
 
     def time(self) -> float:
         """Virtual seconds since the run began."""
@@ -112,9 +112,9 @@ class VirtualLoop(BaseEventLoop):
     def forgive(self) -> None:
         """Let it run once more, to clean up after a run that broke."""
         self.failure = None
-        self._turns_at_once = 0
+        self._ticks_at_once = 0
 
-    # What asyncio asks of a loop.
+    # What asyncio calls.
 
     def call_at(
         self,
@@ -147,7 +147,7 @@ class VirtualLoop(BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.Handle:
-        """Call back in the next turn."""
+        """Call back in the next tick."""
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
@@ -155,7 +155,7 @@ class VirtualLoop(BaseEventLoop):
     def create_task(
         self, coro: Generator[Any, None, T] | Coroutine[Any, Any, T], **options: Any
     ) -> asyncio.Task[T]:
-        """Make a task, and know it until it is done."""
+        """Make a task, and list it until it is done."""
         task = super().create_task(coro, **options)
         self._tasks.append(task)
         if len(self._tasks) >= self._tasks_swept_at:
@@ -173,7 +173,7 @@ class VirtualLoop(BaseEventLoop):
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         self._timers_set += 1
         heapq.heappush(self._timers, (at_us, self._timers_set, timer))
-        timer._scheduled = True  # type: ignore[attr-defined]  # so that cancel() tells us
+        timer._scheduled = True  # type: ignore[attr-defined]  # so that cancel() calls back
         return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
@@ -186,7 +186,7 @@ class VirtualLoop(BaseEventLoop):
             self._timers_cancelled = 0
 
     def _run_once(self) -> None:
-        """All turns of one instant."""
+        """Run all ticks of one instant."""
         ready = self._ready
         trace = self._trace
         if not ready and not self._stopping:
@@ -211,8 +211,8 @@ class VirtualLoop(BaseEventLoop):
                 raise failure
             if self._stopping:
                 break
-            self._turns_at_once += 1
-            if self._turns_at_once > self._turns_at_once_max:
+            self._ticks_at_once += 1
+            if self._ticks_at_once > self._ticks_at_once_max:
                 sentence = f"at {self.elapsed_us} us there is always something left to do"
                 raise Livelock(sentence, self.elapsed_us)
         if len(trace) >= _TRACE_ENTRIES:
@@ -231,7 +231,7 @@ class VirtualLoop(BaseEventLoop):
             raise TooLong(f"the run did not end in {self._span_us_max} us", self.elapsed_us)
         if at_us > self.elapsed_us:
             self.elapsed_us = at_us
-            self._turns_at_once = 0
+            self._ticks_at_once = 0
         while timers and timers[0][0] == at_us:
             timer = heapq.heappop(timers)[2]
             if timer.cancelled():
@@ -248,7 +248,7 @@ class VirtualLoop(BaseEventLoop):
         self._digest.update(self._trace.tobytes())
         del self._trace[:]
 
-    # The world has no outside.
+    # What reaches out of the run is refused.
 
     def call_soon_threadsafe(
         self,

@@ -3,11 +3,10 @@
     ended = run(main, seed=7)       main is a coroutine function that is given the world
 
 A run is a function of its seed: the same seed gives the same run, to the byte of its digest. It
-has ended well when `main` has, and nothing else is left; a task that fails ends the run with its
-error. A run that stands still, goes round in circles or leaves tasks behind is reported with its
-seed.
+ends well when `main` has ended and no other task is left; a task that fails ends the run with its
+error. A run that stands still, loops for ever or leaves tasks behind raises an error with its seed.
 
-Nothing in a run may ask the real clock or real chance: hand out `world.clock` and `world.chance`.
+Nothing in a run may use the real clock or real chance: hand out `world.clock` and `world.chance`.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ ENDING_ROUNDS_MAX: Final = 100
 
 
 class Leak(BrokenRun):
-    """The run's main part has ended, and tasks are left; `tasks` says which."""
+    """`main` has ended, and tasks are left; `tasks` names them."""
 
     def __init__(self, sentence: str, at_us: int, tasks: tuple[str, ...]) -> None:
         super().__init__(sentence, at_us)
@@ -43,14 +42,14 @@ class Leak(BrokenRun):
 
 
 class Run(NamedTuple, Generic[T]):
-    """A run that has ended: what `main` returned, and what there is to know about it."""
+    """A run that has ended: what `main` returned, and its digest."""
 
     value: T
     seed: int
     elapsed_us: int
     steps: int  # callbacks that ran
     digest: str
-    leaked: tuple[str, ...]  # tasks that were left; none unless leaks were allowed
+    leaked: tuple[str, ...]  # tasks that were left, where leaks are allowed
 
 
 @final
@@ -114,7 +113,7 @@ class World:
         """Call `act` when the run is so old; now if it already is older."""
         self._loop.call_at_us(elapsed_us, act, *args)
 
-    async def cancel_the_rest(self) -> None:
+    async def cancel_others(self) -> None:
         """Cancel every other task, oldest first, and wait until they have ended."""
         current = asyncio.current_task()
         rest = [task for task in self._loop.unfinished() if task is not current]

@@ -142,7 +142,7 @@ def test_a_live_task_holds_about_as_much_as_is_said(
         held = tracemalloc.get_traced_memory()[0] - before
         tracemalloc.stop()
         assert server.inside == len(tasks)
-        await world.cancel_the_rest()
+        await world.cancel_others()
         return held / count
 
     assert run(main, 0).value == pytest.approx(task_bytes, rel=0.35)

@@ -149,7 +149,7 @@ def replay_trace(
             await world.until_us(int(access.at_us / place.speed))
             world.spawn(one(number, access), f"trace-{number}")
         await world.until_us(rig.span_us)
-        await world.cancel_the_rest()
+        await world.cancel_others()
         return ledger
 
     return run(main, seed, span_us_max=RUN_US_MAX).value

@@ -137,7 +137,7 @@ class _Run:
                 break
             await world.until_us(at_us)
             self._arrive()
-        await world.cancel_the_rest()
+        await world.cancel_others()
         return self._counts
 
     def _new_cache(self) -> LruTtl[int]:

@@ -122,7 +122,7 @@ class _Run:
     async def play(self) -> FloodRun:
         self._set_next()
         await self._over
-        await self._world.cancel_the_rest()
+        await self._world.cancel_others()
         return self._result._replace(queue_peak=self._store.backend.stats().queue_peak)
 
     def _note_read(self, key: str) -> None:

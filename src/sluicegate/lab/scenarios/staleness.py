@@ -243,7 +243,7 @@ class _Cluster:
             world.spawn(self._reads(name, path, acknowledged), f"{name}/reads")
             world.spawn(self._writes(name, path, acknowledged), f"{name}/writes")
         await world.until_us(rig.span_us)
-        await world.cancel_the_rest()
+        await world.cancel_others()
         served = self._run.reads - self._fetches
         return self._run._replace(served=served, fetch_us_max=self._fetch_us)
 

@@ -186,7 +186,7 @@ def _play(rig: Rig, make_policy: MakePolicy, seed: int) -> tuple[RunLedger, list
         while world.elapsed_us < rig.span_us:
             live.append(server.inside)
             await world.sleep_us(BUCKET_US)
-        await world.cancel_the_rest()
+        await world.cancel_others()
         return ledger
 
     return run(main, seed).value, live

@@ -59,7 +59,7 @@ class WaitHistogram:
 
 @final
 class OutcomeCounts:
-    """The counts of one rulebook. WaitHistogram are of callers that the rules let in, by class."""
+    """The counts of one rulebook. Waits are of callers that the rules let in, by class."""
 
     def __init__(self, *, span_us: int, workers: int) -> None:
         self._span_us = span_us

@@ -58,7 +58,7 @@ def run_policies(
     async def main(world: World) -> OutcomeCounts:
         policy_run = _PolicyRun(world, plan, traffic, single, make_policy, classes)
         await policy_run.run(on_count)
-        await world.cancel_the_rest()
+        await world.cancel_others()
         return policy_run.counts
 
     return run(main, plan.seed, span_us_max=2 * RUN_US_MAX).value

@@ -77,7 +77,7 @@ class _Row:
 
 @final
 class WriteLedger:
-    """The writes of all rows. RowChooser that were only loaded cost nothing."""
+    """The writes of all rows. Rows that were only loaded cost nothing."""
 
     __slots__ = ("_rows", "_version", "run")
 

@@ -23,7 +23,7 @@ CONNECTIONS_MAX: Final = 256
 
 
 class YcsbTarget(Protocol):
-    """RowChooser by their numbers."""
+    """Rows by their numbers."""
 
     @property
     def name(self) -> str:
@@ -43,7 +43,7 @@ class YcsbTarget(Protocol):
         ...
 
     async def scan(self, row: int, rows_max: int) -> Sequence[tuple[int, bytes]]:
-        """RowChooser from this one on, as far as their partition goes."""
+        """Rows from this one on, as far as their partition goes."""
         ...
 
     async def load(self, rows: Sequence[tuple[int, bytes]]) -> None:
