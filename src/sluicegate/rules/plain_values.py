@@ -130,9 +130,9 @@ def read_yaml(text: str, source: str) -> tuple[object, dict[FieldPath, int]]:
         said = ", ".join(part for part in (error.context, error.problem) if part)
         line = 0 if mark is None else mark.line + 1
         hint = _hint(text, line)
-        raise _syntax(source, line, f"this is not YAML: {said}{hint}") from None
+        raise _wrong(source, f"this is not YAML: {said}{hint}", line) from None
     except yaml.YAMLError as error:  # a character that no YAML may hold
-        raise _syntax(source, 0, f"this is not YAML: {' '.join(str(error).split())}") from None
+        raise _wrong(source, f"this is not YAML: {' '.join(str(error).split())}") from None
 
 
 @final
@@ -239,7 +239,7 @@ class _Reader:
             raise self._wrong(event, f"it unfolds to more than {VALUES_MAX:,} values; {remedy}")
 
     def _wrong(self, event: Any, remedy: str) -> BadRules:
-        return _syntax(self._source, event.start_mark.line + 1, remedy)
+        return _wrong(self._source, remedy, event.start_mark.line + 1)
 
 
 def _hint(text: str, line: int) -> str:
@@ -251,7 +251,3 @@ def _hint(text: str, line: int) -> str:
         if "\t" in lines[line - 1]:
             return "; indent with spaces, not tabs"
     return ""
-
-
-def _syntax(source: str, line: int, remedy: str) -> BadRules:
-    return BadRules(source, [Problem("", source, remedy, line)])

@@ -30,8 +30,8 @@ class Problem(BadValue):
         self.line = line
 
     def __str__(self) -> str:
-        told = super().__str__() if self.field else self.remedy
-        return f"line {self.line}: {told}" if self.line else told
+        path_text = super().__str__() if self.field else self.remedy
+        return f"line {self.line}: {path_text}" if self.line else path_text
 
     def __reduce__(self) -> tuple[type[Problem], tuple[str, object, str, int]]:  # type: ignore[override]
         return Problem, (self.field, self.value, self.remedy, self.line)
@@ -79,7 +79,7 @@ class Problems:
         if len(self._found) >= PROBLEMS_MAX:
             self._more += 1
             return
-        self._found.append(Problem(told(at), value, remedy, self._line(at)))
+        self._found.append(Problem(path_text(at), value, remedy, self._line(at)))
 
     def add_unknown(self, at: FieldPath, value: object, known: Iterable[str]) -> None:
         """Note a field that there is not, with the nearest that there is."""
@@ -102,7 +102,7 @@ class Problems:
         return 0
 
 
-def told(at: FieldPath) -> str:
+def path_text(at: FieldPath) -> str:
     """A field's path as people write it: `limits.login.limit[1]`."""
     words = ""
     for step in at:

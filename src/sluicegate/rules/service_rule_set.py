@@ -1,11 +1,11 @@
-"""Service book: all rules of a rate-limit service, from files of both formats, compiled as one.
+"""Service rule set: all rules of a rate-limit service, from files of both formats, compiled as one.
 
-A file is of Envoy's format or of ours by what it says, not by its name. Everything that is wrong
-with a file is told at once, and a book is made of all files or of none.
+A file is of Envoy's format or of ours by what it holds, not by its name. Everything that is wrong
+with a file is reported at once, and a set is made of all files or of none.
 
-A reload reads the files that have changed; what the others said is kept from the book before, so a
-change in one of a hundred large files costs that file and the making of the indexes. JSON is YAML
-too, and is read as what it is some thirty times faster: large books are best written as JSON.
+A reload reads the files that have changed; the others are taken from the set before, so a change in
+one of a hundred large files costs that file and the making of the indexes. JSON is YAML too, and is
+read as what it is some thirty times faster: large files are best written as JSON.
 
 Bounds: `files_max` files, `file_bytes_max` each, `rules_max` native rules, `shared_limits_max`
 different limits in all, and the reader's own; folders are followed `DEPTH_MAX` deep.
@@ -42,7 +42,7 @@ SUFFIXES: Final = (".yaml", ".yml", ".toml")
 
 
 class RulesFile(NamedTuple):
-    """A file of a book, as it is shown."""
+    """A file of a rule set, for its status."""
 
     name: str  # below the folder it was found in
     format: str
@@ -80,7 +80,7 @@ class ParsedFile:
             native.rules_count if native is not None else len(domain.rules) if domain else 0
         )
 
-    def shown(self, name: str) -> RulesFile:
+    def describe(self, name: str) -> RulesFile:
         """The file under the name it has below its folder."""
         kind = ENVOY if self.native is None else NATIVE
         return RulesFile(name, kind, self.rules, self.sha[:VERSION_CHARS])
@@ -90,8 +90,8 @@ class ParsedFile:
 class ServiceRuleSet:
     """All rules in force; immutable.
 
-    `rules` are the limits by the names that both halves know them by, for `replace_rules`. A book
-    that was made of a snapshot has in `remade` what the next can be made of sooner.
+    `rules` are the limits by their rule_ids in the limiter, for `replace_rules`. A set that was
+    made of a snapshot has in `remade` what the next can be made of sooner.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class ServiceRuleSet:
         return sum(file.rules for file in self.files)
 
     def rules_beside(self, before: ServiceRuleSet | None) -> dict[str, Rule]:
-        """The limits of this book and of the one before it.
+        """The limits of this set and of the one before it.
 
         A decision under way may still name one of the old, so a limiter knows both for one
         generation. A name says all there is to a limit, so one that is in both is the same.
@@ -143,25 +143,25 @@ class ServiceRuleSet:
         `BadRules` says what is wrong with one of them, `Unavailable` what could not be read.
         """
         settings = (Semantics(semantics), rules_max, shared_limits_max, file_bytes_max)
-        known = before._parts if before is not None and before._settings == settings else {}
+        unchanged = before._parts if before is not None and before._settings == settings else {}
         parts: list[ParsedFile] = []
         files: list[RulesFile] = []
         digest = sha256()
         for path, name in find_files(paths, files_max=files_max):
             data = read_bytes(path, file_bytes_max)
             sha = sha256(data).hexdigest()
-            part = known.get(path)
+            part = unchanged.get(path)
             if part is None or part.sha != sha:
-                part, _ = read_part(
+                part, _ = read_rules_file(
                     path, sha, data, Semantics(semantics), rules_max, shared_limits_max
                 )
             parts.append(part)
-            files.append(part.shown(name))
+            files.append(part.describe(name))
             digest.update(f"{name}\0{sha}\n".encode("utf-8", "surrogateescape"))
         domains = [part.domain for part in parts if part.domain is not None]
         return cls(
             MeshRuleSet(domains, merge_domains=merge_domains),
-            compiled(parts, rules_max, lambda path: read_bytes(path, FILE_BYTES_MAX)),
+            compile_native(parts, rules_max, lambda path: read_bytes(path, FILE_BYTES_MAX)),
             shared_limits_of(parts, shared_limits_max),
             digest.hexdigest()[:VERSION_CHARS],
             files,
@@ -206,12 +206,12 @@ def _below(folder: str, within: str, depth: int, files_max: int) -> list[_Found]
     for name in names:
         if name[0] in ".#~":
             continue
-        path, shown = os.path.join(folder, name), f"{within}{name}"
+        path, describe = os.path.join(folder, name), f"{within}{name}"
         if os.path.isdir(path):
             if depth < DEPTH_MAX:
-                found += _below(path, f"{shown}/", depth + 1, files_max)
+                found += _below(path, f"{describe}/", depth + 1, files_max)
         elif name.lower().endswith(SUFFIXES):
-            found.append(_Found(path, shown))
+            found.append(_Found(path, describe))
         if len(found) > files_max:
             break
     return found
@@ -220,7 +220,7 @@ def _below(folder: str, within: str, depth: int, files_max: int) -> list[_Found]
 # One file.
 
 
-def read_part(
+def read_rules_file(
     path: str, sha: str, data: bytes, semantics: Semantics, rules_max: int, shared_limits_max: int
 ) -> tuple[ParsedFile, object]:
     """What a file says, and the plain values of it; `BadRules` if anything in it is wrong."""
@@ -228,7 +228,9 @@ def read_part(
     read = _read_json(data)
     if read is not None:
         try:
-            return _parsed(path, sha, read, semantics, rules_max, shared_limits_max), read.value
+            return _parse_values(
+                path, sha, read, semantics, rules_max, shared_limits_max
+            ), read.value
         except (BadRules, RecursionError) as error:
             failed = error  # read it once more, for the lines
     try:
@@ -236,13 +238,13 @@ def read_part(
     except BadRules as error:
         # JSON has no bound on how many values there are, YAML has.
         raise failed if isinstance(failed, BadRules) else error from None
-    return _parsed(path, sha, read, semantics, rules_max, shared_limits_max), read.value
+    return _parse_values(path, sha, read, semantics, rules_max, shared_limits_max), read.value
 
 
-def _parsed(
+def _parse_values(
     path: str, sha: str, read: Read, semantics: Semantics, rules_max: int, shared_limits_max: int
 ) -> ParsedFile:
-    value, lines = read.value, with_items(read.lines)
+    value, lines = read.value, with_item_lines(read.lines)
     problems = Problems(path, lines)
     shared_limits = SharedLimits(shared_limits_max)
     domain, native = None, None
@@ -253,12 +255,12 @@ def _parsed(
     elif is_native(value):
         native = parse_native(value, problems, shared_limits, rules_max=rules_max)
     else:
-        problems.add((), value, _neither(value))
+        problems.add((), value, _format_remedy(value))
     problems.raise_if_any()
     return ParsedFile(path, sha, domain, native, shared_limits.rules)
 
 
-def with_items(lines: Mapping[FieldPath, int]) -> dict[FieldPath, int]:
+def with_item_lines(lines: Mapping[FieldPath, int]) -> dict[FieldPath, int]:
     """The lines of fields, and where each item of a list begins: what it lacks has no line."""
     items: dict[FieldPath, int] = {}
     for at, line in lines.items():
@@ -268,7 +270,7 @@ def with_items(lines: Mapping[FieldPath, int]) -> dict[FieldPath, int]:
     return {**items, **lines}
 
 
-def _neither(value: object) -> str:
+def _format_remedy(value: object) -> str:
     if isinstance(value, dict) and "limits" in value:
         return (
             "a file with `limits:` is for the middlewares of a web application; "
@@ -293,7 +295,7 @@ def _read_json(data: bytes) -> Read | None:
 # All of them.
 
 
-def compiled(
+def compile_native(
     parts: Sequence[ParsedFile], rules_max: int, data_of: Callable[[str], bytes]
 ) -> ResourceRuleSet:
     """The native half; `BadRules` says what is wrong between files, with lines from `data_of`."""
@@ -311,11 +313,11 @@ def compiled(
     files = [part.native for part in own if part.native is not None]
     book = compile_rules(files, complain, rules_max=rules_max)
     if found:
-        raise _refused([part.path for part in own], found, more, data_of)
+        raise _bad_rules([part.path for part in own], found, more, data_of)
     return book
 
 
-def _refused(
+def _bad_rules(
     paths: Sequence[str],
     found: Sequence[tuple[int, FieldPath, object, str]],
     more: int,
@@ -328,7 +330,7 @@ def _refused(
         lines = read_text(data_of(path), form=form_of(path), source=path).lines
     except (BadValue, Unavailable):
         lines = {}  # it has gone meanwhile, or is JSON of more values than YAML may have
-    problems = Problems(path, with_items(lines))
+    problems = Problems(path, with_item_lines(lines))
     for _, at, value, remedy in here:
         problems.add(at, value, remedy)
     try:
@@ -345,6 +347,6 @@ def shared_limits_of(parts: Sequence[ParsedFile], shared_limits_max: int) -> dic
         rules.update(part.shared_limits)
         if len(rules) > shared_limits_max:
             remedy = f"say at most {shared_limits_max:,} (shared_limits_max)"
-            shown = f"{len(rules):,} different limits"
-            raise BadRules(part.path, [Problem("rules", shown, remedy)])
+            describe = f"{len(rules):,} different limits"
+            raise BadRules(part.path, [Problem("rules", describe, remedy)])
     return rules

@@ -16,7 +16,12 @@ from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.rule_set import MeshRuleSet
 from sluicegate.rules.resources.parser import RULES_MAX
 from sluicegate.rules.resources.rule_set import EMPTY_RULE_SET
-from sluicegate.rules.service_rule_set import VERSION_CHARS, ParsedFile, ServiceRuleSet, read_part
+from sluicegate.rules.service_rule_set import (
+    VERSION_CHARS,
+    ParsedFile,
+    ServiceRuleSet,
+    read_rules_file,
+)
 from sluicegate.rules.shared_limits import SHARED_LIMITS_MAX_DEFAULT
 from sluicegate.rules.snapshot.book import book_of
 from sluicegate.rules.snapshot.snapshot import compile_snapshot, rules_files
@@ -65,7 +70,9 @@ def is_rules_file(name: str) -> bool:
 def read_file(name: str, data: bytes, semantics: Semantics | str) -> tuple[ParsedFile, object]:
     """What a file says, and its plain values; read as the service reads it."""
     sha = sha256(data).hexdigest()
-    return read_part(name, sha, data, Semantics(semantics), RULES_MAX, SHARED_LIMITS_MAX_DEFAULT)
+    return read_rules_file(
+        name, sha, data, Semantics(semantics), RULES_MAX, SHARED_LIMITS_MAX_DEFAULT
+    )
 
 
 def enforce_trials(name: str, data: bytes, semantics: Semantics | str) -> bytes:

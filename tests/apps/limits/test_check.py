@@ -62,7 +62,7 @@ def test_what_is_odd_is_advice_and_strict_minds_it(tmp_path: Path, capsys: Out) 
     file = written(tmp_path, RULES.replace("closed", "open"))
     assert limits("check", file) == 0
     told = capsys.readouterr().out
-    assert "\nworth a look\n  login: while a far store does not answer, /login is not" in told
+    assert "\nworth a look\n  login: while a remote store does not answer, /login is not" in told
     assert limits("check", "--strict", file) == 1
     assert limits("check", "--strict", written(tmp_path, RULES)) == 0
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from sluicegate.apps.quota.series import Caller, Month, Wishes, callers_of
+from sluicegate.apps.quota.series import Caller, Month, TuneSettings, callers_of
 from sluicegate.telemetry.usage_files import DAY_MINUTES, UsageMinute, UsageWriter
 
 # A Monday: the epoch was a Thursday, and 20,003 is 4 more than a multiple of 7.
@@ -54,9 +54,9 @@ def tuned(
     default: int | None = None,
     *,
     days: int = DAYS,
-    wishes: Wishes | None = None,
+    wishes: TuneSettings | None = None,
 ) -> dict[str, Caller]:
     """What is proposed to each caller by the month in this folder."""
     month = Month.read(folders(folder), MONDAY, days)
-    found = callers_of(month, current or {}, default, wishes or Wishes())
+    found = callers_of(month, current or {}, default, wishes or TuneSettings())
     return {one.name: one for one in found}

@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sluicegate import cli
-from sluicegate.apps.quota.editing import quotas_in, with_quotas
-from sluicegate.apps.quota.names import LISTED_MAX, can_be_written, shown, told_unwritten
+from sluicegate.apps.quota.names import LISTED_MAX, describe_unwritable, display_name, is_writable
+from sluicegate.apps.quota.rules_edit import quotas_in, with_quotas
 from sluicegate.contracts.errors import SluicegateError
 from sluicegate.rules.resources.parser import TEXT_CHARS_MAX
 from sluicegate.system import now_us
@@ -103,13 +103,13 @@ def test_a_name_can_be_written_if_and_only_if_a_rules_file_takes_it(name: str) -
         taken = quotas_in(with_quotas("version: 1\n", {name: 3}, "a.yaml"), "a.yaml") == {name: 3}
     except SluicegateError:
         taken = False
-    assert can_be_written(name) == taken
+    assert is_writable(name) == taken
 
 
 @given(NAMES)
 @example("x\nshop  100 -> 1  ")
 def test_a_name_is_shown_on_a_line_and_as_it_is_where_that_can_be_seen(name: str) -> None:
-    said = shown(name)
+    said = display_name(name)
     assert said.isprintable()
     said.encode()
     if name.isprintable():
@@ -118,8 +118,8 @@ def test_a_name_is_shown_on_a_line_and_as_it_is_where_that_can_be_seen(name: str
 
 def test_of_many_some_are_named() -> None:
     names = [f"{at}\u202e" for at in range(LISTED_MAX + 1)]
-    assert "more" not in told_unwritten(names[1:])
-    lines = told_unwritten(names).splitlines()
+    assert "more" not in describe_unwritable(names[1:])
+    lines = describe_unwritable(names).splitlines()
     assert lines[0] == "left out, for no rules file can name them: 21 callers"
     assert lines[1 : LISTED_MAX + 1] == [f"  {at}\\u202e" for at in range(LISTED_MAX)]
     assert lines[LISTED_MAX + 1] == "  and 1 more caller"

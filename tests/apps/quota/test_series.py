@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluicegate.apps.quota.series import RU_MAX, Month, Wishes, callers_of
+from sluicegate.apps.quota.series import RU_MAX, Month, TuneSettings, callers_of
 from sluicegate.telemetry.usage_files import DAY_MINUTES, UsageMinute
 from tests.apps.quota.months import DAYS, MONDAY, Curve, tuned, write_month
 
@@ -121,7 +121,7 @@ def test_too_few_days_propose_nothing_and_say_so(tmp_path: Path) -> None:
     one = tuned(tmp_path)["new"]
     assert one.proposal.quota is None
     assert one.proposal.reason == "Only 13 of 30 days have enough data; 14 are needed."
-    assert tuned(tmp_path, wishes=Wishes(days_min=13))["new"].proposal.quota == 130
+    assert tuned(tmp_path, wishes=TuneSettings(days_min=13))["new"].proposal.quota == 130
 
 
 def test_who_alone_works_once_a_night_has_whole_days(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_near_the_quota_now_nothing_changes(shop: Path, now: int, proposed: int 
 
 def test_floor_cap_and_headroom_are_kept(shop: Path) -> None:
     def quota(**wishes: int) -> int | None:
-        return tuned(shop, wishes=Wishes(**wishes))["shop"].proposal.quota
+        return tuned(shop, wishes=TuneSettings(**wishes))["shop"].proposal.quota
 
     assert quota(floor=140) == 140
     assert quota(cap=120) == 120
@@ -191,7 +191,7 @@ def test_floor_cap_and_headroom_are_kept(shop: Path) -> None:
 
 
 def test_a_dead_band_of_nothing_tells_every_change(shop: Path) -> None:
-    wishes = Wishes(dead_band_percent=0)
+    wishes = TuneSettings(dead_band_percent=0)
     assert tuned(shop, {"shop": 129}, wishes=wishes)["shop"].proposal.quota == 130
     assert tuned(shop, {"shop": 130}, wishes=wishes)["shop"].proposal.quota is None
 
@@ -230,4 +230,4 @@ def test_all_callers_come_in_the_order_of_their_names() -> None:
     month = Month(MONDAY, 14)
     for name in ("b", "c", "a"):
         month.add({name: {MONDAY * DAY_MINUTES: UsageMinute(1, 0)}})
-    assert [one.name for one in callers_of(month, {}, None, Wishes())] == ["a", "b", "c"]
+    assert [one.name for one in callers_of(month, {}, None, TuneSettings())] == ["a", "b", "c"]

@@ -14,7 +14,7 @@ import redis
 from sluicegate import cli
 from sluicegate.apps.quota import command
 from sluicegate.apps.quota.dates import date_of
-from sluicegate.apps.quota.editing import with_quotas
+from sluicegate.apps.quota.rules_edit import with_quotas
 from sluicegate.contracts.checks import CheckRequest
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.shadow.capture.recorder import Capture
@@ -188,7 +188,7 @@ def test_where_traffic_was_captured_the_proposal_has_its_trial(
     assert (code, err) == (0, "")
     assert "gate      passed" in out
     assert "of 1,500 CRITICAL" in out
-    assert "how it fared on captured traffic is in month-shadow.html" in out
+    assert "the report on captured traffic is in month-shadow.html" in out
     assert (there / "month-shadow.html").read_text().startswith("<!doctype html>")
     (one,) = book.told("list")
     book.at("approve", one["id"], "--publish")  # judged: no word why is needed

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from sluicegate.apps.quota.dates import date_of
-from sluicegate.apps.quota.names import shown
+from sluicegate.apps.quota.names import display_name
 from sluicegate.apps.quota.series import DAY_HOURS, Caller
 from sluicegate.command_line.charts import Picture, axis_ticks, spread_labels
 
@@ -25,7 +25,7 @@ _UNITS: Final = ((1_000_000_000_000, "T"), (1_000_000_000, "G"), (1_000_000, "M"
 def quota_chart(caller: Caller, first_day: int) -> str:
     """The picture; `first_day` is counted from the epoch."""
     days = len(caller.hours) // DAY_HOURS
-    title = f"{shown(caller.name)}: request units a second over {days} days"
+    title = f"{display_name(caller.name)}: request units a second over {days} days"
     picture = Picture(title, WIDTH, HEIGHT)
     right, floor = WIDTH - RIGHT, HEIGHT - BOTTOM
     step, ticks = axis_ticks(_highest(caller))

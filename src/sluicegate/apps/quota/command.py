@@ -1,8 +1,8 @@
-"""`sluicegate quota tune`: proposes quotas by what callers have used for thirty days.
+"""`sluicegate quota tune`: propose quotas by what callers have used for thirty days.
 
-It reads what `sluicegate kv --usage` keeps, prints a line and draws a picture for each caller, and
-with `--file` hands the changed rules file to the rulebook as a proposal, where it is tried on
-captured traffic before anybody approves it. Nothing goes live from there by itself.
+It reads what `sluicegate kv --usage` records, prints a line and draws a chart for each caller, and
+with `--file` proposes the changed rules file to the rulebook, where it is tried on captured traffic
+before anybody approves it. Nothing goes live by itself.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from sluicegate.apps.quota.editing import quotas_in, with_quotas
-from sluicegate.apps.quota.filing import Rulebook
-from sluicegate.apps.quota.names import can_be_written, shown, told_unwritten
+from sluicegate.apps.quota.names import describe_unwritable, display_name, is_writable
 from sluicegate.apps.quota.page import page_of
-from sluicegate.apps.quota.series import RU_MAX, Caller, Month, Wishes, callers_of
+from sluicegate.apps.quota.rulebook_file import RulebookFile
+from sluicegate.apps.quota.rules_edit import quotas_in, with_quotas
+from sluicegate.apps.quota.series import RU_MAX, Caller, Month, TuneSettings, callers_of
 from sluicegate.command_line.text import counted, harmless
 from sluicegate.contracts.errors import BadValue, Conflict, SluicegateError, Unavailable
 from sluicegate.rules.plain_values import read_bytes
@@ -38,8 +38,8 @@ TUNE: Final = (
     + """
 The first shows what would change; --write changes the rules file in place, and a running
 sluicegate kv --rules takes it up; --file proposes the change to a rulebook, a folder or the URL of
-its server (its token in SLUICEGATE_TOKEN), and shows what became of it. Without --rules the file is
-taken as it is live in the rulebook. Days and hours are UTC, and only whole days count.
+its server (its token in SLUICEGATE_TOKEN), and shows what became of it. Without --rules the live
+file of the rulebook is taken. Days and hours are UTC, and only whole days count.
 
 exit code: 0 tuned, whether or not a quota changes; 1 it could not, or the gate has rejected it;
 2 asked wrongly
@@ -88,7 +88,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Tune, show, and file."""
     days = whole(DAYS_MIN, DAYS_MAX)(arguments.days, "--days")
-    wishes = _wishes(arguments, days)
+    settings = _tune_settings(arguments, days)
     default = _ru(arguments.default, "--default", 1)
     rulebook = _rulebook(arguments)
     source, text = _rules(arguments, rulebook)
@@ -99,22 +99,22 @@ def run(arguments: Namespace) -> int:
             f"nothing was used on the {days} whole days before today, as far as "
             f"{' and '.join(arguments.usage)} say; let sluicegate kv --usage run for a while"
         )
-    callers = callers_of(month, current, default, wishes)
+    callers = callers_of(month, current, default, settings)
     _draw(arguments.out, page_of(callers, first_day=month.first_day, days=days))
     _show(callers)
     sys.stdout.write(f"\nthe curves are in {arguments.out}\n")
     changes = {one.name: one.proposal.quota for one in callers if one.proposal.quota is not None}
-    odd = [name for name in changes if not can_be_written(name)]
+    odd = [name for name in changes if not is_writable(name)]
     if odd:
-        sys.stdout.write(f"\n{told_unwritten(odd)}")
-        changes = {name: quota for name, quota in changes.items() if can_be_written(name)}
+        sys.stdout.write(f"\n{describe_unwritable(odd)}")
+        changes = {name: quota for name, quota in changes.items() if is_writable(name)}
     if not changes:
         sys.stdout.write("no quota would change\n")
         return 0
     if not arguments.write and rulebook is None:
         return 0
     changed = with_quotas(text, changes, source)
-    if rulebook is not None and not _proposed(arguments, rulebook, changed, len(changes)):
+    if rulebook is not None and not _propose(arguments, rulebook, changed, len(changes)):
         left = f"{arguments.rules} is left as it was\n" if arguments.write else ""
         sys.stdout.write(left)
         return 1
@@ -124,13 +124,13 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-# What was asked for.
+# Arguments.
 
 
-def _wishes(arguments: Namespace, days: int) -> Wishes:
+def _tune_settings(arguments: Namespace, days: int) -> TuneSettings:
     percent = whole(0, PERCENT_MAX)
     floor = whole(1, RU_MAX)(arguments.floor, "--floor")
-    return Wishes(
+    return TuneSettings(
         headroom_percent=percent(arguments.headroom, "--headroom"),
         dead_band_percent=percent(arguments.dead_band, "--dead-band"),
         floor=floor,
@@ -139,21 +139,21 @@ def _wishes(arguments: Namespace, days: int) -> Wishes:
     )
 
 
-def _ru(said: str, flag: str, least: int) -> int | None:
-    return int(whole(least, RU_MAX)(said, flag)) if said else None
+def _ru(text: str, flag: str, least: int) -> int | None:
+    return int(whole(least, RU_MAX)(text, flag)) if text else None
 
 
-def _rulebook(arguments: Namespace) -> Rulebook | None:
+def _rulebook(arguments: Namespace) -> RulebookFile | None:
     if not arguments.file:
         return None
-    named = (("--ca", "ca"), ("--cert", "cert"), ("--cert-key", "cert_key"), ("--as", "who"))
-    said = [(flag, getattr(arguments, name)) for flag, name in named]
-    flags = [word for flag, value in said if value for word in (flag, value)]
-    return Rulebook(arguments.file, arguments.under or Path(arguments.rules).name, flags)
+    names = (("--ca", "ca"), ("--cert", "cert"), ("--cert-key", "cert_key"), ("--as", "who"))
+    text = [(flag, getattr(arguments, name)) for flag, name in names]
+    flags = [word for flag, value in text if value for word in (flag, value)]
+    return RulebookFile(arguments.file, arguments.under or Path(arguments.rules).name, flags)
 
 
-def _rules(arguments: Namespace, rulebook: Rulebook | None) -> tuple[str, str]:
-    """The rules file that is meant: what it is called, and its text."""
+def _rules(arguments: Namespace, rulebook: RulebookFile | None) -> tuple[str, str]:
+    """Return the name and the text of the rules file."""
     if not arguments.rules:
         if arguments.write:
             raise BadValue("--rules", "", "give the rules file that is to be changed")
@@ -165,26 +165,26 @@ def _rules(arguments: Namespace, rulebook: Rulebook | None) -> tuple[str, str]:
     except UnicodeDecodeError:
         raise BadValue("--rules", arguments.rules, "it is not UTF-8; save it as UTF-8") from None
     if rulebook is not None:
-        rulebook.must_be(text, arguments.rules)
+        rulebook.check_live(text, arguments.rules)
     return arguments.rules, text
 
 
-def _proposed(arguments: Namespace, rulebook: Rulebook, changed: str, count: int) -> bool:
-    """Propose it and tell what came of it; whether the gate let it stand."""
+def _propose(arguments: Namespace, rulebook: RulebookFile, changed: str, count: int) -> bool:
+    """Propose it and write what became of it; whether the gate accepted it."""
     message = f"Tune {counted(count, 'quota')} by {arguments.days} days of usage"
     report = Path(arguments.out)
     report = report.with_name(f"{report.stem}-shadow.html")
     sys.stdout.flush()
-    filed = rulebook.propose(changed, message=message, reason=arguments.reason, report=report)
-    sys.stdout.write(f"\n{harmless(filed.told)}")
-    return filed.stands
+    result = rulebook.propose(changed, message=message, reason=arguments.reason, report=report)
+    sys.stdout.write(f"\n{harmless(result.text)}")
+    return result.accepted
 
 
-# What is told.
+# Output.
 
 
 def _show(callers: Sequence[Caller]) -> None:
-    names = [shown(one.name) for one in callers]
+    names = [display_name(one.name) for one in callers]
     width = max(map(len, names))
     for name, one in zip(names, callers, strict=True):
         proposal = one.proposal

@@ -16,21 +16,21 @@ from sluicegate.rules.resources.parser import TEXT_CHARS_MAX
 LISTED_MAX: Final = 20
 
 
-def can_be_written(name: str) -> bool:
+def is_writable(name: str) -> bool:
     """Whether a rules file takes it: as `rules/resources/parse.py` decides."""
     return 1 <= len(name) <= TEXT_CHARS_MAX and (name.isascii() or name.isprintable())
 
 
-def shown(name: str) -> str:
+def display_name(name: str) -> str:
     """On one line, with escapes for what cannot be seen; one that is far too long is cut."""
     if len(name) > TEXT_CHARS_MAX:
-        return f"{shown(name[:TEXT_CHARS_MAX])}... ({len(name):,} characters)"
+        return f"{display_name(name[:TEXT_CHARS_MAX])}... ({len(name):,} characters)"
     return printable(name)
 
 
-def told_unwritten(names: Sequence[str]) -> str:
+def describe_unwritable(names: Sequence[str]) -> str:
     """Who was left out of the rules file, and why; a line each."""
-    lines = [f"  {shown(name) or '(no name)'}\n" for name in names[:LISTED_MAX]]
+    lines = [f"  {display_name(name) or '(no name)'}\n" for name in names[:LISTED_MAX]]
     if len(names) > LISTED_MAX:
         lines.append(f"  and {counted(len(names) - LISTED_MAX, 'more caller')}\n")
     return (

@@ -11,7 +11,7 @@ from typing import Final
 
 from sluicegate.apps.quota.chart import quota_chart
 from sluicegate.apps.quota.dates import date_of
-from sluicegate.apps.quota.names import shown
+from sluicegate.apps.quota.names import display_name
 from sluicegate.apps.quota.series import Caller
 from sluicegate.command_line.page import cell, color_key, number, quiet, render_page, row, table
 from sluicegate.command_line.text import counted
@@ -95,7 +95,7 @@ def _section(at: int, one: Caller, first_day: int) -> str:
 
 
 def _name(one: Caller) -> str:
-    return escape(shown(one.name))
+    return escape(display_name(one.name))
 
 
 def _now(one: Caller) -> str:

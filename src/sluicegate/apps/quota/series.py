@@ -42,7 +42,7 @@ class Caller(NamedTuple):
     proposal: QuotaProposal
 
 
-class Wishes(NamedTuple):
+class TuneSettings(NamedTuple):
     """How proposals are made; see `kernels/quota_tuning.py`."""
 
     headroom_percent: int = 30
@@ -56,14 +56,14 @@ class Wishes(NamedTuple):
 class Month:
     """What was heard of each caller in the hours of so many whole days."""
 
-    __slots__ = ("busiest", "days", "first_day", "heard", "refused_ru")
+    __slots__ = ("active_hours", "busiest", "days", "first_day", "refused_ru")
 
     def __init__(self, first_day: int, days: int) -> None:
         self.first_day = first_day
         self.days = days
         self.busiest: dict[str, list[int]] = {}
         self.refused_ru: dict[str, int] = {}
-        self.heard: set[int] = set()
+        self.active_hours: set[int] = set()
 
     @classmethod
     def read(cls, folders: Sequence[str], first_day: int, days: int) -> Month:
@@ -78,32 +78,32 @@ class Month:
         first_hour = self.first_day * DAY_HOURS
         for name, minutes in usage.items():
             if name.startswith(_NOBODY):
-                self.heard.update(minute // HOUR_MINUTES - first_hour for minute in minutes)
+                self.active_hours.update(minute // HOUR_MINUTES - first_hour for minute in minutes)
                 continue
             busiest = self.busiest.get(name)
             if busiest is None:
                 busiest = self.busiest[name] = [0] * (self.days * DAY_HOURS)
             for minute, one in minutes.items():
                 hour = minute // HOUR_MINUTES - first_hour
-                self.heard.add(hour)
+                self.active_hours.add(hour)
                 busiest[hour] = max(busiest[hour], one.asked_ru)
             refused = sum(one.refused_ru for one in minutes.values())
             self.refused_ru[name] = self.refused_ru.get(name, 0) + refused
 
     def hours(self) -> dict[str, list[int | None]]:
         """Each caller's, as request units a second; None where nobody was there to write."""
-        known = _known(self.heard, self.days * DAY_HOURS)
+        recorded = _recorded_hours(self.active_hours, self.days * DAY_HOURS)
         return {
             name: [
-                -(-ru // MINUTE_S) if is_known else None
-                for ru, is_known in zip(self.busiest[name], known, strict=True)
+                -(-ru // MINUTE_S) if is_recorded else None
+                for ru, is_recorded in zip(self.busiest[name], recorded, strict=True)
             ]
             for name in sorted(self.busiest)
         }
 
 
 def callers_of(
-    month: Month, current: Mapping[str, int], default: int | None, wishes: Wishes
+    month: Month, current: Mapping[str, int], default: int | None, settings: TuneSettings
 ) -> list[Caller]:
     """Everybody that was heard of, by name, and what follows from their hours."""
     found = []
@@ -114,20 +114,27 @@ def callers_of(
             hourly=True,
             first_weekday=(month.first_day + _FIRST_WEEKDAY) % WEEK,
             current=now,
-            floor=wishes.floor,
-            cap=RU_MAX if wishes.cap is None else wishes.cap,
-            headroom_percent=wishes.headroom_percent,
-            dead_band_percent=wishes.dead_band_percent,
-            days_min=wishes.days_min,
+            floor=settings.floor,
+            cap=RU_MAX if settings.cap is None else settings.cap,
+            headroom_percent=settings.headroom_percent,
+            dead_band_percent=settings.dead_band_percent,
+            days_min=settings.days_min,
             days_max=month.days,
         )
         found.append(
-            Caller(name, hours, month.refused_ru[name], now, name in current, _spared(proposal))
+            Caller(
+                name,
+                hours,
+                month.refused_ru[name],
+                now,
+                name in current,
+                _without_usual_day(proposal),
+            )
         )
     return found
 
 
-def _spared(proposal: QuotaProposal) -> QuotaProposal:
+def _without_usual_day(proposal: QuotaProposal) -> QuotaProposal:
     """Whoever comes now and then is not tuned down to the floor for having no usual day."""
     if proposal.quota is None or proposal.estimate:
         return proposal
@@ -135,14 +142,14 @@ def _spared(proposal: QuotaProposal) -> QuotaProposal:
     return proposal._replace(quota=None, reason=reason)
 
 
-def _known(heard: set[int], count: int) -> list[bool]:
+def _recorded_hours(active_hours: set[int], count: int) -> list[bool]:
     """Which hours there was somebody to write."""
-    known = [False] * count
+    recorded = [False] * count
     before: int | None = None
-    for hour in sorted(heard):
+    for hour in sorted(active_hours):
         if before is None or hour - before > SILENCE_HOURS:
             before = hour
         for between in range(before, hour + 1):
-            known[between] = True
+            recorded[between] = True
         before = hour
-    return known
+    return recorded

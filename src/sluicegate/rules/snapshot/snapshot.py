@@ -36,8 +36,8 @@ from sluicegate.rules.service_rule_set import (
     SUFFIXES,
     ParsedFile,
     RulesFile,
-    compiled,
-    read_part,
+    compile_native,
+    read_rules_file,
     shared_limits_of,
 )
 from sluicegate.rules.shared_limits import SHARED_LIMITS_MAX_DEFAULT
@@ -155,13 +155,13 @@ def compile_snapshot(
             remedy = f"it is larger than {file_bytes_max:,} bytes; make it smaller"
             raise BadRules(name, [Problem("", name, remedy)])
         sha = sha256(data).hexdigest()
-        part, value = read_part(name, sha, data, semantics, rules_max, shared_limits_max)
+        part, value = read_rules_file(name, sha, data, semantics, rules_max, shared_limits_max)
         parts.append(part)
-        shown.append(part.shown(name))
+        shown.append(part.describe(name))
         heads.append(_head(name, part, cast("dict[str, Any]", value), collector))
     domains = [part.domain for part in parts if part.domain is not None]
     MeshRuleSet(domains, merge_domains=merge_domains)
-    compiled(parts, rules_max, files.__getitem__)
+    compile_native(parts, rules_max, files.__getitem__)
     shared_limits_of(parts, shared_limits_max)
     try:
         pages, kinds, uses, forms = collector.end()

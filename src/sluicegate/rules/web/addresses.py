@@ -15,15 +15,15 @@ IPV6_PREFIX_DEFAULT: Final = 64
 _MAPPED: Final = b"\0" * 10 + b"\xff\xff"
 
 
-def packed(address: str) -> bytes | None:
+def pack(address: str) -> bytes | None:
     """The 4 or 16 bytes of an address, None if the text is none."""
     try:
         if ":" not in address:
             return inet_pton(AF_INET, address)
-        whole = inet_pton(AF_INET6, address.partition("%")[0])
+        packed = inet_pton(AF_INET6, address.partition("%")[0])
     except (OSError, ValueError):
         return None
-    return whole[12:] if whole.startswith(_MAPPED) else whole
+    return packed[12:] if packed.startswith(_MAPPED) else packed
 
 
 def network_of(address: str, prefix: int = IPV6_PREFIX_DEFAULT) -> str:
@@ -33,14 +33,14 @@ def network_of(address: str, prefix: int = IPV6_PREFIX_DEFAULT) -> str:
     """
     if ":" not in address:
         return address
-    whole = packed(address)
-    if whole is None:
+    packed = pack(address)
+    if packed is None:
         return address
-    if len(whole) == 4:
-        return inet_ntop(AF_INET, whole)
+    if len(packed) == 4:
+        return inet_ntop(AF_INET, packed)
     if prefix == 64:
-        return inet_ntop(AF_INET6, whole[:8] + b"\0\0\0\0\0\0\0\0") + "/64"
-    number = int.from_bytes(whole, "big") >> (128 - prefix) << (128 - prefix)
+        return inet_ntop(AF_INET6, packed[:8] + b"\0\0\0\0\0\0\0\0") + "/64"
+    number = int.from_bytes(packed, "big") >> (128 - prefix) << (128 - prefix)
     return f"{inet_ntop(AF_INET6, number.to_bytes(16, 'big'))}/{prefix}"
 
 
@@ -57,17 +57,17 @@ class Networks:
         self._of_v6: dict[int, set[int]] = {}
         for text in self.texts:
             network = ip_network(text)
-            known = self._of_v4 if network.version == 4 else self._of_v6
+            networks = self._of_v4 if network.version == 4 else self._of_v6
             shift = network.max_prefixlen - network.prefixlen
-            known.setdefault(shift, set()).add(int(network.network_address) >> shift)
+            networks.setdefault(shift, set()).add(int(network.network_address) >> shift)
 
     def holds(self, address: str) -> bool:
         """Whether it is in one of them; a text that is no address is in none."""
-        whole = packed(address)
-        if whole is None:
+        packed = pack(address)
+        if packed is None:
             return False
-        number = int.from_bytes(whole, "big")
-        for shift, networks in (self._of_v4 if len(whole) == 4 else self._of_v6).items():
+        number = int.from_bytes(packed, "big")
+        for shift, networks in (self._of_v4 if len(packed) == 4 else self._of_v6).items():
             if number >> shift in networks:
                 return True
         return False
@@ -79,8 +79,8 @@ def network_remedy(text: str) -> str:
         ip_network(text)
     except ValueError:
         try:
-            whole = ip_network(text, strict=False)
+            packed = ip_network(text, strict=False)
         except ValueError:
             return "give an address or a network, as 10.0.0.0/8 or 2001:db8::/32"
-        return f"{text} is an address within a network; write {whole}"
+        return f"{text} is an address within a network; write {packed}"
     return ""

@@ -1,7 +1,7 @@
-"""Advice: what is allowed in a rulebook and is probably not meant.
+"""Advice: what is allowed in a rules file and is probably not meant.
 
-Each check is a function over the entries; it says what follows from the rule as it stands, and what
-to write instead. Advice is never an error: the book works as written.
+Each check is a function over the rules; it names what follows from a rule as it stands, and what to
+write instead. Advice is never an error: the file works as written.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from sluicegate.rules.web.paths import Pattern
 from sluicegate.rules.web.rule import WebRule
 from sluicegate.rules.web.rule_set import WebRuleSet
 
-_GUESSED: Final = frozenset(
+_SECRET_PATHS: Final = frozenset(
     ("2fa", "forgot", "login", "mfa", "otp", "passcode", "password", "register", "signin", "signup")
 )
 
 
 class Advice(NamedTuple):
-    """What was noticed about a rule. `about` names the kind, for programs."""
+    """Advice on a rule. `about` names the kind, for programs."""
 
     rule: str
     about: str
@@ -34,7 +34,7 @@ class Advice(NamedTuple):
 
 
 def advise(book: WebRuleSet) -> list[Advice]:
-    """All advice about a book, by rule in the order of the book."""
+    """All advice on a rule set, in the order of its rules."""
     entries = [entry for entry in book.entries if not entry.off]
     found = [advice for look in _LOOKS for advice in look(entries)]
     order = {entry.name: place for place, entry in enumerate(entries)}
@@ -57,7 +57,7 @@ def _never_reached(entries: Sequence[WebRule]) -> Iterator[Advice]:
 
 
 def _stops_all(entry: WebRule) -> bool:
-    """Whether nothing that this matches is asked any further."""
+    """Whether the search ends with this rule for all that it matches."""
     if not entry.stop or entry.rule is None or entry.rule.mode is not Mode.ENFORCE:
         return False
     keys = [key for key in (entry.key, entry.or_key) if key is not None]
@@ -164,11 +164,11 @@ def _open_to_guessing(entries: Sequence[WebRule]) -> Iterator[Advice]:
             continue
         if entry.rule.failure not in {None, Failure.OPEN}:
             continue
-        guessed = [str(path) for path in entry.match.paths if _words(path) & _GUESSED]
-        if guessed:
+        guessable = [str(path) for path in entry.match.paths if _words(path) & _SECRET_PATHS]
+        if guessable:
             words = (
-                f"while a far store does not answer, {guessed[0]} is not limited (failure: open), "
-                "and passwords can be guessed; say failure: closed or local"
+                f"while a remote store does not answer, {guessable[0]} is not limited "
+                "(failure: open), and passwords can be guessed; say failure: closed or local"
             )
             yield Advice(entry.name, "open_to_guessing", words)
 
@@ -180,9 +180,9 @@ def _words(path: Pattern) -> set[str]:
 
 
 def _limits(entry: WebRule) -> list[Limit]:
-    """The limits of a rule; a book has read all rate strings."""
-    said = () if entry.rule is None else entry.rule.limits
-    return [limit for limit in said if isinstance(limit, Limit)]
+    """The limits of a rule; the parser has read all rate strings."""
+    limits = () if entry.rule is None else entry.rule.limits
+    return [limit for limit in limits if isinstance(limit, Limit)]
 
 
 _LOOKS: Final[tuple[Callable[[Sequence[WebRule]], Iterator[Advice]], ...]] = (

@@ -1,11 +1,11 @@
-"""Guard: judges arrivals by a rulebook, and follows the file it came from.
+"""Guard of a web application: judges arrivals by a rules file, and follows it.
 
     guard = RulesGuard("rules.yaml", limiter)
     judgement = guard.judge(arrival)    # None: no rule is about it
 
-The book says what is claimed, the limiter decides it, all or nothing. A changed file is read again;
-a good one takes the place of the old one in one step, and rules whose limits stay keep their
-counts. A bad one changes nothing, and `status` says why.
+The rule set says what is claimed, the limiter decides it, all or nothing. A changed file is read
+again; a good one replaces the old one in one step, and rules whose limits stay keep their counts. A
+bad one changes nothing, and `status` says why.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log: Final = logging.getLogger("sluicegate.rules")
 
 
 class GuardLimiter(Protocol):
-    """What a guard asks of its limiter."""
+    """What a guard needs of its limiter."""
 
     def judge(self, *claims: Claim) -> Judgement:
         """Take every claim or none."""
@@ -60,10 +60,10 @@ class GuardStatus(NamedTuple):
 
 @final
 class RulesGuard:
-    """A `contracts.guard.Guard` over a rulebook and a limiter.
+    """A `contracts.guard.Guard` over a rule set and a limiter.
 
-    `rules` is a book, the path of a file, or Python's own values as for `WebRuleSet.of`. A file is
-    looked at every `watch_every_s` seconds from a thread; None leaves that to calls of `reload`.
+    `rules` is a rule set, the path of a file, or Python's own values as for `WebRuleSet.of`. A file
+    is polled every `watch_every_s` seconds from a thread; None leaves that to calls of `reload`.
     The guard gives its rules to the limiter by their names, in place of all that it had named
     before: a limiter serves one guard. What is wrong with a file at the start is raised.
     """
@@ -141,7 +141,7 @@ class RulesGuard:
             return True
 
     def replace(self, book: WebRuleSet) -> None:
-        """Put another book in force, for rules that come from elsewhere than a file."""
+        """Put another rule set in force, for rules that come from elsewhere than a file."""
         with self._lock:
             self._put_in_force(book)
             self._error = ""
@@ -176,7 +176,7 @@ class RulesGuard:
         self.close()
 
     def _put_in_force(self, book: WebRuleSet) -> None:
-        # A judgement under way may still name a rule of the old book, so for one generation the
+        # A judgement under way may still name a rule of the old set, so for one generation the
         # limiter knows both; what is in both goes by the new.
         old = self._book
         self._limits.replace_rules({**old.rules, **book.rules})
@@ -196,8 +196,8 @@ def _reload_of(guard: ref[RulesGuard]) -> Callable[[], None]:
     """What a watch calls; it does not keep the guard alive."""
 
     def reload() -> None:
-        held = guard()
-        if held is not None:
-            held.reload()
+        owner = guard()
+        if owner is not None:
+            owner.reload()
 
     return reload

@@ -94,26 +94,26 @@ def key_reader(key: Key) -> KeyOf:
             return lambda _: EVERYONE
         tag, read = f"{part.text}:", part.read
 
-        def alone(arrival: Arrival) -> str:
+        def read_alone(arrival: Arrival) -> str:
             value = read(arrival)
-            return _told(tag, value) if value else ""
+            return _tag_value(tag, value) if value else ""
 
-        return alone
+        return read_alone
     parts = [(f"{part.text}:", part.read, part.may_miss) for part in key.parts]
 
-    def joined(arrival: Arrival) -> str:
+    def read_joined(arrival: Arrival) -> str:
         found = []
         for tag, read, may_miss in parts:
             value = read(arrival)
             if value:
-                found.append(_told(tag, value))
+                found.append(_tag_value(tag, value))
             elif may_miss:
                 return ""
             else:
                 found.append(tag)
         return "|".join(found)
 
-    return joined
+    return read_joined
 
 
 def digest(text: str) -> str:
@@ -178,7 +178,7 @@ _PLAIN: Final[dict[str, tuple[KeyOf, bool]]] = {
 }
 
 
-def _told(tag: str, value: str) -> str:
+def _tag_value(tag: str, value: str) -> str:
     """A value with its kind, free of the divider, and not too long."""
     if "|" in value or "%" in value:
         value = value.replace("%", "%25").replace("|", "%7C")

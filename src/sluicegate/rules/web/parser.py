@@ -79,11 +79,11 @@ class _Parser(RuleFields):
             terms, or_key = {}, None  # reported once, not once a rule
         return [
             entry
-            for at, name, rule in self._named(top.get("limits"))
+            for at, name, rule in self._rules_by_name(top.get("limits"))
             if (entry := self._entry(at, name, rule, terms, or_key)) is not None
         ]
 
-    def _named(self, value: object) -> list[tuple[FieldPath, str, object]]:
+    def _rules_by_name(self, value: object) -> list[tuple[FieldPath, str, object]]:
         """The rules with their places and names, from a mapping or from a list."""
         at: FieldPath = ("limits",)
         if not isinstance(value, dict | list) or not value:
@@ -97,16 +97,16 @@ class _Parser(RuleFields):
         for place, item in enumerate(value):
             if isinstance(value, dict):
                 here, name, rule = (*at, str(item)), item, value[item]
-                named_at = here
+                name_at = here
             else:
                 here, rule = (*at, place), item
                 name = item.get("name") if isinstance(item, dict) else None
                 rule = {k: item[k] for k in item if k != "name"} if isinstance(item, dict) else item
-                named_at = (*here, "name")
+                name_at = (*here, "name")
             if not isinstance(name, str) or not _NAME.fullmatch(name):
-                self.refuse(named_at, name, "name it with letters, digits, '_', '-' and '.'")
+                self.refuse(name_at, name, "name it with letters, digits, '_', '-' and '.'")
             elif name in names:
-                self.refuse(named_at, name, "another rule has this name; give it one of its own")
+                self.refuse(name_at, name, "another rule has this name; give it one of its own")
             else:
                 names.add(name)
                 found.append((here, name, rule))
@@ -151,12 +151,12 @@ class _Parser(RuleFields):
         return WebRule(name, match, off=mode is Mode.OFF)
 
     def _limits(self, at: FieldPath, value: object, terms: Plain) -> list[Limit]:
-        said = value if isinstance(value, list) else [value]
+        values = value if isinstance(value, list) else [value]
         algorithm = terms.get("algorithm", Algorithm.GCRA)
         limits: list[Limit] = []
-        if not said or len(said) > RATES_MAX:
+        if not values or len(values) > RATES_MAX:
             self.refuse(at, value, f"give from 1 to {RATES_MAX} limits; {_RATE_REMEDY}")
-        for place, text in enumerate(said[:RATES_MAX]):
+        for place, text in enumerate(values[:RATES_MAX]):
             here = (*at, place) if isinstance(value, list) else at
             if isinstance(text, Limit):
                 limits.append(text)
@@ -211,11 +211,11 @@ class _Parser(RuleFields):
         self, at: FieldPath, fields: Plain, default: object, key: Key | None, match: Match
     ) -> Key | None:
         """What is counted instead where the key is missing: the address, if nothing is said."""
-        said = fields.get("or_key")
-        if said is not None:
+        values = fields.get("or_key")
+        if values is not None:
             if key is not None and not key.may_miss:
-                self.refuse((*at, "or_key"), said, "leave it out: the key is never missing")
-            return self._or_key((*at, "or_key"), said, match)
+                self.refuse((*at, "or_key"), values, "leave it out: the key is never missing")
+            return self._or_key((*at, "or_key"), values, match)
         if key is None or not key.may_miss or all(_by_address(part.text) for part in key.parts):
             return None
         return self._or_key((*at, "key"), "address" if default is None else default, match)
@@ -277,17 +277,17 @@ class _Parser(RuleFields):
 
     def _texts(self, at: FieldPath, value: object, many_max: int) -> tuple[str, ...]:
         """A text or a list of texts; empty if it is wrong."""
-        said = value if isinstance(value, list | tuple) else [value]
-        if not said:
+        values = value if isinstance(value, list | tuple) else [value]
+        if not values:
             self.refuse(at, value, "give at least one, or leave it out")
-        elif len(said) > many_max:
-            self.refuse(at, f"{len(said):,} values", f"at most {many_max:,}")
+        elif len(values) > many_max:
+            self.refuse(at, f"{len(values):,} values", f"at most {many_max:,}")
         else:
-            texts = [text for text in said if isinstance(text, str)]
-            if len(texts) == len(said) and all(len(text) <= VALUE_CHARS_MAX for text in texts):
+            texts = [text for text in values if isinstance(text, str)]
+            if len(texts) == len(values) and all(len(text) <= VALUE_CHARS_MAX for text in texts):
                 return tuple(texts)
             remedy = f"give a text, or a list of them, of up to {VALUE_CHARS_MAX:,} characters"
-            quote = "; put a number in quotes" if any(_is_number(one) for one in said) else ""
+            quote = "; put a number in quotes" if any(_is_number(one) for one in values) else ""
             self.refuse(at, value, remedy + quote)
         return ()
 

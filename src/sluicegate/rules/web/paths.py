@@ -42,7 +42,7 @@ class Pattern(NamedTuple):
 
     def covers(self, other: Pattern) -> bool:
         """Whether all that matches `other` matches this too."""
-        return shared(self, other) == (other.segments, other.below)
+        return overlap_of(self, other) == (other.segments, other.below)
 
     def __str__(self) -> str:
         names = {place: f"{{{name}}}" for name, place in self.names}
@@ -73,20 +73,20 @@ def parse_pattern(text: str) -> Pattern:
     segments: list[str | None] = []
     names: list[tuple[str, int]] = []
     for place, part in enumerate(parts):
-        named = part[0] == "{" and part[-1] == "}" and part[1:-1].isidentifier()
-        if named:
+        is_name = part[0] == "{" and part[-1] == "}" and part[1:-1].isidentifier()
+        if is_name:
             if part[1:-1] in dict(names):
                 raise ValueError(f"{part} stands in it twice; give each its own name")
             names.append((part[1:-1], place))
         if part == "**":
             raise ValueError("'**' stands only at the end")
-        if not named and part != "*" and any(mark in part for mark in "{}*"):
+        if not is_name and part != "*" and any(mark in part for mark in "{}*"):
             raise ValueError("'*' and '{name}' stand for whole segments, and '**' for all the rest")
-        segments.append(None if named or part == "*" else part)
+        segments.append(None if is_name or part == "*" else part)
     return Pattern(tuple(segments), below, tuple(names))
 
 
-def shared(one: Pattern, other: Pattern) -> tuple[tuple[str | None, ...], bool] | None:
+def overlap_of(one: Pattern, other: Pattern) -> tuple[tuple[str | None, ...], bool] | None:
     """The pattern of the paths that match both, None if there are none."""
     longer, shorter = (one, other) if len(one[0]) >= len(other[0]) else (other, one)
     if len(longer[0]) > len(shorter[0]) and not shorter[1]:
@@ -118,37 +118,39 @@ def file_paths(
         plain = Pattern(pattern.segments, pattern.below)
         kind = exact if plain.exact else loose
         kind[plain] = kind.get(plain, 0) | bits
-    whole = _completed(loose, overlaps_max)
-    index = PathIndex([(_written(place), bits) for place, bits in whole.items()], **_BOUNDS)
+    completed = _complete(loose, overlaps_max)
+    index = PathIndex([(_spell(place), bits) for place, bits in completed.items()], **_BOUNDS)
     for place, bits in exact.items():
-        whole[place] = bits | (index.find(_written(place)) or 0)
-    shelves = {bits: shelve(bits) for bits in set(whole.values())}
-    return PathIndex([(_written(place), shelves[bits]) for place, bits in whole.items()], **_BOUNDS)
+        completed[place] = bits | (index.find(_spell(place)) or 0)
+    shelves = {bits: shelve(bits) for bits in set(completed.values())}
+    return PathIndex(
+        [(_spell(place), shelves[bits]) for place, bits in completed.items()], **_BOUNDS
+    )
 
 
 _BOUNDS: Final = {"segments_max": SEGMENTS_MAX + 1, "shapes_max": SHAPES_MAX}
 
 
-def _completed(patterns: dict[Pattern, int], overlaps_max: int) -> dict[Pattern, int]:
+def _complete(patterns: dict[Pattern, int], overlaps_max: int) -> dict[Pattern, int]:
     """The patterns and all their overlaps, each with the bits of everything that covers it."""
-    whole: dict[Pattern, int] = {}
+    completed: dict[Pattern, int] = {}
     for pattern, bits in patterns.items():
         found = {pattern: bits}
-        for place, others in whole.items():
-            overlap = shared(pattern, place)
+        for place, others in completed.items():
+            overlap = overlap_of(pattern, place)
             if overlap is not None:
                 both = Pattern(*overlap)
                 found[both] = found.get(both, 0) | bits | others
-        whole.update(found)  # whatever it covers is among the overlaps, with the bits it had
-        if len(whole) > overlaps_max:
+        completed.update(found)  # whatever it covers is among the overlaps, with the bits it had
+        if len(completed) > overlaps_max:
             raise ValueError(
                 f"the patterns overlap in more than {overlaps_max:,} ways; "
                 "put their wildcards at fewer different places"
             )
-    return whole
+    return completed
 
 
-def _written(pattern: Pattern) -> str:
+def _spell(pattern: Pattern) -> str:
     """As the path index spells it."""
     parts = ["{any}" if segment is None else segment for segment in pattern.segments]
     return "/" + "/".join([*parts, "*"] if pattern.below else parts)

@@ -1,7 +1,7 @@
-"""WebRule: one rule of a book as it was written, checked and complete.
+"""Web rule: one rule of a rules file as it was written, checked and complete.
 
 It is a plain value: what it matches, whose requests it counts together, and the limits with their
-terms. How it is found and run is the rulebook's business.
+terms. How it is found and run is up to the rule set.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ class Condition(NamedTuple):
     """What is read ("user", "address" or "header:NAME"), and what it must be."""
 
     what: str
-    wanted: bool | tuple[str, ...]
+    expected: bool | tuple[str, ...]
 
     @property
     def exact_values(self) -> tuple[str, ...]:
-        """The values one of which it must have; empty if that is not how it is said."""
-        if isinstance(self.wanted, bool) or self.what == "address":
+        """The values one of which it must have; empty if it names none."""
+        if isinstance(self.expected, bool) or self.what == "address":
             return ()
-        return () if any("*" in value for value in self.wanted) else self.wanted
+        return () if any("*" in value for value in self.expected) else self.expected
 
     def __str__(self) -> str:
-        if isinstance(self.wanted, bool):
-            return f"{'with' if self.wanted else 'without'} {_named(self.what)}"
-        values = " or ".join(self.wanted)
+        if isinstance(self.expected, bool):
+            return f"{'with' if self.expected else 'without'} {_describe(self.what)}"
+        values = " or ".join(self.expected)
         if self.what == "address":
             return f"from {values}"
-        return f"with {_named(self.what)} {values}"
+        return f"with {_describe(self.what)} {values}"
 
 
 def reader_of(what: str) -> KeyOf:
@@ -56,16 +56,16 @@ def reader_of(what: str) -> KeyOf:
 
 def test_of(condition: Condition) -> Test:
     """The function that says whether an arrival meets a condition."""
-    read, wanted = reader_of(condition.what), condition.wanted
-    if wanted is True:
+    read, expected = reader_of(condition.what), condition.expected
+    if expected is True:
         return lambda arrival: read(arrival) != ""
-    if wanted is False:
+    if expected is False:
         return lambda arrival: read(arrival) == ""
     if condition.what == "address":
-        networks = Networks(wanted)
+        networks = Networks(expected)
         return lambda arrival: networks.holds(read(arrival))
-    values = frozenset(value for value in wanted if "*" not in value)
-    patterns = [value for value in wanted if "*" in value]
+    values = frozenset(value for value in expected if "*" not in value)
+    patterns = [value for value in expected if "*" in value]
     if not patterns:
         return lambda arrival: read(arrival) in values
     globs = GlobIndex(patterns)
@@ -78,7 +78,7 @@ def test_of(condition: Condition) -> Test:
     return fits
 
 
-def _named(what: str) -> str:
+def _describe(what: str) -> str:
     return f"header {what.removeprefix('header:')}" if what.startswith("header:") else f"a {what}"
 
 
@@ -92,14 +92,14 @@ class HeaderCost(NamedTuple):
     default: int = 1
     most: int = COST_MAX_DEFAULT
 
-    def of(self, said: str) -> int:
+    def of(self, text: str) -> int:
         """The cost of a request whose header says this; at least 1."""
         # Only digits: int() would take signs, spaces and underscores, and texts without an end.
-        if not (said.isascii() and said.isdigit()):
+        if not (text.isascii() and text.isdigit()):
             return self.default
-        if len(said) > 18:
+        if len(text) > 18:
             return self.most
-        return min(max(int(said), 1), self.most)
+        return min(max(int(text), 1), self.most)
 
     def __str__(self) -> str:
         return f"header {self.header}, at most {self.most:,}"

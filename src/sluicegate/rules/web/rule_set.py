@@ -83,9 +83,9 @@ class WebRuleSet:
         cls, rules: Mapping[str, object] | Sequence[object], *, rules_max: int = RULES_MAX
     ) -> WebRuleSet:
         """The book that Python's own values say: what a file says, or only its limits as a list."""
-        whole: dict[str, object] = {"version": VERSION}
-        whole.update(rules if isinstance(rules, Mapping) else {"limits": list(rules)})
-        return cls._made(whole, {}, "the rules", b"", rules_max)
+        fields: dict[str, object] = {"version": VERSION}
+        fields.update(rules if isinstance(rules, Mapping) else {"limits": list(rules)})
+        return cls._compile(fields, {}, "the rules", b"", rules_max)
 
     @classmethod
     def parse(
@@ -99,7 +99,7 @@ class WebRuleSet:
         """The book that a text says; `form` is yaml or toml. `BadRules` tells all that is wrong."""
         read = read_text(text, form=form, source=source)
         data = text.encode("utf-8") if isinstance(text, str) else text
-        return cls._made(read.value, read.lines, source, data, rules_max)
+        return cls._compile(read.value, read.lines, source, data, rules_max)
 
     @classmethod
     def load(
@@ -115,7 +115,7 @@ class WebRuleSet:
         return cls.parse(data, form=form, source=os.fspath(path), rules_max=rules_max)
 
     @classmethod
-    def _made(
+    def _compile(
         cls,
         value: object,
         lines: Mapping[FieldPath, int],
@@ -126,8 +126,8 @@ class WebRuleSet:
         problems = Problems(source, lines)
         entries = parse_web_rules(value, problems, rules_max=rules_max)
         problems.raise_if_any()
-        said = data or "\n".join(map(repr, entries)).encode("utf-8", "surrogatepass")
-        version = sha256(said).hexdigest()[:12]
+        source_bytes = data or "\n".join(map(repr, entries)).encode("utf-8", "surrogatepass")
+        version = sha256(source_bytes).hexdigest()[:12]
         try:
             return cls(entries, source=source, version=version)
         except ValueError as error:  # no rule is wrong, but all of them are too much together
@@ -263,7 +263,7 @@ class _Cell:
         self.closed = tuple(step for step in self.exemptions if not step.tests)
         if self.closed:
             self.exemptions, limited = (), []
-        groups = _grouped(limited)
+        groups = _group(limited)
         grouped = {
             step.place for values in groups.values() for at in values.values() for step in at
         }
@@ -289,7 +289,7 @@ class _Cell:
         return found
 
 
-def _grouped(steps: Sequence[_Step]) -> dict[str, dict[str, list[_Step]]]:
+def _group(steps: Sequence[_Step]) -> dict[str, dict[str, list[_Step]]]:
     """Steps by the thing and the value they ask for, where many ask for values of one thing."""
     asking: dict[str, list[tuple[_Step, tuple[str, ...]]]] = {}
     for step in steps:
@@ -301,8 +301,8 @@ def _grouped(steps: Sequence[_Step]) -> dict[str, dict[str, list[_Step]]]:
     for what, those in asking.items():
         if len(those) >= GROUP_MIN:
             values = groups.setdefault(what, {})
-            for step, wanted in those:
-                for value in wanted:
+            for step, expected in those:
+                for value in expected:
                     values.setdefault(value, []).append(step)
     return groups
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from sluicegate.apps.quota import editing
-from sluicegate.apps.quota.editing import quotas_in, with_quotas
+from sluicegate.apps.quota import rules_edit as editing
+from sluicegate.apps.quota.rules_edit import quotas_in, with_quotas
 from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.plain_values import read_yaml
 

@@ -1,4 +1,4 @@
-"""Filing: changed rules handed to a rulebook as a proposal, by its own command.
+"""Rulebook file: a file of a rulebook, read and proposed anew by the rulebook's own command.
 
 Apps do not know each other, so what a person would type is run: `sluicegate rules propose`, and
 `show` for what came of it. The gate has tried the proposal by then on what was captured; where it
@@ -22,15 +22,15 @@ REJECTED: Final = "rejected"
 _PREFIX: Final = "sluicegate: "
 
 
-class Filed(NamedTuple):
-    """What came of a proposal: whether the gate let it stand, and how it is told."""
+class ProposalResult(NamedTuple):
+    """What became of a proposal: whether the gate accepted it, and the text for its reader."""
 
-    stands: bool
-    told: str
+    accepted: bool
+    text: str
 
 
-class _Said(NamedTuple):
-    """What a command of the rulebook has said."""
+class _CommandResult(NamedTuple):
+    """Exit code and output of a command of the rulebook."""
 
     code: int
     out: str
@@ -38,7 +38,7 @@ class _Said(NamedTuple):
 
 
 @final
-class Rulebook:
+class RulebookFile:
     """A rulebook, in a folder or behind a server, and the file of it that is meant."""
 
     __slots__ = ("_flags", "name")
@@ -51,56 +51,58 @@ class Rulebook:
         self._flags = ["--rulebook", where, *flags]
 
     def live(self) -> str:
-        """What the file says now."""
-        said = self._run("show", self.name, "--json")
-        if said.code:
-            raise _told(said)
-        return str(json.loads(said.out)["text"])
+        """Return the text of the file that is live."""
+        result = self._run("show", self.name, "--json")
+        if result.code:
+            raise _error_of(result)
+        return str(json.loads(result.out)["text"])
 
-    def must_be(self, text: str, source: str) -> None:
-        """That a file here is what is live, or is not there at all; nothing else may slip in."""
-        said = self._run("show", self.name, "--json")
-        if not said.code and json.loads(said.out)["text"] != text:
+    def check_live(self, text: str, source: str) -> None:
+        """Refuse a file here that differs from the live one; there may be none."""
+        result = self._run("show", self.name, "--json")
+        if not result.code and json.loads(result.out)["text"] != text:
             raise Conflict(
                 source,
                 f"{self.name} as it is live in the rulebook says otherwise; leave out --rules, "
                 "and that one is tuned",
             )
 
-    def propose(self, text: str, *, message: str, reason: str, report: Path) -> Filed:
+    def propose(self, text: str, *, message: str, reason: str, report: Path) -> ProposalResult:
         """Propose this text; the page of its trial is written if there were figures."""
         with tempfile.TemporaryDirectory(prefix="sluicegate-quota-") as folder:
             path = Path(folder) / self.name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text.encode())
             words = ["propose", folder, "--message", message, "--json"]
-            said = self._run(*words, *(["--reason", reason] if reason else []))
-        if said.code:
-            raise _told(said)
-        one: dict[str, Any] = json.loads(said.out)
+            result = self._run(*words, *(["--reason", reason] if reason else []))
+        if result.code:
+            raise _error_of(result)
+        one: dict[str, Any] = json.loads(result.out)
         words = ["show", str(one["id"])]
         verdict = one.get("verdict") or {}
         if verdict.get("report"):
             words += ["--html", str(report)]
-        shown = self._run(*words)
-        if shown.code:
-            raise _told(shown)
-        lines = shown.out + shown.err
+        output = self._run(*words)
+        if output.code:
+            raise _error_of(output)
+        lines = output.out + output.err
         if verdict.get("report"):
-            lines += f"\nhow it fared on captured traffic is in {report}\n"
-        return Filed(one["state"] != REJECTED, lines)
+            lines += f"\nthe report on captured traffic is in {report}\n"
+        return ProposalResult(one["state"] != REJECTED, lines)
 
-    def _run(self, *words: str) -> _Said:
+    def _run(self, *words: str) -> _CommandResult:
         command = [sys.executable, "-m", "sluicegate.cli", "rules", *words, *self._flags]
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 command, check=False, capture_output=True, text=True, timeout=TIMEOUT_S
             )
         except subprocess.TimeoutExpired:
-            return _Said(1, "", f"sluicegate rules {words[0]} took more than {TIMEOUT_S:.0f} s")
-        return _Said(done.returncode, done.stdout, done.stderr)
+            return _CommandResult(
+                1, "", f"sluicegate rules {words[0]} took more than {TIMEOUT_S:.0f} s"
+            )
+        return _CommandResult(process.returncode, process.stdout, process.stderr)
 
 
-def _told(said: _Said) -> SluicegateError:
-    """The rulebook's own words, as ours."""
-    return SluicegateError(said.err.strip().removeprefix(_PREFIX) or said.out.strip())
+def _error_of(result: _CommandResult) -> SluicegateError:
+    """Return the command's message as an error of ours."""
+    return SluicegateError(result.err.strip().removeprefix(_PREFIX) or result.out.strip())

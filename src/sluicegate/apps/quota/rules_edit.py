@@ -1,9 +1,9 @@
-"""Editing: the quotas of a rules file, changed in place; not a byte of anything else is.
+"""Rules edit: the quotas of a rules file, changed in place; not a byte of anything else is.
 
-The parser says where each quota stands, and only that text is replaced; a quota that is not there
-yet becomes a line of its own after the others. What comes of it is read again: if it does not say
-what the file said before, with exactly these quotas, nothing is changed. So what is not understood
-here is refused, and never spoilt.
+The parser gives the place of each quota, and only that text is replaced; a quota that is not there
+yet becomes a line of its own after the others. The result is read again: unless it holds what the
+file held before, with exactly these quotas, nothing is changed. So what is not understood here is
+refused, and never spoilt.
 
     callers:
       quotas:
@@ -23,7 +23,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.plain_values import form_of, read_text, read_yaml
 from sluicegate.rules.problems import Problems
 from sluicegate.rules.resources.parser import is_native, parse_native
-from sluicegate.rules.service_rule_set import with_items
+from sluicegate.rules.service_rule_set import with_item_lines
 from sluicegate.rules.shared_limits import SharedLimits
 
 _BOM: Final = "\ufeff"
@@ -49,7 +49,7 @@ def quotas_in(text: str, source: str) -> dict[str, int]:
     read = read_text(text, form=form_of(source), source=source)
     if not is_native(read.value):
         return {}
-    problems = Problems(source, with_items(read.lines))
+    problems = Problems(source, with_item_lines(read.lines))
     native = parse_native(read.value, problems, SharedLimits())
     problems.raise_if_any()
     if native is None or native.callers is None:
@@ -63,24 +63,24 @@ def with_quotas(text: str, quotas: Mapping[str, int], source: str) -> str:
         raise BadValue("--rules", source, "only YAML is edited; change this file by hand")
     mark = _BOM if text.startswith(_BOM) else ""
     before = text[len(mark) :]
-    said, _ = read_yaml(before, source)
-    if said is None:
+    values, _ = read_yaml(before, source)
+    if values is None:
         before += _end_of_line(before) + _NEW_FILE
-        said = {"version": 1}
-    if not isinstance(said, Mapping) or not (is_native(said) or set(said) == {"version"}):
+        values = {"version": 1}
+    if not isinstance(values, Mapping) or not (is_native(values) or set(values) == {"version"}):
         raise BadValue("--rules", source, "it is no rules file of ours: give one with `callers:`")
-    parts, done = [], 0
+    parts, copied = [], 0
     for change in sorted(_changes(before, quotas, source)):
-        parts += [before[done : change.start], change.text]
-        done = change.end
-    after = "".join([*parts, before[done:]])
-    _check(said, after, quotas, source)
+        parts += [before[copied : change.start], change.text]
+        copied = change.end
+    after = "".join([*parts, before[copied:]])
+    _check(values, after, quotas, source)
     return mark + after
 
 
 def _changes(text: str, quotas: Mapping[str, int], source: str) -> list[_Change]:
     """What is to be replaced, and what put in."""
-    top = _composed(text)
+    top = _compose(text)
     found, new = [], dict(quotas)
     callers = _field(top, "callers")
     block = None if callers is None else _field(callers[1], "quotas")
@@ -90,17 +90,17 @@ def _changes(text: str, quotas: Mapping[str, int], source: str) -> list[_Change]
         start, end = value.start_mark.index, value.end_mark.index
         ours = _is_scalar(value) and start > key.end_mark.index and text[start] not in "&!|>"
         if not ours:
-            said = " ".join(text[start:end].split())
+            values = " ".join(text[start:end].split())
             remedy = f"it is no plain rate; {_REMEDY}"
-            raise BadValue(f"{source}: callers.quotas.{key.value}", said, remedy)
+            raise BadValue(f"{source}: callers.quotas.{key.value}", values, remedy)
         quote = text[start] if text[start] in _QUOTES else ""
         found.append(_Change(start, end, f"{quote}{new.pop(key.value)}/s{quote}"))
     if new:
-        found.append(_added(text, top, callers, block, new, source))
+        found.append(_added_lines(text, top, callers, block, new, source))
     return found
 
 
-def _added(
+def _added_lines(
     text: str, top: Any, callers: Any, block: Any, new: Mapping[str, int], source: str
 ) -> _Change:
     """Lines for those who had no quota, after the others, and what they stand under."""
@@ -115,37 +115,39 @@ def _added(
         at = len(text) if callers is None else _end(node)
     below = indent + "  " * len(heads)
     lines = [f"{indent}{head}" for head in heads]
-    lines += [f"{below}{_quoted(name)}: {ru}/s" for name, ru in new.items()]
+    lines += [f"{below}{_quote(name)}: {ru}/s" for name, ru in new.items()]
     ending = _ending(text)
-    whole = text.find("\n", at)
-    if whole >= 0:
-        return _Change(whole + 1, whole + 1, "".join(line + ending for line in lines))
+    line_end = text.find("\n", at)
+    if line_end >= 0:
+        return _Change(line_end + 1, line_end + 1, "".join(line + ending for line in lines))
     before = _end_of_line(text)
     return _Change(len(text), len(text), before + ending.join(lines) + ("" if before else ending))
 
 
-def _check(said: Mapping[str, object], after: str, quotas: Mapping[str, int], source: str) -> None:
-    """That it says what it said, with these quotas."""
-    callers = said.get("callers") or {}
+def _check(
+    values: Mapping[str, object], after: str, quotas: Mapping[str, int], source: str
+) -> None:
+    """Refuse a result that is not the file before with these quotas."""
+    callers = values.get("callers") or {}
     before = (callers.get("quotas") if isinstance(callers, Mapping) else None) or {}
     now, _ = read_yaml(after, source)
     rates = {name: f"{ru}/s" for name, ru in quotas.items()}
     if isinstance(callers, Mapping) and isinstance(before, Mapping):
-        wanted = {**said, "callers": {**callers, "quotas": {**before, **rates}}}
-        if now == wanted:
-            counted = quotas_in(after, source)
+        expected = {**values, "callers": {**callers, "quotas": {**before, **rates}}}
+        if now == expected:
+            rates_read = quotas_in(after, source)
             for name, ru in quotas.items():
-                if counted.get(name) != ru:
+                if rates_read.get(name) != ru:
                     remedy = "what `defaults:` says of every limit makes it another; say it there"
                     raise BadValue(f"{source}: callers.quotas.{name}", f"{ru}/s", remedy)
             return
     raise BadValue("--rules", source, f"its quotas cannot be changed safely; {_REMEDY}")
 
 
-# What the parser knows.
+# Nodes of YAML.
 
 
-def _composed(text: str) -> Any:
+def _compose(text: str) -> Any:
     import yaml  # noqa: PLC0415 - only who writes YAML needs it; `read_yaml` says where to get it
 
     return yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -215,14 +217,14 @@ def _a_second(limit: Any) -> int:
     return max(1, round(Fraction(limit.count * _SECOND_US, limit.period_us)))
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     """A name as YAML reads it back; without quotes where nobody could doubt it."""
     if _PLAIN.fullmatch(name):
         return name
-    return '"' + "".join(map(_escaped, name)) + '"'
+    return '"' + "".join(map(_escape, name)) + '"'
 
 
-def _escaped(one: str) -> str:
+def _escape(one: str) -> str:
     if one in '"\\':
         return f"\\{one}"
     return one if one.isprintable() else f"\\U{ord(one):08x}"
