@@ -1,4 +1,4 @@
 """The command `sluicegate dlq`: look at dead letters, check them, charge the store for them.
 
-`command.py` holds the flags, `reading.py` how a log is read to its end; each verb has its file.
+`command.py` holds the flags, `letters.py` reads a log to its end; each verb has its file.
 """

@@ -13,7 +13,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from sluicegate.apps.dlq.letters import PLACES_AT_ONCE, read, since_us, with_timeout
+from sluicegate.apps.dlq.letters import for_each_place, read, since_us
 from sluicegate.apps.dlq.show import instant, printable
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.limits.completeness import (
@@ -27,7 +27,6 @@ from sluicegate.limits.completeness import (
 )
 from sluicegate.limits.dead_letter import DeadLetter, read_limit
 from sluicegate.limits.late_charges import PlaceStatus, by_place, place_status
-from sluicegate.limits.stores import open_stores
 
 # Letters so much older than asked for still fill the limits that the first of them meets.
 WARM_UP_US: Final = 3_600_000_000
@@ -60,9 +59,14 @@ def check(arguments: Namespace) -> int:
         checked.decisions(_decisions(arguments.decisions))
     report = checked.report()
     if arguments.store:
-        for statuses in asyncio.run(_standings(arguments, checked.letters)):
-            if statuses.over:
-                add(report, _over(statuses))
+        places = [
+            (place, letters)
+            for place, letters in by_place(checked.letters).items()
+            if arguments.user in {"", place.user} and arguments.rule in {"", place.rule_id}
+        ]
+        for status in asyncio.run(for_each_place(arguments, places, place_status)):
+            if status.over:
+                add(report, _over(status))
     _print(arguments, report)
     return 0 if report.clean else 1
 
@@ -105,24 +109,6 @@ def _recorded(line: bytes, place: str) -> DecisionRecord:
             'write {"at_us": 1, "user": "u", "rule": "r", "weight": 1, "allowed": true}',
         )
     return one
-
-
-async def _standings(arguments: Namespace, letters: Sequence[DeadLetter]) -> list[PlaceStatus]:
-    places = [
-        (place, its)
-        for place, its in by_place(letters).items()
-        if arguments.user in {"", place.user} and arguments.rule in {"", place.rule_id}
-    ]
-    stores = open_stores(with_timeout(arguments.store), arguments.prefix)
-    found: list[PlaceStatus] = []
-    try:
-        store = stores.here()
-        for first in range(0, len(places), PLACES_AT_ONCE):
-            some = places[first : first + PLACES_AT_ONCE]
-            found += await asyncio.gather(*(place_status(store, *one) for one in some))
-        return found
-    finally:
-        await stores.aclose()
 
 
 def _over(one: PlaceStatus) -> CompletenessFinding:

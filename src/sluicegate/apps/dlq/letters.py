@@ -1,15 +1,17 @@
-"""Reading: logs of letters from their beginning to their end, and on if asked.
+"""Letters: reads logs of dead letters from their beginning to their end, and on if asked.
 
-Letters are told from marks and from what is neither; damage is said on standard error and never
-ends a reading by itself. A log that says nothing for longer than one has patience is unavailable.
+Dead letters are told from marks and from other events; damage is reported on standard error and
+never ends a reading by itself. A log that is silent for longer than `--patience` is unavailable.
+What the verbs do for each user and rule in a store is here too.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -17,6 +19,7 @@ from urllib.parse import quote
 
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.event_log import Damage, Event, EventLog, Reader
+from sluicegate.contracts.store import Store
 from sluicegate.limits.dead_letter import (
     BEGUN,
     CLOSED,
@@ -26,6 +29,8 @@ from sluicegate.limits.dead_letter import (
     unpack,
     unpack_mark,
 )
+from sluicegate.limits.late_charges import CountingPlace, PlaceStatus
+from sluicegate.limits.stores import open_stores
 from sluicegate.stores.event_logs import open_log
 from sluicegate.stores.files.segments import bases
 from sluicegate.stores.files.settings import SCHEME, parse_url
@@ -34,7 +39,8 @@ from sluicegate.system import now_us
 EVENTS_AT_ONCE: Final = 1_000
 WAIT_US: Final = 250_000
 STORE_TIMEOUT_MS: Final = 2_000
-PLACES_AT_ONCE: Final = 8  # asked of a store
+PLACES_AT_ONCE: Final = 8  # in a store
+PLACES_BETWEEN_LINES: Final = 1_000  # of progress
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|min|h|d)", re.ASCII)
 _UNIT_US: Final = {
     "ms": 1_000,
@@ -153,6 +159,26 @@ def parse_event(event: Event) -> DeadLetter | ProcessMark | None:
         warn(f"event {event.offset} is passed over: {one}")
         return None
     return one
+
+
+async def for_each_place(
+    arguments: Namespace,
+    places: Sequence[tuple[CountingPlace, Sequence[DeadLetter]]],
+    work: Callable[[Store, CountingPlace, Sequence[DeadLetter]], Awaitable[PlaceStatus]],
+) -> list[PlaceStatus]:
+    """Do `work` for every place, some at once, in the store of `--store`; print the progress."""
+    stores = open_stores(with_timeout(arguments.store), arguments.prefix)
+    statuses: list[PlaceStatus] = []
+    try:
+        store = stores.here()
+        for first in range(0, len(places), PLACES_AT_ONCE):
+            some = places[first : first + PLACES_AT_ONCE]
+            statuses += await asyncio.gather(*(work(store, *one) for one in some))
+            if first and first % PLACES_BETWEEN_LINES == 0:
+                warn(f"{first:,} of {len(places):,} places")
+        return statuses
+    finally:
+        await stores.aclose()
 
 
 def with_timeout(store_url: str) -> str:

@@ -13,21 +13,18 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Final
 
-from sluicegate.apps.dlq.letters import PLACES_AT_ONCE, read, since_us, warn, with_timeout
+from sluicegate.apps.dlq.letters import for_each_place, read, since_us
 from sluicegate.apps.dlq.show import matches, printable
 from sluicegate.contracts.errors import BadValue
 from sluicegate.limits.dead_letter import DeadLetter
 from sluicegate.limits.late_charges import (
-    CountingPlace,
     PlaceStatus,
     by_place,
     charge_uncounted,
     place_status,
 )
-from sluicegate.limits.stores import open_stores
 
 LETTERS_MAX: Final = 2_000_000
-TOLD_EVERY: Final = 1_000  # places
 
 
 def replay(arguments: Namespace) -> int:
@@ -42,42 +39,25 @@ def replay(arguments: Namespace) -> int:
             if len(letters) > LETTERS_MAX:
                 raise BadValue("replay", len(letters), "say --since, --user or --rule")
     places = by_place(letters.values())
-    statuses = asyncio.run(_each(arguments, [*places.items()]))
-    charged = [stand for stand in statuses if stand.uncounted]
+    work = place_status if arguments.dry_run else charge_uncounted
+    statuses = asyncio.run(for_each_place(arguments, [*places.items()], work))
+    charged = [status for status in statuses if status.uncounted]
     if arguments.json:
         sys.stdout.write(json.dumps(_as_json(arguments, statuses), indent=2) + "\n")
         return 0
     word = "would be charged" if arguments.dry_run else "charged"
-    for stand in charged:
+    for status in charged:
         sys.stdout.write(
-            f"{printable(stand.place.user)} by {printable(stand.place.rule_id)}: "
-            f"{stand.uncounted:,} units of {stand.letters:,} letters {word}; "
-            f"{stand.counted:,} were counted\n"
+            f"{printable(status.place.user)} by {printable(status.place.rule_id)}: "
+            f"{status.uncounted:,} units of {status.letters:,} letters {word}; "
+            f"{status.counted:,} were counted\n"
         )
-    units = sum(stand.uncounted for stand in charged)
+    units = sum(status.uncounted for status in charged)
     sys.stdout.write(
         f"{len(letters):,} letters: {units:,} units {word}, in {len(charged):,} of "
         f"{len(places):,} places; the rest is past, or was charged before\n"
     )
     return 0
-
-
-async def _each(
-    arguments: Namespace, places: Sequence[tuple[CountingPlace, Sequence[DeadLetter]]]
-) -> list[PlaceStatus]:
-    stores = open_stores(with_timeout(arguments.store), arguments.prefix)
-    charge_place = place_status if arguments.dry_run else charge_uncounted
-    statuses: list[PlaceStatus] = []
-    try:
-        store = stores.here()
-        for first in range(0, len(places), PLACES_AT_ONCE):
-            some = places[first : first + PLACES_AT_ONCE]
-            statuses += await asyncio.gather(*(charge_place(store, *one) for one in some))
-            if first and first % TOLD_EVERY == 0:
-                warn(f"{first:,} of {len(places):,} places")
-        return statuses
-    finally:
-        await stores.aclose()
 
 
 def _as_json(arguments: Namespace, statuses: Sequence[PlaceStatus]) -> dict[str, object]:

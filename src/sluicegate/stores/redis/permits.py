@@ -24,7 +24,7 @@ from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.reasons import CONCURRENCY_LIMITED, COST_ABOVE_LIMIT
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.stores.redis.client import open_client
-from sluicegate.stores.redis.counters import KEY_BYTES_MAX_DEFAULT
+from sluicegate.stores.redis.counters import KEY_BYTES_MAX_DEFAULT, key_of
 from sluicegate.stores.redis.errors import as_unavailable
 from sluicegate.stores.redis.script import Script
 from sluicegate.stores.redis.settings import RedisSettings, parse_url
@@ -134,20 +134,7 @@ class RedisPermits:
 
     def _key(self, entity: str) -> bytes:
         # As the keys of limits are written, so that all of an entity share a slot of a cluster.
-        if not entity:
-            entity = "%"
-        elif "}" in entity or "%" in entity:
-            entity = entity.replace("%", "%25").replace("}", "%7D")
-        try:
-            key = f"{self.prefix}:{{{entity}}}:{self.name}:permits".encode()
-        except UnicodeEncodeError:
-            raise BadValue("key", entity, "give text that UTF-8 can hold") from None
-        if len(key) > self._key_bytes_max:
-            raise BadValue(
-                "key", entity, f"give a shorter one: {self._key_bytes_max} bytes with its prefix "
-                "and name at most (key_bytes_max); a digest of it will do"
-            )  # fmt: skip
-        return key
+        return key_of(f"{self.prefix}:{{", entity, f"}}:{self.name}:permits", self._key_bytes_max)
 
     def _owe(self, key: str, permit_id: str, count: int) -> None:
         now_s, due = self._loop.time(), self._debts_due
