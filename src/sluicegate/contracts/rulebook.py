@@ -1,10 +1,10 @@
 """Rulebook: the life of a service's rules as plain values, from a proposal to a fleet that runs it.
 
-    files ── commit ── proposal ── verdict ── approval ── edition ── orders ── nodes
+    files ── commit ── proposal ── verdict ── approval ── release ── rollouts ── nodes
 
 A *commit* is the files of a rulebook at a moment, with who and why. A *proposal* is a commit that
-wants to go live. An *edition* is a commit compiled, numbered and signed; its number is never used
-twice, and going back to older rules makes a new edition of them. The *orders* say which editions a
+wants to go live. An *release* is a commit compiled, numbered and signed; its number is never used
+twice, and going back to older rules makes a new release of them. The *rollouts* say which releases a
 fleet runs; each order has a number, and nodes follow the highest they have seen.
 """
 
@@ -90,7 +90,7 @@ class Release(NamedTuple):
     """One version of the rules, compiled.
 
     `content` is the digest of what the rules say, however that was packed; `deltas` lead here from
-    the contents of earlier editions.
+    the contents of earlier releases.
     """
 
     version: int
@@ -104,7 +104,7 @@ class Release(NamedTuple):
 
 
 class Canary(NamedTuple):
-    """An edition for a part of the callers, or of the nodes: `share` of 10,000 of them."""
+    """A release for a part of the callers, or of the nodes: `share` of 10,000 of them."""
 
     version: int
     by: str

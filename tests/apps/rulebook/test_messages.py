@@ -8,7 +8,7 @@ import pytest
 
 from sluicegate.apps.rulebook.messages import RewordedError, explain_unreachable, reword
 from sluicegate.apps.rulebook.output import (
-    bare,
+    without_result,
     print_failures,
     print_unreached,
     verdict_words,
@@ -172,4 +172,4 @@ def test_a_verdict_says_its_result_once() -> None:
         verdict_words("passed", "The candidate is as good.") == "passed: the candidate is as good."
     )
     assert verdict_words("failed", "CRITICAL work suffers.") == "failed: CRITICAL work suffers."
-    assert bare("they asked") == "they asked"
+    assert without_result("they asked") == "they asked"

@@ -27,7 +27,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def fleet(*versions: int) -> Press:
-    """Editions, each with a delta from the one before, and orders to run the first."""
+    """Releases, each with a delta from the one before, and rollouts to run the first."""
     press = Press()
     for place, version in enumerate(versions):
         press.release(version, *versions[max(0, place - 1) : place], a=version)
@@ -284,7 +284,7 @@ def test_an_older_version_is_run_only_where_the_orders_say_so() -> None:
     press.order(3, 2)
     assert not node.poll()
     assert node.runs == (3, 0)
-    assert "give orders that say `back`" in node.failure["rules"]
+    assert "give rollouts that say `back`" in node.failure["rules"]
     assert node.failed("rules", "older") == 1
     assert node.follower.status()["last_load"]["result"] == "refused"  # type: ignore[index]
     node.clock.advance(s=600)
@@ -504,7 +504,7 @@ def test_with_nothing_kept_and_nobody_to_ask_a_node_does_not_start(tmp_path: Pat
     with pytest.raises(Unavailable, match="start"):
         node.follower.status()
     empty = Node(Press())
-    with pytest.raises(Unavailable, match="publish an edition first"):
+    with pytest.raises(Unavailable, match="publish a release first"):
         empty.begin()
     other = Node(press, verifier=new_signer().verifier())
     with pytest.raises(Untrusted, match="is not trusted here"):
@@ -616,7 +616,7 @@ def test_what_is_kept_and_was_spoilt_is_not_run(tmp_path: Path, name: str, spoil
     with pytest.raises(Unavailable, match="every rule"):
         offline.begin()
     offline.close()
-    node = Node(press, folder).begin()  # and with the shelf it is put right
+    node = Node(press, folder).begin()  # and with the store it is put right
     assert node.runs == (1, 0)
     node.close()
     again = Node(press, folder)
@@ -672,7 +672,7 @@ def test_orders_that_were_seen_and_not_followed_are_remembered_too(tmp_path: Pat
     assert not again.poll()
     assert again.failed("orders", "replayed") == 1
     again.line.cut = None
-    assert again.follower.look()  # the orders themselves were kept, so they can be followed
+    assert again.follower.look()  # the rollout themselves were kept, so they can be followed
     assert again.runs == (3, 0)
 
 
@@ -684,7 +684,7 @@ def test_a_node_with_another_name_runs_what_is_there_until_it_knows_better(tmp_p
     node.line.cut = ""
     assert node.begin().runs == (1, 0)
     node.line.cut = None
-    assert node.follower.look()  # by the same orders
+    assert node.follower.look()  # by the same rollouts
     assert node.runs == (2, 0)
     press.order(3, 2, pins={"n2": 1})
     assert node.poll()

@@ -12,11 +12,11 @@ from sluicegate.rules.following.last_good import LastGood, ReleaseStep
 
 ROOT = Path(__file__).resolve().parents[3]
 A, B, C = ("a" * 64, "b" * 64, "c" * 64)
-ONE = (ReleaseStep(b"edition 1", A, b"whole 1"),)
+ONE = (ReleaseStep(b"release 1", A, b"whole 1"),)
 TWO = (
-    ReleaseStep(b"edition 1", A),
-    ReleaseStep(b"edition 2", B, b"delta 2"),
-    ReleaseStep(b"edition 3", ""),
+    ReleaseStep(b"release 1", A),
+    ReleaseStep(b"release 2", B, b"delta 2"),
+    ReleaseStep(b"release 3", ""),
 )
 
 
@@ -28,11 +28,11 @@ def test_what_was_saved_is_loaded_with_its_parts(tmp_path: Path) -> None:
     folder = last_good(tmp_path)
     assert folder.load() is None
     assert folder.rollout() is None
-    assert folder.save(b"orders 1", [ONE])
-    assert folder.save(b"orders 2", [TWO, ONE])
+    assert folder.save(b"rollout 1", [ONE])
+    assert folder.save(b"rollout 2", [TWO, ONE])
     kept = last_good(tmp_path).load()
     assert kept is not None
-    assert kept.rollout == folder.rollout() == b"orders 2"
+    assert kept.rollout == folder.rollout() == b"rollout 2"
     assert kept.chains == (
         (TWO[0]._replace(data=b"whole 1"), TWO[1], TWO[2]),
         ONE,
@@ -71,39 +71,39 @@ def test_what_is_no_longer_needed_goes(tmp_path: Path) -> None:
     folder.save_pending(b"more")
     assert folder.pending() == b"more"
     (folder.folder / "parts" / f"{C}.new").write_bytes(b"half")
-    folder.save(b"orders", [(ReleaseStep(b"edition 4", C, b"whole 4"),)])
+    folder.save(b"orders", [(ReleaseStep(b"release 4", C, b"whole 4"),)])
     assert [path.name for path in (folder.folder / "parts").iterdir()] == [C]
     assert folder.pending() is None
 
 
 def test_one_process_writes_and_others_read(tmp_path: Path) -> None:
     one, two = last_good(tmp_path), last_good(tmp_path)
-    assert one.save(b"orders 1", [ONE])
-    assert not two.save(b"orders 2", [ONE])
-    assert not two.save_pending(b"orders 2")
-    assert two.rollout() == b"orders 1"
+    assert one.save(b"rollout 1", [ONE])
+    assert not two.save(b"rollout 2", [ONE])
+    assert not two.save_pending(b"rollout 2")
+    assert two.rollout() == b"rollout 1"
     one.close()
-    assert two.save(b"orders 2", [ONE])
-    assert one.rollout() == b"orders 2"
+    assert two.save(b"rollout 2", [ONE])
+    assert one.rollout() == b"rollout 2"
 
 
 def test_a_reader_that_is_overtaken_by_the_writer_reads_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer, reader = last_good(tmp_path), last_good(tmp_path)
-    writer.save(b"orders 1", [ONE])
+    writer.save(b"rollout 1", [ONE])
     real, overtakes = LastGood._read, [1]
 
     def read(self: LastGood, name: str, bytes_max: int) -> bytes | None:
         if name.startswith("parts/") and overtakes:
             overtakes.pop()
-            writer.save(b"orders 2", [(ReleaseStep(b"edition 4", C, b"whole 4"),)])
+            writer.save(b"rollout 2", [(ReleaseStep(b"release 4", C, b"whole 4"),)])
         return real(self, name, bytes_max)
 
     monkeypatch.setattr(LastGood, "_read", read)
     kept = reader.load()
     assert kept is not None
-    assert (kept.rollout, kept.chains[0][0].data) == (b"orders 2", b"whole 4")
+    assert (kept.rollout, kept.chains[0][0].data) == (b"rollout 2", b"whole 4")
 
 
 def test_a_part_that_is_gone_is_told(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def kill_at(count):
 
 
 def life(count, number):
-    # Follows the orders of this number, and is killed after so many steps; whether it was.
+    # Follows the rollout of this number, and is killed after so many steps; whether it was.
     child = os.fork()
     if not child:
         node = Node(press, folder / "rules").begin()

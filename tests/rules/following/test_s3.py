@@ -1,4 +1,4 @@
-"""A fleet whose shelf is a bucket of a real S3 server."""
+"""A fleet whose store is a bucket of a real S3 server."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_fleet_follows_a_bucket_and_outlives_it(
     assert FleetReports(press.store, node.clock).look().versions() == {2: 1}
     press.store.sweep(1, now_us=START_US)
     swept = press.store.sweep(1, now_us=START_US + HOUR_US)
-    assert len(swept.deleted) == 1  # the snapshot of 1; the delta from it is an edition's still
+    assert len(swept.deleted) == 1  # the snapshot of 1; the delta from it is a release's still
     fresh = ReleaseStore(open_blobs(url), press.signer.verifier())
     second = fresh.release(2)
     assert second is not None

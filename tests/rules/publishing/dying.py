@@ -1,6 +1,6 @@
 """Real processes that publish and are killed, and others that read all the while.
 
-Run as a program it takes orders as lines of JSON and forks a process for each, so that a process
+Run as a program it takes rollouts as lines of JSON and forks a process for each, so that a process
 costs what a fork does and not what all imports do. It has no threads of its own.
 """
 
@@ -29,7 +29,7 @@ SEEN: Final = "seen.json"
 
 
 def main() -> None:
-    """Take orders until there are no more."""
+    """Take rollouts until there are no more."""
     for line in sys.stdin:
         order = json.loads(line)
         if order["do"] == "wait":
@@ -111,19 +111,19 @@ def watch(folder: Path) -> None:
 
 
 def _looked_at(world: World) -> tuple[int, int]:
-    """The orders with all they name, verified; and the live ref with its files."""
+    """The rollout with all they name, verified; and the live ref with its files."""
     signed = world.store.rollout()
-    assert signed is not None, "the orders are gone"
+    assert signed is not None, "the rollout are gone"
     rollout = signed.rollout
     given = world.store.rollout_at(rollout.number)
-    assert given is not None, f"orders {rollout.number} are current and were not given"
+    assert given is not None, f"rollout {rollout.number} is current and were not given"
     assert given.rollout == rollout
     versions = {rollout.live, *rollout.pins.values()}
     if rollout.canary is not None:
         versions.add(rollout.canary.version)
     for version in versions:
         release = world.store.release(version)
-        assert release is not None, f"edition {version} is ordered and not there"
+        assert release is not None, f"release {version} is to run and not there"
         assert world.store.snapshot(release.release).snapshot.rules > 0
     tip = world.tip(LIVE_REF)
     assert world.repository.files(tip), "live has no files"
@@ -178,7 +178,7 @@ class Processes:
         return answer
 
     def close(self) -> None:
-        """No more orders."""
+        """No more rollouts."""
         with self._program:
             assert self._program.stdin is not None
             self._program.stdin.close()

@@ -1,4 +1,4 @@
-"""What the desk tells, to whom, and what it notes of everybody who asks."""
+"""What the admin tells, to whom, and what it notes of everybody who asks."""
 
 from __future__ import annotations
 

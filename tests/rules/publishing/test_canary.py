@@ -86,7 +86,7 @@ def test_where_live_decides_nothing_it_refuses_nothing() -> None:
 def test_a_node_in_trouble_takes_it_back_at_once() -> None:
     _, action = step(BEGUN, CanaryCounts(0, 0, 0, 0, 1), 1, SETTINGS)
     assert action.kind == ROLL_BACK
-    assert "trouble" in action.reason
+    assert "began to fail" in action.reason
     calm = CanarySettings(failing_max=1)
     assert step(BEGUN, CanaryCounts(0, 0, 0, 0, 1), 1, calm)[1].kind == HOLD
 

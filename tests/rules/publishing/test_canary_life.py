@@ -249,7 +249,7 @@ def test_rolling_back_to_what_is_live_only_ends_the_canary(world: World) -> None
 def test_nodes_that_missed_the_end_of_a_canary_may_still_go_back(world: World) -> None:
     id = begun(world)  # noqa: A001 - it is what it is called
     world.admin.canary(id, share=0, kind=BY_CALLERS, by=BOB)
-    # Orders that have nothing to do with it, which may be the next that a node sees.
+    # Rollouts that have nothing to do with it, which may be the next that a node sees.
     world.admin.pin("n1", 1, reason="another thing", by=BOB)
     assert world.rollout().back
 

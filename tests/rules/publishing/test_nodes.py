@@ -73,7 +73,7 @@ def test_a_canary_that_is_taken_back_leaves_no_node_behind(world: World, nodes: 
     world.admin.canary(id, share=0, kind=BY_NODES, by=BOB)
     assert run(nodes) == [(1, 0)] * 3
     world.admin.pin("n9", 1, reason="something else", by=BOB)
-    assert away.look() == (1, 0)  # it never saw the orders that took it back
+    assert away.look() == (1, 0)  # it never saw the rollout that took it back
 
 
 def test_callers_of_all_nodes_try_it_and_it_goes_live(world: World, nodes: list[Node]) -> None:

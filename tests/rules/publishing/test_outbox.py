@@ -99,7 +99,7 @@ def beside(
 
 
 @pytest.mark.parametrize("happens", [False, True])
-@pytest.mark.parametrize("puts", range(6))  # snapshot, delta, edition, orders, current orders
+@pytest.mark.parametrize("puts", range(6))  # snapshot, delta, release, rollouts, current rollout
 def test_a_store_that_fails_keeps_nothing_from_going_through_later(
     world: World, puts: int, happens: bool
 ) -> None:
@@ -169,7 +169,7 @@ def test_several_decisions_are_told_in_turn_after_an_outage(world: World) -> Non
     versions = other.admin.versions(by=READER)
     assert [one["told"] for one in versions] == [False, False, False, True]
     world.look()
-    # Only the latest orders are announced; those between can be read.
+    # Only the latest rollout are announced; those between can be read.
     assert [rollouts.number for rollouts in world.announced()] == [1, 4]
     check_whole(world, 4)
 
@@ -226,7 +226,7 @@ def test_what_nobody_needs_goes_after_a_while(tmp_path: Path) -> None:
         world.publishing.upkeep.look()
         world.publishing.upkeep.cleanup.refs(world.clock.now_us())
         assert (f"{proposals}pyoung" in world.repository.refs(proposals)) == there
-    # An old version that is ordered again is made again.
+    # An old version that is to run again is made again.
     world.admin.pin("n1", 2, reason="to compare", by=BOB)
     release = world.store.release(2)
     assert release is not None

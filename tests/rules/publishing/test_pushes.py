@@ -107,7 +107,7 @@ def test_a_push_that_is_published_is_what_clones_see(world: World, clone: Clone)
     world.admin.approve(str(told["id"]), override="a test", by=BOB)
     world.admin.publish(str(told["id"]), by=BOB)
     assert world.tip(LIVE_REF) == world.tip(MAIN) == commit
-    # And what the desk publishes, they fetch.
+    # And what the admin publishes, they fetch.
     world.live({"api.yaml": rules(orders=7)})
     clone.git("pull", "--quiet", "--ff-only", "origin", "main")
     assert (clone.folder / "api.yaml").read_text() == rules(orders=7)

@@ -151,7 +151,7 @@ class World:
         return signed.rollout
 
     def announced(self) -> list[Rollout]:
-        """The orders that were announced, in turn."""
+        """The rollout that were announced, in turn."""
         return [
             open_rollout(event.body, self.store.verifier).rollout
             for event in self.events_so_far()

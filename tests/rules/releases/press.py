@@ -1,4 +1,4 @@
-"""A press: what a publisher does with a shelf, without a life of proposals around it."""
+"""A press: what a publisher does with a store, without a life of proposals around it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def files(**limits: int) -> dict[str, bytes]:
 
 
 class Press:
-    """Prints editions and gives orders."""
+    """Prints releases and gives rollouts."""
 
     def __init__(self, blobs: BlobStore | None = None, signer: Signer = SIGNER) -> None:
         self.blobs = MemoryBlobs() if blobs is None else blobs
@@ -53,7 +53,7 @@ class Press:
         self.printed: dict[int, RulesSnapshot] = {}
 
     def release(self, version: int, *deltas_from: int, **limits: int) -> Release:
-        """An edition whose rules these are, with deltas from earlier ones; on the shelf."""
+        """A release whose rules these are, with deltas from earlier ones; in the store."""
         snapshot = compile_snapshot(files(**limits))
         self.printed[version] = snapshot
         before = [self.printed[one] for one in deltas_from]
@@ -92,7 +92,7 @@ class Press:
         back: bool = False,
         at_us: int = START_US,
     ) -> SignedRollout:
-        """Give orders."""
+        """Give rollouts."""
         given = self.signed(number, live, canary=canary, pins=pins, back=back, at_us=at_us)
         self.store.put_rollout(given.signed)
         return given

@@ -79,7 +79,7 @@ def test_an_edition_is_put_once_and_may_be_put_again(tmp_path: Path) -> None:
     signed = sign_release(release, press.signer).signed
     assert press.store.put_release(signed) == release
     other = sign_release(release._replace(made_us=7), press.signer).signed
-    with pytest.raises(Conflict, match="edition 1"):
+    with pytest.raises(Conflict, match="release 1"):
         press.store.put_release(other)
     found = press.store.release(1)
     assert found is not None
@@ -94,11 +94,11 @@ def test_what_nodes_would_refuse_is_not_put() -> None:
         press.store.put_release(sign_release(release, stranger.signer).signed)
     with pytest.raises(Untrusted):
         press.store.put_rollout(stranger.signed(1, 1).signed)
-    with pytest.raises(BadValue, match="edition 2"):
+    with pytest.raises(BadValue, match="release 2"):
         press.order(1, 2)
-    with pytest.raises(BadValue, match="edition 3"):
+    with pytest.raises(BadValue, match="release 3"):
         press.order(1, 1, canary=Canary(3, "nodes", 1, ""))
-    with pytest.raises(BadValue, match="edition 4"):
+    with pytest.raises(BadValue, match="release 4"):
         press.order(1, 1, pins={"n": 4})
     assert press.store.rollout() is None
     assert press.store.rollout_at(1) is None
@@ -118,7 +118,7 @@ def test_a_snapshot_that_was_spoilt_on_the_shelf_is_put_right() -> None:
         assert press.store.snapshot(release).snapshot.content == release.content
 
 
-# Orders.
+# Rollouts.
 
 
 def test_orders_are_kept_by_number_and_as_the_current_ones() -> None:
@@ -135,13 +135,13 @@ def test_a_second_publisher_with_the_same_number_is_told() -> None:
     press = Press()
     press.release(1, a=1)
     first = press.order(1, 1)
-    with pytest.raises(Conflict, match="orders 1"):
+    with pytest.raises(Conflict, match="rollout 1"):
         press.order(1, 1, back=True)
     assert press.store.rollout() == first
     press.order(3, 1)
-    with pytest.raises(Conflict, match="orders 3 are given"):
+    with pytest.raises(Conflict, match="rollout 3 is there"):
         press.order(2, 1)
-    with pytest.raises(Conflict, match="orders 1"):
+    with pytest.raises(Conflict, match="rollout 1"):
         press.order(1, 1, back=True)
 
 
@@ -341,7 +341,7 @@ def test_a_snapshot_under_another_s_name_is_refused() -> None:
     press.blobs.put(f"snapshots/{second.snapshot.digest}", blob.data)
     with pytest.raises(Untrusted, match=r"bytes, not|digest"):
         press.store.snapshot(second)
-    # And if the edition itself names it, its rules are still not those it says.
+    # And if the release itself names it, its rules are still not those it says.
     crossed = second._replace(snapshot=first.snapshot)
     with pytest.raises(Untrusted, match="rules are not those"):
         press.store.snapshot(crossed)
@@ -356,10 +356,10 @@ def test_an_edition_or_orders_under_another_s_name_are_refused() -> None:
     one = press.store.release(1)
     assert one is not None
     press.blobs.put("editions/2.json", one.signed)
-    with pytest.raises(BadValue, match="asked for as edition 2"):
+    with pytest.raises(BadValue, match="asked for as release 2"):
         press.store.release(2)
     press.blobs.put("orders/2.json", first.signed)
-    with pytest.raises(BadValue, match="orders 2"):
+    with pytest.raises(BadValue, match="rollout 2"):
         press.store.rollout_at(2)
     press.blobs.put("orders/current.json", one.signed)
     with pytest.raises(Untrusted, match="'edition'"):
@@ -370,7 +370,7 @@ def test_a_snapshot_that_is_gone_is_told() -> None:
     press = Press()
     release = press.release(1, a=1)
     press.blobs.delete(f"snapshots/{release.snapshot.digest}")
-    with pytest.raises(Untrusted, match="not on the shelf"):
+    with pytest.raises(Untrusted, match="not in the store"):
         press.store.snapshot(release)
 
 
@@ -440,5 +440,5 @@ def test_orders_are_opened_only_as_the_orders_that_were_asked_for() -> None:
     press = Press()
     signed = press.signed(4, 1).signed
     assert open_rollout(signed, press.store.verifier, number=4).rollout.number == 4
-    with pytest.raises(BadValue, match="orders 5"):
+    with pytest.raises(BadValue, match="rollout 5"):
         open_rollout(signed, press.store.verifier, number=5)

@@ -69,7 +69,7 @@ def test_what_orders_under_way_name_stays() -> None:
 def test_a_part_goes_only_when_it_was_found_useless_for_a_while() -> None:
     press = Press()
     history(press, 3)
-    part = press.store.put_snapshot(b"of an edition that is just being published")
+    part = press.store.put_snapshot(b"of a release that is just being published")
     name = f"snapshots/{part.digest}"
     first = press.store.sweep(3, now_us=START_US)
     assert first == SweepResult((), 1)

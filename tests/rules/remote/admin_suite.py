@@ -1,7 +1,7 @@
-"""What every rule desk does, told once: whoever keeps a rulebook is put through this.
+"""What every rule admin does, told once: whoever keeps a rulebook is put through this.
 
-A desk's own tests make a class of `DeskSuite` with a fixture `world`. What is asserted of answers
-is what the contract says of all desks; how a desk says more is its own.
+An admin's own tests make a class of `DeskSuite` with a fixture `world`. What is asserted of answers
+is what the contract says of all admins; how an admin says more is its own.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def identity(who: str) -> Identity:
 
 
 class World(Protocol):
-    """A desk with one live version of one file, `FILE`, and nothing captured to judge by."""
+    """An admin with one live version of one file, `FILE`, and nothing captured to judge by."""
 
     def admin(self, who: str) -> RuleAdmin:
-        """The desk as this one of the people reaches it."""
+        """The admin as this one of the people reaches it."""
         ...
 
     def text(self, limit: int) -> str:
@@ -63,7 +63,7 @@ class World(Protocol):
 
 
 class Asking:
-    """A desk asked by one of the people."""
+    """An admin asked by one of the people."""
 
     def __init__(self, world: World, who: str) -> None:
         self.admin = world.admin(who)

@@ -1,4 +1,4 @@
-"""The same promises, of a desk in this process and of one that is asked over HTTP."""
+"""The same promises, of an admin in this process and of one that is asked over HTTP."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.rules.remote.admin_suite import RuleAdminSuite
 
 
 class Near:
-    """The desk itself."""
+    """The admin itself."""
 
     def __init__(self) -> None:
         self.memory = MemoryRuleAdmin(no_gate)
@@ -30,7 +30,7 @@ class Near:
 
 
 class Far:
-    """The desk behind a door; each of the people has a token."""
+    """The admin behind a door; each of the people has a token."""
 
     def __init__(self, house: RulesHouse) -> None:
         self.house = house

@@ -18,7 +18,13 @@ from sluicegate.contracts.errors import (
     Unavailable,
 )
 from sluicegate.doors.http.message import HttpReply
-from sluicegate.doors.http.rules.problems import FULL, OTHER_CALL, changed, not_there, rules_reply
+from sluicegate.doors.http.rules.problems import (
+    FULL,
+    OTHER_CALL,
+    not_found,
+    precondition_failed,
+    rules_reply,
+)
 from sluicegate.rules.problems import PROBLEMS_MAX, BadRules, Problem
 from sluicegate.rules.remote.exchange import ServerResponse, answer_of, error_of
 
@@ -90,8 +96,8 @@ def _is_object(body: bytes) -> bool:
     [
         (FULL, Unavailable, "the rulebook's door is unavailable: as many calls wait as may"),
         (OTHER_CALL, BadValue, "idempotency-key"),
-        (changed("what is live", "abc"), Conflict, 'what is live was changed.*"abc"'),
-        (not_there(BadValue("proposal", "p9", "look")), BadValue, "proposal: 'p9'.*look"),
+        (precondition_failed("what is live", "abc"), Conflict, 'what is live was changed.*"abc"'),
+        (not_found(BadValue("proposal", "p9", "look")), BadValue, "proposal: 'p9'.*look"),
         (rules_reply(SluicegateError("it is odd")), SluicegateError, "it is odd"),
         (rules_reply(Unauthenticated("send a token")), Unauthenticated, "send a token"),
     ],
@@ -106,7 +112,7 @@ def test_what_the_door_says_by_itself_is_understood(
 
 
 @pytest.mark.parametrize(
-    ("status", "said", "kind"),
+    ("status", "problem", "kind"),
     [
         (413, {"title": "Content Too Large", "detail": "longer than body_bytes_max"}, BadValue),
         (401, {"detail": "this token is nobody's"}, Unauthenticated),

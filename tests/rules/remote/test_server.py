@@ -74,7 +74,7 @@ def test_no_secret_is_shown() -> None:
         RemoteRuleAdmin("https://ann:hunter2@rules.example")
     assert "hunter2" not in str(caught.value)
     admin = RemoteRuleAdmin("https://rules.example:7443/x", token=TOKEN)
-    assert repr(admin) == "<RemoteDesk https://rules.example:7443/x>"
+    assert repr(admin) == "<RemoteRuleAdmin https://rules.example:7443/x>"
     assert TOKEN not in repr(admin._server)
     with pytest.raises(BadValue) as caught:
         RemoteRuleAdmin("http://127.0.0.1", token="ä" + TOKEN)

@@ -102,7 +102,7 @@ class RulebookApp(App[RulebookSettings]):
             ("live_version", "The version that is live; 0 is none.", fleet.live),
             ("canary_version", "The version on trial; 0 is none.", run.state.version if run else 0),
             ("canary_share", "Of 10,000 who have it.", run.state.share if run else 0),
-            ("orders_decided", "The number of the newest orders.", fleet.rollouts),
+            ("orders_decided", "The number of the newest rollout.", fleet.rollouts),
             ("orders_told", "The number of those that were announced.", fleet.delivered.rollouts),
         ):
             yield gauge(f"sluicegate_rulebook_{name}", meaning, value)

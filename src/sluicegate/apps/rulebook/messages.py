@@ -1,7 +1,7 @@
-"""Wording: what was refused, in the words of whoever typed the command.
+"""Messages: errors in the words of the command line.
 
-A desk speaks of its fields and calls, and so does a server that passes its words on. Whoever types
-knows flags and verbs. Here the one becomes the other; what was refused, and why, stays as it is.
+The rulebook names the fields of its operations, and so does a server that passes an error on. A
+command has flags and verbs. Here the one becomes the other; what was refused, and why, stays.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OPTIONS: Final = {
 }
 # Of these nothing is wrong with the value: it is known, and cannot be so treated now.
 _THINGS: Final = {"proposal": "proposal ", "commit": "commit ", "to": ""}
-# What a desk advises, and the command that does it.
+# What an admin advises, and the command that does it.
 _ADVICE: Final = (
     ("as `proposals` lists them", "as `sluicegate rules list` shows them"),
     ("as `versions` lists them", "as `sluicegate rules list --versions` shows them"),

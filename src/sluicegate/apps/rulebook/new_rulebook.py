@@ -59,7 +59,7 @@ _Texts = Mapping[str, str]
 def init(arguments: Namespace) -> int:
     """Make it, with its first version."""
     folder = arguments.folder
-    given = _given(arguments)
+    given = _initial_files(arguments)
     # An earlier command may have been interrupted; whatever it has made is taken as it is.
     begun = bool(arguments.repository) or os.path.exists(os.path.join(folder, _REPOSITORY))
     if not os.path.exists(os.path.join(folder, FILE_NAME)):
@@ -80,13 +80,13 @@ def init(arguments: Namespace) -> int:
     return int(bool(said["troubles"]))
 
 
-def _given(arguments: Namespace) -> _Texts:
+def _initial_files(arguments: Namespace) -> _Texts:
     """The files to begin with. What is wrong with them is told before anything is made."""
     if arguments.repository:
         Repository.open(arguments.repository).close()
     texts = texts_of(arguments.rules, under="") if arguments.rules else {_STARTER: _NO_RULES}
     given = {name: text for name, text in texts.items() if text is not None}
-    compile_snapshot(_encoded(given))
+    compile_snapshot(_encode(given))
     return given
 
 
@@ -120,7 +120,7 @@ def _make(arguments: Namespace, files: _Texts | None) -> None:
     if files is not None:
         where = os.path.join(folder, _REPOSITORY)
         made = Repository.create(
-            where, branch=arguments.branch, files=_encoded(files), message=_MESSAGE
+            where, branch=arguments.branch, files=_encode(files), message=_MESSAGE
         )
         made.close()
     theirs = os.path.abspath(arguments.repository) if arguments.repository else ""
@@ -137,7 +137,7 @@ def _make(arguments: Namespace, files: _Texts | None) -> None:
         )
 
 
-def _encoded(files: _Texts) -> dict[str, bytes]:
+def _encode(files: _Texts) -> dict[str, bytes]:
     return {name: text.encode() for name, text in files.items()}
 
 

@@ -102,7 +102,10 @@ def show_proposal(one: Answer) -> None:
         lines.append(f"  override  {one['override']}")
     history = one.get("history") or ()
     if history:
-        rows = [(ago(now - it["at_us"]), it["by"], it["what"], bare(it["why"])) for it in history]
+        rows = [
+            (ago(now - it["at_us"]), it["by"], it["what"], without_result(it["why"]))
+            for it in history
+        ]
         lines += ["", *table(("when", "who", "what", "why"), rows)]
     write(*lines)
     print_failures(one)
@@ -139,7 +142,7 @@ def show_files(rules: Answer) -> None:
 
 
 def show_fleet(status: Answer) -> None:
-    """What is ordered, and what each node runs."""
+    """What is to run, and what each node runs."""
     now = now_us()
     live, canary, rollout = status["live"], status["canary"], status["orders"]
     lines = ["no version is live yet"]
@@ -162,7 +165,13 @@ def show_audit(entries: Sequence[Answer]) -> None:
     """A row each."""
     now = now_us()
     rows = [
-        (ago(now - one["at_us"]), one["by"], one["result"], one["sentence"], bare(one["why"]))
+        (
+            ago(now - one["at_us"]),
+            one["by"],
+            one["result"],
+            one["sentence"],
+            without_result(one["why"]),
+        )
         for one in entries
     ]
     write(*(table(("when", "who", "came of it", "what", "why"), rows) if rows else ["nothing yet"]))
@@ -204,10 +213,10 @@ def print_unreached(fleet: Answer, version: int, *, nodes: int, timeout_s: float
 
 def verdict_words(result: str, sentence: str) -> str:
     """What the gate found, and its sentence."""
-    return f"{result}: {_small(bare(sentence))}"
+    return f"{result}: {_small(without_result(sentence))}"
 
 
-def bare(sentence: str) -> str:
+def without_result(sentence: str) -> str:
     """A sentence of the gate without the result that stands beside it."""
     return sentence.removeprefix(_RESULT_SAID)
 

@@ -1,4 +1,4 @@
-"""Texts: rules files on disk, as the changes of a proposal.
+"""Rules files on disk, as the changes of a proposal.
 
 Lint: what is wrong with rules files, or what they say.
 

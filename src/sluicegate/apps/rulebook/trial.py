@@ -1,4 +1,4 @@
-"""Shadow: try rules on traffic that was seen, before they are in force."""
+"""Trial: try rules on traffic that was seen, before they are in force."""
 
 from __future__ import annotations
 
@@ -112,13 +112,13 @@ def _rows(arguments: Namespace) -> Rows | None:
         "progress": Bar("read"),
     }
     if arguments.envoy_log:
-        return import_envoy(arguments.envoy_log, _mapped(arguments), **more)
+        return import_envoy(arguments.envoy_log, _envoy_fields(arguments), **more)
     if arguments.csv:
         return import_csv(arguments.csv, unit=arguments.unit, **more)
     return import_jsonl(arguments.jsonl, unit=arguments.unit, **more) if arguments.jsonl else None
 
 
-def _mapped(arguments: Namespace) -> EnvoyFields:
+def _envoy_fields(arguments: Namespace) -> EnvoyFields:
     """Which fields of the log say what; each as user=x-user-id."""
     fields: dict[str, Any] = {"unit": arguments.unit, "domain": arguments.domain}
     fields["descriptors"] = tuple(map(_descriptor, arguments.descriptor))

@@ -78,7 +78,7 @@ def _lint(parser: ArgumentParser) -> None:
 def _list(parser: ArgumentParser) -> None:
     _where(parser)
     parser.add_argument("--state", default="", help="only those: open, approved, live, ...")
-    parser.add_argument("--versions", action="store_true", help="the editions instead")
+    parser.add_argument("--versions", action="store_true", help="the releases instead")
     parser.add_argument("--files", action="store_true", help="the files of --at instead")
     parser.add_argument("--at", metavar="REVISION", default="live", help="(default: live)")
     _count(parser)

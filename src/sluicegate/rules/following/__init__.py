@@ -1,7 +1,7 @@
-"""Following: a node runs what its fleet's orders say, and goes on running it whatever fails.
+"""Following: a node runs what its fleet's rollout says, and goes on running it whatever fails.
 
-`choosing` says what orders mean for one node, `holding` how it comes by the rules of an edition,
+`target` says what a rollout means for one node, `held_releases` how it gets the rules of a release,
 `last_good` what it keeps on its disk, `fleet_books` what it hands over. `follower` has the threads
 that do it, with `listening` and `reporting`; `fleet` reads what all nodes report. Nothing here
-gives orders.
+gives rollouts.
 """

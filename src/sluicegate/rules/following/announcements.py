@@ -1,8 +1,8 @@
-"""Listening: a node reads the announcements of its fleet, in a thread of its own.
+"""Announcements: a node reads the announcements of its fleet, in a thread of its own.
 
-An announcement is a hint that carries the signed orders: they are verified by whoever is told, and
+An announcement is a hint that carries the signed rollout: the receiver verifies it, and it is
 followed at once. Nothing depends on it. The log is read from where it begins, for nobody knows
-where a log ends without reading it, and old orders are told apart by their numbers.
+where a log ends without reading it, and an old rollout is known by its number.
 """
 
 from __future__ import annotations

@@ -18,12 +18,12 @@ from sluicegate.rules.snapshot.sections import DamagedSnapshot
 UNREACHABLE: Final = "unreachable"  # something does not answer
 UNTRUSTED: Final = "untrusted"  # unsigned, or not what was signed
 DAMAGED: Final = "damaged"  # cannot be unpacked
-REPLAYED: Final = "replayed"  # orders older than were seen
+REPLAYED: Final = "replayed"  # rollouts older than were seen
 OLDER: Final = "older"  # a live version older than was ordered, without saying so
 REFUSED: Final = "refused"  # anything else: too new, too large, not wanted
 KINDS: Final = (UNREACHABLE, UNTRUSTED, DAMAGED, REPLAYED, OLDER, REFUSED)
 
-# Parts that can be in trouble, in the order in which they are told.
+# Parts that can fail, in the order in which they are reported.
 RULES: Final = "rules"
 ROLLOUT: Final = "orders"
 ANNOUNCEMENTS: Final = "announcements"
@@ -45,7 +45,7 @@ def kind_of(error: Exception) -> str:
 
 @final
 class FailureRecord:
-    """Failures and troubles; threads share it."""
+    """Counts of failures, and the current ones; threads share it."""
 
     __slots__ = ("_failure_counts", "_failures", "_lock")
 
@@ -64,7 +64,7 @@ class FailureRecord:
         return fresh
 
     def count(self, part: str, kind: str) -> bool:
-        """Count a failure that was got round, and is no trouble; whether to log it.
+        """Count a failure that was worked around; whether to log it.
 
         The first, second, fourth, eighth ... are logged: whoever floods us shall not fill a disk.
         """

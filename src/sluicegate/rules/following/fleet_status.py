@@ -1,4 +1,4 @@
-"""Fleet: what all nodes report, read together: who runs what, who is late, who is in trouble.
+"""Fleet: what all nodes report, read together: who runs what, who is late, who is failing.
 
 Reports lie in the blob store, one a node. They are not signed: they tell how it stands, and nothing
 is put in force because of them. A report that cannot be read is a node all the same, and is told.
@@ -38,7 +38,7 @@ class NodeStatus(NamedTuple):
 
     def runs(self, version: int, rollout: int = 0) -> bool:
         """Whether it runs this version, for all its callers or for some, or one that came later;
-        and has taken the orders of this number, or later ones.
+        and has taken the rollout of this number, or later ones.
         """
         report = self.report
         if report is None or report.rollout < rollout:

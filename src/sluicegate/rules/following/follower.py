@@ -1,16 +1,16 @@
-"""Follower: a node runs what its fleet's orders say, and nothing else.
+"""Follower: a node runs what its fleet's rollout says, and nothing else.
 
-    shelf = Shelf(open_blobs("s3://..."), Verifier.read(["trusted.pem"]))
-    rules = Follower(shelf, put_in_force, node="limiter-7", folder="/var/lib/sluicegate/rules")
+    store = ReleaseStore(open_blobs("s3://..."), Verifier.read(["trusted.pem"]))
+    rules = Follower(store, put_in_force, node="limiter-7", folder="/var/lib/sluicegate/rules")
     rules.start()
     ...
     rules.close()
 
-Orders come by an announcement, if there is a log for them, and by asking the shelf now and then.
-They are followed only if a trusted key has signed them and their number is above all that were
-seen. What they name is fetched, verified and built in the follower's own thread, beside the rules
+A rollout comes by an announcement, if there is a log of them, and from the store, which is polled.
+It is followed only if a trusted key has signed it and its number is above all that were seen. What
+it names is fetched, verified and built in the follower's own thread, beside the rules
 in force; then all of it is handed over in one step. Whatever fails, the rules in force stay: the
-trouble is told by `status` and in the node's reports, and it is tried again, less and less often.
+failure is told by `status` and in the node's reports, and it is tried again, less and less often.
 
 What runs is kept in `folder`, so that a node starts with everything else down. With nothing there
 and nobody to ask, `start` raises `Unavailable`. `put_in_force` is called by `start` in its thread,
@@ -75,16 +75,16 @@ _log: Final = logging.getLogger("sluicegate.rules")
 
 BACK: Final = (
     "they lead to older rules and do not say that they mean it; "
-    "give orders that say `back`, or publish the old rules as a new edition"
+    "give rollouts that say `back`, or publish the old rules as a new release"
 )
 
 
 class _ReplayedRollout(Untrusted):
-    """Orders that are older than those that were seen."""
+    """A rollout older than the latest one seen."""
 
 
 class _Wanted(NamedTuple):
-    """Orders that are to be followed, and when they were announced."""
+    """A rollout that is to be followed, and when it was announced."""
 
     given: SignedRollout
     announced_us: int
@@ -96,7 +96,7 @@ class _Wanted(NamedTuple):
 
 @final
 class Follower:
-    """The rules of a node, following its fleet's orders; used as `ServiceRules` is."""
+    """The rules of a node, following its fleet's rollout; used as `ServiceRules` is."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class Follower:
         self._pending: _Wanted | None = None
         self._last = FollowAttempt(self._clock.now_us(), "")
         self._accepted = self._refused = self._attempt = 0
-        self._highest = 0  # the highest number of orders
+        self._highest = 0  # the highest number of rollouts
         self._poll_now = False
         self._started_us = self._checked_us = self._next_us = self._retry_us = 0
 
@@ -174,7 +174,7 @@ class Follower:
         return self
 
     def begin(self) -> None:
-        """Put in force what is kept, or if nothing is, what the shelf has; without a thread."""
+        """Put in force what is kept, or if nothing is, what the store has; without a thread."""
         self._started_us = self._clock.now_us()
         self._highest = self._running.restore()
         pending = self._running.pending()
@@ -232,7 +232,7 @@ class Follower:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Orders since the start: followed, and refused or failed."""
+        """Rollouts since the start: followed, and refused or failed."""
         return self._accepted, self._refused
 
     def status(self) -> Mapping[str, object]:
@@ -279,7 +279,7 @@ class Follower:
     # What makes it look.
 
     def reload(self) -> None:
-        """Ask the shelf now; in the thread, if there is one."""
+        """Ask the store now; in the thread, if there is one."""
         self._poll_now = True
         if self._thread is None:
             self.look()
@@ -291,7 +291,7 @@ class Follower:
         try:
             given = open_rollout(body, self._store.verifier)
         except SluicegateError as error:
-            # Anybody may write to a log. What matters, the shelf says too.
+            # Anybody may write to a log. What matters, the store says too.
             if self.record.count(ANNOUNCEMENTS, kind_of(error)):
                 _log.warning("an announcement of rules is passed over: %s", error)
             return
@@ -304,7 +304,7 @@ class Follower:
         self._wake.set()
 
     def look(self) -> bool:
-        """Do what is due now; whether other orders are followed after it."""
+        """Do what is due now; whether another rollout is followed after it."""
         with self._lock:
             announced, self._announced = self._announced, None
         changed = announced is not None and self._adopt(announced)
@@ -320,7 +320,7 @@ class Follower:
         return changed
 
     def poll(self) -> bool:
-        """Ask the shelf for its orders, and follow newer ones; whether others are followed now."""
+        """Ask the store for its rollout, and follow a newer one; whether that changed it."""
         self._running.save()
         try:
             found = self._fetch_rollout()
@@ -328,7 +328,7 @@ class Follower:
                 raise self._refuse_replay(found)
         except SluicegateError as error:
             if self.record.add(ROLLOUT, error, self._kind_of(error)):
-                _log.warning("the orders are not followed: %s", error)
+                _log.warning("the rollout is not followed: %s", error)
             return False
         if self.record.clear(ROLLOUT):
             self._reporter.wake()  # what could not be reported meanwhile can be now
@@ -356,18 +356,18 @@ class Follower:
     def _fetch_rollout(self) -> SignedRollout:
         found = self._store.rollout()
         if found is None:
-            raise Unavailable("the orders", "none have been given; publish an edition first")
+            raise Unavailable("the rollout", "there is none yet; publish a release first")
         return found
 
     def _adopt(self, pending: _Wanted) -> bool:
-        """Follow these orders if they are newer than all that were seen."""
+        """Follow this rollout if it is newer than all before."""
         if pending.number <= self._highest:
             return False
         self._highest, self._pending, self._attempt = pending.number, pending, 0
         return self._try_pending()
 
     def _try_pending(self) -> bool:
-        """Try to follow the orders that are wanted; what runs stays if that fails."""
+        """Try to follow the pending rollout; what runs stays if that fails."""
         pending = self._pending
         if pending is None:
             return False
@@ -375,7 +375,7 @@ class Follower:
         try:
             if self._running.goes_back(rollout):
                 self._pending = None  # no trying again makes them better
-                self._record_failure(pending, Untrusted(f"orders {rollout.number}", BACK), OLDER)
+                self._record_failure(pending, Untrusted(f"rollout {rollout.number}", BACK), OLDER)
                 return False
             announced_us = self._announced_us(pending.announced_us)
             self._running.run(pending.given, announced_us=announced_us)
@@ -410,7 +410,7 @@ class Follower:
 
     def _refuse_replay(self, found: SignedRollout) -> Untrusted:
         return _ReplayedRollout(
-            f"orders {found.rollout.number}",
+            f"rollout {found.rollout.number}",
             f"number {self._highest} has been seen here already; if these are meant all the same, "
             "remove what this node has kept",
         )

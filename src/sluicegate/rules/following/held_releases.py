@@ -1,7 +1,7 @@
-"""Holding: how a node comes by the rules of an edition, and by the steps that it keeps on its disk.
+"""Held releases: how a node gets the rules of a release, and the steps that it keeps on its disk.
 
 Rules come from those that are held already: as they are where nothing but the version has changed,
-by a delta where there is one, by several over the editions between where they are smaller than the
+by a delta where there is one, by several over the releases between where they are smaller than the
 whole, or whole. The steps are kept rather than the result, for a delta is
 thousands of times smaller than a snapshot, and packing a snapshot anew would take from the
 decisions. When they have become many, the snapshot is fetched after all, to begin anew.
@@ -22,8 +22,8 @@ from sluicegate.rules.snapshot.book import book_of
 from sluicegate.rules.snapshot.sections import DamagedSnapshot
 from sluicegate.rules.snapshot.snapshot import RulesSnapshot
 
-STEPS_MAX: Final = 100  # editions that are gone through to reach a newer one
-NEAR: Final = 10  # how far back the edition that a delta leads from is looked for
+STEPS_MAX: Final = 100  # releases that are gone through to reach a newer one
+NEAR: Final = 10  # how far back the release that a delta leads from is looked for
 STEPS_FEW: Final = 16  # more are replaced by the snapshot, after the rules are in force
 WHOLE: Final = "whole"
 DELTA: Final = "delta"
@@ -31,7 +31,7 @@ SAME: Final = "same"
 
 
 class HeldRelease(NamedTuple):
-    """An edition that a node runs: what it says, and how it came to it."""
+    """A release that a node runs: what it says, and how it came to it."""
 
     release: Release
     snapshot: RulesSnapshot
@@ -40,7 +40,7 @@ class HeldRelease(NamedTuple):
 
 
 class ObtainedRelease(NamedTuple):
-    """An edition that was not held, by which way it came, and why not by a shorter one."""
+    """A release that was not held, by which way it came, and why not by a shorter one."""
 
     held: HeldRelease
     way: str
@@ -48,10 +48,10 @@ class ObtainedRelease(NamedTuple):
 
 
 def obtain(store: ReleaseStore, version: int, have: Sequence[HeldRelease]) -> ObtainedRelease:
-    """The edition of this version, verified and built, beside those that are held."""
+    """The release of this version, verified and built, beside those that are held."""
     found = store.release(version)
     if found is None:
-        raise Unavailable(f"edition {version}", "it is not on the shelf")
+        raise Unavailable(f"release {version}", "it is not in the store")
     contents = {one.snapshot.content for one in have}
     for between in _path_to(store, found.release, contents):
         try:
@@ -70,7 +70,7 @@ def _fetch_release(
     *,
     passed_over: str = "",
 ) -> ObtainedRelease:
-    """An edition from `sources`, or whole; its book from those that are held."""
+    """A release from `sources`, or whole; its book from those that are held."""
     release = found.release
     fetched = store.snapshot(release, [one.snapshot for one in sources])
     source = next((one for one in sources if one.snapshot.content == fetched.before), None)
@@ -85,7 +85,7 @@ def _fetch_release(
 
 
 def _path_to(store: ReleaseStore, release: Release, contents: set[str]) -> list[SignedRelease]:
-    """The editions over which deltas lead to this one, oldest first; none where none are needed,
+    """The releases over which deltas lead to this one, oldest first; none where none are needed,
     or where they would be more than the whole."""
     path: list[SignedRelease] = []
     at, left = release, release.snapshot.bytes
@@ -102,7 +102,7 @@ def _path_to(store: ReleaseStore, release: Release, contents: set[str]) -> list[
 
 
 def _delta_source(store: ReleaseStore, release: Release) -> SignedRelease | None:
-    """The newest earlier edition from whose rules a delta leads to this one."""
+    """The newest earlier release from whose rules a delta leads to this one."""
     if not release.deltas:
         return None
     for version in range(release.version - 1, max(release.version - NEAR, 0), -1):
@@ -118,12 +118,12 @@ def _delta_source(store: ReleaseStore, release: Release) -> SignedRelease | None
 def _pass_through(
     store: ReleaseStore, between: SignedRelease, have: Sequence[HeldRelease]
 ) -> HeldRelease:
-    """An edition on the way, whose rules nobody will ask: it needs no book of its own."""
+    """A release on the way, whose rules nobody will ask: it needs no book of its own."""
     release = between.release
     fetched = store.snapshot(release, [one.snapshot for one in have])
     source = next((one for one in have if one.snapshot.content == fetched.before), None)
     if source is None:
-        raise Untrusted(f"the way to edition {release.version}", fetched.passed_over)
+        raise Untrusted(f"the way to release {release.version}", fetched.passed_over)
     step = ReleaseStep(
         between.signed, "" if fetched.part is None else fetched.part.digest, fetched.data
     )
@@ -131,7 +131,7 @@ def _pass_through(
 
 
 def restore(store: ReleaseStore, chain: Chain, before: ServiceRuleSet | None = None) -> HeldRelease:
-    """The edition that these steps lead to; each of them is verified as if it had just come."""
+    """The release that these steps lead to; each of them is verified as if it had just come."""
     first = _open(store, chain[0])
     snapshot, release = store.unpacked(first.release, chain[0].data), first.release
     for step in chain[1:]:
@@ -139,12 +139,12 @@ def restore(store: ReleaseStore, chain: Chain, before: ServiceRuleSet | None = N
         if step.digest:
             snapshot = store.after_delta(release, snapshot, step.data)
         elif release.content != snapshot.content:
-            raise Untrusted(f"edition {release.version}", "its rules are not those it was kept for")
+            raise Untrusted(f"release {release.version}", "its rules are not those it was kept for")
     return _build(release, snapshot, before, without_data(chain))
 
 
 def rebase(store: ReleaseStore, held: HeldRelease, last_good: LastGood) -> HeldRelease:
-    """The same edition by one step, if its steps have become many or one of them is lost."""
+    """The same release by one step, if its steps have become many or one of them is lost."""
     lost = any(
         step.digest and not step.data and not last_good.has(step.digest) for step in held.chain
     )
@@ -169,7 +169,7 @@ def _build(
     release: Release, snapshot: RulesSnapshot, before: ServiceRuleSet | None, chain: Chain
 ) -> HeldRelease:
     if snapshot.rules != release.rules:
-        remedy = f"its snapshot has {snapshot.rules:,}; make the edition anew"
+        remedy = f"its snapshot has {snapshot.rules:,}; make the release anew"
         raise BadValue("edition.rules", release.rules, remedy)
     book = book_of(snapshot, version=str(release.version), before=before)
     return HeldRelease(release, snapshot, book, chain)

@@ -1,7 +1,7 @@
-"""Running: what a node runs, how that changes in one step, and how it outlives the process.
+"""In force: what a node runs, how that changes in one step, and how it outlives the process.
 
-It is told which orders to run; whether they are to be followed is decided by whoever tells. All
-editions they name are obtained and built first, beside what runs. Then the books are handed over,
+It is given the rollout to run; the caller decides whether it is to be followed. All releases that
+it names are obtained and built first, beside what runs. Then the books are handed over,
 and only when that has gone well is anything else changed: in memory, and after that on the disk.
 One thread uses it; what it tells of itself may be read by any.
 
@@ -35,24 +35,24 @@ from sluicegate.rules.following.target import RolloutTarget, choose, is_older, i
 from sluicegate.rules.releases.signatures import SignedRollout, open_rollout
 from sluicegate.rules.releases.store import ReleaseStore
 
-MISSED_MAX: Final = 1_000  # orders that were missed and are looked at
+MISSED_MAX: Final = 1_000  # rollouts that were missed and are looked at
 
 _log: Final = logging.getLogger("sluicegate.rules")
 
 
 class InForce(NamedTuple):
-    """What is in force: by which orders, since when, and how long it took to be so."""
+    """What is in force: by which rollouts, since when, and how long it took to be so."""
 
     books: FleetBooks
     rollout: Rollout
-    made_us: int  # of the live edition
+    made_us: int  # of the live release
     since_us: int
     took_us: int
 
 
 @final
 class RulesInForce:
-    """The rules in force, the editions they are of, and the same on the disk."""
+    """The rules in force, the releases they are of, and the same on the disk."""
 
     def __init__(
         self,
@@ -73,13 +73,11 @@ class RulesInForce:
         self._releases: dict[int, HeldRelease] = {}
         self._to_save = b""
         self.now: InForce | None = None
-        self.pending_rollout: SignedRollout | None = (
-            None  # orders of which not all was kept for this node
-        )
+        self.pending_rollout: SignedRollout | None = None  # not all of it was saved for this node
         self.ways = {WHOLE: 0, DELTA: 0}
 
     def run(self, given: SignedRollout, *, announced_us: int) -> None:
-        """Run what these orders say; whatever is raised, what ran before runs on."""
+        """Run what this rollout says; whatever is raised, what ran before runs on."""
         target = choose(given.rollout, self._node)
         held = self._obtain(target)
         books = _books(target, held)
@@ -92,13 +90,13 @@ class RulesInForce:
             since_us = self._clock.now_us()
             took_us = max(0, since_us - announced_us)
             now = InForce(books, given.rollout, made_us, since_us, took_us)
-            _log.info("the rules of orders %d are in force: %r", given.rollout.number, books)
+            _log.info("the rules of rollout %d are in force: %r", given.rollout.number, books)
         self.now, self._releases = now, held
         self._to_save = given.signed
         self.save()
 
     def goes_back(self, rollout: Rollout) -> bool:
-        """Whether orders lead to older rules, and neither they nor any that were missed mean it."""
+        """Whether a rollout leads to older rules, and no rollout since says `back`."""
         taken = None if self.now is None else self.now.rollout
         if taken is None or not is_older(rollout, taken):
             return False
@@ -109,7 +107,7 @@ class RulesInForce:
     # The disk.
 
     def restore(self) -> int:
-        """Put in force what is kept; the highest number of orders that was ever seen, or 0.
+        """Put in force what is kept; the highest number of rollouts that was ever seen, or 0.
 
         What is wrong with what is kept is noted, and raised only by whoever takes the books.
         """
@@ -146,7 +144,7 @@ class RulesInForce:
         return seen
 
     def pending(self) -> SignedRollout | None:
-        """The newer orders that were seen before the end and could not be followed."""
+        """The newer rollout that was seen before the end and could not be followed."""
         if self._last_good is None:
             return None
         try:
@@ -177,7 +175,7 @@ class RulesInForce:
         }
 
     def save_pending(self, signed: bytes) -> None:
-        """Keep orders that were seen, so that older ones are not followed after a restart."""
+        """Save a rollout that was seen, so that an older one is not followed after a restart."""
         if self._last_good is None:
             return
         try:

@@ -1,7 +1,7 @@
 """Last good: what a node keeps on its disk, so that it can start with everything else down.
 
-    state.json     the orders it follows, and of each edition it runs the steps that lead to it
-    wanted.json    newer orders that it has seen and could not follow yet
+    state.json     the rollout it follows, and of each release it runs the steps that lead to it
+    wanted.json    a newer rollout that it has seen and could not follow yet
     parts/<digest> the snapshots and deltas of those steps
     lock           held by the one process that writes
 
@@ -51,7 +51,7 @@ _T = TypeVar("_T")
 
 
 class ReleaseStep(NamedTuple):
-    """A signed edition, and the part that leads to its rules from those of the step before.
+    """A signed release, and the part that leads to its rules from those of the step before.
 
     The first step's part is a snapshot, the others' are deltas; no part where the rules are the
     same. `data` is the part's bytes until they are on the disk.
@@ -66,7 +66,7 @@ Chain = tuple[ReleaseStep, ...]
 
 
 class SavedRules(NamedTuple):
-    """What was found on the disk: signed orders, and the steps to each edition, with their data."""
+    """What is on the disk: a signed rollout, and the steps to each release, with their data."""
 
     rollout: bytes
     chains: tuple[Chain, ...]
@@ -89,11 +89,11 @@ class LastGood:
         return self._read_safely(self._load)
 
     def rollout(self) -> bytes | None:
-        """The signed orders that were followed last, whatever became of the rest."""
+        """The signed rollout that was followed last, whatever became of the rest."""
         return self._read_safely(lambda: None if (kept := self._state()) is None else kept[0])
 
     def pending(self) -> bytes | None:
-        """The newer orders that were seen, as they were signed; None if there are none."""
+        """The newer rollout that was seen, as it was signed; None if there is none."""
         return self._read_safely(lambda: self._read(WANTED, ENVELOPE_BYTES_MAX))
 
     def save(self, rollout: bytes, chains: Sequence[Chain]) -> bool:
@@ -105,7 +105,7 @@ class LastGood:
         return (self.folder / PARTS / digest).is_file()
 
     def save_pending(self, rollout: bytes) -> bool:
-        """Keep orders that were seen and cannot be followed yet; False as with `save`."""
+        """Save a rollout that was seen and cannot be followed yet; False as with `save`."""
         return self._write_locked(lambda: self._replace(WANTED, rollout))
 
     def close(self) -> None:
@@ -222,7 +222,7 @@ class LastGood:
         return True
 
     def _trust(self) -> None:
-        """A folder that others write could be made to hold older orders than were followed."""
+        """A folder that others write could be made to hold an older rollout than was followed."""
         with suppress(FileNotFoundError):
             mode = os.stat(self.folder).st_mode
             if mode & 0o022:

@@ -1,4 +1,4 @@
-"""Opening: a node's follower, made of what the settings of a server say.
+"""Node: a follower, made of what the settings of a server say.
 
 Imported only when a rulebook is to be followed: signatures and snapshots take packages.
 """
@@ -127,12 +127,12 @@ def follower_metrics(follower: Follower, now_us: int) -> Iterable[MetricFamily]:
     yield gauge("sluicegate_rules_version", "The version of the rules in force.", told.version)
     yield gauge("sluicegate_rules_canary_version", "The version on trial; 0 is none.", told.canary)
     yield gauge(
-        "sluicegate_rules_orders", "The number of the orders that are followed.", told.rollout
+        "sluicegate_rules_orders", "The number of the rollout that is followed.", told.rollout
     )
     for name, meaning, at_us in (
         ("made", "Since the rules in force were made", told.made_us),
         ("in_force", "Since they were put in force", told.since_us),
-        ("checked", "Since it was last found that there are no newer orders", told.checked_us),
+        ("checked", "Since it was last found that there is no newer rollout", told.checked_us),
     ):
         age_s = max(now_us - at_us, 0) / 1e6 if at_us else 0.0
         yield gauge(f"sluicegate_rules_{name}_age_seconds", f"{meaning}, in seconds.", age_s)

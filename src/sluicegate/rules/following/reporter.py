@@ -1,4 +1,4 @@
-"""Reporting: a node tells its fleet what it runs, after each change and now and then.
+"""Reporter: a node reports to its fleet what it runs, after each change and now and then.
 
 In a thread of its own, for a store that hangs must not keep the node from following. What cannot be
 told is counted, and tried again, less and less often.

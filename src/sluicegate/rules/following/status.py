@@ -1,4 +1,4 @@
-"""Telling: what a node says of the rules it runs: as figures, as a status, as a report."""
+"""Status: what a node says of the rules it runs: as metrics, as a status, as a report."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Counts = Mapping[str, Sequence[int]]
 class FollowerMetrics(NamedTuple):
     """What there is to measure.
 
-    `checked_us` is when the shelf last said that nothing is newer; before it was asked for the
-    first time, when the orders were made that were kept.
+    `checked_us` is when the store last said that nothing is newer; before it was asked for the
+    first time, when the saved rollout was made.
     """
 
     version: int
@@ -38,7 +38,7 @@ class FollowerMetrics(NamedTuple):
 
 
 class FollowAttempt(NamedTuple):
-    """How the last attempt to follow orders went: when, and why not; nothing if it went well."""
+    """The last attempt to follow a rollout: when, and why it failed; empty if it did not."""
 
     at_us: int
     reason: str

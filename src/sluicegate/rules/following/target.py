@@ -1,11 +1,11 @@
-"""Choosing: what orders mean for one node, and why a node would not follow them.
+"""Target: what a rollout means for one node, and why a node would not follow it.
 
-Pure: orders in, an answer out. A pin for the node goes before everything. A canary of nodes is, for
-a node in its share, what it runs; a canary of callers is run beside the live edition.
+Pure. A pin for the node goes before everything. A canary of nodes is, for
+a node in its share, what it runs; a canary of callers is run beside the live release.
 
-Orders are followed by their numbers, each higher than any seen before, so nobody can bring a node
-back to old orders by showing them again. A live version older than that of the orders before is
-followed only where they say `back`, or where orders in between, which this node has missed, did.
+Rollouts are followed by their numbers, each higher than any seen before, so nobody can bring a node
+back to an old one by showing it again. A live release older than that of the rollout before is
+followed only where the rollout says `back`, or one in between, which this node has missed, did.
 What a pin or a canary brought to this node alone is no such floor: it may always be let go of.
 """
 
@@ -33,7 +33,7 @@ class RolloutTarget(NamedTuple):
 
 
 def choose(rollout: Rollout, node: str) -> RolloutTarget:
-    """What this node is to run by these orders."""
+    """What this node is to run by this rollout."""
     pinned = rollout.pins.get(node)
     if pinned is not None:
         return RolloutTarget(pinned)
@@ -52,7 +52,7 @@ def is_older(rollout: Rollout, taken: Rollout | None) -> bool:
 
 
 def is_older_after(rollout: Rollout, taken: Rollout, between: Sequence[Rollout]) -> bool:
-    """The same, for a node that has missed orders: those between, the oldest first."""
+    """The same, for a node that has missed rollouts: those between, the oldest first."""
     for missed in between:
         if not is_older(missed, taken):
             taken = missed

@@ -17,8 +17,8 @@ from sluicegate.contracts.rule_admin import Answer, Operation, RuleAdmin
 from sluicegate.contracts.rulebook import STATES
 from sluicegate.rules.following.fleet_status import FleetReports, FleetStatus
 from sluicegate.rules.publishing import review, views
-from sluicegate.rules.publishing.drafts import Proposals
 from sluicegate.rules.publishing.ledger import LedgerState, RulebookLedger
+from sluicegate.rules.publishing.proposals import Proposals
 from sluicegate.rules.publishing.publisher import Publisher
 from sluicegate.rules.publishing.refusal_log import Refusal, RefusalLog
 from sluicegate.rules.publishing.revisions import Revisions
@@ -214,7 +214,7 @@ class RulebookAdmin(RuleAdmin):
 
     def _reconciled(self, id: str) -> Answer:  # noqa: A002 - likewise
         """The proposal, with the notes on its commit written if that can be now."""
-        with suppress(SluicegateError):  # it is kept as the publisher's trouble, and tried again
+        with suppress(SluicegateError):  # the publisher keeps it as its failure, and tries again
             self._publisher.reconcile()
         return self._proposal_now(id)
 

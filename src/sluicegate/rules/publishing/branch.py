@@ -19,8 +19,8 @@ from typing import final
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Conflict
-from sluicegate.rules.publishing.drafts import ID_CHARS, Proposals
 from sluicegate.rules.publishing.ledger import OUTBOX, LedgerChange, LedgerState, RulebookLedger
+from sluicegate.rules.publishing.proposals import ID_CHARS, Proposals
 from sluicegate.rules.publishing.records import Proposal
 from sluicegate.rules.publishing.settings import PublishingSettings
 from sluicegate.rules.repository.repository import Repository

@@ -2,7 +2,7 @@
 
 A pure core: what is known goes in, what is to be done comes out. A step is held for a time and for
 a least number of CRITICAL decisions; then the next one is taken, if CRITICAL is not refused more
-than under the live version by more than the setting, and if no node got into trouble. What is worse
+than under the live version by more than the setting, and if no node began to fail. What is worse
 is taken back as soon as that can be told, without waiting for the time.
 
 Shares are of 10,000. Rates are compared in whole numbers, so the bound is exact: what is worse by
@@ -44,7 +44,7 @@ class CanarySettings:
     hold_us: int = 5 * _MINUTE_US  # each step, at least
     critical_min: int = 1_000  # CRITICAL decisions under the canary in each step, at least
     worse_max: int = 500  # of 10,000 CRITICAL decisions, refused more than under live
-    failing_max: int = 0  # nodes that got into trouble since the canary began
+    failing_max: int = 0  # nodes that began to fail since the canary began
     stalled_us_max: int = 24 * 60 * _MINUTE_US  # a step without enough decisions; then it ends
     auto: bool = True  # grow by itself; taking back by itself is always on
 
@@ -71,7 +71,7 @@ class CanaryCounts(NamedTuple):
     refused: int  # of these
     live_critical: int
     live_refused: int
-    failing: int  # nodes in trouble now that were in none when the canary began
+    failing: int  # nodes that fail now and did not when the canary began
 
 
 class CanaryState(NamedTuple):
@@ -96,7 +96,7 @@ def step(
     if figures.failing > settings.failing_max:
         return state, CanaryAction(
             ROLL_BACK,
-            f"{figures.failing} nodes got into trouble since the canary began "
+            f"{figures.failing} nodes began to fail since the canary began "
             f"(at most {settings.failing_max})",
         )
     held_us = now_us - state.since_us
@@ -178,7 +178,7 @@ class CanaryTally:
         self._failing = frozenset(failing)
 
     def figures(self, reports: Iterable[NodeReport], fresh_us: int) -> CanaryCounts:
-        """All that was seen so far; a report from before `fresh_us` says nothing of trouble."""
+        """All that was seen so far; a report from before `fresh_us` says nothing of failures."""
         failing = 0
         for report in reports:
             self._add(report)
@@ -198,7 +198,7 @@ class CanaryTally:
 
 
 def failing_nodes(reports: Iterable[NodeReport], fresh_us: int) -> tuple[str, ...]:
-    """The nodes that have trouble now."""
+    """The nodes that report a failure now."""
     return tuple(one.node for one in reports if one.failure and one.at_us >= fresh_us)
 
 

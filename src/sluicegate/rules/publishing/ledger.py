@@ -4,7 +4,7 @@ Whatever is decided about rules is one commit here: its files are the records (`
 message is the sentence of the audit. A change is worked out from the state it was read in, and
 moves the ref only if that is still the state; else it is worked out again. So of two people who
 change the same thing at once, the second one decides on what the first has done, and nothing is
-lost. Everything else (the live ref, editions, orders, announcements, notes) follows from here.
+lost. Everything else (the live ref, releases, rollouts, announcements, notes) follows from here.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class LedgerChange(NamedTuple):
     fleet: FleetRecord | None = None
 
 
-class AuditEntry(NamedTuple):
+class LedgerEntry(NamedTuple):
     """A change, as the audit tells it."""
 
     at_us: int
@@ -129,11 +129,11 @@ class RulebookLedger:
             self._wait.wait(min(0.001 * (tried + 1), WAIT_S_MAX))
         raise Conflict("the ledger", f"others were faster {TRIES_MAX} times; try again")
 
-    def entries(self, count_max: int) -> list[AuditEntry]:
+    def entries(self, count_max: int) -> list[LedgerEntry]:
         """The latest changes that somebody asked for, newest first."""
         with self._lock:
             tip = self._look().tip
-        found: list[AuditEntry] = []
+        found: list[LedgerEntry] = []
         while tip and len(found) < count_max:
             commits = self._repository.log(tip, count_max=_PAGE)
             entries = [entry_of(commit) for commit in commits]
@@ -199,7 +199,7 @@ def plain_text(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
 
 
-def entry_of(commit: Commit) -> AuditEntry:
+def entry_of(commit: Commit) -> LedgerEntry:
     """What a commit of the ledger says; its last paragraph is ours, whatever people wrote."""
     head, _, last = commit.message.rstrip("\n").rpartition("\n\n")
     sentence, _, why = head.partition("\n\n")
@@ -209,7 +209,7 @@ def entry_of(commit: Commit) -> AuditEntry:
         if name in trailers:
             trailers[name] = value
     at_us = int(trailers["At"]) if trailers["At"].isdecimal() else commit.at_us
-    return AuditEntry(
+    return LedgerEntry(
         at_us,
         trailers["By"],
         trailers["Call"],

@@ -1,10 +1,10 @@
 """Outbox: brings to the world what the ledger says was decided, as often as it takes.
 
-    ledger ── live ref ── snapshot ── deltas ── edition ── orders ── announcement ── notes ── branch
+    ledger ─ live ref ─ snapshot ─ deltas ─ release ─ rollout ─ announcement ─ notes ─ branch
 
 It derives what is missing and makes it, in this order. Each step can be repeated, and each is
 whole or not there; so a crash at any point heals with the next run, two publishers who run it at
-once end in the same, and nobody ever sees half a version: orders are given when all they name is
+once end in the same, and nobody ever sees half a version: a rollout is put when all it names is
 there. What has been told is noted in the ledger last, and until then it is told again.
 
 The live ref is moved here and nowhere else. It is found where this has left it, or somebody else
@@ -125,8 +125,8 @@ class ReleaseOutbox:
         if there is not None and not self._ledger.state().fleet.versions:
             raise Unavailable(
                 "the blob store",
-                f"it has orders {there.rollout.number} of another rulebook, or of one whose ledger "
-                "is lost; give an empty one, or put the repository back as it was",
+                f"it has rollout {there.rollout.number} of another rulebook, or of one whose "
+                "ledger is lost; give an empty one, or put the repository back as it was",
             )
 
     def check(self) -> LedgerState:
@@ -199,7 +199,7 @@ class ReleaseOutbox:
                 self._repository.move(ref, version.commit, expected=None)
         if self._is_stored(version):
             return
-        snapshot = self._rule_files.compiled(version.commit)
+        snapshot = self._rule_files.compile(version.commit)
         data = pack(snapshot)
         part = self._store.put_snapshot(data)
         self._at(SNAPSHOT_PUT)
@@ -237,7 +237,7 @@ class ReleaseOutbox:
     def _deltas(
         self, state: LedgerState, version: ReleaseRecord, snapshot: RulesSnapshot, whole: BlobPart
     ) -> dict[str, BlobPart]:
-        """Deltas from the last editions, each tried before it is given away."""
+        """Deltas from the last releases, each tried before it is given away."""
         deltas: dict[str, BlobPart] = {}
         earlier = [number for number in state.versions if number < version.number]
         for number in sorted(earlier, reverse=True)[: self._settings.deltas]:
@@ -311,7 +311,7 @@ class ReleaseOutbox:
         return False
 
     def _ensure_stored(self, state: LedgerState, rollouts: Rollout) -> None:
-        """What is ordered may be so old that its snapshot was swept away; it is made again."""
+        """What is to run may be so old that its snapshot was swept away; it is made again."""
         for number in sorted({rollouts.live, *rollouts.pins.values()}):
             version, there = state.versions.get(number), self._store.release(number)
             if version is None or there is None:
@@ -319,7 +319,7 @@ class ReleaseOutbox:
             part = there.release.snapshot
             if self._store.blobs.names(SNAPSHOTS + part.digest):
                 continue
-            again = self._store.put_snapshot(pack(self._rule_files.compiled(version.commit)))
+            again = self._store.put_snapshot(pack(self._rule_files.compile(version.commit)))
             if again != part:
                 raise Unavailable(
                     f"the snapshot of version {number}",
@@ -337,7 +337,7 @@ class ReleaseOutbox:
             return  # it is about to
         raise Unavailable(
             "the blob store",
-            f"it has orders that this ledger does not know ({error}): it belongs to another "
+            f"it has a rollout that this ledger does not know ({error}): it belongs to another "
             "rulebook, or the ledger has lost its end",
         ) from None
 
@@ -413,4 +413,4 @@ def _record_delivered(now: LedgerState, state: LedgerState, seen: str) -> Ledger
     )
     if fleet == now.fleet:
         return None
-    return LedgerChange(f"told orders {delivered.rollouts}", OUTBOX, fleet=fleet)
+    return LedgerChange(f"told rollout {delivered.rollouts}", OUTBOX, fleet=fleet)

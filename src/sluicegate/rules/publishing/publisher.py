@@ -17,7 +17,6 @@ from sluicegate.contracts.errors import BadValue, Conflict, SluicegateError
 from sluicegate.contracts.rulebook import APPROVED, BY_CALLERS, BY_NODES, CANARY
 from sluicegate.rules.publishing import review, rollouts
 from sluicegate.rules.publishing.canary import WHOLE
-from sluicegate.rules.publishing.drafts import Proposals
 from sluicegate.rules.publishing.ledger import (
     LedgerChange,
     LedgerState,
@@ -26,6 +25,7 @@ from sluicegate.rules.publishing.ledger import (
     one_line,
 )
 from sluicegate.rules.publishing.outbox import DECIDED, MERGED, At, ReleaseOutbox, proceed
+from sluicegate.rules.publishing.proposals import Proposals
 from sluicegate.rules.publishing.revisions import RuleFiles
 from sluicegate.rules.publishing.settings import PublishingSettings
 from sluicegate.rules.releases.documents import check_node
@@ -95,7 +95,7 @@ class Publisher:
             )
         else:
             commit = tip
-        self._rule_files.compiled(commit)
+        self._rule_files.compile(commit)
         return self._decide(
             by,
             lambda state: rollouts.first_release(state, commit, why=message, at_us=now_us, by=by),
@@ -118,7 +118,7 @@ class Publisher:
         failing: Sequence[str] = (),
         why: str = "",
     ) -> LedgerState:
-        """Begin, widen or take back a canary; `troubled` are nodes that have trouble already."""
+        """Begin, widen or take back a canary; `failing` are nodes that report a failure already."""
         if not 0 <= share <= WHOLE:
             raise BadValue("share", share, f"give 0 to {WHOLE:,} of {WHOLE:,}")
         if kind not in (BY_CALLERS, BY_NODES):
@@ -173,7 +173,7 @@ class Publisher:
                 message=f"Roll back to {one_line(called)}\n\n{why.strip()}",
                 at_us=now_us,
             ).id
-            self._rule_files.compiled(commit)
+            self._rule_files.compile(commit)
             self._at(MERGED)
             try:
                 return self._decide(by, partial(make, commit=commit, live=live, at_us=now_us))

@@ -1,4 +1,4 @@
-"""Making: publishing from its parts, in the one order in which they know each other."""
+"""Publishing: its parts, in the one order in which they know each other."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sluicegate.contracts.rulebook import Judge
 from sluicegate.rules.following.fleet_status import FleetReports
 from sluicegate.rules.publishing.admin import RulebookAdmin
 from sluicegate.rules.publishing.branch import Pushes, RemoteMirror
-from sluicegate.rules.publishing.drafts import Proposals
 from sluicegate.rules.publishing.ledger import RulebookLedger
 from sluicegate.rules.publishing.outbox import At, ReleaseOutbox, proceed
+from sluicegate.rules.publishing.proposals import Proposals
 from sluicegate.rules.publishing.publisher import Publisher
 from sluicegate.rules.publishing.refusal_log import RefusalLog
 from sluicegate.rules.publishing.revisions import Compile, Revisions, RuleFiles
@@ -28,7 +28,7 @@ from sluicegate.system import SystemClock
 
 
 class Publishing(NamedTuple):
-    """The parts that an app holds: the desk for whoever asks, the watchman for the rest."""
+    """The parts that an app uses: the admin for callers, the upkeep for the rest."""
 
     admin: RulebookAdmin
     upkeep: Upkeep

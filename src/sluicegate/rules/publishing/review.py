@@ -1,4 +1,4 @@
-"""Reviewing: what happens to a proposal until it may go live, as bare functions.
+"""Review: what happens to a proposal until it may go live, as bare functions.
 
 From the state of the ledger to the change; what may not be is raised, and nothing happens. They
 know no repository and no clock. The ledger calls them again when somebody else was faster, so each

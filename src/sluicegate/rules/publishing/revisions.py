@@ -52,7 +52,7 @@ class RuleFiles:
         """The rules files, by their names from the top of the repository."""
         return self._repository.files(commit, folder=self._folder)
 
-    def compiled(self, commit: str) -> RulesSnapshot:
+    def compile(self, commit: str) -> RulesSnapshot:
         """What they say; `BadRules` tells all that is wrong with them."""
         latest = self._latest
         if latest is not None and latest[0] == commit:
@@ -193,7 +193,7 @@ class Revisions:
     def _list_files(self, commit: str) -> dict[str, Any]:
         files = self._rule_files.files(commit)
         try:
-            known = {one.name: one for one in self._rule_files.compiled(commit).files}
+            known = {one.name: one for one in self._rule_files.compile(commit).files}
             problem = ""
         except BadValue as error:
             known, problem = {}, str(error)

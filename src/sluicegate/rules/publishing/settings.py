@@ -25,7 +25,7 @@ class PublishingSettings:
     remote_us_max: int = 15_000_000  # that it may take to answer
     own_approval: bool = False  # whether a proposer may approve what they proposed
     approvals_min: int = 1  # different people
-    deltas: int = 2  # earlier editions that a delta leads on from; nodes go through those between
+    deltas: int = 2  # earlier releases that a delta leads on from; nodes go through those between
     proposals_max: int = 1_000  # kept in the ledger's newest state; older ones in its history
     releases_max: int = 2_000  # likewise
     rollouts_max: int = 100  # likewise

@@ -1,9 +1,9 @@
-"""Watchman: sees to it that what should happen by itself does.
+"""Upkeep: what happens by itself.
 
-    pushes -> proposals     outbox -> told     canary -> wider, live, or taken back     tidying
+    pushes -> proposals     outbox -> delivered     canary -> wider, live, or taken back     tidying
 
-Each look does all of it; what fails in one does not keep the others, is told as trouble, and is
-tried again at the next. `start` has threads look, and pushes have one of their own: they are judged
+Each look does all of it; what fails does not stop the rest, is reported, and is tried again at the
+next. `start` has threads look, and pushes have one of their own: they are judged
 there, which may take minutes, and a canary must not be left alone so long. Several processes may
 look at once, and the ledger lets one of them win.
 
@@ -11,7 +11,7 @@ Tidying: what nobody needs any more goes, so that nothing grows without a bound.
 
 Refs of proposals and versions that have left the ledger's newest state go; then git may clean up
 their commits, while the ledger's history still tells of them. Of the blob store, the parts of old
-editions go; an edition that is ordered again is made again (`outbox.py`).
+releases go; a release that is to run again is made again (`outbox.py`).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Upkeep:
         self._mirror_lock = threading.Lock()
         self._push_lock = threading.Lock()
         self._publish_lock = threading.Lock()
-        self._failures_lock = threading.Lock()  # over the troubles
+        self._failures_lock = threading.Lock()  # over `_failures`
         self._closed = threading.Event()
         self._threads: list[threading.Thread] = []
         self._tally: CanaryTally | None = None
@@ -95,7 +95,7 @@ class Upkeep:
         self._publish()
 
     def failing(self) -> tuple[str, ...]:
-        """The nodes that have trouble now."""
+        """The nodes that report a failure now."""
         return failing_nodes(self._reports(), self._fresh_us())
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""Views: what the desk answers, as plain values that JSON can hold."""
+"""Views: results of the admin, as plain values that JSON can hold."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sluicegate.contracts.rulebook import NOT_JUDGED, Commit, Rollout
 from sluicegate.rules.following.fleet_status import FleetStatus, NodeStatus
-from sluicegate.rules.publishing.ledger import AuditEntry, LedgerState
+from sluicegate.rules.publishing.ledger import LedgerEntry, LedgerState
 from sluicegate.rules.publishing.records import Proposal, ReleaseRecord
 from sluicegate.rules.publishing.refusal_log import Refusal
 
@@ -63,7 +63,7 @@ def proposal_view(it: Proposal, *, whole: bool = False) -> dict[str, Any]:
 
 
 def version_view(it: ReleaseRecord, state: LedgerState) -> dict[str, Any]:
-    """An edition as it was decided on."""
+    """A release, as its record has it."""
     run = state.fleet.canary
     return {
         "version": it.number,
@@ -81,7 +81,7 @@ def version_view(it: ReleaseRecord, state: LedgerState) -> dict[str, Any]:
 
 
 def rollout_view(rollouts: Rollout | None) -> dict[str, Any] | None:
-    """Orders; None before the first."""
+    """A rollout; None before the first."""
     if rollouts is None:
         return None
     canary = None if rollouts.canary is None else rollouts.canary._asdict()
@@ -89,7 +89,7 @@ def rollout_view(rollouts: Rollout | None) -> dict[str, Any] | None:
 
 
 def fleet_view(seen: FleetStatus, rollouts: Rollout | None) -> dict[str, Any]:
-    """What the nodes have reported, and how far each is behind the orders."""
+    """What the nodes have reported, and how far each is behind the rollout."""
     number = 0 if rollouts is None else rollouts.number
     return {
         "at_us": seen.at_us,
@@ -121,7 +121,7 @@ def _node_view(node: NodeStatus, number: int) -> dict[str, Any]:
     }
 
 
-def entry_view(entry: AuditEntry) -> dict[str, Any]:
+def entry_view(entry: LedgerEntry) -> dict[str, Any]:
     """A change, as the audit tells it."""
     return {
         "at_us": entry.at_us,

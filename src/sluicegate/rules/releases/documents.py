@@ -1,4 +1,4 @@
-"""Documents: editions, orders and reports as bytes, and back.
+"""Documents: releases, rollouts and reports as bytes, and back.
 
 Each is JSON with a format. A newer format is refused with what to do about it; a field that is not
 known is ignored, so nodes of one version read what a newer publisher has written. Whatever has the
@@ -62,7 +62,7 @@ def check_node(name: str) -> str:
 
 
 def release_bytes(release: Release) -> bytes:
-    """An edition as the body of a signed document."""
+    """A release as the body of a signed document."""
     data = write_object(
         {
             "format": FORMAT,
@@ -81,7 +81,7 @@ def release_bytes(release: Release) -> bytes:
 
 
 def read_release(data: bytes) -> Release:
-    """The edition that these bytes say."""
+    """The release that these bytes say."""
     what = "edition"
     fields = parse_object(data, what)
     check_format(fields, what, FORMAT)
@@ -102,7 +102,7 @@ def read_release(data: bytes) -> Release:
 
 
 def rollout_bytes(rollout: Rollout) -> bytes:
-    """Orders as the body of a signed document."""
+    """A rollout as the body of a signed document."""
     canary = rollout.canary
     data = write_object(
         {
@@ -121,7 +121,7 @@ def rollout_bytes(rollout: Rollout) -> bytes:
 
 
 def read_rollout(data: bytes) -> Rollout:
-    """The orders that these bytes say."""
+    """The rollout that these bytes say."""
     what = "orders"
     fields = parse_object(data, what)
     check_format(fields, what, FORMAT)
@@ -141,7 +141,7 @@ def read_rollout(data: bytes) -> Rollout:
 
 
 def report_bytes(report: NodeReport) -> bytes:
-    """A node's report; what it says of its trouble is cut to what a report may hold."""
+    """A node's report; its failure is cut to what a report may hold."""
     data = write_object(
         {
             "format": FORMAT,
@@ -232,12 +232,12 @@ _JSON: Final = ".json"
 
 
 def release_name(version: int) -> str:
-    """Where an edition lies."""
+    """Where a release lies."""
     return f"{RELEASES}{version}{_JSON}"
 
 
 def rollout_name(number: int) -> str:
-    """Where orders lie for good."""
+    """Where rollouts lie for good."""
     return f"{ROLLOUT}{number}{_JSON}"
 
 

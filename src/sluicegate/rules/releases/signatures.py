@@ -1,16 +1,16 @@
 """Signing: who gave an order is known by its signature, and by nothing else.
 
 A signed document is an envelope of JSON: a format, a kind, the id of the key, a signature, and the
-body, whose exact bytes were signed. The signature also covers the kind and the format, so orders
-can never pass for an edition, whoever relabels them. Keys are Ed25519. A node trusts as many as it
+body, whose exact bytes were signed. The signature also covers the kind and the format, so a rollout
+can never pass for a release, whoever relabels it. Keys are Ed25519. A node trusts as many as it
 is given, so that a new one can be trusted before it is used and an old one until it is not.
 
 A private key lives in a file that nobody else may read. It is never shown, logged or sent.
 
-Signed: editions and orders together with the bytes that prove who gave them.
+Signed: releases and rollouts together with the bytes that prove who gave them.
 
-Whoever keeps or passes on an edition or orders keeps the signed bytes, so that everybody can verify
-them again: a node at its next start, or another node.
+Whoever keeps or passes on a release or a rollout keeps the signed bytes, so that it can be verified
+again: a node at its next start, or another node.
 """
 
 from __future__ import annotations
@@ -284,42 +284,42 @@ def _write_new(path: Path, data: bytes, mode: int) -> None:
 
 
 class SignedRelease(NamedTuple):
-    """An edition, and the envelope it came in."""
+    """A release, and the envelope it came in."""
 
     release: Release
     signed: bytes
 
 
 class SignedRollout(NamedTuple):
-    """Orders, and the envelope they came in."""
+    """A rollout, and the envelope it came in."""
 
     rollout: Rollout
     signed: bytes
 
 
 def sign_release(release: Release, signer: Signer) -> SignedRelease:
-    """Sign an edition; `BadValue` names what it may not be."""
+    """Sign a release; `BadValue` names what it may not be."""
     return SignedRelease(release, signer.sign(RELEASE, release_bytes(release)))
 
 
 def sign_rollout(rollout: Rollout, signer: Signer) -> SignedRollout:
-    """Sign orders; `BadValue` names what they may not be."""
+    """Sign a rollout; `BadValue` names what it may not be."""
     return SignedRollout(rollout, signer.sign(ROLLOUT, rollout_bytes(rollout)))
 
 
 def open_release(signed: bytes, verifier: Verifier, *, version: int | None = None) -> SignedRelease:
-    """Verify a signed edition; where a version was asked for, it must be that one."""
+    """Verify a signed release; where a version was asked for, it must be that one."""
     release = read_release(verifier.open(RELEASE, signed))
     if version is not None and release.version != version:
-        remedy = f"it was asked for as edition {version}; put each under its own version"
+        remedy = f"it was asked for as release {version}; put each under its own version"
         raise BadValue("edition.version", release.version, remedy)
     return SignedRelease(release, signed)
 
 
 def open_rollout(signed: bytes, verifier: Verifier, *, number: int | None = None) -> SignedRollout:
-    """Verify signed orders; where a number was asked for, they must have that one."""
+    """Verify a signed rollout; where a number was asked for, it must have that one."""
     rollout = read_rollout(verifier.open(ROLLOUT, signed))
     if number is not None and rollout.number != number:
-        remedy = f"they were asked for as orders {number}; put each under its own number"
+        remedy = f"it was asked for as rollout {number}; put each under its own number"
         raise BadValue("orders.number", rollout.number, remedy)
     return SignedRollout(rollout, signed)

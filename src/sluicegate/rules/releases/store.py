@@ -1,13 +1,13 @@
-"""Shelf: everything a fleet needs, in a blob store, and nothing that was not verified.
+"""Store: everything a fleet needs, in a blob store, and nothing that was not verified.
 
-    snapshots/<digest>     a whole edition's rules, packed
-    deltas/<digest>        what leads from the rules of an earlier edition to them
+    snapshots/<digest>     a whole release's rules, packed
+    deltas/<digest>        what leads from the rules of an earlier release to them
     editions/<version>.json
     orders/<number>.json   written once: that is what makes a number one publisher's
     orders/current.json    the newest of them
     nodes/<node>.json      what nodes report of themselves
 
-A publisher puts snapshot, deltas, edition and orders, in this order, and may repeat each after a
+A publisher puts snapshot, deltas, release and rollouts, in this order, and may repeat each after a
 crash. A node reads them in the other direction. Every answer has been verified: the signature, the
 size and the digest of the bytes, and the digest of what the rules say.
 """
@@ -53,7 +53,7 @@ from sluicegate.rules.snapshot.snapshot import RulesSnapshot
 
 KEEP_DEFAULT: Final = 50
 GRACE_US_DEFAULT: Final = 3_600_000_000
-TRIES_MAX: Final = 5  # to move the current orders, while others move them too
+TRIES_MAX: Final = 5  # to move the current rollout, while others move them too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class ReleaseStoreBounds:
     snapshot_bytes_max: int = 512 << 20
     delta_bytes_max: int = 64 << 20
     unpacked_bytes_max: int = 2 << 30
-    names_max: int = 1_000_000  # editions, parts or nodes that are listed
+    names_max: int = 1_000_000  # releases, parts or nodes that are listed
 
     def __post_init__(self) -> None:
         for name in ("snapshot_bytes_max", "delta_bytes_max", "unpacked_bytes_max", "names_max"):
@@ -88,7 +88,7 @@ class Fetched(NamedTuple):
 
 @final
 class ReleaseStore:
-    """The editions and orders in a blob store, for publishers and for nodes."""
+    """The releases and rollouts in a blob store, for publishers and for nodes."""
 
     __slots__ = ("blobs", "bounds", "verifier")
 
@@ -110,18 +110,18 @@ class ReleaseStore:
         return self._put_part(DELTAS, data, "delta", self.bounds.delta_bytes_max)
 
     def put_release(self, signed: bytes) -> Release:
-        """Keep a signed edition; `Conflict` if another one has its version."""
+        """Keep a signed release; `Conflict` if another one has its version."""
         release = open_release(signed, self.verifier).release
         try:
             self.blobs.put(release_name(release.version), signed, if_absent=True)
         except Conflict:
             there = self.release(release.version)
             if there is None or there.release != release:
-                raise Conflict(f"edition {release.version}", "another edition has it") from None
+                raise Conflict(f"release {release.version}", "another release has it") from None
         return release
 
     def put_rollout(self, signed: bytes) -> Rollout:
-        """Give orders; `Conflict` if others have their number, or newer ones are given.
+        """Put a rollout; `Conflict` if another has its number, or a newer one is there.
 
         What a crash has left half done is completed by doing it again.
         """
@@ -143,7 +143,7 @@ class ReleaseStore:
                     return self._check_given(rollout, current)
             else:
                 return rollout
-        raise Conflict("the orders", f"others move them all the time ({TRIES_MAX} tries)")
+        raise Conflict("the rollout", f"others move them all the time ({TRIES_MAX} tries)")
 
     def sweep(
         self,
@@ -152,18 +152,18 @@ class ReleaseStore:
         now_us: int,
         grace_us: int = GRACE_US_DEFAULT,
     ) -> SweepResult:
-        """Delete snapshots and deltas that nobody needs: no edition of the last `keep`, no orders.
+        """Delete snapshots and deltas that nobody needs: no release of the last `keep`, no rollout.
 
         A part goes when it has been found so for `grace_us`, so that what is just being published
-        stays. Editions and orders themselves stay: they are the history, and small.
+        stays. Releases and rollouts themselves stay: they are the history, and small.
         """
         if keep < 1:
-            raise BadValue("sweep.keep", keep, "give 1 or more editions")
+            raise BadValue("sweep.keep", keep, "give 1 or more releases")
         parts = [*self._names(SNAPSHOTS), *self._names(DELTAS)]
         current, _ = self._current()
         known = [] if current is None else [current]
         at = 0 if current is None else current.number
-        # Orders above the current ones are just being given.
+        # A rollout above the current one is just being put.
         for number in [one for one in numbers(self._names(ROLLOUT), ROLLOUT) if one > at]:
             found = self.rollout_at(number)
             known += [] if found is None else [found.rollout]
@@ -175,26 +175,26 @@ class ReleaseStore:
     # For nodes, and whoever wants to know.
 
     def rollout(self) -> SignedRollout | None:
-        """The newest orders; None if none were ever given."""
+        """The newest rollout; None before the first."""
         blob = self.blobs.get(CURRENT, bytes_max=ENVELOPE_BYTES_MAX)
         return None if blob is None else open_rollout(blob.data, self.verifier)
 
     def rollout_at(self, number: int) -> SignedRollout | None:
-        """The orders of this number."""
+        """The rollout of this number."""
         blob = self.blobs.get(rollout_name(number), bytes_max=ENVELOPE_BYTES_MAX)
         return None if blob is None else open_rollout(blob.data, self.verifier, number=number)
 
     def release(self, version: int) -> SignedRelease | None:
-        """The edition of this version."""
+        """The release of this version."""
         blob = self.blobs.get(release_name(version), bytes_max=ENVELOPE_BYTES_MAX)
         return None if blob is None else open_release(blob.data, self.verifier, version=version)
 
     def versions(self) -> list[int]:
-        """The versions of all editions, the oldest first."""
+        """The versions of all releases, the oldest first."""
         return numbers(self._names(RELEASES), RELEASES)
 
     def snapshot(self, release: Release, have: Sequence[RulesSnapshot] = ()) -> Fetched:
-        """The rules of an edition: from those there are by a delta, or whole.
+        """The rules of a release: from those there are by a delta, or whole.
 
         A delta that is missing or damaged costs nothing but the way round it.
         """
@@ -217,22 +217,22 @@ class ReleaseStore:
         return Fetched(self.unpacked(release, data), release.snapshot, data, "", passed_over)
 
     def snapshot_data(self, release: Release) -> bytes:
-        """The bytes of an edition's snapshot, verified."""
+        """The bytes of a release's snapshot, verified."""
         bytes_max = self.bounds.snapshot_bytes_max
         return self._part(SNAPSHOTS, release.snapshot, "snapshot", bytes_max)
 
     def unpacked(self, release: Release, data: bytes) -> RulesSnapshot:
-        """The rules of an edition from the bytes of its snapshot, verified."""
-        check_part(release.snapshot, data, f"the snapshot of edition {release.version}")
+        """The rules of a release from the bytes of its snapshot, verified."""
+        check_part(release.snapshot, data, f"the snapshot of release {release.version}")
         bytes_max = self._unpacked_max(release)
         return _check_content(release, unpack(data, bytes_max=bytes_max))
 
     def after_delta(self, release: Release, before: RulesSnapshot, data: bytes) -> RulesSnapshot:
-        """The rules of an edition from those before and the bytes of a delta, verified."""
-        what = f"the delta to edition {release.version}"
+        """The rules of a release from those before and the bytes of a delta, verified."""
+        what = f"the delta to release {release.version}"
         part = release.deltas.get(before.content)
         if part is None:
-            raise Untrusted(what, "the edition knows no delta from these rules")
+            raise Untrusted(what, "the release knows no delta from these rules")
         check_part(part, data, what)
         return _check_content(
             release, apply_delta(before, data, bytes_max=self._unpacked_max(release))
@@ -289,7 +289,7 @@ class ReleaseStore:
         except BadValue:
             raise Untrusted(f"the {what} {part.digest}", "it is larger than it should be") from None
         if blob is None:
-            raise Untrusted(f"the {what} {part.digest}", "it is not on the shelf")
+            raise Untrusted(f"the {what} {part.digest}", "it is not in the store")
         check_part(part, blob.data, f"the {what} {part.digest}")
         return blob.data
 
@@ -307,30 +307,30 @@ class ReleaseStore:
         return open_rollout(blob.data, self.verifier).rollout, blob.tag
 
     def _check_given(self, rollout: Rollout, current: Rollout) -> Rollout:
-        """These orders, if they were given already; others of this number are a conflict."""
+        """This rollout, if it is there already; another of this number is a conflict."""
         if current.number > rollout.number:
             given = self.rollout_at(rollout.number)
             if given is None or given.rollout != rollout:
-                seen = f"orders {current.number} are given already"
-                raise Conflict(f"orders {rollout.number}", seen)
+                seen = f"rollout {current.number} is there already"
+                raise Conflict(f"rollout {rollout.number}", seen)
         elif current != rollout:
-            raise Conflict(f"orders {rollout.number}", "others were given under this number")
+            raise Conflict(f"rollout {rollout.number}", "another one has this number")
         return rollout
 
     def _same_number(self, rollout: Rollout) -> None:
         given = self.rollout_at(rollout.number)
         if given is None or given.rollout != rollout:
-            raise Conflict(f"orders {rollout.number}", "another publisher has taken this number")
+            raise Conflict(f"rollout {rollout.number}", "another publisher has taken this number")
 
     def _check_stored(self, rollout: Rollout) -> None:
-        """Orders name editions that are on the shelf, or a fleet would look for what is not."""
+        """Refuse a rollout whose releases are not in the store."""
         wanted = {rollout.live, *rollout.pins.values()}
         if rollout.canary is not None:
             wanted.add(rollout.canary.version)
         for version in sorted(wanted):
             if self.release(version) is None:
-                remedy = "put its edition on the shelf first"
-                raise BadValue("orders", f"edition {version}", remedy)
+                remedy = "put its release in the store first"
+                raise BadValue("orders", f"release {version}", remedy)
 
 
 def check_part(part: BlobPart, data: bytes, what: str) -> None:
@@ -343,6 +343,6 @@ def check_part(part: BlobPart, data: bytes, what: str) -> None:
 
 def _check_content(release: Release, snapshot: RulesSnapshot) -> RulesSnapshot:
     if snapshot.content != release.content:
-        what = f"the snapshot of edition {release.version}"
-        raise Untrusted(what, "its rules are not those of the edition")
+        what = f"the snapshot of release {release.version}"
+        raise Untrusted(what, "its rules are not those of the release")
     return snapshot

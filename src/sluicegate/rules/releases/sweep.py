@@ -1,9 +1,9 @@
-"""Sweeping: what of the shelf nobody needs any more, and when it may go.
+"""Sweep: which blobs of the release store nobody needs any more, and when they are deleted.
 
-Needed are the parts of the last editions, of those that are ordered or pinned, and of those that
-orders under way may name. Anything else is marked when it is first found so and deleted when it has
-been found so for a while. Between a publisher's putting a part and its putting the edition that
-needs it lies less than that, so nothing is taken from under it. The marks lie on the shelf too.
+Needed are the parts of the last releases, of those that run or are pinned, and of those that a
+rollout under way may name. Anything else is marked when it is first found, and deleted when it has
+been marked for a while. A publisher puts the release that needs a part sooner than that, so nothing
+is taken from under it. The marks are in the store too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SweepResult(NamedTuple):
 
 
 def versions_in(rollout: Iterable[Rollout]) -> set[int]:
-    """The versions that these orders name."""
+    """The numbers of the releases that these rollouts name."""
     versions: set[int] = set()
     for one in rollout:
         versions |= {one.live, *one.pins.values()}
@@ -48,7 +48,7 @@ def versions_in(rollout: Iterable[Rollout]) -> set[int]:
 
 
 def blobs_of(releases: Iterable[Release]) -> set[str]:
-    """The names of the parts that these editions need."""
+    """The names of the parts that these releases need."""
     names: set[str] = set()
     for release in releases:
         names.add(SNAPSHOTS + release.snapshot.digest)

@@ -1,6 +1,6 @@
 """Remote: a rulebook that is kept by a server, asked over HTTP as if it lay in a folder here.
 
-`desk` is a `contracts.rule_desk.RuleDesk` on the admin API; it takes the standard library alone.
+`admin` is a `contracts.rule_admin.RuleAdmin` over HTTP; it takes the standard library alone.
 `place` is where the server is and what we show it, `exchange` is one question and its answer, and
 `told` turns what the server refuses into the errors that it was made from.
 """

@@ -74,7 +74,7 @@ class RemoteRuleAdmin(RuleAdmin):
         self._exchange = Exchange(self._server, self._clock)
 
     def __repr__(self) -> str:
-        return f"<RemoteDesk {self.url}>"
+        return f"<RemoteRuleAdmin {self.url}>"
 
     def call(self, operation: Operation, arguments: Mapping[str, Any], *, by: Identity) -> Any:
         """Send an operation to the server, and return its result."""

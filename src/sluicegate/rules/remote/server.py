@@ -1,4 +1,4 @@
-"""Place: where a rulebook's server is, how it is reached, and what it is shown of us.
+"""Server: where a rulebook's server is, how it is reached, and what it is shown of us.
 
 A token is sent to nobody but the server that was named: over TLS, or within this machine. No error
 and no `repr` shows it.

@@ -1,4 +1,4 @@
-"""Writing: what a commit may be made of, and the commit object.
+"""Commits: what a commit may be made of, and the commit object.
 
 Names are checked more strictly than git does: what is written here must be harmless in any work
 tree it is ever checked out to, on any system.
@@ -93,17 +93,17 @@ def new_commit(
 def commit_of(commit: GitCommit) -> Commit:
     """A commit object as a plain value; what is no text in it is shown as well as can be."""
     charset = (commit.encoding or b"utf-8").decode("ascii", "replace")
-    name, _, email = _decoded(commit.author, charset).rpartition(" <")
+    name, _, email = _decode(commit.author, charset).rpartition(" <")
     return Commit(
         commit.id.decode("ascii"),
         tuple(parent.decode("ascii") for parent in commit.parents),
         Author(name.strip(), email.rstrip("> ")),
         int(commit.author_time) * _SECOND_US,
-        _decoded(commit.message, charset).rstrip("\n"),
+        _decode(commit.message, charset).rstrip("\n"),
     )
 
 
-def _decoded(text: bytes, charset: str) -> str:
+def _decode(text: bytes, charset: str) -> str:
     try:
         return text.decode(charset, "replace")
     except LookupError:
@@ -116,12 +116,12 @@ def _person(author: Author) -> bytes:
             raise BadValue(f"author.{field}", said, "give plain text without < and >")
     if not author.name or len(author.name) + len(author.email) > _PART_BYTES_MAX * 2:
         raise BadValue("author.name", author.name, "give a name, and a short one")
-    return _encoded("author", f"{author.name} <{author.email}>")
+    return _encode("author", f"{author.name} <{author.email}>")
 
 
 def _text(message: str, settings: RepositorySettings) -> bytes:
     text = message.strip("\n")
-    encoded = _encoded("message", text)
+    encoded = _encode("message", text)
     if not text.strip() or "\0" in text:
         raise BadValue("message", message, "say in plain text what is changed, and why")
     if len(encoded) > settings.message_bytes_max:
@@ -129,7 +129,7 @@ def _text(message: str, settings: RepositorySettings) -> bytes:
     return encoded + b"\n"
 
 
-def _encoded(field: str, text: str) -> bytes:
+def _encode(field: str, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Reading: the files of commits, bounded, and what one commit changes of another.
+"""Contents: the files of commits, bounded, and what one commit changes of another.
 
 Rules must not go missing without a word, so what is called like a file of rules and cannot be read
 as one is an error, and nothing is followed out of the repository.

@@ -1,4 +1,4 @@
-"""Durable: files that are on the disk, under their name, when a call returns.
+"""Durable files: files that are on the disk, under their name, when a call returns.
 
 A file is written aside, synced, and moved; then the folder that names it is synced too. Whoever is
 killed on the way leaves a file aside, which nobody takes for anything.

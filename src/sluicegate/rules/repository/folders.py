@@ -1,9 +1,7 @@
-"""Place: where a repository keeps its objects and its refs, and whether they can be used here.
+"""Folders: where a repository keeps its objects and its refs, and whether they can be used here.
 
 A path may be a bare repository, a work tree, its `.git`, or the file that a linked work tree has in
 place of one. The work tree itself is never read and never written.
-
-Making: a new repository, made beside its place and put there whole.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Packing: a snapshot as bytes, the same for the same rules, and back.
+"""Codec: a snapshot as bytes, the same for the same rules, and back.
 
 Records are sent as columns (keys, names, priorities, kinds by number), in blocks of pages, for like
 things beside each other compress well; checksums and directories are not sent but made anew. The

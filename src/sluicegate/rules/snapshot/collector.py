@@ -1,4 +1,4 @@
-"""Gather: collects the records of native rules, and what must be known of them together."""
+"""Collector: collects the records of native rules, and what must be known of them together."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # ruff: noqa: A002 - the contract calls an id an id
-"""A rulebook in memory that keeps the desk's promises: versions, proposals, roles, and conflicts.
+"""A rulebook in memory that keeps the admin's promises: versions, proposals, roles, and conflicts.
 
 A commit is a snapshot of the files; its id is the digest of what it says and where it came from.
 One lock makes every change a step, and each call is noted with what came of it.
@@ -65,7 +65,7 @@ class Proposal:
     history: list[dict[str, str]] = field(default_factory=list)
 
     def told(self) -> dict[str, Any]:
-        """As the desk answers it."""
+        """As the admin answers it."""
         return {**vars(self), "version": self.version or None, "history": list(self.history)}
 
 

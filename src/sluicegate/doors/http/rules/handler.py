@@ -172,7 +172,7 @@ class RulesHttp:
         if route.grant is not None and not by.may(route.grant) and (nameless or not to_admin):
             return reply_to(Forbidden(by.name, route.grant.value))
         if to_admin:
-            return partial(self._asked, route, request, by)
+            return partial(self._start, route, request, by)
         return lambda _: self._direct(route, request, by)
 
     def _parts_of(self, path: str) -> Mapping[str, str]:
@@ -186,7 +186,7 @@ class RulesHttp:
         except SluicegateError as error:
             return reply_to(error)
 
-    def _asked(
+    def _start(
         self, route: Route, request: HttpRequest, by: Identity, body: bytes
     ) -> MaybeAwaitable[HttpReply]:
         """In a thread; a call with a key not twice."""

@@ -31,7 +31,7 @@ from sluicegate.doors.http.message import JSON, TEXT, Headers, HttpReply, HttpRe
 from sluicegate.doors.http.openapi import PROBLEM_TYPE
 from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
 from sluicegate.doors.http.rules import forms
-from sluicegate.doors.http.rules.problems import changed, not_there
+from sluicegate.doors.http.rules.problems import not_found, precondition_failed
 from sluicegate.doors.http.rules.settings import RulesHttpSettings
 from sluicegate.doors.http.schemas import TEXT as TEXT_SCHEMA
 from sluicegate.wire.json_objects import encode_json
@@ -137,7 +137,7 @@ class RuleRoutes:
         except BadValue as error:
             if error.field not in _thing_fields(operation):
                 raise
-            return not_there(error)
+            return not_found(error)
         if form != forms.REPORT_JSON:
             kind, headers = _TYPES[form]
             page = self._reports[form](result).encode("utf-8", "replace")
@@ -179,7 +179,7 @@ class RuleRoutes:
             try:
                 look()
             except BadValue:
-                return not_there(error)
+                return not_found(error)
             except SluicegateError:
                 pass  # who may not look gets the first error
             raise
@@ -205,7 +205,7 @@ class RuleRoutes:
             return None
         answer = look()
         body = _json(answer)
-        return None if matches(wanted, body, answer) else changed(what, tag_of(body))
+        return None if matches(wanted, body, answer) else precondition_failed(what, tag_of(body))
 
     def _tagged(self, request: HttpRequest, answer: Answer) -> HttpReply:
         """A result with its tag, or without a body where the caller has it already."""

@@ -1,7 +1,7 @@
 """Problems of the rulebook's door: an error as problem details.
 
 Rules that cannot be used come with every reason at once, each with its file, line, field, value and
-remedy. What the path names and the desk does not know is not there.
+remedy. What the path names and the admin does not know is not there.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def rules_reply(error: SluicegateError) -> HttpReply:
     return _bad_rules(error, str(error)) if _is_rules(error) else reply_to(error)
 
 
-def not_there(error: BadValue) -> HttpReply:
+def not_found(error: BadValue) -> HttpReply:
     """The reply where the path names what there is not."""
     more = {"field": error.field, "value": shown(error.value), "remedy": error.remedy}
     return problem(404, "Not Found", str(error), more=more)
 
 
-def changed(what: str, tag: str) -> HttpReply:
+def precondition_failed(what: str, tag: str) -> HttpReply:
     """The reply where a condition of the call does not hold."""
     seen = f'its ETag is "{tag}"'
     return problem(

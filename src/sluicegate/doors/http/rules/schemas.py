@@ -30,7 +30,7 @@ from sluicegate.doors.http.schemas import (
 _COMMIT: Final = text("The id of a commit.")
 _VERSION: Final = {
     "type": ["integer", "null"],
-    "description": "The number of an edition; null where it has none.",
+    "description": "The number of a release; null where it has none.",
 }
 _NUMBER: Final = {"type": ["integer", "null"]}
 _WORD: Final = {"type": ["string", "null"]}

@@ -1,4 +1,4 @@
-"""Drafts: a change becomes a proposal, and a proposal is made ready to go live.
+"""Proposals: a change becomes a proposal, and a proposal is made ready to go live.
 
 What is checked and judged is never the proposal's own files but what would be live: the proposal
 merged with what is live now. When that has moved on, both are done again before anything is in
@@ -129,7 +129,7 @@ class Proposals:
         candidate = self._repository.rebase(commit, live).id
         if not self._repository.changes(live, candidate):
             raise BadValue("changes", commit[:ID_CHARS], "it changes nothing of what is live")
-        self._rule_files.compiled(candidate)
+        self._rule_files.compile(candidate)
         return candidate
 
     # A proposal is judged.
