@@ -8,10 +8,10 @@ import pytest
 
 from sluicegate.apps.rulebook.messages import RewordedError, explain_unreachable, reword
 from sluicegate.apps.rulebook.output import (
-    without_result,
     print_failures,
     print_unreached,
     verdict_words,
+    without_result,
 )
 from sluicegate.command_line.text import harmless
 from sluicegate.contracts.errors import (
