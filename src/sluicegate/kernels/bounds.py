@@ -13,8 +13,11 @@ RANGE: Final = "range"
 _SHOWN_AS_POWER: Final = 1 << 20
 
 
-def ranged(default: float, least: float, most: float) -> Any:
-    """Declare a field of a settings dataclass: its default, and its least and greatest value."""
+def ranged(default: object, least: object, most: object) -> Any:
+    """Declare a field of a settings dataclass: its default, and its least and greatest value.
+
+    They are objects, because a compiled function would make a float of an int.
+    """
     return field(default=default, metadata={RANGE: (least, most)})
 
 
@@ -34,9 +37,8 @@ def within(name: str, value: int, least: int, most: int) -> None:
         raise ValueError(f"{name} must be from {_shown(least)} to {_shown(most)}, not {value}")
 
 
-def _shown(bound: float) -> str:
+def _shown(bound: object) -> str:
     """The bound as a person reads it: 2^53 instead of sixteen digits."""
-    whole = int(bound)
-    if whole >= _SHOWN_AS_POWER and whole & (whole - 1) == 0:
-        return f"2^{whole.bit_length() - 1}"
+    if isinstance(bound, int) and bound >= _SHOWN_AS_POWER and bound & (bound - 1) == 0:
+        return f"2^{bound.bit_length() - 1}"
     return str(bound)

@@ -44,31 +44,31 @@ def share_out(amount: int, claims: Sequence[QuotaClaim], kept_milli: int) -> lis
         if guaranteed > amount:
             guarantee = guarantee * amount // guaranteed
         own = claim.demand if claim.demand < guarantee else guarantee
-        kept = guarantee * kept_milli // 1_000
-        part = own if own > kept else kept
+        reserve = guarantee * kept_milli // 1_000
+        part = own if own > reserve else reserve
         parts.append(part if part < claim.ceiling else claim.ceiling)
     _lend(amount - sum(parts), claims, parts)
     return parts
 
 
-def _lend(left: int, claims: Sequence[QuotaClaim], parts: list[int]) -> None:
+def _lend(rest: int, claims: Sequence[QuotaClaim], parts: list[int]) -> None:
     """Fill those who want more, by weight, as long as there is anything."""
-    while left > 0:
+    while rest > 0:
         hungry = [place for place, claim in enumerate(claims) if parts[place] < _most(claim)]
         if not hungry:
             return
         weights = sum([claims[place].weight for place in hungry])
-        level = left  # of this round: each takes its weight's part of it
+        level = rest  # of this round: each takes its weight's part of it
         for place in hungry:
             claim = claims[place]
             piece = level * claim.weight // weights
             if piece == 0:
                 piece = 1  # What no longer divides goes one by one.
             lacking = _most(claim) - parts[place]
-            piece = min(piece, lacking, left)
+            piece = min(piece, lacking, rest)
             parts[place] += piece
-            left -= piece
-            if left == 0:
+            rest -= piece
+            if rest == 0:
                 return
 
 

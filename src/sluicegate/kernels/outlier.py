@@ -287,14 +287,14 @@ def _rate_min(candidates: list[HostStats], settings: SweepSettings) -> float:
 
 def _latency_us_max(candidates: list[HostStats], settings: SweepSettings) -> float:
     """The p95 above which a host is suspect; more than any when there is nothing to compare."""
-    known = sorted(
+    latencies = sorted(
         [
             host.latency_us_p95
             for host in candidates
             if host.requests >= settings.requests_min and host.latency_us_p95 > 0
         ]
     )
-    if settings.latency_ratio == 0.0 or len(known) < settings.hosts_min:
+    if settings.latency_ratio == 0.0 or len(latencies) < settings.hosts_min:
         return inf
-    median = (known[len(known) // 2] + known[(len(known) - 1) // 2]) / 2
+    median = (latencies[len(latencies) // 2] + latencies[(len(latencies) - 1) // 2]) / 2
     return max(settings.latency_ratio * median, float(settings.latency_us_min))

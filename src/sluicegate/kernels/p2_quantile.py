@@ -96,8 +96,8 @@ class P2Quantile:
         if self.count < 5:
             self._start(value)
             return
-        seen = self.count
-        self.count = seen + 1
+        before = self.count
+        self.count = before + 1
         h1, h2, h3 = self._h1, self._h2, self._h3
         n1, n2, n3 = self._n1, self._n2, self._n3
         if value < h2:
@@ -112,7 +112,7 @@ class P2Quantile:
         elif value > self._h4:
             self._h4 = value
         # How far each middle marker is from where it should be; a step of one, if it can be taken.
-        half = seen * self.q
+        half = before * self.q
         off = 1.0 + half * 0.5 - n1
         if (off >= 1.0 and n2 - n1 > 1) or (off <= -1.0 and n1 > 2):
             d = 1 if off > 0.0 else -1
@@ -123,10 +123,10 @@ class P2Quantile:
             d = 1 if off > 0.0 else -1
             self._h2 = h2 = parabola(d, n1, n2, n3, h1, h2, h3)
             n2 += d
-        off = 1.0 + (seen + half) * 0.5 - n3
-        if (off >= 1.0 and seen + 1 - n3 > 1) or (off <= -1.0 and n3 - n2 > 1):
+        off = 1.0 + (before + half) * 0.5 - n3
+        if (off >= 1.0 and before + 1 - n3 > 1) or (off <= -1.0 and n3 - n2 > 1):
             d = 1 if off > 0.0 else -1
-            self._h3 = parabola(d, n2, n3, seen + 1, h2, h3, self._h4)
+            self._h3 = parabola(d, n2, n3, before + 1, h2, h3, self._h4)
             n3 += d
         self._n1, self._n2, self._n3 = n1, n2, n3
 

@@ -50,7 +50,7 @@ EXPIRES_AFTER_US_MAX: Final = 1 << 53
 class PermitSet:
     """The places of one key: at most `limit` held at once, each for `expires_after_us`."""
 
-    __slots__ = ("_held", "_latest_us", "_used", "expires_after_us", "limit")
+    __slots__ = ("_latest_us", "_permits", "_used", "expires_after_us", "limit")
 
     def __init__(self, limit: int, expires_after_us: int) -> None:
         within("limit", limit, 1, LIMIT_MAX)
@@ -58,7 +58,7 @@ class PermitSet:
         self.limit = limit
         self.expires_after_us = expires_after_us
         # Name: until when, and how many places. In the order of expiry.
-        self._held: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        self._permits: OrderedDict[str, tuple[int, int]] = OrderedDict()
         self._used = 0
         self._latest_us = 0
 
@@ -67,11 +67,11 @@ class PermitSet:
         if count < 1:
             raise ValueError(f"count must be at least 1, not {count}")
         latest_us = self._forget(now_us)
-        if permit_id in self._held:
+        if permit_id in self._permits:
             raise ValueError(f"permit {permit_id!r} is held already")
         if self._used + count > self.limit:
             return self._verdict(False, count, now_us)
-        self._held[permit_id] = latest_us + self.expires_after_us, count
+        self._permits[permit_id] = latest_us + self.expires_after_us, count
         self._used += count
         return self._verdict(True, count, now_us)
 
@@ -85,20 +85,20 @@ class PermitSet:
     def renew(self, permit_id: str, now_us: int) -> bool:
         """Hold it for the whole time from now; False if it has ended, and then nothing happens."""
         latest_us = self._forget(now_us)
-        held = self._held.get(permit_id)
-        if held is None:
+        permit = self._permits.get(permit_id)
+        if permit is None:
             return False
-        self._held[permit_id] = latest_us + self.expires_after_us, held[1]
-        self._held.move_to_end(permit_id)
+        self._permits[permit_id] = latest_us + self.expires_after_us, permit[1]
+        self._permits.move_to_end(permit_id)
         return True
 
     def release(self, permit_id: str, now_us: int) -> bool:
         """Give the places back; False if it has ended, and then nothing happens."""
         self._forget(now_us)
-        held = self._held.pop(permit_id, None)
-        if held is None:
+        permit = self._permits.pop(permit_id, None)
+        if permit is None:
             return False
-        self._used -= held[1]
+        self._used -= permit[1]
         return True
 
     def used(self, now_us: int) -> int:
@@ -110,27 +110,27 @@ class PermitSet:
         """Drop what has expired; the instant, which never goes back."""
         if now_us > self._latest_us:
             self._latest_us = now_us
-        held = self._held
-        while held:
-            permit_id = next(iter(held))
-            until_us, count = held[permit_id]
+        permit = self._permits
+        while permit:
+            permit_id = next(iter(permit))
+            until_us, count = permit[permit_id]
             if until_us > self._latest_us:
                 break
-            del held[permit_id]
+            del permit[permit_id]
             self._used -= count
         return self._latest_us
 
     def _verdict(self, allowed: bool, count: int, now_us: int) -> Verdict:
         """Distances are from the instant that was given, even if the clock went back."""
         reset_us = 0
-        if self._held:
-            reset_us = self._held[next(reversed(self._held))][0] - now_us
+        if self._permits:
+            reset_us = self._permits[next(reversed(self._permits))][0] - now_us
         if allowed:
             return Verdict(True, self.limit - self._used, 0, reset_us)
         if count > self.limit:
             return Verdict(False, self.limit - self._used, NEVER, reset_us)
         lacking, retry_us = self._used + count - self.limit, 0
-        for until_us, places in self._held.values():
+        for until_us, places in self._permits.values():
             lacking -= places
             if lacking <= 0:
                 retry_us = until_us - now_us

@@ -162,12 +162,12 @@ def profile(days: list[list[float | None]]) -> list[float]:
     shape: list[float] = []
     for weekday in range(WEEK):
         for hour in range(per_day):
-            seen: list[float] = []
+            values: list[float] = []
             for day in days[weekday::WEEK]:
                 value = day[hour]
                 if value is not None:
-                    seen.append(value)
-            shape.append(median(seen))
+                    values.append(value)
+            shape.append(median(values))
     return shape
 
 
@@ -188,21 +188,21 @@ def day_levels(days: list[list[float | None]], shape: list[float]) -> list[float
 
 def fit_level(levels: Sequence[float | None]) -> UsageLevel:
     """The flat level, one step or a slope: what explains the days best, flat in doubt."""
-    known = [(at, level) for at, level in enumerate(levels) if level is not None]
-    if not known:
+    points = [(at, level) for at, level in enumerate(levels) if level is not None]
+    if not points:
         return UsageLevel("flat", 1.0, 0.0, 0, 1.0)
-    flat = UsageLevel("flat", median([level for _, level in known]), 0.0, 0, 0.0)
+    flat = UsageLevel("flat", median([level for _, level in points]), 0.0, 0, 0.0)
     best = flat
-    least = _BETTER * _error(flat, known)
-    slope = median([(b[1] - a[1]) / (b[0] - a[0]) for a in known for b in known if a[0] < b[0]])
-    base = median([level - slope * at for at, level in known])
+    least = _BETTER * _error(flat, points)
+    slope = median([(b[1] - a[1]) / (b[0] - a[0]) for a in points for b in points if a[0] < b[0]])
+    base = median([level - slope * at for at, level in points])
     candidates = [UsageLevel("slope", base, slope, 0, 0.0)]
-    for cut in range(_SETTLED_DAYS, len(known) - _SETTLED_DAYS + 1):
-        before = median([level for _, level in known[:cut]])
-        after = median([level for _, level in known[cut:]])
-        candidates.append(UsageLevel("step", before, 0.0, known[cut][0], after))
+    for cut in range(_SETTLED_DAYS, len(points) - _SETTLED_DAYS + 1):
+        before = median([level for _, level in points[:cut]])
+        after = median([level for _, level in points[cut:]])
+        candidates.append(UsageLevel("step", before, 0.0, points[cut][0], after))
     for candidate in candidates:
-        error = _error(candidate, known)
+        error = _error(candidate, points)
         if error < least:
             best, least = candidate, error
     return best
@@ -242,8 +242,8 @@ def _divide(day: list[float | None], level: float) -> list[float | None]:
     return [None if value is None else value / level for value in day]
 
 
-def _error(level: UsageLevel, known: list[tuple[int, float]]) -> float:
-    return sum([min(abs(value - level.at(at)), _ERROR_MAX) for at, value in known])
+def _error(level: UsageLevel, points: list[tuple[int, float]]) -> float:
+    return sum([min(abs(value - level.at(at)), _ERROR_MAX) for at, value in points])
 
 
 def _weekday_peak(days: list[list[float | None]]) -> float:

@@ -111,9 +111,9 @@ class KnownCallers:
     def by_certificate(self, names: Sequence[str]) -> Identity | None:
         """Return whose verified certificate this is, if anybody's."""
         for name in names:
-            found = self._by_certificate.get(name)
-            if found is not None:
-                return found
+            identity = self._by_certificate.get(name)
+            if identity is not None:
+                return identity
         return None
 
 

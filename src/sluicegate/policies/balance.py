@@ -128,12 +128,12 @@ class Balance:
 
     def set_size(self, host: str, size: float) -> None:
         """Set how much a host can carry beside the others (1 by default)."""
-        found = self._hosts[host]
+        entry = self._hosts[host]
         try:
-            found.load.set_weight(size * found.weight)
+            entry.load.set_weight(size * entry.weight)
         except ValueError as error:
             raise wrong_setting(RULE_ID, error) from None
-        found.size = size
+        entry.size = size
 
     def admit(
         self, request: Request, now_us: int, avoid: Collection[str] = _NOTHING_AVOIDED
@@ -206,14 +206,14 @@ class Balance:
 class BalancePermit:
     """A call to `host`, to be ended with its result."""
 
-    __slots__ = ("_began_us", "_done", "_host", "_key", "_policy", "host")
+    __slots__ = ("_began_us", "_ended", "_host", "_key", "_policy", "host")
 
     def __init__(self, policy: Balance, host: _Host, key: str, now_us: int) -> None:
         self._policy = policy
         self._host = host
         self._key = key
         self._began_us = now_us
-        self._done = False
+        self._ended = False
         self.host = host.name
 
     def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
@@ -223,8 +223,8 @@ class BalancePermit:
 
     def end_with(self, result: CallResult[object], now_us: int) -> bool:
         """End it with the result of the call."""
-        if self._done:
+        if self._ended:
             return False
-        self._done = True
+        self._ended = True
         self._policy._record_end(self._host, result, self._key, self._began_us, now_us)
         return True

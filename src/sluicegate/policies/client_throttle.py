@@ -199,13 +199,13 @@ def _refusal(wait_us: int) -> Decision:
 class ClientThrottlePermit:
     """The right to send one call, to be ended with its result."""
 
-    __slots__ = ("_done", "_entry", "_policy", "_shard")
+    __slots__ = ("_ended", "_entry", "_policy", "_shard")
 
     def __init__(self, policy: ClientThrottle, entry: _Entry, shard: str) -> None:
         self._policy = policy
         self._entry = entry
         self._shard = shard
-        self._done = False
+        self._ended = False
 
     def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
         """End it; DROPPED was not accepted, everything else holds nothing back."""
@@ -220,8 +220,8 @@ class ClientThrottlePermit:
         return True
 
     def _end(self, accepted: bool, now_us: int) -> bool:
-        if self._done:
+        if self._ended:
             return False
-        self._done = True
+        self._ended = True
         self._policy._record_end(self._entry, accepted, now_us)
         return True

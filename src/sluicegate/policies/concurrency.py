@@ -239,8 +239,8 @@ class Concurrency:
     def admit(self, request: Request, now_us: int) -> ConcurrencyPermit | Decision:
         """A place, if there is one or if the request's partition has its share to fall back on."""
         if self._by_caller:
-            found = self._callers.get(request.caller)
-            partition = self._callers[_OTHERS] if found is None else found
+            own = self._callers.get(request.caller)
+            partition = self._callers[_OTHERS] if own is None else own
         else:
             partition = self._classes[request.criticality]
         limit = self.number.limit

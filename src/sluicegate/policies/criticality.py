@@ -65,8 +65,8 @@ class CriticalitySettings:
                 f"give at most callers_max, {self.callers_max:,}",
             )
         # Whoever reads settings from a file may bring what the types rule out.
-        given: Mapping[str, object] = self.callers
-        for caller, highest in given.items():
+        classes: Mapping[str, object] = self.callers
+        for caller, highest in classes.items():
             if not isinstance(highest, Criticality):
                 raise BadValue(
                     f"criticality.callers[{caller}]", highest, "give a class of Criticality"
@@ -150,10 +150,10 @@ class CriticalityClamp:
         )
 
     def _parse_claim(self, text: str) -> Criticality:
-        found = None
+        member = None
         if len(text) <= _CLAIM_CHARS_MAX:
-            found = _BY_NAME.get(text.strip().upper().replace("-", "_"))
-        if found is None:
+            member = _BY_NAME.get(text.strip().upper().replace("-", "_"))
+        if member is None:
             self._unknown += 1
             return self.settings.default
-        return found
+        return member

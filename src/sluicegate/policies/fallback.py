@@ -84,7 +84,7 @@ class FallbackStats(NamedTuple):
     values: int
 
 
-class _KeptValue(NamedTuple, Generic[T]):
+class _StoredValue(NamedTuple, Generic[T]):
     """The value of a good result, and when it came."""
 
     value: T
@@ -102,8 +102,8 @@ class Fallback(Generic[T]):
         "_defaulted",
         "_failed",
         "_good",
-        "_kept",
         "_stale",
+        "_stored",
         "_timed_out",
         "settings",
     )
@@ -112,7 +112,7 @@ class Fallback(Generic[T]):
         self.settings = FallbackSettings() if settings is None else settings
         self._attempts = Attempts()
         # Each value counts as one byte, so the bound is a number of values.
-        self._kept: LruTtl[_KeptValue[T]] = LruTtl(
+        self._stored: LruTtl[_StoredValue[T]] = LruTtl(
             self.settings.values_max,
             ttl_us=max(self.settings.stale_us_max, 1),
             jitter=0.0,
@@ -133,14 +133,14 @@ class Fallback(Generic[T]):
         """The dependency's result, or what stands in for it, marked."""
         self._calls += 1
         key = key_of_value(request)
-        epoch = self._kept.begin(key)
+        epoch = self._stored.begin(key)
         result = await self._call(work, request, clock)
         now_us = clock.now_us()
         if result.ok:
             self._good += 1
             if self.settings.stale_us_max > 0 and not result.degraded:
-                kept = _KeptValue(result.unwrap(), now_us)
-                self._kept.put(key, kept, 1, epoch=epoch, now_us=now_us, draw=0.0)
+                stored = _StoredValue(result.unwrap(), now_us)
+                self._stored.put(key, stored, 1, epoch=epoch, now_us=now_us, draw=0.0)
             return result
         return self.stand_in(request, result, now_us, default)
 
@@ -152,11 +152,11 @@ class Fallback(Generic[T]):
         if result.kind not in REPLACED or (critical and self.settings.critical == FAIL):
             self._failed += 1
             return result
-        _, kept = self._kept.get(key_of_value(request), now_us, 0.0)
-        if kept is not None:
+        _, stored = self._stored.get(key_of_value(request), now_us, 0.0)
+        if stored is not None:
             self._stale += 1
-            found = _degraded(kept.value, result)
-            found.age_us = max(now_us - kept.at_us, 0)
+            found = _degraded(stored.value, result)
+            found.age_us = max(now_us - stored.at_us, 0)
         elif default is not None:
             self._defaulted += 1
             found = _degraded(default(), result)
@@ -168,7 +168,7 @@ class Fallback(Generic[T]):
 
     def forget(self, request: Request) -> bool:
         """Drop the value kept for this request, and the fetch under way; call it after a write."""
-        return self._kept.invalidate(key_of_value(request))
+        return self._stored.invalidate(key_of_value(request))
 
     def budget_us(self, request: Request, now_us: int) -> int | None:
         """How long the dependency may take; None if nothing bounds it."""
@@ -190,7 +190,7 @@ class Fallback(Generic[T]):
             self._critical_marked,
             self._timed_out,
             self._attempts.running,
-            len(self._kept),
+            len(self._stored),
         )
 
     async def _call(self, work: Work[T], request: Request, clock: Clock) -> CallResult[T]:

@@ -265,7 +265,7 @@ class HotKey(Generic[V]):
         draw: float,
     ) -> bool:
         """Keep what a fetch brought; called by a `Fill`."""
-        kept = self._cache.put(
+        stored = self._cache.put(
             key,
             value,
             size_bytes + len(key),
@@ -274,14 +274,14 @@ class HotKey(Generic[V]):
             draw=draw,
             fetch_us=fetch_us,
         )
-        self._count_fill(kept)
-        return kept
+        self._count_fill(stored)
+        return stored
 
     def keep_missing(self, key: str, epoch: int, now_us: int, draw: float) -> bool:
         """Keep that a fetch brought nothing; called by a `Fill`."""
-        kept = self._cache.put_negative(key, len(key), epoch=epoch, now_us=now_us, draw=draw)
-        self._count_fill(kept)
-        return kept
+        stored = self._cache.put_negative(key, len(key), epoch=epoch, now_us=now_us, draw=draw)
+        self._count_fill(stored)
+        return stored
 
     def stats(self) -> HotKeyStats:
         """What it looks like now."""
@@ -321,8 +321,8 @@ class HotKey(Generic[V]):
         for _ in range(min(passed, _HALVED_MAX)):
             self._counters.halve()
 
-    def _count_fill(self, kept: bool) -> None:
-        if kept:
+    def _count_fill(self, stored: bool) -> None:
+        if stored:
             self._filled += 1
         else:
             self._void += 1

@@ -181,9 +181,9 @@ class Outlier:
             raise BadValue(
                 "outlier.hosts", names, f"give at most {self.settings.hosts_max} names, none empty"
             )
-        known = self._hosts
+        previous = self._hosts
         self._hosts = {
-            name: known[name] if name in known else _Host(self.settings, self._scale)
+            name: previous[name] if name in previous else _Host(self.settings, self._scale)
             for name in names
         }
         self._count()
@@ -194,9 +194,9 @@ class Outlier:
         """Record how a call to a host went; a host outside of the group is ignored."""
         if now_us >= self._sweep_us:
             self.sweep(now_us)
-        found = self._hosts.get(host)
+        entry = self._hosts.get(host)
         kind = result.kind
-        if found is None or kind in {
+        if entry is None or kind in {
             ResultKind.CANCELLED,
             ResultKind.OVERLOADED,
             ResultKind.LIMITED,
@@ -205,31 +205,31 @@ class Outlier:
         self._recorded += 1
         if result.is_failure:
             if not self._is_poison(key, host):
-                found.requests.add(1, now_us)
-                found.failures.add(1, now_us)
-                found.row += 1
+                entry.requests.add(1, now_us)
+                entry.failures.add(1, now_us)
+                entry.row += 1
             return
         if self._failed_on:
             self._failed_on.pop(key, None)
-        found.requests.add(1, now_us)
-        found.row = 0
+        entry.requests.add(1, now_us)
+        entry.row = 0
         if took_us > 0:
-            found.latency.add(took_us, now_us)
+            entry.latency.add(took_us, now_us)
 
     def weight(self, host: str, now_us: int) -> float:
         """The host's share beside others: 0 while it is out, unless nearly all are."""
         if now_us >= self._sweep_us:
             self.sweep(now_us)
-        found = self._hosts.get(host)
-        if found is None:
+        entry = self._hosts.get(host)
+        if entry is None:
             return 0.0
         if self._panics:
             return 1.0
-        if found.ejected:
+        if entry.ejected:
             return 0.0
-        if now_us - found.back_us >= self.settings.ramp_us:
+        if now_us - entry.back_us >= self.settings.ramp_us:
             return 1.0
-        return slow_start(now_us, found.back_us, self.settings.ramp_us, self.settings.weight_least)
+        return slow_start(now_us, entry.back_us, self.settings.ramp_us, self.settings.weight_least)
 
     def sweep(self, now_us: int) -> list[HostVerdict]:
         """Look at all hosts at once; done by itself every `sweep_us` with the next call."""
@@ -257,8 +257,8 @@ class Outlier:
 
     def standing(self, host: str) -> HostStanding:
         """How a host stands since the last sweep."""
-        found = self._hosts[host]
-        return HostStanding(found.ejected, found.until_us, found.ejections, found.reason)
+        entry = self._hosts[host]
+        return HostStanding(entry.ejected, entry.until_us, entry.ejections, entry.reason)
 
     def stats(self) -> OutlierStats:
         """What was decided so far, and how things stand."""

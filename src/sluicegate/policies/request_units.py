@@ -189,14 +189,14 @@ class RequestUnitsPermit:
         if measured is not None and measured.from_cache:
             units.cached += 1
             return units.settings.cached_mru
-        known = measured is not None and (measured.rows > 0 or measured.size_bytes > 0)
+        is_measured = measured is not None and (measured.rows > 0 or measured.size_bytes > 0)
         if outcome is Outcome.IGNORE:
             base_mru = operation.weights.cost_mru(0, 0, 0.0)
-            if measured is None or not known:
+            if measured is None or not is_measured:
                 return base_mru if base_mru < self.predicted_mru else self.predicted_mru
             cost_mru = self._capped(self._actual_mru(measured))
             return cost_mru if cost_mru > base_mru else base_mru
-        if measured is None or (outcome is Outcome.DROPPED and not known):
+        if measured is None or (outcome is Outcome.DROPPED and not is_measured):
             return self.predicted_mru
         actual_mru = self._actual_mru(measured)
         if outcome is Outcome.SUCCESS:

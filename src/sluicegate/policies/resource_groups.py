@@ -271,18 +271,18 @@ class ResourceGroups:
     def _draw(self, leaf: _Node, missing: int) -> bool:
         """Have the pools above bring what is missing, the nearest first; all of it or nothing."""
         room = leaf.ceiling_mru - leaf.granted_mru
-        left = missing
+        rest = missing
         sources: list[tuple[_Node, int]] = []
         group = leaf.parent
-        while group is not None and left > 0:
-            piece = min(group.level_mru, room, left)
+        while group is not None and rest > 0:
+            piece = min(group.level_mru, room, rest)
             if piece < 0:
                 piece = 0
             sources.append((group, piece))
-            left -= piece
+            rest -= piece
             room = min(room - piece, group.ceiling_mru - group.granted_mru)
             group = group.parent
-        if left > 0:
+        if rest > 0:
             return False
         leaf.level_mru += missing
         leaf.granted_mru += missing
@@ -318,17 +318,17 @@ class ResourceGroups:
         """What it demands: the most of the last two epochs, and what it owes. Forget the idle."""
         ceiling = node.ceiling_mru
         if node.is_group:
-            kept: list[_Node] = []
+            remaining: list[_Node] = []
             demand = 0
             for child in node.children:
                 demand += self._measure_demand(child, passed)
                 if child.is_group or child.idle < IDLE_EPOCHS:
-                    kept.append(child)
+                    remaining.append(child)
                 elif child is node.shared:
                     node.shared = None
                 else:
                     del self._callers[child.name]
-            node.children = kept
+            node.children = remaining
             node.demand_mru = demand if demand < ceiling else ceiling
             return node.demand_mru
         if passed > 1:  # Nobody has asked for anything in between.

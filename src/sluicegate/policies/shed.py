@@ -323,13 +323,13 @@ class Shed:
             self._hour = now_us // self.settings.rotate_us
             self._hour_end_us = (self._hour + 1) * self.settings.rotate_us
             self._cohort_of.clear()
-        found = self._cohort_of.get(who)
-        if found is None:
-            found = cohort(who, self._hour, self._cohorts)
+        number = self._cohort_of.get(who)
+        if number is None:
+            number = cohort(who, self._hour, self._cohorts)
             if len(self._cohort_of) >= self.settings.callers_max:
                 self._cohort_of.clear()
-            self._cohort_of[who] = found
-        return found
+            self._cohort_of[who] = number
+        return number
 
     def _refusal(self, level: int) -> Decision:
         """When the level will have come back to this one, if it rises from now on."""

@@ -388,19 +388,19 @@ class Suppress:
 class SuppressPermit:
     """An operation that was let in. It only ends; what was never begun was not attempted."""
 
-    __slots__ = ("_account", "_cost", "_done", "_policy")
+    __slots__ = ("_account", "_cost", "_ended", "_policy")
 
     def __init__(self, policy: Suppress, account: _Account, cost: int) -> None:
         self._policy = policy
         self._account = account
         self._cost = cost
-        self._done = False
+        self._ended = False
 
     def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
         """End it; unwound, it is taken back from what is reported and from the fuse."""
-        if self._done:
+        if self._ended:
             return False
-        self._done = True
+        self._ended = True
         if not spent and self._cost > 0:
             account = self._account
             # Never below what was reported already: a total only grows.

@@ -281,8 +281,8 @@ class SuppressMaster:
         """Update which part of the nodes has reported lately; at least one has, just now."""
         self._shared_us = now_us
         silent_us = self.settings.silent_us
-        heard = sum([now_us - node.heard_us < silent_us for node in self._nodes.values()])
-        self._live_share = max(heard, 1) / len(self._nodes)
+        live = sum([now_us - node.heard_us < silent_us for node in self._nodes.values()])
+        self._live_share = max(live, 1) / len(self._nodes)
 
     def _fold(
         self, account: _Account, report: SuppressReport, count: AccountCount, now_us: int

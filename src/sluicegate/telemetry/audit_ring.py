@@ -25,7 +25,7 @@ ENTRIES_MAX: Final = 10_000_000
 TOGETHER_US: Final = 1_000_000
 
 
-class AuditEntry(NamedTuple):
+class AuditedDecision(NamedTuple):
     """One decision, or several alike within a second."""
 
     first_us: int
@@ -91,8 +91,8 @@ class _Slot:
         self.times = 0
         self.weight = 0
 
-    def entry(self) -> AuditEntry:
-        return AuditEntry(
+    def entry(self) -> AuditedDecision:
+        return AuditedDecision(
             self.first_us,
             self.last_us,
             self.times,
@@ -159,7 +159,7 @@ class _Ring:
         self._slots[self._at] = slot
         self._at = (self._at + 1) % self._size
 
-    def find(self, entity: str | None, since_us: int) -> list[AuditEntry]:
+    def find(self, entity: str | None, since_us: int) -> list[AuditedDecision]:
         return [
             slot.entry()
             for slot in self._slots
@@ -210,17 +210,17 @@ class AuditRing:
 
     def find(
         self, entity: str | None, *, since_us: int = 0, count_max: int = 100
-    ) -> list[AuditEntry]:
+    ) -> list[AuditedDecision]:
         """The entries about an entity (None: about any), the newest first."""
         if entity is not None:
             entity = entity[:ENTITY_CHARS_MAX]
-        found = self._refusals.find(entity, since_us) + self._admissions.find(entity, since_us)
-        found.sort(key=_last_us, reverse=True)
-        return found[:count_max]
+        entries = self._refusals.find(entity, since_us) + self._admissions.find(entity, since_us)
+        entries.sort(key=_last_us, reverse=True)
+        return entries[:count_max]
 
     def __len__(self) -> int:
         return len(self._refusals) + len(self._admissions)
 
 
-def _last_us(entry: AuditEntry) -> int:
+def _last_us(entry: AuditedDecision) -> int:
     return entry.last_us

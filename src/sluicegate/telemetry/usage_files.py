@@ -97,7 +97,7 @@ def read_usage(
     folders: Sequence[str], from_minute: int, to_minute: int
 ) -> dict[str, dict[int, UsageMinute]]:
     """By caller and minute, from one minute up to another, over all nodes of all folders."""
-    found: dict[str, dict[int, UsageMinute]] = {}
+    usage: dict[str, dict[int, UsageMinute]] = {}
     for folder in folders:
         if not os.path.isdir(folder):
             raise BadValue("usage", folder, "give a folder that sluicegate kv --usage has written")
@@ -105,12 +105,12 @@ def read_usage(
             if _FILE.fullmatch(path.name) is not None:
                 for minute, caller, one in _lines(path):
                     if from_minute <= minute < to_minute:
-                        minutes = found.setdefault(caller, {})
+                        minutes = usage.setdefault(caller, {})
                         before = minutes.get(minute, UsageMinute(0, 0))
                         minutes[minute] = UsageMinute(
                             before.asked_ru + one.asked_ru, before.refused_ru + one.refused_ru
                         )
-    return found
+    return usage
 
 
 def _lines_of(
@@ -121,18 +121,18 @@ def _lines_of(
     end = "}}\n"
     bare = len(begin) + len(end)
     entries: list[str] = []
-    size, left = bare, minute_bytes_max
+    size, bytes_left = bare, minute_bytes_max
     for name, one in rows:
         entry = f"{json.dumps(name)}:[{one.asked_ru},{one.refused_ru}]"
         entry_size = len(entry) + 1  # and a comma
         if bare + entry_size > LINE_BYTES_MAX:
             continue  # no reader would take it
-        if size + entry_size > min(LINE_BYTES_MAX, left):
+        if size + entry_size > min(LINE_BYTES_MAX, bytes_left):
             if entries:
                 yield begin + ",".join(entries) + end
-            left -= size
+            bytes_left -= size
             entries, size = [], bare
-            if size + entry_size > left:
+            if size + entry_size > bytes_left:
                 return
         entries.append(entry)
         size += entry_size
