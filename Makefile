@@ -82,7 +82,7 @@ prove: $(VENV)/.installed ## the long proofs: SLUICEGATE_PROVE_SEED picks the sl
 
 .PHONY: protos
 protos: $(VENV)/.installed ## the generated code and descriptors, anew from the .proto file
-	$(VENV)/bin/python -m sluicegate.protos.generate
+	$(VENV)/bin/python -m tests.protos.generate
 
 .PHONY: wheel
 wheel: $(VENV)/.installed ## a compiled wheel and a pure source archive, in dist/

@@ -58,7 +58,7 @@ class Throttles:
 
     def throttle(self, request: ThrottleRequest, by: Identity) -> ThrottleResponse:
         """Decide here."""
-        if not by.checks:
+        if not by.may_check:
             raise PermissionError
         return self._throttle.throttle(request)
 

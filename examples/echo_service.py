@@ -54,7 +54,7 @@ class EchoApp(App[EchoSettings]):
 
     def echo(self, text: bytes, identity: Identity) -> bytes:
         """The text, or `Refused`."""
-        identity.must(Grant.CHECK)
+        identity.require(Grant.CHECK)
         decision = self.limiter.take(identity.name)
         if not decision.allowed:
             raise Refused(decision)

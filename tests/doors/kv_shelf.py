@@ -107,11 +107,11 @@ class Shelf:
     # The desk.
 
     def state(self, by: Identity) -> dict[str, object]:
-        by.must(Grant.AUDIT)
+        by.require(Grant.AUDIT)
         return {"asked": len(self.values.calls)}
 
     def hot(self, by: Identity) -> MaybeAwaitable[Mapping[str, object]]:
-        by.must(Grant.AUDIT)
+        by.require(Grant.AUDIT)
         return _later({"keys": []}) if self.far else {"keys": []}
 
     def metrics(self) -> str:
@@ -121,7 +121,7 @@ class Shelf:
         return self.ready
 
     async def backup(self, folder: str, by: Identity) -> int:
-        by.must(Grant.OPERATE)
+        by.require(Grant.OPERATE)
         self.folders.append(folder)
         return 4096
 

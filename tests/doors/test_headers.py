@@ -17,7 +17,14 @@ from sluicegate.contracts.reasons import (
     STORE_UNAVAILABLE,
 )
 from sluicegate.contracts.rule import Algorithm, Limit
-from sluicegate.doors.headers import INTEGER_MAX, Fields, Words, quote, retry_after_s, unavailable
+from sluicegate.doors.headers import (
+    INTEGER_MAX,
+    Fields,
+    LimitText,
+    quote,
+    retry_after_s,
+    unavailable,
+)
 from sluicegate.testing import HandClock
 
 SECOND = 1_000_000
@@ -67,7 +74,7 @@ def test_t_is_the_time_until_one_more_unit_is_there_and_not_a_microsecond_less()
     for _ in range(4):
         judgement = limiter.judge(Claim("ann", "api"))
     (one,) = judgement.decisions
-    after_us = Words("api", one.limit).more_after_us(one.decision)
+    after_us = LimitText("api", one.limit).more_after_us(one.decision)
     assert 0 < after_us <= MINUTE // 7 + 2  # rounded up, twice at most
     clock.advance(us=after_us - 2)
     assert (
@@ -175,7 +182,7 @@ def test_a_burst_is_counted_into_t() -> None:
     clock = HandClock()
     limiter = Limiter(rules={"b": "10/s burst 20"}, clock=clock)
     judgement = limiter.judge(Claim("ann", "b", 15))
-    words = Words("b", judgement.decisions[0].limit)
+    words = LimitText("b", judgement.decisions[0].limit)
     assert words.more_after_us(judgement.decisions[0].decision) == 100_000
     assert told("ietf", judgement)["ratelimit"] == '"b";r=5;t=1'
 

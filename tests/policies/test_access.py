@@ -38,9 +38,9 @@ def test_what_nobody_in_particular_may_do_is_said_apart() -> None:
 
 def test_a_grant_that_is_missing_is_named() -> None:
     ann = Identity("ann", CHECK)
-    ann.must(Grant.CHECK)
+    ann.require(Grant.CHECK)
     with pytest.raises(Forbidden, match="ann may not do this; it takes the grant 'reset'"):
-        ann.must(Grant.RESET)
+        ann.require(Grant.RESET)
 
 
 @pytest.mark.parametrize(

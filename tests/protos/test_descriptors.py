@@ -13,7 +13,7 @@ from google.protobuf.descriptor_pool import Default, DescriptorPool
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.protos import KEY_VALUES, MESH, SLUICEGATE, descriptor_set
-from sluicegate.protos.mesh_tables import FILES
+from tests.protos.mesh_tables import FILES
 
 SERVICE = "envoy.service.ratelimit.v3.RateLimitService"
 

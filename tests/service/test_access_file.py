@@ -100,16 +100,16 @@ highest = "CRITICAL"
     access = make_access(str(file), "")
     shop = access.by_token("s" * 20)
     assert shop is not None
-    shop.must_on("homes", TableGrant.BULK)
-    shop.must_on("others", TableGrant.READ)
+    shop.require_on("homes", TableGrant.BULK)
+    shop.require_on("others", TableGrant.READ)
     with pytest.raises(Forbidden, match="write on others"):
-        shop.must_on("others", TableGrant.WRITE)
+        shop.require_on("others", TableGrant.WRITE)
     assert (shop.criticality, shop.highest) == (Criticality.DEGRADED, Criticality.CRITICAL)
     nobody = access.anonymous
     assert nobody is not None
-    nobody.must_on("public", TableGrant.READ)
+    nobody.require_on("public", TableGrant.READ)
     with pytest.raises(Forbidden):
-        nobody.must_on("homes", TableGrant.READ)
+        nobody.require_on("homes", TableGrant.READ)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""Access: who may ask a service for what.
+"""Access: who may do what with a service.
 
-A door learns who speaks (a token, a certificate's name, or nobody) and has it made an identity; the
-service asks the identity for the grant that each operation needs. There are few grants, because who
-may see why a user was refused, or forget what was counted, is not whoever may ask.
+A door reads who calls (a token, a certificate's name, or nobody) and looks up the identity; the
+service checks the identity for the grant that each operation needs. There are few grants: CHECK
+alone does not let a caller see why a user was refused, or forget what was counted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sluicegate.contracts.errors import Forbidden
 
 
 class Grant(Enum):
-    """What may be asked of a service."""
+    """What a caller may do with a service."""
 
     CHECK = "check"  # may this enter? and count it
     RESET = "reset"  # forget what was counted
@@ -28,7 +28,7 @@ class Grant(Enum):
     APPROVE = "approve"  # a change of rules: it goes live, or comes back
     OPERATE = "operate"  # back up, restore, make room: for who runs a store
 
-    # Looked up on the way of every request; that of Enum is a function of Python.
+    # Looked up for every request; that of Enum is a function of Python.
     __hash__ = object.__hash__
 
 
@@ -44,20 +44,20 @@ class TableGrant(Enum):
 
 EVERY_GRANT = frozenset(Grant)
 EVERY_TABLE_GRANT = frozenset(TableGrant)
-ANY_TABLE: Final = "*"  # what stands for every table that is not named
+ANY_TABLE: Final = "*"  # stands for every table that is not named
 _NOTHING: Final[frozenset[TableGrant]] = frozenset()
 _NO_TABLES: Final[Mapping[str, frozenset[TableGrant]]] = {}
 
 
 @final
 class Identity:
-    """Somebody with a name, what they may ask, and how much it matters unless they say.
+    """A caller: its name, grants, and the criticality of its requests unless they claim another.
 
-    `tables` says what they may do with which table of a key-value store: nothing, unless it is
-    said. `highest` is the highest class they may claim; None leaves that to the service.
+    `tables` has its grants on the tables of a key-value store; none on one that is not there.
+    `highest` is the highest class it may claim; None leaves that to the service.
     """
 
-    __slots__ = ("checks", "criticality", "grants", "highest", "name", "tables")
+    __slots__ = ("criticality", "grants", "highest", "may_check", "name", "tables")
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Identity:
     ) -> None:
         self.name = name
         self.grants = frozenset(grants)
-        self.checks = Grant.CHECK in self.grants  # asked at every decision
+        self.may_check = Grant.CHECK in self.grants  # read at every decision
         self.tables = tables
         self.criticality = criticality
         self.highest = highest
@@ -78,13 +78,13 @@ class Identity:
         """Whether this grant was given."""
         return grant in self.grants
 
-    def must(self, grant: Grant) -> None:
-        """`Forbidden` unless this grant was given."""
+    def require(self, grant: Grant) -> None:
+        """Raise `Forbidden` unless this grant was given."""
         if grant not in self.grants:
             raise Forbidden(self.name, grant.value)
 
-    def must_on(self, table: str, grant: TableGrant) -> None:
-        """`Forbidden` unless this grant was given on this table."""
+    def require_on(self, table: str, grant: TableGrant) -> None:
+        """Raise `Forbidden` unless this grant was given on this table."""
         granted = self.tables.get(table)
         if granted is None:
             granted = self.tables.get(ANY_TABLE, _NOTHING)
@@ -97,17 +97,17 @@ class Identity:
 
 
 class Access(Protocol):
-    """Makes identities. None is nobody: the door asks for credentials."""
+    """Looks up identities. None is nobody: the door asks for credentials."""
 
     @property
     def anonymous(self) -> Identity | None:
-        """Who speaks without having said who; None if that is not enough here."""
+        """The identity of a caller without credentials; None if they are needed here."""
         ...
 
     def by_token(self, token: str) -> Identity | None:
-        """Whose secret this is. Takes as long for a wrong one as for a right one."""
+        """Return whose secret this is. Takes as long for a wrong one as for a right one."""
         ...
 
     def by_certificate(self, names: Sequence[str]) -> Identity | None:
-        """Whose verified client certificate this is, by its subject's common name or its SANs."""
+        """Return whose verified certificate this is, by its subject's common name or its SANs."""
         ...

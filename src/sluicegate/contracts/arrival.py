@@ -1,7 +1,7 @@
 """Arrival: what a door knows of one unit of work that wants to enter.
 
-A door makes one from its protocol and hands it to a guard, which asks it only for what its rules
-name; so a door computes nothing that no rule wants. An unknown thing is an empty text.
+A door makes one from its protocol and passes it to a guard, which reads only what its rules name;
+so a door computes nothing that no rule needs. What is unknown is an empty text.
 """
 
 from __future__ import annotations
@@ -31,5 +31,5 @@ class Arrival(Protocol):
         ...
 
     def user(self) -> str:
-        """Who is authenticated, if the program has said so before the guard is asked."""
+        """The authenticated user, if the program has set one before the guard is called."""
         ...

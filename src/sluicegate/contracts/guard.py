@@ -1,6 +1,6 @@
-"""Guard: decides for an arrival; what doors ask.
+"""Guard: decides for an arrival.
 
-A door translates: it turns a request into an arrival, asks its guard, and turns the judgement into
+A door translates: it turns a request into an arrival, calls its guard, and turns the judgement into
 status, headers and body. Which rules match and how they are counted is not its business.
 """
 
@@ -15,7 +15,7 @@ from sluicegate.contracts.rule import Limit
 
 
 class RuleDecision(NamedTuple):
-    """One limit that had a say: its rule's name, the limit, and what it decided."""
+    """What one rule's limit has decided."""
 
     name: str
     limit: Limit
@@ -23,7 +23,7 @@ class RuleDecision(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """The decision that binds, and every limit that was asked, in the order of the rules."""
+    """The decision that binds, and that of every limit, in the order of the rules."""
 
     decision: Decision
     decisions: Sequence[RuleDecision]

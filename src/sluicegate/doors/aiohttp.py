@@ -21,7 +21,7 @@ from sluicegate.doors.asgi import WEBSOCKET
 from sluicegate.doors.headers import Fields, unavailable
 from sluicegate.doors.problem import CONTENT_TYPE, body, status_of
 from sluicegate.doors.proxies import Proxies, proxies_of
-from sluicegate.doors.wsgi import titled
+from sluicegate.doors.wsgi import title_case
 
 try:
     from aiohttp import hdrs, web
@@ -106,22 +106,22 @@ def limit_middleware(
             judgement = unavailable()
         if judgement is None:
             return await handler(request)
-        told = titled(fields.of(judgement))
+        pairs = title_case(fields.of(judgement))
         if not judgement.decision.allowed:
             if on_refused is None:
                 response: web.StreamResponse = _refused(judgement)
             else:
                 response = on_refused(request, judgement)
-            add_missing(response, told)
+            add_missing(response, pairs)
             return response
-        request[_FIELDS] = told
+        request[_FIELDS] = pairs
         try:
             response = await handler(request)
         except web.HTTPException as raised:
-            add_missing(raised, told)
+            add_missing(raised, pairs)
             raise
         if not response.prepared:
-            add_missing(response, told)
+            add_missing(response, pairs)
         return response
 
     return judging
@@ -155,9 +155,9 @@ async def _preparing(request: web.Request, response: web.StreamResponse) -> None
     add_missing(response, request.get(_FIELDS, []))
 
 
-def add_missing(response: web.StreamResponse, told: TitledFields) -> None:
+def add_missing(response: web.StreamResponse, fields: TitledFields) -> None:
     """Add these headers, but none that stands there."""
-    for name, value in told:
+    for name, value in fields:
         if name not in response.headers:
             response.headers[name] = value
 

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias, final
 
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.guard import Guard, Judgement
-from sluicegate.doors.headers import Fields, beside, unavailable
+from sluicegate.doors.headers import Fields, add_missing_fields, unavailable
 from sluicegate.doors.marks import marked_scope
 from sluicegate.doors.problem import CONTENT_TYPE, body, status_of
 from sluicegate.doors.proxies import Proxies, proxies_of
@@ -134,24 +134,24 @@ class LimitMiddleware:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Judge a request or a handshake; pass everything else."""
-        if scope["type"] not in _JUDGED:
+        if scope["type"] not in _JUDGED_TYPES:
             return await self.app(scope, receive, send)
         if scope["path"] in self._exempt or (self._exempts is not None and self._exempts(scope)):
-            return await self.app(self._seen(scope, None), receive, send)
+            return await self.app(self._scope_for_app(scope, None), receive, send)
         try:
             judgement = await self.guard.ajudge(AsgiArrival(scope, self._proxies, self._user))
         except Unavailable:
             judgement = unavailable()
         if judgement is None:
-            return await self.app(self._seen(scope, None), receive, send)
+            return await self.app(self._scope_for_app(scope, None), receive, send)
         if judgement.decision.allowed:
-            scope = self._seen(scope, judgement)
+            scope = self._scope_for_app(scope, judgement)
             raw = self._fields.raw(judgement)
             return await self.app(scope, receive, with_fields(send, raw) if raw else send)
         return await self._refuse(judgement, scope, receive, send)
 
-    def _seen(self, scope: Scope, judgement: Judgement | None) -> Scope:
-        """The scope as the application sees it."""
+    def _scope_for_app(self, scope: Scope, judgement: Judgement | None) -> Scope:
+        """Return the scope for the application, marked where that is wanted."""
         return marked_scope(scope, judgement, self._proxies) if self._mark else scope
 
     async def _refuse(
@@ -172,7 +172,7 @@ class LimitMiddleware:
             await send({"type": "websocket.close", "code": CLOSE_CODE, "reason": ""})
 
 
-_JUDGED: Final = frozenset({"http", "websocket"})
+_JUDGED_TYPES: Final = frozenset({"http", "websocket"})
 # The first message of each kind of answer, which carries the headers.
 _STARTS: Final = frozenset(
     {"http.response.start", "websocket.accept", "websocket.http.response.start"}
@@ -182,14 +182,14 @@ _STARTS: Final = frozenset(
 def with_fields(send: Send, raw: RawFields) -> Send:
     """A `send` that adds these fields to the start of a response, but none that stands there."""
 
-    def sending(message: Message) -> Awaitable[None]:
+    def send_with_fields(message: Message) -> Awaitable[None]:
         # No coroutine of its own: every other message passes at the price of a call.
         if message["type"] in _STARTS:
             # The application's message and list stay as they are; it may send them again.
-            message = {**message, "headers": beside(message.get("headers") or (), raw)}
+            message = {**message, "headers": add_missing_fields(message.get("headers") or (), raw)}
         return send(message)
 
-    return sending
+    return send_with_fields
 
 
 async def respond(

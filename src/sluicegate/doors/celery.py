@@ -159,7 +159,7 @@ def limit(
     Without a key, all runs of the task share the limit. Each task counts by itself; those that give
     the same `scope` count together.
     """
-    limiter.limits_of(rule)  # a bad rule is told here, not at the first run
+    limiter.limits_of(rule)  # a bad rule is an error here, not at the first run
     refusing = Refusing(refused, retries_max, wait_s_max, spread)
 
     def judge(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Judgement:

@@ -13,7 +13,7 @@
 
 Middleware and decorator serve synchronous and asynchronous projects. Who wants rules about users
 puts the middleware below Django's `AuthenticationMiddleware`. In an asynchronous project the user
-is loaded before the guard is asked_claim, and only for requests that bring a session.
+is loaded before the guard is asked, and only for requests that bring a session.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sluicegate.doors.endpoint_limit import EndpointLimiter, ajudge_claim, judge
 from sluicegate.doors.headers import Fields, unavailable
 from sluicegate.doors.problem import CONTENT_TYPE, body, status_of
 from sluicegate.doors.proxies import Proxies, proxies_of
-from sluicegate.doors.wsgi import titled
+from sluicegate.doors.wsgi import title_case
 
 try:
     from asgiref.sync import iscoroutinefunction, markcoroutinefunction
@@ -139,11 +139,11 @@ class LimitMiddleware:
             judgement = self.guard.judge(self._arrival(request))
         except Unavailable:
             judgement = unavailable()
-        told = self._told(judgement)
+        fields = self._fields(judgement)
         if judgement is not None and not judgement.decision.allowed:
-            return refused(judgement, told)
+            return refusal_response(judgement, fields)
         response: HttpResponseBase = self.get_response(request)
-        return add_missing(response, told)
+        return add_missing(response, fields)
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
         if request.path in self._settings.exempt:
@@ -154,17 +154,17 @@ class LimitMiddleware:
             judgement = await self.guard.ajudge(arrival)
         except Unavailable:
             judgement = unavailable()
-        told = self._told(judgement)
+        fields = self._fields(judgement)
         if judgement is not None and not judgement.decision.allowed:
-            return refused(judgement, told)
+            return refusal_response(judgement, fields)
         response: HttpResponseBase = await self.get_response(request)
-        return add_missing(response, told)
+        return add_missing(response, fields)
 
     def _arrival(self, request: HttpRequest) -> DjangoArrival:
         return DjangoArrival(request, self._settings.proxies, self._settings.user)
 
-    def _told(self, judgement: Judgement | None) -> TitledFields:
-        return [] if judgement is None else titled(self._settings.fields.of(judgement))
+    def _fields(self, judgement: Judgement | None) -> TitledFields:
+        return [] if judgement is None else title_case(self._settings.fields.of(judgement))
 
 
 def ratelimit(
@@ -188,13 +188,13 @@ def ratelimit(
         raise BadValue("key", key, f"give {', '.join(_KEYS)}, header:NAME, or a function")
 
     if limiter is not None:
-        limiter.limits_of(rule)  # a bad rule is told here, not at the first request
+        limiter.limits_of(rule)  # a bad rule is fields here, not at the first request
 
     def around(view: View) -> View:
         where = name_of(view) if scope is None else scope
         found: list[tuple[EndpointLimiter, _Settings]] = []
 
-        def at_hand() -> tuple[EndpointLimiter, _Settings]:
+        def settings_now() -> tuple[EndpointLimiter, _Settings]:
             # Settings are there when a request is, but not always when a view is decorated.
             if not found:
                 mine: EndpointLimiter = (
@@ -214,16 +214,16 @@ def ratelimit(
             async def limited_async(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
                 if methods and request.method not in methods:
                     return await view(request, *args, **kwargs)
-                mine, have = at_hand()
+                mine, have = settings_now()
                 arrival = DjangoArrival(request, have.proxies, have.user)
                 if key in {"user", "user_or_ip"}:
                     await arrival.load_user()
                 who, units = claim(arrival, request)
                 judgement = await ajudge_claim(mine, where, who, rule, units)
-                told = titled(have.fields.of(judgement))
+                fields = title_case(have.fields.of(judgement))
                 if not judgement.decision.allowed:
-                    return refused(judgement, told)
-                return add_missing(await view(request, *args, **kwargs), told)
+                    return refusal_response(judgement, fields)
+                return add_missing(await view(request, *args, **kwargs), fields)
 
             return cast("View", limited_async)
 
@@ -231,32 +231,32 @@ def ratelimit(
         def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
             if methods and request.method not in methods:
                 return view(request, *args, **kwargs)
-            mine, have = at_hand()
+            mine, have = settings_now()
             arrival = DjangoArrival(request, have.proxies, have.user)
             who, units = claim(arrival, request)
             judgement = judge_claim(mine, where, who, rule, units)
-            told = titled(have.fields.of(judgement))
+            fields = title_case(have.fields.of(judgement))
             if not judgement.decision.allowed:
-                return refused(judgement, told)
-            return add_missing(view(request, *args, **kwargs), told)
+                return refusal_response(judgement, fields)
+            return add_missing(view(request, *args, **kwargs), fields)
 
         return cast("View", limited)
 
     return around
 
 
-def refused(judgement: Judgement, told: TitledFields) -> HttpResponse:
+def refusal_response(judgement: Judgement, fields: TitledFields) -> HttpResponse:
     """The response to a refusal; Django leaves the body of a HEAD out by itself."""
     response = HttpResponse(body(judgement), status=status_of(judgement), content_type=CONTENT_TYPE)
-    return add_missing(response, told)
+    return add_missing(response, fields)
 
 
 Response = TypeVar("Response", bound=HttpResponseBase)
 
 
-def add_missing(response: Response, told: TitledFields) -> Response:
+def add_missing(response: Response, fields: TitledFields) -> Response:
     """Add these headers, but none that stands there."""
-    for name, value in told:
+    for name, value in fields:
         if name not in response.headers:
             response.headers[name] = value
     return response

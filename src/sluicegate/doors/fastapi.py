@@ -25,7 +25,7 @@ from sluicegate.doors.asgi import (
 )
 from sluicegate.doors.asgi import App as AsgiApp
 from sluicegate.doors.endpoint_limit import EndpointLimiter, ajudge_claim, name_of
-from sluicegate.doors.headers import POLICY, RATELIMIT, Fields, beside, unavailable
+from sluicegate.doors.headers import POLICY, RATELIMIT, Fields, add_missing_fields, unavailable
 from sluicegate.doors.problem import CONTENT_TYPE, body, reason_of, status_of
 from sluicegate.doors.proxies import Proxies, proxies_of
 
@@ -117,7 +117,7 @@ def limit(
     `key` and `cost` may be dependencies themselves. Each endpoint counts by itself; those that give
     the same `scope` count together.
     """
-    limiter.limits_of(rule)  # a bad rule is told here, not at the first request
+    limiter.limits_of(rule)  # a bad rule is text here, not at the first request
     fields = Fields(headers)
     key_of = Depends(key if callable(key) else _always(key))
     cost_of = Depends(cost if callable(cost) else _always(cost))
@@ -125,12 +125,12 @@ def limit(
     async def ask(
         connection: HTTPConnection,
         response: Response,
-        asked_key: str = key_of,
-        asked_cost: Any = cost_of,
+        key_value: str = key_of,
+        cost_value: Any = cost_of,
     ) -> Judgement:
         where = name_of(connection.scope.get("endpoint")) if scope is None else scope
-        judgement = await ajudge_claim(limiter, where, asked_key, rule, asked_cost)
-        return _told(connection, response, judgement, fields)
+        judgement = await ajudge_claim(limiter, where, key_value, rule, cost_value)
+        return _apply_judgement(connection, response, judgement, fields)
 
     return ask
 
@@ -152,7 +152,9 @@ def limited(
             judgement = await guard.ajudge(arrival)
         except Unavailable:
             judgement = unavailable()
-        return None if judgement is None else _told(connection, response, judgement, fields)
+        return (
+            None if judgement is None else _apply_judgement(connection, response, judgement, fields)
+        )
 
     return ask
 
@@ -174,15 +176,15 @@ def install(app: FastAPI, *, headers: str = "ietf") -> None:
 
     async def refused(_: object, error: Exception) -> Response:
         judgement = Judgement(cast("Refused", error).decision, ())
-        told = {**dict(fields.of(judgement)), "content-type": CONTENT_TYPE}
-        return Response(body(judgement), status_of(judgement), told)
+        text = {**dict(fields.of(judgement)), "content-type": CONTENT_TYPE}
+        return Response(body(judgement), status_of(judgement), text)
 
     app.add_exception_handler(LimitExceeded, exceeded)
     app.add_exception_handler(Refused, refused)
-    app.add_middleware(LateFields)
+    app.add_middleware(_LateFields)
 
 
-class LateFields:
+class _LateFields:
     """Brings what a dependency has judged to a response that was made without it."""
 
     def __init__(self, app: AsgiApp) -> None:
@@ -200,25 +202,28 @@ class LateFields:
                 raw = [
                     (name.encode("ascii"), value.encode("ascii")) for name, value in late.items()
                 ]
-                message = {**message, "headers": beside(message.get("headers") or (), raw)}
+                message = {
+                    **message,
+                    "headers": add_missing_fields(message.get("headers") or (), raw),
+                }
             return send(message)
 
         return await self.app(scope, receive, sending)
 
 
-def _told(
+def _apply_judgement(
     connection: HTTPConnection, response: Response, judgement: Judgement, fields: Fields
 ) -> Judgement:
-    """Put the headers where the response will find them, or raise the refusal."""
+    """Set the headers where the response will find them, or raise the refusal."""
     found = dict(fields.of(judgement))
     late: dict[str, str] = connection.scope.get(_LATE, {})
     if judgement.decision.allowed:
         for name, value in found.items():
-            told = value
+            text = value
             if name in {RATELIMIT, POLICY} and name in response.headers:
-                # Of several limits on one endpoint, each is told.
-                told = f"{response.headers[name]}, {value}"
-            response.headers[name] = late[name] = told
+                # Of several limits on one endpoint, each is text.
+                text = f"{response.headers[name]}, {value}"
+            response.headers[name] = late[name] = text
         return judgement
     late.clear()
     late.update(found)  # whoever answers a refusal by himself has its headers too

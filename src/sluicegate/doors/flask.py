@@ -25,7 +25,7 @@ from sluicegate.doors.endpoint_limit import EndpointLimiter, judge_claim, name_o
 from sluicegate.doors.headers import Fields, unavailable
 from sluicegate.doors.problem import CONTENT_TYPE, body, reason_of, status_of
 from sluicegate.doors.proxies import Proxies, proxies_of
-from sluicegate.doors.wsgi import Environ, WsgiArrival, titled
+from sluicegate.doors.wsgi import Environ, WsgiArrival, title_case
 
 try:
     from flask import Flask, Response, current_app, g, request
@@ -45,7 +45,7 @@ class LimitExceeded(HTTPException):
 
     def __init__(self, judgement: Judgement, fields: list[tuple[str, str]]) -> None:
         response = Response(
-            body(judgement), status_of(judgement), titled(fields), content_type=CONTENT_TYPE
+            body(judgement), status_of(judgement), title_case(fields), content_type=CONTENT_TYPE
         )
         super().__init__(reason_of(judgement).sentence, response)
         self.code = status_of(judgement)
@@ -105,7 +105,7 @@ class SluicegateLimits:
         if self.limiter is None:
             raise BadValue("limiter", None, "give one to SluicegateLimits, as limiter=Limiter(...)")
         limiter = self.limiter
-        limiter.limits_of(rule)  # a bad rule is told here, not at the first request
+        limiter.limits_of(rule)  # a bad rule is an error here, not at the first request
 
         def around(view: Callable[P, R]) -> Callable[P, R]:
             where = name_of(view) if scope is None else scope
@@ -159,7 +159,7 @@ class SluicegateLimits:
             raise LimitExceeded(judgement, fields)
 
     def _after(self, response: Response) -> Response:
-        for name, value in titled(g.pop(_JUDGED, None) or []):
+        for name, value in title_case(g.pop(_JUDGED, None) or []):
             if name not in response.headers:
                 response.headers[name] = value
         return response

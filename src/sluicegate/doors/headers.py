@@ -58,8 +58,8 @@ _RAW_NAMES: Final = frozenset(
 
 
 @final
-class Words:
-    """What one limit under one name says the same each time."""
+class LimitText:
+    """The part of the fields that is the same each time, for one limit under one name."""
 
     __slots__ = ("burst", "item", "limit", "pace_count", "pace_us", "policy", "raw_policy")
 
@@ -107,14 +107,14 @@ class Fields:
         self.style = style
         self.ietf = style in {"ietf", "both"}
         self.legacy = style in {"legacy", "both"}
-        self._words: dict[str, Words] = {}
-        self._doubles: dict[tuple[str, int], Words] = {}
+        self._words: dict[str, LimitText] = {}
+        self._doubles: dict[tuple[str, int], LimitText] = {}
 
     def raw(self, judgement: Judgement) -> list[tuple[bytes, bytes]]:
         """The fields as bytes. What is asked most, one limit that admits, takes a short way."""
-        counted = judgement.decisions
-        if len(counted) == 1 and self.ietf and not self.legacy:
-            name, limit, decision = counted[0]
+        decisions = judgement.decisions
+        if len(decisions) == 1 and self.ietf and not self.legacy:
+            name, limit, decision = decisions[0]
             if decision.allowed and not decision.degraded and not decision.shadow:
                 words = self._words.get(name)
                 if words is None or words.limit is not limit:
@@ -139,9 +139,9 @@ class Fields:
         return found
 
     def _add_ietf(self, found: list[tuple[str, str]], judgement: Judgement) -> None:
-        counted = judgement.decisions
-        if len(counted) == 1:
-            name, limit, decision = counted[0]
+        decisions = judgement.decisions
+        if len(decisions) == 1:
+            name, limit, decision = decisions[0]
             if decision.shadow:
                 return
             words = self._words.get(name)
@@ -154,7 +154,7 @@ class Fields:
         policies: list[str] = []
         items: list[str] = []
         names: set[str] = set()
-        for name, limit, decision in counted:
+        for name, limit, decision in decisions:
             if decision.shadow:
                 continue
             own = name
@@ -190,12 +190,12 @@ class Fields:
         found.append((LEGACY_REMAINING, str(max(decision.remaining, 0))))
         found.append((LEGACY_RESET, str(_whole_s(decision.reset_after_us))))
 
-    def _words_of(self, name: str, limit: Limit) -> Words:
+    def _words_of(self, name: str, limit: Limit) -> LimitText:
         """The words of a limit that is new, or shares its name with another."""
         key = (name, id(limit))  # held by what is kept, so the id stays its own
         words = self._doubles.get(key)
         if words is None:
-            words = Words(name, limit)
+            words = LimitText(name, limit)
             if len(self._doubles) >= self.limits_kept:
                 self._doubles.clear()
                 self._words.clear()
@@ -221,7 +221,7 @@ def retry_after_s(decision: Decision) -> int:
     return max(_whole_s(decision.retry_after_us), 1)
 
 
-def beside(
+def add_missing_fields(
     theirs: Iterable[tuple[bytes, bytes]], raw: list[tuple[bytes, bytes]]
 ) -> list[tuple[bytes, bytes]]:
     """Their headers, and of these fields those that are not there: what the program said stands."""
@@ -240,11 +240,11 @@ def unavailable(rule_id: str = "") -> Judgement:
 
 
 def refusal(reason: Reason, rule_id: str = "", *, degraded: bool = False) -> Judgement:
-    """A refusal for a reason that no limit has counted."""
+    """A refusal for a reason that no limit has decisions."""
     return Judgement(Decision(False, 0, 0, 0, reason, rule_id, degraded), ())
 
 
-def _item(words: Words, decision: Decision) -> str:
+def _item(words: LimitText, decision: Decision) -> str:
     left = decision.remaining
     if left < 0:
         left = 0

@@ -108,27 +108,27 @@ class _Door:
                 judgement = self._guard.judge(self._arrival(method, context))
             except Unavailable:
                 judgement = unavailable()
-            told = self._told(judgement)
+            fields = self._fields_of(judgement)
             if judgement is not None and not judgement.decision.allowed:
-                context.set_trailing_metadata(refusal_metadata(judgement, told))
+                context.set_trailing_metadata(refusal_metadata(judgement, fields))
                 context.abort(code_of(judgement), message_of(judgement))
-            return told
+            return fields
 
         def one(asked: Any, context: Any) -> Any:
-            told = enter(context)
+            fields = enter(context)
             if not hasattr(context, "trailing_metadata"):
-                return behaviour(asked, _Beside(context, told))
+                return behaviour(asked, _Beside(context, fields))
             answer = behaviour(asked, context)
-            _add_trailing(context, told)
+            _add_trailing(context, fields)
             return answer
 
         def many(asked: Any, context: Any) -> Iterator[Any]:
-            told = enter(context)
+            fields = enter(context)
             if not hasattr(context, "trailing_metadata"):
-                yield from behaviour(asked, _Beside(context, told))
+                yield from behaviour(asked, _Beside(context, fields))
                 return
             yield from behaviour(asked, context)
-            _add_trailing(context, told)
+            _add_trailing(context, fields)
 
         return _handler_like(handler, many if handler.response_streaming else one)
 
@@ -141,34 +141,34 @@ class _Door:
                 judgement = await self._guard.ajudge(self._arrival(method, context))
             except Unavailable:
                 judgement = unavailable()
-            told = self._told(judgement)
+            fields = self._fields_of(judgement)
             if judgement is not None and not judgement.decision.allowed:
-                context.set_trailing_metadata(refusal_metadata(judgement, told))
+                context.set_trailing_metadata(refusal_metadata(judgement, fields))
                 await context.abort(code_of(judgement), message_of(judgement))
-            return told
+            return fields
 
         async def one(asked: Any, context: Any) -> Any:
-            told = await enter(context)
+            fields = await enter(context)
             answer = await behaviour(asked, context)
-            _add_trailing(context, told)
+            _add_trailing(context, fields)
             return answer
 
         async def many(asked: Any, context: Any) -> AsyncIterator[Any]:
-            told = await enter(context)
+            fields = await enter(context)
             answers = behaviour(asked, context)
             if hasattr(answers, "__aiter__"):
                 async for answer in answers:
                     yield answer
             else:
                 await answers  # it writes to the context by itself
-            _add_trailing(context, told)
+            _add_trailing(context, fields)
 
         return _handler_like(handler, many if handler.response_streaming else one)
 
     def _arrival(self, method: str, context: Any) -> GrpcArrival:
         return GrpcArrival(method, context, self._proxies, self._user)
 
-    def _told(self, judgement: Judgement | None) -> Metadata:
+    def _fields_of(self, judgement: Judgement | None) -> Metadata:
         return () if judgement is None else tuple(self._fields.of(judgement))
 
 
@@ -237,12 +237,12 @@ def message_of(judgement: Judgement) -> str:
     return f"{sentence} Ask again in {decision.retry_after_s:.3f} s."
 
 
-def refusal_metadata(judgement: Judgement, told: Metadata) -> Metadata:
+def refusal_metadata(judgement: Judgement, fields: Metadata) -> Metadata:
     """The trailing metadata of a refusal."""
     decision, seconds = judgement.decision, retry_after_s(judgement.decision)
     pushback_ms = max(-(-decision.retry_after_us // 1_000), 1) if seconds > 0 else -1
     return (
-        *told,
+        *fields,
         ("grpc-retry-pushback-ms", str(pushback_ms)),
         ("sluicegate-reason", reason_of(judgement).name),
         ("sluicegate-rule", decision.rule_id.encode("ascii", "backslashreplace").decode("ascii")),
@@ -284,10 +284,10 @@ def _handler_like(handler: Any, behaviour: Any) -> Any:
     )
 
 
-def _add_trailing(context: Any, told: Metadata) -> None:
+def _add_trailing(context: Any, fields: Metadata) -> None:
     """Add to what the handler has set; what it has set stands."""
-    if told:
-        context.set_trailing_metadata(_merged(context.trailing_metadata() or (), told))
+    if fields:
+        context.set_trailing_metadata(_merged(context.trailing_metadata() or (), fields))
 
 
 class _Beside:
@@ -296,23 +296,23 @@ class _Beside:
     So ours is set first, and set again beside whatever the handler sets.
     """
 
-    def __init__(self, context: Any, told: Metadata) -> None:
+    def __init__(self, context: Any, fields: Metadata) -> None:
         self._context = context
-        self._told = told
-        if told:
-            context.set_trailing_metadata(told)
+        self._fields_of = fields
+        if fields:
+            context.set_trailing_metadata(fields)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
 
     def set_trailing_metadata(self, theirs: Any) -> None:
-        self._context.set_trailing_metadata(_merged(theirs or (), self._told))
+        self._context.set_trailing_metadata(_merged(theirs or (), self._fields_of))
 
 
-def _merged(theirs: Iterable[Any], told: Metadata) -> tuple[Any, ...]:
+def _merged(theirs: Iterable[Any], fields: Metadata) -> tuple[Any, ...]:
     have = tuple(theirs)
     present = {pair[0] for pair in have}
-    return (*have, *(pair for pair in told if pair[0] not in present))
+    return (*have, *(pair for pair in fields if pair[0] not in present))
 
 
 def _text(value: str | bytes) -> str:

@@ -126,18 +126,18 @@ class LimitMiddleware:
         """Judge a request."""
         arrival = WsgiArrival(environ, self._proxies, self._user)
         if self._exempt and arrival.path in self._exempt:
-            return self.app(self._seen(environ, None), start_response)
+            return self.app(self._environ_for_app(environ, None), start_response)
         if self._exempts is not None and self._exempts(environ):
-            return self.app(self._seen(environ, None), start_response)
+            return self.app(self._environ_for_app(environ, None), start_response)
         try:
             judgement = self.guard.judge(arrival)
         except Unavailable:
             judgement = unavailable()
         if judgement is None:
-            return self.app(self._seen(environ, None), start_response)
-        fields = titled(self._fields.of(judgement))
+            return self.app(self._environ_for_app(environ, None), start_response)
+        fields = title_case(self._fields.of(judgement))
         if judgement.decision.allowed:
-            environ = self._seen(environ, judgement)
+            environ = self._environ_for_app(environ, judgement)
             return self.app(environ, with_fields(start_response, fields))
         if self._on_refused is not None:
             answer = self._on_refused(environ, judgement)
@@ -149,12 +149,12 @@ class LimitMiddleware:
         )
         return [] if environ["REQUEST_METHOD"] == "HEAD" else [text]
 
-    def _seen(self, environ: Environ, judgement: Judgement | None) -> Environ:
-        """The environ as the application sees it."""
+    def _environ_for_app(self, environ: Environ, judgement: Judgement | None) -> Environ:
+        """Return the environ for the application, marked where that is wanted."""
         return marked_environ(environ, judgement, self._proxies) if self._mark else environ
 
 
-def titled(fields: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def title_case(fields: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Field names as people write them."""
     return [(_TITLES[name], value) for name, value in fields]
 

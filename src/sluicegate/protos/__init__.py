@@ -4,7 +4,7 @@
 `key_values_pb2` and their `_grpc` are the Python clients; importing them takes the packages of the
 extra `grpc`, and nothing of the services' own path does. `descriptor_set` is for server reflection:
 it is read as bytes and registered nowhere, because a process may have Envoy's own classes too.
-Everything generated is made anew by `python -m sluicegate.protos.generate`.
+Everything generated is made anew by `python -m tests.protos.generate`.
 """
 
 from __future__ import annotations

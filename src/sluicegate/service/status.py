@@ -59,7 +59,7 @@ class WorkerStatus:
 
     def state(self, by: Identity) -> Mapping[str, object]:
         """What this worker is doing now. Needs AUDIT."""
-        by.must(Grant.AUDIT)
+        by.require(Grant.AUDIT)
         at_us = now_us()
         state: dict[str, object] = {
             "app": self._app,

@@ -185,7 +185,7 @@ class MemoryKeyValues:
         """The rows of a table, for one who may; or what this was told to raise."""
         if not _TABLE.fullmatch(table):
             raise BadValue("table", table, "use a-z, 0-9, - _ and ., 64 of them at most")
-        call.identity.must_on(table, grant)
+        call.identity.require_on(table, grant)
         self.calls.append(RecordedCall(operation, table, call))
         if self._errors:
             raise self._errors.popleft()

@@ -56,28 +56,28 @@ class SmallService:
         return CheckResponse(decision, LIMIT, priority, status)
 
     def check(self, ask: CheckRequest, by: Identity) -> MaybeAwaitable[CheckResponse]:
-        by.must(Grant.CHECK)
+        by.require(Grant.CHECK)
         return self._soon(self._answer(ask, self.limiter.take(ask.user_id, ask.cost)))
 
     def check_each(
         self, asks: Sequence[CheckRequest], by: Identity
     ) -> MaybeAwaitable[Sequence[CheckResponse]]:
-        by.must(Grant.CHECK)
+        by.require(Grant.CHECK)
         taken = [self.limiter.take(ask.user_id, ask.cost) for ask in asks]
         pairs = zip(asks, taken, strict=True)
         return self._soon([self._answer(ask, decision) for ask, decision in pairs])
 
     def peek(self, ask: CheckRequest, by: Identity) -> MaybeAwaitable[CheckResponse]:
-        by.must(Grant.CHECK)
+        by.require(Grant.CHECK)
         return self._soon(self._answer(ask, self.limiter.peek(ask.user_id, ask.cost)))
 
     async def reset(self, ask: CheckRequest, by: Identity) -> int:
-        by.must(Grant.RESET)
+        by.require(Grant.RESET)
         self.limiter.reset(ask.user_id)
         return 1
 
     async def lease(self, ask: CheckRequest, units: int, by: Identity) -> LeaseResponse:
-        by.must(Grant.LEASE)
+        by.require(Grant.LEASE)
         units = min(units, self.limiter.peek(ask.user_id, 0).remaining)
         decision = self.limiter.take(ask.user_id, max(units, 1))
         lease_id = f"lease {len(self.leases)}" if units else ""
@@ -85,13 +85,13 @@ class SmallService:
         return LeaseResponse(lease_id, units, 60_000_000, self._answer(ask, decision))
 
     async def give_back(self, lease_id: str, units: int, by: Identity) -> int:
-        by.must(Grant.LEASE)
+        by.require(Grant.LEASE)
         user, left = self.leases.pop(lease_id, ("", 0))
         self.limiter.refund(user, min(units, left))
         return min(units, left)
 
     def should_rate_limit(self, ask: MeshRequest, by: Identity) -> MaybeAwaitable[MeshResponse]:
-        by.must(Grant.CHECK)
+        by.require(Grant.CHECK)
         if self.later:
             return self._mesh_later(ask)
         return self._mesh(ask)

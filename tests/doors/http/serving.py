@@ -54,7 +54,7 @@ class Counting:
         self.hold: asyncio.Event | None = None
 
     def _decide(self, ask: CheckRequest, by: Identity, *, count: bool) -> CheckResponse:
-        by.must(Grant.CHECK)
+        by.require(Grant.CHECK)
         self.asked.append(ask)
         self.by.append(by.name)
         if ask.user_id == "bug":
@@ -100,20 +100,20 @@ class Counting:
         return self._decide(ask, by, count=False)
 
     async def reset(self, ask: CheckRequest, by: Identity) -> int:
-        by.must(Grant.RESET)
+        by.require(Grant.RESET)
         return int(self.spent.pop(ask.user_id, 0) > 0)
 
     async def lease(self, ask: CheckRequest, units: int, by: Identity) -> LeaseResponse:
-        by.must(Grant.LEASE)
+        by.require(Grant.LEASE)
         self.leases["lease-2"] = units
         return LeaseResponse("lease-2", units, 900_000, self._decide(ask, by, count=False))
 
     async def give_back(self, lease_id: str, units: int, by: Identity) -> int:
-        by.must(Grant.LEASE)
+        by.require(Grant.LEASE)
         return min(units, self.leases.pop(lease_id, 0))
 
     def should_rate_limit(self, ask: MeshRequest, by: Identity) -> MaybeAwaitable[MeshResponse]:
-        by.must(Grant.CHECK)
+        by.require(Grant.CHECK)
         if not ask.domain:
             raise BadValue("domain", "", "say which")
         over = ask.cost > self.LIMIT

@@ -56,7 +56,7 @@ class Service:
         self.request: list[CheckRequest] = []
 
     def throttle(self, request: ThrottleRequest, by: Identity) -> MaybeAwaitable[ThrottleResponse]:
-        by.must(Grant.CHECK)
+        by.require(Grant.CHECK)
         if self.broken is not None:
             raise self.broken
         if self.far is not None:
@@ -64,7 +64,7 @@ class Service:
         return self.near.throttle(request)
 
     async def check(self, request: CheckRequest, by: Identity) -> CheckResponse:
-        by.must(Grant.CHECK)
+        by.require(Grant.CHECK)
         return await self._decided(request, True)
 
     async def peek(self, request: CheckRequest, by: Identity) -> CheckResponse:
@@ -76,25 +76,25 @@ class Service:
         raise NotImplementedError
 
     async def reset(self, request: CheckRequest, by: Identity) -> int:
-        by.must(Grant.RESET)
+        by.require(Grant.RESET)
         await self.counts.reset([self._charge(request)])
         return 1
 
     async def lease(self, request: CheckRequest, units: int, by: Identity) -> LeaseResponse:
-        by.must(Grant.LEASE)
+        by.require(Grant.LEASE)
         grant = await self.counts.take_some(self._charge(request), [units, 1])
         response = CheckResponse(grant.decision, LIMIT.count, Criticality.DEGRADED)
         return LeaseResponse("lease-1" if grant.units else "", grant.units, 1_999_999, response)
 
     async def give_back(self, lease_id: str, units: int, by: Identity) -> int:
-        by.must(Grant.LEASE)
+        by.require(Grant.LEASE)
         return units if lease_id == "lease-1" else 0
 
     def should_rate_limit(self, request: MeshRequest, by: Identity) -> MaybeAwaitable[MeshResponse]:
         raise NotImplementedError
 
     def store(self, by: Identity) -> Store:
-        by.must(Grant.LEASE)
+        by.require(Grant.LEASE)
         if self.broken is not None:
             raise Unavailable("Redis", "it is gone")
         return self.counts

@@ -67,7 +67,7 @@ class Checks:
         return self.counts.table(self.rule_id, self.limit)
 
     def check(self, ask: CheckRequest, by: Identity) -> MaybeAwaitable[CheckResponse]:
-        by.must(Grant.CHECK)
+        by.require(Grant.CHECK)
         self.asks.append(ask)
         return self._told(self.table.take(ask.user_id, ask.cost, self.clock()))
 
@@ -77,16 +77,16 @@ class Checks:
         raise Unavailable("this", "it is not for these tests")
 
     def peek(self, ask: CheckRequest, by: Identity) -> MaybeAwaitable[CheckResponse]:
-        by.must(Grant.CHECK)
+        by.require(Grant.CHECK)
         return self._told(self.table.peek(ask.user_id, ask.cost, self.clock()))
 
     async def reset(self, ask: CheckRequest, by: Identity) -> int:
-        by.must(Grant.RESET)
+        by.require(Grant.RESET)
         self.table.reset(ask.user_id)
         return 1
 
     async def lease(self, ask: CheckRequest, units: int, by: Identity) -> LeaseResponse:
-        by.must(Grant.LEASE)
+        by.require(Grant.LEASE)
         now_us, user = self.clock(), ask.user_id
         if not self.leasable:
             return LeaseResponse("", 0, 0, self._told(self.table.peek(user, 0, now_us)))
@@ -103,7 +103,7 @@ class Checks:
         return LeaseResponse(lease_id if self.kept else "", units, valid_us, self._told(decision))
 
     async def give_back(self, lease_id: str, units: int, by: Identity) -> int:
-        by.must(Grant.LEASE)
+        by.require(Grant.LEASE)
         lent, now_us = self.leases.get(lease_id), self.clock()
         if lent is None or now_us >= lent.ends_us:
             return 0
@@ -119,7 +119,7 @@ class Checks:
         raise Unavailable("this", "it is not for these tests")
 
     def store(self, by: Identity) -> Store:
-        by.must(Grant.LEASE)
+        by.require(Grant.LEASE)
         return self.counts
 
     def serving(self) -> bool:

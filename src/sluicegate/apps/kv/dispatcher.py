@@ -101,7 +101,7 @@ class Dispatcher:
         self, table: str, partition: bytes, sort: bytes, call: CallContext
     ) -> MaybeAwaitable[Row | None]:
         """The row at one place."""
-        call.identity.must_on(table, TableGrant.READ)
+        call.identity.require_on(table, TableGrant.READ)
         check_table(table)
         check_key(partition, sort)
         return self._get(table, partition, sort, call)
@@ -110,7 +110,7 @@ class Dispatcher:
         self, table: str, places: Sequence[Place], call: CallContext
     ) -> MaybeAwaitable[Sequence[Row | None]]:
         """The rows at these places, in their order; all, or an error where they are too much."""
-        call.identity.must_on(table, TableGrant.READ)
+        call.identity.require_on(table, TableGrant.READ)
         check_table(table)
         if not 0 < len(places) <= PLACES_MAX:
             raise BadValue("places", len(places), f"give from 1 to {PLACES_MAX:,}")
@@ -137,7 +137,7 @@ class Dispatcher:
         self, table: str, partition: bytes, span: KeyRange, call: CallContext, token: bytes = b""
     ) -> RowPage:
         """Rows of one partition, a chunk at a time."""
-        call.identity.must_on(table, TableGrant.READ)
+        call.identity.require_on(table, TableGrant.READ)
         check_table(table)
         check_key(partition, b"")
         _check_span(span)
@@ -176,7 +176,7 @@ class Dispatcher:
         self, table: str, after: Place | None, rows_max: int, call: CallContext
     ) -> PlacePage:
         """Places of the whole table."""
-        call.identity.must_on(table, TableGrant.READ)
+        call.identity.require_on(table, TableGrant.READ)
         check_table(table)
         if not 0 < rows_max <= SPAN_ROWS_MAX:
             raise BadValue("rows_max", rows_max, f"give from 1 to {SPAN_ROWS_MAX:,}")
@@ -531,7 +531,7 @@ class Dispatcher:
 
     def _check_writes(self, table: str, writes: Sequence[Write], call: CallContext) -> int:
         """Whether they may be asked for; how many bytes they are."""
-        call.identity.must_on(table, TableGrant.WRITE)
+        call.identity.require_on(table, TableGrant.WRITE)
         check_table(table)
         if not 0 < len(writes) <= WRITES_MAX:
             raise BadValue("writes", len(writes), f"give from 1 to {WRITES_MAX:,}")

@@ -37,7 +37,7 @@ class KvStatus:
 
     def hot(self, by: Identity) -> Mapping[str, object]:
         """The hottest keys of this worker."""
-        by.must(Grant.AUDIT)
+        by.require(Grant.AUDIT)
         return {"at_us": now_us(), "keys": to_json(self._hot(HOT_KEYS))}
 
     async def backup(self, folder: str, by: Identity) -> int:
@@ -46,7 +46,7 @@ class KvStatus:
         It goes on where nobody waits for it any more; who asks again for the same folder waits for
         the same copy.
         """
-        by.must(Grant.OPERATE)
+        by.require(Grant.OPERATE)
         copy = getattr(self._engine, "backup", None)
         if copy is None:
             remedy = f"use what {self._engine.name} has for it; only embedded engines are copied"

@@ -87,8 +87,8 @@ class LimiterService:
 
     def check(self, request: CheckRequest, by: Identity) -> MaybeAwaitable[CheckResponse]:
         """Decide and count."""
-        if not by.checks:
-            by.must(Grant.CHECK)
+        if not by.may_check:
+            by.require(Grant.CHECK)
         at_us = now_us()
         response = self._checker_for(request).check(request, at_us)
         return response if self.recorder is None else self._record_check(request, response, at_us)
@@ -97,24 +97,24 @@ class LimiterService:
         self, requests: Sequence[CheckRequest], by: Identity
     ) -> MaybeAwaitable[Sequence[CheckResponse]]:
         """Decide several, each by itself, in order."""
-        by.must(Grant.CHECK)
+        by.require(Grant.CHECK)
         if self.trial is None and self.recorder is None:
             return self._checker.check_each(requests, now_us())
         return self._check_each(requests, now_us())
 
     def peek(self, request: CheckRequest, by: Identity) -> MaybeAwaitable[CheckResponse]:
         """What `check` would response; nothing is counted."""
-        by.must(Grant.CHECK)
+        by.require(Grant.CHECK)
         return self._checker_for(request).peek(request, now_us())
 
     async def reset(self, request: CheckRequest, by: Identity) -> int:
         """Forget what the rules for this request have counted; how many rules."""
-        by.must(Grant.RESET)
+        by.require(Grant.RESET)
         return await self._checker_for(request).reset(request)
 
     async def lease(self, request: CheckRequest, units: int, by: Identity) -> LeaseResponse:
         """Take up to so many units in advance."""
-        by.must(Grant.LEASE)
+        by.require(Grant.LEASE)
         at_us = now_us()
         response = await self._checker_for(request).lease(request, units, at_us, holder=by.name)
         if self.recorder is not None and response.units:
@@ -131,7 +131,7 @@ class LimiterService:
 
     async def give_back(self, lease_id: str, units: int, by: Identity) -> int:
         """Give back what was not spent; how much was accepted."""
-        by.must(Grant.LEASE)
+        by.require(Grant.LEASE)
         back = await self._checker.give_back(lease_id, units, now_us(), holder=by.name)
         if not back and self.trial_checker is not None:
             back = await self.trial_checker.give_back(lease_id, units, now_us(), holder=by.name)
@@ -139,8 +139,8 @@ class LimiterService:
 
     def should_rate_limit(self, request: MeshRequest, by: Identity) -> MaybeAwaitable[MeshResponse]:
         """Envoy's question."""
-        if not by.checks:
-            by.must(Grant.CHECK)
+        if not by.may_check:
+            by.require(Grant.CHECK)
         at_us = now_us()
         trial = self.trial
         mesh = trial.mesh if trial is not None and trial.takes_mesh(request) else self._mesh
@@ -149,8 +149,8 @@ class LimiterService:
 
     def throttle(self, request: ThrottleRequest, by: Identity) -> MaybeAwaitable[ThrottleResponse]:
         """CL.THROTTLE's question."""
-        if not by.checks:
-            by.must(Grant.CHECK)
+        if not by.may_check:
+            by.require(Grant.CHECK)
         began_us = now_us()
         response = self._throttle_limits.decide(request, began_us)
         if isinstance(response, ThrottleResponse):
@@ -194,7 +194,7 @@ class LimiterService:
 
     def store(self, by: Identity) -> Store:
         """The store itself."""
-        by.must(Grant.LEASE)
+        by.require(Grant.LEASE)
         return self._store
 
     def serving(self) -> bool:

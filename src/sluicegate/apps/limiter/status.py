@@ -33,14 +33,14 @@ class LimiterStatus:
 
     def rulebook(self, by: Identity) -> Mapping[str, object]:
         """Which rules are in force, and how the last load went. Needs AUDIT."""
-        by.must(Grant.AUDIT)
+        by.require(Grant.AUDIT)
         return self._rules()
 
     def audit(
         self, user: str, *, since_us: int | None, count_max: int, by: Identity
     ) -> Sequence[Mapping[str, object]] | Awaitable[Sequence[Mapping[str, object]]]:
         """Recent decisions about a user, newest first. Needs AUDIT."""
-        by.must(Grant.AUDIT)
+        by.require(Grant.AUDIT)
         number = self._worker.worker.number
         found = self._ring.find(user or None, since_us=since_us or 0, count_max=count_max)
         entries = [{**entry._asdict(), "worker": number} for entry in found]

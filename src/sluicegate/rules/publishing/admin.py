@@ -58,7 +58,7 @@ class RulebookAdmin(RuleAdmin):
     def call(self, operation: Operation, arguments: Mapping[str, Any], *, by: Identity) -> Any:
         """Check the grant, run the operation's method below, and record a refusal."""
         try:
-            by.must(operation.grant)
+            by.require(operation.grant)
             return getattr(self, f"_{operation.name}")(by=by.name, **arguments)
         except SluicegateError as error:
             if operation.changes or isinstance(error, Forbidden):
@@ -71,7 +71,7 @@ class RulebookAdmin(RuleAdmin):
         It is for whoever creates the rulebook, and no operation of the table.
         """
         try:
-            by.must(Grant.APPROVE)
+            by.require(Grant.APPROVE)
             data = None if files is None else {name: files[name].encode() for name in files}
             self._publisher.begin(data, message=message, by=by.name)
         except SluicegateError as error:

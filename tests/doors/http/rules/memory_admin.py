@@ -318,7 +318,7 @@ class MemoryRuleAdmin(RuleAdmin):
             if self.away:
                 raise Unavailable("the repository", self.away)
             try:
-                by.must(grant)
+                by.require(grant)
             except Forbidden as error:
                 self._note(by, call, str(error), "")
                 raise

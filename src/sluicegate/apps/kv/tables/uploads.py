@@ -93,7 +93,7 @@ class TableUploads:
 
     async def begin(self, table: str, name: str, mode: str, call: CallContext) -> Upload:
         """Open an upload of that name, or find it as it stands."""
-        call.identity.must_on(table, TableGrant.BULK)
+        call.identity.require_on(table, TableGrant.BULK)
         check_table(table)
         if len(name) > NAME_CHARS_MAX or not _NAME.fullmatch(name):
             remedy = f"use 1 to {NAME_CHARS_MAX} letters, digits and - _ . and no sign in front"
@@ -113,7 +113,7 @@ class TableUploads:
         self, table: str, name: str, number: int, rows: bytes, sha256: bytes, call: CallContext
     ) -> Upload:
         """Keep one part, durably."""
-        call.identity.must_on(table, TableGrant.BULK)
+        call.identity.require_on(table, TableGrant.BULK)
         settings = self._jobs.settings
         if not 0 <= number < settings.parts_max:
             raise BadValue("part", number, f"number them from 0 to {settings.parts_max - 1}")
@@ -138,7 +138,7 @@ class TableUploads:
         self, table: str, name: str, parts: int, rows: int, sha256: bytes, call: CallContext
     ) -> Upload:
         """Make it visible, if it is whole; when this returns, every dispatcher shows it."""
-        call.identity.must_on(table, TableGrant.BULK)
+        call.identity.require_on(table, TableGrant.BULK)
         until_us = self._jobs.clock.now_us() + self._jobs.settings.commit_wait_us
         await self._catalogue.refresh()
         while True:
@@ -165,20 +165,20 @@ class TableUploads:
 
     async def abandon(self, table: str, name: str, call: CallContext) -> Upload:
         """Forget what was loaded."""
-        call.identity.must_on(table, TableGrant.BULK)
+        call.identity.require_on(table, TableGrant.BULK)
         now_us, ended_max = self._jobs.clock.now_us(), self._jobs.settings.ended_uploads_max
         forgotten = partial(_with_abandoned, table, name, ended_max, now_us)
         return await self._describe(_find(await self._catalogue.change(forgotten), table, name))
 
     async def show(self, table: str, name: str, call: CallContext) -> Upload:
         """How it stands."""
-        call.identity.must_on(table, TableGrant.BULK)
+        call.identity.require_on(table, TableGrant.BULK)
         await self._catalogue.refresh()
         return await self._describe(_find(self._catalogue.state, table, name))
 
     async def all(self, table: str, call: CallContext) -> Sequence[Upload]:
         """Those that are open, and the last that were; oldest first."""
-        call.identity.must_on(table, TableGrant.BULK)
+        call.identity.require_on(table, TableGrant.BULK)
         await self._catalogue.refresh()
         uploads = [one for one in self._catalogue.state.uploads.values() if one.table == table]
         return [await self._describe(one) for one in uploads]

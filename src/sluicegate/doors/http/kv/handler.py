@@ -137,7 +137,7 @@ class KvHttp(HttpHandler):
         if refused is None and route.table_grant is not None:
             try:
                 table = name_of(self.table.named(request.raw_path), "table")
-                identity.must_on(table, route.table_grant)
+                identity.require_on(table, route.table_grant)
             except SluicegateError as error:
                 return reply_to(error)
         return refused

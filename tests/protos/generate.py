@@ -1,6 +1,6 @@
-"""Generate what is generated in this folder. Run it after a change of a .proto file.
+"""Generate what is generated in sluicegate/protos. Run it after a change of a .proto file.
 
-    python -m sluicegate.protos.generate [FOLDER]
+    python -m tests.protos.generate [FOLDER]
 
 Needs grpcio-tools and mypy-protobuf (the group `dev`). Three things of the compilers' output are
 changed. Imports name this package. The server's half is left out: these are clients, and the server
@@ -28,7 +28,7 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 from sluicegate.protos import KEY_VALUES, MESH, PROTO_ROOT, SLUICEGATE
-from sluicegate.protos.mesh_tables import (
+from tests.protos.mesh_tables import (
     FILES,
     METHOD,
     SERVICE,
@@ -51,7 +51,7 @@ MADE: Final = (
     *(f"{name}.binpb" for name in (*SOURCES.values(), MESH)),
 )
 
-_HEAD: Final = '"""Made by sluicegate/protos/generate.py from {}; not to be edited."""\n\n'
+_HEAD: Final = '"""Made by tests/protos/generate.py from {}; not to be edited."""\n\n'
 # What the compilers write about their own versions.
 _VERSION_LINES: Final = re.compile(
     r"^# Protobuf Python Version: .*\n"
