@@ -44,11 +44,11 @@ from tests.limits.planted import (
 def look(world: World, *, decisions: bool = True, **narrow: object) -> CompletenessReport:
     check = CompletenessCheck(**narrow)  # type: ignore[arg-type]
     for letter in world.letters:
-        check.letter(letter)
+        check.add_letter(letter)
     for mark in world.marks:
-        check.mark(mark)
+        check.add_mark(mark)
     if decisions:
-        check.decisions(world.decided)
+        check.add_decisions(world.decided)
     return check.report()
 
 
@@ -144,8 +144,8 @@ def test_what_the_store_admitted_is_charged_and_never_judged() -> None:
     log = letters_at((5, 4, True))
     at_us = log[0].at_us
     check = CompletenessCheck()
-    check.letter(log[0])
-    check.decisions([
+    check.add_letter(log[0])
+    check.add_decisions([
         DecisionRecord(at_us - SECOND, "ann", "r", 8, True),
         DecisionRecord(at_us - SECOND, "ann", "r", 99, False),
         DecisionRecord(at_us - SECOND, "bob", "r", 99, True),
@@ -258,10 +258,10 @@ def test_what_is_reported_can_be_narrowed_and_everything_still_counts() -> None:
 def test_letters_and_findings_are_bounded() -> None:
     log = letters_at((0, 99, True), (1, 99, True), (2, 99, True))
     check = CompletenessCheck(letters_max=2)
-    check.letter(log[0])
-    check.letter(log[1])
+    check.add_letter(log[0])
+    check.add_letter(log[1])
     with pytest.raises(BadValue, match="letters_max"):
-        check.letter(log[2])
+        check.add_letter(log[2])
 
     report = look(World(log, [], []), decisions=False, findings_max=1)
     assert (len(report.findings), report.left_out, report.counts[WRONGLY_ADMITTED]) == (1, 2, 3)

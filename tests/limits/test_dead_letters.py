@@ -164,9 +164,9 @@ def test_what_is_dropped_shows_as_a_gap_in_the_log() -> None:
             else unpack_mark(event.kind, event.body, 0)
         )
         if isinstance(told, DeadLetter):
-            check.letter(told)
+            check.add_letter(told)
         elif isinstance(told, ProcessMark):
-            check.mark(told)
+            check.add_mark(told)
     (gap,) = check.report().findings
     assert stats.dropped == 3
     assert (gap.kind, gap.letters, gap.units) == (MISSING, 3, 13 + 14 + 15)

@@ -152,8 +152,8 @@ class CompletenessCheck:
         self._decisions: list[DecisionRecord] = []
         self._report = CompletenessReport()
 
-    def letter(self, letter: DeadLetter) -> None:
-        """One more letter of the log."""
+    def add_letter(self, letter: DeadLetter) -> None:
+        """Add a letter of the log."""
         place = (letter.process, letter.number)
         if place in self._letters:
             self._copies.append(letter)
@@ -161,15 +161,15 @@ class CompletenessCheck:
             self._letters[place] = letter
         self._bound(len(self._letters) + len(self._copies))
 
-    def mark(self, mark: ProcessMark) -> None:
-        """One more mark of the log."""
+    def add_mark(self, mark: ProcessMark) -> None:
+        """Add a mark of the log."""
         if mark.kind == BEGUN:
             self._began.add(mark.process)
         elif mark.kind == CLOSED:
             self._ended[mark.process] = mark
 
-    def decisions(self, records: Iterable[DecisionRecord]) -> None:
-        """A record of all decisions, the store's and others, from its first instant to its last."""
+    def add_decisions(self, records: Iterable[DecisionRecord]) -> None:
+        """Add a record of all decisions, the store's and others, from its first instant to its last."""
         for one in records:
             self._decisions.append(one)
             self._bound(len(self._decisions))

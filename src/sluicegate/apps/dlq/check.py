@@ -52,11 +52,11 @@ def check(arguments: Namespace) -> int:
         if one.at_us < from_us - WARM_UP_US:
             continue
         if isinstance(one, DeadLetter):
-            checked.letter(one)
+            checked.add_letter(one)
         else:
-            checked.mark(one)
+            checked.add_mark(one)
     if arguments.decisions:
-        checked.decisions(_decisions(arguments.decisions))
+        checked.add_decisions(_decisions(arguments.decisions))
     report = checked.report()
     if arguments.store:
         places = [
