@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,12 +45,87 @@ KERNELS = sorted(
 )
 MODULES = sorted(SRC.rglob("*.py"))
 TOO_VAGUE = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "base"}
+# Of frameworks, each in the module that is named for it.
+SHARED_CLASSES = {"LimitExceeded", "LimitMiddleware"}
+# Words of the field that happen to end so.
+FIELD_NOUNS = {
+    "binding",
+    "coalescing",
+    "framing",
+    "hash_ring",
+    "lending",
+    "quota_tuning",
+    "space_saving",
+    "sampling",
+    "streaming",
+    "tracing",
+    "tracking",
+}
+PARTICIPLES = {"asked", "gone", "held", "kept", "known", "made", "said", "seen", "told", "tried"}
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
 def test_the_layers_are_those_of_the_design_and_no_others() -> None:
     folders = {path.name for path in SRC.iterdir() if path.is_dir() and path.name[0] != "_"}
     assert folders == LAYERS
+
+
+def trees() -> Iterator[tuple[Path, ast.Module]]:
+    for path in MODULES:
+        if "_pb2" not in path.name:
+            yield path, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def test_a_public_class_has_a_name_of_its_own() -> None:
+    places: dict[str, list[str]] = {}
+    for path, tree in trees():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(path.relative_to(SRC)))
+    shared = {name for name, found in places.items() if len(found) > 1}
+    assert shared == SHARED_CLASSES, {name: places[name] for name in shared ^ SHARED_CLASSES}
+
+
+def test_modules_are_named_for_what_they_hold() -> None:
+    gerunds = {path.stem for path in MODULES if path.stem.endswith("ing")}
+    assert gerunds <= FIELD_NOUNS, gerunds - FIELD_NOUNS
+
+
+def test_functions_say_what_they_do_and_not_what_was_done() -> None:
+    found = {
+        f"{path.relative_to(SRC)}: {node.name}"
+        for path, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.lstrip("_") in PARTICIPLES
+    }
+    assert not found
+
+
+def test_only_system_may_know_the_time_and_the_contract_covers_all_others() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = project["tool"]["importlinter"]["contracts"]
+    (clock,) = [one for one in contracts if "clock" in one["name"]]
+    (kernels,) = [one for one in contracts if "Kernels" in one["name"]]
+    covered = set(clock["source_modules"]) | set(kernels["source_modules"])
+    modules = {
+        path.stem
+        for path in SRC.iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert {f"sluicegate.{name}" for name in modules - {"__init__", "system"}} == covered
+
+
+def test_the_glossary_names_a_file_for_each_word() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    words = [row for row in rows if not row.startswith(("| word", "|---"))]
+    assert len(words) > 70
+    for row in words:
+        (target,) = LINK.findall(row)
+        assert (ROOT / "docs" / target).is_file(), row
+    names = [row.split("|")[1].strip() for row in words]
+    assert len(names) == len(set(names))
 
 
 def test_no_file_has_the_name_that_the_product_had_before() -> None:

@@ -11,16 +11,19 @@ import contextlib
 import math
 import signal
 import sys
-from collections.abc import Callable
+from ipaddress import ip_address
 from typing import Final, Protocol, Self, TextIO
 
-from sluicegate.apps.up.app import UpPages
 from sluicegate.apps.up.counts import Snapshot
 from sluicegate.apps.up.load import LoadProcess, loaded
 from sluicegate.apps.up.named_limits import NamedLimits, compiled
+from sluicegate.apps.up.pages import served
 from sluicegate.apps.up.plain import PlainLines, summary
-from sluicegate.apps.up.serve import hosts_of, listen, netloc, reachable, served
 from sluicegate.apps.up.settings import Settings
+from sluicegate.doors.binding import Address, bind, bound_address
+from sluicegate.doors.http.site import hosts_of
+from sluicegate.doors.listener import new_loop
+from sluicegate.doors.listener_settings import ListenerSettings
 from sluicegate.system import SystemClock
 
 END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -39,21 +42,20 @@ class View(Protocol):
 
 def up(settings: Settings, out: TextIO | None = None) -> int:
     """Serve until told to end; 0 when that went well."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(_up(settings, sys.stdout if out is None else out))
 
 
 async def _up(settings: Settings, out: TextIO) -> int:
     ended = _ended_by_signals()
     gate = NamedLimits(settings.rules, SystemClock())
-    listener = listen(settings.host, settings.port)
-    port = listener.getsockname()[1]
-    near = reachable(settings.host)
-    url = f"http://{netloc(near, port)}"
-    app = UpPages(gate, url, None if settings.insecure else hosts_of(settings.host, port))
+    (listening,) = bind(Address(settings.host, settings.port), ListenerSettings())
+    address = Address(_reachable(settings.host), bound_address(listening).port)
+    url = f"http://{address}"
+    hosts = None if settings.insecure else hosts_of([address])
     async with (
-        served(app, listener),
-        loaded(near, port, settings.rules, settings.load_per_s) as load,
+        served(gate, url, listening, hosts),
+        loaded(address.host, address.port, settings.rules, settings.load_per_s) as load,
     ):
         with _view(settings, url, out) as view:
             await _show(view, gate, load, ended, settings.for_s)
@@ -98,9 +100,9 @@ def _view(settings: Settings, url: str, out: TextIO) -> View:
     return PlainLines(out, url, settings)
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    try:
-        import uvloop  # noqa: PLC0415 - may be missing, and asyncio's own does as well
-    except ModuleNotFoundError:
-        return asyncio.new_event_loop
-    return uvloop.new_event_loop
+def _reachable(host: str) -> str:
+    """Where a client on this machine finds a listener on `host`."""
+    address = ip_address(host)
+    if not address.is_unspecified:
+        return host
+    return "::1" if address.version == 6 else "127.0.0.1"

