@@ -1,1 +1,1 @@
-"""Shadow: traffic that was seen, kept, and tried against rules that are not in force yet."""
+"""Shadow: capture traffic, and replay it against rules that are not in force yet."""

@@ -10,7 +10,7 @@ the CRITICAL share is worked out both ways: calling traffic by another name must
 happens to it. Where there are no current rules the candidate's classes hold.
 
 What came while its limits still had no history is early; the rest is later. Early figures may be
-wrong in both directions, so shares are told of all and of the later alone.
+wrong in both directions, so shares are reported of all and of the later alone.
 
 Everything is in a fixed order, so that the same replay makes the same report. Bounds:
 `EXAMPLES_MAX` of who is newly refused, and `RULE_EXAMPLES_MAX` of them for each rule.
@@ -124,7 +124,7 @@ class Pinned(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """What was answered, beside what the current rules answer in the replay."""
+    """What the service decided, beside what the current rules decide in the replay."""
 
     known: int
     admitted_both: int
@@ -156,7 +156,7 @@ class Analysis:
 
     @property
     def requests(self) -> int:
-        """All requests that could be asked of both books."""
+        """All requests that are valid under both rule sets."""
         return sum(counts.requests for counts in self.classes.values())
 
     @property
@@ -166,7 +166,7 @@ class Analysis:
 
 
 def analyse(result: ReplayResult, *, pinned: Iterable[str] = ()) -> Analysis:
-    """Work it out; callers that either book pins are pinned besides those given."""
+    """Analyse a replay; callers that either rule set pins are pinned besides those given."""
     analysis = Analysis(result)
     rows: dict[RuleName, RuleRow] = {}
     _note_changes(analysis, rows)
@@ -207,7 +207,7 @@ def analyse(result: ReplayResult, *, pinned: Iterable[str] = ()) -> Analysis:
 
 
 def describe_query(query: Query) -> str:
-    """What was asked, in a line of bounded length."""
+    """Return a query in a line of bounded length."""
     if isinstance(query, CheckRequest):
         words = query.resource_path
     else:
@@ -222,7 +222,7 @@ def describe_query(query: Query) -> str:
 
 
 def _note_changes(analysis: Analysis, rows: dict[RuleName, RuleRow]) -> None:
-    """Every rule that only one book has, or that says another thing in the other."""
+    """Every rule that only one set has, or that differs in the other."""
     result = analysis.result
     current, candidate = rules_of_changed(result.current, result.candidate)
     analysis.changes = {ADDED: [], REMOVED: [], CHANGED: []}
@@ -253,7 +253,7 @@ def _note_met(
     other: PreparedQuery,
     requests: int,
 ) -> None:
-    """The rules that an ask met, in either book."""
+    """The rules that a query met, in either rule set."""
     met: dict[RuleName, AnyRule] = {}
     for rule in (*one.rules, *other.rules):
         met[name_of(rule)] = rule
@@ -280,7 +280,7 @@ def _to_rules(
     would: int,
     times: int,
 ) -> None:
-    """Count a refusal for the rule that it is told of, as the answer tells it."""
+    """Count a refusal for the rule that the response names."""
     if did:
         row = _row(rows, one.rules[did - 1])
         row.refused_by_current += times
@@ -316,7 +316,7 @@ def _telling(row: RuleRow) -> tuple[int, int, int, str, str]:
 def _add_examples(
     found: dict[tuple[object, ...], Example], result: ReplayResult, query: int
 ) -> None:
-    """One for each rule that newly refuses this ask; asks that look the same are one."""
+    """One for each rule that newly refuses this query; queries that look the same are one."""
     pair, traffic = result.pair, result.traffic
     by_rule: dict[int, int] = {}
     for phase in (EARLY, LATER):

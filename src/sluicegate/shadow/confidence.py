@@ -7,7 +7,7 @@
                   request that is newly refused, and rises with the number of requests looked at.
                   A share at the bound is worth one half, one at twice the bound nothing.
     agreement     (agreeing + 1) / (known + 2), of the requests of which it is known what the
-                  service answered: those where the current rules answer the same in the replay.
+                  service answered: those where the current rules decide the same in the replay.
                   One half where nothing is known.
     coverage      of the candidate's rules that are new or changed, the share that saw a request;
                   1 where none is.
@@ -53,7 +53,7 @@ class Confidence(NamedTuple):
 
 
 def wilson(part: int, whole: int) -> tuple[float, float]:
-    """Between what a share lies that was seen as `part` of `whole`."""
+    """Return the interval of a share that was observed as `part` of `whole`."""
     if whole == 0:
         return 0.0, 1.0
     share, square = part / whole, Z * Z
@@ -70,7 +70,7 @@ def critical(newly: int, requests: int, refused_max: float) -> float:
 
 
 def agreement(agreeing: int, known: int) -> float:
-    """How well the replay repeats what was answered."""
+    """How well the replay repeats what the service decided."""
     return (agreeing + 1) / (known + 2)
 
 

@@ -1,4 +1,4 @@
-"""Entities: whose work an ask is, so that what shares a counter is captured together.
+"""Entities: whose work a query is, so that what shares a counter is captured together.
 
 Of a check it is the user. A mesh describes a request by pairs, and a rule may count by any of them;
 so the entity is the first pair that is likely to single somebody out. What a route's configuration
@@ -18,7 +18,7 @@ from typing import Final
 from sluicegate.contracts.checks import CheckRequest, Descriptor, MeshRequest
 from sluicegate.shadow.secret_names import is_secret
 
-# What Envoy's actions write of a route, and not of who asks.
+# What Envoy's actions write of a route, and not of the caller.
 ROUTE_KEYS: Final = frozenset(
     {
         "destination_cluster",

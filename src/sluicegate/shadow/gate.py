@@ -10,7 +10,7 @@
 The share is worked out of all CRITICAL requests, and of those that came after their limits had a
 history, if these are enough; and both by the classes of the current rules and by the candidate's,
 where these differ. The largest of them is judged, so nothing hides in a beginning without history
-or behind another name. What is refused already is told apart and fails nobody.
+or behind another name. What is refused already is counted apart and fails nobody.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sluicegate.shadow.replay_rules import ReplayRules
 from sluicegate.shadow.report.report import report_of
 from sluicegate.shadow.traffic import CapturedTraffic
 
-# Gives the capture to judge by; None where there is none. What it raises is told in the verdict.
+# Gives the capture to judge by; None where there is none. What it raises stands in the verdict.
 CaptureSource: TypeAlias = Callable[[], CapturedTraffic | None]
 
 REFUSED_MAX_DEFAULT: Final = 0.05
@@ -46,8 +46,8 @@ class JudgeSettings:
 
     `refused_max` is the largest share of CRITICAL requests that may be newly refused,
     `samples_min` how many of them are needed. Nobody whose name is in `pinned` may be newly refused
-    at all; the callers that a book pins itself are pinned besides. With `trials_enforced` what the
-    candidate only tries out is judged as if it were enforced.
+    at all; the callers that a rule set pins itself are pinned besides. With `trials_enforced` what
+    the candidate only tries out is judged as if it were enforced.
     """
 
     refused_max: float = REFUSED_MAX_DEFAULT

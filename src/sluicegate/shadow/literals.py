@@ -5,7 +5,7 @@ that is known, and rules name the texts they care for: the segments of paths, th
 descriptors, the names of callers. So what a rule names is read back, and what none names stays
 hidden. More texts than rules look for do no harm; all that stand in the files are taken.
 
-A glob names no text. Where one stands is told, for what was redacted there cannot match it.
+A glob names no text. It is reported, for what was redacted there cannot match it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def vocabulary_of(
     semantics: Semantics | str = Semantics.SLUICEGATE,
     names: Iterable[str] = (),
 ) -> Vocabulary:
-    """The literals of several books, and these names, under the key of a capture.
+    """The literals of several rule sets, and these names, under the key of a capture.
 
     A `BadRules` says what is wrong with a file.
     """

@@ -1,11 +1,12 @@
-"""Pair: two books beside each other. Each request is decided by both, and counted once.
+"""Pair: two rule sets beside each other. Each request is decided by both, and counted once.
 
-What is counted is kept by ask, not by request: how often the current rules did this while the
-candidate did that. Everything else (rules, callers, classes) follows from the ask, so it is worked
-out from these counts afterwards. What came while limits still had no history is counted apart.
+What is counted is kept by query, not by request: how often the current rules did this while the
+candidate did that. Everything else (rules, callers, classes) follows from the query, so it is
+worked out from these counts afterwards. What came while limits still had no history is counted
+apart.
 
-Counts of different asks have nothing in common. So requests may be replayed in parts, and the
-counts of the parts added, as long as asks that share a counter are in one part.
+Counts of different queries have nothing in common. So requests may be replayed in parts, and the
+counts of the parts added, as long as queries that share a counter are in one part.
 
 Cost: two decisions of the limiter and a handful of additions for each request. Only `step` runs for
 each request; it is called for a block of them, so that others get their turn between blocks.
@@ -48,7 +49,7 @@ def rule_history_us(rule: AnyRule) -> int:
 
 
 class PairCounts(NamedTuple):
-    """What a pair has counted; asks by their place in it."""
+    """What a pair has counted; queries by their place in it."""
 
     tally: bytes
     slices: tuple[int, ...]
@@ -62,10 +63,11 @@ class PairCounts(NamedTuple):
 
 @final
 class ReplayPair:
-    """The two sides and what they were seen to do.
+    """The two sides and what they did.
 
     `began_us` and `ends_us` are of the whole capture, also where only a part of it is replayed.
-    `by_candidate` takes the classes of requests from the candidate, where there is no current book.
+    `by_candidate` takes the classes of requests from the candidate, where there is no current rule
+    set.
     """
 
     __slots__ = (
@@ -108,14 +110,14 @@ class ReplayPair:
         self._until_us: list[int] = []
         self.classes: list[int] = []
         self.tally: list[int] = []
-        self.first_us: dict[int, int] = {}  # by ask: when it was first newly refused
+        self.first_us: dict[int, int] = {}  # by query: when it was first newly refused
         self.slices: list[int] = [0] * (SLICES * SLICE_CELLS)
-        self.agreement: list[int] = [0] * (PHASES * 4)  # by what was answered, and what is now
+        self.agreement: list[int] = [0] * (PHASES * 4)  # by outcome then and now
         self.invalid = 0
         self.replayed = 0
 
     def prepare(self, query: Query) -> None:
-        """Take in the next ask."""
+        """Add the next query."""
         one = self.current.prepare(query)
         other = self.candidate.prepare(query)
         width = len(other.rules) + 1
@@ -129,7 +131,7 @@ class ReplayPair:
         self.classes.append(int(other.priority if self.by_candidate else one.priority))
 
     def outcomes_of(self, query: int, phase: int) -> list[tuple[int, int, int]]:
-        """What was done to an ask: the current's code, the candidate's, how often; never none."""
+        """The outcomes of a query: the current's code, the candidate's, how often; never none."""
         width = self._width[query]
         rows = len(self.current.prepared[query].rules) + 1
         begin = self._base[query] + phase * rows * width
@@ -200,7 +202,7 @@ class ReplayPair:
         )
 
     def add(self, counts: PairCounts, queries: Sequence[int]) -> None:
-        """Add what was counted of a part, whose asks are these of ours in this order."""
+        """Add what was counted of a part, whose queries are these of ours in this order."""
         tally, place = array("Q"), 0
         tally.frombytes(counts.tally)
         for query in queries:

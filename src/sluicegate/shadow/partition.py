@@ -1,9 +1,9 @@
-"""Parting: which asks must be replayed together, and how the work is shared out.
+"""Partition: which queries must be replayed together, and how the work is shared out.
 
-Two asks belong together if they share a counter under either book, directly or through others. What
-does not belong together cannot change each other's answers, so it may be replayed in different
-processes, and the outcome is the same for any number of them. A rule that counts all work together
-ties all of it into one group, and then there is nothing to share out.
+Two queries belong together if they share a counter under either rule set, directly or through
+others. What does not belong together cannot change each other's outcomes, so it may be replayed in
+different processes, and the outcome is the same for any number of them. A rule that counts all work
+together ties all of it into one group, and then there is nothing to share out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ONE_GROUP_SHARE: Final = 0.9  # a group of so much of the work leaves too little
 
 
 def groups_of(sides: Sequence[ReplaySide], queries: int) -> list[int]:
-    """For each ask the first one of its group."""
+    """For each query the first one of its group."""
     above = list(range(queries))
     owner: dict[tuple[int, str], int] = {}
 
@@ -38,7 +38,7 @@ def groups_of(sides: Sequence[ReplaySide], queries: int) -> list[int]:
 
 
 def distribute(groups: Sequence[int], requests: Sequence[int], parts: int) -> list[list[int]]:
-    """The asks of each part, so that parts have about as many requests; never an empty part."""
+    """The queries of each part, so that parts have about as many requests; never an empty part."""
     weights: dict[int, int] = {}
     for query, group in enumerate(groups):
         weights[group] = weights.get(group, 0) + requests[query]

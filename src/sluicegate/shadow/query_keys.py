@@ -1,4 +1,4 @@
-"""Ask keys: an ask as a plain tuple, by which it is known from others and written down.
+"""Query keys: a query as a plain tuple, by which it is told from others and written down.
 
 A key holds only what may be kept: of headers those that are named, of descriptors those that carry
 no secret. So what must never be written is gone before anything waits to be written.
@@ -39,7 +39,7 @@ def check_key(query: CheckRequest, headers: Sequence[str]) -> CheckKey:
 
 
 def mesh_key(query: MeshRequest) -> MeshKey:
-    """The key of a mesh's ask, without what carries a secret; it may have no descriptor left."""
+    """The key of a mesh's request, without descriptors that carry a secret."""
     named: list[DescriptorKey] = []
     for one in query.descriptors:
         if not holds_secret(one):
@@ -53,7 +53,7 @@ def mesh_key(query: MeshRequest) -> MeshKey:
 
 
 def full_key(query: CheckRequest | MeshRequest) -> QueryKey:
-    """The key of an ask with all its headers, in the order of their names."""
+    """The key of a query with all its headers, in the order of their names."""
     if isinstance(query, CheckRequest):
         return check_key(query, sorted(query.headers) if query.headers else ())
     return mesh_key(query)
@@ -67,7 +67,7 @@ def check_of(key: CheckKey) -> CheckRequest:
 
 
 def mesh_of(key: MeshKey) -> MeshRequest:
-    """The mesh's ask that has this key."""
+    """The mesh's request that has this key."""
     domain, hits, named = key
     descriptors = [
         Descriptor(

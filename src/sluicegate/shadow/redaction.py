@@ -1,13 +1,13 @@
-"""Redaction: what of an ask may be written down, and how what was written is read again.
+"""Redaction: what of a query may be written down, and how it is read again.
 
 A value is a person's or a customer's until somebody has said that it is not. So every value becomes
 a *token*, eight bytes of a keyed hash, and only what an allow list names stays as it is: single
 values (`plain_values`), or all values of a header or a descriptor's key (`plain_names`). The domain
 and the names of headers and keys stay, since they are written by the operator.
 
-A rulebook's own words come back: whoever replays has the key, makes the tokens of all literals that
+The words of the rules come back: whoever replays has the key, makes the tokens of all literals that
 the rules name, and reads those as what they are (`Vocabulary`). A glob has no token. Which globs
-could therefore not match is told by the reader, never passed over.
+could therefore not match is reported by the reader, never passed over.
 """
 
 from __future__ import annotations

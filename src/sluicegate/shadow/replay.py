@@ -1,13 +1,14 @@
-"""Replay: captured requests against two books on virtual time, as the limiter would have decided.
+"""Replay: captured requests against two rule sets on virtual time, as the limiter would have
+decided.
 
-    captured ── instants and asks ── current  ──┐
-                                 └── candidate ─┴── counts of what both did, by ask
+    traffic ── instants and queries ── current  ──┐
+                                 └── candidate ─┴── counts of what both did, by query
 
-A replay begins without history: no limit has counted anything yet, in either book. What came before
+A replay begins without history: no limit has counted anything yet, in either set. What came before
 a limit could look back as far as it does is counted apart. Requests that are out of order are
-replayed at the latest instant seen, as a clock that goes back stands still in the limiter too.
+replayed at the latest instant so far, as a clock that goes back stands still in the limiter too.
 
-Work is shared by processes only where that cannot change an answer (see `parting.py`), so the
+Work is shared by processes only where that cannot change an outcome (see `partition.py`), so the
 counts are the same for any number of them. Ctrl-C ends it between two blocks.
 """
 
@@ -36,7 +37,7 @@ from sluicegate.shadow.workers import ReplayPart, replay_parts
 BLOCK: Final = 2_048  # requests between two looks at the world: some 10 ms of work
 WORKERS_MAX: Final = 64
 
-# Is told how many requests are done, of how many.
+# Gets how many requests are done, of how many.
 Progress: TypeAlias = Callable[[int, int], object]
 
 
@@ -119,7 +120,7 @@ def pair_of(
     ends_us: int,
     by_candidate: bool,
 ) -> ReplayPair:
-    """Both books with all asks taken in, before the first request."""
+    """Both rule sets with all queries prepared, before the first request."""
     clock = VirtualClock(began_us)
     one, other = ReplaySide(current, clock, mesh), ReplaySide(candidate, clock, mesh)
     pair = ReplayPair(
@@ -163,7 +164,7 @@ def _requests_by_query(traffic: CapturedTraffic) -> list[int]:
 
 
 def _spanning(pair: ReplayPair, traffic: CapturedTraffic) -> set[RuleName]:
-    """The rules that count several entities together: they say so, or they were seen to."""
+    """The rules that count several entities together: by what they say, or by what they did."""
     spanning: set[RuleName] = set()
     for side in (pair.current, pair.candidate):
         owner: dict[str, str] = {}
@@ -176,7 +177,7 @@ def _spanning(pair: ReplayPair, traffic: CapturedTraffic) -> set[RuleName]:
 
 
 def _parts(result: ReplayResult, settings: MeshSettings, workers: int) -> list[list[int]]:
-    """The asks of each process; one list of all where the work cannot be shared."""
+    """The queries of each process; one list of all where the work cannot be shared."""
     pair, queries = result.pair, len(result.traffic.queries)
     everything = [[*range(queries)]]
     if workers == 1 or not queries:
@@ -194,7 +195,7 @@ def _parts(result: ReplayResult, settings: MeshSettings, workers: int) -> list[l
 
 
 def _part(traffic: CapturedTraffic, at_us: array[int], queries: list[int]) -> ReplayPart:
-    """The requests of these asks, their places counted anew."""
+    """The requests of these queries, their places counted anew."""
     places = dict(zip(queries, range(len(queries)), strict=True))
     kept = [at for at, query in enumerate(traffic.which) if query in places]
     return ReplayPart(
@@ -207,7 +208,7 @@ def _part(traffic: CapturedTraffic, at_us: array[int], queries: list[int]) -> Re
 
 @final
 class SingleReplay:
-    """A book without history, and the asks it will be asked, known by their places."""
+    """A rule set without history, and its queries, known by their places."""
 
     def __init__(
         self, rules: ReplayRules, queries: Iterable[Query], *, mesh: MeshSettings | None = None
@@ -230,7 +231,7 @@ class SingleReplay:
         return self._side.decide(query, clock.at_us)
 
     def priority(self, query: int) -> Criticality:
-        """How much it matters, as this book settles it."""
+        """How much it matters, as these rules settle it."""
         return self._side.prepared[query].priority
 
     def rule_id(self, query: int, code: int) -> str:

@@ -1,7 +1,7 @@
-"""Virtual: what a limiter meets in a replay instead of the world.
+"""Parts of a replay: what a limiter meets in a replay instead of the world.
 
 The instant is that of the request at hand, nothing is shed, and the ledger keeps of each decision
-only what the answer does not say. Nothing here decides.
+only what the response does not say. Nothing here decides.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class VirtualClock:
 
 @final
 class CalmGate:
-    """Sheds nothing: a replay asks what the rules do, not what stress would have done."""
+    """Sheds nothing: a replay shows what the rules do, not what stress would have done."""
 
     __slots__ = ()
 
@@ -45,7 +45,7 @@ class CalmGate:
 
 @final
 class DecisionLedger:
-    """A ledger of one answer: which rule refused first, and which that are tried out would have."""
+    """A ledger of one decision: the first rule that refused, and trials that would have."""
 
     __slots__ = ("refusing", "trials")
 
@@ -54,7 +54,7 @@ class DecisionLedger:
         self.trials: Final[list[str]] = []
 
     def begin(self) -> None:
-        """The next answer."""
+        """Begin the next decision."""
         self.refusing = ""
         self.trials.clear()
 

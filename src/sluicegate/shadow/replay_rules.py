@@ -1,7 +1,7 @@
-"""Books: the rules of one side of a replay, made from the files of a commit.
+"""Replay rules: the rules of one side of a replay, made from the files of a commit.
 
 They are compiled as for an edition, so what is replayed is what nodes would run. What is not named
-as a rules file is passed over. No file at all is a book too: it admits everything, as a service
+as a rules file is passed over. No file at all is a rule set too: it admits everything, as a service
 without rules does.
 """
 
@@ -32,10 +32,10 @@ _ENFORCED: Final = "enforce"
 
 @final
 class ReplayRules:
-    """The rules of one side: files, and the book they make.
+    """The rules of one side: files, and the rule set they make.
 
-    With `trials_enforced` what the files only try out (`mode: shadow`) is enforced instead: the
-    answer to what these rules would refuse if they went live.
+    With `trials_enforced` what the files only try out (`mode: shadow`) is enforced instead: what
+    these rules would refuse if they went live.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Rule words: what a rule says, in words for people and as a value that tells two rules apart.
+"""Rule texts: what a rule says, as text for people and as a value that tells two rules apart.
 
-A change of rules is seen by comparing the rules of the files that differ between two books; a file
-that is the same to the byte says the same, and is not read again.
+A change of rules is found by comparing the rules of the files that differ between two rule sets; a
+file that is the same to the byte says the same, and is not read again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _UNITS: Final = ((86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"
 
 
 class RuleText(NamedTuple):
-    """What a rule says: `words` for people, `whole` for the comparison."""
+    """What a rule says: `text` for people, `identity` for the comparison."""
 
     text: str
     identity: tuple[object, ...]

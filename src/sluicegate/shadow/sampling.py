@@ -4,7 +4,7 @@ An entity is in the sample or not, now and on every machine that has the key: it
 hash of its name. So of an entity there are all requests or none, and a limit trips in a replay as
 it would have tripped.
 
-Cost: a look-up for an entity that was seen lately, else a hash. Bound: `memo_max` entities are
+Cost: a look-up for a recent entity, else a hash. Bound: `memo_max` entities are
 remembered, in two generations, so that a flood of new names cannot push out the busy ones at once.
 """
 

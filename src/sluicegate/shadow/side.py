@@ -1,14 +1,13 @@
-"""Side: one book in a replay. A production limiter, checker and mesh, on virtual time.
+"""Side: one rule set in a replay. A production limiter, checker and mesh, on virtual time.
 
-What can be said of an ask before it is asked is said once, by the production code itself: which
-rules apply, what they count it under, what it costs and how much it matters. After that the usual
-ask, of one rule, is one question to the limiter; several native rules are one judgement, asked of
-their tables where nothing but tables has a say in it. Whatever
-is less usual (a look that takes nothing, several descriptors) is asked in full, each time anew. The
-limiter decides in all cases, so the outcome is that of asking the checker or the mesh in full; the
-tests hold both beside each other.
+What can be known of a query is worked out once, by the production code itself: which rules apply,
+what they count it under, what it costs and how much it matters. After that the usual query, of one
+rule, is one call of the limiter; several native rules are one judgement, decided by their tables
+where nothing but tables has a say in it. Whatever is less usual (a peek, several descriptors) goes
+through the checker or the mesh each time. The limiter decides in all cases, so the outcome is that
+of the checker or the mesh; the tests hold both beside each other.
 
-An answer is a code: 0 is admitted, k is refused by the k-th rule of the ask, -1 could not be asked.
+A decision is a code: 0 is admitted, k is refused by the k-th rule of the query, -1 is invalid.
 
 Bounds: the limiter has room for every counter of the capture, so nothing is forgotten for want of
 room, whatever the order in which a dict keeps its keys.
@@ -43,19 +42,19 @@ AnyRule: TypeAlias = ResourceRule | MeshRule
 ADMIT: Final = 0
 INVALID: Final = -1
 
-# How an ask is asked.
+# How a query is decided.
 FREE: Final = 0  # no rule applies, or one without a limit
 ONE: Final = 1  # one native rule
 TOGETHER: Final = 2  # several
 TABLES: Final = 6  # several, all simply enforced: their tables are known
 DESCRIPTOR: Final = 3  # one descriptor of one limit
 IN_FULL: Final = 4  # by the checker or the mesh themselves
-NEVER: Final = 5  # it cannot be asked
+NEVER: Final = 5  # it is invalid
 
 
 @final
 class PreparedQuery:
-    """What is known of an ask before it is asked."""
+    """What is known of a query before it is decided."""
 
     __slots__ = (
         "_counters",
@@ -101,7 +100,7 @@ class PreparedQuery:
 
 @final
 class ReplaySide:
-    """One book. `trials` counts what rules that are tried out would have refused, by ask."""
+    """One rule set. `trials` counts what rules that are tried out would have refused, by query."""
 
     __slots__ = (
         "_book",
@@ -122,7 +121,7 @@ class ReplaySide:
         self._settings = mesh
         self._ledger = DecisionLedger()
         self._equip(Limiter(keys_max=1, clock=clock))
-        # A book may make a rule anew for whoever asks; here one of each is enough.
+        # A rule set may make a rule anew for each look-up; here one of each is enough.
         self._rules: dict[str, ResourceRule] = {}
         self.prepared: list[PreparedQuery] = []
         self.trials: dict[tuple[int, str], int] = {}
@@ -134,7 +133,7 @@ class ReplaySide:
         self._mesh = Mesh(limiter, gate, self._ledger, settings=self._settings, book=book.mesh)
 
     def begin(self) -> None:
-        """All asks are taken in: have a limiter with room for all that they count."""
+        """After the last `prepare`: make a limiter with room for all that the queries count."""
         counters = {key for found in self.prepared for _, key in found.counters()}
         rules = self._book.rules
         limiter = Limiter(
@@ -155,7 +154,7 @@ class ReplaySide:
                     ]
 
     def prepare(self, query: Query) -> PreparedQuery:
-        """Take in the next ask; it is known by its place from now on."""
+        """Add the next query; it is known by its place from now on."""
         if isinstance(query, CheckRequest):
             found = self._native(query)
         else:
@@ -199,7 +198,7 @@ class ReplaySide:
             return self._in_full(place, found, now_us)
         return INVALID
 
-    # What is known before.
+    # Preparation.
 
     def _native(self, query: CheckRequest) -> PreparedQuery:
         try:
@@ -262,7 +261,7 @@ class ReplaySide:
             return False
         return cost_of(descriptor.cost, query.cost) > 0
 
-    # What is asked each time.
+    # Decisions.
 
     def _together(self, place: int, found: PreparedQuery) -> int:
         judgement = self._limiter.judge(*found.claims)

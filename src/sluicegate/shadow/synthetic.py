@@ -1,6 +1,6 @@
-"""Made: a capture that nobody asked for, to try and to measure with.
+"""Synthetic traffic, to try and to measure with.
 
-A few entities ask for most of it, as they do: the n-th as often as 1 / n^alpha. Each asks for the
+A few entities send most of it, as in life: the n-th as often as 1 / n^alpha. Each sends the
 same handful of things, in all four classes, at instants that are independent of each other. The
 same seed makes the same capture to the byte, everywhere: the draws are bits of a hash.
 """
@@ -33,10 +33,10 @@ _TWO_53: Final = float(1 << 53)
 
 
 class Operation(NamedTuple):
-    """One of the things that everybody asks for, so many times of a hundred."""
+    """One operation of every caller, so many times of a hundred."""
 
     name: str
-    path: str  # `{}` is who asks
+    path: str  # `{}` is the caller
     priority: Criticality
     percent: int
 
@@ -65,7 +65,7 @@ def synthetic_traffic(
     """So many requests, `per_s` of them in a second.
 
     With `claims` callers say how much it matters, else only the request's name does. Of 10,000
-    entities `mesh` ask as a mesh does, by domain, tenant and path; of 10,000 requests `refused`
+    entities `mesh` come as from a mesh, by domain, tenant and path; of 10,000 requests `refused`
     were turned away.
     """
     _check(requests, entities, alpha, per_s, mesh, refused)

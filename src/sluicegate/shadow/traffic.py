@@ -1,9 +1,9 @@
-"""Captured: traffic as it was asked, each different ask kept once.
+"""Captured traffic: requests as they came, each different one (a *query*) kept once.
 
-What a service is asked in an hour are millions of requests of far fewer kinds: the same user on the
-same path, time after time. So a capture is a list of the different asks, and of each request only
-when it came and which of them it was. That is small to keep and quick to replay, for what can be
-worked out about an ask is worked out once.
+An hour of a service is millions of requests, but far fewer queries: the same user on the same path,
+time after time. So a capture is a list of the queries, and of each request only when it came and
+which query it was. That is small to keep and quick to replay, for what can be worked out about a
+query is worked out once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.shadow.entities import NO_KEYS, entity_of
 from sluicegate.shadow.query_keys import QueryKey, full_key
 
-# What the service answered when the request was captured.
+# What the service decided when the request was captured.
 UNKNOWN: Final = -1
 ADMITTED: Final = 0
 REFUSED: Final = 1
@@ -30,9 +30,9 @@ ALL: Final = 10_000  # entities that were captured, of so many
 
 @final
 class CapturedTraffic:
-    """Requests in the order in which they came: `at_us[i]` is when `asks[which[i]]` was asked.
+    """Requests in the order in which they came: `at_us[i]` is when `queries[which[i]]` came.
 
-    `entities[n]` is whose work `asks[n]` is: the user, or what the descriptors single out. A
+    `entities[n]` is whose work `queries[n]` is: the user, or what the descriptors single out. A
     capture has all requests of an entity or none; `share` of 10,000 entities are in it. `lost` are
     requests that should be here and are not, because a bound was reached.
     """
@@ -60,7 +60,7 @@ _STEP: Final = 1 << 12  # of each run, taken at a time
 
 @final
 class TrafficBuilder:
-    """A capture in the making. `mesh_keys` are the keys that single out an entity."""
+    """Builds captured traffic; `mesh_keys` are the keys that single out an entity."""
 
     def __init__(
         self,
@@ -100,11 +100,11 @@ class TrafficBuilder:
         return True
 
     def number(self, query: CheckRequest | MeshRequest) -> int:
-        """Which of the asks it is; -1 if there may be no more of them."""
+        """Which of the queries it is; -1 if there may be no more of them."""
         return self.number_of(full_key(query), query)
 
     def number_of(self, key: QueryKey, query: CheckRequest | MeshRequest) -> int:
-        """The same for an ask whose key is known."""
+        """The same for a query whose key is known."""
         number = self._numbers.get(key)
         if number is None:
             traffic = self._traffic
@@ -117,7 +117,7 @@ class TrafficBuilder:
         return number
 
     def extend(self, at_us: array[int], which: array[int], outcomes: array[int]) -> None:
-        """Many requests at once, of asks that have their numbers; as many as there is room for."""
+        """Add many requests of queries that have numbers; as many as there is room for."""
         traffic, room = self._traffic, self.room
         traffic.lost += max(len(at_us) - room, 0)
         traffic.at_us.extend(at_us[:room])

@@ -1,8 +1,8 @@
 """Workers: parts of a replay in processes of their own.
 
-A child gets the files of both books and makes them itself; asks travel as plain values, for a
-compiled class does not travel. The law: children never outlive us. Whoever stops taking counts (an
-error, Ctrl-C) ends them at once, and a child whose parent has died ends itself.
+A child gets the files of both rule sets and makes them itself; queries travel as plain values, for
+a compiled class does not travel. The law: children never outlive us. Whoever stops taking counts
+(an error, Ctrl-C) ends them at once, and a child whose parent has died ends itself.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SETTINGS: Final = (
 
 
 class ReplayPart(NamedTuple):
-    """Asks, and the requests of them."""
+    """Queries, and the requests of them."""
 
     queries: Sequence[Query]
     at_us: array[int]
@@ -90,7 +90,7 @@ def replay_parts(
 
 
 def plain(query: Query) -> Plain:
-    """An ask as values that travel."""
+    """A query as values that travel."""
     if isinstance(query, CheckRequest):
         claim = None if query.priority is None else int(query.priority)
         return (query.user_id, query.resource_path, dict(query.headers), query.cost, claim)
@@ -106,7 +106,7 @@ def plain(query: Query) -> Plain:
 
 
 def parse_mesh_request(values: Plain) -> Query:
-    """The ask that these values say."""
+    """Return the query of these values."""
     if len(values) == 5:
         user_id, path, headers, weight, claim = values
         priority = None if claim is None else Criticality(claim)

@@ -1,11 +1,12 @@
-"""Capture words: asks as bytes, each text and each ask of a segment written once and then numbered.
+"""Codec of captures: queries as bytes; each text and query of a segment is written once and
+numbered.
 
     text    a length doubled, one more for a token; then its bytes
-    ask     its length, then numbers: 0, user, weight, claim + 1, segments of the path, headers
+    query   its length, then numbers: 0, user, weight, claim + 1, segments of the path, headers
                                       1, domain, hits, descriptors
 
-Numbers are as varints have them: seven bits a byte, the last below 128. What stands behind an ask's
-known numbers, within its length, is of a later program and is passed over.
+Numbers are as varints have them: seven bits a byte, the last below 128. What stands behind a
+query's known numbers, within its length, is of a later program and is passed over.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from sluicegate.shadow.query_keys import (
 )
 from sluicegate.shadow.redaction import Redaction, Vocabulary, token_text
 
-MISSING_MAX: Final = 10_000_000  # texts, or asks, that stood in lost blocks
+MISSING_MAX: Final = 10_000_000  # texts, or queries, that stood in lost blocks
 CHECK: Final = 0
 MESH: Final = 1
 _TEXT_BYTES_MAX: Final = 1 << 20
 
 
 class Damaged(Exception):  # noqa: N818 - it names the thing
-    """Bytes that are no asks."""
+    """Bytes that are no queries."""
 
 
 @final
 class QueryEncoder:
-    """Writes asks for one segment; `texts` and `asks` are what is new since `take`."""
+    """Writes queries for one segment; `texts` and `queries` are what is new since `take`."""
 
     def __init__(self, redaction: Redaction) -> None:
         self._redaction = redaction
@@ -51,7 +52,7 @@ class QueryEncoder:
         return len(self._texts)
 
     def record(self, key: QueryKey) -> bytes:
-        """An ask as bytes; its texts get their numbers."""
+        """A query as bytes; its texts get their numbers."""
         out = bytearray()
         if len(key) == 5:
             self._check(out, key)
@@ -60,12 +61,12 @@ class QueryEncoder:
         return bytes(out)
 
     def add(self, record: bytes) -> None:
-        """Have this ask among the new ones."""
+        """Add this query to the new ones."""
         put(self.queries, len(record))
         self.queries += record
 
     def take(self) -> tuple[bytes, bytes]:
-        """What is new since this was last asked."""
+        """Return what is new since the last call."""
         texts, queries = bytes(self.texts), bytes(self.queries)
         self.texts.clear()
         self.queries.clear()
@@ -126,7 +127,7 @@ _LOST: Final = _Text("", False)
 
 @final
 class QueryDecoder:
-    """Reads the texts and asks of one segment; what stood in a lost block is missing.
+    """Reads the texts and queries of one segment; what stood in a lost block is missing.
 
     `unknown` are the names of headers and keys one of whose values is a token that the vocabulary
     does not have.
@@ -153,7 +154,7 @@ class QueryDecoder:
             self._texts.append(self._read(part) if said & 1 else _Text(_plain(part), True))
 
     def queries(self, data: bytes) -> list[QueryKey | None]:
-        """Read asks; None for one whose texts are missing."""
+        """Read queries; None for one whose texts are missing."""
         found: list[QueryKey | None] = []
         at = 0
         while at < len(data):

@@ -1,9 +1,9 @@
 """Capture log: requests written into the segments of a folder, by one thread at a time.
 
-A request is written as when it came, which of the segment's asks it was, and what was answered; an
-ask is written once a segment. What was handed to the system outlives the process. When the disk
+A request is written as its instant, the number of its query in the segment, and its outcome; a
+query is written once a segment. What was handed to the system outlives the process. When the disk
 fails, the segment is given up, what could not be written is counted as lost, and after a while a
-new segment is begun, which tells how many are missing before it.
+new segment is begun, which says how many are missing before it.
 
 This file is not for the compiler: a compiled loop keeps the interpreter to itself, and whoever
 serves beside it would wait.
@@ -37,7 +37,7 @@ from sluicegate.shadow.capture.settings import CaptureSettings
 from sluicegate.shadow.query_keys import QueryKey
 from sluicegate.shadow.redaction import Redaction
 
-# When it came, one of `captured`'s outcomes, and what was asked.
+# Its instant, one of the outcomes of `traffic`, and its query.
 Noted: TypeAlias = tuple[int, int, QueryKey]
 
 REQUESTS_A_BLOCK: Final = 1 << 15
@@ -45,15 +45,15 @@ PRUNE_EVERY_US: Final = 60_000_000
 CHUNK: Final = 64  # requests between which others have their turn
 GAP_US_MAX: Final = (1 << 32) - 1
 AT_US_MAX: Final = 1 << 61
-_WORDS_BYTES_MAX: Final = 4 << 20  # new texts and asks a block
-_MEMO_MAX: Final = 50_000  # asks that are known without being written again
+_WORDS_BYTES_MAX: Final = 4 << 20  # new texts and queries a block
+_MEMO_MAX: Final = 50_000  # queries that are known without being written again
 _MEMO_BYTES_MAX: Final = 512
 _GIVE_WAY_S: Final = 0.000_2
 _FULL: Final = -1
 _UNWRITABLE: Final = -2
 _END_BYTES: Final = 256
-# Its own length, first text, first ask, requests, requests before, lost, withheld, first
-# instant, bytes of texts, bytes of asks.
+# Its own length, first text, first query, requests, requests before, lost, withheld, first
+# instant, bytes of texts, bytes of queries.
 BLOCK_HEAD: Final = struct.Struct("<HIIIQQQqII")
 END_HEAD: Final = struct.Struct("<HQ")  # its own length, and the requests of the segment
 
@@ -97,7 +97,7 @@ class _Part:
         self.outcomes = array("b")
         self.requests_taken = 0  # of the batch, those that cannot be written included
         self.unwritable = 0
-        self.full = False  # the segment may have no more asks
+        self.full = False  # the segment may have no more queries
 
 
 @final
@@ -126,7 +126,7 @@ class CaptureLog:
         self._segment: _Segment | None = None
         self._not_before_us = self._prune_at_us = 0
         self._written = self._lost = self._bytes = self._segments = 0
-        self._untold = self._withheld = 0  # lost and withheld, and not told in any file yet
+        self._untold = self._withheld = 0  # lost and withheld, and not written in any file yet
         self.failure = ""
 
     def stats(self) -> LogStats:
@@ -176,7 +176,7 @@ class CaptureLog:
                 self._put(segment, self._block(segment, part), part)
 
     def close(self) -> None:
-        """Tell what is to be told, and end the segment."""
+        """Write what is pending, and end the segment."""
         self._not_before_us = 0
         self.tend()
         self._end()
@@ -188,7 +188,7 @@ class CaptureLog:
     # A part of a batch as a block.
 
     def _part(self, segment: _Segment, ordered: Sequence[Noted]) -> _Part:
-        """As many as fit one block, by the numbers of their asks."""
+        """As many as fit one block, by the numbers of their queries."""
         words = segment.words
         part = _Part(words.texts_written, len(segment.queries))
         words_max = min(_WORDS_BYTES_MAX, self._room // 8)
@@ -222,7 +222,7 @@ class CaptureLog:
         return part
 
     def _number(self, segment: _Segment, key: QueryKey) -> int:
-        """The number of an ask, new or known."""
+        """The number of a query, new or known."""
         try:
             record = segment.words.record(key)
         except (ValueError, TypeError, OverflowError):

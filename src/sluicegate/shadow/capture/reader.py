@@ -1,8 +1,8 @@
 """Capture read: the segments of folders and files, as one capture in order of time.
 
-What is torn or damaged is passed over and told; it never becomes a request. Blocks are numbered and
-say how many requests were before them, so what is missing between two of them is counted, and what
-is missing at the end of a segment that was not ended is named.
+What is torn or damaged is passed over and reported; it never becomes a request. Blocks are numbered
+and say how many requests were before them, so what is missing between two of them is counted, and
+what is missing at the end of a segment that was not ended is named.
 
 Bounds: `requests_max` and `queries_max`, a block's size, `DAMAGE_MAX` sentences about damage. A
 segment is read whole into memory while it is read, up to `segment_bytes_max`.
@@ -41,8 +41,8 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 SEGMENT_BYTES_MAX_DEFAULT: Final = 1 << 30
 DAMAGE_MAX: Final = 100
-_MISSING: Final = (1 << 32) - 1  # an ask that stood in a lost block
-_BEYOND: Final = (1 << 32) - 2  # an ask that was one too many
+_MISSING: Final = (1 << 32) - 1  # a query that stood in a lost block
+_BEYOND: Final = (1 << 32) - 2  # a query that was one too many
 NO_VOCABULARY: Final = Vocabulary()
 
 
@@ -51,7 +51,7 @@ class CaptureRead(NamedTuple):
 
     `captured.lost` is all that should be in it and is not: what the writers lost, what was damaged,
     what was beyond a bound. `unmatched_globs` could match no value that was redacted: pairs of the
-    header or key and the glob. `withheld` asks had nothing that may be kept.
+    header or key and the glob. `withheld` queries had nothing that may be kept.
     """
 
     traffic: CapturedTraffic
@@ -249,14 +249,14 @@ class _Segment:
     def __init__(self, words: QueryDecoder, builder: TrafficBuilder) -> None:
         self.words = words
         self.builder = builder
-        self.numbers: list[int] = []  # of the asks here, those of the capture
+        self.numbers: list[int] = []  # of the queries here, those of the capture
         self.next_number = 0
         self.expected = 0  # requests there have been, read or not
         self.damaged = 0
         self.result = False
 
     def expect(self, before: int) -> None:
-        """So many requests were written before; what was not seen of them is lost."""
+        """So many requests were written before; those that were not read are lost."""
         self.damaged += max(before - self.expected, 0)
         self.expected = before
 

@@ -1,10 +1,10 @@
-"""Capture: what a service tells of each request, kept for the entities of the sample.
+"""Capture: records the requests of a service, for the entities of the sample.
 
     capture = Capture(CaptureSettings(folder="/var/lib/sluicegate/capture", share=100), clock=clock)
-    capture.note_check(ask, now_us, refused)      beside each answer
+    capture.note_check(ask, now_us, refused)      beside each response
     capture.close()
 
-It stands on the way of each answer, so it does little, waits for nothing and raises nothing. An
+It is on the path of each response, so it does little, waits for nothing and raises nothing. An
 entity that is not in the sample costs a look-up. Of one that is, what may be kept is put into a
 buffer, and a thread of its own writes it. What does not fit is counted as lost, and the file says
 so. What carries a secret does not even come into the buffer.
@@ -116,7 +116,7 @@ class Capture:
         self._carrier = Thread(target=self._run, name="sluicegate-capture", daemon=True)
         self._carrier.start()
 
-    # On the way of an answer.
+    # On the path of a response.
 
     def note_check(self, query: CheckRequest, now_us: int, refused: bool) -> None:
         """Have a check kept if its user is in the sample."""
@@ -141,7 +141,7 @@ class Capture:
         self._keep((user, path, query.cost, priority, kept), now_us, refused, chars)
 
     def note_mesh(self, query: MeshRequest, now_us: int, refused: bool) -> None:
-        """Have a mesh's ask kept if what its descriptors single out is in the sample."""
+        """Record a mesh's request if the entity of its descriptors is in the sample."""
         self._noted += 1
         entity = mesh_entity(query, self._mesh_keys)
         if entity == NOBODY:

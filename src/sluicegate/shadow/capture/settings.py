@@ -1,4 +1,4 @@
-"""What a capture is told: what is kept, how much of it, where and how long; checked when made."""
+"""Settings of a capture: what is kept, how much of it, where and how long; checked when made."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class CaptureSettings:
     linger_us: int = 250_000  # between two writes
     segment_bytes_max: int = 64 << 20
     segment_us_max: int = 900_000_000
-    queries_max: int = 100_000  # different asks a segment
+    queries_max: int = 100_000  # different queries a segment
     # The oldest segments go before all are larger than this, and when all in them is older.
     retain_bytes: int = 1 << 30
     retain_us: int = 7 * _DAY_US

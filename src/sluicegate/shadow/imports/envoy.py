@@ -1,6 +1,6 @@
 """Import Envoy: requests from an access log that Envoy writes as a JSON object a line.
 
-Which field is what is told by `EnvoyFields`; the defaults are the names of this format:
+`EnvoyFields` says which field is what; the defaults are the names of this format:
 
     json_format:
       start_time: "%START_TIME%"
@@ -54,9 +54,9 @@ LIMITED_FLAG: Final = "RL"  # Envoy's rate-limit filter has refused it
 class EnvoyFields:
     """Names of fields; an empty one is not in the log. `a.b` is `b` within `a`.
 
-    With a `domain` a row is the ask of a mesh, of `descriptors`: each a list of pairs of a key and
-    a field. Without, it is a check of `user` on `path`; who has no user is `anonymous`, and a bad
-    row if that is empty.
+    With a `domain` a row is the request of a mesh, of `descriptors`: each a list of pairs of a key
+    and a field. Without, it is a check of `user` on `path`; who has no user is `anonymous`, and a
+    bad row if that is empty.
     """
 
     time: str = "start_time"
@@ -94,7 +94,7 @@ class EnvoyFields:
 
 
 def parse_fields(row: Sequence[str], where: str) -> dict[str, str]:
-    """Which fields of a log say what, from words as `user=x-user-id`; for `EnvoyFields`."""
+    """Parse which fields of a log say what, as `user=x-user-id`; for `EnvoyFields`."""
     fields: dict[str, str] = {}
     for one in row:
         name, mark, field = one.partition("=")

@@ -1,6 +1,6 @@
 """Importing: rows of a log into memory as a capture, or into a capture log on disk.
 
-Both take a share of the entities if told to, by the same draw as a service that captures. A log on
+Both can take a share of the entities, by the same draw as a service that captures. A log on
 disk is redacted like any other; one in memory is as it was read.
 """
 

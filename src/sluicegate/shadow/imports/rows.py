@@ -1,4 +1,4 @@
-"""Import rows: fields of a log to asks, and what happens to a row that cannot be read.
+"""Import rows: fields of a log to queries, and what happens to a row that cannot be read.
 
 A reader of a format gives each row as fields by name; here is what they mean. A bad row is an error
 with its line, or is counted and passed over, up to `bad_rows_max` of them.
@@ -29,7 +29,7 @@ _GZIP: Final = b"\x1f\x8b"
 def lines(path: str, progress: Callable[[int, int], None] | None = None) -> Iterator[str]:
     """The lines of a file, each with its end; gzip is known by its first bytes.
 
-    `progress` is told how many of the file's bytes were read, and how many there are.
+    `progress` gets how many of the file's bytes were read, and how many there are.
     """
     try:
         with open(path, "rb") as raw:
@@ -150,7 +150,7 @@ def check_row(
     priority: str = "",
     headers: Mapping[str, str],
 ) -> CheckRequest:
-    """A check, if these can be asked."""
+    """Return a check; `ValueError` if it is invalid."""
     if not 1 <= len(user) <= USER_CHARS_MAX:
         raise ValueError(f"it does not say whose work it is, in 1 to {USER_CHARS_MAX:,} characters")
     if not path:
@@ -165,7 +165,7 @@ def check_row(
 
 
 def mesh_row(domain: str, descriptors: Sequence[Pairs], *, hits: str = "") -> MeshRequest:
-    """A mesh's ask, if it can be asked."""
+    """Return a mesh's request; `ValueError` if it is invalid."""
     present = [pairs for pairs in descriptors if pairs]
     if not present:
         raise ValueError("it has no descriptor")

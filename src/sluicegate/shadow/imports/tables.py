@@ -6,11 +6,11 @@
     priority    CRITICAL, DEGRADED, BEST_EFFORT or BULK, as claimed
     client_type the kind of client, as its header would say it
     header.*    a header by its name
-    domain      makes it the ask of a mesh
+    domain      makes it the request of a mesh
     descriptor.*  one pair of its descriptor, in the order of the columns; empty is none
     descriptors   JSON lines only: several, each a list of pairs or an object
-    hits        of a mesh's ask
-    refused     true or false: what was answered
+    hits        of a mesh's request
+    refused     true or false: the decision
 
 Other columns are passed over.
 """

@@ -31,7 +31,7 @@ from sluicegate.wire.json_objects import parse_object
 FORMAT: Final = "sluicegate shadow report"
 VERSION: Final = 1
 # A report is kept beside its proposal. Names may be long, so where it would be larger than this it
-# tells fewer rules, changes and callers, the most telling all the same.
+# has fewer rules, changes and callers, the most important ones.
 BYTES_MAX: Final = 200 << 10
 ROWS_MAX: Final = (200, 50, 10, 3)
 NOTES_MAX: Final = 20  # of others than ours
@@ -176,7 +176,7 @@ def read_report(text: str) -> dict[str, object]:
 
 
 def digest_of(traffic: CapturedTraffic) -> str:
-    """What tells this capture from all others: asks, instants, and what was answered."""
+    """The digest of a capture: queries, instants and outcomes."""
     digest = sha256()
     head = [traffic.share, traffic.lost, len(traffic), len(traffic.queries)]
     digest.update(json.dumps(head).encode())
@@ -308,7 +308,7 @@ def _example(example: Example) -> dict[str, object]:
 
 
 def _timeline(analysis: Analysis) -> dict[str, object]:
-    """For each class and slice of time: requests, and how many of them each book refused."""
+    """For each class and slice of time: requests, and how many of them each rule set refused."""
     cells = analysis.result.pair.slices
     classes: dict[str, object] = {}
     for one in Criticality:
