@@ -1,6 +1,6 @@
 """A short line: who stands in it while nearly all who come have to wait, and who is told at once.
 
-The figures in `queue_settings.py` are made here: open arrivals of four classes at eight places,
+The figures in `queue/settings.py` are made here: open arrivals of four classes at eight places,
 event by event, without a loop that takes time of its own.
 """
 
