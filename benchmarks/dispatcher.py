@@ -122,7 +122,7 @@ def chain_measured(
     app: KvApp, runner: asyncio.Runner, rounds: int
 ) -> tuple[dict[str, Result], float]:
     """All three in turns, and the p99 of single reads through the whole chain."""
-    get, read, clock = app.dispatcher.get, app.layers.read_one, app.clock
+    get, read, clock = app.dispatcher.get, app.tables.read_one, app.clock
     partitions = cycle([partition_of(at) for at in range(KEYS)])
 
     async def whole() -> int:

@@ -36,10 +36,10 @@ Entry: TypeAlias = "tuple[bytes, bytes, bytes]"
 
 
 class Change(NamedTuple):
-    """The value that a place is to have; None for none.
+    """The new value of a place; None deletes.
 
-    From `purge_us` on (0 is never) nobody will ask for it: an engine may forget it by itself, and
-    may go on to tell it for as long as it likes.
+    From `purge_us` on (0 is never) nobody will read it: an engine may drop it by itself, at any
+    time after that or never.
     """
 
     space: str
@@ -50,10 +50,10 @@ class Change(NamedTuple):
 
 
 class EnginePage(NamedTuple):
-    """Rows of one partition in the order that was asked for, as (sort key, value).
+    """Rows of one partition in the requested order, as (sort key, value).
 
-    `more` says that there are rows behind the last one; none is cut short without it. What the
-    engine looked at may be more than what it found.
+    `more` says whether there are rows behind the last one. What the engine looked at may be more
+    than what it returns.
     """
 
     rows: Sequence[tuple[bytes, bytes]]
@@ -63,22 +63,22 @@ class EnginePage(NamedTuple):
 
 
 class Engine(Protocol):
-    """Ordered bytes, kept."""
+    """Ordered bytes, stored."""
 
     @property
     def name(self) -> str:
-        """The scheme of its URL, for people and metrics."""
+        """The scheme of its URL, for messages and metrics."""
 
     @property
     def durability(self) -> str:
-        """One sentence: what it means that a write was acknowledged."""
+        """One sentence: what an acknowledged write survives."""
 
     @property
     def shared(self) -> bool:
         """Whether several processes may use it at once."""
 
     def read(self, space: str, places: Sequence[Place]) -> MaybeAwaitable[Sequence[bytes | None]]:
-        """The values at these places, in their order; None where there is none."""
+        """Return the values at these places, in their order; None where there is none."""
 
     def scan(
         self,
@@ -91,7 +91,7 @@ class Engine(Protocol):
         rows_max: int,
         bytes_max: int,
     ) -> MaybeAwaitable[EnginePage]:
-        """Rows with `begin` <= sort key < `end` (None: to the last), from either side.
+        """Return rows with `begin` <= sort key < `end` (None: to the last), from either side.
 
         At most `rows_max`, and no further row once keys and values make `bytes_max`; at least one
         if there is any. To go on: forwards from the last key and a zero byte, backwards with the
@@ -102,29 +102,29 @@ class Engine(Protocol):
         """Make these changes, durably."""
 
     async def swap(self, change: Change, expected: bytes | None) -> bool:
-        """Make it if the value there is `expected` (None: if there is none); whether it was."""
+        """Make the change if the value there is `expected` (None: none); return whether it was."""
 
     async def load(self, space: str, entries: Sequence[Entry]) -> None:
-        """Write many, durably when it returns; loading them again changes nothing."""
+        """Write many, durably when it returns; loading them again is idempotent."""
 
     async def walk(self, space: str, after: Place | None, rows_max: int) -> Sequence[Entry]:
-        """Entries of the whole space in an order of the engine's own, behind `after`.
+        """Return entries of the whole space behind `after`, in an order of the engine's own.
 
-        None begins; nothing is the end. What is there throughout a walk is told exactly once.
+        None begins; an empty page is the end. What is there throughout a walk is returned once.
         """
 
     async def drop(self, space: str) -> None:
-        """Forget a whole space, and give its room back in time."""
+        """Drop a whole space, and free its room in time."""
 
     def shard_of(self, space: str, partition: bytes) -> str:
-        """The part of the engine that serves this partition: what can be slow by itself."""
+        """Return the part of the engine that serves this partition, and can be slow by itself."""
 
     async def close(self) -> None:
-        """Give back what is held; what was acknowledged stays."""
+        """Free all resources; what was acknowledged stays."""
 
 
 class BackupSource(Protocol):
     """An engine that can be copied while it works."""
 
     async def backup(self, folder: str) -> int:
-        """A copy of one instant into an empty folder, durable when it returns; its bytes."""
+        """Copy one instant into an empty folder, durable when it returns; return its bytes."""

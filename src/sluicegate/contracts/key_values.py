@@ -31,10 +31,10 @@ BYTES_MAX_DEFAULT: Final = 1 << 20
 
 @final
 class CallContext:
-    """Who asks, how much it matters, and until when it is of use.
+    """Who calls, in which class, and until when a result is of use.
 
-    `criticality` is what is claimed (None: the caller's default); a policy settles it. `strong`
-    passes by every cache. `arrived_us` is when the request was read off its socket.
+    `criticality` is the claim (None: the caller's default); a policy decides. `strong` bypasses
+    every cache. `arrived_us` is when the request was read from its socket.
     """
 
     __slots__ = ("arrived_us", "criticality", "deadline_us", "identity", "strong")
@@ -56,7 +56,7 @@ class CallContext:
 
 
 class Row(NamedTuple):
-    """A value and where in its partition it is; `expires_us` 0 is never."""
+    """A value and its sort key; `expires_us` 0 is never."""
 
     sort: bytes
     value: bytes
@@ -74,14 +74,14 @@ class KeyRange(NamedTuple):
 
 
 class RowPage(NamedTuple):
-    """Rows in the order asked for; a `token` that is not empty goes on behind the last."""
+    """Rows in the requested order; a `token` that is not empty continues behind the last."""
 
     rows: Sequence[Row]
     token: bytes = b""
 
 
 class Write(NamedTuple):
-    """The value that a place is to have, for so long (0: for ever); None deletes it."""
+    """The new value of a place and its time to live (0: for ever); the value None deletes."""
 
     partition: bytes
     sort: bytes
@@ -90,9 +90,9 @@ class Write(NamedTuple):
 
 
 class WriteCondition(NamedTuple):
-    """What must hold for a conditional write: nothing there, something there, or this very value.
+    """What must hold for a conditional write: no value, any value, or the value with this tag.
 
-    `tag` is `tag_of` the value that must be there. Exactly one of the three is said.
+    `tag` is `tag_of` that value. Exactly one of the three is given.
     """
 
     absent: bool = False
@@ -101,24 +101,24 @@ class WriteCondition(NamedTuple):
 
 
 class WriteIfResult(NamedTuple):
-    """Whether a conditional write was made, and the row that is there now, if it is known."""
+    """Whether a conditional write was made, and the current row, if it is known."""
 
     done: bool
     row: Row | None
 
 
 class PlacePage(NamedTuple):
-    """Places of a table in no order to rely on; None as `after` is the end."""
+    """Places of a table, in an unspecified order; None as `after` is the end."""
 
     places: Sequence[Place]
     after: Place | None
 
 
 class Upload(NamedTuple):
-    """A bulk upload as it stands.
+    """The state of a bulk upload.
 
     `state` is open, sealing, folding, done or abandoned. `parts` are the numbers, from 0, of those
-    that are kept; whoever resumes sends the others.
+    that are stored; a client that resumes sends the others.
     """
 
     table: str
@@ -133,40 +133,40 @@ class Upload(NamedTuple):
 
 
 def tag_of(value: bytes) -> bytes:
-    """What a value is known by in conditions and ETags."""
+    """Return the tag of a value, for conditions and ETags."""
     return blake2b(value, digest_size=TAG_BYTES).digest()
 
 
 class Uploads(Protocol):
-    """Bulk uploads: loaded beside live traffic, then visible at once. All need BULK there."""
+    """Bulk uploads: loaded beside live traffic, then visible at once. All need the grant BULK."""
 
     async def begin(self, table: str, name: str, mode: str, call: CallContext) -> Upload:
-        """Open an upload of that name, or find it as it stands."""
+        """Open an upload of that name, or return the one there is."""
 
     async def part(
         self, table: str, name: str, number: int, rows: bytes, sha256: bytes, call: CallContext
     ) -> Upload:
-        """Keep one part (`wire/row_stream.py`), durably; the same part again changes nothing.
+        """Store one part (`wire/row_stream.py`) durably; the same part again changes nothing.
 
-        `sha256` is that of `rows`; a part that does not match it is not kept.
+        `sha256` is that of `rows`; a part that does not match it is refused.
         """
 
     async def commit(
         self, table: str, name: str, parts: int, rows: int, sha256: bytes, call: CallContext
     ) -> Upload:
-        """Make it visible, if it is whole: so many parts and rows.
+        """Make it visible, if it is complete: so many parts and rows.
 
         `sha256` is that of the parts' own digests, one behind the other in their order.
         """
 
     async def abandon(self, table: str, name: str, call: CallContext) -> Upload:
-        """Forget what was loaded."""
+        """Drop what was loaded."""
 
     async def show(self, table: str, name: str, call: CallContext) -> Upload:
-        """How it stands."""
+        """Return its state."""
 
     async def all(self, table: str, call: CallContext) -> Sequence[Upload]:
-        """Those that are open, and the last that were."""
+        """Return those that are open, and the last that ended."""
 
 
 class KeyValues(Protocol):
@@ -179,35 +179,35 @@ class KeyValues(Protocol):
     def get(
         self, table: str, partition: bytes, sort: bytes, call: CallContext
     ) -> MaybeAwaitable[Row | None]:
-        """The row at one place. Needs READ on the table, as do all that only read."""
+        """Return the row at one place. All that only read need READ on the table."""
 
     def get_each(
         self, table: str, places: Sequence[Place], call: CallContext
     ) -> MaybeAwaitable[Sequence[Row | None]]:
-        """The rows at these places, in their order."""
+        """Return the rows at these places, in their order."""
 
     def scan(
         self, table: str, partition: bytes, span: KeyRange, call: CallContext, token: bytes = b""
     ) -> Awaitable[RowPage]:
-        """Rows of one partition; `token` goes on where an earlier answer ended."""
+        """Return rows of one partition; `token` continues behind an earlier page."""
 
     def walk(
         self, table: str, after: Place | None, rows_max: int, call: CallContext
     ) -> Awaitable[PlacePage]:
-        """Places of the whole table, for who looks at all of it."""
+        """Return places of the whole table, page by page."""
 
     def write(self, table: str, writes: Sequence[Write], call: CallContext) -> Awaitable[None]:
-        """Put and delete, durably; those in one partition all or none. Needs WRITE on the table."""
+        """Put and delete durably; one partition all or none. All that write need WRITE."""
 
     def write_if(
         self, table: str, write: Write, condition: WriteCondition, call: CallContext
     ) -> Awaitable[WriteIfResult]:
-        """Write if the condition holds, as one."""
+        """Write if the condition holds, atomically."""
 
     def remove(self, table: str, places: Sequence[Place], call: CallContext) -> Awaitable[int]:
-        """Delete these, and tell how many were there."""
+        """Delete these; return how many were there."""
 
     def expire(
         self, table: str, partition: bytes, sort: bytes, ttl_us: int, call: CallContext
     ) -> Awaitable[bool]:
-        """Let what is there expire after so long (0: never); whether there was anything."""
+        """Set the time to live of a row (0: for ever); return whether there was one."""

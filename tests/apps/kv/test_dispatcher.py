@@ -97,7 +97,7 @@ def test_places_of_several_shards_enter_by_shard() -> None:
     async def story() -> None:
         async with dispatcher("--engine", "faulty+memory:?slots=64&work_ms=0&shards=10") as one:
             places = [(b"%d" % at, b"") for at in range(40)]
-            shards = {one.layers.shard_of("t", partition) for partition, _ in places}
+            shards = {one.tables.shard_of("t", partition) for partition, _ in places}
             found = one.dispatcher.get_each("t", places, CallContext(ANYBODY))
             rows = await found if isinstance(found, Awaitable) else found
             assert rows == [None] * 40
@@ -221,7 +221,7 @@ PLENTY = ("--engine", "memory:", "--quota-ru", str(1 << 30), "--hot", "off")
 
 def weighed(app: KvApp, *, at_once: bool = True) -> Weighed:
     engine = Weighed(app.engine, at_once=at_once)
-    app.layers._engine = engine
+    app.tables._engine = engine
     return engine
 
 

@@ -118,7 +118,7 @@ class KvApp(App[KvSettings]):
             tables_max=settings.tables_max, value_bytes_max=settings.value_bytes_max
         )
         self.catalogue = Catalogue(self.engine, self.clock, tables)
-        self.layers = Tables(self.engine, self.catalogue, self.clock, tables)
+        self.tables = Tables(self.engine, self.catalogue, self.clock, tables)
         jobs = TableJobs(
             self.engine, self.catalogue, self.clock, tables, self._admit_bulk, holder=self.node
         )
@@ -130,7 +130,7 @@ class KvApp(App[KvSettings]):
         self.dispatcher = Dispatcher(
             self.admission,
             self.chain,
-            self.layers,
+            self.tables,
             self.shield,
             self.uploads,
             self.clock,

@@ -201,7 +201,7 @@ class There:
     async def value(self, partition: bytes) -> bytes | None:
         """What can be read."""
         await self.node.catalogue.refresh()
-        told = self.node.layers.read_one("t", partition, b"", self.node.clock.now_us())
+        told = self.node.tables.read_one("t", partition, b"", self.node.clock.now_us())
         row = await cast("Any", told) if not isinstance(told, tuple | None) else told
         return None if row is None else bytes(row.value)
 

@@ -135,7 +135,7 @@ class Node:
         self.clock = clock
         self.settings = settings
         self.catalogue = Catalogue(engine, clock, settings)
-        self.layers = Tables(engine, self.catalogue, clock, settings)
+        self.tables = Tables(engine, self.catalogue, clock, settings)
         # Two, so that a test may hold up the one and not the other.
         self.jobs, self.upload_jobs = [
             TableJobs(engine, self.catalogue, clock, settings, freely, holder=holder)

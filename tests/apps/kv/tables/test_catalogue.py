@@ -53,13 +53,13 @@ async def turns() -> None:
 
 
 async def got(node: Node, key: bytes = b"p") -> bytes | None:
-    told = node.layers.read_one("t", key, b"", node.clock.now_us())
+    told = node.tables.read_one("t", key, b"", node.clock.now_us())
     row: Row | None = await told if isinstance(told, Awaitable) else told
     return None if row is None else row.value
 
 
 async def put(node: Node, key: bytes, value: bytes) -> None:
-    await node.layers.write("t", [Write(key, b"", value)], node.clock.now_us())
+    await node.tables.write("t", [Write(key, b"", value)], node.clock.now_us())
 
 
 async def uploaded(node: Node, mode: str = "merge") -> None:
@@ -96,16 +96,16 @@ async def test_reads_go_on_for_a_while_when_the_book_cannot_be_had_and_writes_fa
     for _ in range(50):
         assert await got(node) == b"newer"
     assert far.looks == looks  # it is known to be slow: nobody waits for it
-    found = node.layers.read("t", [(b"p", b""), (b"x", b"")], node.clock.now_us())
+    found = node.tables.read("t", [(b"p", b""), (b"x", b"")], node.clock.now_us())
     told = await found if isinstance(found, Awaitable) else found
     assert [None if row is None else row.value for row in told] == [b"newer", None]
     absent = WriteCondition(absent=True)
     for work in (
         lambda: put(node, b"p", b"mine"),
-        lambda: node.layers.write_if("t", Write(b"x", b"", b"v"), absent, node.clock.now_us()),
-        lambda: node.layers.remove("t", [(b"p", b"")], node.clock.now_us()),
-        lambda: node.layers.remove("t", [(b"x", b"")], node.clock.now_us()),
-        lambda: node.layers.expire("t", b"p", b"", 5, node.clock.now_us()),
+        lambda: node.tables.write_if("t", Write(b"x", b"", b"v"), absent, node.clock.now_us()),
+        lambda: node.tables.remove("t", [(b"p", b"")], node.clock.now_us()),
+        lambda: node.tables.remove("t", [(b"x", b"")], node.clock.now_us()),
+        lambda: node.tables.expire("t", b"p", b"", 5, node.clock.now_us()),
     ):
         with pytest.raises(Unavailable):
             await work()

@@ -44,7 +44,7 @@ def flying(engine: Any, space: str) -> list[int]:
 
 async def expired(node: Node, count: int) -> None:
     writes = [Write(b"p%03d" % at, b"", b"v", 10) for at in range(count)]
-    await node.layers.write("t", writes, node.clock.now_us())
+    await node.tables.write("t", writes, node.clock.now_us())
     node.clock.advance(us=10)
     assert await node.keeper.sweep.take()
 
@@ -67,7 +67,7 @@ async def test_a_flight_of_the_sweep_takes_no_row_that_was_written_meanwhile() -
     async def written_before(change: Change, expected: bytes | None) -> bool:
         if due and change.space == "t/t":
             due.clear()
-            await node.layers.write("t", [Write(b"p007", b"", b"new")], node.clock.now_us())
+            await node.tables.write("t", [Write(b"p007", b"", b"new")], node.clock.now_us())
         made: bool = await swap(change, expected)
         return made
 
@@ -81,7 +81,7 @@ async def test_the_sweep_takes_tombstones_and_leaves_what_lives() -> None:
     node = Node(memory(), HandClock())
     await uploaded(node, 3)
     writes = [Write(b"p001", b"", None), Write(b"p002", b"", b"v", 60_000_000)]
-    await node.layers.write("t", writes, node.clock.now_us())
+    await node.tables.write("t", writes, node.clock.now_us())
     await node.until_normal("t")
     assert await node.keeper.sweep.take()
     await node.keeper.sweep.step()

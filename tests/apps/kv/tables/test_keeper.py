@@ -56,7 +56,7 @@ async def turns(number: int = 50) -> None:
 async def test_two_steps_at_once_fold_nothing_twice_and_bring_no_old_row_back() -> None:
     node = Node(memory(), HandClock())
     old = [Write(b"p%02d" % number, b"", b"old") for number in range(40)]
-    await node.layers.write("a", old, node.clock.now_us())
+    await node.tables.write("a", old, node.clock.now_us())
     gate, asked = asyncio.Event(), 0
 
     async def admit(*_: Any) -> Any:
@@ -160,7 +160,7 @@ async def test_keeping_and_sweeping_outlive_any_failure_and_tell_of_it(
 ) -> None:
     engine = memory()
     node = Node(engine, HandClock(), QUICK)
-    await node.layers.write("b", [Write(b"p", b"", b"v")], node.clock.now_us())  # to be swept
+    await node.tables.write("b", [Write(b"p", b"", b"v")], node.clock.now_us())  # to be swept
     await uploaded(node, "a", "u", "merge", NEW)
     failing = True
     walk = engine.walk

@@ -53,7 +53,7 @@ async def story(
     nodes = [Node(engine, clock, SETTINGS, holder=str(at)) for at in range(3)]
     model: dict[bytes, bytes] = {b"1": b"old", b"5": b"old"}
     for sort, value in model.items():
-        await nodes[0].layers.write("t", [Write(b"p", sort, value)], clock.now_us())
+        await nodes[0].tables.write("t", [Write(b"p", sort, value)], clock.now_us())
     part = [StreamRow(b"p", sort, b"up" + sort) for sort in sorted(uploaded)]
     upload = {row.sort: row.value for row in part}
     await loaded(nodes[0], mode, [part])
@@ -71,7 +71,7 @@ async def story(
         shown = shown or parse_catalogue(book).tables["t"].phase != "sealing"
         if what in ("put", "delete"):
             new = value if what == "put" else None
-            await node.layers.write("t", [Write(b"p", sort, new)], clock.now_us())
+            await node.tables.write("t", [Write(b"p", sort, new)], clock.now_us())
             after = await visible(node)
             assert after.get(sort) == new  # its own write, at once
             assert {**before, sort: None} == {**after, sort: None}
@@ -81,7 +81,7 @@ async def story(
             condition = (
                 WriteCondition(absent=True) if there is None else WriteCondition(tag=tag_of(there))
             )
-            told = await node.layers.write_if(
+            told = await node.tables.write_if(
                 "t", Write(b"p", sort, value), condition, clock.now_us()
             )
             assert told.done
@@ -148,9 +148,9 @@ def check(
 
 async def visible(node: Node) -> dict[bytes, bytes]:
     now_us = node.clock.now_us()
-    told = await node.layers.scan("t", b"p", KeyRange(), now_us)
+    told = await node.tables.scan("t", b"p", KeyRange(), now_us)
     found = {row.sort: row.value for row in told.rows}
-    each = node.layers.read("t", [(b"p", sort) for sort in SORTS], now_us)
+    each = node.tables.read("t", [(b"p", sort) for sort in SORTS], now_us)
     rows = await each if isinstance(each, Awaitable) else each
     assert {row.sort: row.value for row in rows if row is not None} == found
     return found

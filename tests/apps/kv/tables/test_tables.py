@@ -29,55 +29,55 @@ async def rows(told: Any) -> Any:
 
 async def test_a_row_is_told_at_once_once_its_table_is_known() -> None:
     one = node()
-    await one.layers.write("t", [Write(b"p", b"s", b"v")], START_US)
-    assert one.layers.read_one("t", b"p", b"s", START_US) == Row(b"s", b"v")
-    assert one.layers.read("t", [(b"p", b"s"), (b"p", b"x")], START_US) == [Row(b"s", b"v"), None]
+    await one.tables.write("t", [Write(b"p", b"s", b"v")], START_US)
+    assert one.tables.read_one("t", b"p", b"s", START_US) == Row(b"s", b"v")
+    assert one.tables.read("t", [(b"p", b"s"), (b"p", b"x")], START_US) == [Row(b"s", b"v"), None]
 
 
 async def test_a_table_that_another_has_just_made_is_read_at_once() -> None:
     one = node()
     other = Node(one.engine, one.clock)
-    assert await rows(other.layers.read_one("t", b"p", b"", START_US)) is None
-    await one.layers.write("t", [Write(b"p", b"", b"v")], START_US)
-    assert await rows(other.layers.read_one("t", b"p", b"", START_US)) == Row(b"", b"v")
+    assert await rows(other.tables.read_one("t", b"p", b"", START_US)) is None
+    await one.tables.write("t", [Write(b"p", b"", b"v")], START_US)
+    assert await rows(other.tables.read_one("t", b"p", b"", START_US)) == Row(b"", b"v")
 
 
 async def test_a_row_is_gone_from_the_instant_it_expires() -> None:
     one = node()
-    await one.layers.write("t", [Write(b"p", b"s", b"v", 100)], START_US)
+    await one.tables.write("t", [Write(b"p", b"s", b"v", 100)], START_US)
     expires_us = START_US + 100
-    assert one.layers.read_one("t", b"p", b"s", expires_us - 1) == Row(b"s", b"v", expires_us)
-    assert one.layers.read_one("t", b"p", b"s", expires_us) is None
-    told = await one.layers.scan("t", b"p", KeyRange(), expires_us)
+    assert one.tables.read_one("t", b"p", b"s", expires_us - 1) == Row(b"s", b"v", expires_us)
+    assert one.tables.read_one("t", b"p", b"s", expires_us) is None
+    told = await one.tables.scan("t", b"p", KeyRange(), expires_us)
     assert (told.rows, told.more, told.rows_scanned) == ([], False, 1)
 
 
 async def test_expire_sets_and_takes_away_the_end_of_what_is_there() -> None:
     one = node()
-    assert not await one.layers.expire("t", b"p", b"s", 5, START_US)
-    await one.layers.write("t", [Write(b"p", b"s", b"v")], START_US)
-    assert await one.layers.expire("t", b"p", b"s", 5, START_US)
-    assert one.layers.read_one("t", b"p", b"s", START_US) == Row(b"s", b"v", START_US + 5)
-    assert await one.layers.expire("t", b"p", b"s", 0, START_US)
-    assert one.layers.read_one("t", b"p", b"s", START_US + 9) == Row(b"s", b"v")
+    assert not await one.tables.expire("t", b"p", b"s", 5, START_US)
+    await one.tables.write("t", [Write(b"p", b"s", b"v")], START_US)
+    assert await one.tables.expire("t", b"p", b"s", 5, START_US)
+    assert one.tables.read_one("t", b"p", b"s", START_US) == Row(b"s", b"v", START_US + 5)
+    assert await one.tables.expire("t", b"p", b"s", 0, START_US)
+    assert one.tables.read_one("t", b"p", b"s", START_US + 9) == Row(b"s", b"v")
 
 
 async def test_a_conditional_write_judges_what_can_be_seen() -> None:
     one = node()
     put, other = Write(b"p", b"s", b"v", 10), Write(b"p", b"s", b"w")
     absent, present = WriteCondition(absent=True), WriteCondition(present=True)
-    assert await one.layers.write_if("t", put, present, START_US) == (False, None)
-    assert (await one.layers.write_if("t", put, absent, START_US)).done
-    told = await one.layers.write_if("t", other, absent, START_US)
+    assert await one.tables.write_if("t", put, present, START_US) == (False, None)
+    assert (await one.tables.write_if("t", put, absent, START_US)).done
+    told = await one.tables.write_if("t", other, absent, START_US)
     assert told == (False, Row(b"s", b"v", START_US + 10))
     assert not (
-        await one.layers.write_if("t", other, WriteCondition(tag=tag_of(b"x")), START_US)
+        await one.tables.write_if("t", other, WriteCondition(tag=tag_of(b"x")), START_US)
     ).done
-    assert (await one.layers.write_if("t", other, absent, START_US + 10)).done  # it has expired
+    assert (await one.tables.write_if("t", other, absent, START_US + 10)).done  # it has expired
     gone = Write(b"p", b"s", None)
-    told = await one.layers.write_if("t", gone, WriteCondition(tag=tag_of(b"w")), START_US)
+    told = await one.tables.write_if("t", gone, WriteCondition(tag=tag_of(b"w")), START_US)
     assert told == (True, None)
-    assert one.layers.read_one("t", b"p", b"s", START_US) is None
+    assert one.tables.read_one("t", b"p", b"s", START_US) is None
 
 
 async def test_of_two_who_write_on_the_same_condition_one_does() -> None:
@@ -86,7 +86,7 @@ async def test_of_two_who_write_on_the_same_condition_one_does() -> None:
     nodes = [Node(engine, clock) for _ in range(8)]
     told = await asyncio.gather(
         *[
-            one.layers.write_if(
+            one.tables.write_if(
                 "t", Write(b"p", b"", b"%d" % at), WriteCondition(absent=True), START_US
             )
             for at, one in enumerate(nodes)
@@ -101,41 +101,41 @@ async def test_every_increment_of_a_counter_counts() -> None:
     engine = Crashing(memory(), later=True)
     clock = HandClock()
     first = Node(engine, clock)
-    await first.layers.write("t", [Write(b"n", b"", b"0")], START_US)
+    await first.tables.write("t", [Write(b"n", b"", b"0")], START_US)
 
     async def add(one: Node) -> None:
         while True:
-            row = await rows(one.layers.read_one("t", b"n", b"", START_US))
+            row = await rows(one.tables.read_one("t", b"n", b"", START_US))
             new = Write(b"n", b"", b"%d" % (int(row.value) + 1))
-            told = await one.layers.write_if(
+            told = await one.tables.write_if(
                 "t", new, WriteCondition(tag=tag_of(row.value)), START_US
             )
             if told.done:
                 return
 
     await asyncio.gather(*[add(Node(engine, clock)) for _ in range(12)])
-    assert (await rows(first.layers.read_one("t", b"n", b"", START_US))).value == b"12"
+    assert (await rows(first.tables.read_one("t", b"n", b"", START_US))).value == b"12"
 
 
 async def test_remove_counts_what_was_there_once_each() -> None:
     one = node()
-    await one.layers.write("t", [Write(b"p", b"1", b""), Write(b"p", b"2", b"", 5)], START_US)
+    await one.tables.write("t", [Write(b"p", b"1", b""), Write(b"p", b"2", b"", 5)], START_US)
     places = [(b"p", b"1"), (b"p", b"1"), (b"p", b"2"), (b"p", b"3")]
-    assert await one.layers.remove("t", places, START_US + 5) == 1
-    assert await one.layers.remove("t", places, START_US + 5) == 0
+    assert await one.tables.remove("t", places, START_US + 5) == 1
+    assert await one.tables.remove("t", places, START_US + 5) == 0
 
 
 async def test_tables_are_bounded_and_well_named() -> None:
     one = node(tables_max=2)
     for table in ("a", "b", "a"):
-        await one.layers.write(table, [Write(b"p", b"", b"v")], START_US)
+        await one.tables.write(table, [Write(b"p", b"", b"v")], START_US)
     with pytest.raises(BadValue, match="there are 2 tables"):
-        await one.layers.write("c", [Write(b"p", b"", b"v")], START_US)
+        await one.tables.write("c", [Write(b"p", b"", b"v")], START_US)
     for wrong in ("", "A", "-a", "a" * 65, "a/b", "ä", "a\n"):
         with pytest.raises(BadValue, match="table"):
-            await one.layers.write(wrong, [Write(b"p", b"", b"v")], START_US)
+            await one.tables.write(wrong, [Write(b"p", b"", b"v")], START_US)
         with pytest.raises(BadValue, match="table"):
-            await rows(one.layers.read_one(wrong, b"p", b"", START_US))
+            await rows(one.tables.read_one(wrong, b"p", b"", START_US))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ async def test_tables_are_bounded_and_well_named() -> None:
 async def test_what_cannot_be_kept_is_a_wrong_value(write: Write) -> None:
     one = node(value_bytes_max=100)
     with pytest.raises(BadValue):
-        await one.layers.write("t", [write], START_US)
+        await one.tables.write("t", [write], START_US)
 
 
 @pytest.mark.parametrize(
@@ -165,15 +165,15 @@ async def test_what_cannot_be_kept_is_a_wrong_value(write: Write) -> None:
 )
 async def test_a_condition_says_one_thing(condition: WriteCondition) -> None:
     with pytest.raises(BadValue, match="condition"):
-        await node().layers.write_if("t", Write(b"p", b"", b"v"), condition, START_US)
+        await node().tables.write_if("t", Write(b"p", b"", b"v"), condition, START_US)
 
 
 async def test_a_stored_value_of_a_newer_release_is_told_as_that() -> None:
     one = node()
-    await one.layers.write("t", [Write(b"p", b"", b"v")], START_US)
+    await one.tables.write("t", [Write(b"p", b"", b"v")], START_US)
     await one.engine.load("t/t", [(b"p", b"", b"\x20new")])
     with pytest.raises(Unavailable, match="newer release"):
-        one.layers.read_one("t", b"p", b"", START_US)
+        one.tables.read_one("t", b"p", b"", START_US)
 
 
 KEYS = st.integers(0, 12).map(lambda number: b"%02d" % number)
@@ -201,7 +201,7 @@ def test_a_scan_tells_what_a_sorted_dictionary_does(
         one = node(scan_rows_max=scan_rows_max)
         writes = [Write(b"p", sort, value, ttl) for sort, (value, ttl) in kept.items()]
         if writes:
-            await one.layers.write("t", writes, START_US)
+            await one.tables.write("t", writes, START_US)
         now_us = START_US + 1
         span = KeyRange(begin or b"", end, reverse, rows_max, bytes_max)
         alive = sorted(
@@ -212,7 +212,7 @@ def test_a_scan_tells_what_a_sorted_dictionary_does(
         seen: list[bytes] = []
         token = b""
         while True:
-            told = await one.layers.scan("t", b"p", read_token(token, "t", b"p", span), now_us)
+            told = await one.tables.scan("t", b"p", read_token(token, "t", b"p", span), now_us)
             seen += [row.sort for row in told.rows]
             size = 0
             for row in told.rows:
@@ -251,30 +251,30 @@ def test_a_token_is_bound_to_what_it_was_told_for() -> None:
 async def test_a_walk_tells_every_place_that_can_be_seen() -> None:
     one = node()
     writes = [Write(b"%d" % at, b"%d" % way, b"v", way) for at in range(5) for way in range(3)]
-    await one.layers.write("t", writes, START_US)
+    await one.tables.write("t", writes, START_US)
     seen: list[Any] = []
     after = None
     while True:
-        told = await one.layers.walk("t", after, 4, START_US + 1)
+        told = await one.tables.walk("t", after, 4, START_US + 1)
         seen += told.places
         after = told.after
         if after is None:
             break
     assert sorted(seen) == sorted((w.partition, w.sort) for w in writes if w.ttl_us != 1)
     with pytest.raises(BadValue, match="after"):
-        await one.layers.walk("t", (b"5", b""), 4, START_US)
+        await one.tables.walk("t", (b"5", b""), 4, START_US)
 
 
 async def test_an_old_view_is_not_used_for_writes_or_reads() -> None:
     engine = Crashing(memory())
     clock = HandClock()
     one = Node(engine, clock)
-    await one.layers.write("t", [Write(b"p", b"", b"v")], START_US)
+    await one.tables.write("t", [Write(b"p", b"", b"v")], START_US)
     until_us = one.catalogue.fresh_until_us
     assert until_us == START_US + 2 * SETTINGS.stale_us
-    assert isinstance(one.layers.read_one("t", b"p", b"", until_us), Row)
+    assert isinstance(one.tables.read_one("t", b"p", b"", until_us), Row)
     clock.advance(us=until_us + 1 - START_US)
-    told = one.layers.read_one("t", b"p", b"", clock.now_us())
+    told = one.tables.read_one("t", b"p", b"", clock.now_us())
     assert isinstance(told, Awaitable)
     assert await told == Row(b"", b"v")
     assert one.catalogue.fresh_until_us > clock.now_us()

@@ -53,15 +53,15 @@ async def loaded(node: Node, mode: str = "merge", parts: list[list[StreamRow]] =
 
 
 async def one(node: Node, sort: bytes, partition: bytes = b"p") -> Row | None:
-    told = node.layers.read_one("t", partition, sort, node.clock.now_us())
+    told = node.tables.read_one("t", partition, sort, node.clock.now_us())
     return await told if isinstance(told, Awaitable) else told
 
 
 async def seen(node: Node) -> dict[bytes, bytes]:
     """Everything in the partition, by a scan; point reads and a walk must say the same."""
     now_us = node.clock.now_us()
-    told = await node.layers.scan("t", b"p", KeyRange(), now_us)
-    back = await node.layers.scan("t", b"p", KeyRange(reverse=True), now_us)
+    told = await node.tables.scan("t", b"p", KeyRange(), now_us)
+    back = await node.tables.scan("t", b"p", KeyRange(reverse=True), now_us)
     assert [row.sort for row in told.rows] == [row.sort for row in reversed(back.rows)]
     found = {row.sort: row.value for row in told.rows}
     for sort in [b"%d" % sort for sort in range(10)]:
@@ -70,7 +70,7 @@ async def seen(node: Node) -> dict[bytes, bytes]:
     walked: set[Any] = set()
     after = None
     while True:
-        step = await node.layers.walk("t", after, 2, now_us)
+        step = await node.tables.walk("t", after, 2, now_us)
         walked |= set(step.places)
         after = step.after
         if after is None:
@@ -80,7 +80,7 @@ async def seen(node: Node) -> dict[bytes, bytes]:
 
 
 async def put(node: Node, sort: bytes, value: bytes | None, ttl_us: int = 0) -> None:
-    await node.layers.write("t", [Write(b"p", sort, value, ttl_us)], node.clock.now_us())
+    await node.tables.write("t", [Write(b"p", sort, value, ttl_us)], node.clock.now_us())
 
 
 async def test_an_upload_is_invisible_until_it_is_committed_and_then_there_for_good() -> None:
@@ -157,14 +157,14 @@ async def test_conditional_writes_judge_what_can_be_seen_while_layered() -> None
     now_us = node.clock.now_us()
     write = Write(b"p", b"0", b"w")
     stale = WriteCondition(tag=tag_of(b"old"))
-    assert not (await node.layers.write_if("t", write, stale, now_us)).done
-    told = await node.layers.write_if("t", write, WriteCondition(tag=tag_of(b"up0")), now_us)
+    assert not (await node.tables.write_if("t", write, stale, now_us)).done
+    told = await node.tables.write_if("t", write, WriteCondition(tag=tag_of(b"up0")), now_us)
     assert told.done
-    told = await node.layers.write_if("t", write, WriteCondition(absent=True), now_us)
+    told = await node.tables.write_if("t", write, WriteCondition(absent=True), now_us)
     assert told == (False, Row(b"0", b"w"))
-    assert await node.layers.expire("t", b"p", b"1", 5, now_us)
+    assert await node.tables.expire("t", b"p", b"1", 5, now_us)
     assert await one(node, b"1") == Row(b"1", b"up1", now_us + 5)
-    assert await node.layers.remove("t", [(b"p", b"2"), (b"p", b"77")], now_us) == 1
+    assert await node.tables.remove("t", [(b"p", b"2"), (b"p", b"77")], now_us) == 1
     await node.until_normal("t")
     assert await one(node, b"1") is None
     assert await one(node, b"2") is None
@@ -545,7 +545,7 @@ async def test_the_sweep_takes_what_expired_and_leaves_the_rest() -> None:
     node = Node(engine, clock)
     for at in range(10):
         await put(node, b"%d" % at, b"v", 10 if at % 2 else 0)
-    await node.layers.write("z", [Write(b"p", b"", b"v", 10)], START_US)
+    await node.tables.write("z", [Write(b"p", b"", b"v", 10)], START_US)
     clock.advance(us=10)
     assert await node.keeper.sweep.take()
     other = Node(engine, clock, holder="b")
