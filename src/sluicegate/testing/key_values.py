@@ -182,7 +182,7 @@ class MemoryKeyValues:
     def enter(
         self, operation: str, table: str, grant: TableGrant, call: CallContext
     ) -> dict[Place, Row]:
-        """The rows of a table, for one who may; or what this was told to raise."""
+        """Return the rows of a table after the access check; raise what `raise_next` queued."""
         if not _TABLE.fullmatch(table):
             raise BadValue("table", table, "use a-z, 0-9, - _ and ., 64 of them at most")
         call.identity.require_on(table, grant)

@@ -12,7 +12,7 @@ AT_DEFAULT: Final = f"http://{LISTEN_DEFAULT}"
 
 
 def add_address_flags(parser: ArgumentParser, grant: str) -> None:
-    """The flags that say it; `grant` is what the token must have."""
+    """Add the flags of an address; `grant` is what the token must have."""
     service_client.add_address_flags(parser, AT_DEFAULT, grant, "--at", "--url")
 
 

@@ -118,7 +118,7 @@ class Admission:
     # How it ends.
 
     async def at_work(self, permit: StackPermit, work: Awaitable[T]) -> T:
-        """The work of a permit, whose end is told if it fails; else `done` is to be called."""
+        """Await the work of a permit; end the permit if it fails, else the caller calls `done`."""
         try:
             return await work
         except BaseException as error:
@@ -169,5 +169,5 @@ class Admission:
 
 
 def attributes_of(rows: int, size_bytes: int) -> dict[str, str]:
-    """What can be told of work before it is done, as the policies read it."""
+    """Return what is known of work before it is done, as the policies read it."""
     return {ROWS: str(rows), SIZE: str(size_bytes)}

@@ -30,7 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Ask for the copy, and wait for it."""
+    """Request the copy, and wait for it."""
     folder = str(Path(arguments.folder).absolute())
     body = json.dumps({"folder": folder}).encode()
     where = address_of(arguments)

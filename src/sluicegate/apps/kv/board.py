@@ -98,7 +98,7 @@ def _stack(stack: StackStats) -> dict[str, object]:
 
 
 def _callers(usage: Mapping[str, CallerUse]) -> list[dict[str, object]]:
-    """Those who spent most, and the others as one."""
+    """The callers that spent most, and the others as one."""
     by_use = sorted(usage.items(), key=lambda one: (-one[1].mru, one[0]))
     callers: list[tuple[str, CallerUse]] = by_use[:CALLERS_MAX]
     rest = [use for _, use in by_use[CALLERS_MAX:]]

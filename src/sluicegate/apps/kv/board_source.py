@@ -65,7 +65,7 @@ def board_sources(arguments: Namespace) -> list[ServiceAddress]:
 
 
 def read_boards(sources: Sequence[ServiceAddress]) -> list[BoardSample]:
-    """The boards of all, asked at the same time."""
+    """Return the boards of all, fetched at the same time."""
     if len(sources) == 1:
         return [sample_of(sources[0])]
     with ThreadPoolExecutor(max_workers=min(len(sources), 16)) as pool:

@@ -48,7 +48,7 @@ class CostFit(NamedTuple):
     error_max: float  # as a part of the sample
 
     def cost_us(self, rows: int, size_bytes: int) -> float:
-        """What the model says of a shape."""
+        """Return the model's cost of a shape."""
         return self.base_us + self.row_us * rows + self.byte_us * size_bytes
 
 

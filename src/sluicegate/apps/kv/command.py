@@ -70,7 +70,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Serve until told to end, or do what the verb says."""
+    """Serve until stopped, or run the verb."""
     for verb in VERBS:
         if arguments.verb == verb.name:
             code: int = import_module(f"{_PACKAGE}.{verb.module}").run(arguments)

@@ -219,7 +219,7 @@ class Dispatcher:
         return result
 
     async def remove(self, table: str, places: Sequence[Place], call: CallContext) -> int:
-        """Delete these, and tell how many were there."""
+        """Delete these; return how many were there."""
         writes = [Write(partition, sort, None) for partition, sort in places]
         self._check_writes(table, writes, call)
         permit = await self._admit(PUT, table, places[0][0], call, len(places), 0)
@@ -468,7 +468,7 @@ class Dispatcher:
         size: int,
         call: CallContext,
     ) -> CallContext:
-        """Those that enter together, in their places; as what the next are to ask."""
+        """Read one group into its places; return the context of the next."""
         missing = [places[one] for one in at]
         request = self._many(table, missing, call)
         permit = await self._admission.later(request)
@@ -530,7 +530,7 @@ class Dispatcher:
         return await self._admission.later(request)
 
     def _check_writes(self, table: str, writes: Sequence[Write], call: CallContext) -> int:
-        """Whether they may be asked for; how many bytes they are."""
+        """Refuse invalid writes; return their bytes."""
         call.identity.require_on(table, TableGrant.WRITE)
         check_table(table)
         if not 0 < len(writes) <= WRITES_MAX:
@@ -547,7 +547,7 @@ class Dispatcher:
         return size
 
     def _begin_writes(self, table: str, places: Iterable[Place]) -> list[str]:
-        """The engine is about to be asked to write these."""
+        """Tell the shield that these are being written; return their keys."""
         shield = self._shield
         if shield is None:
             return []
@@ -557,7 +557,7 @@ class Dispatcher:
         return keys
 
     def _end_writes(self, keys: list[str]) -> None:
-        """It has answered, or failed, or nobody waits for it any more."""
+        """Tell the shield that the writes have ended, however they did."""
         shield = self._shield
         if shield is not None:
             for key in keys:
@@ -566,7 +566,7 @@ class Dispatcher:
 
 @final
 class _Fetch:
-    """The read of one place, for all who wait for it."""
+    """The read of one place, for all its waiters."""
 
     __slots__ = ("_dispatcher", "_partition", "_sort", "_table")
 
@@ -577,7 +577,7 @@ class _Fetch:
         self._sort = sort
 
     async def fly(self, flight: Flight[Row | None]) -> Row | None:
-        """As the request of the flight, which matters as much as the most of those who wait."""
+        """Read with the request of the flight, which has the highest class of its waiters."""
         return await self._dispatcher.read_later(
             self._table, self._partition, self._sort, flight.request
         )
@@ -601,7 +601,7 @@ def _check_answer(size: int) -> None:
 
 
 def _continue(call: CallContext, request: Request) -> CallContext:
-    """As what the next part of a request asks: with its deadline, and arriving when it comes."""
+    """Return the context of a request's next part: the same deadline, a new arrival."""
     return CallContext(
         call.identity,
         criticality=call.criticality,

@@ -64,7 +64,7 @@ return out
 
 
 class NodeHeartbeat(NamedTuple):
-    """What one of the others has said last."""
+    """The last heartbeat of another dispatcher."""
 
     name: str
     age_us: int
@@ -73,7 +73,7 @@ class NodeHeartbeat(NamedTuple):
 
 
 class Members(Protocol):
-    """Who is there. `demand_mru` is what this one has told of its own demand."""
+    """The dispatchers of a fleet. `demand_mru` is the demand on this one."""
 
     demand_mru: Mapping[str, int]
 
@@ -84,7 +84,7 @@ class Members(Protocol):
         """Their names, this one's first."""
 
     def others(self) -> Sequence[NodeHeartbeat]:
-        """What the others have said."""
+        """Return the last heartbeats of the others."""
 
     def tell(self, demand_mru: Mapping[str, int]) -> None:
         """What the others are to know of this one's demand."""
@@ -113,7 +113,7 @@ def demand_shares(members: Members, quota_mru_of: Callable[[str], int]) -> dict[
 
 @final
 class StaticMembers:
-    """A number or a list that somebody wrote down; nobody is asked, and nobody's demand known."""
+    """A number or a list from the settings; the demand on others is unknown."""
 
     __slots__ = ("_names", "demand_mru")
 
@@ -141,11 +141,11 @@ class StaticMembers:
         return list(self._names)
 
     def others(self) -> Sequence[NodeHeartbeat]:
-        """Nobody says anything."""
+        """Return nothing: the others send no heartbeats."""
         return []
 
     def tell(self, demand_mru: Mapping[str, int]) -> None:
-        """Nobody hears it."""
+        """Record it; nobody receives it."""
         self.demand_mru = demand_mru
 
 
@@ -215,7 +215,7 @@ class HeartbeatMembers:
         self._failing = False
 
     def live(self) -> int:
-        """Those who were heard of last, and this one."""
+        """Return how many are alive, this one included."""
         return 1 + len(self._others)
 
     def names(self) -> Sequence[str]:
@@ -223,7 +223,7 @@ class HeartbeatMembers:
         return [self.name, *(beat.name for beat in self._others)]
 
     def others(self) -> Sequence[NodeHeartbeat]:
-        """What they have said."""
+        """Return their last heartbeats."""
         return self._others
 
     def tell(self, demand_mru: Mapping[str, int]) -> None:
@@ -240,7 +240,7 @@ class HeartbeatMembers:
             await self.leave()
 
     async def beat(self) -> bool:
-        """Say that this one is there, and hear of the others; False if nobody answered."""
+        """Send a heartbeat and read those of the others; return whether the store answered."""
         settings = self.settings
         hot = self.hot() if self.hot is not None else NOTHING
         payload = encode_payload(self.demand_mru, hot, settings.payload_bytes_max)
@@ -263,7 +263,7 @@ class HeartbeatMembers:
         return True
 
     async def leave(self) -> None:
-        """Be gone at once for the others, if the store can be told."""
+        """Remove this one from the store, if it answers."""
         try:
             async with asyncio.timeout(self.settings.every_us / 1e6):
                 key = self.settings.key
@@ -283,7 +283,7 @@ class HeartbeatMembers:
 
 
 def encode_payload(demand_mru: Mapping[str, int], hot: Mapping[str, int], bytes_max: int) -> bytes:
-    """A payload of at most so many bytes; of each kind the largest are kept."""
+    """Return a payload of at most so many bytes, with the largest of each kind."""
     demands = sorted(demand_mru.items(), key=_count, reverse=True)
     hottest = sorted(hot.items(), key=_count, reverse=True)
     while True:

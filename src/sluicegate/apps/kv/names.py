@@ -15,7 +15,7 @@ _valid_names: Final[set[str]] = set()
 
 
 def check_table(table: str) -> None:
-    """A table's name, or an error that says how one is written."""
+    """Raise `BadValue` for an invalid table name."""
     if table in _valid_names:
         return
     if not _TABLE.fullmatch(table):

@@ -100,7 +100,7 @@ class Quotas:
 
     @property
     def supply(self) -> Shares | None:
-        """Where more of a quota may come from; groups lend at once, and need nobody."""
+        """Where more of a quota may come from; groups lend at once, without waiting."""
         return self.shares if self.groups is None else None
 
     async def connect(self) -> None:
@@ -117,7 +117,7 @@ class Quotas:
         self.budget.set_quotas(base_ru, {**quotas_ru, KEEPER: KEEPER_RU})
 
     def state(self) -> Mapping[str, object]:
-        """Where quotas come from now, and who is there."""
+        """Return the budget, its supply and the fleet."""
         return {
             "budget": self.budget.stats(),
             "shares": self.shares.stats(),
@@ -134,7 +134,7 @@ class Quotas:
         )
 
     async def close(self) -> None:
-        """Give back what is held, once the tasks have ended."""
+        """Close the store, once the tasks have ended."""
         if self._store is not None:
             await self._store.close()
         if self._client is not None:
@@ -158,7 +158,7 @@ class Quotas:
             self.members = HeartbeatMembers(self._client, node_of(settings, worker))
 
     def _open_store(self, settings: KvSettings) -> Store | None:
-        """Only leases are taken out of the store; the other forms need to know who is there."""
+        """Return the store for leases; the other forms need only the members."""
         return self._store if settings.quota_form == "leases" else None
 
 
@@ -172,7 +172,7 @@ class OutsideGroups:
         self._groups = groups
 
     def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
-        """As the groups say."""
+        """Charge the group, but never the keeper."""
         if caller == KEEPER:
             return Verdict(True, KEEPER_RU, 0, 0)
         return self._groups.charge(caller, mru, now_us)
@@ -184,7 +184,7 @@ class OutsideGroups:
 
 
 def groups_of(settings: KvSettings) -> ResourceGroupsSettings:
-    """The tree that --groups says, a YAML file."""
+    """Return the tree of groups in the YAML file of --groups."""
     try:
         with open(settings.groups, encoding="utf-8") as file:
             text = file.read(GROUPS_BYTES_MAX)
@@ -196,7 +196,7 @@ def groups_of(settings: KvSettings) -> ResourceGroupsSettings:
     parsed = read_groups(document)
 
     def an_epochs(ru: int | None) -> int | None:
-        """As a file says it a quota is a second's, like all quotas."""
+        """Convert a quota a second to one an epoch."""
         return None if ru is None else ru * settings.epoch_ms // 1_000
 
     groups = {

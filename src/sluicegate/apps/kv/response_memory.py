@@ -33,7 +33,7 @@ _GATHERING: Final = Decision(False, 0, 100_000, 100_000, OVERLOADED, "gathered")
 
 @final
 class ResponseMemory:
-    """The bytes that are held for answers, and the weight of a place by its table."""
+    """The bytes of unfinished responses, and the size of a place by its table."""
 
     __slots__ = ("_together", "_value_bytes_max", "_weights", "size_bytes")
 

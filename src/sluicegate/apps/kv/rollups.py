@@ -17,7 +17,7 @@ _log: Final = logging.getLogger("sluicegate.kv")
 
 @final
 class Rollups:
-    """Differences of counts, by the minute in which they were seen."""
+    """Differences of counts, by the minute."""
 
     __slots__ = ("_before", "_clock", "_usage", "_writer", "failures")
 

@@ -39,7 +39,7 @@ UNANSWERED: Final = (Unavailable, TimeoutError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharesSettings:
-    """How the store is asked."""
+    """How blocks are requested."""
 
     wait_us: int = 5_000  # of a request, for a round; 0: none waits
     ask_timeout_us: int = 250_000
@@ -155,7 +155,7 @@ class Shares:
                 self._wake(caller, False)
 
     async def turn(self) -> int:
-        """One round: what an epoch's edge asks for, then what is wanted. How long to rest."""
+        """Run one round: requests of an epoch's edge, then demand. Return the pause after it."""
         now_us = self._clock.now_us()
         if now_us >= self._edge_us:
             self._follow_members(now_us)

@@ -30,7 +30,7 @@ class StoreState(NamedTuple):
 
 @final
 class StoreWatch:
-    """Told by those who ask the store; tells the log."""
+    """Collects failures and successes of store calls; logs outages."""
 
     __slots__ = (
         "_clock",
@@ -52,7 +52,7 @@ class StoreWatch:
         self._why = ""
 
     def failed(self, who: str, error: BaseException) -> None:
-        """This one asked, and was not answered."""
+        """Record that a call under this name failed."""
         now_us = self._clock.now_us()
         self._failed_us = now_us
         self._silent.add(who)
@@ -65,7 +65,7 @@ class StoreWatch:
         _log.warning("the store does not answer: %s; until it does, %s", self._why, self._meanwhile)
 
     def answered(self, who: str) -> None:
-        """This one asked, and was answered."""
+        """Record that a call under this name succeeded."""
         if self._down:
             self._silent.discard(who)
             self._silent.discard(START)
@@ -77,7 +77,7 @@ class StoreWatch:
         return StoreState(self._down, self._since_us, self._why, self._losses)
 
     def _settle(self) -> None:
-        """It is back if nobody is without an answer, and has been for a moment."""
+        """Declare the store back if no name is failing, and none has for a moment."""
         now_us = self._clock.now_us()
         if not self._down or self._silent or now_us - self._failed_us < QUIET_US:
             return
@@ -92,7 +92,7 @@ class StoreWatch:
 
 
 def _error_text(error: BaseException) -> str:
-    """An error in a line; one that only says that time is up has no text of its own."""
+    """Return an error as one line."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     text = " ".join(str(error).split())

@@ -51,7 +51,7 @@ def read_weights_file(path: str) -> dict[str, Weights]:
 
 
 def weights_text(weights: Mapping[str, Weights], comments: Mapping[str, str] | None = None) -> str:
-    """A file that says the same."""
+    """Return the text of a weights file."""
     lines = [f"version = {VERSION}"]
     for name, one in weights.items():
         comment = "" if comments is None else comments.get(name, "")

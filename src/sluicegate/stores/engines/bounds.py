@@ -34,7 +34,7 @@ def check_space(space: str) -> None:
 
 
 def check_place(partition: bytes, sort: bytes) -> None:
-    """Raise `BadValue` for a place that no engine keeps."""
+    """Raise `BadValue` for an invalid place."""
     if not 0 < len(partition) <= PARTITION_BYTES_MAX:
         raise BadValue("partition", partition, f"give 1 to {PARTITION_BYTES_MAX} bytes")
     if len(sort) > SORT_BYTES_MAX:
@@ -42,7 +42,7 @@ def check_place(partition: bytes, sort: bytes) -> None:
 
 
 def check_after(after: Place | None) -> None:
-    """Raise `BadValue` for what no walk has told; the empty place is before the first."""
+    """Raise `BadValue` for what no walk returned; the empty place is before the first."""
     if after is not None and after != (b"", b""):
         partition, sort = after
         if not 0 < len(partition) <= PARTITION_BYTES_MAX or len(sort) > SORT_BYTES_MAX:

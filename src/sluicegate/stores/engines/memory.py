@@ -30,7 +30,7 @@ SCHEME: Final = "memory:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySettings:
-    """How much may be kept; checked when made."""
+    """How much may be stored; validated."""
 
     bytes_max: int = 1 << 30
 
@@ -43,7 +43,7 @@ _QUERY: Final[Query] = {"bytes_max": ("bytes_max", int, "a whole number")}
 
 
 def open_memory(url: str) -> MemoryEngine:
-    """The engine of `memory:?bytes_max=...`; each call makes one of its own."""
+    """Return a new engine for `memory:?bytes_max=...`."""
     path, _, query = url.removeprefix(SCHEME).partition("?")
     if path:
         raise BadValue("engine", url, "write memory: alone; what is in memory has no name")

@@ -75,7 +75,7 @@ WRONG: dict[str, Callable[[Engine, str], Awaitable[object]]] = {
 
 
 class EdgeChecks(EngineChecks):
-    """Checks of what an engine says when it can no more, or never could."""
+    """Checks of a closed engine and of bad values."""
 
     @pytest.mark.parametrize("operation", OPERATIONS)
     @engine_check

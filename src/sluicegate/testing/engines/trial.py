@@ -31,7 +31,7 @@ async def resolve(answer: MaybeAwaitable[T]) -> T:
 
 
 class EngineChecks:
-    """What a subclass says of its engine. Only `open_engine` must be said."""
+    """What a subclass defines of its engine; only `open_engine` is required."""
 
     value_bytes_max = VALUE_BYTES_MAX  # of the largest value that is tried
     random_steps = 80  # of each sequence of random operations
@@ -77,7 +77,7 @@ def engine_check(
 
 @final
 class EngineTrial:
-    """An engine and the oracle beside it: what is asked of the one is asked of the other."""
+    """An engine and an oracle beside it: every call is made on both."""
 
     def __init__(self, stage: EngineChecks) -> None:
         self.stage = stage
@@ -143,7 +143,7 @@ class EngineTrial:
         await self.oracle.drop(self.space(name))
 
     async def read(self, *places: Place, name: str = "t") -> list[bytes | None]:
-        """Read; the engine must say what the oracle says."""
+        """Read; both must return the same."""
         space = self.space(name)
         values = list(await resolve(self.engine.read(space, places)))
         assert values == list(self.oracle.read(space, places))
@@ -160,7 +160,7 @@ class EngineTrial:
         bytes_max: int = BYTES_MAX,
         name: str = "t",
     ) -> EnginePage:
-        """Scan; the engine must say what the oracle says."""
+        """Scan; both must return the same."""
         space = self.space(name)
         page, right = [
             await resolve(
@@ -179,7 +179,7 @@ class EngineTrial:
         return check_page(page, right)
 
     async def walk(self, rows_max: int = 100, name: str = "t") -> list[Entry]:
-        """Walk the whole space; the engine must tell what the oracle holds, in any order."""
+        """Walk the whole space; both must return the same entries, in any order."""
         entries = await walk_all(self.engine, self.space(name), rows_max)
         right = await walk_all(self.oracle, self.space(name), rows_max)
         assert sorted(entries) == sorted(right)
@@ -194,7 +194,7 @@ class EngineTrial:
 
 
 def check_page(page: EnginePage, right: EnginePage) -> EnginePage:
-    """The page that was said, if it is the right one."""
+    """Return the page if it is the right one."""
     assert [tuple(row) for row in page.rows] == [tuple(row) for row in right.rows]
     assert page.more is right.more, "whether there are more rows"
     assert page.rows_scanned >= len(page.rows), "what was told was looked at"

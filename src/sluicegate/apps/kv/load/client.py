@@ -51,7 +51,7 @@ class UploadRefused(SluicegateError):  # noqa: N818 - likewise
 
 
 class UploadStopped(SluicegateError):  # noqa: N818 - it names the thing, as in contracts.errors
-    """Somebody asked us to end."""
+    """The load was stopped."""
 
 
 @final
@@ -89,11 +89,11 @@ class UploadClient:
         return next((one for one in self._list_uploads() if one["name"] == self._name), None)
 
     def abandon(self) -> dict[str, Any]:
-        """Have what was kept forgotten."""
+        """Drop what was stored."""
         return self._request("DELETE", self._one, None, {})
 
     def send(self, part: LoadPart) -> None:
-        """Have one part kept."""
+        """Send one part."""
         digest = b64encode(part.sha256).decode()
         headers = {"Content-Type": ROWS_MEDIA_TYPE, "Content-Digest": f"sha-256=:{digest}:"}
         self._request("PUT", f"{self._one}/parts/{part.number}", part.data, headers)

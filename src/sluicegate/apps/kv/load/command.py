@@ -108,7 +108,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Load, and tell."""
+    """Load, and report."""
     _check(arguments)
     stamps = [] if arguments.name else list(map(stamp_of, arguments.files))
     name = arguments.name or name_of(arguments)
@@ -157,7 +157,7 @@ class InputChanged(SluicegateError):  # noqa: N818 - it names the thing, as in c
 
 
 class UploadOutcome(NamedTuple):
-    """What is in the table now. `before` tells of an earlier run, if that one loaded it."""
+    """What is in the table now. `before` describes an earlier run, if that one loaded it."""
 
     rows: int
     parts: int
@@ -187,7 +187,7 @@ class UploadRun:
         self.started = False
 
     def run(self) -> UploadOutcome:
-        """Send what is not kept yet, and commit all."""
+        """Send what is not stored yet, and commit all."""
         link = self._link()
         workers: list[Thread] = []
         try:
@@ -247,7 +247,7 @@ class UploadRun:
         return f"{words}run the same command again to go on{name_flag}"
 
     def _abandon_if_empty(self) -> bool:
-        """Whether the upload held nothing, of us and of others, and is abandoned now."""
+        """Abandon the upload if no part is stored; return whether it was."""
         link = UploadClient(
             self._target, self._arguments.patience_s, Event(), self._progress.count_wait
         )
@@ -279,7 +279,7 @@ class UploadRun:
         return True
 
     def _begin(self, link: UploadClient) -> dict[str, Any]:
-        """Open the upload; if another is in the way, say which, and what can be done."""
+        """Open the upload; if another is open, name it and the remedy."""
         target = self._target
         try:
             return link.begin(self._arguments.mode)

@@ -63,7 +63,7 @@ def size_of(path: str) -> int:
 
 
 def stamp_of(path: str) -> Stamp:
-    """What tells, nearly always, that a file was written meanwhile."""
+    """Return values that change, nearly always, when a file is written."""
     if path == STDIN:
         return (0, 0, 0)
     stat = Path(path).stat()

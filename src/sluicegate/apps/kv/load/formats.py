@@ -41,7 +41,7 @@ _PIECE_BYTES: Final = 1 << 20
 
 
 def form_of(path: str, form_flag: str) -> str:
-    """The form of a file: as said, else by the end of its name."""
+    """Return the format of a file: as given, else by its suffix."""
     if form_flag != "auto":
         return form_flag
     form = _BY_ENDING.get(path.lower().rpartition(".")[2])
@@ -61,7 +61,7 @@ def parse_rows(file: BinaryIO, path: str, form: str, *, base64: bool) -> Iterato
 
 
 def _detach_after(text: TextIOWrapper, rows: Iterator[bytes]) -> Iterator[bytes]:
-    """The rows; the file behind the text is left to whoever opened it, who closes it."""
+    """Yield the rows, and leave the file behind the text open for its owner."""
     try:
         yield from rows
     finally:

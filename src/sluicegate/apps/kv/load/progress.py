@@ -15,7 +15,7 @@ _MINUTE_S: Final = 60
 
 @final
 class UploadProgress:
-    """Told of what is read and kept, from any thread. `total` is the input's bytes, 0 unknown."""
+    """Counts what is read and stored, from any thread. `total` is the input's bytes, 0 unknown."""
 
     def __init__(self, out: TextIO, total: int, *, quiet: bool) -> None:
         self._out = out
@@ -38,13 +38,13 @@ class UploadProgress:
         self.tick()
 
     def count_wait(self) -> None:
-        """The dispatcher asked us to come again."""
+        """Count a request to wait."""
         with self._lock:
             self.waits += 1
         self.tick()
 
     def tick(self) -> None:
-        """Say where it stands, if it is time to."""
+        """Show the progress, if it is time to."""
         with self._lock:
             at_us = now_us()
             every_us = _TERMINAL_EVERY_US if self._terminal else _LOG_EVERY_US
@@ -63,7 +63,7 @@ class UploadProgress:
             self._out.flush()
 
     def rate(self) -> float:
-        """Rows a second, kept by this run."""
+        """Return rows a second, stored by this run."""
         return self.stored_rows / max((now_us() - self._began_us) / 1e6, 1e-6)
 
     def line(self, at_us: int) -> str:

@@ -73,7 +73,7 @@ _OF_HIS_OWN: Final = (QUOTA_SPENT, COST_ABOVE_LIMIT)
 
 @final
 class _SharedFetch:
-    """One reader's fetch, which is only flown if nobody else's is."""
+    """One reader's fetch, which runs only if no other does."""
 
     __slots__ = ("clock", "fetch", "flew", "key", "shield")
 
@@ -129,7 +129,7 @@ class Shield:
         chance: Chance,
         raised: Callable[[Request, int], object] | None = None,
     ) -> None:
-        """`raised` is told when the fetch of a flight has come to matter more, as `Coalesce` is."""
+        """`raised` is called when a waiter of a higher class joins a fetch, as in `Coalesce`."""
         self.settings = settings
         self._chance = chance
         self._hot: HotKey[Row] = HotKey(settings.hot_key())
@@ -154,7 +154,7 @@ class Shield:
         return key_of(table, partition, sort, self._turns.get(table, 0) if self._turns else 0)
 
     def look(self, key: str, now_us: int, *, strong: bool = False) -> tuple[int, Row | None]:
-        """Count this key, and say what to do."""
+        """Count this key, and return what to do."""
         weight = 1
         if self._large:
             weight = self._large.pop(key, 1)
@@ -267,7 +267,7 @@ class Shield:
         return fill.put(row, size_bytes + len(row.sort), now_us=now_us, draw=self._chance.draw())
 
     def begin_write(self, key: str) -> None:
-        """The engine will be asked to write this key: nothing is kept of it until `end_write`."""
+        """Cache nothing of this key until `end_write`: it is about to be written."""
         plain = self._plain(key)
         self._writing[plain] = self._writing.get(plain, 0) + 1
         self._hot.invalidate(self._now(key))
@@ -285,7 +285,7 @@ class Shield:
         self._flights.invalidate(now)
 
     def replace_table(self, table: str) -> None:
-        """All of this table was replaced: nothing kept of it is served. Before anybody is told."""
+        """Drop what is cached of a replaced table, before the commit is acknowledged."""
         self._turns[table] = self._turns.get(table, 0) + 1
 
     def top(self, k: int) -> list[tuple[str, int]]:

@@ -220,7 +220,7 @@ class Catalogue:
         return self._clock.now_us() - self._read_us <= self._settings.read_stale_us
 
     async def refresh(self) -> None:
-        """Read the book as it is now or later; those who ask meanwhile share the next look."""
+        """Read the catalogue as of now or later; concurrent callers share the next read."""
         looks = self._looks
         while self._newest_look <= looks:
             task = self._look_task

@@ -61,7 +61,7 @@ class UploadState(NamedTuple):
 
 
 class CatalogueState(NamedTuple):
-    """Everything. `dropping` are uploads whose rows are to go once nobody can look at them."""
+    """All tables and uploads. `dropping` are uploads to drop once nobody reads them."""
 
     tables: Mapping[str, TableState]
     uploads: Mapping[str, UploadState]  # by id, oldest first
@@ -91,12 +91,12 @@ def find_upload(catalogue: CatalogueState, table: str, name: str) -> UploadState
 
 
 def with_table(catalogue: CatalogueState, table: str, state: TableState) -> CatalogueState:
-    """The book with this table so."""
+    """Return the catalogue with this state of the table."""
     return catalogue._replace(tables={**catalogue.tables, table: state})
 
 
 def with_upload(catalogue: CatalogueState, state: UploadState) -> CatalogueState:
-    """The book with this upload so."""
+    """Return the catalogue with this state of the upload."""
     return catalogue._replace(uploads={**catalogue.uploads, state.upload: state})
 
 
@@ -109,7 +109,7 @@ def without_oldest(catalogue: CatalogueState, ended_max: int) -> CatalogueState:
 
 
 def encode_catalogue(catalogue: CatalogueState) -> bytes:
-    """The book as it is kept."""
+    """Return the catalogue as it is stored."""
     record = {
         "version": CATALOGUE_VERSION,
         "tables": {name: list(state) for name, state in catalogue.tables.items()},
@@ -122,7 +122,7 @@ def encode_catalogue(catalogue: CatalogueState) -> bytes:
 
 
 def parse_catalogue(text: bytes | None) -> CatalogueState:
-    """The book that was kept; without one, an empty one."""
+    """Return the stored catalogue; an empty one without."""
     if text is None:
         return EMPTY_CATALOGUE
     try:

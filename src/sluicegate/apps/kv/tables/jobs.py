@@ -56,7 +56,7 @@ _VERSION: Final = 1
 
 
 class _LeaseRecord(NamedTuple):
-    """What a record says."""
+    """The fields of a record."""
 
     holder: str
     until_us: int
@@ -66,7 +66,7 @@ class _LeaseRecord(NamedTuple):
 
 @final
 class JobLease:
-    """One job's lease. `stage` and `after` say how far it is; they outlive every holder."""
+    """One job's lease. `stage` and `after` are its progress; they outlive every holder."""
 
     __slots__ = (
         "_clock",
@@ -94,7 +94,7 @@ class JobLease:
         self.after: Place | None = None
 
     async def take(self) -> bool:
-        """Take it, unless somebody else holds it."""
+        """Take the lease, unless another holds it."""
         result = self._engine.read(CATALOGUE_SPACE, (self._place,))
         stored = (await result if isinstance(result, Awaitable) else result)[0]
         if stored is not None:
@@ -124,13 +124,13 @@ class JobLease:
         raise Unavailable(what, f"it is of version {version}; upgrade this dispatcher")
 
     async def save(self, *, now: bool = False) -> bool:
-        """Say how far it is, if it is time to; False if somebody else has it."""
+        """Store the progress, if it is time to; False if another has the lease."""
         if not now and self._clock.now_us() < self._written_us + self._lease_us // 4:
             return True
         return await self._write(self._holder)
 
     async def leave(self) -> None:
-        """Give it up, and say how far it is."""
+        """Release the lease, and store the progress."""
         await self._write("")
 
     async def _write(self, holder: str) -> bool:
@@ -152,7 +152,7 @@ class JobLease:
 
 
 def lease_place(job: str) -> Place:
-    """Where the lease of a job is kept."""
+    """Return the place of a job's lease."""
     return b"l/" + job.encode(), b""
 
 

@@ -144,7 +144,7 @@ class TableKeeper:
             await self._leave()
 
     async def follow_sweep(self) -> None:
-        """Sweep until cancelled, if nobody else does. What fails is tried again."""
+        """Sweep until cancelled, unless another does. Retry after failures."""
         pause_s = self._jobs.settings.sweep_pause_us / 1e6
         mine = False
         while True:

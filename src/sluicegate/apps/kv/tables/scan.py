@@ -66,7 +66,7 @@ class SpaceCursor:
 
     @property
     def empty(self) -> bool:
-        """Whether the page that is held has been passed."""
+        """Whether the current page is exhausted."""
         return self._at >= len(self._rows)
 
     @property
@@ -120,7 +120,7 @@ class RowCollector:
         self.last: bytes | None = None
 
     def take(self, sort: bytes, value: bytes, expires_us: int) -> bool:
-        """Take a row that can be seen; False if it is the one too many."""
+        """Add a visible row; False if it is one too many."""
         if self.full:
             self.more = True
             return False
@@ -132,7 +132,7 @@ class RowCollector:
         return True
 
     def skip(self, sort: bytes) -> None:
-        """What cannot be seen was passed."""
+        """Skip an invisible row."""
         if not self.full:
             self.last = sort
 
@@ -185,7 +185,7 @@ async def scan_rows(
     now_us: int,
     scan_rows_max: int,
 ) -> ScanResult:
-    """The rows of the span that can be seen at this instant."""
+    """Return the visible rows of the range at this instant."""
     live = SpaceCursor(engine, view.live, partition, span)
     collector = RowCollector(span)
     if view.plain:

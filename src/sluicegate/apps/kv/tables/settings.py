@@ -74,5 +74,5 @@ class TableSettings:
 
     @property
     def settle_us(self) -> int:
-        """After so long nobody acts on what was true before a change."""
+        """After so long nobody acts on the state before a change."""
         return 2 * self.stale_us + self.write_timeout_us

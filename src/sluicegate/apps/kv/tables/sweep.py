@@ -30,15 +30,15 @@ class TableSweep:
         self.removed = 0
 
     async def take(self) -> bool:
-        """Be the one who sweeps, unless somebody else is."""
+        """Take the lease, unless another holds it."""
         return await self._lease.take()
 
     async def leave(self) -> None:
-        """Let somebody else sweep on from here."""
+        """Release the lease, with the progress."""
         await self._lease.leave()
 
     async def step(self) -> bool | None:
-        """One batch: True at the end of a whole round; None if somebody else has the lease."""
+        """Sweep one batch: True at the end of a round; None if another has the lease."""
         lease = self._lease
         tables = sorted(self._jobs.catalogue.state.tables)
         table = next((name for name in tables if name >= lease.stage), None)

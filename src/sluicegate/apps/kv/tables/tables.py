@@ -208,7 +208,7 @@ class Tables:
         raise Conflict(f"a row of {table}", "too many write it at once")
 
     async def remove(self, table: str, places: Sequence[Place], now_us: int) -> int:
-        """Delete these, and tell how many were there just before."""
+        """Delete these; return how many were there just before."""
         distinct = list(dict.fromkeys(places))
         rows = await self._read_fresh(table, distinct, now_us)
         count = sum(row is not None for row in rows)

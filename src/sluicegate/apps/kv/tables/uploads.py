@@ -210,7 +210,7 @@ class TableUploads:
     async def _load_part(
         self, state: UploadState, number: int, rows: bytes, digest: bytes, call: CallContext
     ) -> UploadPart:
-        """The part, claimed, counted, loaded and kept."""
+        """Claim, count, load and store a part."""
         entries = await self._entries(rows, state)
         claim = UploadPart(False, len(entries), len(rows), digest)
         await self._claim(state, number, claim)
@@ -273,7 +273,7 @@ class TableUploads:
             at = end
 
     async def _load_some(self, state: UploadState, chunk: Sequence[Entry]) -> None:
-        """Load these if it is open, as seen after they were admitted: that may take long."""
+        """Load these if the upload is still open after their admission, which may take long."""
         await self._await_slot()
         await self._must_be_open(state)
         await self._jobs.engine.load(upload_space(state.upload), chunk)
@@ -349,7 +349,7 @@ class TableUploads:
 
 
 def _upload(state: UploadState, stored: PartSum | None = None) -> Upload:
-    """As it is told; `stored` is what is kept of one that is open."""
+    """Return the contract's value; `stored` is what an open upload has stored."""
     if stored is None:
         stored = PartSum(state.rows, state.bytes, (1 << state.parts) - 1)
     return Upload(

@@ -105,7 +105,7 @@ def size(count: float) -> str:
 
 
 def span(us: float | None) -> str:
-    """A time in ms; a dash where nobody has told one."""
+    """Return a time in ms; a dash for none."""
     return "-" if us is None else f"{us / 1_000:,.2f} ms"
 
 

@@ -101,7 +101,7 @@ def _sum_rates(
 
 
 def _callers(pairs: Pairs) -> list[dict[str, Any]]:
-    """Who spends most stands first."""
+    """Return the callers, the largest spender first."""
     rates = _sum_rates(pairs, "callers", "caller", ("mru", "admitted", "refused"))
     entries = [
         {"caller": caller, "ru": sums["mru"] / 1_000, **_without(sums, "mru")}

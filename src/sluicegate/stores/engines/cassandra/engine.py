@@ -168,7 +168,7 @@ class CassandraEngine:
         return EnginePage(page_rows, False, len(page_rows), size)
 
     def _chunk(self, space: str, rows_left: int, bytes_left: int) -> int:
-        """Rows to ask for at once: what is wanted and one more, as far as it is known to fit."""
+        """Return the rows of the next query: those wanted and one more, if they should fit."""
         likely = max(bytes_left, 0) // (self._sizes.get(space, 0) + 1) + 1
         return min(rows_left + 1, max(likely, CHUNK_ROWS_MIN), CHUNK_ROWS_MAX)
 
@@ -379,7 +379,7 @@ class CassandraEngine:
 
 @final
 class CassandraBuckets:
-    """A space, as a walk asks for it; what has long been empty is taken out by the way."""
+    """A space for `BucketWalk`; partitions that were empty for long are removed on the way."""
 
     __slots__ = ("_engine", "_seen_us", "_space")
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @final
 class _Line:
-    """One partition: how many are at it, and who waits."""
+    """One partition: its holders and its waiters."""
 
     __slots__ = ("alone", "inside", "waiting")
 
@@ -34,7 +34,7 @@ class _Line:
 
 @final
 class PartitionLocks:
-    """The lines of all partitions that somebody is at just now; the others have none."""
+    """The locks of the partitions in use; the others have none."""
 
     __slots__ = ("_lines", "_working")
 

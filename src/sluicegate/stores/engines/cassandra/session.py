@@ -96,7 +96,7 @@ class CassandraSession:
             await self._open()
 
     def now_us(self) -> int:
-        """The instant by the cluster's clock, as it was told when the session began."""
+        """Return the instant by the cluster's clock, read when the session began."""
         return self._ahead_us + int(asyncio.get_running_loop().time() * 1e6)
 
     def bound(self, name: str, values: Sequence[object], *, again: bool = True) -> Statement:
@@ -322,6 +322,6 @@ class CassandraSession:
 
 
 def _look_away(task: asyncio.Task[None]) -> None:
-    """Whoever asked may have been cancelled; what was seen is kept for the next."""
+    """Consume the error of a connection nobody awaits; it is stored for the next caller."""
     if not task.cancelled():
         task.exception()

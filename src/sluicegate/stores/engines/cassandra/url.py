@@ -49,7 +49,7 @@ _DATACENTER: Final = re.compile(r"[A-Za-z0-9_.-]{0,100}", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CassandraSettings:
-    """Everything that the engine is told; checked when made."""
+    """The settings of the engine, validated."""
 
     hosts: tuple[str, ...] = ("127.0.0.1",)
     port: int = PORT_DEFAULT
@@ -159,7 +159,7 @@ _QUERY: Final[Query] = {
 
 
 def parse_url(url: str) -> CassandraSettings:
-    """The settings that a URL says; what it does not say has its default."""
+    """Parse a URL; what it leaves out has its default."""
     safe_url = redacted(url)
     if not url.startswith(SCHEME):
         raise BadValue("engine", safe_url, f"begin it with {SCHEME}")

@@ -295,7 +295,7 @@ class FaultyEngine:
         self._timers.append(asyncio.get_running_loop().call_later(LOOK_US / 1e6, self._look))
 
     def _follow(self, path: str) -> None:
-        """Have the plan that the control file says, if it was changed."""
+        """Load the control file, if it has changed."""
         stat = os.stat(path)
         stamp = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
         if stamp == self._plan_stamp:

@@ -45,7 +45,7 @@ class WorkSlots:
         return len(self._waiters)
 
     def enter(self, work_us: int, done: asyncio.Future[None], now_us: int) -> None:
-        """Stand in line with so much work; `done` is told when it is done."""
+        """Queue so much work; `done` is resolved when it is done."""
         self.advance(now_us)
         self.enqueue(work_us, done, now_us)
         self.advance(now_us)
@@ -88,7 +88,7 @@ class WorkSlots:
         self._credits.clear()
 
     def fail(self, error: Exception) -> None:
-        """Tell all of them that nothing comes any more."""
+        """Fail all work and all waiters."""
         for done in [one[2] for one in self._busy] + [one.done for one in self._waiters]:
             if not done.done():
                 done.set_exception(error)

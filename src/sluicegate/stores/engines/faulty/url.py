@@ -93,7 +93,7 @@ _LAYOUT_QUERY: Final[Query] = {
 
 
 def parse_url(url: str) -> tuple[str, FaultPlan, FaultySettings]:
-    """The URL of the engine within, with what is its own, the plan and the layout."""
+    """Return the URL of the inner engine, the plan and the layout."""
     inner, _, query = url.removeprefix(PREFIX).partition("?")
     pairs = pairs_in(query, url, "engine", "faulty+URL?name=value&name=value")
     plan = parse_query([one for one in pairs if one[0] in _PLAN_QUERY], _PLAN_QUERY, "engine")
@@ -105,7 +105,7 @@ def parse_url(url: str) -> tuple[str, FaultPlan, FaultySettings]:
 
 
 def open_inner(opener: Callable[[str], Engine], inner: str) -> Engine:
-    """Open the engine within; what neither knows is told with the names of both."""
+    """Open the inner engine; an error for an unknown option names those of both."""
     try:
         return opener(inner)
     except BadValue as error:
@@ -118,7 +118,7 @@ def open_inner(opener: Callable[[str], Engine], inner: str) -> Engine:
 
 
 def read_control(text: str, plan: FaultPlan) -> FaultPlan:
-    """The plan with what a control file says of it: JSON, by the names of the URL."""
+    """Return the plan changed by a control file: JSON, with the names of the URL."""
     try:
         fields = parse_object(text)
     except BadValue:

@@ -105,5 +105,5 @@ class SpaceNames:
         return None
 
     def forget(self, txn: lmdb.Transaction[bytes], number: bytes) -> None:
-        """Its rows are gone: so is the mark."""
+        """Remove the mark of a space whose rows are deleted."""
         txn.delete(_DROPPED + number, db=self._state)

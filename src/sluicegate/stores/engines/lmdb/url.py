@@ -53,13 +53,13 @@ _QUERY: Final[Query] = {
 
 
 def parse_url(url: str) -> LmdbSettings:
-    """The settings that `lmdb:DIR?name=value` says; what it does not say has its default."""
+    """Parse `lmdb:DIR?name=value`; what it leaves out has its default."""
     folder, values = read_folder_url(url, SCHEME, _QUERY)
     return LmdbSettings(folder=folder, **values)  # type: ignore[arg-type]
 
 
 def read_folder_url(url: str, scheme: str, query: Query) -> tuple[str, dict[str, object]]:
-    """The folder of a URL, and the settings that it says, the bounds of groups among them."""
+    """Return the folder of a URL and its settings, with the bounds of groups."""
     folder, pairs = split_folder_url(url, scheme, URL)
     values = parse_query(pairs, {**query, **GROUP_QUERY}, URL)
     of_group = {one.name for one in fields(GroupCommitSettings)}

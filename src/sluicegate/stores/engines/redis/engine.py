@@ -256,7 +256,7 @@ class RedisEngine:
         return f"slots-{slot * SHARDS // SLOTS:02d}"
 
     async def close(self) -> None:
-        """Fail what is under way, and give back what is held."""
+        """Fail what is under way, and free all resources."""
         self._closed = True
         client, self._client = self._client, None
         if client is not None:
@@ -279,7 +279,7 @@ class RedisEngine:
     # Inside.
 
     async def trust(self, space: str, buckets: Iterable[int]) -> None:
-        """Return if the masters of these buckets evict nothing; each is asked once."""
+        """Return if the masters of these buckets evict nothing; each is checked once."""
         keys: dict[int, bytes] = {}
         for bucket in buckets:
             key = parts_key(self._settings.prefix, space, bucket)
@@ -338,7 +338,7 @@ class RedisEngine:
 
 @final
 class RedisBuckets:
-    """A space, as a walk asks for it."""
+    """A space for `BucketWalk`."""
 
     __slots__ = ("_engine", "_space")
 
@@ -379,7 +379,7 @@ class RedisBuckets:
 
 
 def _maybe(value: bytes | None) -> tuple[bytes, bytes]:
-    """A value that may be none, as the scripts are told it."""
+    """Return an optional value as the scripts take it."""
     return (b"0", b"") if value is None else (b"1", value)
 
 

@@ -28,7 +28,7 @@ DEFAULTS: Final[Mapping[str, object]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisEngineSettings:
-    """Everything that the engine is told; checked when made."""
+    """The settings of the engine, validated."""
 
     redis: RedisSettings
     prefix: str = "sgkv"  # of every key
@@ -67,7 +67,7 @@ _QUERY: Final[Query] = {
 
 
 def parse_url(url: str) -> RedisEngineSettings:
-    """The settings that a URL says; what it does not say has its default."""
+    """Parse a URL; what it leaves out has its default."""
     base, _, query = url.partition("?")
     pairs = pairs_in(query, redacted(url), "engine", "redis://host:port?name=value")
     ours = [pair for pair in pairs if pair[0] in _QUERY]

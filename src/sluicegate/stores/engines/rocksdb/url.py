@@ -44,6 +44,6 @@ _QUERY: Final[Query] = {
 
 
 def parse_url(url: str) -> RocksSettings:
-    """The settings that `rocksdb:DIR?name=value` says; what it does not say has its default."""
+    """Parse `rocksdb:DIR?name=value`; what it leaves out has its default."""
     folder, values = read_folder_url(url, SCHEME, _QUERY)
     return RocksSettings(folder=folder, **values)  # type: ignore[arg-type]
