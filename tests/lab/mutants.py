@@ -24,7 +24,7 @@ class Mutant(NamedTuple):
 MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         "a permit never released",
-        "policies/queue.py",
+        "policies/queue/queue.py",
         "        queue.release(now_us)\n",
         "",
         "conserved",
@@ -32,8 +32,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         "LIFO without expiry",
-        "policies/queue.py",
-        "        self._queue.expire(now_us, lost)\n        self._bury(lost, now_us)\n",
+        "policies/queue/queue.py",
+        "        self._queue.expire(now_us, lost)\n        self._remove_lost(lost, now_us)\n",
         "        return\n",
         "in time",
         "server",
@@ -42,7 +42,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "suppression from accepted traffic",
         "policies/suppress.py",
         "            self._suppressed += 1\n",
-        "            self._suppressed += 1\n            account.total -= weight\n",
+        "            self._suppressed += 1\n            account.total -= cost\n",
         "held",
         "cluster",
     ),
@@ -57,22 +57,24 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         "whoever leaves takes the flight with him",
         "policies/coalesce.py",
-        "            if not flight.waiters and not flight.landed:",
-        "            if not flight.landed:",
+        "            if not flight.waiters and not flight.finished:",
+        "            if not flight.finished:",
         "nobody's end is another's",
         "reads",
     ),
     Mutant(
         "queue bound off",
-        "policies/queue.py",
-        "length_max=settings.length_max, weight_max",
-        "length_max=1 << 20, weight_max",
+        "policies/queue/queue.py",
+        "        self.settings = settings\n        self._size_bytes",
+        "        import dataclasses\n"
+        "        self.settings = settings = dataclasses.replace(settings, length_max=1 << 20)\n"
+        "        self._size_bytes",
         "bounded",
         "server",
     ),
     Mutant(
         "who waits weighs nothing",
-        "policies/queue.py",
+        "policies/queue/queue.py",
         "WAITER_BYTES + size, now_us)",
         "1, now_us)",
         "bounded",
@@ -80,7 +82,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         "slack rule off",
-        "policies/queue.py",
+        "policies/queue/queue.py",
         "int(self._service.quantile(settings.slack_quantile, now_us) or 0)",
         "0",
         "not in vain",
@@ -105,8 +107,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         "breaker counts 429 as failure",
         "policies/breaker.py",
-        "        if answer.failed:",
-        "        if answer.failed or kind is Kind.LIMITED:",
+        "        if result.is_failure:",
+        "        if result.is_failure or kind is ResultKind.LIMITED:",
         "on evidence",
         "client",
     ),
@@ -153,7 +155,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         "hot-key count not decayed",
         "policies/hot_key.py",
-        "            self._seen.halve()",
+        "            self._counters.halve()",
         "            pass",
         "let go",
         "reads",
@@ -185,7 +187,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         "a failed flight stays in the table",
         "policies/coalesce.py",
-        "            self._failed += 1\n            self._land(flight, clock)\n",
+        "            self._failed += 1\n            self._finish(flight, clock)\n",
         "            self._failed += 1\n",
         "nobody's end is another's",
         "reads",
@@ -226,7 +228,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         "a place given to somebody who is gone",
-        "policies/queue.py",
+        "policies/queue/queue.py",
         "                given.end(Outcome.IGNORE, now_us, spent=False)\n",
         "                pass\n",
         "conserved",
@@ -234,7 +236,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         "new places wait for an old one to be given back",
-        "policies/queue.py",
+        "policies/queue/queue.py",
         "        self.places = places\n        self._serve(now_us)\n",
         "        self.places = places\n",
         "no idle hands",
@@ -242,7 +244,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         "all classes wait in one rank",
-        "policies/queue_settings.py",
+        "policies/queue/settings.py",
         "            QueueClass(member, share,",
         "            QueueClass(0, share,",
         "critical waits for nobody less",
@@ -267,7 +269,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         "what is not idempotent is repeated",
         "policies/retry.py",
-        "    if answer.begun and not idempotent:",
+        "    if result.may_have_run and not idempotent:",
         "    if False:",
         "done once",
         "client",
@@ -299,7 +301,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         "doubled reports count twice",
         "policies/suppress_master.py",
-        "            gained = count.total - seen.total\n",
+        "            gained = count.total - last_counts.total\n",
         "            gained = count.delta\n",
         "conforming",
         "cluster",

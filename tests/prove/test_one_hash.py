@@ -22,7 +22,7 @@ from tests.prove.seeds import seeds
 RUNS = 20
 SEED = 3
 
-# Plays the first case of a scenario with our contender, or a setup of the hunt, so many times.
+# Plays the first case of a scenario with our candidate, or a setup of the hunt, so many times.
 CHILD = """
 import sys
 from hashlib import blake2b
@@ -32,7 +32,7 @@ if what == "scenario":
     scenario = find(name)
     case = next(iter(scenario.rigs))
     def once():
-        return sorted(scenario.once(scenario.ours, case, seed).items())
+        return sorted(scenario.run_once(scenario.ours, case, seed).items())
 else:
     from sluicegate.lab.hunt.setup import parse
     from sluicegate.lab.hunt.search import play_setup

@@ -476,18 +476,23 @@ def _name_ends(ax: Axes, lines: Sequence[_PlotLine], floor: float) -> None:
         told = "never" if never else "0" if 0 <= last < floor else ""
         texts.append(f"{line.name}: {told}" if told else line.name)
     for line, place, text in zip(lines, spread(places, _NAME_GAP, 1.0), texts, strict=True):
-        ax.annotate(
-            text,
-            (1.0, place),
-            xycoords="axes fraction",
-            xytext=(6, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8.5,
-            color=line.colour,
-            fontweight="bold" if line.front else "normal",
-            annotation_clip=False,
-        )
+        name_end(ax, text, place, line.colour, bold=line.front)
+
+
+def name_end(ax: Axes, text: str, place: float, colour: str, *, bold: bool) -> None:
+    """Write a name beside the right end of a plot, at a share of its height."""
+    ax.annotate(
+        text,
+        (1.0, place),
+        xycoords="axes fraction",
+        xytext=(6, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=8.5,
+        color=colour,
+        fontweight="bold" if bold else "normal",
+        annotation_clip=False,
+    )
 
 
 def _case_goals(ax: Axes, scenario: AnyScenario, figure: str, cases: Sequence[str]) -> None:

@@ -8,8 +8,7 @@ import pytest
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.baselines.dagor import Cohorts, Dagor, dagor
-from sluicegate.lab.baselines.pid import Pid
+from sluicegate.lab.baselines.level_shedding import Cohorts, Dagor, Pid, dagor
 from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.rigs.server_chain import clamp, server_chain, turning
 from sluicegate.lab.scenarios.priority import SCENARIO, rig

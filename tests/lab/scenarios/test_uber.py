@@ -26,7 +26,7 @@ from sluicegate.lab.scenarios.uber import (
     RIG,
     SCENARIO,
     TOKEN_TASK_BYTES,
-    TripledRun,
+    UberRun,
     chain,
     curves,
     dear_us,
@@ -56,9 +56,9 @@ def met(candidate: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def bucket() -> TripledRun:
+def bucket() -> UberRun:
     told = SMALL.candidate("token-bucket").run(SMALL_RIG, 1)
-    assert isinstance(told, TripledRun)
+    assert isinstance(told, UberRun)
     return told
 
 
@@ -70,7 +70,7 @@ def test_ours_beats_all_four_figures_with_a_quarter_of_the_workers() -> None:
     assert met(SCENARIO.ours)
 
 
-def test_the_reference_against_itself_gains_nothing(bucket: TripledRun) -> None:
+def test_the_reference_against_itself_gains_nothing(bucket: UberRun) -> None:
     figures = measure(SMALL_RIG, bucket)
     assert "token-bucket" in SCENARIO.must_fail
     for goal in SCENARIO.goals:
@@ -80,7 +80,7 @@ def test_the_reference_against_itself_gains_nothing(bucket: TripledRun) -> None:
     assert figures["calm_per_s"] == pytest.approx(800, rel=0.1), "it was tuned well"
 
 
-def test_live_tasks_are_sampled_and_their_peak_is_exact(bucket: TripledRun) -> None:
+def test_live_tasks_are_sampled_and_their_peak_is_exact(bucket: UberRun) -> None:
     drawn = curves(SMALL_RIG, bucket)
     highest = max(value for _, value in drawn["live_tasks"])
     assert 0.9 * bucket.half.tasks_peak < highest <= bucket.half.tasks_peak

@@ -11,7 +11,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from sluicegate.lab.drills.drill import Drill, DrillBar, DrillOutcome, DrillSetting, Panel
-from sluicegate.lab.plots import spread
+from sluicegate.lab.plots import name_end, spread
 from sluicegate.lab.plots_style import HUES, INK, MUST_FAIL, MUTED, OURS, THICK, THIN, drawing, png
 from sluicegate.lab.text import format_number
 
@@ -165,18 +165,7 @@ def _names(ax: Axes, panel: Panel) -> None:
         ends: Any = ax.transData.transform((0.0, _drawable(points[-1][1], panel)))
         places.append(min(max(float(invert.transform(ends)[1]), 0.0), 1.0))
     for name, place in zip(lines, spread(places, _NAME_GAP), strict=True):
-        ax.annotate(
-            name,
-            (1.0, place),
-            xycoords="axes fraction",
-            xytext=(6, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8.5,
-            color=colour(panel, name),
-            fontweight="bold" if name == _first(panel) else "normal",
-            annotation_clip=False,
-        )
+        name_end(ax, name, place, colour(panel, name), bold=name == _first(panel))
 
 
 def _first(panel: Panel) -> str:

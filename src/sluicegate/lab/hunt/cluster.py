@@ -35,7 +35,6 @@ HELD: Final = (0.9, 1.1)
 SIGMAS: Final = 6.0
 LOSS_PERMILLE_MAX: Final = 200  # more than that is as good as a cut
 CALM_US: Final = 45_000_000
-SURGE_MAX: Final = 20
 FUSE: Final = 2
 
 

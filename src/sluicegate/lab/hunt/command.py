@@ -10,11 +10,14 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arguments import parse_jobs, parse_number, parse_whole
 from sluicegate.lab.progress import ProgressBar
+
+if TYPE_CHECKING:
+    from sluicegate.lab.hunt.search import HuntFinding
 
 Write: TypeAlias = Callable[[str], object]
 Progress: TypeAlias = Callable[[int, int, str], None]
@@ -105,7 +108,7 @@ def hunt(
 
 
 def again(file: Path, write: Write) -> int:
-    """Play a file, and say what breaks."""
+    """Play a file, and write what breaks."""
     from sluicegate.lab.hunt.search import violations_of  # noqa: PLC0415
     from sluicegate.lab.hunt.setup import read_file  # noqa: PLC0415
 
@@ -121,11 +124,8 @@ def again(file: Path, write: Write) -> int:
     return FOUND if broken else NOTHING
 
 
-def write_found(found: object, write: Write) -> None:
-    """One finding: what broke, and how to see it again."""
-    from sluicegate.lab.hunt.search import HuntFinding  # noqa: PLC0415
-
-    assert isinstance(found, HuntFinding)
+def write_found(found: HuntFinding, write: Write) -> None:
+    """Write one finding: what broke, and how to repeat it."""
     write(f"BROKEN  {found.broken.invariant}: {found.broken.sentence}\n")
     write(f"  repeat: sluicegate lab hunt --seed {found.seed} --seeds 1\n")
     if found.file is not None:
@@ -133,7 +133,7 @@ def write_found(found: object, write: Write) -> None:
 
 
 def write_summary(found: dict[str, list[int]], done: int, write: Write) -> None:
-    """How many, and the seeds of each."""
+    """Write how many broke what, and the first seeds of each."""
     if not found:
         write(f"{done:,} seeds, and nothing broke\n")
         return

@@ -288,14 +288,14 @@ def suppressing(
 ) -> AccountScheme:
     """Return the product's scheme; what is not given is as in production."""
 
-    def make_node(rig: AccountRig, number: int, world: World) -> _Node:
-        return SuppressingNode(f"node-{number}", world.chance(f"suppress/{number}"), node)
-
-    def make_master(rig: AccountRig, world: World) -> _Master:
-        return _SuppressingMaster(rig.per_s, world.clock.now_us(), master)
-
     settings = SuppressSettings() if node is None else node
-    return AccountScheme(make_node, make_master, settings.interval_us)
+    return AccountScheme(
+        lambda rig, number, world: SuppressingNode(
+            f"node-{number}", world.chance(f"suppress/{number}"), node
+        ),
+        lambda rig, world: _SuppressingMaster(rig.per_s, world.clock.now_us(), master),
+        settings.interval_us,
+    )
 
 
 TOLERANCE: Final = 0.05

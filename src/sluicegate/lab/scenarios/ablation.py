@@ -10,7 +10,12 @@ at that speed with nobody else there.
 Of the two in the second half it is the queue that tells here: `without-ratio` does as well. A price
 needs some eight seconds to reach the class of the reads, and by class the queue protects them.
 
-The first minute is quiet: a latency ratio has to see what is usual before it can judge.
+The first minute is quiet: a latency ratio needs to know what is usual before it can judge.
+
+The p99 is taken second by second, over the p99 of the work itself at the speed of that second: a
+backend at a third of its speed takes three times as long, and nobody in front of it can change
+that. A second without an answer in time is as uneven as can be. A second in which the speed changes
+counts as the slower of the two, and so does the one after, in which earlier work ends.
 """
 
 from __future__ import annotations
@@ -26,15 +31,8 @@ from sluicegate.lab.goals import Goal
 from sluicegate.lab.ledger import BUCKET_US
 from sluicegate.lab.measures import quantile
 from sluicegate.lab.rig import WorkKind
-from sluicegate.lab.rigs.tenants import (
-    TenantAccount,
-    Tenants,
-    TenantsRun,
-    candidate,
-    fifo,
-    guarded,
-    pooled,
-)
+from sluicegate.lab.rigs import tenants
+from sluicegate.lab.rigs.tenants import TenantAccount, Tenants, TenantsRun
 from sluicegate.lab.scenario import AS_BARS, OVER_TIME, Curves, Figures, PlotSpec, Scenario
 from sluicegate.lab.speed_profile import SpeedProfile
 from sluicegate.policies.request_units import RequestUnitsSettings
@@ -151,11 +149,11 @@ SCENARIO: Final = Scenario(
         "both": rig(burst=True, slow=True),
     },
     candidates={
-        "both": candidate(guarded(BY_COST)),
-        "pricing": candidate(pooled(BY_COST)),
-        "ratio-and-codel": candidate(guarded(BY_CALL)),
-        "without-ratio": candidate(guarded(BY_COST, ratio=False)),
-        "fifo": candidate(fifo),
+        "both": tenants.candidate(tenants.guarded(BY_COST)),
+        "pricing": tenants.candidate(tenants.pooled(BY_COST)),
+        "ratio-and-codel": tenants.candidate(tenants.guarded(BY_CALL)),
+        "without-ratio": tenants.candidate(tenants.guarded(BY_COST, ratio=False)),
+        "fifo": tenants.candidate(tenants.fifo),
     },
     ours="both",
     must_fail=("pricing", "ratio-and-codel", "fifo"),

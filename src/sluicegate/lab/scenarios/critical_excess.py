@@ -12,8 +12,7 @@ from typing import Final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.baselines.dagor import HOUR_US, dagor_each
-from sluicegate.lab.baselines.pid import pid
+from sluicegate.lab.baselines.level_shedding import HOUR_US, dagor_each, pid
 from sluicegate.lab.baselines.queues import no_control
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import curves, figures
@@ -29,19 +28,13 @@ ROTATE_US: Final = 2_000_000
 
 def rig(load: float) -> Rig:
     """16 workers of 10 ms, 200 users who wait for half a second; four turns of the cohorts."""
-    return Rig(
-        kinds=(
-            WorkKind(
-                name="critical",
-                arrivals=Poisson(load * WORKERS * 100),
-                criticality=Criticality.CRITICAL,
-                callers=USERS,
-            ),
-        ),
-        workers=WORKERS,
-        span_us=9_000_000,
-        warm_us=1_000_000,
+    kind = WorkKind(
+        name="critical",
+        arrivals=Poisson(load * WORKERS * 100),
+        criticality=Criticality.CRITICAL,
+        callers=USERS,
     )
+    return Rig(kinds=(kind,), workers=WORKERS, span_us=9_000_000, warm_us=1_000_000)
 
 
 SCENARIO: Final = Scenario(

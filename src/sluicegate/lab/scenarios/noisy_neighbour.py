@@ -17,16 +17,8 @@ from sluicegate.lab.goals import Goal
 from sluicegate.lab.ledger import BUCKET_US
 from sluicegate.lab.measures import quantile, timeline
 from sluicegate.lab.rig import WorkKind
-from sluicegate.lab.rigs.tenants import (
-    Tenants,
-    TenantsRun,
-    alone_p99_us,
-    candidate,
-    chunked,
-    fifo,
-    qps_quota,
-    ru_quota,
-)
+from sluicegate.lab.rigs import tenants
+from sluicegate.lab.rigs.tenants import Tenants, TenantsRun
 from sluicegate.lab.scenario import AS_BARS, OVER_TIME, Curves, Figures, PlotSpec, Scenario
 
 WORKERS: Final = 32
@@ -70,7 +62,7 @@ def measure(rig: Tenants, run: TenantsRun) -> Figures:
     return {
         "success.read": read.success(),
         "p99_ms.read": p99_us / 1000,
-        "p99_times_alone": p99_us / alone_p99_us(rig, "read", run.seed),
+        "p99_times_alone": p99_us / tenants.alone_p99_us(rig, "read", run.seed),
         "bulk_share": scan.worked_us / left_us,
         "bulk_useful": scan.useful_us / left_us,
     }
@@ -90,17 +82,17 @@ SCENARIO: Final = Scenario(
     why="One tenant's batch job is no other tenant's outage, and idle workers help nobody.",
     rigs={"10x": rig()},
     candidates={
-        "chunks": candidate(chunked()),
-        "without-chunks": candidate(chunked(ru=0)),
-        "without-classes": candidate(chunked(classes=False)),
-        "without-bulkhead": candidate(chunked(scans_max=None)),
-        "charged-by-chunk": candidate(chunked(charged_whole=False)),
-        "chunks-20": candidate(chunked(ru=20)),
-        "chunks-50": candidate(chunked(ru=50)),
-        "half-and-half": candidate(chunked(share=0.5, scans_max=WORKERS // 2)),
-        "ru-quota": candidate(ru_quota),
-        "qps-quota": candidate(qps_quota),
-        "fifo": candidate(fifo),
+        "chunks": tenants.candidate(tenants.chunked()),
+        "without-chunks": tenants.candidate(tenants.chunked(ru=0)),
+        "without-classes": tenants.candidate(tenants.chunked(classes=False)),
+        "without-bulkhead": tenants.candidate(tenants.chunked(scans_max=None)),
+        "charged-by-chunk": tenants.candidate(tenants.chunked(charged_whole=False)),
+        "chunks-20": tenants.candidate(tenants.chunked(ru=20)),
+        "chunks-50": tenants.candidate(tenants.chunked(ru=50)),
+        "half-and-half": tenants.candidate(tenants.chunked(share=0.5, scans_max=WORKERS // 2)),
+        "ru-quota": tenants.candidate(tenants.ru_quota),
+        "qps-quota": tenants.candidate(tenants.qps_quota),
+        "fifo": tenants.candidate(tenants.fifo),
     },
     ours="chunks",
     must_fail=("qps-quota", "ru-quota", "without-chunks"),

@@ -89,12 +89,13 @@ def bounded(rig: Rig, world: World) -> Queue:
     return Queue(settings)
 
 
-# Of a request that waits: its task and coroutines, futures, timers and places. CPython 3.11.
+# Of a request that waits: its task and coroutines, futures, timers and places. Measured with
+# tracemalloc, a thousand of them waiting at once, on CPython 3.11.
 TOKEN_TASK_BYTES: Final = 3_100
 QUEUE_TASK_BYTES: Final = 2_700
 
 
-class Half(NamedTuple):
+class DearHalf(NamedTuple):
     """What one candidate did while the work was dear."""
 
     throughput_per_s: float  # answers in time
@@ -103,12 +104,12 @@ class Half(NamedTuple):
     memory_kb: float
 
 
-class TripledRun(NamedTuple):
+class UberRun(NamedTuple):
     """One run, what it is compared with, and the live tasks at each tenth of a second."""
 
     ledger: RunLedger
-    half: Half
-    reference: Half
+    half: DearHalf
+    reference: DearHalf
     live: list[int]
 
 
@@ -119,24 +120,24 @@ def dear_us(rig: Rig) -> int:
 
 def candidate(
     make_policy: MakePolicy, task_bytes: int = QUEUE_TASK_BYTES
-) -> Candidate[Rig, TripledRun]:
+) -> Candidate[Rig, UberRun]:
     """A policy as a candidate."""
 
-    def compared(rig: Rig, seed: int) -> TripledRun:
+    def compared(rig: Rig, seed: int) -> UberRun:
         ledger, live = _play(rig, make_policy, seed)
-        return TripledRun(ledger, _half(rig, ledger, task_bytes), reference(rig, seed), live)
+        return UberRun(ledger, _half(rig, ledger, task_bytes), reference(rig, seed), live)
 
     return Candidate(compared, TASKS)
 
 
 @lru_cache(maxsize=64)
-def reference(rig: Rig, seed: int) -> Half:
+def reference(rig: Rig, seed: int) -> DearHalf:
     """The token bucket that was tuned before."""
     ledger, _ = _play(rig, token_pool, seed)
     return _half(rig, ledger, TOKEN_TASK_BYTES)
 
 
-def measure(rig: Rig, run: TripledRun) -> Figures:
+def measure(rig: Rig, run: UberRun) -> Figures:
     """The four that are compared, each as a part of the reference's, and themselves."""
     half, reference = run.half, run.reference
     calm = run.ledger.good_at[rig.warm_us // BUCKET_US : dear_us(rig) // BUCKET_US]
@@ -150,7 +151,7 @@ def measure(rig: Rig, run: TripledRun) -> Figures:
     }
 
 
-def curves(rig: Rig, run: TripledRun) -> Curves:
+def curves(rig: Rig, run: UberRun) -> Curves:
     """Answers, their p99 and the live tasks, for each tenth of a second."""
     ledger, per_s = run.ledger, 1_000_000 / BUCKET_US
     values: dict[str, list[float]] = {
@@ -161,12 +162,12 @@ def curves(rig: Rig, run: TripledRun) -> Curves:
     return timeline(values, BUCKET_US, rig.span_us)
 
 
-def _half(rig: Rig, ledger: RunLedger, task_bytes: int) -> Half:
+def _half(rig: Rig, ledger: RunLedger, task_bytes: int) -> DearHalf:
     # A third of the dear half passes before it is looked at: both have settled by then.
     begin_us = dear_us(rig) + (rig.span_us - dear_us(rig)) // 3
     first, end = begin_us // BUCKET_US, rig.span_us // BUCKET_US
     tasks = ledger.queue_peak + rig.workers
-    return Half(
+    return DearHalf(
         sum(ledger.good_at[first:end]) * 1e6 / BUCKET_US / (end - first),
         quantile([*concat(*ledger.good_us_at[first:end])], 0.99) / 1000,
         float(tasks),
