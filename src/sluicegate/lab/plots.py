@@ -51,7 +51,7 @@ _CROWDED: Final = 12  # points, from which on they need no marks
 
 
 class PlotData(NamedTuple):
-    """What there is to draw: figures by candidate, case and seed, curves by candidate and case."""
+    """What is plotted: figures by candidate, case and seed, curves by candidate and case."""
 
     figures: Mapping[str, Mapping[str, Mapping[int, Mapping[str, float]]]]
     curves: Mapping[str, Mapping[str, Curves]]
@@ -70,55 +70,53 @@ class _PlotLine(NamedTuple):
     faint: bool = False  # what lies between two points means nothing
 
 
-def draw(
-    scenario: AnyScenario, picture: PlotSpec, data: PlotData, *, titled: bool
-) -> Figure | None:
-    """The picture; None if there is nothing of it."""
+def draw(scenario: AnyScenario, spec: PlotSpec, data: PlotData, *, titled: bool) -> Figure | None:
+    """Draw the plot; None if there are no data for it."""
     with drawing() as figure_class:
-        if picture.over == OVER_CASES and len(scenario.rigs) > 1:
-            drawn = _over_cases(figure_class, scenario, picture, data)
-        elif picture.over == OVER_TIME:
-            drawn = _over_time(figure_class, scenario, picture, data)
+        if spec.over == OVER_CASES and len(scenario.rigs) > 1:
+            drawn = _over_cases(figure_class, scenario, spec, data)
+        elif spec.over == OVER_TIME:
+            drawn = _over_time(figure_class, scenario, spec, data)
         else:
-            drawn = _bars(figure_class, scenario, picture, data)
+            drawn = _bars(figure_class, scenario, spec, data)
         if drawn is not None and titled:
             drawn.suptitle(
-                f"{scenario.name}: {picture.title}", x=0.01, ha="left", fontsize=11, color=INK
+                f"{scenario.name}: {spec.title}", x=0.01, ha="left", fontsize=11, color=INK
             )
         return drawn
 
 
-def plotted_candidates(scenario: AnyScenario, picture: PlotSpec, data: PlotData) -> list[str]:
+def plotted_candidates(scenario: AnyScenario, spec: PlotSpec, data: PlotData) -> list[str]:
     """Ours, those who must fail, and the first few others that have anything to show."""
     first = [scenario.ours, *scenario.must_fail]
-    source: Mapping[str, object] = data.curves if picture.over == OVER_TIME else data.figures
+    source: Mapping[str, object] = data.curves if spec.over == OVER_TIME else data.figures
     others = [name for name in scenario.candidates if name not in first]
     found = [name for name in (*first, *others) if source.get(name)]
     return found[: len(first) + OTHERS_MAX]
 
 
-def left_out(scenario: AnyScenario, picture: PlotSpec, data: PlotData) -> list[str]:
-    """Who contends and is not drawn, and which cases are not."""
-    drawn = plotted_candidates(scenario, picture, data)
-    if picture.over != AS_BARS and len(picture.names) > 1:
+def left_out(scenario: AnyScenario, spec: PlotSpec, data: PlotData) -> list[str]:
+    """Name the candidates and cases that the plot leaves out."""
+    drawn = plotted_candidates(scenario, spec, data)
+    if spec.over != AS_BARS and len(spec.names) > 1:
         drawn = _apart(scenario, drawn)
     cases = list(scenario.rigs)
-    if picture.over == OVER_TIME:
-        cases = cases[_cases_max(picture, drawn) :]
+    if spec.over == OVER_TIME:
+        cases = cases[_cases_max(spec, drawn) :]
     else:
-        cases = [] if picture.over == OVER_CASES else cases[PANELS_MAX:]
+        cases = [] if spec.over == OVER_CASES else cases[PANELS_MAX:]
     missing = [name for name in scenario.candidates if name not in drawn]
     return missing + [f"case {case}" for case in cases]
 
 
 def _apart(scenario: AnyScenario, names: Sequence[str]) -> list[str]:
-    """Who gets panels of his own: ours and who must fail, where a few panels hold them all."""
+    """Who gets panels of their own: ours and who must fail, where a few panels hold them all."""
     found = [name for name in names if name == scenario.ours or name in scenario.must_fail]
     return found if len(scenario.rigs) * len(found) <= PANELS_MAX else found[:2]
 
 
-def _cases_max(picture: PlotSpec, names: Sequence[str]) -> int:
-    each = 1 if len(picture.names) == 1 else max(len(names), 1)
+def _cases_max(spec: PlotSpec, names: Sequence[str]) -> int:
+    each = 1 if len(spec.names) == 1 else max(len(names), 1)
     return max(PANELS_MAX // each, 1)
 
 
@@ -142,7 +140,7 @@ def without_unit(name: str) -> str:
 
 
 def spread(places: Sequence[float], gap: float, most: float = 1.0) -> list[float]:
-    """The places, moved as little as it takes to stand `gap` apart and not above `most`."""
+    """Move the places as little as it takes to stand `gap` apart and not above `most`."""
     order = sorted(range(len(places)), key=lambda at: places[at])
     found = list(places)
     above = -inf
@@ -155,14 +153,14 @@ def spread(places: Sequence[float], gap: float, most: float = 1.0) -> list[float
 
 
 def _over_cases(
-    figure_class: type[Figure], scenario: AnyScenario, picture: PlotSpec, data: PlotData
+    figure_class: type[Figure], scenario: AnyScenario, spec: PlotSpec, data: PlotData
 ) -> Figure | None:
     cases = list(scenario.rigs)
-    names = plotted_candidates(scenario, picture, data)
+    names = plotted_candidates(scenario, spec, data)
     paint = colours(scenario)
     panels: list[tuple[str, list[_PlotLine]]] = []
-    if len(picture.names) == 1:
-        figure = picture.names[0]
+    if len(spec.names) == 1:
+        figure = spec.names[0]
         lines = [
             _case_line(
                 who, who, figure, cases, data, paint[who], front=who == scenario.ours
@@ -175,21 +173,21 @@ def _over_cases(
             if who == scenario.ours or who in scenario.must_fail:
                 lines = [
                     _case_line(without_unit(figure), who, figure, cases, data, hue, front=False)
-                    for figure, hue in zip(picture.names, _hues(), strict=False)
+                    for figure, hue in zip(spec.names, _hues(), strict=False)
                 ]
                 panels.append((who, [line for line in lines if line.points]))
     panels = [panel for panel in panels if panel[1]][:PANELS_MAX]
     if not panels:
         return None
-    figure_drawn, axes = _panels(figure_class, len(panels))
+    result, axes = _panels(figure_class, len(panels))
     for ax in axes:
         ax.set_xticks(range(len(cases)), cases)
         ax.set_xlim(-0.25, len(cases) - 0.75)
-    _plot(axes, panels, picture)
-    if len(picture.names) == 1:
-        _case_goals(axes[0], scenario, picture.names[0], cases)
-    _label(axes, picture)
-    return figure_drawn
+    _plot(axes, panels, spec)
+    if len(spec.names) == 1:
+        _case_goals(axes[0], scenario, spec.names[0], cases)
+    _label(axes, spec)
+    return result
 
 
 def _case_line(
@@ -214,16 +212,16 @@ def _case_line(
 
 
 def _over_time(
-    figure_class: type[Figure], scenario: AnyScenario, picture: PlotSpec, data: PlotData
+    figure_class: type[Figure], scenario: AnyScenario, spec: PlotSpec, data: PlotData
 ) -> Figure | None:
-    names = plotted_candidates(scenario, picture, data)
+    names = plotted_candidates(scenario, spec, data)
     paint = colours(scenario)
     panels: list[tuple[str, str, list[_PlotLine]]] = []
-    if len(picture.names) > 1:
+    if len(spec.names) > 1:
         names = _apart(scenario, names)
-    for case in list(scenario.rigs)[: _cases_max(picture, names)]:
-        if len(picture.names) == 1:
-            curve = picture.names[0]
+    for case in list(scenario.rigs)[: _cases_max(spec, names)]:
+        if len(spec.names) == 1:
+            curve = spec.names[0]
             lines = [
                 _PlotLine(
                     who, points, paint[who], who == scenario.ours, dashes=_dashes(scenario, who)
@@ -237,7 +235,7 @@ def _over_time(
             found = data.curves.get(who, {}).get(case, {})
             lines = [
                 _PlotLine(without_unit(name), found[name], hue, False)
-                for name, hue in zip(picture.names, _hues(), strict=False)
+                for name, hue in zip(spec.names, _hues(), strict=False)
                 if found.get(name)
             ]
             title = f"{who}, {case}" if len(scenario.rigs) > 1 else who
@@ -246,24 +244,24 @@ def _over_time(
     if not panels:
         return None
     figure, axes = _panels(figure_class, len(panels))
-    _plot(axes, [(title, lines) for _, title, lines in panels], picture)
-    if len(picture.names) == 1:
+    _plot(axes, [(title, lines) for _, title, lines in panels], spec)
+    if len(spec.names) == 1:
         for (case, _, _), ax in zip(panels, axes, strict=True):
-            for goal in _goals(scenario, picture.names[0], case):
+            for goal in _goals(scenario, spec.names[0], case):
                 _bound(ax, goal.bound(scenario.rigs[case]))
-    _label(axes, picture)
+    _label(axes, spec)
     return figure
 
 
 def _bars(
-    figure_class: type[Figure], scenario: AnyScenario, picture: PlotSpec, data: PlotData
+    figure_class: type[Figure], scenario: AnyScenario, spec: PlotSpec, data: PlotData
 ) -> Figure | None:
-    names = plotted_candidates(scenario, picture, data)
+    names = plotted_candidates(scenario, spec, data)
     cases = [case for case in scenario.rigs if any(data.figures[who].get(case) for who in names)]
-    rows = [(figure, who) for figure in picture.names for who in names]
+    rows = [(figure, who) for figure in spec.names for who in names]
     if not rows or not cases:
         return None
-    gaps = len(picture.names) - 1
+    gaps = len(spec.names) - 1
     height = _BAR * (len(rows) + gaps) + 0.75
     cases = cases[:PANELS_MAX]
     figure = figure_class(
@@ -271,37 +269,37 @@ def _bars(
     )
     axes = figure.subplots(1, len(cases), sharey=True, squeeze=False)[0]
     for case, ax in zip(cases, axes, strict=True):
-        _bar_panel(ax, scenario, picture, data, case, names)
+        _bar_panel(ax, scenario, spec, data, case, names)
         if len(scenario.rigs) > 1:
             ax.set_title(case, loc="left", fontsize=9, color=INK)
-        ax.set_xlabel(picture.y)
+        ax.set_xlabel(spec.y)
     return figure
 
 
 def _bar_panel(
     ax: Axes,
     scenario: AnyScenario,
-    picture: PlotSpec,
+    spec: PlotSpec,
     data: PlotData,
     case: str,
     names: Sequence[str],
 ) -> None:
     paint = colours(scenario)
     places, labels = [], []
-    known = []
+    values_shown = []
     place = 0.0
     spans: list[tuple[str, float, float]] = []
     drawn: list[tuple[float, float, str, bool]] = []
-    for figure in picture.names:
+    for figure in spec.names:
         begun = place
         for who in names:
             runs = data.figures[who].get(case, {}).values()
             values = [run[figure] for run in runs if figure in run]
             mean = sum(values) / len(values) if values else 0.0
-            known.append(mean if isfinite(mean) else 0.0)
+            values_shown.append(mean if isfinite(mean) else 0.0)
             drawn.append((place, mean, paint[who], who == scenario.ours))
             places.append(place)
-            labels.append(who if len(picture.names) == 1 else f"{without_unit(figure)}  {who}")
+            labels.append(who if len(spec.names) == 1 else f"{without_unit(figure)}  {who}")
             place += 1
         spans.append((figure, begun - 0.5, place - 0.5))
         place += 1
@@ -310,15 +308,15 @@ def _bar_panel(
         for figure, low, high in spans
         for goal in _goals(scenario, figure, case)
     ]
-    most = max([*known, *(bound for _, bound, _, _ in bounds), _LOG_LEAST])
-    least = min((value for value in known if value > 0), default=most)
-    if picture.log_y:
+    most = max([*values_shown, *(bound for _, bound, _, _ in bounds), _LOG_LEAST])
+    least = min((value for value in values_shown if value > 0), default=most)
+    if spec.log_y:
         ax.set_xscale("log")
         ax.set_xlim(least / 3, most * 6)
         _plain_log(ax.xaxis, ax.get_xlim())
     else:
         ax.set_xlim(0, most * 1.25)
-    right = most * (6 if picture.log_y else 1.25)
+    right = most * (6 if spec.log_y else 1.25)
     for at, mean, colour, front in drawn:
         never = not isfinite(mean)
         width = right if never else mean
@@ -332,7 +330,7 @@ def _bar_panel(
         text = "never" if never else format_number(mean)
         ax.annotate(
             text,
-            (0 if never and not picture.log_y else (least / 3 if never else mean), at),
+            (0 if never and not spec.log_y else (least / 3 if never else mean), at),
             xytext=(4, 0),
             textcoords="offset points",
             va="center",
@@ -368,20 +366,20 @@ def _panels(figure_class: type[Figure], count: int) -> tuple[Figure, list[Axes]]
 
 
 def _plot(
-    axes: Sequence[Axes], panels: Sequence[tuple[str, list[_PlotLine]]], picture: PlotSpec
+    axes: Sequence[Axes], panels: Sequence[tuple[str, list[_PlotLine]]], spec: PlotSpec
 ) -> None:
     """Each panel's lines on scales that all panels share, then the names at their ends."""
-    floor = _floor(panels) if picture.log_y else -inf
+    floor = _floor(panels) if spec.log_y else -inf
     for ax, (title, lines) in zip(axes, panels, strict=True):
-        if picture.log_y:
+        if spec.log_y:
             ax.set_yscale("log")
         for line in lines:
             _line(ax, line, floor)
         if title:
             ax.set_title(title, loc="left", fontsize=9, color=INK)
-        if picture.over == OVER_TIME:
+        if spec.over == OVER_TIME:
             ax.margins(x=0)
-    _scale(axes, panels, picture)
+    _scale(axes, panels, spec)
     for ax, (_, lines) in zip(axes, panels, strict=True):
         for line in lines:
             never = [x for x, y in line.points if y == inf]
@@ -396,7 +394,7 @@ def _line(ax: Axes, line: _PlotLine, floor: float) -> None:
     width = (THICK if line.front else THIN) * (0.75 if crowded else 1)
     ax.plot(
         xs,
-        [_shown(y, floor) for _, y in line.points],
+        [_clamp(y, floor) for _, y in line.points],
         color=line.colour,
         linewidth=_FAINT if line.faint else width,
         marker=None if crowded else "o",
@@ -405,7 +403,7 @@ def _line(ax: Axes, line: _PlotLine, floor: float) -> None:
         zorder=5 if line.front else 3,
     )
     if line.front and any(low != high for low, high in zip(line.low, line.high, strict=True)):
-        low, high = ([_shown(y, floor) for y in ys] for ys in (line.low, line.high))
+        low, high = ([_clamp(y, floor) for y in ys] for ys in (line.low, line.high))
         ax.fill_between(xs, low, high, color=line.colour, alpha=0.15, linewidth=0, zorder=2)
 
 
@@ -416,12 +414,12 @@ def _floor(panels: Sequence[tuple[str, list[_PlotLine]]]) -> float:
 
 
 def _scale(
-    axes: Sequence[Axes], panels: Sequence[tuple[str, list[_PlotLine]]], picture: PlotSpec
+    axes: Sequence[Axes], panels: Sequence[tuple[str, list[_PlotLine]]], spec: PlotSpec
 ) -> None:
     ys = [y for _, lines in panels for line in lines for _, y in line.points if isfinite(y)]
     ax = axes[0]  # the others share its scale
     ticker = import_module("matplotlib.ticker")
-    if picture.log_y:
+    if spec.log_y:
         limits = ax.get_ylim()
         _plain_log(ax.yaxis, limits)
         if min(ys, default=1.0) <= 0:
@@ -470,11 +468,11 @@ def _name_ends(ax: Axes, lines: Sequence[_PlotLine], floor: float) -> None:
     for line in lines:
         last = line.points[-1][1]
         never = not isfinite(last)
-        shown = high if never else _shown(last, floor)
-        y = float(invert.transform(ax.transData.transform((0.0, shown)))[1])
+        y_value = high if never else _clamp(last, floor)
+        y = float(invert.transform(ax.transData.transform((0.0, y_value)))[1])
         places.append(min(max(y, 0.0), 1.0))
-        told = "never" if never else "0" if 0 <= last < floor else ""
-        texts.append(f"{line.name}: {told}" if told else line.name)
+        note = "never" if never else "0" if 0 <= last < floor else ""
+        texts.append(f"{line.name}: {note}" if note else line.name)
     for line, place, text in zip(lines, spread(places, _NAME_GAP, 1.0), texts, strict=True):
         name_end(ax, text, place, line.colour, bold=line.front)
 
@@ -513,7 +511,7 @@ def _bound(ax: Axes, bound: float) -> None:
 
 
 def _key(ax: Axes) -> None:
-    """What a dashed line is, once a panel."""
+    """Explain the dashed lines, once a panel."""
     ax.annotate(
         "- - goal",
         (1.0, 1.0),
@@ -535,12 +533,12 @@ def _goals(scenario: AnyScenario, figure: str, case: str | None) -> list[Goal]:
     ]
 
 
-def _label(axes: Sequence[Axes], picture: PlotSpec) -> None:
+def _label(axes: Sequence[Axes], spec: PlotSpec) -> None:
     for ax in axes:
         if ax.get_subplotspec() is None or ax.get_subplotspec().is_last_row():  # type: ignore[union-attr]
-            ax.set_xlabel(picture.x)
+            ax.set_xlabel(spec.x)
     axes[0].annotate(
-        picture.y,
+        spec.y,
         (0.0, 1.0),
         xycoords="axes fraction",
         xytext=(0, 18 if axes[0].get_title(loc="left") else 6),
@@ -551,8 +549,8 @@ def _label(axes: Sequence[Axes], picture: PlotSpec) -> None:
     )
 
 
-def _shown(value: float, floor: float) -> float:
-    """As it can be drawn: what is infinite leaves a gap, and nothing lies below the floor."""
+def _clamp(value: float, floor: float) -> float:
+    """The value as it is drawn: infinite leaves a gap, and nothing lies below the floor."""
     return max(value, floor) if isfinite(value) else float("nan")
 
 

@@ -1,1 +1,3 @@
-"""The report of the lab: scenarios played, and one page with pictures and margins of them all."""
+"""The report of the lab: scenarios run, and one page with plots of them and the margin to every
+goal.
+"""

@@ -1,3 +1,3 @@
-"""Tuning: a scenario played with several values of a setting, and what each of them gains and
+"""Tuning: a scenario run with several values of a setting, and what each of them gains and
 costs.
 """

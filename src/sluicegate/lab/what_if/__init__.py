@@ -1,4 +1,4 @@
-"""What-if: recorded traffic played against other rules and another capacity, and compared.
+"""What-if: recorded traffic under other rules and another capacity, compared side by side.
 
-`sources` reads the traffic, `play` puts it through the production policies, `report` counts.
+`sources` reads the traffic, `runs` puts it through rules and policies, `report` has the figures.
 """

@@ -56,7 +56,7 @@ def build_report(
     classes_by: str,
     notes: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The report of what was played."""
+    """Build the report of these results."""
     books = [_book(one, plan, traffic) for one in results]
     return {
         "format": FORMAT,
@@ -197,7 +197,7 @@ def _notes(plan: WhatIfPlan, traffic: Traffic, results: Sequence[RulebookResult]
         notes.append(f"{captured.lost:,} requests were lost, or beyond a bound; they are not here.")
     if traffic.out_of_order:
         notes.append(
-            f"{traffic.out_of_order:,} requests came out of order; they were played at the latest "
+            f"{traffic.out_of_order:,} requests came out of order; they came at the latest "
             "instant before them."
         )
     for one in results:

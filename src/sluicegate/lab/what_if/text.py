@@ -63,7 +63,7 @@ def heading(report: Mapping[str, Any]) -> list[str]:
     """Two lines: what came, and what there was to serve it."""
     capture, settings = report["capture"], report["settings"]
     retries = "" if settings["retries"] == "none" else f", {settings['retries']} retries"
-    faster = "" if settings["speed"] == 1 else f", played {settings['speed']:g} times as fast"
+    faster = "" if settings["speed"] == 1 else f", replayed {settings['speed']:g} times as fast"
     comes = (
         f"{counted(capture['requests'], 'request')} of "
         f"{counted(capture['entities'], 'entity', 'entities')} in {duration(capture['span_us'])}"

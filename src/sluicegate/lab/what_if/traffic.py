@@ -33,7 +33,7 @@ class TimedRequest(NamedTuple):
 
 @final
 class Traffic:
-    """A capture played `speed` times as fast; `classes` and `units` are by request."""
+    """A capture replayed `speed` times as fast; `classes` and `units` are by request."""
 
     __slots__ = ("began_us", "captured", "classes", "out_of_order", "span_us", "speed", "units")
 
@@ -54,7 +54,7 @@ class Traffic:
         self.out_of_order: Final = late
         self.span_us: Final = max(int((latest_us - self.began_us) / speed), 1)
         if self.span_us > RUN_US_MAX:
-            raise BadValue("--speed", speed, "play it faster: it would take longer than 400 days")
+            raise BadValue("--speed", speed, "replay it faster: it would take longer than 400 days")
 
     def __len__(self) -> int:
         return len(self.captured)
