@@ -14,7 +14,7 @@ from sluicegate.contracts.errors import BadValue, Refused, Unavailable
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.permit import Permit as PermitContract
 from sluicegate.limits.glass.break_glass import ALL, Glass, GlassView, Opening
-from sluicegate.limits.permit import Permit
+from sluicegate.limits.permit import ConcurrencyPermit
 from sluicegate.limits.permits import Permits
 from sluicegate.stores.memory.permits import MemoryPermits
 from sluicegate.testing import HandClock
@@ -40,7 +40,7 @@ def reason(decision: Decision) -> str:
     return "" if decision.reason is None else decision.reason.name
 
 
-def holds(permit: Permit) -> bool:
+def holds(permit: ConcurrencyPermit) -> bool:
     """Whether it does now; a type checker believes a property to stay as it was."""
     return permit.held
 
@@ -336,7 +336,7 @@ def test_threads_wait_too_and_never_more_than_the_limit_work() -> None:
 def test_a_full_line_takes_nobody_in() -> None:
     exports = Permits(1, expires_after_s=600, waiters_max=1)
     permit = exports.acquire("ann")
-    got: list[Permit] = []
+    got: list[ConcurrencyPermit] = []
     thread = threading.Thread(target=lambda: got.append(exports.acquire("ann", wait_s=60)))
     thread.start()
     until(lambda: exports.waiting() == 1, "the thread waits")
@@ -414,7 +414,7 @@ class Elsewhere:
 def test_while_the_store_is_gone_the_policy_decides_and_says_so(clock: HandClock) -> None:
     store = Elsewhere(clock.now_us)
     store.gone = True
-    told: dict[str, list[Permit]] = {}
+    told: dict[str, list[ConcurrencyPermit]] = {}
     for failure in ("open", "closed", "local"):
         with Permits(
             4, failure=failure, local_share=0.5, open_store=lambda: store, clock=clock

@@ -169,7 +169,7 @@ class CompletenessCheck:
             self._ended[mark.process] = mark
 
     def add_decisions(self, records: Iterable[DecisionRecord]) -> None:
-        """Add a record of all decisions, the store's and others, from its first instant to its last."""
+        """Add a record of all decisions, the store's and others, from first to last."""
         for one in records:
             self._decisions.append(one)
             self._bound(len(self._decisions))

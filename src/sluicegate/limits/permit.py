@@ -68,7 +68,7 @@ class FixedPermitStore:
 
 
 @final
-class Permit:
+class ConcurrencyPermit:
     """The right to do one unit of work. True in a condition if it was admitted.
 
     A refused one holds nothing, and ends as one that has ended already.

@@ -21,7 +21,7 @@ from sluicegate.contracts.reasons import STORE_UNAVAILABLE
 from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
 from sluicegate.contracts.store import Charge, Ruling, Store
 from sluicegate.limits.lease import FILL_US_MAX, EndedBlock, KeyBlock, Leases
-from sluicegate.limits.reservation import Reservation, Settling
+from sluicegate.limits.reservation import Reservation, Settlement
 from sluicegate.limits.rule import Failure, Mode
 from sluicegate.limits.terms import Terms, as_trial, off_decision
 from sluicegate.limits.wait_lines import finish
@@ -140,10 +140,10 @@ class RemoteKeys(LimitKeys):
         here = off_decision(self.terms) if self.terms.mode is Mode.OFF else None
         here = here or self._denials.refusal(key, cost, now_us)
         if here is not None:
-            return Reservation(self._apply_mode(here), cost, RemoteSettlement(self, key, None))
+            return Reservation(self._apply_mode(here), cost, _RemoteSettlement(self, key, None))
         ruling = await self.request_ruling(store, key, cost, now_us)
         decision = self._apply_mode(binding(ruling.decisions))
-        return Reservation(decision, cost, RemoteSettlement(self, key, ruling.at_us))
+        return Reservation(decision, cost, _RemoteSettlement(self, key, ruling.at_us))
 
     async def peek_from(self, store: Store, key: str, cost: int, now_us: int) -> Decision:
         """Return what `take_from` would decide."""
@@ -284,7 +284,7 @@ class RemoteKeys(LimitKeys):
 
 
 @final
-class RemoteSettlement(Settling):
+class _RemoteSettlement(Settlement):
     """A remote store."""
 
     __slots__ = ("_key", "_keys", "_taken_us")

@@ -21,7 +21,7 @@ from sluicegate.stores.memory.table import LimitKeys
 COST_MAX = 1 << 53
 
 
-class Settling(ABC):
+class Settlement(ABC):
     """Where a correction goes, from a thread or from a task."""
 
     __slots__ = ()
@@ -36,7 +36,7 @@ class Settling(ABC):
 
 
 @final
-class LocalSettlement(Settling):
+class LocalSettlement(Settlement):
     """Tables of this process."""
 
     __slots__ = ("_key", "_keys", "_now_us", "_taken_us")
@@ -62,7 +62,7 @@ class Reservation:
 
     __slots__ = ("_open", "_reserved", "_settling", "decision")
 
-    def __init__(self, decision: Decision, reserved: int, settling: Settling) -> None:
+    def __init__(self, decision: Decision, reserved: int, settling: Settlement) -> None:
         self._reserved = reserved
         self._settling = settling
         # What was admitted without the store has nothing there to settle.

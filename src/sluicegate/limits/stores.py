@@ -36,7 +36,7 @@ class LimitStores(LoopStores[Store]):
         # answer. Held from here, a loop that nobody ended properly would be kept for ever.
         self._swept: WeakKeyDictionary[asyncio.AbstractEventLoop, Sweeps] = WeakKeyDictionary()
         self._threads_swept: set[RemoteKeys] = set()  # in the background loop, without a look at it
-        self.blocking: Store = BlockingStore(self.bridge)
+        self.blocking: Store = _BlockingStore(self.bridge)
 
     def ticket(self, store: Store) -> Ticket:
         """Return a place in a line, for whoever asks this store."""
@@ -88,7 +88,7 @@ class LimitStores(LoopStores[Store]):
 
 
 @final
-class BlockingStore:
+class _BlockingStore:
     """The threads' store: its coroutines block the thread that steps them, and never suspend."""
 
     __slots__ = ("_bridge",)

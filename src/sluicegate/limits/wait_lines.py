@@ -61,7 +61,7 @@ class ThreadTicket:
 
 
 @final
-class ManualClockTicket:
+class _ManualClockTicket:
     """The place of whoever waits on a clock that is moved by hand: waiting moves it."""
 
     __slots__ = ("_clock", "_inner")
@@ -174,7 +174,7 @@ def finish(story: Coroutine[Any, Any, T]) -> T:
 def ticket_on(clock: Clock | None, ticket: Ticket) -> Ticket:
     """Return a ticket whose waits move the clock, where that is one moved by hand."""
     return (
-        ManualClockTicket(cast("PausableClock", clock), ticket)
+        _ManualClockTicket(cast("PausableClock", clock), ticket)
         if hasattr(clock, "pause")
         else ticket
     )

@@ -22,7 +22,7 @@ from sluicegate.rules.web.rule_set import WebRuleSet
 _HEAD: Final = ("rule", "matches", "counted by", "limits", "terms")
 
 
-class FileCheck(NamedTuple):
+class _FileCheck(NamedTuple):
     """A file that was looked at: its book, or why there is none."""
 
     source: str
@@ -42,15 +42,15 @@ def check(files: Sequence[str], *, as_json: bool, strict: bool) -> int:
     return 1 if failed else 0
 
 
-def _look(file: str) -> FileCheck:
+def _look(file: str) -> _FileCheck:
     try:
         book = WebRuleSet.load(file)
     except SluicegateError as error:
-        return FileCheck(file, None, error)
-    return FileCheck(file, book, None, advise(book))
+        return _FileCheck(file, None, error)
+    return _FileCheck(file, book, None, advise(book))
 
 
-def _text(one: FileCheck) -> list[str]:
+def _text(one: _FileCheck) -> list[str]:
     if one.error is not None:
         return str(one.error).splitlines()
     if one.book is None:
@@ -66,7 +66,7 @@ def _text(one: FileCheck) -> list[str]:
     return lines
 
 
-def _json(one: FileCheck) -> dict[str, object]:
+def _json(one: _FileCheck) -> dict[str, object]:
     return {
         "file": one.source,
         "usable": one.book is not None,

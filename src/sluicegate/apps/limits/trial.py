@@ -33,7 +33,7 @@ _FIELDS: Final = (*_TEXTS, "headers")
 
 
 @final
-class SampleRequest:
+class _SampleRequest:
     """A `contracts.arrival.Arrival` from a mapping."""
 
     __slots__ = ("_address", "_headers", "_user", "method", "path")
@@ -68,7 +68,7 @@ class SampleRequest:
         return self._user
 
 
-class TrialStep(NamedTuple):
+class _TrialStep(NamedTuple):
     """One of the requests: when, from the first, and what was decided."""
 
     after_us: int
@@ -77,18 +77,18 @@ class TrialStep(NamedTuple):
 
 def try_out(file: str, request: str, *, times: str, every: str, as_json: bool) -> int:
     """Print which rules match and what they decide."""
-    arrival = SampleRequest(_request(request))
+    arrival = _SampleRequest(_request(request))
     count, every_us = _times(times), _every_us(every)
     book = WebRuleSet.load(file)
     matched = book.matches(arrival)
     clock = HandClock()
     guard = RulesGuard(book, Limiter(clock=clock), clock=clock)
-    steps: list[TrialStep] = []
+    steps: list[_TrialStep] = []
     for _ in range(count):
         judgement = guard.judge(arrival)
         if judgement is None:
             break
-        steps.append(TrialStep(clock.now_us() - START_US, judgement))
+        steps.append(_TrialStep(clock.now_us() - START_US, judgement))
         clock.advance(us=every_us)
     if as_json:
         sys.stdout.write(json.dumps(_json(book, matched, steps), indent=2) + "\n")
@@ -98,7 +98,7 @@ def try_out(file: str, request: str, *, times: str, every: str, as_json: bool) -
 
 
 def _lines(
-    arrival: SampleRequest, matched: Sequence[MatchedRule], steps: Sequence[TrialStep]
+    arrival: _SampleRequest, matched: Sequence[MatchedRule], steps: Sequence[_TrialStep]
 ) -> list[str]:
     lines = [f"{arrival.method} {arrival.path}", ""]
     if not matched:
@@ -120,7 +120,7 @@ def _lines(
     return [*lines, "", _summary(steps, len(shown))]
 
 
-def _step_lines(number: int, one: TrialStep, width: int) -> list[str]:
+def _step_lines(number: int, one: _TrialStep, width: int) -> list[str]:
     """Return what was decided of one request, and what trials thought of it."""
     binding, counted_limits = one.judgement
     start = f"  {number:>{width},}  {one.after_us / 1e6:>10,.6g} s  "
@@ -132,7 +132,7 @@ def _step_lines(number: int, one: TrialStep, width: int) -> list[str]:
     return lines
 
 
-def _changes(steps: Sequence[TrialStep]) -> Sequence[int]:
+def _changes(steps: Sequence[_TrialStep]) -> Sequence[int]:
     """Of many, the places where the answer turns, and the first and the last."""
     allowed = [one.judgement.decision.allowed for one in steps]
     turns = [place for place in range(1, len(steps)) if allowed[place] != allowed[place - 1]]
@@ -140,7 +140,7 @@ def _changes(steps: Sequence[TrialStep]) -> Sequence[int]:
     return sorted({0, *turns[: ROWS_MAX - 2], last})
 
 
-def _summary(steps: Sequence[TrialStep], shown: int) -> str:
+def _summary(steps: Sequence[_TrialStep], shown: int) -> str:
     admitted = sum(one.judgement.decision.allowed for one in steps)
     words = f"{admitted:,} of {counted(len(steps), 'request')} admitted"
     if shown < len(steps):
@@ -149,7 +149,7 @@ def _summary(steps: Sequence[TrialStep], shown: int) -> str:
 
 
 def _json(
-    book: WebRuleSet, matched: Sequence[MatchedRule], steps: Sequence[TrialStep]
+    book: WebRuleSet, matched: Sequence[MatchedRule], steps: Sequence[_TrialStep]
 ) -> dict[str, object]:
     return {
         "version": book.version,
@@ -168,7 +168,7 @@ def _json(
     }
 
 
-def _step_json(one: TrialStep) -> dict[str, object]:
+def _step_json(one: _TrialStep) -> dict[str, object]:
     decision = one.judgement.decision
     return {
         "after_s": one.after_us / 1e6,

@@ -26,7 +26,7 @@ _SLEEPS_MAX: Final = 10  # in a child: no live holder keeps the lock for half a 
 
 
 @final
-class Forks:
+class _Forks:
     """How many forks lie between the first process and this one."""
 
     __slots__ = ("count", "lock")
@@ -41,7 +41,7 @@ class Forks:
         self.lock = Lock()
 
 
-FORKS: Final = Forks()
+FORKS: Final = _Forks()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=FORKS.add)
 

@@ -23,7 +23,7 @@ _COUNTS: Final = (("B", 8), ("H", 16), ("I", 32), ("Q", 64))  # a count's code i
 
 
 @final
-class PacedTable(KeyTable[int]):
+class _PacedTable(KeyTable[int]):
     """GCRA, the token bucket without debt, and the leaky bucket as a meter.
 
     State: the one instant, in ticks, that all three keep (the theoretical arrival time; when the
@@ -66,7 +66,7 @@ class PacedTable(KeyTable[int]):
 
 
 @final
-class FixedWindowTable(KeyTable[int]):
+class _FixedWindowTable(KeyTable[int]):
     """State: window and count in one integer, `window * (limit + 1) + used`."""
 
     __slots__ = ()
@@ -96,7 +96,7 @@ class FixedWindowTable(KeyTable[int]):
 
 
 @final
-class SlidingWindowTable(KeyTable[int]):
+class _SlidingWindowTable(KeyTable[int]):
     """One cell a window. State: window and both counts in one integer, to the base `limit + 1`."""
 
     __slots__ = ()
@@ -133,7 +133,7 @@ class SlidingWindowTable(KeyTable[int]):
 
 
 @final
-class SlidingCellsTable(KeyTable[bytes]):
+class _SlidingCellsTable(KeyTable[bytes]):
     """State: the number of the cell and all counts, in as few bytes as the limit fits in."""
 
     __slots__ = ("_cell_us", "_pack", "_unpack")
@@ -177,7 +177,7 @@ class SlidingCellsTable(KeyTable[bytes]):
 
 
 @final
-class SlidingLogTable(KeyTable[tuple[int, ...]]):
+class _SlidingLogTable(KeyTable[tuple[int, ...]]):
     """State: the log itself, a flat tuple; time and memory grow with the limit."""
 
     __slots__ = ()
@@ -215,14 +215,14 @@ class SlidingLogTable(KeyTable[tuple[int, ...]]):
 def table_for(rule_id: str, limit: Limit, keys_max: int) -> KeyTable[Any]:
     """Return a table that counts by the limit's algorithm."""
     if limit.cells > 1:
-        return SlidingCellsTable(rule_id, limit, keys_max)
+        return _SlidingCellsTable(rule_id, limit, keys_max)
     if limit.algorithm in BURSTING:
-        return PacedTable(rule_id, limit, keys_max)
+        return _PacedTable(rule_id, limit, keys_max)
     return _TABLES[limit.algorithm](rule_id, limit, keys_max)
 
 
 _TABLES: Final[dict[Algorithm, Callable[[str, Limit, int], KeyTable[Any]]]] = {
-    Algorithm.FIXED_WINDOW: FixedWindowTable,
-    Algorithm.SLIDING_WINDOW: SlidingWindowTable,
-    Algorithm.SLIDING_LOG: SlidingLogTable,
+    Algorithm.FIXED_WINDOW: _FixedWindowTable,
+    Algorithm.SLIDING_WINDOW: _SlidingWindowTable,
+    Algorithm.SLIDING_LOG: _SlidingLogTable,
 }

@@ -147,7 +147,7 @@ class RedisClient(ABC):
         """Fail what is under way with `Unavailable`, and give back what is held."""
 
 
-class ConnectionOwner(Protocol):
+class RedisConnectionOwner(Protocol):
     """What a connection tells: at most one word a read, a sweep or an end, never one a call."""
 
     def on_replies(self) -> None:
@@ -174,7 +174,7 @@ class RedisConnection(asyncio.Protocol):
         self._kind = settings.kind
         self._loop = loop
         self._reader = hiredis.Reader(replyError=error_reply, notEnoughData=_MORE)
-        self._owner: ConnectionOwner | None = None
+        self._owner: RedisConnectionOwner | None = None
         self._transport: asyncio.Transport | None = None
         self._closed: asyncio.Future[None] = loop.create_future()
         self._end_reason: str | None = None  # set once it has ended, or is to end
@@ -210,7 +210,7 @@ class RedisConnection(asyncio.Protocol):
         """Calls without an answer, those whose waiters have gone included."""
         return len(self._waiting)
 
-    def serve(self, owner: ConnectionOwner, timeout_us: int) -> None:
+    def serve(self, owner: RedisConnectionOwner, timeout_us: int) -> None:
         """From now on tell `owner`, and time calls out after `timeout_us`."""
         self._owner = owner
         self._timeout_s = timeout_us / 1e6

@@ -186,7 +186,7 @@ class _WindowCounter(RedisCounter):
 
 
 @final
-class FixedCounter(_WindowCounter):
+class _FixedCounter(_WindowCounter):
     """The fixed window; the server's clock says which it is."""
 
     __slots__ = ()
@@ -296,7 +296,7 @@ class WindowsCounter(_WindowCounter):
 
 
 @final
-class LogCounter(_WindowCounter):
+class _LogCounter(_WindowCounter):
     """The exact log, decided where it is."""
 
     __slots__ = ()
@@ -350,12 +350,12 @@ def counter_for(
     if limit.algorithm in BURSTING:
         return PacedCounter(prefix, rule_id, limit, key_bytes_max)
     if limit.algorithm is Algorithm.FIXED_WINDOW:
-        return FixedCounter(prefix, rule_id, limit, key_bytes_max)
+        return _FixedCounter(prefix, rule_id, limit, key_bytes_max)
     if limit.algorithm is Algorithm.SLIDING_WINDOW:
         if limit.cells == 1 and layout == WINDOWS:
             return WindowsCounter(prefix, rule_id, limit, key_bytes_max)
         return CellsCounter(prefix, rule_id, limit, key_bytes_max)
-    return LogCounter(prefix, rule_id, limit, key_bytes_max)
+    return _LogCounter(prefix, rule_id, limit, key_bytes_max)
 
 
 def cells_state(text: bytes) -> tuple[int, ...]:
