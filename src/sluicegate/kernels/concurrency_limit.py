@@ -73,11 +73,25 @@ _DRAINING: Final = 1
 _MEASURING: Final = 2
 
 
+class AdaptiveNumber:
+    """A limit between two bounds; each class below says how a sample moves it."""
+
+    __slots__ = ("_limit_max", "_limit_min", "limit")
+
+    def __init__(self, initial: int, limit_min: int, limit_max: int) -> None:
+        within("limit_max", limit_max, 1, LIMIT_MAX)
+        within("limit_min", limit_min, 1, limit_max)
+        within("initial", initial, limit_min, limit_max)
+        self._limit_min = limit_min
+        self._limit_max = limit_max
+        self.limit = initial
+
+
 @final
-class Aimd:
+class Aimd(AdaptiveNumber):
     """Additive increase, multiplicative decrease: it reacts to failures and timeouts only."""
 
-    __slots__ = ("_backoff", "_limit_max", "_limit_min", "_timeout_us", "limit")
+    __slots__ = ("_backoff", "_timeout_us")
 
     def __init__(
         self,
@@ -88,15 +102,12 @@ class Aimd:
         backoff: float = 0.9,
         timeout_us: int = 5_000_000,
     ) -> None:
-        check_limits(initial, limit_min, limit_max)
+        super().__init__(initial, limit_min, limit_max)
         if not 0.5 <= backoff < 1.0:
             raise ValueError(f"backoff must be from 0.5 to below 1, not {backoff}")
         within("timeout_us", timeout_us, 1, SPAN_US_MAX)
-        self._limit_min = limit_min
-        self._limit_max = limit_max
         self._backoff = backoff
         self._timeout_us = timeout_us
-        self.limit = initial
 
     def update(self, rtt_us: int, inflight: int, dropped: bool, draw: float) -> int:
         """Take in one sample, or one window of them; the new limit. The draw is not used."""
@@ -111,20 +122,17 @@ class Aimd:
 
 
 @final
-class Vegas:
+class Vegas(AdaptiveNumber):
     """Keeps a small queue: it estimates how many units wait, and holds that between 3g and 6g."""
 
     __slots__ = (
         "_drain",
         "_estimate",
-        "_limit_max",
-        "_limit_min",
         "_phase",
         "_probe_multiplier",
         "_probe_share",
         "_unloaded_us",
         "_updates",
-        "limit",
     )
 
     def __init__(
@@ -136,10 +144,8 @@ class Vegas:
         probe_multiplier: int = 2,
         drain: bool = True,
     ) -> None:
-        check_limits(initial, limit_min, limit_max)
+        super().__init__(initial, limit_min, limit_max)
         within("probe_multiplier", probe_multiplier, 1, LIMIT_MAX)
-        self._limit_min = limit_min
-        self._limit_max = limit_max
         self._probe_multiplier = probe_multiplier
         self._probe_share = 1.0
         self._drain = drain
@@ -147,7 +153,6 @@ class Vegas:
         self._updates = 0
         self._unloaded_us = 0
         self._estimate = initial
-        self.limit = initial
 
     @property
     def unloaded_us(self) -> int:
@@ -203,15 +208,13 @@ class Vegas:
 
 
 @final
-class Gradient2:
+class Gradient2(AdaptiveNumber):
     """Follows the ratio of a slow latency baseline to the present latency."""
 
     __slots__ = (
         "_baseline_us",
         "_estimate",
         "_learned",
-        "_limit_max",
-        "_limit_min",
         "_long_updates",
         "_phase",
         "_probe_in",
@@ -219,7 +222,6 @@ class Gradient2:
         "_queue",
         "_smoothing",
         "_tolerance",
-        "limit",
     )
 
     def __init__(
@@ -234,7 +236,7 @@ class Gradient2:
         long_updates: int = 600,
         probe_updates: int = 60,
     ) -> None:
-        check_limits(initial, limit_min, limit_max)
+        super().__init__(initial, limit_min, limit_max)
         if not (isfinite(tolerance) and 1.0 <= tolerance <= 10.0):
             raise ValueError(f"tolerance must be from 1 to 10, not {tolerance}")
         if not 0.0 < smoothing <= 1.0:
@@ -242,8 +244,6 @@ class Gradient2:
         within("queue", queue, 1, LIMIT_MAX)
         within("long_updates", long_updates, 1, LIMIT_MAX)
         within("probe_updates", probe_updates, 0, LIMIT_MAX)
-        self._limit_min = limit_min
-        self._limit_max = limit_max
         self._tolerance = tolerance
         self._smoothing = smoothing
         self._queue = queue
@@ -254,7 +254,6 @@ class Gradient2:
         self._baseline_us = 0.0
         self._learned = 0
         self._estimate = float(initial)
-        self.limit = initial
 
     @property
     def baseline_us(self) -> float:
@@ -399,13 +398,6 @@ class SampleWindow:
 
 def _decade(estimate: int) -> int:
     return max(1, int(log10(estimate)))
-
-
-def check_limits(initial: int, limit_min: int, limit_max: int) -> None:
-    """Refuse limits that do not enclose each other."""
-    within("limit_max", limit_max, 1, LIMIT_MAX)
-    within("limit_min", limit_min, 1, limit_max)
-    within("initial", initial, limit_min, limit_max)
 
 
 def check_draw(draw: float) -> None:

@@ -45,7 +45,7 @@ from math import sqrt
 from typing import Final, final
 
 from sluicegate.kernels.bounds import within
-from sluicegate.kernels.concurrency_limit import LIMIT_MAX, check_draw, check_limits
+from sluicegate.kernels.concurrency_limit import LIMIT_MAX, AdaptiveNumber, check_draw
 
 QUEUE: Final = 0.2  # of the square root of the limit
 MARGIN: Final = 1.05  # an unloaded latency that is too low costs more than one too high
@@ -68,7 +68,7 @@ _MEASURING: Final = 2
 
 
 @final
-class FastLimit:
+class FastLimit(AdaptiveNumber):
     """Holds a small queue, whatever the capacity; a probe keeps the unloaded latency true."""
 
     __slots__ = (
@@ -78,8 +78,6 @@ class FastLimit:
         "_estimate",
         "_free",
         "_learned",
-        "_limit_max",
-        "_limit_min",
         "_phase",
         "_probe_multiplier",
         "_probe_share",
@@ -88,7 +86,6 @@ class FastLimit:
         "_starting",
         "_unloaded_us",
         "_updates",
-        "limit",
     )
 
     def __init__(
@@ -99,10 +96,8 @@ class FastLimit:
         limit_max: int = 1_000,
         probe_multiplier: int = 1,
     ) -> None:
-        check_limits(initial, limit_min, limit_max)
+        super().__init__(initial, limit_min, limit_max)
         within("probe_multiplier", probe_multiplier, 1, LIMIT_MAX)
-        self._limit_min = limit_min
-        self._limit_max = limit_max
         self._probe_multiplier = probe_multiplier
         self._probe_share = 1.0
         self._phase = _STEADY
@@ -117,7 +112,6 @@ class FastLimit:
         self._unloaded_us = 0.0
         self._estimate = float(initial)
         self._probed = 0.0  # the limit when it was last probed
-        self.limit = initial
 
     @property
     def unloaded_us(self) -> float:
