@@ -66,9 +66,9 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
-async def call(here: Hall, context: ssl.SSLContext, said: bytes = b"") -> Caller:
+async def call(here: Hall, context: ssl.SSLContext, text: bytes = b"") -> Caller:
     reader, writer = await asyncio.open_connection("127.0.0.1", here.port, ssl=context)
-    writer.write(said)
+    writer.write(text)
     return Caller(reader, writer)
 
 
@@ -87,7 +87,7 @@ def test_what_was_agreed_on_decides_and_without_it_the_first_bytes_do(
 ) -> None:
     async def story() -> None:
         async with hall(tls=Tls(authority.files())) as here:
-            for alpn, said, kind in (
+            for alpn, text, kind in (
                 (("h2",), PREFACE, "HTTP2"),
                 (("h2", "http/1.1"), b"GET / HTTP/1.1\r\n\r\n", "HTTP1"),
                 (("http/1.1",), b"GET / HTTP/1.1\r\n\r\n", "HTTP1"),
@@ -97,8 +97,8 @@ def test_what_was_agreed_on_decides_and_without_it_the_first_bytes_do(
                 ((), PREFACE, "HTTP2"),
                 ((), b"GET / HTTP/1.1\r\n\r\n", "HTTP1"),
             ):
-                caller = await call(here, authority.client(*alpn), said)
-                await caller.hears(f"{kind}:".encode() + said)
+                caller = await call(here, authority.client(*alpn), text)
+                await caller.hears(f"{kind}:".encode() + text)
                 await caller.leave()
             peers = [echo.peer for echo in here.made]
             assert all(peer.tls for peer in peers)

@@ -27,10 +27,10 @@ _NO: Final = (b"false", b"0")
 
 def criticality_of(values: Sequence[bytes]) -> Criticality | None:
     """What is claimed; None without a claim."""
-    said = _once(CRITICALITY, values)
-    if not said:
+    value = _once(CRITICALITY, values)
+    if not value:
         return None
-    field, text = CRITICALITY.decode("ascii"), said.decode("latin-1")
+    field, text = CRITICALITY.decode("ascii"), value.decode("latin-1")
     if len(text) > _CLAIM_CHARS_MAX:
         # Cut, it could become the name of a class that was never claimed.
         raise BadValue(field, text, f"name a class, in at most {_CLAIM_CHARS_MAX} characters")
@@ -38,23 +38,23 @@ def criticality_of(values: Sequence[bytes]) -> Criticality | None:
 
 
 def left_us_of(values: Sequence[bytes]) -> int:
-    """How long an answer is of use, in microseconds; -1 if nothing is said."""
-    said = _once(DEADLINE_MS, values)
-    if not said:
+    """How long an answer is of use, in microseconds; -1 if nothing is value."""
+    value = _once(DEADLINE_MS, values)
+    if not value:
         return -1
-    if not said.isdigit() or len(said) > 10 or int(said) > LEFT_MS_MAX:
+    if not value.isdigit() or len(value) > 10 or int(value) > LEFT_MS_MAX:
         remedy = f"give whole milliseconds from 0 to {LEFT_MS_MAX:,}"
-        raise BadValue(DEADLINE_MS.decode("ascii"), said.decode("latin-1"), remedy)
-    return int(said) * 1_000
+        raise BadValue(DEADLINE_MS.decode("ascii"), value.decode("latin-1"), remedy)
+    return int(value) * 1_000
 
 
 def strong_of(values: Sequence[bytes]) -> bool:
     """Whether every cache is to be passed by."""
-    said = _once(STRONG, values).lower()
-    if said in _YES:
+    value = _once(STRONG, values).lower()
+    if value in _YES:
         return True
-    if said and said not in _NO:
-        raise BadValue(STRONG.decode("ascii"), said.decode("latin-1"), "give true or false")
+    if value and value not in _NO:
+        raise BadValue(STRONG.decode("ascii"), value.decode("latin-1"), "give true or false")
     return False
 
 

@@ -81,8 +81,8 @@ class ListenerCounts:
         self.served = dict.fromkeys(Language, 0)
 
 
-class House(Protocol):
-    """What a connection asks of its listener."""
+class _Owner(Protocol):
+    """What a connection calls of its listener."""
 
     settings: ListenerSettings
     counts: ListenerCounts
@@ -93,19 +93,19 @@ class House(Protocol):
         ...
 
     def refusal(self, reserved: bool, kind: Language) -> str:
-        """Why a connection of this kind is not served; empty if it is."""
+        """Return why a connection of this language is not served; empty if it is."""
         ...
 
     def protocol(self, kind: Language, peer: PeerInfo) -> asyncio.Protocol:
-        """A protocol for a connection that is served."""
+        """Make the protocol of a connection that is served."""
         ...
 
-    def lost(self, connection: AcceptedConnection) -> None:
-        """It is gone."""
+    def forget(self, connection: AcceptedConnection) -> None:
+        """Remove a connection that was lost."""
         ...
 
 
-def _nothing(*_: object) -> None:
+def _do_nothing(*_: object) -> None:
     return
 
 
@@ -124,9 +124,9 @@ class AcceptedConnection:
         "_drain",
         "_forward",
         "_head",
-        "_house",
         "_inner",
         "_lost",
+        "_owner",
         "_stalled",
         "_tick",
         "_under_way",
@@ -146,9 +146,9 @@ class AcceptedConnection:
     )
 
     def __init__(
-        self, house: House, host: str, port: int, address: Address, *, reserved: bool
+        self, owner: _Owner, host: str, port: int, address: Address, *, reserved: bool
     ) -> None:
-        self._house = house
+        self._owner = owner
         self.host = host
         self.address = address
         self.reserved = reserved
@@ -166,29 +166,29 @@ class AcceptedConnection:
         self._lost = False
         self._stalled = False
         self._unread = 0
-        self._forward: Callable[[bytes], object] = _nothing
-        self._drain: Callable[[], object] = _nothing
+        self._forward: Callable[[bytes], object] = _do_nothing
+        self._drain: Callable[[], object] = _do_nothing
         self._under_way: Callable[[], int] = _no_work
-        self._tick: Callable[[float], object] = _nothing
+        self._tick: Callable[[float], object] = _do_nothing
 
     # What the transport tells.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The handshake, if there was one, is done."""
         self.transport = cast("asyncio.Transport", transport)
-        self.since_s = self.quiet_since_s = self._house.now_s()
+        self.since_s = self.quiet_since_s = self._owner.now_s()
         certificate = transport.get_extra_info("peercert")
         secured = transport.get_extra_info("ssl_object")
         if secured is not None:
             alpn = secured.selected_alpn_protocol() or ""
             self.peer = self.peer._replace(tls=True, names=names_in(certificate), alpn=alpn)
-        if self._house.closing:
+        if self._owner.closing:
             self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         """Pass it on; gather it as long as nobody knows to whom."""
         if self._inner is None:
-            self._gather(data)
+            self._sniff(data)
             return
         self.active = True
         if self._stalled and self._over_backlog():
@@ -196,7 +196,7 @@ class AcceptedConnection:
         try:
             self._forward(data)
         except Exception:
-            self._failed()
+            self._log_failure()
 
     def eof_received(self) -> bool | None:
         """The peer will send nothing more; it may still read."""
@@ -205,13 +205,13 @@ class AcceptedConnection:
         try:
             return self._inner.eof_received()
         except Exception:
-            self._failed()
+            self._log_failure()
             return None
 
     def pause_writing(self) -> None:
         """The peer does not read as fast as it is written to."""
         self._stalled = True
-        self.stalled_since_s = self._house.now_s()
+        self.stalled_since_s = self._owner.now_s()
         self._unread = self._backlog()
         if self._inner is not None:
             self._inner.pause_writing()
@@ -227,14 +227,14 @@ class AcceptedConnection:
         """It is gone: nothing more is told to anybody about it."""
         self._lost = True
         inner = self._inner
-        self._house.lost(self)
-        self._forward = self._drain = self._tick = _nothing
+        self._owner.forget(self)
+        self._forward = self._drain = self._tick = _do_nothing
         self._under_way = _no_work
         if inner is not None:
             try:
                 inner.connection_lost(exc)
             except Exception:
-                self._failed()
+                self._log_failure()
         self._inner = None
 
     # What the listener asks.
@@ -247,38 +247,38 @@ class AcceptedConnection:
             self.transport.close()
             return
         try:
-            if self._drain is not _nothing:
+            if self._drain is not _do_nothing:
                 self._drain()
             elif self._under_way() == 0:
                 self.transport.close()
         except Exception:
-            self._failed()
+            self._log_failure()
 
     def abort(self) -> None:
         """End it now."""
         if self.transport is not None:
             self.transport.abort()
 
-    def look(self, now_s: float) -> None:
-        """Its bounds in time, and the backlog."""
+    def sweep(self, now_s: float) -> None:
+        """Check its bounds in time, and the backlog."""
         transport = self.transport
         if transport is None or self._lost:
             return
-        settings = self._house.settings
+        settings = self._owner.settings
         if now_s >= self.closing_at_s:
             transport.abort()
         elif self._inner is None:
             if now_s - self.since_s >= settings.sniff_timeout_s:
-                self._house.counts.sniff_timeouts += 1
-                self._end(b"")
+                self._owner.counts.sniff_timeouts += 1
+                self._close_with(b"")
         elif self.reserved and now_s - self.since_s >= settings.reserved_s_max:
             transport.abort()
         elif self._stalled:
-            self._look_at_backlog(now_s)
+            self._check_backlog(now_s)
         else:
-            self._look_at_rest(now_s)
+            self._check_idle(now_s)
 
-    def _look_at_rest(self, now_s: float) -> None:
+    def _check_idle(self, now_s: float) -> None:
         try:
             self._tick(now_s)
             if self.active or self._under_way():
@@ -286,35 +286,35 @@ class AcceptedConnection:
                 self.quiet_since_s = now_s
                 return
         except Exception:
-            self._failed()
+            self._log_failure()
             return
-        if now_s - self.quiet_since_s >= self._house.settings.idle_timeout_s:
-            self._house.counts.idle_timeouts += 1
+        if now_s - self.quiet_since_s >= self._owner.settings.idle_timeout_s:
+            self._owner.counts.idle_timeouts += 1
             self.closing_at_s = now_s + _CLOSE_S_MAX
             self.drain()
 
-    def _look_at_backlog(self, now_s: float) -> None:
+    def _check_backlog(self, now_s: float) -> None:
         if self._over_backlog():
             return
         unread = self._backlog()
         if unread < self._unread:
             self.stalled_since_s = now_s
         self._unread = unread
-        if now_s - self.stalled_since_s >= self._house.settings.write_stall_s_max:
-            self._house.counts.not_reading += 1
+        if now_s - self.stalled_since_s >= self._owner.settings.write_stall_s_max:
+            self._owner.counts.not_reading += 1
             self.abort()
 
     def _over_backlog(self) -> bool:
-        if self._backlog() <= self._house.settings.write_backlog_bytes_max:
+        if self._backlog() <= self._owner.settings.write_backlog_bytes_max:
             return False
-        self._house.counts.not_reading += 1
+        self._owner.counts.not_reading += 1
         self.abort()
         return True
 
     def _backlog(self) -> int:
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
-    def _gather(self, data: bytes) -> None:
+    def _sniff(self, data: bytes) -> None:
         if self.ending:
             return
         self._head = self._head + data if self._head else data
@@ -323,23 +323,23 @@ class AcceptedConnection:
         if kind is None:
             return
         self.kind = kind
-        why = self._house.refusal(self.reserved, kind)
+        why = self._owner.refusal(self.reserved, kind)
         if why:
-            self._end(answer_in(kind, why))
+            self._close_with(answer_in(kind, why))
             return
         head, self._head = self._head, b""
         try:
-            self._hand_over(kind, head)
+            self._make_protocol(kind, head)
         except Exception:
-            self._failed()
+            self._log_failure()
 
-    def _hand_over(self, kind: Language, head: bytes) -> None:
-        inner = self._house.protocol(kind, self.peer)
+    def _make_protocol(self, kind: Language, head: bytes) -> None:
+        inner = self._owner.protocol(kind, self.peer)
         offered = cast("Any", inner)
         self._forward = inner.data_received
-        self._drain = getattr(offered, "drain", _nothing)
+        self._drain = getattr(offered, "drain", _do_nothing)
         self._under_way = getattr(offered, "under_way", _no_work)
-        self._tick = getattr(offered, "tick", _nothing)
+        self._tick = getattr(offered, "tick", _do_nothing)
         self._inner = inner
         self.active = True
         assert self.transport is not None
@@ -347,23 +347,23 @@ class AcceptedConnection:
         if not self.transport.is_closing():
             inner.data_received(head)
 
-    def _end(self, last: bytes) -> None:
-        """Say one thing and close; a peer that goes on talking is not listened to."""
+    def _close_with(self, last: bytes) -> None:
+        """Send one last thing and close; what the peer still sends is discarded."""
         self.ending = True
         self._head = b""
         if self.transport is None:
             return
         if last:
             self.transport.write(last)
-        self.closing_at_s = self._house.now_s() + _CLOSE_S_MAX
+        self.closing_at_s = self._owner.now_s() + _CLOSE_S_MAX
         if last and self.transport.can_write_eof():
             # Closed with bytes unread it would be a reset, and take the answer with it.
             self.transport.write_eof()
         else:
             self.transport.close()
 
-    def _failed(self) -> None:
-        """A protocol's own bug: it ends this connection, and no other."""
-        self._house.counts.faults += 1
+    def _log_failure(self) -> None:
+        """Log a protocol's own bug: it ends this connection, and no other."""
+        self._owner.counts.faults += 1
         _log.exception("a %s connection ends, for its protocol failed", self.kind)
         self.abort()

@@ -1,9 +1,9 @@
 """Listener: one port for several languages, and the bounds that all connections share.
 
-It knows no service. It accepts, lets TLS be spoken, learns the language from the first bytes and
-has a protocol made for it; then it counts, looks after those that hang, and ends them all when it
-is told to. There is one a process; several processes share a port with `reuse_port`, or a listening
-socket that was bound before they were made.
+It knows no service. It accepts, does the TLS handshake, learns the language from the first bytes
+and makes a protocol for it; then it counts, ends connections that hang, and closes them all at the
+end. There is one a process; several processes share a port with `reuse_port`, or a listening socket
+that was bound before they started.
 
 We accept ourselves, and not by the loop's server: so a connection is counted before its handshake,
 a flood is closed before it costs a transport, and each handshake takes the newest certificate.
@@ -24,7 +24,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.binding import Address, address_of, bind, bound_address, release
 from sluicegate.doors.connection import AcceptedConnection, ListenerCounts, PeerInfo
 from sluicegate.doors.listener_settings import ListenerSettings
-from sluicegate.doors.sniff import Language, alpn_of, served
+from sluicegate.doors.sniff import Language, alpn_of, require_servable
 from sluicegate.doors.tls import Tls
 
 __all__ = [
@@ -42,8 +42,8 @@ ProtocolFactory: TypeAlias = "Callable[[PeerInfo], asyncio.Protocol]"
 _log: Final = logging.getLogger("sluicegate.listener")
 _NO_MORE_SOCKETS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _ABORT_S_MAX: Final = 1.0
-_LOOKED_AT_ONCE: Final = 200  # connections in one turn of the loop
-_TLS_LOOK_S: Final = 1.0  # how often the certificate's files are looked at
+_SWEPT_AT_ONCE: Final = 200  # connections in one turn of the loop
+_TLS_CHECK_S: Final = 1.0  # how often the certificate's files are looked at
 
 
 class ListenerStats(NamedTuple):
@@ -89,25 +89,25 @@ class Listener:
         self.counts = ListenerCounts()
         self.closing = False
         self.tls = tls
-        self._wanted = list(addresses)
-        if not self._wanted:
+        self._addresses = list(addresses)
+        if not self._addresses:
             raise BadValue("listen", (), "give an address to listen on")
-        self._protocols = {served(kind): make for kind, make in protocols.items()}
+        self._protocols = {require_servable(kind): make for kind, make in protocols.items()}
         if tls is not None:
             # The first that a peer offers too: who speaks both, as curl and Prometheus, is here
             # for HTTP, and who is here for gRPC offers h2 alone.
             names = (
                 alpn_of(kind) for kind in (Language.HTTP1, Language.HTTP2) if kind in protocols
             )
-            tls.for_alpn([name for name in names if name is not None])
+            tls.set_alpn([name for name in names if name is not None])
         self._listening: list[socket.socket] = []
         self._connections: set[AcceptedConnection] = set()
         self._by_host: dict[str, int] = {}
         self._reserved_open = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._looking: asyncio.Handle | None = None
-        self._tls_looked_s = 0.0
+        self._sweep_handle: asyncio.Handle | None = None
+        self._tls_checked_s = 0.0
         self._empty: asyncio.Future[None] | None = None
 
     async def __aenter__(self) -> Listener:
@@ -121,7 +121,7 @@ class Listener:
         """Bind and accept; where it listens. A `SluicegateError` says what stands in the way."""
         self._loop = asyncio.get_running_loop()
         try:
-            for one in self._wanted:
+            for one in self._addresses:
                 if isinstance(one, socket.socket):
                     one.setblocking(False)
                     self._listening.append(one)
@@ -133,8 +133,8 @@ class Listener:
             raise
         for listening in self._listening:
             self._accept_on(listening)
-        self._tls_looked_s = self.now_s()
-        self._look_later()
+        self._tls_checked_s = self.now_s()
+        self._schedule_sweep()
         return self.addresses
 
     @property
@@ -183,20 +183,22 @@ class Listener:
         self.stop_accepting()
         for connection in tuple(self._connections):
             connection.drain()
-        await self._emptied(grace_s)
+        await self._wait_until_empty(grace_s)
         cut = len(self._connections)
         for connection in tuple(self._connections):
             connection.abort()
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._emptied(_ABORT_S_MAX)  # an abort is told in one of the loop's next turns
-        if self._looking is not None:
-            self._looking.cancel()
-            self._looking = None
+        await self._wait_until_empty(
+            _ABORT_S_MAX
+        )  # an abort is told in one of the loop's next turns
+        if self._sweep_handle is not None:
+            self._sweep_handle.cancel()
+            self._sweep_handle = None
         return cut
 
-    async def _emptied(self, timeout_s: float) -> None:
+    async def _wait_until_empty(self, timeout_s: float) -> None:
         if self._connections and timeout_s > 0 and self._loop is not None:
             self._empty = self._loop.create_future()
             await asyncio.wait((self._empty,), timeout=timeout_s)
@@ -226,7 +228,7 @@ class Listener:
         self.counts.served[kind] += 1
         return self._protocols[kind](peer)
 
-    def lost(self, connection: AcceptedConnection) -> None:
+    def forget(self, connection: AcceptedConnection) -> None:
         """A connection is gone."""
         if connection not in self._connections:
             return
@@ -271,9 +273,9 @@ class Listener:
         assert self._loop is not None
         _log.warning("no more sockets can be had; accepting pauses (see ulimit -n)")
         self._loop.remove_reader(listening.fileno())
-        self._loop.call_later(self.settings.accept_pause_s, self._accept_again, listening)
+        self._loop.call_later(self.settings.accept_pause_s, self._resume_accepting, listening)
 
-    def _accept_again(self, listening: socket.socket) -> None:
+    def _resume_accepting(self, listening: socket.socket) -> None:
         if not self.closing:
             self._accept_on(listening)
 
@@ -299,11 +301,11 @@ class Listener:
         connection = AcceptedConnection(self, host, port, address, reserved=reserved)
         self._connections.add(connection)
         assert self._loop is not None
-        task = self._loop.create_task(self._connect(client, connection))
+        task = self._loop.create_task(self._serve(client, connection))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _connect(self, client: socket.socket, connection: AcceptedConnection) -> None:
+    async def _serve(self, client: socket.socket, connection: AcceptedConnection) -> None:
         loop = asyncio.get_running_loop()
         secure: dict[str, Any] = {}
         if self.tls is not None:
@@ -325,10 +327,10 @@ class Listener:
             if self.tls is not None and connection.transport is None:
                 self.counts.tls_failures += 1
             client.close()
-            self.lost(connection)
+            self.forget(connection)
         except BaseException:
             client.close()
-            self.lost(connection)
+            self.forget(connection)
             raise
 
     def _release(self) -> None:
@@ -338,26 +340,26 @@ class Listener:
 
     # Looking after what is open.
 
-    def _look_later(self) -> None:
+    def _schedule_sweep(self) -> None:
         if self._loop is not None:
-            self._looking = self._loop.call_later(self.settings.look_s, self._look)
+            self._sweep_handle = self._loop.call_later(self.settings.look_s, self._sweep)
 
-    def _look(self) -> None:
-        self._look_on(iter(tuple(self._connections)))
+    def _sweep(self) -> None:
+        self._sweep_some(iter(tuple(self._connections)))
 
-    def _look_on(self, rest: Iterator[AcceptedConnection]) -> None:
+    def _sweep_some(self, rest: Iterator[AcceptedConnection]) -> None:
         """Some in each turn of the loop, so that many connections are no pause for any."""
         now_s = self.now_s()
-        some = tuple(islice(rest, _LOOKED_AT_ONCE))
+        some = tuple(islice(rest, _SWEPT_AT_ONCE))
         for connection in some:
-            connection.look(now_s)
+            connection.sweep(now_s)
         if some and self._loop is not None:
-            self._looking = self._loop.call_soon(self._look_on, rest)
+            self._sweep_handle = self._loop.call_soon(self._sweep_some, rest)
             return
-        if self.tls is not None and now_s - self._tls_looked_s >= _TLS_LOOK_S:
-            self._tls_looked_s = now_s
+        if self.tls is not None and now_s - self._tls_checked_s >= _TLS_CHECK_S:
+            self._tls_checked_s = now_s
             self.tls.look()
-        self._look_later()
+        self._schedule_sweep()
 
 
 def new_loop() -> asyncio.AbstractEventLoop:

@@ -100,7 +100,7 @@ def alpn_of(kind: Language) -> str | None:
     return None
 
 
-def served(kind: Language) -> Language:
+def require_servable(kind: Language) -> Language:
     """This kind, if it is one that a protocol can be given for."""
     if kind in (Language.TLS, Language.UNKNOWN):
         raise BadValue("protocols", kind, "give protocols for HTTP2, HTTP1 and RESP")

@@ -39,35 +39,37 @@ class TlsFiles(NamedTuple):
 
 @final
 class Tls:
-    """What new connections are secured with. `context` is the newest that was good."""
+    """The TLS context of new connections; `context` is the newest that was good."""
 
-    __slots__ = ("_alpn", "_seen", "context", "failures", "files", "last_error", "reloads")
+    __slots__ = ("_alpn", "_file_state", "context", "failures", "files", "last_error", "reloads")
 
     def __init__(self, files: TlsFiles, alpn: Sequence[str] = ("http/1.1", "h2")) -> None:
         self.files = files
         self._alpn = list(alpn)
-        self._seen = _state(files)
-        self.context = _made(files, self._alpn)
+        self._file_state = _files_state(files)
+        self.context = _make_context(files, self._alpn)
         self.reloads = 0
         self.failures = 0
         self.last_error = ""  # of the last reload; empty if it went well
 
     def reload(self) -> None:
         """Read the files anew; a `BadValue` says what is wrong, and what was good stays."""
-        self._seen = _state(self.files)  # before reading: what is written meanwhile is seen again
+        self._file_state = _files_state(
+            self.files
+        )  # before reading: what is written meanwhile is seen again
         try:
-            made = _made(self.files, self._alpn)
+            context = _make_context(self.files, self._alpn)
         except BadValue as error:
             self.failures += 1
             self.last_error = str(error)
             raise
-        self.context = made
+        self.context = context
         self.reloads += 1
         self.last_error = ""
 
     def look(self) -> bool:
         """Reload if a file has changed; whether there is something new. Raises nothing."""
-        if _state(self.files) == self._seen:
+        if _files_state(self.files) == self._file_state:
             return False
         try:
             self.reload()
@@ -77,11 +79,11 @@ class Tls:
         _log.info("new connections get the certificate now in %s", self.files.certificate)
         return True
 
-    def for_alpn(self, alpn: Sequence[str]) -> None:
+    def set_alpn(self, alpn: Sequence[str]) -> None:
         """Offer these protocols; for a listener that serves fewer."""
         if list(alpn) != self._alpn:
             self._alpn = list(alpn)
-            self.context = _made(self.files, self._alpn)
+            self.context = _make_context(self.files, self._alpn)
 
 
 def names_in(certificate: dict[str, Any] | None) -> tuple[str, ...]:
@@ -98,7 +100,7 @@ def names_in(certificate: dict[str, Any] | None) -> tuple[str, ...]:
     return tuple(found)[:NAMES_MAX]
 
 
-def _made(files: TlsFiles, alpn: list[str]) -> ssl.SSLContext:
+def _make_context(files: TlsFiles, alpn: list[str]) -> ssl.SSLContext:
     for field, path in (
         ("tls_cert", files.certificate),
         ("tls_key", files.key),
@@ -139,8 +141,8 @@ def _check_file(field: str, path: str) -> None:
         with open(path, "rb") as file:
             file.read(1)
     except OSError as error:
-        said = error.strerror or str(error)
-        raise BadValue(field, path, f"give a file that we may read ({said})") from None
+        text = error.strerror or str(error)
+        raise BadValue(field, path, f"give a file that we may read ({text})") from None
     if size > CERTIFICATE_BYTES_MAX:
         raise BadValue(field, path, f"give a file of at most {CERTIFICATE_BYTES_MAX:,} bytes")
 
@@ -149,13 +151,13 @@ def _no_password() -> str:
     raise ValueError("the key has a password")
 
 
-def _state(files: TlsFiles) -> _State:
+def _files_state(files: TlsFiles) -> _State:
     return tuple(
-        _state_of(path) for path in (files.certificate, files.key, files.client_ca) if path
+        _file_state_of(path) for path in (files.certificate, files.key, files.client_ca) if path
     )
 
 
-def _state_of(path: str) -> tuple[int, int, int, int] | None:
+def _file_state_of(path: str) -> tuple[int, int, int, int] | None:
     try:
         seen = os.stat(path)
     except OSError:

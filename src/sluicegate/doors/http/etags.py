@@ -34,14 +34,14 @@ def wanted_tags(request: HttpRequest, name: bytes) -> tuple[str, ...]:
 
     `If-Match` leaves weak tags out: they never tell that something is the same byte by byte.
     """
-    said = b", ".join(value for one, value in request.headers if one == name).decode("latin-1")
-    if not said:
+    value = b", ".join(value for one, value in request.headers if one == name).decode("latin-1")
+    if not value:
         return ()
-    if said.strip() == ANY:
+    if value.strip() == ANY:
         return (ANY,)
-    if not _LIST.fullmatch(said):
-        raise BadValue(name.decode(), said, 'write it as "tag", "tag" or *')
-    tags = _ONE.findall(said)
+    if not _LIST.fullmatch(value):
+        raise BadValue(name.decode(), value, 'write it as "tag", "tag" or *')
+    tags = _ONE.findall(value)
     if len(tags) > TAGS_MAX:
         raise BadValue(name.decode(), f"{len(tags)} tags", f"give at most {TAGS_MAX}")
     kept = tuple(tag for weak, tag in tags if name == IF_NONE_MATCH or not weak)

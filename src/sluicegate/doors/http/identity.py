@@ -34,16 +34,16 @@ def identity_of(request: HttpRequest, access: Access) -> Identity | HttpReply:
 
     A token that nobody has is refused even where none is needed: who sends one means it.
     """
-    said = request.header(b"authorization")
-    if said:
-        if said[: len(_BEARER)].lower() != _BEARER or request.count(b"authorization") > 1:
+    value = request.header(b"authorization")
+    if value:
+        if value[: len(_BEARER)].lower() != _BEARER or request.count(b"authorization") > 1:
             return unauthorized("send Authorization: Bearer, once", CHALLENGE)
-        known = access.by_token(said[len(_BEARER) :].strip().decode("latin-1"))
-        return known or unauthorized("this token is nobody's", WRONG_TOKEN)
+        identity = access.by_token(value[len(_BEARER) :].strip().decode("latin-1"))
+        return identity or unauthorized("this token is nobody's", WRONG_TOKEN)
     if request.peer.names:
-        known = access.by_certificate(request.peer.names)
-        if known is not None:
-            return known
+        identity = access.by_certificate(request.peer.names)
+        if identity is not None:
+            return identity
     nobody = access.anonymous
     if nobody is not None:
         return nobody

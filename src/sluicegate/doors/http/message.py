@@ -107,11 +107,11 @@ def render_reply(
 ) -> MaybeAwaitable[HttpReply]:
     """Write the answer now, if it is there."""
     if isinstance(answer, Awaitable):
-        return _written_later(answer, write)
+        return _render_later(answer, write)
     return write(answer)
 
 
-async def _written_later(answer: Awaitable[T], write: Callable[[T], HttpReply]) -> HttpReply:
+async def _render_later(answer: Awaitable[T], write: Callable[[T], HttpReply]) -> HttpReply:
     return write(await answer)
 
 

@@ -56,7 +56,7 @@ _ANSWER: Final = 3
 
 @final
 class HttpDoor:
-    """Makes a protocol a connection, and holds what they share. Call it with a peer."""
+    """Makes the protocol of each connection, and holds what they share. Call it with a peer."""
 
     def __init__(
         self, handler: Handler, clock: Clock, settings: HttpSettings | None = None
@@ -72,8 +72,8 @@ class HttpDoor:
         self._clock = clock
         self._date_s = -1
         self._date = b""
-        self._turn_left = self.settings.turn_requests_max
-        self._turn_ends = False
+        self._slots_left = self.settings.turn_requests_max
+        self._tick_set = False
         self._waiting: deque[HttpProtocol] = deque()
 
     def __call__(self, peer: PeerInfo) -> HttpProtocol:
@@ -88,26 +88,26 @@ class HttpDoor:
             self._date = f"date: {formatdate(now_s, usegmt=True)}\r\n".encode()
         return self._date
 
-    def takes_turn(self, protocol: HttpProtocol) -> bool:
+    def take_slot(self, protocol: HttpProtocol) -> bool:
         """Whether one more request may be worked on before the loop looks at its sockets again.
 
         If not, the protocol is called in one of the next turns. So a turn stays short however many
         ask at once, and what must be answered soon, health, is read soon.
         """
-        if not self._turn_ends:
-            self._turn_ends = True
-            asyncio.get_running_loop().call_soon(self._next_turn)
-        if self._turn_left > 0:
-            self._turn_left -= 1
+        if not self._tick_set:
+            self._tick_set = True
+            asyncio.get_running_loop().call_soon(self._next_tick)
+        if self._slots_left > 0:
+            self._slots_left -= 1
             return True
         self._waiting.append(protocol)
         return False
 
-    def _next_turn(self) -> None:
-        self._turn_ends = False
-        self._turn_left = self.settings.turn_requests_max
-        for _ in range(min(len(self._waiting), self._turn_left)):
-            self._waiting.popleft().goes_on()
+    def _next_tick(self) -> None:
+        self._tick_set = False
+        self._slots_left = self.settings.turn_requests_max
+        for _ in range(min(len(self._waiting), self._slots_left)):
+            self._waiting.popleft().resume()
 
 
 @final
@@ -115,7 +115,6 @@ class _Exchange:
     """One request, from the end of its head to the end of its reply."""
 
     __slots__ = (
-        "asked",
         "begun",
         "body",
         "counted",
@@ -123,6 +122,7 @@ class _Exchange:
         "finish",
         "keep_alive",
         "reply",
+        "request",
         "size",
         "task",
         "waiting",
@@ -131,16 +131,16 @@ class _Exchange:
     )
 
     def __init__(
-        self, asked: HttpRequest | None, reply: HttpReply | None, keep_alive: bool
+        self, request: HttpRequest | None, reply: HttpReply | None, keep_alive: bool
     ) -> None:
-        self.asked = asked  # None is what could not be read so far
+        self.request = request  # None is what could not be read so far
         self.reply = reply  # once it is known
         self.keep_alive = keep_alive
         self.expects = False  # waits for leave to send its body
         self.begun = reply is not None
         self.counted = False  # among those under way
         self.waiting = False  # for a turn
-        self.whole = asked is None  # the body has come
+        self.whole = request is None  # the body has come
         self.written = False
         self.body: list[bytes] = []
         self.size = 0
@@ -158,8 +158,8 @@ class HttpProtocol(asyncio.Protocol):
         self._peer = peer
         self._parser: Any = None
         self._transport: asyncio.Transport | None = None
-        self._line: deque[_Exchange] = deque()  # the first is being answered
-        self._coming: _Exchange | None = None  # the one whose body is being read
+        self._exchanges: deque[_Exchange] = deque()  # the first is being answered
+        self._receiving: _Exchange | None = None  # the one whose body is being read
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._in_head = False
@@ -167,15 +167,15 @@ class HttpProtocol(asyncio.Protocol):
         self._headers: list[tuple[bytes, bytes]] = []
         self._head_bytes = 0
         self._bad: HttpReply | None = None  # what is wrong with the head that is being read
-        self._going = False  # further down in the stack
+        self._responding = False  # further down in the stack
         self._blocked = False  # the client does not read
         self._paused = False  # we do not read
         self._draining = False
         self._half_closed = False
-        self._deaf = False  # what comes is not understood any more, or thrown away
-        self._ended = False  # the last answer is written
-        self._turns = 0  # grows with whatever happens
-        self._seen = (-1, _REST)
+        self._discarding = False  # what comes is not understood any more, or thrown away
+        self._finished = False  # the last answer is written
+        self._progress = 0  # grows with whatever happens
+        self._last_progress = (-1, _REST)
         self._since_s = 0.0
         self._abort_at_s = _NEVER
 
@@ -188,10 +188,10 @@ class HttpProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse it, and answer what can be answered."""
-        if self._deaf:
+        if self._discarding:
             return
         self._feed(data)
-        self._go_on()
+        self._respond()
 
     def _feed(self, data: bytes) -> None:
         was_in_head = self._in_head
@@ -209,51 +209,51 @@ class HttpProtocol(asyncio.Protocol):
             # What the parser has kept to itself so far: one header without an end.
             self._head_bytes += len(data)
             if self._head_bytes > self._settings.head_bytes_max:
-                self._last_words(HEAD_TOO_LARGE)
+                self._refuse_unreadable(HEAD_TOO_LARGE)
 
     def eof_received(self) -> bool:
-        """It will ask nothing more; what it has asked is answered, where that can be heard."""
-        if self._ended or not self._line or self._peer.tls:
+        """Answer what was asked, where that can be read: the client sends nothing more."""
+        if self._finished or not self._exchanges or self._peer.tls:
             return False
         self._half_closed = True
         return True
 
     def pause_writing(self) -> None:
-        """The client does not read: answer, and read, no further."""
+        """Stop answering and reading: the client does not read."""
         self._blocked = True
         self._pace()
 
     def resume_writing(self) -> None:
         """It has caught up."""
         self._blocked = False
-        self._go_on()
+        self._respond()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of everything. What the service was asked for is not taken back."""
-        self._ended = self._deaf = True
+        """Drop everything but the work that the service has begun."""
+        self._finished = self._discarding = True
         self._transport = None
         self._parser = None
-        for exchange in self._line:
+        for exchange in self._exchanges:
             if exchange.task is None:  # else it is still under way, though nobody waits for it
                 self._uncount(exchange)
-        self._line.clear()
-        self._coming = None
+        self._exchanges.clear()
+        self._receiving = None
 
     # What the listener asks.
 
     def under_way(self) -> int:
-        """Requests without an answer; one that is only beginning is one."""
-        return len(self._line) + self._in_head
+        """Return how many requests have no reply, one that is only beginning included."""
+        return len(self._exchanges) + self._in_head
 
     def drain(self) -> None:
-        """Answer what was asked, say that it was the last, close."""
+        """Answer what is under way, announce the end, close."""
         self._draining = True
-        if (self._ended or not self._line) and self._transport is not None:
+        if (self._finished or not self._exchanges) and self._transport is not None:
             self._transport.close()
 
     def tick(self, now_s: float) -> None:
-        """Find what takes too long."""
-        if self._ended:
+        """End what takes too long."""
+        if self._finished:
             if self._abort_at_s == _NEVER:
                 self._abort_at_s = now_s + self._settings.linger_s
             elif now_s >= self._abort_at_s and self._transport is not None:
@@ -261,17 +261,17 @@ class HttpProtocol(asyncio.Protocol):
             return
         state = self._state()
         # Only the end of a head or of a body is progress: bytes one by one are none.
-        seen = (self._turns, state)
-        if seen != self._seen:
-            self._seen = seen
+        progress = (self._progress, state)
+        if progress != self._last_progress:
+            self._last_progress = progress
             self._since_s = now_s
         elif now_s - self._since_s >= self._timeout_s(state) and not self._blocked:
-            self._timed_out(state)
+            self._time_out(state)
 
     def _state(self) -> int:
-        if not self._line:
+        if not self._exchanges:
             return _HEAD if self._in_head else _REST
-        return _ANSWER if self._line[0].whole else _BODY
+        return _ANSWER if self._exchanges[0].whole else _BODY
 
     def _timeout_s(self, state: int) -> float:
         settings = self._settings
@@ -282,13 +282,13 @@ class HttpProtocol(asyncio.Protocol):
             settings.answer_timeout_s,
         )[state]
 
-    def _timed_out(self, state: int) -> None:
+    def _time_out(self, state: int) -> None:
         if state == _REST:
             self.drain()
         elif state == _HEAD:
-            self._last_words(HEAD_TOO_SLOW)
+            self._refuse_unreadable(HEAD_TOO_SLOW)
         else:
-            first = self._line[0]
+            first = self._exchanges[0]
             first.keep_alive = False
             if first.task is not None:
                 first.task.cancel()
@@ -296,13 +296,13 @@ class HttpProtocol(asyncio.Protocol):
                 self._end()  # it has its answer, and its body has no end
             else:
                 first.reply = ANSWER_TOO_SLOW if state == _ANSWER else BODY_TOO_SLOW
-        self._go_on()
+        self._respond()
 
     # What the parser tells. Nothing may be raised here: it would come back wrapped.
 
     def on_message_begin(self) -> None:
         """A request's first byte."""
-        self._turns += 1
+        self._progress += 1
         self._in_head = True
         self._url = b""
         self._headers = []
@@ -330,7 +330,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """The head is whole; the body, if there is one, comes next."""
-        self._turns += 1
+        self._progress += 1
         self._in_head = False
         self._door.requests += 1
         parser = self._parser
@@ -338,22 +338,22 @@ class HttpProtocol(asyncio.Protocol):
         method: str = parser.get_method().decode("ascii")
         raw_path, query = _target(self._url)
         path = unquote(raw_path) if "%" in raw_path else raw_path
-        asked = HttpRequest(method, path, query, self._headers, self._peer, raw_path)
+        request = HttpRequest(method, path, query, self._headers, self._peer, raw_path)
         bad = self._bad
-        if bad is None and (not path or (version != "1.0" and asked.count(b"host") != 1)):
+        if bad is None and (not path or (version != "1.0" and request.count(b"host") != 1)):
             bad = BAD_REQUEST
         keep_alive = version == "1.1" and bool(parser.should_keep_alive())
-        exchange = _Exchange(asked, bad, keep_alive)
+        exchange = _Exchange(request, bad, keep_alive)
         if bad is not None:
             self._door.bad_requests += 1
         else:
-            self._weigh(exchange, asked)
-        self._coming = exchange
-        self._line.append(exchange)
+            self._check_body_head(exchange, request)
+        self._receiving = exchange
+        self._exchanges.append(exchange)
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
-        exchange = self._coming
+        exchange = self._receiving
         if exchange is None:
             return
         exchange.expects = False
@@ -365,17 +365,17 @@ class HttpProtocol(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """The request is whole."""
-        self._turns += 1
-        if self._coming is not None:
-            self._coming.whole = True
-            self._coming = None
+        self._progress += 1
+        if self._receiving is not None:
+            self._receiving.whole = True
+            self._receiving = None
 
-    def _weigh(self, exchange: _Exchange, asked: HttpRequest) -> None:
-        """What the head says of the body."""
-        length = asked.header(b"content-length")
+    def _check_body_head(self, exchange: _Exchange, request: HttpRequest) -> None:
+        """Refuse by what the head says of the body."""
+        length = request.header(b"content-length")
         if len(length) > 15 or (length and int(length) > self._settings.body_bytes_max):
             self._refuse_body(exchange)
-        expected = asked.header(b"expect").lower()
+        expected = request.header(b"expect").lower()
         if expected == b"100-continue":
             exchange.expects = True
         elif expected:
@@ -390,12 +390,12 @@ class HttpProtocol(asyncio.Protocol):
             exchange.begun, exchange.reply = True, BODY_TOO_LARGE
 
     def _not_http(self) -> None:
-        coming = self._coming
+        coming = self._receiving
         if coming is None:
-            self._last_words(BAD_REQUEST)
+            self._refuse_unreadable(BAD_REQUEST)
             return
         # The mistake is in a body.
-        self._deaf = True
+        self._discarding = True
         self._door.bad_requests += 1
         coming.whole, coming.keep_alive = True, False
         if coming.reply is None:
@@ -409,58 +409,58 @@ class HttpProtocol(asyncio.Protocol):
         The parser takes what follows for that protocol's; so it is parsed anew without the offer.
         Java's client makes one with every request that is not over TLS.
         """
-        offer = self._line.pop()
-        self._coming = None
-        asked = offer.asked
-        if asked is None or asked.method == "CONNECT":
-            self._last_words(BAD_REQUEST)
+        offer = self._exchanges.pop()
+        self._receiving = None
+        request = offer.request
+        if request is None or request.method == "CONNECT":
+            self._refuse_unreadable(BAD_REQUEST)
             return b""
         self._door.requests -= 1
         self._parser = httptools.HttpRequestParser(self)
-        kept = [(name, value) for name, value in asked.headers if name not in _OFFER]
+        fields = [(name, value) for name, value in request.headers if name not in _OFFER]
         if not offer.keep_alive:
-            kept.append((b"connection", b"close"))
-        head = b"".join(b"%b: %b\r\n" % one for one in kept)
-        return b"%b %b HTTP/1.1\r\n%b\r\n%b" % (asked.method.encode(), self._url, head, rest)
+            fields.append((b"connection", b"close"))
+        head = b"".join(b"%b: %b\r\n" % one for one in fields)
+        return b"%b %b HTTP/1.1\r\n%b\r\n%b" % (request.method.encode(), self._url, head, rest)
 
-    def _last_words(self, reply: HttpReply) -> None:
-        """A request that cannot be read; nothing after it can be."""
-        self._deaf = True
+    def _refuse_unreadable(self, reply: HttpReply) -> None:
+        """Refuse a request that cannot be read; nothing after it can be."""
+        self._discarding = True
         self._in_head = False
         self._door.bad_requests += 1
-        self._line.append(_Exchange(None, reply, keep_alive=False))
+        self._exchanges.append(_Exchange(None, reply, keep_alive=False))
 
     # Answering: always the first of the line.
 
-    def _go_on(self) -> None:
+    def _respond(self) -> None:
         """Answer what can be answered, and write it all at once."""
-        if self._going:
+        if self._responding:
             return
-        self._going = True
-        while self._line and not self._blocked and not self._ended:
-            if not self._answer(self._line[0]):
+        self._responding = True
+        while self._exchanges and not self._blocked and not self._finished:
+            if not self._answer(self._exchanges[0]):
                 break
-            self._line.popleft()
-            self._turns += 1
+            self._exchanges.popleft()
+            self._progress += 1
             if self._out_bytes > _TURN_BYTES:
                 self._flush()  # and learn whether anybody reads
-        self._going = False
+        self._responding = False
         self._flush()
         self._pace()
 
-    def goes_on(self) -> None:
-        """A turn has come for the first of the line; it is used, or comes again."""
-        if self._line:
-            self._line[0].waiting = False
-            self._go_on()
+    def resume(self) -> None:
+        """Answer the first request, whose slot has come."""
+        if self._exchanges:
+            self._exchanges[0].waiting = False
+            self._respond()
 
     def _answer(self, first: _Exchange) -> bool:
-        """Whether it is done with: answered, and its body at an end."""
+        """Answer it as far as possible; whether it is done, its body included."""
         if not first.begun:
             self._begin(first)
         if first.reply is None and first.whole and first.task is None and not first.waiting:
-            if self._door.takes_turn(self):
-                self._ask(first)
+            if self._door.take_slot(self):
+                self._run(first)
             else:
                 first.waiting = True
         if first.reply is None:
@@ -474,11 +474,11 @@ class HttpProtocol(asyncio.Protocol):
 
     def _begin(self, first: _Exchange) -> None:
         first.begun = True
-        assert first.asked is not None
+        assert first.request is not None
         try:
-            begun = self._door.handler(first.asked)
+            begun = self._door.handler(first.request)
         except Exception:
-            begun = self._our_fault()
+            begun = self._log_fault()
         if isinstance(begun, HttpReply):
             first.reply = begun
         elif self._door.under_way >= self._settings.requests_max:
@@ -489,40 +489,40 @@ class HttpProtocol(asyncio.Protocol):
             first.counted = True
             self._door.under_way += 1
 
-    def _ask(self, first: _Exchange) -> None:
+    def _run(self, first: _Exchange) -> None:
         assert first.finish is not None
         body = first.body[0] if len(first.body) == 1 else b"".join(first.body)
         first.body = []
         try:
             answer = first.finish(body)
         except Exception:
-            answer = self._our_fault()
+            answer = self._log_fault()
         if isinstance(answer, HttpReply):
             first.reply = answer
             self._uncount(first)
             return
-        task = asyncio.get_running_loop().create_task(self._later(first, answer))
+        task = asyncio.get_running_loop().create_task(self._await_reply(first, answer))
         first.task = task
         self._door.tasks.add(task)
         task.add_done_callback(self._door.tasks.discard)
 
-    async def _later(self, first: _Exchange, answer: Awaitable[HttpReply]) -> None:
+    async def _await_reply(self, first: _Exchange, answer: Awaitable[HttpReply]) -> None:
         try:
             reply = await answer
         except Exception:
-            reply = self._our_fault()
+            reply = self._log_fault()
         finally:
             self._uncount(first)
         if first.reply is None:
             first.reply = reply
-        self._go_on()
+        self._respond()
 
     def _uncount(self, exchange: _Exchange) -> None:
         if exchange.counted:
             exchange.counted = False
             self._door.under_way -= 1
 
-    def _our_fault(self) -> HttpReply:
+    def _log_fault(self) -> HttpReply:
         self._door.faults += 1
         _log.exception("a request was answered with 500")
         return OUR_FAULT
@@ -532,20 +532,20 @@ class HttpProtocol(asyncio.Protocol):
     def _write(self, first: _Exchange, reply: HttpReply) -> None:
         first.written = True
         first.body.clear()
-        self._turns += 1
+        self._progress += 1
         self._uncount(first)
         last = (
             reply.close
             or not first.keep_alive
             or self._draining
-            or (self._half_closed and len(self._line) == 1)
+            or (self._half_closed and len(self._exchanges) == 1)
             or (first.expects and not first.whole)  # nobody knows whether a body will come
         )
-        is_head = first.asked is not None and first.asked.method == "HEAD"
+        is_head = first.request is not None and first.request.method == "HEAD"
         try:
             self._out.append(head_of(reply, self._door.date(), last=last))
         except ValueError:
-            reply = self._our_fault()
+            reply = self._log_fault()
             self._out.append(head_of(reply, self._door.date(), last=last))
         if not is_head and reply.status not in NO_BODY:
             self._out.append(reply.body)
@@ -554,9 +554,11 @@ class HttpProtocol(asyncio.Protocol):
             self._end()
 
     def _end(self) -> None:
-        """Nothing more is answered; who still sends is given time to read the answer."""
-        done = not (self._deaf or self._in_head or (self._line and not self._line[-1].whole))
-        self._ended = self._deaf = True
+        """Answer nothing more; a client that still sends has time to read the last reply."""
+        done = not (
+            self._discarding or self._in_head or (self._exchanges and not self._exchanges[-1].whole)
+        )
+        self._finished = self._discarding = True
         self._flush()
         transport = self._transport
         if transport is None:
@@ -574,10 +576,10 @@ class HttpProtocol(asyncio.Protocol):
                 self._transport.write(b"".join(out))
 
     def _pace(self) -> None:
-        """Read on only if somebody takes the answers."""
+        """Read on only while the client takes the replies."""
         transport = self._transport
-        full = self._blocked or len(self._line) > self._settings.pipelined_max
-        paused = full and not self._ended
+        full = self._blocked or len(self._exchanges) > self._settings.pipelined_max
+        paused = full and not self._finished
         if paused == self._paused or transport is None or transport.is_closing():
             return
         self._paused = paused

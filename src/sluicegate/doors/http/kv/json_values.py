@@ -1,6 +1,6 @@
 """Rows, places and writes as JSON.
 
-JSON has no bytes. What is UTF-8 is told as text under its name; what is not, as base64 under its
+JSON has no bytes. What is UTF-8 is fields as text under its name; what is not, as base64 under its
 name and `_base64`. Whoever sends may use either, and one of them:
 
     {"partition": "ann", "sort": "1", "value": "tea", "ttl_ms": 60000}
@@ -113,13 +113,13 @@ def commit_of(body: bytes) -> tuple[int, int, bytes]:
     fields = fields_of(parse_json(body), "", _COMMIT)
     parts = whole_of(fields.get("parts"), "parts", 0, 2**32 - 1)
     rows = whole_of(fields.get("rows"), "rows", 0, 2**63 - 1)
-    said = fields.get("sha256")
+    value = fields.get("sha256")
     try:
-        digest = bytes.fromhex(said) if isinstance(said, str) else b""
+        digest = bytes.fromhex(value) if isinstance(value, str) else b""
     except ValueError:
         digest = b""
     if len(digest) != SHA256_BYTES:
-        raise BadValue("sha256", said, f"send its {SHA256_BYTES} bytes as hexadecimal digits")
+        raise BadValue("sha256", value, f"send its {SHA256_BYTES} bytes as hexadecimal digits")
     return parts, rows, digest
 
 
@@ -174,20 +174,20 @@ def _put(into: dict[str, object], name: str, data: bytes) -> None:
 
 def place_json(place: Place) -> dict[str, object]:
     """A place."""
-    told: dict[str, object] = {}
-    _put(told, "partition", place[0])
-    _put(told, "sort", place[1])
-    return told
+    fields: dict[str, object] = {}
+    _put(fields, "partition", place[0])
+    _put(fields, "sort", place[1])
+    return fields
 
 
 def row_json(row: Row, now_us: int) -> dict[str, object]:
     """A row, without its partition."""
-    told: dict[str, object] = {}
-    _put(told, "sort", row.sort)
-    _put(told, "value", row.value)
+    fields: dict[str, object] = {}
+    _put(fields, "sort", row.sort)
+    _put(fields, "value", row.value)
     if row.expires_us:
-        told["ttl_ms"] = ttl_ms_of(row.expires_us, now_us)
-    return told
+        fields["ttl_ms"] = ttl_ms_of(row.expires_us, now_us)
+    return fields
 
 
 def found_json(rows: Sequence[Row | None], now_us: int) -> dict[str, object]:

@@ -130,16 +130,16 @@ def _keys_of(request: HttpRequest, names: Sequence[str]) -> dict[str, bytes]:
 
 
 def _count_of(fields: Mapping[str, bytes], name: str, default: int, most: int) -> int:
-    said = fields.get(name)
-    if said is None:
+    value = fields.get(name)
+    if value is None:
         return min(default, most)
-    return whole_of(name, said.decode("latin-1"), 1, most)
+    return whole_of(name, value.decode("latin-1"), 1, most)
 
 
-def _bool_of(name: str, said: bytes) -> bool:
-    found = _BOOLS.get(said.decode("latin-1").lower())
+def _bool_of(name: str, value: bytes) -> bool:
+    found = _BOOLS.get(value.decode("latin-1").lower())
     if found is None:
-        raise BadValue(name, said.decode("latin-1"), "give true or false")
+        raise BadValue(name, value.decode("latin-1"), "give true or false")
     return found
 
 
@@ -187,15 +187,15 @@ def place_after(text: bytes) -> Place | None:
 
 
 def condition_of(request: HttpRequest) -> WriteCondition | None:
-    """What must hold for a write; None if nothing is said."""
+    """Return what must hold for a write; None without a condition."""
     match = wanted_tags(request, IF_MATCH)
     none_match = wanted_tags(request, IF_NONE_MATCH)
     if match and none_match:
         raise BadValue("if-none-match", "beside if-match", "send one of them")
     if none_match:
         if none_match != (ANY,):
-            said = ", ".join(none_match)
-            raise BadValue("if-none-match", said, "send *; for a value that is there, If-Match")
+            value = ", ".join(none_match)
+            raise BadValue("if-none-match", value, "send *; for a value that is there, If-Match")
         return WriteCondition(absent=True)
     if not match:
         return None
@@ -217,11 +217,11 @@ def _tag_of(match: tuple[str, ...]) -> bytes:
 
 def digest_of(request: HttpRequest) -> bytes:
     """The SHA-256 that a body says it has (RFC 9530)."""
-    said = b", ".join(value for name, value in request.headers if name == DIGEST)
-    found = _SHA_256.findall(said[:_DIGEST_CHARS_MAX].decode("latin-1"))
+    value = b", ".join(value for name, value in request.headers if name == DIGEST)
+    found = _SHA_256.findall(value[:_DIGEST_CHARS_MAX].decode("latin-1"))
     if len(found) != 1:
         remedy = "send Content-Digest: sha-256=:...: with its base64 between the colons"
-        raise BadValue("content-digest", said[:_DIGEST_CHARS_MAX].decode("latin-1"), remedy)
+        raise BadValue("content-digest", value[:_DIGEST_CHARS_MAX].decode("latin-1"), remedy)
     digest = b64decode(found[0])
     assert len(digest) == SHA256_BYTES
     return digest

@@ -41,16 +41,16 @@ class KvUploads:
 
     async def begin_upload(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         """PUT /v1/tables/{table}/uploads/{name}."""
-        table, name = self._named(request)
+        table, name = self._upload_of(request)
         mode = text_in(body, "mode")
         call = call_of(request, by)
         return json_reply(upload_json(await self._service.uploads.begin(table, name, mode, call)))
 
     async def upload_part(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         """PUT /v1/tables/{table}/uploads/{name}/parts/{number}."""
-        table, name = self._named(request)
-        said = name_of(self._places(request.raw_path), "number")
-        number = whole_of("number", said, 0, 2**32 - 1)
+        table, name = self._upload_of(request)
+        value = name_of(self._places(request.raw_path), "number")
+        number = whole_of("number", value, 0, 2**32 - 1)
         digest = digest_of(request)
         kind = request.header(b"content-type").partition(b";")[0].strip().lower()
         if kind == _LINES:
@@ -67,7 +67,7 @@ class KvUploads:
 
     async def commit_upload(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         """POST /v1/tables/{table}/uploads/{name}:commit."""
-        table, name = self._named(request)
+        table, name = self._upload_of(request)
         parts, rows, digest = commit_of(body)
         call = call_of(request, by)
         done = await self._service.uploads.commit(table, name, parts, rows, digest, call)
@@ -75,13 +75,13 @@ class KvUploads:
 
     async def abandon_upload(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         """DELETE /v1/tables/{table}/uploads/{name}."""
-        table, name = self._named(request)
+        table, name = self._upload_of(request)
         left = await self._service.uploads.abandon(table, name, call_of(request, by))
         return json_reply(upload_json(left))
 
     async def show_upload(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         """GET /v1/tables/{table}/uploads/{name}."""
-        table, name = self._named(request)
+        table, name = self._upload_of(request)
         found = await self._service.uploads.show(table, name, call_of(request, by))
         return json_reply(upload_json(found))
 
@@ -91,7 +91,7 @@ class KvUploads:
         found = await self._service.uploads.all(table, call_of(request, by))
         return json_reply({"uploads": [upload_json(one) for one in found]})
 
-    def _named(self, request: HttpRequest) -> tuple[str, str]:
+    def _upload_of(self, request: HttpRequest) -> tuple[str, str]:
         places = self._places(request.raw_path)
         return name_of(places, "table"), name_of(places, "name")
 
