@@ -29,7 +29,7 @@ def sent_over(link: NetworkLink, *, seed: int = 1) -> tuple[list[tuple[int, int]
             network.send("a", "b", number)
             await world.sleep_us(100)
         await world.sleep_us(10_000_000)
-        return arrived, network.stats()
+        return arrived, network.stats
 
     return run(main, seed).value
 

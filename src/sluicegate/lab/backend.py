@@ -12,7 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final, NamedTuple, final
+from typing import Final, final
 
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.lab.durations import Duration
@@ -21,17 +21,6 @@ from sluicegate.lab.world import World
 
 SLOWNESS_MAX: Final = 1e6
 ALL_ALIKE: Final[Mapping[str, float]] = {}
-
-
-class BackendStats(NamedTuple):
-    """Levels now, counts since the beginning."""
-
-    busy: int
-    queued: int
-    queue_peak: int
-    served: int
-    refused: int  # the queue was full
-    work_us: int  # as drawn, of what was served
 
 
 @final
@@ -56,16 +45,13 @@ class Backend:
                 raise BadValue(f"slow_shards.{shard}", factor, "give a factor above 0")
         self._world = world
         self._draw = service.sampler(world.chance(f"{name}/service"))
-        self._course = speed_profile
+        self._speed_profile = speed_profile
         self._slow = dict(slow_shards)
         self._queue_max = queue_max
         self._queue: deque[asyncio.Future[None]] = deque()
         self._urgent: deque[asyncio.Future[None]] = deque()
         self._idle = workers
-        self._queue_peak = 0
-        self._served = 0
-        self._refused = 0
-        self._work_us = 0
+        self.queue_peak = 0
         self.name = name
         self.workers = workers
 
@@ -82,32 +68,28 @@ class Backend:
             await self._wait(urgent)
         try:
             begin_us = self._world.elapsed_us
-            end_us = self._course.end_us(begin_us, work_us)
+            end_us = self._speed_profile.end_us(begin_us, work_us)
             await self._world.sleep_us(end_us - begin_us)
-            self._served += 1
-            self._work_us += work_us
         finally:
             self._free()
 
-    def stats(self) -> BackendStats:
-        """As it is now."""
-        return BackendStats(
-            self.workers - self._idle,
-            len(self._queue) + len(self._urgent),
-            self._queue_peak,
-            self._served,
-            self._refused,
-            self._work_us,
-        )
+    @property
+    def busy(self) -> int:
+        """Workers at work."""
+        return self.workers - self._idle
+
+    @property
+    def queued(self) -> int:
+        """Pieces of work that wait, urgent ones included."""
+        return len(self._queue) + len(self._urgent)
 
     async def _wait(self, urgent: bool) -> None:
         queue = self._urgent if urgent else self._queue
         if not urgent and self._queue_max is not None and len(queue) >= self._queue_max:
-            self._refused += 1
             raise Unavailable(self.name, f"its queue of {self._queue_max} is full")
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.append(waiter)
-        self._queue_peak = max(self._queue_peak, len(self._queue) + len(self._urgent))
+        self.queue_peak = max(self.queue_peak, self.queued)
         try:
             await waiter
         except asyncio.CancelledError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias, final
+from typing import Final, TypeAlias, final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.durations import Constant, Duration, Sampler
@@ -37,15 +37,17 @@ class NetworkLink:
                 raise BadValue(f"link.{field}", share, "give a share from 0 to 1")
 
 
-class NetworkStats(NamedTuple):
+@final
+@dataclass(slots=True)
+class NetworkStats:
     """Counts of messages since the beginning."""
 
-    sent: int
-    delivered: int
-    lost: int
-    cut: int  # by a partition
-    duplicated: int
-    reordered: int
+    sent: int = 0
+    delivered: int = 0
+    lost: int = 0
+    cut: int = 0  # by a partition
+    duplicated: int = 0
+    reordered: int = 0
 
 
 @final
@@ -79,8 +81,7 @@ class Network:
         self._states: dict[tuple[str, str], _LinkState] = {}
         self._sides: dict[str, int] = {}
         self._cuts: set[tuple[str, str]] = set()
-        self._sent = self._delivered = self._lost = 0
-        self._cut = self._duplicated = self._reordered = 0
+        self.stats = NetworkStats()
 
     def join(self, place: str, deliver: Deliver) -> None:
         """Let a place listen: call `deliver` for each message to it."""
@@ -107,20 +108,20 @@ class Network:
 
     def send(self, source: str, target: str, message: object) -> None:
         """Send and forget."""
-        self._sent += 1
+        self.stats.sent += 1
         state = self._state(source, target)
         link = state.link
         if link.loss and state.draw() < link.loss:
-            self._lost += 1
+            self.stats.lost += 1
             return
         copies = 1
         if link.duplicate and state.draw() < link.duplicate:
-            self._duplicated += 1
+            self.stats.duplicated += 1
             copies = 2
         for _ in range(copies):
             at_us = self._world.elapsed_us + max(state.delay_us(), 1)
             if link.reorder and state.draw() < link.reorder:
-                self._reordered += 1
+                self.stats.reordered += 1
             else:
                 at_us = state.last_us = max(at_us, state.last_us)
             self._world.call_at_us(at_us, self._arrive, source, target, message)
@@ -132,17 +133,6 @@ class Network:
             return True
         return (source, target) in self._cuts
 
-    def stats(self) -> NetworkStats:
-        """As it is now."""
-        return NetworkStats(
-            self._sent,
-            self._delivered,
-            self._lost,
-            self._cut,
-            self._duplicated,
-            self._reordered,
-        )
-
     def _state(self, source: str, target: str) -> _LinkState:
         state = self._states.get((source, target))
         if state is None:
@@ -153,11 +143,11 @@ class Network:
 
     def _arrive(self, source: str, target: str, message: object) -> None:
         if self.apart(source, target):
-            self._cut += 1
+            self.stats.cut += 1
             return
         deliver = self._places.get(target)
         if deliver is None:
-            self._lost += 1
+            self.stats.lost += 1
             return
-        self._delivered += 1
+        self.stats.delivered += 1
         deliver(source, message)

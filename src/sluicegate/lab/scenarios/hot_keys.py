@@ -123,7 +123,7 @@ class _Run:
         self._set_next()
         await self._over
         await self._world.cancel_others()
-        return self._result._replace(queue_peak=self._store.backend.stats().queue_peak)
+        return self._result._replace(queue_peak=self._store.backend.queue_peak)
 
     def _note_read(self, key: str) -> None:
         asked_us = self._forwarded.get(key)
