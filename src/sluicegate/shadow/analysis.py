@@ -197,7 +197,7 @@ def analyse(result: ReplayResult, *, pinned: Iterable[str] = ()) -> Analysis:
         (pair.candidate, "tried_by_candidate"),
     ):
         for (query, rule_id), times in sorted(side.trials.items()):
-            row = rows[_named(side.prepared[query], rule_id)]
+            row = rows[_name_in(side.prepared[query], rule_id)]
             setattr(row, attribute, getattr(row, attribute) + times)
     _hand_out(analysis, rows, [*examples.values()])
     analysis.rows = sorted(rows.values(), key=_telling)
@@ -301,7 +301,7 @@ def _row(rows: dict[RuleName, RuleRow], rule: AnyRule) -> RuleRow:
     return row
 
 
-def _named(prepared: PreparedQuery, rule_id: str) -> RuleName:
+def _name_in(prepared: PreparedQuery, rule_id: str) -> RuleName:
     return next(name_of(rule) for rule in prepared.rules if rule.rule_id == rule_id)
 
 

@@ -82,7 +82,7 @@ class Share(NamedTuple):
         return Fraction(self.newly, self.requests) if self.requests else Fraction(0)
 
 
-class GateFinding(NamedTuple):
+class _GateFinding(NamedTuple):
     """What the gate found, and the share it judged by."""
 
     result: str
@@ -188,7 +188,7 @@ def verdict_of(
 
 def judge_analysis(
     analysis: Analysis, settings: JudgeSettings, *, doubts: Sequence[str] = ()
-) -> GateFinding:
+) -> _GateFinding:
     """What the gate finds, in a sentence with the figures.
 
     `doubts` are rules that the capture could not try: with one, nothing passes.
@@ -198,21 +198,21 @@ def judge_analysis(
     share_words = _describe_share(share, settings.refused_max)
     refused_pins = [pin for pin in analysis.pinned if pin.newly_refused]
     if refused_pins:
-        return GateFinding(FAILED, f"{_describe_pins(refused_pins)} {share_words}", share)
+        return _GateFinding(FAILED, f"{_describe_pins(refused_pins)} {share_words}", share)
     if samples < settings.samples_min:
         sentence = (
             f"Not judged: the capture has {samples:,} CRITICAL requests, and "
             f"{settings.samples_min:,} are needed. {share_words}"
         )
-        return GateFinding(NOT_JUDGED, sentence, share)
+        return _GateFinding(NOT_JUDGED, sentence, share)
     if share.value > Fraction(str(settings.refused_max)):
-        return GateFinding(FAILED, share_words, share)
+        return _GateFinding(FAILED, share_words, share)
     invalid = analysis.result.pair.invalid
     if invalid > settings.refused_max * (samples + invalid):
         doubts = [f"{invalid:,} captured requests could not be asked of these rules", *doubts]
     if doubts:
-        return GateFinding(NOT_JUDGED, f"Not judged: {'; '.join(doubts)}. {share_words}", share)
-    return GateFinding(PASSED, share_words, share)
+        return _GateFinding(NOT_JUDGED, f"Not judged: {'; '.join(doubts)}. {share_words}", share)
+    return _GateFinding(PASSED, share_words, share)
 
 
 def _shares(analysis: Analysis, samples_min: int) -> list[Share]:

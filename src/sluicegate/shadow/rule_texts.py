@@ -48,7 +48,7 @@ def spans_entities(rule: AnyRule) -> bool:
     return rule.form.varying == -1
 
 
-def whole_duration(us: int) -> str:
+def duration_text(us: int) -> str:
     """A time, in the largest unit that it is a whole number of."""
     for unit_us, unit in _UNITS:
         if us >= unit_us and us % unit_us == 0:
@@ -126,7 +126,7 @@ def _envoy(rule: MeshRule) -> RuleText:
 
 
 def _limit(limit: Limit) -> str:
-    text = f"{limit.count:,} in {whole_duration(limit.period_us)}"
+    text = f"{limit.count:,} in {duration_text(limit.period_us)}"
     if limit.algorithm in BURSTING:
         return f"{text}, {limit.burst:,} at once ({limit.algorithm.value})"
     if limit.algorithm is Algorithm.SLIDING_WINDOW:

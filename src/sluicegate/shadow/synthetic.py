@@ -32,7 +32,7 @@ _DRAWS_AT_ONCE: Final = 1 << 15
 _TWO_53: Final = float(1 << 53)
 
 
-class Operation(NamedTuple):
+class SyntheticOperation(NamedTuple):
     """One operation of every caller, so many times of a hundred."""
 
     name: str
@@ -42,11 +42,11 @@ class Operation(NamedTuple):
 
 
 OPERATIONS: Final = (
-    Operation("playback", "/api/v1/playback", Criticality.CRITICAL, 20),
-    Operation("search", "/api/v1/search", Criticality.DEGRADED, 25),
-    Operation("orders", "/users/{}/orders", Criticality.DEGRADED, 15),
-    Operation("recommend", "/api/v1/recommendations", Criticality.BEST_EFFORT, 25),
-    Operation("logs", "/api/v1/logs", Criticality.BULK, 15),
+    SyntheticOperation("playback", "/api/v1/playback", Criticality.CRITICAL, 20),
+    SyntheticOperation("search", "/api/v1/search", Criticality.DEGRADED, 25),
+    SyntheticOperation("orders", "/users/{}/orders", Criticality.DEGRADED, 15),
+    SyntheticOperation("recommend", "/api/v1/recommendations", Criticality.BEST_EFFORT, 25),
+    SyntheticOperation("logs", "/api/v1/logs", Criticality.BULK, 15),
 )
 
 
@@ -95,7 +95,7 @@ def synthetic_traffic(
 
 
 def _query(
-    entity: int, operation: Operation, *, claims: bool, mesh: int
+    entity: int, operation: SyntheticOperation, *, claims: bool, mesh: int
 ) -> CheckRequest | MeshRequest:
     # Spread over all, so that the heaviest are not all of one kind.
     if entity * 6_151 % ALL < mesh:

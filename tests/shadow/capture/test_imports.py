@@ -13,7 +13,7 @@ from sluicegate.shadow.capture.key import open_key
 from sluicegate.shadow.capture.reader import read_capture
 from sluicegate.shadow.imports.envoy import EnvoyFields, import_envoy
 from sluicegate.shadow.imports.importer import collect, store
-from sluicegate.shadow.imports.rows import LINE_CHARS_MAX, BadRow, Row
+from sluicegate.shadow.imports.rows import LINE_CHARS_MAX, BadRow, ImportRow
 from sluicegate.shadow.imports.tables import import_csv, import_jsonl
 from sluicegate.shadow.redaction import Vocabulary
 from sluicegate.shadow.traffic import ADMITTED, ALL, REFUSED, UNKNOWN
@@ -30,12 +30,12 @@ def file(folder: Path, *lines: object, name: str = "log") -> str:
     return str(path)
 
 
-def check_of(row: Row) -> CheckRequest:
+def check_of(row: ImportRow) -> CheckRequest:
     assert isinstance(row.query, CheckRequest)
     return row.query
 
 
-def pairs_of(row: Row) -> list[list[tuple[str, str]]]:
+def pairs_of(row: ImportRow) -> list[list[tuple[str, str]]]:
     assert isinstance(row.query, MeshRequest)
     return [list(one.entries) for one in row.query.descriptors]
 
@@ -239,9 +239,10 @@ def test_a_file_that_is_not_there_and_a_line_without_end_are_told(tmp_path: Path
         list(import_jsonl(file(tmp_path, "x" * (LINE_CHARS_MAX + 1)), bad_rows_max=9))
 
 
-def rows(count: int = 100) -> list[Row]:
+def rows(count: int = 100) -> list[ImportRow]:
     return [
-        Row(CheckRequest(f"user-{n % 20}", "/a"), START_US + (n ^ 7), n % 2) for n in range(count)
+        ImportRow(CheckRequest(f"user-{n % 20}", "/a"), START_US + (n ^ 7), n % 2)
+        for n in range(count)
     ]
 
 

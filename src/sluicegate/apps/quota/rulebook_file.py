@@ -22,7 +22,7 @@ REJECTED: Final = "rejected"
 _PREFIX: Final = "sluicegate: "
 
 
-class ProposalResult(NamedTuple):
+class _ProposalResult(NamedTuple):
     """What became of a proposal: whether the gate accepted it, and the text for its reader."""
 
     accepted: bool
@@ -67,7 +67,7 @@ class RulebookFile:
                 "and that one is tuned",
             )
 
-    def propose(self, text: str, *, message: str, reason: str, report: Path) -> ProposalResult:
+    def propose(self, text: str, *, message: str, reason: str, report: Path) -> _ProposalResult:
         """Propose this text; the page of its trial is written if there were figures."""
         with tempfile.TemporaryDirectory(prefix="sluicegate-quota-") as folder:
             path = Path(folder) / self.name
@@ -88,7 +88,7 @@ class RulebookFile:
         lines = output.out + output.err
         if verdict.get("report"):
             lines += f"\nthe report on captured traffic is in {report}\n"
-        return ProposalResult(one["state"] != REJECTED, lines)
+        return _ProposalResult(one["state"] != REJECTED, lines)
 
     def _run(self, *words: str) -> _CommandResult:
         command = [sys.executable, "-m", "sluicegate.cli", "rules", *words, *self._flags]

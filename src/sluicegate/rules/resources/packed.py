@@ -83,7 +83,7 @@ def form_of(key: bytes) -> tuple[int, str, bool]:
 
 
 @final
-class PathForm:
+class _PathForm:
     """How literals and names alternate, and for whom there are rules of this form."""
 
     __slots__ = ("braces_at", "depth", "flag", "last_only", "plain", "typed")
@@ -99,22 +99,24 @@ class PathForm:
 
 
 @final
-class PathFamily:
+class _PathFamily:
     """All forms that the paths of a family may be of."""
 
     __slots__ = ("below", "exact", "here", "walks")
 
     def __init__(self, forms: Mapping[str, tuple[int, int]]) -> None:
-        self.exact = PathForm("", 0, *forms.get(EXACT, (0, 0)))
+        self.exact = _PathForm("", 0, *forms.get(EXACT, (0, 0)))
         # '/' goes before '{', so the order of texts is that of earlier literals.
         path_forms = sorted(forms.keys() - {EXACT, EVERYWHERE})
         here = [
-            PathForm(form, TEMPLATE, *forms[form]) for form in path_forms if form[-1] != ALL_BELOW
+            _PathForm(form, TEMPLATE, *forms[form]) for form in path_forms if form[-1] != ALL_BELOW
         ]
         below = [
-            PathForm(form[:-1], BELOW, *forms[form]) for form in path_forms if form[-1] == ALL_BELOW
+            _PathForm(form[:-1], BELOW, *forms[form])
+            for form in path_forms
+            if form[-1] == ALL_BELOW
         ]
-        self.here: list[list[PathForm]] = []
+        self.here: list[list[_PathForm]] = []
         for form in here:
             while len(self.here) <= form.depth:
                 self.here.append([])
@@ -138,8 +140,8 @@ class PackedIndex:
         for (family, form), counts in forms.items():
             path_forms[family][form] = counts
         wild = path_forms[WILD]
-        self._families = [PathFamily(_both(of_family, wild)) for of_family in path_forms]
-        self._everywhere = PathForm("", 0, *wild.get(EVERYWHERE, (0, 0)))
+        self._families = [_PathFamily(_both(of_family, wild)) for of_family in path_forms]
+        self._everywhere = _PathForm("", 0, *wild.get(EVERYWHERE, (0, 0)))
         # Most marks are told apart by what a list is faster at than a dict: two of their bytes.
         self._kinds: dict[bytes, LimitKind] = dict(kinds)
         slots = 256
@@ -187,7 +189,7 @@ class PackedIndex:
             rule_id, kind, path.decode(), client_type.decode(), record[2] & PRIORITY
         )
 
-    def _walk(self, family: PathFamily, path: bytes, client_type: str, priority: int) -> Rules:
+    def _walk(self, family: _PathFamily, path: bytes, client_type: str, priority: int) -> Rules:
         depth, last, braces = _scan(path)
         if braces:
             plain = _without_names(path)
@@ -210,7 +212,7 @@ class PackedIndex:
         return NO_RULES
 
     def _matching(
-        self, form: PathForm, key: bytes, client_type: str, priority: int, path: str
+        self, form: _PathForm, key: bytes, client_type: str, priority: int, path: str
     ) -> Rules:
         """The rules of a form; `path` is what the key says, if that is known."""
         if form.typed and client_type:
@@ -327,5 +329,5 @@ def _both(
     return both
 
 
-def _shallowness(form: PathForm) -> int:
+def _shallowness(form: _PathForm) -> int:
     return -form.depth

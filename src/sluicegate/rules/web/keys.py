@@ -42,7 +42,7 @@ _PART: Final = re.compile(
 _SECRET: Final = re.compile(r"auth|cookie|key|secret|token|password|session|credential")
 
 
-class KeyPart(NamedTuple):
+class _KeyPart(NamedTuple):
     """One part of a key as written, and how to read it off an arrival."""
 
     text: str
@@ -56,7 +56,7 @@ class KeyPart(NamedTuple):
 class Key(NamedTuple):
     """A key in parts."""
 
-    parts: tuple[KeyPart, ...]
+    parts: tuple[_KeyPart, ...]
 
     @property
     def may_miss(self) -> bool:
@@ -127,21 +127,21 @@ def header_name(text: str) -> str | None:
     return name if _HEADER.fullmatch(name) else None
 
 
-def _part(text: str, place_of: Callable[[str], int]) -> KeyPart:
+def _part(text: str, place_of: Callable[[str], int]) -> _KeyPart:
     lower = text[:7].lower() == "header:"
     found = _PART.fullmatch(text.lower() if lower else text)
     if found is None:
         raise ValueError(f"give {KINDS}")
     if found["header"]:
-        return KeyPart(f"header:{found['header']}", _header_reader(found["header"]), True)
+        return _KeyPart(f"header:{found['header']}", _header_reader(found["header"]), True)
     if found["segment"]:
-        return KeyPart(text, _segment_reader(place_of(found["segment"])), False)
+        return _KeyPart(text, _segment_reader(place_of(found["segment"])), False)
     if found["address"]:
         prefix = int(found["prefix"] or IPV6_PREFIX_DEFAULT)
         if not 16 <= prefix <= 128:
             raise ValueError("give an IPv6 prefix from 16 to 128 bits, as address/64")
-        return KeyPart(text, lambda arrival: network_of(arrival.address(), prefix), True)
-    return KeyPart(text, *_PLAIN[text])
+        return _KeyPart(text, lambda arrival: network_of(arrival.address(), prefix), True)
+    return _KeyPart(text, *_PLAIN[text])
 
 
 def _header_reader(name: str) -> KeyOf:

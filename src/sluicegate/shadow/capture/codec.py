@@ -47,7 +47,7 @@ class QueryEncoder:
         self.queries = bytearray()
 
     @property
-    def texts_written(self) -> int:
+    def texts_count(self) -> int:
         """How many different texts there are."""
         return len(self._texts)
 

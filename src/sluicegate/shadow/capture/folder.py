@@ -29,7 +29,7 @@ _SAFELY: Final = os.O_CLOEXEC | os.O_NOFOLLOW
 _TRIES_MAX: Final = 1_000
 
 
-class Segment(NamedTuple):
+class _SegmentFile(NamedTuple):
     """A segment."""
 
     path: Path
@@ -37,9 +37,9 @@ class Segment(NamedTuple):
     bytes: int
 
 
-def segments(folder: str) -> list[Segment]:
+def segments(folder: str) -> list[_SegmentFile]:
     """All segments, those begun first at first; none if there is no folder."""
-    found: list[Segment] = []
+    found: list[_SegmentFile] = []
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -49,7 +49,7 @@ def segments(folder: str) -> list[Segment]:
         if matched is not None:
             path = Path(folder, name)
             with suppress(FileNotFoundError):  # it may just have gone
-                found.append(Segment(path, int(matched[1]), path.stat().st_size))
+                found.append(_SegmentFile(path, int(matched[1]), path.stat().st_size))
     found.sort(key=lambda one: (one.began_us, one.path.name))
     return found
 
@@ -122,7 +122,7 @@ def _make_room(settings: CaptureSettings, now_us: int) -> None:
         raise OSError(FULL)
 
 
-def _take_old(settings: CaptureSettings, found: list[Segment], now_us: int) -> int:
+def _take_old(settings: CaptureSettings, found: list[_SegmentFile], now_us: int) -> int:
     removed = 0
     for one in found:
         # Nothing in it is younger than this.

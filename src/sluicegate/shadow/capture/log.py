@@ -190,7 +190,7 @@ class CaptureLog:
     def _part(self, segment: _Segment, ordered: Sequence[Noted]) -> _Part:
         """As many as fit one block, by the numbers of their queries."""
         words = segment.words
-        part = _Part(words.texts_written, len(segment.queries))
+        part = _Part(words.texts_count, len(segment.queries))
         words_max = min(_WORDS_BYTES_MAX, self._room // 8)
         rows_max = min(REQUESTS_A_BLOCK, self._room // 64)
         last_us = 0

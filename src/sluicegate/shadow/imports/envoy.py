@@ -26,7 +26,7 @@ from typing import Final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.resources.priorities import CLIENT_TYPE_HEADER_DEFAULT, NAME_HEADER_DEFAULT
-from sluicegate.shadow.imports.rows import Row, Rows, check_row, mesh_row, text_of
+from sluicegate.shadow.imports.rows import ImportRow, Rows, check_row, mesh_row, text_of
 from sluicegate.shadow.imports.tables import json_rows
 from sluicegate.shadow.query_keys import Pairs
 from sluicegate.shadow.redaction import check_names
@@ -121,7 +121,7 @@ def import_envoy(
     )
 
 
-def _row(row: Mapping[str, object], fields: EnvoyFields) -> Row:
+def _row(row: Mapping[str, object], fields: EnvoyFields) -> ImportRow:
     time = _text(row, fields.time)
     if not time:
         raise ValueError(f"it has no time in {fields.time!r}")
@@ -129,7 +129,9 @@ def _row(row: Mapping[str, object], fields: EnvoyFields) -> Row:
     outcome = _outcome(row, fields)
     if fields.domain:
         made = [_pairs(row, pairs) for pairs in fields.descriptors]
-        return Row(mesh_row(fields.domain, made, hits=_text(row, fields.weight)), at_us, outcome)
+        return ImportRow(
+            mesh_row(fields.domain, made, hits=_text(row, fields.weight)), at_us, outcome
+        )
     headers: dict[str, str] = {}
     for name, field in fields.headers:
         text = _text(row, field)
@@ -142,7 +144,7 @@ def _row(row: Mapping[str, object], fields: EnvoyFields) -> Row:
         priority=_text(row, fields.priority),
         headers=headers,
     )
-    return Row(query, at_us, outcome)
+    return ImportRow(query, at_us, outcome)
 
 
 def _outcome(row: Mapping[str, object], fields: EnvoyFields) -> int:

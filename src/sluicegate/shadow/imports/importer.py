@@ -16,7 +16,7 @@ from sluicegate.shadow.capture.key import CaptureKey, open_key
 from sluicegate.shadow.capture.log import CaptureLog, LogStats, Noted
 from sluicegate.shadow.capture.settings import CaptureSettings
 from sluicegate.shadow.entities import NO_KEYS, NOBODY, entity_of
-from sluicegate.shadow.imports.rows import Row
+from sluicegate.shadow.imports.rows import ImportRow
 from sluicegate.shadow.query_keys import QueryKey, check_key, mesh_key, mesh_of
 from sluicegate.shadow.sampling import Sample
 from sluicegate.shadow.traffic import (
@@ -31,7 +31,7 @@ BATCH: Final = 8_192
 
 
 def collect(
-    rows: Iterable[Row],
+    rows: Iterable[ImportRow],
     *,
     share: int = ALL,
     key: CaptureKey | None = None,
@@ -56,7 +56,7 @@ def collect(
     return builder.build()
 
 
-def store(rows: Iterable[Row], settings: CaptureSettings, *, clock: Clock) -> LogStats:
+def store(rows: Iterable[ImportRow], settings: CaptureSettings, *, clock: Clock) -> LogStats:
     """Write the rows into the folder of a capture, with its key, its share and its redaction.
 
     `Unavailable` if the disk does not take them; what was written until then stays.

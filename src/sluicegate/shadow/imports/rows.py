@@ -68,7 +68,7 @@ DESCRIPTORS_MAX: Final = 64
 VALUE_CHARS_MAX: Final = 8_192
 
 
-class Row(NamedTuple):
+class ImportRow(NamedTuple):
     """A request of a log."""
 
     query: CheckRequest | MeshRequest
@@ -100,7 +100,7 @@ class Rows:
         self,
         file: str,
         reading: Callable[[], Iterator[Raw]],
-        read: Callable[[Mapping[str, object]], Row],
+        read: Callable[[Mapping[str, object]], ImportRow],
         *,
         bad_rows_max: int = 0,
     ) -> None:
@@ -112,7 +112,7 @@ class Rows:
         self.bad_rows_max = bad_rows_max
         self.passed_over = 0
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[ImportRow]:
         self.passed_over = 0
         for line, shown, fields in self._reading():
             try:

@@ -24,7 +24,7 @@ from typing import Final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.resources.priorities import CLIENT_TYPE_HEADER_DEFAULT
-from sluicegate.shadow.imports.rows import Raw, Row, Rows, check_row, lines, mesh_row, text_of
+from sluicegate.shadow.imports.rows import ImportRow, Raw, Rows, check_row, lines, mesh_row, text_of
 from sluicegate.shadow.query_keys import Pairs
 from sluicegate.shadow.secret_names import is_secret
 from sluicegate.shadow.traffic import ADMITTED, REFUSED, UNKNOWN
@@ -128,7 +128,7 @@ def _check_names(path: str, names: list[str]) -> None:
         seen.add(name)
 
 
-def _row(fields: Mapping[str, object], unit: str) -> Row:
+def _row(fields: Mapping[str, object], unit: str) -> ImportRow:
     time = text_of(fields.get("time"))
     if not time:
         raise ValueError("it has no time")
@@ -139,7 +139,7 @@ def _row(fields: Mapping[str, object], unit: str) -> Row:
     domain = text_of(fields.get("domain"))
     if domain:
         hits = text_of(fields.get("hits"))
-        return Row(mesh_row(domain, _descriptors(fields), hits=hits), at_us, outcome)
+        return ImportRow(mesh_row(domain, _descriptors(fields), hits=hits), at_us, outcome)
     query = check_row(
         text_of(fields.get("user")),
         text_of(fields.get("path")),
@@ -147,7 +147,7 @@ def _row(fields: Mapping[str, object], unit: str) -> Row:
         priority=text_of(fields.get("priority")),
         headers=_headers(fields),
     )
-    return Row(query, at_us, outcome)
+    return ImportRow(query, at_us, outcome)
 
 
 def _headers(fields: Mapping[str, object]) -> dict[str, str]:

@@ -141,7 +141,7 @@ def _report(
             ],
         },
         "timeline": _timeline(analysis),
-        "notes": [*notes_of(analysis), *map(_cut, notes)],
+        "notes": [*notes_of(analysis), *map(_shorten, notes)],
     }
 
 
@@ -239,7 +239,7 @@ def _pinned(analysis: Analysis, rows_max: int) -> dict[str, object]:
         "hurt": len(hurt),
         "newly_refused": [
             {
-                "caller": _cut(pin.name),
+                "caller": _shorten(pin.name),
                 "requests": pin.requests,
                 "newly_refused": pin.newly_refused,
             }
@@ -288,8 +288,8 @@ def _rule(row: RuleRow) -> dict[str, object]:
         "rule_id": row.rule_id,
         "format": row.kind,
         "change": row.change,
-        "current": _cut(row.current),
-        "candidate": _cut(row.candidate),
+        "current": _shorten(row.current),
+        "candidate": _shorten(row.candidate),
         **{name: getattr(row, name) for name in _RULE_COUNTS},
         "examples": [_example(example) for example in row.examples],
     }
@@ -297,8 +297,8 @@ def _rule(row: RuleRow) -> dict[str, object]:
 
 def _example(example: Example) -> dict[str, object]:
     return {
-        "entity": _cut(example.entity),
-        "asked": _cut(example.asked),
+        "entity": _shorten(example.entity),
+        "asked": _shorten(example.asked),
         "class": example.criticality.name,
         "rule_id": example.rule[1],
         "newly_refused": example.times,
@@ -329,7 +329,7 @@ def _timeline(analysis: Analysis) -> dict[str, object]:
     return {"slices": SLICES, "span_us": analysis.span_us, "classes": classes}
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= CHARS_MAX else f"{text[: CHARS_MAX - 3]}..."
 
 

@@ -105,7 +105,7 @@ def _pinned(pinned: Mapping[str, Any], pen: _Pen) -> Iterator[str]:
         return
     yield pen.write(_RED, f"{told}; newly refused are:")
     rows = [
-        [_cut(one["caller"]), count(one["newly_refused"]), f"of {count(one['requests'])}"]
+        [_shorten(one["caller"]), count(one["newly_refused"]), f"of {count(one['requests'])}"]
         for one in hurt
     ]
     yield from table([], rows, left=1)
@@ -119,10 +119,10 @@ def _examples(examples: Sequence[Mapping[str, Any]], pen: _Pen) -> Iterator[str]
     head = ["who", "asks for", "class", "by rule", "refused", "of", "first after"]
     rows = [
         [
-            _cut(one["entity"]),
-            _cut(one["asked"]),
+            _shorten(one["entity"]),
+            _shorten(one["asked"]),
             clip(one["class"]),
-            _cut(one["rule_id"]),
+            _shorten(one["rule_id"]),
             count(one["newly_refused"]),
             count(one["requests"]),
             duration(one["first_after_us"]),
@@ -151,7 +151,7 @@ def _rules(report: Mapping[str, Any], pen: _Pen) -> Iterator[str]:
     ]
     rows = [
         [
-            _cut(one["rule_id"]),
+            _shorten(one["rule_id"]),
             "" if one["change"] == "same" else clip(one["change"]),
             count(one["requests"]),
             count(one["refused_by_current"]),
@@ -179,6 +179,6 @@ def _confidence(confidence: Mapping[str, Any], pen: _Pen) -> Iterator[str]:
         yield f"  {name:<12}  {value}  {words}"
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     name = clip(text)
     return name if len(name) <= _WIDE else f"{name[: _WIDE - 3]}..."
