@@ -1,11 +1,11 @@
-"""Rulebook: the life of a service's rules as plain values, from a proposal to a fleet that runs it.
+"""Rulebook: the life of a service's rules as plain values, from a proposal to the nodes that run it.
 
-    files ── commit ── proposal ── verdict ── approval ── release ── rollouts ── nodes
+    files ── commit ── proposal ── verdict ── approval ── release ── rollout ── nodes
 
 A *commit* is the files of a rulebook at a moment, with who and why. A *proposal* is a commit that
-wants to go live. An *release* is a commit compiled, numbered and signed; its number is never used
-twice, and going back to older rules makes a new release of them. The *rollouts* say which releases a
-fleet runs; each order has a number, and nodes follow the highest they have seen.
+wants to go live. A *release* is a commit compiled, numbered and signed; its number is never used
+twice, and going back to older rules makes a new release of them. A *rollout* says which releases a
+fleet runs; each has a number, and nodes follow the highest they have seen.
 """
 
 from __future__ import annotations
@@ -113,9 +113,9 @@ class Canary(NamedTuple):
 
 
 class Rollout(NamedTuple):
-    """What a fleet runs. `back` allows nodes to return to a version older than the one they run.
+    """What a fleet runs. `back` allows nodes to return to a release older than the one they run.
 
-    `pins` are nodes that run what they are told to, whatever is live.
+    `pins` are nodes that run a release of their own, whatever is live.
     """
 
     number: int

@@ -23,7 +23,7 @@ from sluicegate.rules.publishing.publisher import Publisher
 from sluicegate.rules.publishing.refusal_log import Refusal, RefusalLog
 from sluicegate.rules.publishing.revisions import Revisions
 from sluicegate.rules.publishing.settings import PublishingSettings
-from sluicegate.rules.publishing.upkeep import Upkeep
+from sluicegate.rules.publishing.upkeep import CanaryMonitor, Upkeep
 
 COUNT_MAX: Final = 10_000
 
@@ -37,6 +37,7 @@ class RulebookAdmin(RuleAdmin):
         ledger: RulebookLedger,
         drafts: Proposals,
         publisher: Publisher,
+        monitor: CanaryMonitor,
         upkeep: Upkeep,
         fleet: FleetReports,
         revisions: Revisions,
@@ -48,6 +49,7 @@ class RulebookAdmin(RuleAdmin):
         self._ledger = ledger
         self._drafts = drafts
         self._publisher = publisher
+        self._monitor = monitor
         self._upkeep = upkeep
         self._fleet = fleet
         self._revisions = revisions
@@ -184,7 +186,7 @@ class RulebookAdmin(RuleAdmin):
     def _canary(self, id: str, *, share: int, kind: str, by: str) -> Answer:  # noqa: A002
         id = self._revisions.proposal(id).id  # noqa: A001
         # To end one, nobody needs to know how the nodes are.
-        failing = self._upkeep.failing() if share else ()
+        failing = self._monitor.failing() if share else ()
         self._publisher.canary(id, share=share, kind=kind, by=by, failing=failing)
         return self._proposal_now(id)
 

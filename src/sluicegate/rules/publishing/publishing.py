@@ -19,7 +19,7 @@ from sluicegate.rules.publishing.publisher import Publisher
 from sluicegate.rules.publishing.refusal_log import RefusalLog
 from sluicegate.rules.publishing.revisions import Compile, Revisions, RuleFiles
 from sluicegate.rules.publishing.settings import PublishingSettings
-from sluicegate.rules.publishing.upkeep import Cleanup, Upkeep
+from sluicegate.rules.publishing.upkeep import CanaryMonitor, Cleanup, Upkeep
 from sluicegate.rules.releases.signatures import Signer, Verifier
 from sluicegate.rules.releases.store import ReleaseStore
 from sluicegate.rules.repository.repository import Repository
@@ -86,15 +86,15 @@ def open_publishing(
     fleet = FleetReports(store, clock, stale_us=settings.report_age_us_max)
     cleanup = Cleanup(repository, ledger, store, settings=settings, clock=clock)
     mirror = RemoteMirror(repository, settings=settings, clock=clock)
-    upkeep = Upkeep(
-        ledger, publisher, pushes, mirror, cleanup, fleet, settings=settings, clock=clock
-    )
+    monitor = CanaryMonitor(ledger, publisher, fleet, settings=settings, clock=clock)
+    upkeep = Upkeep(publisher, pushes, mirror, monitor, cleanup, look_us=settings.look_us)
     revisions = Revisions(repository, ledger, rule_files)
     refusals = RefusalLog(audit, kept_max=settings.refusals_max)
     admin = RulebookAdmin(
         ledger,
         drafts,
         publisher,
+        monitor,
         upkeep,
         fleet,
         revisions,

@@ -1,24 +1,22 @@
 """Upkeep: what happens by itself.
 
-    pushes -> proposals     outbox -> delivered     canary -> wider, live, or taken back     tidying
+    pushes -> proposals     outbox -> delivered     canary -> wider, live, or taken back     cleanup
 
 Each look does all of it; what fails does not stop the rest, is reported, and is tried again at the
-next. `start` has threads look, and pushes have one of their own: they are judged
-there, which may take minutes, and a canary must not be left alone so long. Several processes may
-look at once, and the ledger lets one of them win.
+next. Pushes have a thread of their own: they are judged there, which may take minutes, and a canary
+must not be left alone so long. Several processes may look at once, and the ledger lets one win.
 
-Tidying: what nobody needs any more goes, so that nothing grows without a bound.
-
-Refs of proposals and versions that have left the ledger's newest state go; then git may clean up
-their commits, while the ledger's history still tells of them. Of the blob store, the parts of old
-releases go; a release that is to run again is made again (`outbox.py`).
+The cleanup removes refs of proposals and releases that have left the ledger's newest state; then
+git may drop their commits, while the ledger's history still names them. It deletes the blobs of old
+releases too; a release that is to run again is made again (`outbox.py`).
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, final
 
 from sluicegate.contracts.clock import Clock
@@ -45,69 +43,63 @@ TIDYING: Final = "tidying"
 _log: Final = logging.getLogger("sluicegate.rules")
 
 
+Look = Callable[[], object]
+
+
 @final
 class Upkeep:
-    """Looks now and then. `fleet` is what the nodes say of themselves."""
+    """Looks now and then, in three threads."""
 
     def __init__(
         self,
-        ledger: RulebookLedger,
         publisher: Publisher,
         pushes: Pushes,
         mirror: RemoteMirror,
+        monitor: CanaryMonitor,
         cleanup: Cleanup,
-        fleet: FleetReports,
         *,
-        settings: PublishingSettings,
-        clock: Clock,
+        look_us: int,
     ) -> None:
-        self._ledger = ledger
         self._publisher = publisher
-        self._pushes = pushes
-        self._mirror = mirror
         self.cleanup: Final = cleanup
-        self._fleet = fleet
-        self._settings = settings
-        self._clock = clock
-        self._mirror_lock = threading.Lock()
-        self._push_lock = threading.Lock()
-        self._publish_lock = threading.Lock()
+        self._look_us = look_us
+        publishing = (
+            (OUTBOX, publisher.reconcile),
+            (CANARY, monitor.look),
+            (TIDYING, cleanup.look),
+        )
+        # By the name of its thread, what is done in turn, and the lock while that is done.
+        self._groups: dict[str, tuple[Sequence[tuple[str, Look]], threading.Lock]] = {
+            "mirror rules": (((REMOTE, mirror.look),), threading.Lock()),
+            "propose rules": (((PUSHES, pushes.look),), threading.Lock()),
+            "publish rules": (publishing, threading.Lock()),
+        }
         self._failures_lock = threading.Lock()  # over `_failures`
         self._closed = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._tally: CanaryTally | None = None
         self._failures: dict[str, str] = {}
 
     @property
     def failures(self) -> dict[str, str]:
-        """What went wrong at the last look, by what it was; nothing, where all is well."""
+        """What failed at the last look, by what it was; empty where all is well."""
         with self._failures_lock:
-            failures = {what: told for what, told in self._failures.items() if what != OUTBOX}
-        # Whoever publishes tries that too, and may have had more luck since.
+            failures = {what: why for what, why in self._failures.items() if what != OUTBOX}
+        # Whoever publishes tries that too, and may have succeeded since.
         if self._publisher.failure:
             failures[OUTBOX] = self._publisher.failure
         return failures
 
     def look(self) -> None:
         """Do all there is to do."""
-        self._look_at_remote()
-        self._propose()
-        self._publish()
-
-    def failing(self) -> tuple[str, ...]:
-        """The nodes that report a failure now."""
-        return failing_nodes(self._reports(), self._fresh_us())
+        for name in self._groups:
+            self._look(name)
 
     def start(self) -> None:
         """Look in threads that do not keep the program alive; after a fork, not before."""
         if self._threads or self._closed.is_set():
             return
-        for name, look in (
-            ("mirror rules", self._look_at_remote),
-            ("propose rules", self._propose),
-            ("publish rules", self._publish),
-        ):
-            thread = threading.Thread(target=self._run, args=(look,), name=name, daemon=True)
+        for name in self._groups:
+            thread = threading.Thread(target=self._run, args=(name,), name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
 
@@ -121,46 +113,58 @@ class Upkeep:
 
     # Inside.
 
-    def _look_at_remote(self) -> None:
-        with self._mirror_lock:
-            self._try(REMOTE, self._mirror.look)
-
-    def _propose(self) -> None:
-        with self._push_lock:
-            self._try(PUSHES, self._look_at_pushes)
-
-    def _publish(self) -> None:
-        with self._publish_lock:
-            self._try(OUTBOX, self._look_at_outbox)
-            self._try(CANARY, self._look_at_canary)
-            self._try(TIDYING, self.cleanup.look)
-
-    def _run(self, look: Callable[[], None]) -> None:
+    def _run(self, name: str) -> None:
         while not self._closed.is_set():
-            look()
-            self._closed.wait(self._settings.look_us / 1e6)
+            self._look(name)
+            self._closed.wait(self._look_us / 1e6)
 
-    def _try(self, what: str, look: Callable[[], None]) -> None:
+    def _look(self, name: str) -> None:
+        looks, lock = self._groups[name]
+        with lock:
+            for what, look in looks:
+                self._try(what, look)
+
+    def _try(self, what: str, look: Look) -> None:
         try:
             look()
         except Exception as error:
-            told = str(error) or repr(error)
-            if self._failures.get(what) != told:
+            why = str(error) or repr(error)
+            if self._failures.get(what) != why:
                 bug = None if isinstance(error, SluicegateError) else error
-                _log.warning("%s: %s", what, told, exc_info=bug)
+                _log.warning("%s: %s", what, why, exc_info=bug)
             with self._failures_lock:
-                self._failures[what] = told
+                self._failures[what] = why
         else:
             with self._failures_lock:
                 self._failures.pop(what, None)
 
-    def _look_at_pushes(self) -> None:
-        self._pushes.look()
 
-    def _look_at_outbox(self) -> None:
-        self._publisher.reconcile()
+@final
+class CanaryMonitor:
+    """Widens the canary under way, makes it live, or takes it back, by the nodes' reports."""
 
-    def _look_at_canary(self) -> None:
+    def __init__(
+        self,
+        ledger: RulebookLedger,
+        publisher: Publisher,
+        fleet: FleetReports,
+        *,
+        settings: PublishingSettings,
+        clock: Clock,
+    ) -> None:
+        self._ledger = ledger
+        self._publisher = publisher
+        self._fleet = fleet
+        self._settings = settings
+        self._clock = clock
+        self._tally: CanaryTally | None = None
+
+    def failing(self) -> tuple[str, ...]:
+        """The nodes that report a failure now."""
+        return failing_nodes(self._reports(), self._fresh_us())
+
+    def look(self) -> None:
+        """Judge the canary by what the nodes report, and act on it."""
         fleet = self._ledger.state().fleet
         run = fleet.canary
         if run is None:
@@ -169,29 +173,25 @@ class Upkeep:
         if self._tally is None or self._tally.state != run.state:
             self._tally = CanaryTally(run.state, fleet.live, run.failing, before=self._tally)
         now_us = self._clock.now_us()
-        figures = self._tally.figures(self._reports(), self._fresh_us())
-        state, action = canary.step(run.state, figures, now_us, self._settings.canary)
-        why = action.reason
+        counts = self._tally.figures(self._reports(), self._fresh_us())
+        state, action = canary.step(run.state, counts, now_us, self._settings.canary)
         if action.kind == canary.HOLD:
             return
+        make = partial(rollouts.widen_canary, share=state.share)
+        if action.kind == canary.ROLL_BACK:
+            make = partial(rollouts.end_canary)
+        why = action.reason
         try:
-            if action.kind == canary.ROLL_BACK:
-                self._publisher.decide(
-                    OURSELVES,
-                    lambda now: rollouts.end_canary(now, run, why=why, at_us=now_us, by=OURSELVES),
-                )
-                _log.error("version %d is taken back: %s", run.state.version, why)
-            else:
-                self._publisher.decide(
-                    OURSELVES,
-                    lambda now: rollouts.widen_canary(
-                        now, run, state.share, why=why, at_us=now_us, by=OURSELVES
-                    ),
-                )
+            self._publisher.decide(
+                OURSELVES, lambda now: make(now, run=run, why=why, at_us=now_us, by=OURSELVES)
+            )
         except (BadValue, Conflict):
             # Somebody else has just decided on it; the next look sees what.
             if self._ledger.state().fleet.canary == run:
                 raise
+            return
+        if action.kind == canary.ROLL_BACK:
+            _log.error("version %d is taken back: %s", run.state.version, why)
 
     def _reports(self) -> list[NodeReport]:
         return [node.report for node in self._fleet.look().nodes if node.report is not None]
@@ -202,7 +202,7 @@ class Upkeep:
 
 @final
 class Cleanup:
-    """Tidies now and then; several at once do no harm."""
+    """Removes what nobody needs, now and then; several at once do no harm."""
 
     __slots__ = ("_clock", "_due_us", "_ledger", "_repository", "_settings", "_store")
 
@@ -223,7 +223,7 @@ class Cleanup:
         self._due_us = clock.now_us() + settings.tidy_us
 
     def look(self) -> None:
-        """Tidy if it is time to."""
+        """Clean up if it is time to."""
         now_us = self._clock.now_us()
         if now_us < self._due_us:
             return
