@@ -1,4 +1,4 @@
-"""Blocking: a client for threads. It is the same client, in one background loop for all of them.
+"""Sync client: a client for threads. It is the same client, in one background loop for all of them.
 
 What is known here already, a standing refusal or a leased unit, is answered in the thread that
 asks; only what must be asked crosses over, and what many threads ask at once leaves in one write.

@@ -1,8 +1,8 @@
-"""Claims: several things asked for together, and what each limit said of them.
+"""Claims: several limits charged together, and the decision of each.
 
-Enforced rules decide as one, all or nothing. Those that are tried out are asked afterwards,
-each by itself and only if the request enters, so a trial can hold nobody up; those that are off are
-not asked.
+Enforced rules decide as one, all or nothing. Those in shadow mode are charged afterwards, each by
+itself and only if the request is admitted, so a trial refuses nobody; those that are off are not
+charged.
 """
 
 from __future__ import annotations

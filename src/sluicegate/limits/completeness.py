@@ -1,4 +1,4 @@
-"""Completeness: what the letters of an outage say, held against what should have been decided.
+"""Completeness: the dead letters of an outage, compared with what should have been decided.
 
 The limit *as it would have been counted* has seen everything that the store admitted, and every
 letter that would have fitted; it is stepped by the same kernel as everywhere, letter by letter in

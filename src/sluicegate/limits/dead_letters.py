@@ -1,4 +1,4 @@
-"""Dead letters: what was decided without the store is kept, and no decision waits for that.
+"""Dead letters: decisions taken without the store go to a log, and no decision waits for it.
 
 `offer` is called on the way of an answer: it takes a place in a bounded ring, and nothing else. One
 thread carries letters from the ring to the log, in batches, and tries again for as long as there is

@@ -1,4 +1,4 @@
-"""Resettle: what was admitted without the store is charged there, once.
+"""Late charges: what was admitted without the store is charged there, once.
 
 A store that comes back does not know what was let in without it. For each user and rule the letters
 are stepped through the limit's own kernel, to now by the store's clock; what a limit that has seen
@@ -75,7 +75,7 @@ async def place_status(
 async def charge_uncounted(
     store: Store, place: CountingPlace, letters: Sequence[DeadLetter]
 ) -> PlaceStatus:
-    """Charge what was not counted; how things stood before."""
+    """Charge what was not counted; return the state before."""
     counted, at_us = await _read_counter(store, place)
     weighing = _weighing(place, letters, at_us)
     ours = await _claim_letters(store, place, weighing, keep=True)

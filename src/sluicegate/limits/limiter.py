@@ -1,4 +1,4 @@
-"""Limiter: the everyday entrance. Ask it for each unit of work; it answers with a decision.
+"""Limiter: asked before each unit of work, it returns a decision.
 
     limiter = Limiter("100/minute")
     if not limiter.take("user:42"):

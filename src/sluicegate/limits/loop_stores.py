@@ -1,4 +1,4 @@
-"""By loop: a store for each event loop that asks, and one in the background for all threads.
+"""Loop stores: a store for each event loop, and one in the background for all threads.
 
 A store's connections belong to one event loop. What the store keeps, limits or places, is not known
 here; nor is where it is. After a fork nothing that the parent holds is the child's.
@@ -17,7 +17,7 @@ from sluicegate.stores.thread_bridge import S, ThreadBridge
 
 
 class LoopStores(Generic[S]):
-    """The stores of all loops; `open_store` is called within the loop that asks first."""
+    """The stores of all loops; `open_store` is called within each loop that needs one."""
 
     def __init__(self, open_store: Callable[[], S]) -> None:
         self._open = open_store
@@ -30,7 +30,7 @@ class LoopStores(Generic[S]):
         _all.add(self)
 
     def pin(self) -> None:
-        """Nobody but the running loop will ever ask: do not look which loop it is.
+        """Use the running loop's store from now on, without looking which loop it is.
 
         Looking is a system call, which asks whether this process is still the same.
         """

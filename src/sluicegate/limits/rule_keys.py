@@ -1,4 +1,4 @@
-"""Kept rules: what a limiter makes of the rules it is given, once each, and how they are replaced.
+"""Rule keys: the keys of each rule of a limiter, made once, and how rules are replaced.
 
 A rule is read into its terms, every one of them said or a default; the limiter makes keys for the
 terms. Nothing here decides, and nothing here is on the way of a decision but one look-up.

@@ -1,4 +1,4 @@
-"""LimitStores: which store a limiter asks, by URL, and what tasks and threads need around it.
+"""Limit stores: which store a limiter uses, by URL, and what tasks and threads need around it.
 
 Each event loop has a store of its own, and threads share one (`loop_stores.py`). What limits add is
 here: a store that blocks a thread, and the sweeps that give idle blocks of leases back.

@@ -1,4 +1,4 @@
-"""Tasks: the one part of waiting that needs asyncio, kept apart because importing that takes longer
+"""Task ticket: the one part of waiting that needs asyncio, apart since importing that takes longer
 than all the rest of `import sluicegate`.
 """
 

@@ -1,9 +1,9 @@
-"""Waiting: those who would rather wait than be refused stand in one line for each key.
+"""Wait lines: callers that would rather wait than be refused stand in one line for each key.
 
 The first of a line asks, and if it is refused, sleeps for exactly as long as the refusal says; the
-others sleep until it is their turn. So they are admitted in the order in which they came, threads
-and tasks alike, and nobody on another key waits for them. Who cannot be admitted before its
-deadline is told at once.
+others sleep until they are first. So they are admitted in the order in which they came, threads and
+tasks alike, and nobody on another key waits for them. A caller that cannot be admitted before its
+deadline is refused at once.
 
 A newcomer that does not wait (`take`) stands in no line. A line holds at most `waiters_max`; one
 more is refused as LINE_FULL.

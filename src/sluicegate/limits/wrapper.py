@@ -1,4 +1,4 @@
-"""LimitWrapper: a limit put around a function or a block of code.
+"""Limit wrapper: a limit put around a function or a block of code.
 
     @limiter.limit("10/minute", key=lambda user: user.name)
     def send_mail(user): ...

@@ -1,13 +1,13 @@
-"""Threads: a store for callers that have no event loop, in one background loop for all of them.
+"""Thread bridge: a store for callers without an event loop, in one background loop for all of them.
 
-A caller puts its call into a row and wakes the loop, unless somebody has and the loop has not
-looked yet: so under load one wake-up serves many, and what they ask leaves in one script call. Then
-it sleeps at a lock of its own until its call is done. An interrupt (Ctrl-C) ends the sleep, and
-the call with it.
+A caller puts its call into a queue and wakes the loop, unless a wake-up is pending already: so
+under load one wake-up serves many, and their requests leave in one script call. Then the caller
+sleeps at a lock of its own until its call is done. An interrupt (Ctrl-C) ends the sleep, and
+cancels the call.
 
-The loop's thread is a daemon that starts at the first call. A child after a fork has no threads,
-so there it starts anew; what the parent had under way stays the parent's. Nothing here knows what
-the store is: whatever `open_store` opens within the loop.
+The loop's thread is a daemon that starts at the first call. A child after a fork has no threads, so
+there it starts anew; what the parent had in flight stays the parent's. Nothing here knows what the
+store is: whatever `open_store` opens within the loop.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sluicegate.contracts.errors import Unavailable
 
 
 class _Closable(Protocol):
-    """All that is known here of a store: that it must be closed."""
+    """A store, as far as it matters here: it must be closed."""
 
     async def close(self) -> None:
         """Give back what is held."""
@@ -40,7 +40,7 @@ CLOSE_S_MAX: Final = 2.0
 
 @final
 class _BridgedCall(Generic[T]):
-    """What a thread wants done, and the gate it sleeps at."""
+    """A call of a thread, and the gate at which the thread sleeps."""
 
     __slots__ = ("abandoned", "error", "gate", "operation", "result", "task")
 

@@ -1,4 +1,4 @@
-"""Answers: a store that counts nothing and says what it is told to say.
+"""Answers: a store that counts nothing and gives the answers that were set.
 
 For tests of what a program does when it is refused, or admitted, whatever its limits are. It keeps
 what it was asked, so that a test may look at keys and costs. One such store may serve any number of

@@ -1,4 +1,4 @@
-"""Faults: a store that fails, is slow, hangs or loses its answers, when it is told to.
+"""Faults: a store that fails, is slow, hangs or loses its answers, on demand.
 
 For tests of what a program does when its store is away. The faults are told to one object, and hold
 for every store that is opened through it, on whatever event loop or thread:

@@ -1,4 +1,4 @@
-"""Calm: the gate and the ledger of a service where nothing happens, for tests and measurements."""
+"""Null gate: a service's gate and ledger where nothing happens, for tests and measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check: hold the letters against what should have been decided, and say what is wrong.
+"""Check: compare dead letters with what should have been decided, and report what is wrong.
 
 The judging is `limits/completeness.py`; here logs, decisions and counters are brought to it, and
 the report is printed.

@@ -1,4 +1,4 @@
-"""Show: letters as lines, for people or for programs."""
+"""Show: dead letters as lines, for people or for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words: rules as people read them, in a sentence or a row of a table, and as programs do."""
+"""Rule text: rules as people read them, in a sentence or a row of a table, and as programs do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an S3 server, or the way to it, said: in words that hold no secret.
+"""S3 errors: what an S3 server, or the way to it, reported, in words that hold no secret.
 
 The text of a driver's error quotes the server's answer, and that may quote the request: key ids,
 what was signed, tokens. So nothing of it is passed on but a status, a code, and what is known here.

@@ -1,4 +1,4 @@
-"""Entry: how events stand in a file, and how a file that is torn or damaged is read.
+"""Entries: how events stand in a file, and how a file that is torn or damaged is read.
 
 A segment begins with a header, of the format's version, the segment's first offset and its salt:
 

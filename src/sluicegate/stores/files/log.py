@@ -1,4 +1,4 @@
-"""The log in files: whoever appends hands the event over; one thread writes and makes it durable.
+"""The log in files: an append queues the event; one thread writes it and makes it durable.
 
 Events that come while a commit is under way share the next one (group commit), so a sync of the
 disk is paid once for all of them. When a commit fails, its events fail, its segment is cut back and

@@ -1,4 +1,4 @@
-"""The log in Kafka: a producer of librdkafka, and one thread that hears of its deliveries.
+"""The log in Kafka: a producer of librdkafka, and one thread that polls its deliveries.
 
 Appending puts the event into librdkafka's queue, which is bounded, and never waits for a broker.
 Every copy that must be in sync has an event before it is acknowledged (`acks=all`), and a retry of

@@ -1,8 +1,8 @@
-"""Together: several limits asked at once, all or nothing.
+"""Joint charges: several limits charged at once, all or nothing.
 
-Either every one of them admits the unit, and each is charged, or nothing is charged anywhere. The
-locks of all tables concerned are taken in one order for everyone, so two such requests cannot wait
-for each other, and no other ask sees one half done.
+Either each of them admits the cost, and each is charged, or nothing is charged anywhere. The locks
+of all tables concerned are acquired in one order by everyone, so two joint charges cannot wait for
+each other, and nobody sees one half done.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""RefusalCache: refusals of a remote service, held here until the instant that each of them named.
+"""Refusal cache: refusals of a remote service, held here until the instant that each of them named.
 
 Whoever refused has said that nothing would be admitted before then, so asking again would only load
 it. A smaller cost may well be admitted, and is not known here. `hold_us_max` bounds how long a

@@ -1,17 +1,17 @@
 """Batch: decisions that travel together, as far as keys may share a script.
 
-Whoever asks in one tick of the event loop leaves with the others of that tick: on one server all in
-one script call, up to `asks_max` of them; on a cluster one call for each slot, which the client
-writes together. While a call is under way, new requests wait for it to land, at most `hold_us` (the
-loop's own timers are coarser, about a millisecond, if nothing else happens in the meantime): they
-would only queue up behind it, and so they share the next one. With nothing under way nobody waits.
+Requests of one tick of the event loop leave together: on one server all in one script call, up to
+`asks_max` of them; on a cluster one call for each slot, which the client writes together. While a
+call is in flight, new requests wait for it to return, at most `hold_us` (the loop's own timers are
+coarser, about a millisecond, if nothing else happens in the meantime): they would only queue up
+behind it, and so they share the next one. With nothing in flight nobody waits.
 
- A *lane* is a limit, a cost and a mode: its requests differ in nothing but the key, and
-a key that is asked for often is sent once, with how often. Groups of several limits, and kinds
-without a script for many, travel beside each other in a script that takes any mix.
+A *lane* is a limit, a cost and a mode: its requests differ in nothing but the key, and a key that
+is requested often is sent once, with how often. Groups of several limits, and kinds without a
+script for many, travel beside each other in a script that takes any mix.
 
 A request whose waiter was cancelled before it left is not sent; afterwards it is decided with the
-others, and nobody hears of it. A call that fails fails all that travelled in it, with
+others, and its decision is dropped. A call that fails fails all that travelled in it, with
 `Unavailable`: it may have been carried out.
 """
 

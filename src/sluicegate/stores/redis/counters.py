@@ -1,4 +1,4 @@
-"""Counting: how a limit becomes a script's arguments, and how its answer becomes a decision.
+"""Counters: how a limit becomes a script's arguments, and how its reply becomes a decision.
 
 The scripts decide and write; they answer with the state as it was *before*, in whole numbers, and
 with the server's instant. From those two the kernel's own step makes the decision here, with what

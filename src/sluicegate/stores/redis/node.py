@@ -1,4 +1,4 @@
-"""Node: one server, the connection to it, and whether it is worth asking.
+"""Node: one server, the connection to it, and whether calls to it can succeed.
 
     never connected    the first calls wait for the first attempt, however it ends
     connected          calls pass straight to the connection

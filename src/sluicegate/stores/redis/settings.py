@@ -1,4 +1,4 @@
-"""Where the servers are and how to speak to them: a URL read into frozen settings.
+"""Settings: where the servers are and how to speak to them, a URL read into frozen settings.
 
 Nothing is opened here. The schemes are those of Redis and Valkey clients and of the `limits`
 library; a query may name any row of the table below. The password is in `password` alone: never in

@@ -1,4 +1,4 @@
-"""Lookout: asking where things are, in the background and at a bounded pace.
+"""Topology watch: looking where things are, in the background and at a bounded pace.
 
 Never by a caller, and never on a connection that calls travel on. Whoever has one is nudged by its
 nodes; while something is amiss it looks again with backoff, from `refresh_us_min` up to half

@@ -1,4 +1,4 @@
-"""Words: what is asked of a service's store, as the bytes of a command, and its replies as values.
+"""Commands: operations on a service's store as bytes, and its replies as values.
 
 A charge is eight arguments. Of those, what a limit says the same each time is written once and
 kept, for `LIMITS_MAX` limits. A reply that is not what was asked for is `Unavailable`: whatever

@@ -1,4 +1,4 @@
-"""Where a service is: `sluicegate://:token@host:port`, read into the settings of a connection.
+"""Settings: where a service is (`sluicegate://:token@host:port`), as settings of a connection.
 
 A service speaks RESP, so its URL may say in its query whatever a Redis URL may say of a connection.
 `sluicegates://` is the same over TLS. Several addresses are workers of one service, and whichever
