@@ -49,6 +49,7 @@ TOO_VAGUE = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "b
 SHARED_CLASSES = {"LimitExceeded", "LimitMiddleware"}
 # Words of the field that happen to end so.
 FIELD_NOUNS = {
+    "audit_ring",
     "binding",
     "coalescing",
     "framing",

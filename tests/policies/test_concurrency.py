@@ -17,7 +17,7 @@ from sluicegate.contracts.request import Measured, Request
 from sluicegate.policies.concurrency import (
     AdaptiveSettings,
     Concurrency,
-    ConcurrencyPermit,
+    WorkPermit,
     ConcurrencySettings,
 )
 from sluicegate.testing import SeededChance
@@ -42,9 +42,9 @@ def of(criticality: Criticality = DEGRADED, caller: str = "") -> Request:
     return Request("k", criticality=criticality, caller=caller)
 
 
-def enter(gate: Concurrency, request: Request, now_us: int = 0) -> ConcurrencyPermit:
+def enter(gate: Concurrency, request: Request, now_us: int = 0) -> WorkPermit:
     permit = gate.admit(request, now_us)
-    assert isinstance(permit, ConcurrencyPermit)
+    assert isinstance(permit, WorkPermit)
     return permit
 
 
@@ -141,7 +141,7 @@ def critical_success(shares: dict[str, float]) -> float:
     """How many critical units of a tenth of twice the load get through ten busy places."""
     dice = random.Random(7)
     shared = gate(10, shares=shares)
-    running: list[tuple[int, ConcurrencyPermit]] = []
+    running: list[tuple[int, WorkPermit]] = []
     asked = served = 0
     for now_us in range(0, 2 * SECOND, 500):  # 2,000 a second where 1,000 can be done
         for ended in [one for one in running if one[0] <= now_us]:
@@ -149,11 +149,11 @@ def critical_success(shares: dict[str, float]) -> float:
             ended[1].end(OK, now_us)
         critical = dice.random() < 0.1
         permit = shared.admit(of(CRITICAL if critical else BULK), now_us)
-        if isinstance(permit, ConcurrencyPermit):
+        if isinstance(permit, WorkPermit):
             running.append((now_us + 10_000, permit))
         if critical:
             asked += 1
-            served += isinstance(permit, ConcurrencyPermit)
+            served += isinstance(permit, WorkPermit)
     return served / asked
 
 
@@ -179,7 +179,7 @@ def loaded(one: Concurrency, now_us: int, took_us: int, outcome: Outcome = OK) -
         permits = []
         for _ in range(one.limit):
             permit = one.admit(of(), now_us)
-            if isinstance(permit, ConcurrencyPermit):
+            if isinstance(permit, WorkPermit):
                 permits.append(permit)
         now_us += max(took_us, 400_000)
         for permit in permits:
@@ -262,11 +262,11 @@ def test_nothing_leaks_in_any_order_and_the_whole_stays_within_limit_and_shares(
     steps: list[tuple[int, int]],
 ) -> None:
     shared = gate(5, shares={"CRITICAL": 0.4, "DEGRADED": 0.2})
-    held: list[ConcurrencyPermit] = []
+    held: list[WorkPermit] = []
     for kind, choice in steps:
         if choice < 18:
             permit = shared.admit(of(Criticality(kind)), choice)
-            if isinstance(permit, ConcurrencyPermit):
+            if isinstance(permit, WorkPermit):
                 held.append(permit)
             else:
                 assert len(held) >= 5

@@ -169,7 +169,7 @@ class _Partition:
 
 
 @final
-class ConcurrencyPermit:
+class WorkPermit:
     """One unit at work."""
 
     __slots__ = ("_begun_us", "_gate", "_open", "_partition", "_request")
@@ -236,7 +236,7 @@ class Concurrency:
         """How many may be at work, as it is found now."""
         return self.number.limit
 
-    def admit(self, request: Request, now_us: int) -> ConcurrencyPermit | Decision:
+    def admit(self, request: Request, now_us: int) -> WorkPermit | Decision:
         """A place, if there is one or if the request's partition has its share to fall back on."""
         if self._by_caller:
             own = self._callers.get(request.caller)
@@ -251,7 +251,7 @@ class Concurrency:
         self.inflight += 1
         partition.inflight += 1
         self._admitted += 1
-        return ConcurrencyPermit(self, partition, request, now_us)
+        return WorkPermit(self, partition, request, now_us)
 
     def _refuse(self, partition: _Partition) -> Decision:
         self._refused += 1
