@@ -17,8 +17,8 @@ from sluicegate.contracts.request import Measured, Request
 from sluicegate.policies.concurrency import (
     AdaptiveSettings,
     Concurrency,
-    WorkPermit,
     ConcurrencySettings,
+    WorkPermit,
 )
 from sluicegate.testing import SeededChance
 
