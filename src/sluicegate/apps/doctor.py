@@ -239,19 +239,21 @@ def _package(name: str, extras: Sequence[str]) -> Finding:
 
 
 def _engines(title: str) -> Section:
-    # Each may take its time to answer, Java most of all; so all are asked at once.
+    # Each may take its time to answer, Java most of all; so all are run at once.
     with ThreadPoolExecutor(len(PROGRAMS)) as pool:
-        asked = [
+        answers = [
             pool.submit(_program, engine.name, engine.commands, engine.version_flag, engine.get)
             for engine in PROGRAMS
         ]
-        return Section(title, tuple(answer.result() for answer in asked), "none is needed to start")
+        return Section(
+            title, tuple(answer.result() for answer in answers), "none is needed to start"
+        )
 
 
 def _machine(title: str) -> Section:
     pressure = read_pressure()
     if pressure is None:
-        words = "not told by this kernel; load is judged by CPU time alone"
+        words = "this kernel does not show it; load is judged by CPU time alone"
         return Section(title, (Finding("pressure (PSI)", False, words),))
     shares = ", ".join(f"{name} {share:.0%}" for name, share in pressure._asdict().items())
     return Section(title, (Finding("pressure (PSI)", True, f"{shares} of the last 10 s"),))
@@ -268,7 +270,7 @@ def _program(name: str, commands: Sequence[str], flag: str, get: str) -> Finding
 def _version(path: str, flag: str) -> str:
     """The line in which a program tells its version."""
     try:
-        told = subprocess.run(
+        output = subprocess.run(
             [path, flag],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -280,7 +282,7 @@ def _version(path: str, flag: str) -> str:
         return f"did not tell its version in {ASK_S_MAX:g} s"
     except OSError as error:
         return f"cannot be started: {error.strerror}"
-    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in told.splitlines()]
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in output.splitlines()]
     spoken = [line for line in lines if line and not line.startswith("Picked up")]  # Java's options
     versions = [line for line in spoken if re.search(r"\d\.\d", line)]
     words = [*versions, *spoken, "tells no version"][0]

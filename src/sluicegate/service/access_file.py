@@ -12,7 +12,7 @@
     criticality = "DEGRADED"        # of what it asks, unless it says
     highest = "CRITICAL"            # that it may claim
 
-`tables` is for a key-value store: what may be done with which table, nothing unless it is said.
+`tables` is for a key-value store: what may be done with which table, nothing unless it is listed.
 
 The file holds digests, never tokens, and is read once at the start and again on SIGHUP.
 """
@@ -66,7 +66,7 @@ class ReloadedAccess:
 
     @property
     def anonymous(self) -> Identity | None:
-        """Who speaks without having said who."""
+        """Who speaks without a token or certificate."""
         return self._access.anonymous
 
     @property
@@ -128,11 +128,11 @@ def read_access_file(path: str) -> tuple[Credential, list[Credential]]:
         top = tomllib.loads(data.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadValue("--access", path, f"it is not TOML: {error}") from None
-    _known(top, _TOP, path)
+    _refuse_unknown(top, _TOP, path)
     anonymous = top.get("anonymous", {})
     if not isinstance(anonymous, dict):
         raise BadValue(f"{path}: anonymous", anonymous, 'write [anonymous] and grants = ["check"]')
-    _known(anonymous, _ANONYMOUS, f"{path}: anonymous")
+    _refuse_unknown(anonymous, _ANONYMOUS, f"{path}: anonymous")
     callers = top.get("callers", [])
     if not isinstance(callers, list):
         raise BadValue(f"{path}: callers", callers, "write each as [[callers]]")
@@ -148,7 +148,7 @@ def read_access_file(path: str) -> tuple[Credential, list[Credential]]:
 def _credential(value: Any, where: str) -> Credential:
     if not isinstance(value, dict):
         raise BadValue(where, value, "write it as [[callers]]")
-    _known(value, _CALLER, where)
+    _refuse_unknown(value, _CALLER, where)
     texts = {name: value.get(name, "") for name in ("name", "token_sha256", "certificate")}
     for name, one in texts.items():
         if not isinstance(one, str):
@@ -180,13 +180,13 @@ def _tables(value: Any, where: str) -> dict[str, frozenset[TableGrant]]:
 
 
 def _class(value: Mapping[str, Any], field: str, where: str) -> Criticality | None:
-    said = value.get(field)
-    if said is None:
+    value_given = value.get(field)
+    if value_given is None:
         return None
-    if not isinstance(said, str) or said.upper() not in Criticality.__members__:
+    if not isinstance(value_given, str) or value_given.upper() not in Criticality.__members__:
         names = ", ".join(Criticality.__members__)
-        raise BadValue(f"{where}.{field}", said, f"give one of {names}")
-    return Criticality[said.upper()]
+        raise BadValue(f"{where}.{field}", value_given, f"give one of {names}")
+    return Criticality[value_given.upper()]
 
 
 def _grants(value: Any, where: str) -> frozenset[Grant]:
@@ -199,7 +199,7 @@ def _grants(value: Any, where: str) -> frozenset[Grant]:
     return frozenset(Grant(one) for one in value)
 
 
-def _known(table: Mapping[str, Any], names: tuple[str, ...], where: str) -> None:
+def _refuse_unknown(table: Mapping[str, Any], names: tuple[str, ...], where: str) -> None:
     for name in table:
         if name not in names:
             raise BadValue(f"{where}: {name}", table[name], f"there are {', '.join(names)}")

@@ -1,4 +1,4 @@
-"""Common settings: what every service can be told, declared once.
+"""Common settings: the settings that services share, each declared once.
 
 A service inherits `ServiceSettings`, one that runs several workers `WorkerSettings`, one that goes
 by rules `RulesSettings`. A class is a group of `--help`; its first line is the group's title.

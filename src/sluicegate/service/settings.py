@@ -191,13 +191,13 @@ def gather(
 ) -> Effective[S]:
     """The settings in effect, each checked alone."""
     environment = os.environ if environment is None else environment
-    prefix, known = settings.VARIABLES, fields_of(settings)
+    prefix, declared_fields = settings.VARIABLES, fields_of(settings)
     path = arguments.config or environment.get(f"{prefix}CONFIG", "")
-    file = _read_file(path, known) if path else {}
+    file = _read_file(path, declared_fields) if path else {}
     values: dict[str, Any] = dict(fixed)
     texts: dict[str, tuple[str, ...]] = {}
     sources: dict[str, str] = {}
-    for field in known:
+    for field in declared_fields:
         variable = prefix + field.name.upper()
         flag = getattr(arguments, field.name)
         if flag is not None:
@@ -215,7 +215,7 @@ def gather(
         values[field.name] = read if field.several else read[0]
         texts[field.name] = given
         sources[field.name] = source
-    _refuse_unknown(known, environment, prefix)
+    _refuse_unknown(declared_fields, environment, prefix)
     return Effective(settings(**values), texts, sources)
 
 
@@ -291,7 +291,7 @@ def _flag(field: SettingField) -> str:
     return "--" + field.name.replace("_", "-")
 
 
-def _read_file(path: str, known: Sequence[SettingField]) -> dict[str, tuple[str, ...]]:
+def _read_file(path: str, declared_fields: Sequence[SettingField]) -> dict[str, tuple[str, ...]]:
     try:
         with open(path, "rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
@@ -303,7 +303,7 @@ def _read_file(path: str, known: Sequence[SettingField]) -> dict[str, tuple[str,
         table = tomllib.loads(data.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadValue("--config", path, f"it is not TOML: {error}") from None
-    by_name = {field.name: field for field in known}
+    by_name = {field.name: field for field in declared_fields}
     found: dict[str, tuple[str, ...]] = {}
     for name, value in table.items():
         if name not in by_name:
@@ -328,10 +328,10 @@ def _texts(value: object, field: SettingField, where: str) -> tuple[str, ...]:
 
 
 def _refuse_unknown(
-    known: Sequence[SettingField], environment: Mapping[str, str], prefix: str
+    declared_fields: Sequence[SettingField], environment: Mapping[str, str], prefix: str
 ) -> None:
     """Raise for a misspelt variable, which would be a setting that silently does nothing."""
-    variables = {prefix + field.name.upper() for field in known} | {f"{prefix}CONFIG"}
+    variables = {prefix + field.name.upper() for field in declared_fields} | {f"{prefix}CONFIG"}
     for name in environment:
         if name.startswith(prefix) and name not in variables:
             names = ", ".join(sorted(variables))

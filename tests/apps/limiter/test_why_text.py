@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from sluicegate.apps.limiter.why import told
+from sluicegate.apps.limiter.why import describe
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.policies.utilization_gate import GateSettings, Readings
 from sluicegate.service.siblings import merge_pages
@@ -61,17 +61,17 @@ def entry(**more: object) -> dict[str, object]:
 
 
 def test_an_entry_is_told_in_words_that_one_can_act_on() -> None:
-    assert told(entry(times=3, weight=3), 3_000_000) == (
+    assert describe(entry(times=3, weight=3), 3_000_000) == (
         "2.0 s ago  3 x REFUSED by rule 'login'; rate_limited: The limit for this key is spent.; "
         "weight 3, BULK; 0 left; may come again 2.5 s after that"
     )
-    assert "asking again will not help" in told(entry(retry_after_us=-1), 1_000_000)
-    assert "it is only tried out; else: rate_limited" in told(
+    assert "asking again will not help" in describe(entry(retry_after_us=-1), 1_000_000)
+    assert "it is only tried out; else: rate_limited" in describe(
         entry(allowed=True, shadow=True), 1_000_000
     )
-    assert "the store did not answer" in told(
+    assert "the store did not answer" in describe(
         entry(allowed=True, degraded=True, reason="", retry_after_us=0), 1_000_000
     )
-    assert "break-glass" in told(entry(allowed=True, overridden=True, reason=""), 1_000_000)
-    assert "by no rule" in told(entry(rule_id=""), 1_000_000)
-    assert " left" not in told(entry(rule_id="", reason="shed"), 1_000_000)
+    assert "break-glass" in describe(entry(allowed=True, overridden=True, reason=""), 1_000_000)
+    assert "by no rule" in describe(entry(rule_id=""), 1_000_000)
+    assert " left" not in describe(entry(rule_id="", reason="shed"), 1_000_000)

@@ -38,7 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Serve until told to end."""
+    """Serve until a signal ends it."""
     settings = settings_to_serve(LimiterSettings, arguments)
     if settings is None:
         return 0

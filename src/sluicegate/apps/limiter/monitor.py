@@ -59,8 +59,8 @@ class Monitor:
         load = self._meter.look()
         self._cpu += (load.cpu - self._cpu) * _SMOOTHING
         decisions, took_us = self._tally.decisions, self._tally.took_us
-        made = decisions - self._decisions
-        queue_us = (took_us - self._took_us) // made if made else 0
+        count = decisions - self._decisions
+        queue_us = (took_us - self._took_us) // count if count else 0
         self._decisions, self._took_us = decisions, took_us
         pressure = load.pressure
         self._gate.observe(

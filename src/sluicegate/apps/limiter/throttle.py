@@ -26,7 +26,7 @@ class RemoteThrottle(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give back what is held."""
+        """Close the connections."""
         ...
 
 
@@ -73,6 +73,6 @@ class Throttle:
         return response
 
     async def close(self) -> None:
-        """Give back what is held."""
+        """Close the connections."""
         if self._remote is not None:
             await self._remote.close()

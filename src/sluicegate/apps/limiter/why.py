@@ -1,7 +1,7 @@
-"""`sluicegate why USER`: asks a running limiter why a user was refused.
+"""`sluicegate why USER`: ask a running limiter why a user was refused.
 
-It reads `/v1/audit` of the service, which keeps a bounded number of recent decisions, and tells
-each in a line a person can act on. Nothing is decided or counted here.
+It reads `/v1/audit` of the service, which keeps a bounded number of recent decisions, and prints
+each in a line that a person can act on. Nothing is decided or counted here.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ def run(arguments: Namespace) -> int:
     if not 1 <= arguments.count <= 10_000:
         raise BadValue("--count", arguments.count, "give a number from 1 to 10,000")
     path = f"/v1/audit?user={quote(arguments.user, safe='')}&since={arguments.since}"
-    where = address_from(arguments.at, arguments, flag="--at", example=AT_DEFAULT)
-    what = f"the limiter at {where.url}"
+    address = address_from(arguments.at, arguments, flag="--at", example=AT_DEFAULT)
+    what = f"the limiter at {address.url}"
     path = f"{path}&count={arguments.count}"
-    said = ask(where, what, path, timeout_s=TIMEOUT_S, grant="audit")
+    body = ask(address, what, path, timeout_s=TIMEOUT_S, grant="audit")
     if arguments.json:
-        json.dump(said, sys.stdout, indent=2)
+        json.dump(body, sys.stdout, indent=2)
         sys.stdout.write("\n")
         return 0
-    entries: list[dict[str, Any]] = said["decisions"]
+    entries: list[dict[str, Any]] = body["decisions"]
     if not entries:
         sys.stdout.write(
             f"nothing is kept about {arguments.user!r} of the last {arguments.since}: it did not "
@@ -71,11 +71,11 @@ def run(arguments: Namespace) -> int:
         )
     at_us = now_us()
     for entry in entries:
-        sys.stdout.write(told(entry, at_us) + "\n")
+        sys.stdout.write(describe(entry, at_us) + "\n")
     return 0
 
 
-def told(entry: dict[str, Any], now_us: int) -> str:
+def describe(entry: dict[str, Any], now_us: int) -> str:
     """One entry in words."""
     ago_s = max(now_us - entry["last_us"], 0) / 1e6
     times = f"{entry['times']:,} x " if entry["times"] > 1 else ""
@@ -83,8 +83,8 @@ def told(entry: dict[str, Any], now_us: int) -> str:
     words = [f"{ago_s:,.1f} s ago  {times}{'allowed' if entry['allowed'] else 'REFUSED'} {rule}"]
     reason = REASONS.get(entry["reason"])
     if reason is not None:
-        tried = "it is only tried out; else: " if entry["shadow"] else ""
-        words.append(f"{tried}{reason.name}: {reason.sentence}")
+        note = "it is only note out; else: " if entry["shadow"] else ""
+        words.append(f"{note}{reason.name}: {reason.sentence}")
     if entry["degraded"]:
         words.append("the store did not answer, and the rule's failure policy decided")
     if entry["overridden"]:

@@ -13,7 +13,7 @@ from sluicegate.service.host import serve
 
 
 def run(arguments: Namespace) -> int:
-    """Serve until told to end."""
+    """Serve until a signal ends it."""
     if arguments.config:
         remedy = f"a rulebook's settings are in {FILE_NAME}, in its folder"
         raise BadValue("--config", arguments.config, remedy)

@@ -2,7 +2,7 @@
 
 For trying out and for looking at. What it serves is real: the same tables that `Limiter` asks,
 real sockets, real requests. What it is not: a rate-limit service; it has no authentication and no
-TLS, so it stays on the loopback address unless told otherwise.
+TLS, so it stays on the loopback address unless `--insecure` is given.
 
     settings → gate ← counts        what is decided, and what is counted of it
     app, serve                     the HTTP door and its server

@@ -1,4 +1,4 @@
-"""Callers: who asks in the demo, for what and when. Pure: told the instant, handed its chance.
+"""Callers: who asks in the demo, for what and when. Pure: the instant and chance are arguments.
 
 A profile is a way to behave; each has some callers, whose number follows from the load and from
 how hard one of them presses on its limit. Asks come open-loop, in a Poisson process a profile: a

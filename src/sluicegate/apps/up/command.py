@@ -45,7 +45,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--rules",
         metavar="'NAME = RATE'",
         action="append",
-        help="a rule in place of the demo's; may be said again, or hold several with ';' between",
+        help="a rule in place of the demo's; may be given more than once, or hold several with ';' between",
     )
     parser.add_argument(
         "--load",
@@ -66,7 +66,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Serve until told to end."""
+    """Serve until a signal ends it."""
     settings = settings_from(arguments)
     from sluicegate.apps.up.run import up  # noqa: PLC0415 - it brings the server
 

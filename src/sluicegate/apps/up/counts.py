@@ -1,4 +1,4 @@
-"""UpCounts: what was decided, counted so that it can be shown. It is told the instant.
+"""UpCounts: what was decided, counted so that it can be shown. The instant is an argument.
 
 It decides nothing and shows nothing. What it keeps is bounded: a minute of seconds for each rule, a
 count for each reason, a sketch of ten seconds of latencies, and the keys refused most often in a

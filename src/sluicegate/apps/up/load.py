@@ -61,7 +61,7 @@ class LoadProcess:
             self._last_words = spoken[-1][-STDERR_LINE_CHARS_MAX:] if spoken else ""
 
     async def stop(self) -> None:
-        """End it, and return when it is gone."""
+        """End it, and return when it has ended."""
         for end in (self._process.terminate, self._process.kill):
             with contextlib.suppress(ProcessLookupError):
                 end()

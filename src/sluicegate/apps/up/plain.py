@@ -34,9 +34,9 @@ class PlainLines:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def show(self, seen: Snapshot, keys: dict[str, int], load: str) -> None:
+    def show(self, snapshot: Snapshot, keys: dict[str, int], load: str) -> None:
         """Print one line."""
-        words = line(seen, sum(keys.values()))
+        words = line(snapshot, sum(keys.values()))
         if "ended" in load:
             words += f"  {load}"
         self._out.write(words + "\n")
@@ -54,35 +54,35 @@ def opening(url: str, settings: Settings) -> str:
     )
 
 
-def line(seen: Snapshot, keys: int) -> str:
+def line(snapshot: Snapshot, keys: int) -> str:
     """Everything at a glance."""
-    asked = seen.admitted + seen.refused
+    total = snapshot.admitted + snapshot.refused
     rules = "  ".join(
         f"{rule.name} {share_text(rule.refused, rule.admitted + rule.refused)}"
-        for rule in seen.rules[:RULES_SHOWN_MAX]
+        for rule in snapshot.rules[:RULES_SHOWN_MAX]
     )
     text = (
-        f"{seen.uptime_us / 1e6:4.0f} s  {seen.per_s:5.0f}/s  admitted {seen.admitted}"
-        f"  refused {seen.refused} ({share_text(seen.refused, asked)}: {rules})"
-        f"  decision p99 {_latency(seen.decision.p99_us)}  keys {keys}"
+        f"{snapshot.uptime_us / 1e6:4.0f} s  {snapshot.per_s:5.0f}/s  admitted {snapshot.admitted}"
+        f"  refused {snapshot.refused} ({share_text(snapshot.refused, total)}: {rules})"
+        f"  decision p99 {_latency(snapshot.decision.p99_us)}  keys {keys}"
     )
-    if seen.bad_requests:
-        text += f"  bad requests {seen.bad_requests}"
-    if seen.faults:
-        text += f"  FAULTS {seen.faults}"
+    if snapshot.bad_requests:
+        text += f"  bad requests {snapshot.bad_requests}"
+    if snapshot.faults:
+        text += f"  FAULTS {snapshot.faults}"
     return text
 
 
 def summary(gate: NamedLimits) -> str:
     """What was done, rule by rule."""
     seen = gate.snapshot()
-    asked = seen.admitted + seen.refused
-    share = share_text(seen.refused, asked)
+    total = snapshot.admitted + snapshot.refused
+    share = share_text(snapshot.refused, total)
     lines = [
-        f"sluicegate up: {asked:,} decisions in {seen.uptime_us / 1e6:.1f} s",
-        f"  {seen.admitted:,} admitted, {seen.refused:,} refused ({share})",
+        f"sluicegate up: {total:,} decisions in {snapshot.uptime_us / 1e6:.1f} s",
+        f"  {snapshot.admitted:,} admitted, {snapshot.refused:,} refused ({share})",
     ]
-    for rule in seen.rules:
+    for rule in snapshot.rules:
         if rule.admitted + rule.refused == 0:
             continue
         reasons = "".join(f"  {name} {count:,}" for name, count in sorted(rule.reasons.items()))

@@ -36,12 +36,12 @@ class View(Protocol):
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
-    def show(self, seen: Snapshot, keys: dict[str, int], load: str) -> None:
+    def show(self, snapshot: Snapshot, keys: dict[str, int], load: str) -> None:
         """Show one snapshot."""
 
 
 def up(settings: Settings, out: TextIO | None = None) -> int:
-    """Serve until told to end; 0 when that went well."""
+    """Serve until a signal ends it; 0 when that went well."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(_up(settings, sys.stdout if out is None else out))
 

@@ -1,7 +1,7 @@
 """Settings of `sluicegate up`: words from the command line in, checked values out.
 
 Nothing is started here, and nothing beyond the standard library and the contracts is imported, so
-that a wrong flag is told before anything else happens.
+that a wrong flag is an error before anything else happens.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class NamedRule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that `sluicegate up` is told."""
+    """The flags, as checked values."""
 
     host: str
     port: int

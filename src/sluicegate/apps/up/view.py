@@ -69,21 +69,21 @@ class Cell(NamedTuple):
 
 
 def frame(
-    seen: Snapshot, about: About, keys: dict[str, int], load: str, size: tuple[int, int]
+    snapshot: Snapshot, about: About, keys: dict[str, int], load: str, size: tuple[int, int]
 ) -> list[Text]:
     """The screen, as lines of at most `size` = width and height."""
     width = min(max(size[0], WIDTH_MIN), WIDTH_MAX) - 2
     height = max(size[1], HEIGHT_MIN)
-    top = _top(seen, about, width)
-    bottom = _bottom(seen, keys, load, width)
+    top = _top(snapshot, about, width)
+    bottom = _bottom(snapshot, keys, load, width)
     room = height - len(top) - len(bottom) - 1
     tall = room >= 2 * len(about.rules) + 8
-    rules = _rules(seen, about, keys, width, tall=tall)
+    rules = _rules(snapshot, about, keys, width, tall=tall)
     if len(rules) > room:
         hidden = len(rules) - room + 1
         rules = [*rules[: room - 1], Text(f"… and {hidden} more", QUIET)]
     room -= len(rules) + 1
-    lower = _lower(seen, width, min(room, LOWER_ROWS_MAX)) if room >= 3 else []
+    lower = _lower(snapshot, width, min(room, LOWER_ROWS_MAX)) if room >= 3 else []
     lines = [*top, *rules, *([Text(""), *lower] if lower else [])]
     lines += [Text("")] * (min(height, len(lines) + len(bottom) + 1) - len(lines) - len(bottom))
     return [Text(" ").append_text(_fit(line, width)) for line in lines + bottom]
@@ -94,35 +94,35 @@ def safe(text: str) -> str:
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
-def _top(seen: Snapshot, about: About, width: int) -> list[Text]:
-    asked = seen.admitted + seen.refused
+def _top(snapshot: Snapshot, about: About, width: int) -> list[Text]:
+    total = snapshot.admitted + snapshot.refused
     built = "compiled" if about.compiled else "interpreted"
     left = Text.assemble(("sluicegate up", STRONG), "  ", about.url)
-    right = Text(f"{built} · up {uptime_text(seen.uptime_us)}", QUIET)
+    right = Text(f"{built} · up {uptime_text(snapshot.uptime_us)}", QUIET)
     if about.insecure:
         right = Text("--insecure: anyone may ask", REFUSED)
     name = next(iter(about.rules))
     ask = Text.assemble(("try it  ", QUIET), f"curl -i '{about.url}/v1/check?rule={name}&key=you'")
     totals = Text.assemble(
-        (f"{seen.per_s:,.0f}", STRONG),
+        (f"{snapshot.per_s:,.0f}", STRONG),
         (" decisions/s    ", QUIET),
-        (count_text(seen.admitted), f"{STRONG} {ADMITTED}"),
-        (f" admitted {share_text(seen.admitted, asked)}    ", QUIET),
-        (count_text(seen.refused), f"{STRONG} {REFUSED}"),
-        (f" refused {share_text(seen.refused, asked)}", QUIET),
+        (count_text(snapshot.admitted), f"{STRONG} {ADMITTED}"),
+        (f" admitted {share_text(snapshot.admitted, total)}    ", QUIET),
+        (count_text(snapshot.refused), f"{STRONG} {REFUSED}"),
+        (f" refused {share_text(snapshot.refused, total)}", QUIET),
     )
     return [
         _ends(left, right, width),
         _fit(ask, width),
         Text(""),
         _fit(totals, width),
-        _split_bar(seen.admitted, seen.refused, width),
+        _split_bar(snapshot.admitted, snapshot.refused, width),
         Text(""),
     ]
 
 
 def _rules(
-    seen: Snapshot, about: About, keys: dict[str, int], width: int, *, tall: bool
+    snapshot: Snapshot, about: About, keys: dict[str, int], width: int, *, tall: bool
 ) -> list[Text]:
     wide = width >= 92
     gap = 2 if wide else 1
@@ -144,16 +144,16 @@ def _rules(
         Cell(f"{'the last minute':<{spark - 3}}now" if spark >= 20 else "a minute", spark),
     )
     lines = [_row(*head, gap=gap, style=QUIET)]
-    for rule in seen.rules:
-        asked = rule.admitted + rule.refused
-        up, down = _sparks(rule, seen.at_us // SECOND_US, spark, tall=tall)
+    for rule in snapshot.rules:
+        total = rule.admitted + rule.refused
+        up, down = _sparks(rule, snapshot.at_us // SECOND_US, spark, tall=tall)
         row: tuple[Cell, ...] = (
             Cell(rule.name, names, STRONG),
             Cell(about.rules[rule.name].rate, rates),
             Cell(count_text(rule.per_s), 5, right=True),
             Cell(count_text(rule.admitted), counts, ADMITTED, right=True),
             Cell(count_text(rule.refused), counts, REFUSED, right=True),
-            Cell(share_text(rule.refused, asked), 4, right=True),
+            Cell(share_text(rule.refused, total), 4, right=True),
             Cell(_split_bar(rule.admitted, rule.refused, bars), bars),
             Cell(up, spark),
         )
@@ -191,11 +191,11 @@ def _sparks(rule: RuleCount, end_s: int, width: int, *, tall: bool) -> tuple[Tex
     return up, down
 
 
-def _lower(seen: Snapshot, width: int, rows: int) -> list[Text]:
+def _lower(snapshot: Snapshot, width: int, rows: int) -> list[Text]:
     """Why, and who: side by side."""
     gap = 4
     half = (width - gap) // 2
-    left, right = _why(seen, half), _who(seen, width - gap - half)
+    left, right = _why(snapshot, half), _who(snapshot, width - gap - half)
     lines = []
     for i in range(min(rows, max(len(left), len(right)))):
         line = _fit(left[i] if i < len(left) else Text(""), half)
@@ -204,11 +204,11 @@ def _lower(seen: Snapshot, width: int, rows: int) -> list[Text]:
     return lines
 
 
-def _why(seen: Snapshot, width: int) -> list[Text]:
+def _why(snapshot: Snapshot, width: int) -> list[Text]:
     lines = [_row(Cell("why refused", width), style=QUIET)]
-    refused = seen.refused
+    refused = snapshot.refused
     bars = max(width - 18 - 6 - 4 - 3 * 2, 4)
-    for name, count in seen.reasons.items():
+    for name, count in snapshot.reasons.items():
         lines.append(
             _row(
                 Cell(name, width - bars - 6 - 4 - 3 * 2),
@@ -219,14 +219,14 @@ def _why(seen: Snapshot, width: int) -> list[Text]:
         )
         if name in REASONS:
             lines += [Text(words, QUIET) for words in wrap(REASONS[name].sentence, width)]
-    if not seen.reasons:
+    if not snapshot.reasons:
         lines.append(Text("nothing yet", QUIET))
     return lines
 
 
-def _who(seen: Snapshot, width: int) -> list[Text]:
+def _who(snapshot: Snapshot, width: int) -> list[Text]:
     lines = [_row(Cell("keys refused most of late", width), style=QUIET)]
-    rules = min(max((len(key.rule) for key in seen.refused_keys), default=4), 10)
+    rules = min(max((len(key.rule) for key in snapshot.refused_keys), default=4), 10)
     bars = max(min((width - rules - 4 - 3 * 2) // 3, 24), 4)
     names = width - rules - bars - 4 - 3 * 2
     lines += [
@@ -236,37 +236,37 @@ def _who(seen: Snapshot, width: int) -> list[Text]:
             Cell(Text(bar(key.share, bars), REFUSED), bars),
             Cell(share_text(key.share, 1), 4, right=True),
         )
-        for key in seen.refused_keys
+        for key in snapshot.refused_keys
     ]
-    if not seen.refused_keys:
+    if not snapshot.refused_keys:
         lines.append(Text("none", QUIET))
     return lines
 
 
-def _bottom(seen: Snapshot, keys: dict[str, int], load: str, width: int) -> list[Text]:
+def _bottom(snapshot: Snapshot, keys: dict[str, int], load: str, width: int) -> list[Text]:
     numbers = Text()
     for words, value in (
-        ("decision p50", latency_text(seen.decision.p50_us)),
-        (" p99", latency_text(seen.decision.p99_us)),
-        ("   answer p50", latency_text(seen.answer.p50_us)),
-        (" p99", latency_text(seen.answer.p99_us)),
+        ("decision p50", latency_text(snapshot.decision.p50_us)),
+        (" p99", latency_text(snapshot.decision.p99_us)),
+        ("   answer p50", latency_text(snapshot.answer.p50_us)),
+        (" p99", latency_text(snapshot.answer.p99_us)),
         ("   keys", count_text(sum(keys.values()))),
     ):
         numbers.append(f"{words} ", QUIET).append(value)
-    if seen.bad_requests:
-        numbers.append("   bad requests ", QUIET).append(count_text(seen.bad_requests))
-    if seen.faults:
-        numbers.append(f"   our own faults {count_text(seen.faults)}", REFUSED)
+    if snapshot.bad_requests:
+        numbers.append("   bad requests ", QUIET).append(count_text(snapshot.bad_requests))
+    if snapshot.faults:
+        numbers.append(f"   our own faults {count_text(snapshot.faults)}", REFUSED)
     ends = Text(f"Ctrl-C ends it · {load}", QUIET)
     return [_fit(numbers, width), _fit(ends, width)]
 
 
 def _split_bar(admitted: int, refused: int, width: int) -> Text:
     """One bar of two colours; without colours the second part is hatched by its thinner line."""
-    asked = admitted + refused
-    if not asked:
+    total = admitted + refused
+    if not total:
         return Text(THIN_LINE * width, QUIET)
-    solid = round(width * admitted / asked)
+    solid = round(width * admitted / total)
     solid = min(max(solid, 1 if admitted else 0), width - (1 if refused else 0))
     return Text.assemble((LINE * solid, ADMITTED), (THIN_LINE * (width - solid), REFUSED))
 
@@ -338,9 +338,9 @@ class LiveView:
         os.kill(os.getpid(), signal.SIGSTOP)
         self._live.start()
 
-    def show(self, seen: Snapshot, keys: dict[str, int], load: str) -> None:
+    def show(self, snapshot: Snapshot, keys: dict[str, int], load: str) -> None:
         """Draw one frame."""
-        lines = frame(seen, self._about, keys, load, self._console.size)
+        lines = frame(snapshot, self._about, keys, load, self._console.size)
         self._live.update(_joined(lines), refresh=True)
 
 
