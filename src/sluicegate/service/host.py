@@ -18,7 +18,7 @@ from sluicegate.service.workers import run_workers
 
 
 def serve(name: str, settings: ServiceSettings, factory: AppFactory, workers: int = 1) -> int:
-    """Serve until a signal ends it, in this process or in several below it; return the exit code."""
+    """Serve until a signal ends it, in this process or several below it; return the exit code."""
     return run_workers(name, workers, partial(_serve_worker, settings, factory, workers))
 
 

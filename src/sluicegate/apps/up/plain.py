@@ -75,7 +75,7 @@ def line(snapshot: Snapshot, keys: int) -> str:
 
 def summary(gate: NamedLimits) -> str:
     """What was done, rule by rule."""
-    seen = gate.snapshot()
+    snapshot = gate.snapshot()
     total = snapshot.admitted + snapshot.refused
     share = share_text(snapshot.refused, total)
     lines = [
