@@ -1,4 +1,4 @@
-"""Layers: rows that expire, conditions, scans and walks over one space, without any upload."""
+"""Tables: rows that expire, conditions, scans and walks over one space, without any upload."""
 
 from __future__ import annotations
 

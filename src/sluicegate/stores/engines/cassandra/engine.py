@@ -1,6 +1,6 @@
 """Cassandra: an engine that outlives its machines, over the asyncio driver of the C++ client.
 
-A partition of a space is a partition of one table (`cassandra_schema`): its rows lie together, in
+A partition of a space is a partition of one table (`schema.py`): its rows lie together, in
 the order of their sort keys, on as many nodes as there are copies. Reads and writes are answered by
 a quorum of these, so a read sees every write that was acknowledged, with any one node gone.
 
@@ -9,7 +9,7 @@ partitions are several batches, side by side.
 
 *What is later.* A plain write carries the instant of the wall clock here, which never repeats or
 goes back within a process. A swap is a conditional write: the nodes agree on it by Paxos, and give
-it an instant of their own clocks. Within a process the two take turns (`cassandra_turns`). Between
+it an instant of their own clocks. Within a process the two exclude each other (`locks.py`). Between
 processes the later one wins as far as clocks agree: with `order=clock` all dispatchers and nodes
 must keep theirs together, and a plain write that overlaps a swap of the same place elsewhere may
 count as the earlier one. With `order=paxos` every write is a conditional one whose condition always

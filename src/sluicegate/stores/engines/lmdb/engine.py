@@ -1,9 +1,9 @@
 """LMDB: the embedded engine, an ordered map in a file that all processes of a machine may share.
 
-Reads look into the map and answer at once, each in a snapshot that is given back before anything
-else happens: one that is held keeps every page since from being used again, and the file grows.
-Writes are gathered and committed by one thread (`group_commit`), synced. How spaces are named is
-told in `lmdb_names`, how a key is made in `lmdb_keys`.
+Reads look into the map and return at once, each in a snapshot that is released before anything
+else happens: an open one keeps every later page from being reused, and the file grows. Writes are
+collected and committed by one thread (`group_commit.py`), synced. How spaces are named is
+described in `names.py`, how a key is made in `keys.py`.
 
 The map has a size, and a commit that does not fit into it is made again in one of twice the size.
 Another process may have done the same; whoever finds a larger map adopts it. A map may not be

@@ -1,7 +1,7 @@
 """Redis and Redis Cluster: an engine in the memory of servers that are there already.
 
 A partition is a sorted set of its sort keys, all of one score and therefore in the order of their
-bytes, and a hash of their values (`redis_keys`). Whatever belongs together is done by one script on
+bytes, and a hash of their values (`keys.py`). Whatever belongs together is done by one script on
 one server, so nobody sees half of it. Every read asks a master. It goes over the client that limits
 go over: one connection a server, many calls at once, no waiting for a server that is known to be
 gone, and the others none the slower for it.

@@ -2,7 +2,7 @@
 
 Writes go into a log and into memory, and become sorted files later, so they cost no seek and leave
 no holes; reads pay for it by looking into several files. Writes of many tasks are one batch and one
-sync (`group_commit`). Keys are made as for LMDB (`lmdb_keys`), and under the number 0, which no
+sync (`group_commit.py`). Keys are made as for LMDB (`lmdb/keys.py`); under the number 0, which no
 space has, lies what the engine must remember:
 
     0 format          the version of all this, as text
