@@ -82,19 +82,15 @@ class LimitFields:
     def read(self, at: FieldPath, fields: Mapping[str, object], mode: Mode) -> ParsedLimit | None:
         """What a `rate_limit` says; None if it cannot be used."""
         before = len(self._problems)
-        for name in fields:
-            if name not in RATE_LIMIT:
-                self._problems.add_unknown((*at, name), fields[name], RATE_LIMIT)
-        name = self._text((*at, "name"), fields.get("name"))
+        self.refuse_unknown(at, fields, RATE_LIMIT)
+        name = self.text((*at, "name"), fields.get("name"))
         replaces = self._replaces((*at, "replaces"), fields.get("replaces"), name)
-        unlimited = fields.get("unlimited")
-        if unlimited is not None and type(unlimited) is not bool:
-            self._wrong((*at, "unlimited"), unlimited, "give true or false")
+        unlimited = self.flag((*at, "unlimited"), fields.get("unlimited"))
         counting = None
         if unlimited is True:
             for field in ("unit", "window"):
                 if fields.get(field) not in (None, ""):
-                    self._wrong((*at, field), fields[field], "leave it out: it is unlimited")
+                    self.refuse((*at, field), fields[field], "leave it out: it is unlimited")
         else:
             counting = self._counting(at, fields, name, mode)
         return None if len(self._problems) > before else ParsedLimit(counting, name, replaces)
@@ -107,7 +103,7 @@ class LimitFields:
         if count is None:
             count = 0  # the format's default: nothing is let through
         if type(count) is not int or not 0 <= count <= COUNT_MAX:
-            self._wrong(
+            self.refuse(
                 (*at, "requests_per_unit"), count, f"give a whole number from 0 to {COUNT_MAX:,}"
             )
             return None
@@ -117,13 +113,13 @@ class LimitFields:
         lease = fields.get("lease")
         count_refused = fields.get("count_refused")
         if count_refused is not None and type(count_refused) is not bool:
-            self._wrong((*at, "count_refused"), count_refused, "give true or false")
+            self.refuse((*at, "count_refused"), count_refused, "give true or false")
             return None
         if count_refused is None:
             envoy = self._semantics is Semantics.ENVOY
             count_refused = envoy and algorithm is Algorithm.FIXED_WINDOW
         if lease is not None and (isinstance(lease, bool) or not isinstance(lease, str | int)):
-            self._wrong((*at, "lease"), lease, 'give "auto", a share like "10%", or a number')
+            self.refuse((*at, "lease"), lease, 'give "auto", a share like "10%", or a number')
             return None
         if not period_us:
             return None
@@ -160,7 +156,7 @@ class LimitFields:
         count = wire_limit.requests_per_unit
         above = counts_above(self._semantics, algorithm, count_refused=count_refused)
         if algorithm is Algorithm.SLIDING_LOG and count > LOG_ENTRIES_MAX:
-            self._wrong(
+            self.refuse(
                 (*at, "requests_per_unit"),
                 count,
                 f"an exact log holds at most {LOG_ENTRIES_MAX:,} entries a key; use sliding_window",
@@ -171,7 +167,7 @@ class LimitFields:
             return Counting("", None, wire_limit, above=False, suffix=suffix)
         limit = Limit(count + 1 if above else count, period_us, burst=burst, algorithm=algorithm)
         if burst is not None and burst * period_us // count > SPAN_US_MAX:
-            self._wrong((*at, "burst"), burst, "give less: it would take over 35 years to refill")
+            self.refuse((*at, "burst"), burst, "give less: it would take over 35 years to refill")
             return None
         if not self._lease_fits(at, limit, lease, count_refused):
             return None
@@ -185,7 +181,7 @@ class LimitFields:
         try:
             shared_id = self._shared_limits.name(rule)
         except BadValue as error:
-            self._wrong(at, error.value, error.remedy)
+            self.refuse(at, error.value, error.remedy)
             return None
         return Counting(shared_id, limit, wire_limit, above=above, suffix=suffix)
 
@@ -196,12 +192,12 @@ class LimitFields:
             return True
         if count_refused:
             remedy = "leave it out: what counts refused hits asks the store each time"
-            self._wrong((*at, "lease"), lease, remedy)
+            self.refuse((*at, "lease"), lease, remedy)
             return False
         try:
             block_max(limit, lease)
         except BadValue as error:
-            self._wrong((*at, "lease"), lease, error.remedy)
+            self.refuse((*at, "lease"), lease, error.remedy)
             return False
         return True
 
@@ -213,15 +209,15 @@ class LimitFields:
         if window is None:
             number = _UNITS.get(unit.upper(), 0) if isinstance(unit, str) else 0
             if not number:
-                self._wrong((*at, "unit"), unit, f"{_UNIT_REMEDY}, or a window of any length")
+                self.refuse((*at, "unit"), unit, f"{_UNIT_REMEDY}, or a window of any length")
             return number, UNIT_US[number]
         if unit is not None:
-            self._wrong((*at, "window"), window, "leave it out, or the unit: one of them says it")
+            self.refuse((*at, "window"), window, "leave it out, or the unit: one of them says it")
             return 0, 0
         found = _WINDOW.fullmatch(window.strip().lower()) if isinstance(window, str) else None
         period_us = int(found[1]) * _WINDOW_US[found[2]] if found else 0
         if not 0 < period_us <= UNIT_US[6]:
-            self._wrong((*at, "window"), window, _WINDOW_REMEDY)
+            self.refuse((*at, "window"), window, _WINDOW_REMEDY)
             return 0, 0
         return _UNIT_BY_US.get(period_us, 0), period_us
 
@@ -232,7 +228,7 @@ class LimitFields:
                 if value == algorithm.value:
                     return algorithm
             names = ", ".join(algorithm.value for algorithm in Algorithm)
-            self._wrong((*at, "algorithm"), value, f"give one of {names}")
+            self.refuse((*at, "algorithm"), value, f"give one of {names}")
         return default_algorithm(self._semantics)
 
     def _burst(
@@ -242,11 +238,11 @@ class LimitFields:
         if burst is None:
             return None
         if type(burst) is not int or not 1 <= burst <= COUNT_MAX:
-            self._wrong((*at, "burst"), burst, f"give a whole number from 1 to {COUNT_MAX:,}")
+            self.refuse((*at, "burst"), burst, f"give a whole number from 1 to {COUNT_MAX:,}")
             return None
         if algorithm not in BURSTING:
             remedy = f"leave it out, or count by gcra: {algorithm.value} has no burst of its own"
-            self._wrong((*at, "burst"), burst, remedy)
+            self.refuse((*at, "burst"), burst, remedy)
             return None
         return burst
 
@@ -256,43 +252,60 @@ class LimitFields:
             for failure in Failure:
                 if value == failure.value:
                     return failure
-            self._wrong((*at, "failure"), value, "give one of open, closed, local")
+            self.refuse((*at, "failure"), value, "give one of open, closed, local")
         return None
 
     def _replaces(self, at: FieldPath, value: object, own: str) -> tuple[str, ...]:
         if value is None:
             return ()
         if not isinstance(value, list):
-            self._wrong(at, value, "give a list of names: [{name: other}]")
+            self.refuse(at, value, "give a list of names: [{name: other}]")
             return ()
         names: list[str] = []
         for place, item in enumerate(value):
             here = (*at, place)
             if not isinstance(item, dict):
-                self._wrong(here, item, "name the rule to replace: {name: other}")
+                self.refuse(here, item, "name the rule to replace: {name: other}")
                 continue
-            for field in item:
-                if field != "name":
-                    self._problems.add_unknown((*here, field), item[field], ("name",))
-            name = self._text((*here, "name"), item.get("name"))
+            self.refuse_unknown(here, item, ("name",))
+            name = self.text((*here, "name"), item.get("name"))
             if not name:
-                self._wrong((*here, "name"), item.get("name"), "name the rule to replace")
+                self.refuse((*here, "name"), item.get("name"), "name the rule to replace")
             elif name == own:
-                self._wrong((*here, "name"), name, "a rule cannot replace itself; name another")
+                self.refuse((*here, "name"), name, "a rule cannot replace itself; name another")
             names.append(name)
         return tuple(names)
 
-    def _text(self, at: FieldPath, value: object) -> str:
+    # For the parser too.
+
+    def text(self, at: FieldPath, value: object) -> str:
+        """Return a text; a number is one."""
         if value is None:
             return ""
         if type(value) is int:
             return str(value)
         if not isinstance(value, str):
-            self._wrong(at, value, "give a text, in quotes")
+            self.refuse(at, value, "give a text, in quotes")
             return ""
         return value
 
-    def _wrong(self, at: FieldPath, value: object, remedy: str) -> None:
+    def flag(self, at: FieldPath, value: object) -> bool | None:
+        """Return true, false or nothing."""
+        if value is None or isinstance(value, bool):
+            return value
+        self.refuse(at, value, "give true or false")
+        return None
+
+    def refuse_unknown(
+        self, at: FieldPath, fields: Mapping[str, object], known: tuple[str, ...]
+    ) -> None:
+        """Note each field that there is not."""
+        for name in fields:
+            if name not in known:
+                self._problems.add_unknown((*at, name), fields[name], known)
+
+    def refuse(self, at: FieldPath, value: object, remedy: str) -> None:
+        """Note a problem, and go on."""
         self._problems.add(at, value, remedy)
 
 

@@ -108,12 +108,11 @@ class _Above(NamedTuple):
 class _Parser:
     """Walks the tree, and knows where it is."""
 
-    __slots__ = ("_domain", "_forms", "_limits", "_problems", "_rules", "_texts")
+    __slots__ = ("_domain", "_forms", "_limits", "_rules", "_texts")
 
     def __init__(
         self, problems: Problems, shared_limits: SharedLimits, semantics: Semantics
     ) -> None:
-        self._problems = problems
         self._limits = LimitFields(problems, shared_limits, semantics)
         self._forms: dict[tuple[object, ...], Form] = {}
         self._rules: list[tuple[Path, MeshRule | None]] = []
@@ -122,12 +121,14 @@ class _Parser:
 
     def file(self, value: object, source: str, line: int) -> Domain | None:
         if not isinstance(value, dict):
-            self._wrong((), value, "a file for a mesh has a domain and descriptors")
+            self._limits.refuse((), value, "a file for a mesh has a domain and descriptors")
             return None
-        self._refuse_unknown((), value, TOP)
-        domain = self._text(("domain",), value.get("domain"))
+        self._limits.refuse_unknown((), value, TOP)
+        domain = self._limits.text(("domain",), value.get("domain"))
         if not domain:
-            self._wrong(("domain",), value.get("domain"), "name the domain: it must not be empty")
+            self._limits.refuse(
+                ("domain",), value.get("domain"), "name the domain: it must not be empty"
+            )
             return None
         self._domain = domain
         self._level(("descriptors",), value.get("descriptors"), _Above((), (), ()))
@@ -138,30 +139,32 @@ class _Parser:
         if value is None:
             return
         if not isinstance(value, list):
-            self._wrong(at, value, "give a list of descriptors, each with a key")
+            self._limits.refuse(at, value, "give a list of descriptors, each with a key")
             return
         if len(above.path) >= DEPTH_MAX:
-            self._wrong(at, "...", f"at most {DEPTH_MAX} descriptors in one another")
+            self._limits.refuse(at, "...", f"at most {DEPTH_MAX} descriptors in one another")
             return
         exact: set[tuple[str, str | None]] = set()
         globs: set[tuple[str, tuple[str, ...]]] = set()
         for place, node in enumerate(value):
             here = (*at, place)
             if not isinstance(node, dict):
-                self._wrong(here, node, "a descriptor is a mapping with a key")
+                self._limits.refuse(here, node, "a descriptor is a mapping with a key")
                 continue
-            self._refuse_unknown(here, node, NODE)
-            key = self._text((*here, "key"), node.get("key"))
-            value = self._text((*here, "value"), node.get("value")) or None
+            self._limits.refuse_unknown(here, node, NODE)
+            key = self._limits.text((*here, "key"), node.get("key"))
+            value = self._limits.text((*here, "value"), node.get("value")) or None
             if not key:
                 # An item of a list has no line of its own; its first field has.
                 first = "key" if "key" in node else next(iter(node), "key")
                 remedy = "name the key of this descriptor: it must not be empty"
-                self._wrong((*here, first), node.get("key"), remedy)
+                self._limits.refuse((*here, first), node.get("key"), remedy)
                 continue
             if (key, value) in exact:
                 shown = key if value is None else f"{key}: {value}"
-                self._wrong((*here, "key"), shown, "it stands twice at this level; keep one")
+                self._limits.refuse(
+                    (*here, "key"), shown, "it stands twice at this level; keep one"
+                )
                 continue
             exact.add((key, value))
             if value is not None and "*" in value:
@@ -174,12 +177,16 @@ class _Parser:
     def _node(
         self, at: FieldPath, node: Mapping[str, object], key: str, value: str | None, above: _Above
     ) -> None:
-        flags = {name: self._flag((*at, name), node.get(name)) for name in _FLAGS if name in node}
+        flags = {
+            name: self._limits.flag((*at, name), node.get(name)) is True
+            for name in _FLAGS
+            if name in node
+        }
         is_glob = value is not None and "*" in value
         shared = flags.get("share_threshold", False)
         if shared and not is_glob:
             remedy = "leave it out, or give a value with a '*' in it"
-            self._wrong((*at, "share_threshold"), True, remedy)
+            self._limits.refuse((*at, "share_threshold"), True, remedy)
         depth = len(above.path)
         level = SHARED_BY_PATTERN if shared else VARYING if is_glob or value is None else EXACT
         real = above.real
@@ -200,7 +207,7 @@ class _Parser:
         priority = self._priority((*at, "priority"), node.get("priority"))
         metadata = node.get("metadata")
         if metadata is not None and not isinstance(metadata, dict):
-            self._wrong((*at, "metadata"), metadata, "give a mapping")
+            self._limits.refuse((*at, "metadata"), metadata, "give a mapping")
             metadata = None
         value = self._limits_of(at, node, mode)
         if not value or mode is Mode.OFF:
@@ -238,16 +245,20 @@ class _Parser:
             if one is None:
                 return []
             if not isinstance(one, dict):
-                self._wrong((*at, "rate_limit"), one, "give a mapping: {unit, requests_per_unit}")
+                self._limits.refuse(
+                    (*at, "rate_limit"), one, "give a mapping: {unit, requests_per_unit}"
+                )
                 return []
             value = self._limits.read((*at, "rate_limit"), one, mode)
             return [] if value is None else [value]
         here = (*at, "rate_limits")
         if one is not None:
-            self._wrong(here, "...", "leave it out, or rate_limit: put all limits into one list")
+            self._limits.refuse(
+                here, "...", "leave it out, or rate_limit: put all limits into one list"
+            )
             return []
         if not isinstance(several, list) or not 1 <= len(several) <= LIMITS_A_RULE_MAX:
-            self._wrong(here, several, f"give a list of 1 to {LIMITS_A_RULE_MAX} limits")
+            self._limits.refuse(here, several, f"give a list of 1 to {LIMITS_A_RULE_MAX} limits")
             return []
         return self._each(here, several, mode)
 
@@ -256,10 +267,12 @@ class _Parser:
         periods: set[int] = set()
         for place, one in enumerate(several):
             if not isinstance(one, dict):
-                self._wrong((*at, place), one, "give a mapping: {unit, requests_per_unit}")
+                self._limits.refuse((*at, place), one, "give a mapping: {unit, requests_per_unit}")
                 continue
             if one.get("unlimited") is True:
-                self._wrong((*at, place, "unlimited"), True, "it stands alone, under rate_limit")
+                self._limits.refuse(
+                    (*at, place, "unlimited"), True, "it stands alone, under rate_limit"
+                )
                 continue
             value = self._limits.read((*at, place), one, mode)
             if value is None:
@@ -267,7 +280,9 @@ class _Parser:
             counting: Counting | None = value.counting
             period_us = 0 if counting is None else counting.period_us
             if counting is not None and not counting.blocks and period_us in periods:
-                self._wrong((*at, place), "...", "another limit here has this window; keep one")
+                self._limits.refuse(
+                    (*at, place), "...", "another limit here has this window; keep one"
+                )
             periods.add(period_us)
             found.append(value)
         return found
@@ -282,45 +297,20 @@ class _Parser:
         for mode in Mode:
             if value == mode.value:
                 if shadow and mode is not Mode.SHADOW:
-                    self._wrong((*at, "mode"), value, "leave it out, or shadow_mode")
+                    self._limits.refuse((*at, "mode"), value, "leave it out, or shadow_mode")
                 return mode
-        self._wrong((*at, "mode"), value, "give one of enforce, shadow, off")
+        self._limits.refuse((*at, "mode"), value, "give one of enforce, shadow, off")
         return Mode.ENFORCE
 
     def _priority(self, at: FieldPath, value: object) -> Criticality | None:
         if value is None:
             return None
         try:
-            return parse_criticality(self._text(at, value))
+            return parse_criticality(self._limits.text(at, value))
         except BadValue as error:
-            self._wrong(at, value, error.remedy)
+            self._limits.refuse(at, value, error.remedy)
             return None
-
-    def _flag(self, at: FieldPath, value: object) -> bool:
-        if value is not None and type(value) is not bool:
-            self._wrong(at, value, "give true or false")
-        return value is True
-
-    def _text(self, at: FieldPath, value: object) -> str:
-        if value is None:
-            return ""
-        if type(value) is int:
-            return str(value)
-        if not isinstance(value, str):
-            self._wrong(at, value, "give a text, in quotes")
-            return ""
-        return value
-
-    def _refuse_unknown(
-        self, at: FieldPath, fields: Mapping[str, object], known: tuple[str, ...]
-    ) -> None:
-        for name in fields:
-            if name not in known:
-                self._problems.add_unknown((*at, name), fields[name], known)
 
     def _intern(self, text: str) -> str:
         """Equal texts are kept once."""
         return self._texts.setdefault(text, text)
-
-    def _wrong(self, at: FieldPath, value: object, remedy: str) -> None:
-        self._problems.add(at, value, remedy)
