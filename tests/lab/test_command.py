@@ -98,7 +98,7 @@ def test_a_run_that_misses_prints_the_command_that_repeats_it_and_that_tells_the
     assert rows[-1].split() in [line.split() for line in again]
 
 
-def test_a_comparison_has_a_table_for_each_case_and_a_verdict_for_each_contender(
+def test_a_comparison_has_a_table_for_each_case_and_a_verdict_for_each_candidate(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert lab("compare", "small", "--with", "fifo,bounded-fifo", "--runs", "1") == 0
@@ -249,7 +249,7 @@ def test_a_policy_that_never_answers_is_told_with_the_command_that_repeats_it(
     assert str(caught.value).endswith(repeat)
 
 
-def test_a_bug_in_a_contender_keeps_its_traceback_and_says_how_to_repeat_it(
+def test_a_bug_in_a_candidate_keeps_its_traceback_and_says_how_to_repeat_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def broken(rig: Rig) -> object:

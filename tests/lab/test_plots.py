@@ -130,7 +130,7 @@ def test_what_nobody_has_measured_is_not_drawn() -> None:
         assert plots.draw(SCENARIO, picture, seen_of(), titled=True) is None
 
 
-def test_many_contenders_are_drawn_in_part_and_who_is_left_out_is_told() -> None:
+def test_many_candidates_are_drawn_in_part_and_who_is_left_out_is_told() -> None:
     more = {f"more-{number}": tiny.good(0.5) for number in range(9)}
     crowd = replace(SCENARIO, candidates={**SCENARIO.candidates, **more})
     picture = SCENARIO.plots[0]
@@ -168,7 +168,7 @@ def test_between_cases_that_are_not_amounts_a_line_is_but_a_hint() -> None:
     assert lines(ax)[OURS].get_linewidth() < 1
 
 
-def test_a_contender_has_one_colour_in_all_pictures_and_shares_it_with_few() -> None:
+def test_a_candidate_has_one_colour_in_all_pictures_and_shares_it_with_few() -> None:
     paint = plots.colours(SCENARIO)
     assert (paint["ours"], paint["without"]) == (OURS, MUST_FAIL)
     assert (paint["other"], paint["real"]) == HUES[:2]
