@@ -34,9 +34,6 @@ SEEDS_MAX: Final = 100_000_000
 MINUTES_MAX: Final = 100_000.0
 OUT_DEFAULT: Final = "hunt-findings"
 
-NOTHING: Final = 0
-FOUND: Final = 1
-
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The flags."""
@@ -104,7 +101,7 @@ def hunt(
     except KeyboardInterrupt:
         write("\nstopped\n")
     write_summary(found, done, write)
-    return FOUND if found else NOTHING
+    return 1 if found else 0
 
 
 def again(file: Path, write: Write) -> int:
@@ -121,7 +118,7 @@ def again(file: Path, write: Write) -> int:
         write(f"BROKEN  {one.invariant}: {one.sentence}\n")
     if not broken:
         write(f"nothing breaks: stage {setup.stage}, seed {setup.seed}\n")
-    return FOUND if broken else NOTHING
+    return 1 if broken else 0
 
 
 def write_found(found: HuntFinding, write: Write) -> None:

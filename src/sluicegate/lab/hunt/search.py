@@ -39,11 +39,10 @@ SeedViolations: TypeAlias = tuple[int, list[Violation]]
 
 
 class HuntFinding(NamedTuple):
-    """One broken invariant: by which seed, how, and the small setup that breaks it too."""
+    """One broken invariant: by which seed, how, and the file of a small setup that breaks it."""
 
     seed: int
     broken: Violation
-    shrunk: Setup | None
     file: Path | None
 
 
@@ -110,7 +109,7 @@ def write_down(
         words = "".join(letter if letter.isalnum() else "-" for letter in broken.invariant)
         file = out / f"{words}-{seed}.json"
         file.write_text(render(small, f"{broken.invariant}: {sentence}"), encoding="utf-8")
-    return HuntFinding(seed, Violation(broken.invariant, sentence), small, file)
+    return HuntFinding(seed, Violation(broken.invariant, sentence), file)
 
 
 def until(seeds: Iterable[int], clock: Clock, minutes: float | None) -> Iterator[int]:

@@ -23,7 +23,6 @@ T = TypeVar("T")
 VERSION: Final = 1
 SPAN_MS_MAX: Final = 3_600_000
 FILE_BYTES_MAX: Final = 1 << 20
-NO_KNOBS: Final[Mapping[str, int]] = {}
 
 
 @final
@@ -93,7 +92,7 @@ class Setup:
     span_ms: int
     loads: tuple[HuntLoad, ...]
     faults: tuple[HuntFault, ...] = ()
-    knobs: Mapping[str, int] = field(default_factory=lambda: NO_KNOBS)
+    knobs: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         within("span_ms", self.span_ms, 1, SPAN_MS_MAX)
