@@ -81,7 +81,7 @@ class EchoApp(App[EchoSettings]):
             return HttpReply(200, self.echo(body, identity))
 
         done = {200: RouteResponse("The body, again.")}
-        route = Route("POST", "/echo", say, "Say it again.", done, takes=("text/plain",))
+        route = Route("POST", "/echo", say, "Say it again.", done, content_types=("text/plain",))
         return self.handler_of(site, (route,))
 
 

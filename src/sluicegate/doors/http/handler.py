@@ -87,7 +87,9 @@ class HttpHandler:
         """The refusal of what the head says: a change from another site's page, or no JSON."""
         if route.method in ("GET", "HEAD"):
             return None
-        return other_site(request) or (None if route.any_type or route.takes else not_json(request))
+        return other_site(request) or (
+            None if route.any_type or route.content_types else not_json(request)
+        )
 
     def authorize(self, route: Route, request: HttpRequest, identity: Identity) -> HttpReply | None:
         """The refusal of who may not."""

@@ -74,7 +74,7 @@ def _operation(route: Route) -> dict[str, object]:
         "operationId": route.name or getattr(route.work, "__name__", route.path),
         "summary": route.summary,
         "responses": {
-            **{str(status): _response(said) for status, said in route.answers.items()},
+            **{str(status): _response(said) for status, said in route.responses.items()},
             "default": {
                 "description": "What went wrong, and what would be right.",
                 "content": {PROBLEM_TYPE: {"schema": _ref("Problem")}},
@@ -100,13 +100,16 @@ def _operation(route: Route) -> dict[str, object]:
             }
             for one in parameters
         ]
-    if route.asks:
+    if route.request_schema:
         found["requestBody"] = {
             "required": True,
-            "content": {"application/json": {"schema": _ref(route.asks)}},
+            "content": {"application/json": {"schema": _ref(route.request_schema)}},
         }
-    if route.takes:
-        found["requestBody"] = {"required": True, "content": {kind: {} for kind in route.takes}}
+    if route.content_types:
+        found["requestBody"] = {
+            "required": True,
+            "content": {kind: {} for kind in route.content_types},
+        }
     return found
 
 

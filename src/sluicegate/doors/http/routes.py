@@ -1,8 +1,7 @@
-"""Routes: a table of what is answered, by method and path. Nothing here knows a service.
+"""Routes: a table of what is served, by method and path. Nothing here knows a service.
 
 The table is the program: a request is looked up in it, and the OpenAPI document is written from it.
-HEAD goes wherever GET goes. OPTIONS tells what may be asked and grants nothing to other sites: a
-page of theirs gets no leave.
+HEAD goes wherever GET goes. OPTIONS lists the methods and grants nothing to pages of other sites.
 
 A path may have places: `/v1/rules/proposals/{id}` takes what stands there up to the next slash, and
 `{+name}` takes slashes too. A path without places is found first, then those with, in their order.
@@ -18,12 +17,12 @@ from sluicegate.contracts.access import Grant, Identity, TableGrant
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.doors.http.message import HttpReply, HttpRequest, problem
 
-# Answers a request of an identity, with its body.
+# Serves a request of an identity, with its body.
 Work: TypeAlias = "Callable[[HttpRequest, Identity, bytes], MaybeAwaitable[HttpReply]]"
 
 
 class RouteResponse(NamedTuple):
-    """What a route may answer: the sentence, and what is in it."""
+    """A response of a route: the sentence, and what is in it."""
 
     sentence: str
     schema: str = ""  # a component of the document; empty is no JSON
@@ -45,26 +44,27 @@ class Parameter(NamedTuple):
 class Route(NamedTuple):
     """One row.
 
-    `asks` is the component that its body holds, `takes` are the types of a body that is no JSON;
-    with neither the body is not waited for. `grant` is what it needs, `table_grant` what it needs
-    on the table that it names; `open` needs no identity. `health` is asked by machines that know no
-    name or secret of ours, and is answered whatever else is refused. `any_type` is for clients that
-    send JSON and do not say so. `name` is what the document calls a route whose work has several.
+    `request_schema` is the component that its body holds, `content_types` are the types of a body
+    that is no JSON; with neither the body is not waited for. `grant` is what it needs,
+    `table_grant` what it needs on the table in its path; `open` needs no identity. `health` is for
+    machines that know no name or secret of ours, and is answered whatever else is refused.
+    `any_type` is for clients that send JSON and do not say so. `name` is the operation in the
+    document, where several routes share one `work`.
     """
 
     method: str
     path: str
     work: Work
     summary: str
-    answers: Mapping[int, RouteResponse]
-    asks: str = ""
+    responses: Mapping[int, RouteResponse]
+    request_schema: str = ""
     grant: Grant | None = None
     open: bool = False
     health: bool = False
     any_type: bool = False
     parameters: Sequence[Parameter] = ()
     name: str = ""
-    takes: Sequence[str] = ()
+    content_types: Sequence[str] = ()
     table_grant: TableGrant | None = None
 
 
@@ -100,8 +100,8 @@ class RouteTable:
         }
         self._templates = [(_pattern(path), path) for path in self._by_path if "{" in path]
 
-    def named(self, path: str) -> Mapping[str, str]:
-        """What a request's path says in the places of its row; empty where there are none."""
+    def values_in(self, path: str) -> Mapping[str, str]:
+        """Return what a request's path has in the places of its row; empty without places."""
         return self._row_of(path)[1]
 
     def _row_of(self, path: str) -> tuple[str, Mapping[str, str]]:
@@ -114,7 +114,7 @@ class RouteTable:
         return path, {}
 
     def find(self, request: HttpRequest) -> Route | HttpReply:
-        """The row for a request, or the reply where there is none."""
+        """Return the row of a request, or the reply where there is none."""
         sent = request.raw_path if self._raw else request.path
         path = self._row_of(sent)[0] if self._templates else sent
         methods = self._by_path.get(path)

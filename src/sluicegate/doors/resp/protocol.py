@@ -419,10 +419,10 @@ class RespDoor:
         return cast("asyncio.Protocol", RespProtocol(state, session, self.write_batch))
 
     def forget(self) -> None:
-        """Who may do what has changed: ask anew who speaks on each open connection.
+        """Look up the identity of each open connection again: who may do what has changed.
 
-        Who is nobody any more is reply so at the next command, and has the time of a stranger: a
-        connection that is older than that ends when it is next looked at.
+        A client that has none any more is refused at its next command, and has `auth_timeout_s`
+        from its connection to authenticate: an older one ends at the next look.
         """
         for session in list(self._shared.sessions.values()):
             session.resolve()

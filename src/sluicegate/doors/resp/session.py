@@ -135,9 +135,9 @@ class Session:
         self.user = self.token = ""
 
     def resolve(self) -> None:
-        """Ask anew who speaks: a token or a name may be somebody else's now, or nobody's.
+        """Look the identity up again: a token or a name may be somebody else's now, or nobody's.
 
-        Whose token is void is nobody until the next AUTH, and not who they were before it.
+        After a void token there is no identity until the next AUTH, not the one before it.
         """
         access = self.state.access
         self.initial = _initial_identity(access, self.names)

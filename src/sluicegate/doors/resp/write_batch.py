@@ -1,14 +1,13 @@
-"""WriteBatch: what all connections of a door have to say in one turn of the loop leaves together.
+"""Write batch: the replies of all connections in one tick of the loop leave together.
 
 A write to a socket wakes whoever waits at its other end, which costs more than making the reply.
 Written one by one between the reads, each reply finds its client idle again and pays for waking
 it; written together, the first wakes it and the others find it awake.
 
-Nobody waits longer for it than the turn lasts in which its own reply is made: the loop writes what
-is here before it looks for more to read.
+No reply waits longer than the tick in which it is made: the loop writes the batch before it looks
+for more to read.
 
-Bounds: the connections that were read in the turn; what each has to say is bounded where it is
-made.
+Bounds: the connections that were read in the tick; what each writes is bounded where it is made.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import final
 
 @final
 class WriteBatch:
-    """Calls that are made when the turn ends; each connection asks for one at a time."""
+    """Calls that are made when the tick ends; at most one a connection."""
 
     __slots__ = ("_calls",)
 
@@ -28,13 +27,13 @@ class WriteBatch:
         self._calls: list[Callable[[], None]] = []
 
     def add(self, call: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
-        """Make this call when the turn ends."""
+        """Make this call when the tick ends."""
         if not self._calls:
             loop.call_soon(self.flush)
         self._calls.append(call)
 
     def flush(self) -> None:
-        """The turn has ended. One that fails is told of, and keeps no other from being made."""
+        """Make all calls. One that fails is reported, and stops no other."""
         calls, self._calls = self._calls, []
         for call in calls:
             try:

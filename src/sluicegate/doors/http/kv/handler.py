@@ -136,16 +136,16 @@ class KvHttp(HttpHandler):
         refused = super().authorize(route, request, identity)
         if refused is None and route.table_grant is not None:
             try:
-                table = name_of(self.table.named(request.raw_path), "table")
+                table = name_of(self.table.values_in(request.raw_path), "table")
                 identity.require_on(table, route.table_grant)
             except SluicegateError as error:
                 return reply_to(error)
         return refused
 
     def _check_body_head(self, route: Route, request: HttpRequest) -> HttpReply | None:
-        if not (route.asks or route.takes):
+        if not (route.request_schema or route.content_types):
             return None
-        if route.asks and not route.any_type:
+        if route.request_schema and not route.any_type:
             refused = not_json(request)
             if refused is not None:
                 return refused
@@ -174,7 +174,7 @@ class KvHttp(HttpHandler):
         return error_reply(error, self.settings.quota_status)
 
     def _places(self, path: str) -> Mapping[str, str]:
-        return self.table.named(path)
+        return self.table.values_in(path)
 
     # What is not of a table.
 
@@ -214,7 +214,7 @@ class KvHttp(HttpHandler):
                 self.backup,
                 "Copy the embedded engine while it works.",
                 {200: RouteResponse("The copy is whole.", "Backup")},
-                asks="BackupAsk",
+                request_schema="BackupRequest",
                 grant=Grant.OPERATE,
             ),
             document_route(self.openapi),

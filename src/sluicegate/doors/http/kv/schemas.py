@@ -85,7 +85,9 @@ KV_SCHEMAS: Final[Mapping[str, Mapping[str, object]]] = {
         ["parts", "rows", "sha256"],
         "What is to be there: the digest is that of the parts' own, one behind the other.",
     ),
-    "BackupAsk": fields({"folder": text("On the service's machine; empty or new.")}, ["folder"]),
+    "BackupRequest": fields(
+        {"folder": text("On the service's machine; empty or new.")}, ["folder"]
+    ),
     "Backup": fields({"bytes": whole(0)}, ["bytes"]),
     "State": {**FREE, "description": "What the service is doing now."},
     "Hot": {**FREE, "description": "Which keys are hot."},

@@ -176,7 +176,7 @@ class RulesHttp:
         return lambda _: self._direct(route, request, by)
 
     def _parts_of(self, path: str) -> Mapping[str, str]:
-        return self.table.named(path)
+        return self.table.values_in(path)
 
     def _direct(
         self, route: Route, request: HttpRequest, by: Identity
