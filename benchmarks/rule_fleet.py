@@ -25,7 +25,7 @@ from benchmarks.rounds import Bars, build_of
 from sluicegate.contracts.access import EVERY_GRANT, Identity
 from sluicegate.rules.following.fleet_books import FleetBooks
 from sluicegate.rules.following.follower import Follower
-from sluicegate.rules.publishing.publishing import Publishing, open_publishing
+from sluicegate.rules.publishing.parts import Publishing, open_publishing
 from sluicegate.rules.publishing.settings import PublishingSettings
 from sluicegate.rules.releases.signatures import Signer, Verifier, new_key
 from sluicegate.rules.releases.store import ReleaseStore

@@ -9,7 +9,7 @@ import pytest
 from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
 from sluicegate.contracts.rulebook import FAILED, NOT_JUDGED, Files, Verdict
 from sluicegate.rules.problems import BadRules
-from sluicegate.rules.publishing.publishing import open_publishing
+from sluicegate.rules.publishing.parts import open_publishing
 from sluicegate.rules.publishing.settings import PublishingSettings
 from sluicegate.rules.releases.signatures import Signer, new_key
 from tests.rules.publishing.world import (

@@ -14,7 +14,7 @@ from sluicegate.contracts.blob_store import Blob, BlobStore
 from sluicegate.contracts.errors import HasWriter, Unavailable
 from sluicegate.contracts.event_log import EventLog, Reader
 from sluicegate.rules.publishing.outbox import BRANCH_MOVED
-from sluicegate.rules.publishing.publishing import Publishing, open_publishing
+from sluicegate.rules.publishing.parts import Publishing, open_publishing
 from sluicegate.rules.publishing.review import record_rejection
 from sluicegate.rules.publishing.settings import PublishingSettings
 from sluicegate.rules.releases.signatures import Signer, new_key

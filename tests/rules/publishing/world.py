@@ -17,7 +17,7 @@ from sluicegate.contracts.rulebook import (
     Verdict,
 )
 from sluicegate.rules.publishing.outbox import At, proceed
-from sluicegate.rules.publishing.publishing import Publishing, open_publishing
+from sluicegate.rules.publishing.parts import Publishing, open_publishing
 from sluicegate.rules.publishing.settings import PublishingSettings
 from sluicegate.rules.releases.signatures import Signer, new_key, open_rollout
 from sluicegate.rules.repository.repository import Repository

@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator
 from sluicegate.contracts.access import EVERY_GRANT, Identity
 from sluicegate.contracts.rule_admin import RuleAdmin
 from sluicegate.contracts.rulebook import NodeReport
-from sluicegate.rules.publishing.publishing import Publishing, open_publishing
+from sluicegate.rules.publishing.parts import Publishing, open_publishing
 from sluicegate.rules.releases.signatures import Signer, new_key
 from sluicegate.rules.remote.admin import RemoteRuleAdmin
 from sluicegate.rules.repository.repository import Repository

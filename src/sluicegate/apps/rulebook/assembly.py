@@ -12,7 +12,7 @@ from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.rules.publishing.admin import RulebookAdmin
 from sluicegate.rules.publishing.canary import CanarySettings
-from sluicegate.rules.publishing.publishing import Publishing, open_publishing
+from sluicegate.rules.publishing.parts import Publishing, open_publishing
 from sluicegate.rules.publishing.settings import PublishingSettings
 from sluicegate.rules.releases.signatures import Signer, Verifier
 from sluicegate.rules.repository.repository import Repository

@@ -300,5 +300,5 @@ VERBS: Final = (
         "rules_files:import_envoy",
         _import_envoy,
     ),
-    _verb("serve", "the admin API, the gate and the publisher", "serving:run", _serve),
+    _verb("serve", "the admin API, the gate and the publisher", "server:run", _serve),
 )

@@ -63,9 +63,9 @@ class ThreadCalls:
             begun = self._pool.submit(work)
             self.under_way += 1
             self._of_caller[caller] = of_caller + 1
-        answer.add_done_callback(partial(_given_up, begun))
+        answer.add_done_callback(partial(_cancel_work, begun))
         begun.add_done_callback(partial(self._end, caller))
-        begun.add_done_callback(partial(_told, loop, answer))
+        begun.add_done_callback(partial(_notify_loop, loop, answer))
         return answer
 
     def close(self) -> None:
@@ -83,12 +83,14 @@ class ThreadCalls:
                 del self._of_caller[caller]
 
 
-def _given_up(begun: Future[T], answer: asyncio.Future[T]) -> None:
+def _cancel_work(begun: Future[T], answer: asyncio.Future[T]) -> None:
     if answer.cancelled():
         begun.cancel()
 
 
-def _told(loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T], done: Future[T]) -> None:
+def _notify_loop(
+    loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T], done: Future[T]
+) -> None:
     """In the thread that has done it; the loop may be gone by now, and nobody waits there."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(_hand_over, answer, done)

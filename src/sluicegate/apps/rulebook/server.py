@@ -1,4 +1,4 @@
-"""Serve: the verb that starts the rulebook's server."""
+"""Server: the verb that starts the rulebook's server."""
 
 from __future__ import annotations
 

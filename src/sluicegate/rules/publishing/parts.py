@@ -1,4 +1,4 @@
-"""Publishing: its parts, in the one order in which they know each other."""
+"""Parts: what publishing consists of, made in the one order in which the parts know each other."""
 
 from __future__ import annotations
 
