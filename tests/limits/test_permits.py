@@ -14,7 +14,7 @@ from sluicegate.contracts.errors import BadValue, Refused, Unavailable
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.permit import Permit as PermitContract
 from sluicegate.limits.glass.break_glass import ALL, Glass, GlassView, Opening
-from sluicegate.limits.permit import ConcurrencyPermit
+from sluicegate.limits.permit import KeyPermit
 from sluicegate.limits.permits import Permits
 from sluicegate.stores.memory.permits import MemoryPermits
 from sluicegate.testing import HandClock
@@ -40,9 +40,9 @@ def reason(decision: Decision) -> str:
     return "" if decision.reason is None else decision.reason.name
 
 
-def holds(permit: ConcurrencyPermit) -> bool:
+def holds(permit: KeyPermit) -> bool:
     """Whether it does now; a type checker believes a property to stay as it was."""
-    return permit.held
+    return permit.active
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_permit_ends_once_and_a_refused_one_has_ended(clock: HandClock) -> Non
     permit = exports.acquire("ann")
     refused = exports.acquire("ann")
     assert holds(permit)
-    assert not refused.held
+    assert not refused.active
     assert not refused.release()
     assert not refused.renew()
     assert permit.release()
@@ -97,12 +97,12 @@ def test_an_expired_permit_says_so_and_its_late_release_frees_nobody_elses_place
     exports = Permits(1, expires_after_s=60, clock=clock)
     late = exports.acquire("ann")
     clock.advance(s=60)
-    assert not late.held
+    assert not late.active
     other = exports.acquire("ann")
     assert other
     assert not late.renew()
     assert not late.release()
-    assert other.held
+    assert other.active
     assert not exports.acquire("ann")
 
 
@@ -113,7 +113,7 @@ def test_a_renewed_permit_is_held_for_the_whole_time_from_then(clock: HandClock)
         clock.advance(s=59)
         assert permit.renew()
     clock.advance(s=59)
-    assert permit.held
+    assert permit.active
     assert not exports.acquire("ann")
     assert permit.release()
 
@@ -134,7 +134,7 @@ def test_a_block_holds_and_gives_back_however_it_ends(clock: HandClock) -> None:
     exports = Permits(1, clock=clock)
     hold = exports.hold("ann")
     with hold as permit:
-        assert permit.held
+        assert permit.active
         with pytest.raises(Refused) as refused, exports.hold("ann"):
             raise AssertionError
         assert reason(refused.value.decision) == "concurrency_limited"
@@ -149,7 +149,7 @@ def test_an_async_block_does_likewise(clock: HandClock) -> None:
     async def story() -> None:
         exports = Permits(1, clock=clock)
         async with exports.hold("ann") as permit:
-            assert permit.held
+            assert permit.active
             assert not await exports.apeek("ann")
             with pytest.raises(Refused):
                 async with exports.hold("ann"):
@@ -336,14 +336,14 @@ def test_threads_wait_too_and_never_more_than_the_limit_work() -> None:
 def test_a_full_line_takes_nobody_in() -> None:
     exports = Permits(1, expires_after_s=600, waiters_max=1)
     permit = exports.acquire("ann")
-    got: list[ConcurrencyPermit] = []
+    got: list[KeyPermit] = []
     thread = threading.Thread(target=lambda: got.append(exports.acquire("ann", wait_s=60)))
     thread.start()
     until(lambda: exports.waiting() == 1, "the thread waits")
     assert reason(exports.acquire("ann", wait_s=60).decision) == "line_full"
     permit.release()
     thread.join(10)
-    assert got[0].held
+    assert got[0].active
 
 
 def test_who_never_comes_to_the_head_of_the_line_is_refused_as_too_late() -> None:
@@ -357,7 +357,7 @@ def test_who_never_comes_to_the_head_of_the_line_is_refused_as_too_late() -> Non
         assert reason(late.decision) == "wait_timeout"
         assert not late.release()
         permit.release()
-        assert (await first).held
+        assert (await first).active
 
     asyncio.run(story())
 
@@ -414,7 +414,7 @@ class Elsewhere:
 def test_while_the_store_is_gone_the_policy_decides_and_says_so(clock: HandClock) -> None:
     store = Elsewhere(clock.now_us)
     store.gone = True
-    told: dict[str, list[ConcurrencyPermit]] = {}
+    told: dict[str, list[KeyPermit]] = {}
     for failure in ("open", "closed", "local"):
         with Permits(
             4, failure=failure, local_share=0.5, open_store=lambda: store, clock=clock
@@ -441,14 +441,14 @@ def test_a_permit_whose_store_is_gone_is_held_until_its_own_time_is_over(
         store.gone = True
         clock.advance(s=50)
         assert not permit.renew()
-        assert permit.held
+        assert permit.active
         store.gone = False
         assert permit.renew()
         clock.advance(s=59)
-        assert permit.held
+        assert permit.active
         store.gone = True
         assert not permit.release()
-        assert not permit.held
+        assert not permit.active
 
 
 def test_held_is_counted_from_before_the_store_was_asked(clock: HandClock) -> None:
@@ -523,7 +523,7 @@ def test_a_heartbeat_renews_while_an_async_block_runs_and_not_longer() -> None:
             async with exports.hold("ann", renew=True) as permit:
                 while store.asked.count("renew") < 3:
                     await asyncio.sleep(0.001)
-                assert permit.held
+                assert permit.active
             assert store.asked[-1] == "release"
             asked = len(store.asked)
             await asyncio.sleep(0.06)
@@ -555,7 +555,7 @@ def test_no_heartbeat_is_left_when_its_block_has_ended_or_its_place_is_lost(
             async with exports.hold("ann", renew=True) as permit:
                 store.memory = MemoryPermits(now_us, "exports", 1, MINUTE)
                 await alone()
-                assert not permit.held
+                assert not permit.active
 
     asyncio.run(story())
 
@@ -588,10 +588,10 @@ def test_a_heartbeat_tries_again_while_the_store_is_gone_and_ends_when_the_place
             store.gone = True
             tried = store.asked.count("renew")
             until(lambda: store.asked.count("renew") > tried + 2, "it tries again")
-            assert permit.held
+            assert permit.active
             store.memory = MemoryPermits(now_us, "exports", 1, MINUTE)  # it has lost its state
             store.gone = False
-            until(lambda: not permit.held, "it is told")
+            until(lambda: not permit.active, "it is told")
         assert "release" not in store.asked
 
 

@@ -21,16 +21,16 @@ from sluicegate.testing.stores.crowds import Crowds
 from sluicegate.testing.stores.ends import Ends
 from sluicegate.testing.stores.groups import Groups
 from sluicegate.testing.stores.keys import Keys
-from sluicegate.testing.stores.settling import Settling
-from sluicegate.testing.stores.stage import Stage
-from sluicegate.testing.stores.taking import Taking
+from sluicegate.testing.stores.settlements import Settlements
+from sluicegate.testing.stores.stage import StoreStage
+from sluicegate.testing.stores.takes import Takes
 
 
 class Whole:
     """The memory store, keeping its promises; what a class below changes is all that is wrong."""
 
     # Who must tell.
-    stories: type[Stage] = StoreSuite
+    stories: type[StoreStage] = StoreSuite
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -58,7 +58,7 @@ class Whole:
         await self.memory.close()
 
 
-class OnRealTime(Stage):
+class OnRealTime(StoreStage):
     """How those are opened that break a promise on any clock."""
 
     kind: type[Whole] = Whole
@@ -67,7 +67,7 @@ class OnRealTime(Stage):
         return self.kind(SystemClock())
 
 
-class OnHand(Stage):
+class OnHand(StoreStage):
     """How any of them is opened."""
 
     kind: type[Whole] = Whole
@@ -94,7 +94,7 @@ def changed(decision: Decision, **fields: int) -> Decision:
 class OneTooMany(Whole):
     """Limits of three units and more have one unit more."""
 
-    stories = Taking
+    stories = Takes
 
     async def take(
         self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False
@@ -140,7 +140,7 @@ class ForgetsCost(Whole):
 class AMicrosecondEarly(Whole):
     """Decides as it will a microsecond later."""
 
-    stories = Taking
+    stories = Takes
 
     async def take(
         self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False
@@ -155,7 +155,7 @@ class AMicrosecondEarly(Whole):
 class LooksTake(Whole):
     """A look takes what it looks for."""
 
-    stories = Taking
+    stories = Takes
 
     async def take(
         self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False
@@ -166,7 +166,7 @@ class LooksTake(Whole):
 class LooksCountRefusals(Whole):
     """A refused look is charged, if refusals are."""
 
-    stories = Taking
+    stories = Takes
 
     async def take(
         self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False
@@ -180,7 +180,7 @@ class LooksCountRefusals(Whole):
 class RefusalsAreFree(Whole):
     """What is refused is never counted."""
 
-    stories = Taking
+    stories = Takes
 
     async def take(
         self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False
@@ -252,7 +252,7 @@ class OutOfOrder(Whole):
 class RetriesRounded(Whole):
     """Waits are told in whole milliseconds."""
 
-    stories = Taking
+    stories = Takes
 
     async def take(
         self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False
@@ -270,7 +270,7 @@ class RetriesRounded(Whole):
 class RemainingOfBefore(Whole):
     """What remains is told as it was before."""
 
-    stories = Taking
+    stories = Takes
 
     async def take(
         self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False
@@ -328,7 +328,7 @@ class NamesRunTogether(Whole):
 class LaddersSkipARung(Whole):
     """The second rung is never tried."""
 
-    stories = Taking
+    stories = Takes
 
     async def take_some(self, charge: Charge, ladder: Sequence[int]) -> PartialTake:
         return await super().take_some(charge, [*ladder[:1], *ladder[2:]])
@@ -337,7 +337,7 @@ class LaddersSkipARung(Whole):
 class LaddersTakeWhatIsLeft(Whole):
     """What no rung asks for is taken."""
 
-    stories = Taking
+    stories = Takes
 
     async def take_some(self, charge: Charge, ladder: Sequence[int]) -> PartialTake:
         look = await super().take([charge._replace(cost=0)], keep=False)
@@ -348,7 +348,7 @@ class LaddersTakeWhatIsLeft(Whole):
 class SettlesForwards(Whole):
     """What is given back is given to whoever counts now."""
 
-    stories = Settling
+    stories = Settlements
 
     async def settle(self, charges: Sequence[Charge], taken_us: int | None = None) -> None:
         await super().settle(charges)
@@ -357,7 +357,7 @@ class SettlesForwards(Whole):
 class SettlesOne(Whole):
     """Only the first of several is settled."""
 
-    stories = Settling
+    stories = Settlements
 
     async def settle(self, charges: Sequence[Charge], taken_us: int | None = None) -> None:
         await super().settle(charges[:1], taken_us)
@@ -366,7 +366,7 @@ class SettlesOne(Whole):
 class GivesBackOnly(Whole):
     """More is never charged."""
 
-    stories = Settling
+    stories = Settlements
 
     async def settle(self, charges: Sequence[Charge], taken_us: int | None = None) -> None:
         await super().settle([one for one in charges if one.cost < 0], taken_us)
@@ -375,7 +375,7 @@ class GivesBackOnly(Whole):
 class ResetsEveryLimit(Whole):
     """A reset forgets the key under every limit."""
 
-    stories = Settling
+    stories = Settlements
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)

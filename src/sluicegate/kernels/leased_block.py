@@ -27,10 +27,10 @@ most `rungs_max` rungs; `HotKeys` counts `keys_max` keys.
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
-SHRINK: int = 2
-GROW: int = 4
+SHRINK: Final = 2
+GROW: Final = 4
 
 
 @final

@@ -19,7 +19,7 @@ from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, final
 
 from sluicegate.contracts.errors import BadValue, Refused
-from sluicegate.limits.permit import ConcurrencyPermit
+from sluicegate.limits.permit import KeyPermit
 from sluicegate.limits.wrapper import Cost, Key
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ class Hold:
         self._count = count
         self._wait_s = wait_s
         self._renew = renew
-        self._permit: ConcurrencyPermit | None = None
+        self._permit: KeyPermit | None = None
         self._heartbeat: Heartbeat | None = None
 
-    def __enter__(self) -> ConcurrencyPermit:
+    def __enter__(self) -> KeyPermit:
         self._check_free()
         permit = self._permits.acquire(self._key, self._count, wait_s=self._wait_s)
         self._begin(permit)
@@ -64,7 +64,7 @@ class Hold:
         if permit is not None:
             permit.release()
 
-    async def __aenter__(self) -> ConcurrencyPermit:
+    async def __aenter__(self) -> KeyPermit:
         self._check_free()
         permit = await self._permits.aacquire(self._key, self._count, wait_s=self._wait_s)
         self._begin(permit)
@@ -81,12 +81,12 @@ class Hold:
         if self._permit is not None:
             raise RuntimeError("this block is entered already; call hold() for each")
 
-    def _begin(self, permit: ConcurrencyPermit) -> None:
+    def _begin(self, permit: KeyPermit) -> None:
         if not permit:
             raise Refused(permit.decision)
         self._permit = permit
 
-    def _end(self) -> ConcurrencyPermit | None:
+    def _end(self) -> KeyPermit | None:
         permit, self._permit = self._permit, None
         heartbeat, self._heartbeat = self._heartbeat, None
         if heartbeat is not None:

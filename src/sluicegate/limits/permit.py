@@ -1,7 +1,7 @@
 """Permit: a place that somebody holds, until it is given back or its time is over; exactly once.
 
 It knows its name, its key and until when it surely holds. That instant is counted from before the
-store was asked, so it is never later than the store's own: whoever looks at `held` stops before
+store was asked, so it is never later than the store's own: whoever looks at `active` stops before
 the place can be somebody else's. What it costs to give back is the store's business.
 """
 
@@ -68,7 +68,7 @@ class FixedPermitStore:
 
 
 @final
-class ConcurrencyPermit:
+class KeyPermit:
     """The right to do one unit of work. True in a condition if it was admitted.
 
     A refused one holds nothing, and ends as one that has ended already.
@@ -97,7 +97,7 @@ class ConcurrencyPermit:
         self.decision = decision
 
     @property
-    def held(self) -> bool:
+    def active(self) -> bool:
         """Whether the place is surely still held; looks at the clock and asks nobody."""
         return bool(self._open) and self._permits.now_us() < self._until_us
 
@@ -112,7 +112,7 @@ class ConcurrencyPermit:
     def renew(self) -> bool:
         """Hold it for the whole time from now. False if it has ended, or the store cannot say.
 
-        What has ended stays ended, even if the place is still free: `held` tells the two apart.
+        What has ended stays ended, even if the place is still free: `active` tells the two apart.
         """
         return finish(self.renew_in(self._local or self._permits.blocking))
 
@@ -164,5 +164,5 @@ class ConcurrencyPermit:
         return self.decision.allowed
 
     def __repr__(self) -> str:
-        state = "held" if self.held else "ended" if self.decision.allowed else "refused"
+        state = "held" if self.active else "ended" if self.decision.allowed else "refused"
         return f"<Permit {state}: {self.count} of {self.decision.rule_id!r} for {self.key!r}>"

@@ -12,7 +12,7 @@ from typing import Final, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.limits.loop_stores import LoopStores, check_url
-from sluicegate.limits.permit import ConcurrencyPermit, PermitStore
+from sluicegate.limits.permit import KeyPermit, PermitStore
 from sluicegate.stores.thread_bridge import ThreadBridge
 from sluicegate.system import SystemChance
 
@@ -28,7 +28,7 @@ class PermitStores(LoopStores[PermitStore]):
         super().__init__(open_store)
         self.blocking: PermitStore = _BlockingPermits(self.bridge)
 
-    def beat(self, permit: ConcurrencyPermit, every_s: float) -> Heartbeat:
+    def beat(self, permit: KeyPermit, every_s: float) -> Heartbeat:
         """Renew a thread's permit until it ends; the background loop does it."""
 
         async def begin(store: PermitStore) -> Heartbeat:
@@ -73,7 +73,7 @@ class Heartbeat:
 
     __slots__ = ("_loop", "_task")
 
-    def __init__(self, permit: ConcurrencyPermit, store: PermitStore, every_s: float) -> None:
+    def __init__(self, permit: KeyPermit, store: PermitStore, every_s: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._task = self._loop.create_task(_beat(permit, store, every_s))
 
@@ -85,9 +85,9 @@ class Heartbeat:
             return  # the loop has ended, and the task with it
 
 
-async def _beat(permit: ConcurrencyPermit, store: PermitStore, every_s: float) -> None:
+async def _beat(permit: KeyPermit, store: PermitStore, every_s: float) -> None:
     pause_s = every_s
-    while permit.held:
+    while permit.active:
         await asyncio.sleep(pause_s)
         pause_s = every_s if await permit.renew_in(store) else min(every_s, _AGAIN_S_MAX)
 

@@ -31,7 +31,7 @@ from sluicegate.kernels.verdict import NEVER
 from sluicegate.limits.glass.break_glass import Glass, override_decision
 from sluicegate.limits.hold import Hold, HoldDecorator
 from sluicegate.limits.limiter import KEY_CHARS_MAX, MEMORY_URLS
-from sluicegate.limits.permit import ConcurrencyPermit, FixedPermitStore, PermitStore
+from sluicegate.limits.permit import FixedPermitStore, KeyPermit, PermitStore
 from sluicegate.limits.rule import Failure, term
 from sluicegate.limits.wait_lines import (
     WAITERS_MAX_DEFAULT,
@@ -137,7 +137,7 @@ class Permits:
 
     def acquire(
         self, key: str, count: SupportsIndex = 1, *, wait_s: float | None = None
-    ) -> ConcurrencyPermit:
+    ) -> KeyPermit:
         """Return a permit of `count` places for `key`; look whether it was admitted.
 
         With `wait_s`, wait up to so long for it; `float("inf")` waits without end.
@@ -153,7 +153,7 @@ class Permits:
 
     async def aacquire(
         self, key: str, count: SupportsIndex = 1, *, wait_s: float | None = None
-    ) -> ConcurrencyPermit:
+    ) -> KeyPermit:
         """`acquire`, for asyncio."""
         places, wait_us, began_us = _check_count(key, count), _wait_us(wait_s), self.now_us()
         store = self.here()
@@ -194,7 +194,7 @@ class Permits:
         """Hold a permit during each call of a function, plain or async; else raise `Refused`."""
         return HoldDecorator(self, key, count, _check_wait(wait_s), renew)
 
-    def heartbeat(self, permit: ConcurrencyPermit) -> Heartbeat:
+    def heartbeat(self, permit: KeyPermit) -> Heartbeat:
         """Renew a thread's permit until it ends, or until the heartbeat is stopped."""
         beats = self._remote or self._heartbeats
         if beats is None:
@@ -203,7 +203,7 @@ class Permits:
             beats = self._heartbeats = PermitStores(lambda: self._memory)
         return beats.beat(permit, self._beat_s())
 
-    def heartbeat_here(self, permit: ConcurrencyPermit) -> Heartbeat:
+    def heartbeat_here(self, permit: KeyPermit) -> Heartbeat:
         """`heartbeat`, as a task of the running loop."""
         from sluicegate.limits.permit_stores import Heartbeat  # noqa: PLC0415
 
@@ -266,7 +266,7 @@ class Permits:
 
     # Inside.
 
-    async def _acquire_once(self, store: PermitStore, key: str, count: int) -> ConcurrencyPermit:
+    async def _acquire_once(self, store: PermitStore, key: str, count: int) -> KeyPermit:
         permit_id = f"{self._stem}-{next(self._numbers)}"
         sent_us = self.now_us()
         local: PermitStore | None = None if self._remote is not None else self._memory
@@ -279,7 +279,7 @@ class Permits:
             local = self._fallback_store()
             decision = (await local.acquire(key, permit_id, count)).with_marks(degraded=True)
         until_us = sent_us + self.expires_after_us
-        return ConcurrencyPermit(self, local, permit_id, key, count, decision, until_us)
+        return KeyPermit(self, local, permit_id, key, count, decision, until_us)
 
     async def _peek_in(self, store: PermitStore, key: str, count: int) -> Decision:
         try:
@@ -289,10 +289,10 @@ class Permits:
 
     async def _acquire_in_line(
         self, store: PermitStore, ticket: Ticket, key: str, count: int, wait_us: int
-    ) -> ConcurrencyPermit:
+    ) -> KeyPermit:
         """Stand in the line of `key` until there is a permit, or `wait_us` are over."""
         deadline_us = self.now_us() + wait_us
-        permit: ConcurrencyPermit | None = None
+        permit: KeyPermit | None = None
 
         async def take() -> Decision:
             nonlocal permit
@@ -314,7 +314,7 @@ class Permits:
         # Who has never been first has never asked.
         if permit is not None:
             return permit
-        return ConcurrencyPermit(self, None, "", key, count, decision, 0)
+        return KeyPermit(self, None, "", key, count, decision, 0)
 
     def _with_pause(self, decision: Decision, deadline_us: int) -> Decision:
         """Return the decision, with how long to pause in place of when to come back.
@@ -350,7 +350,7 @@ class Permits:
     def _beat_s(self) -> float:
         return self.expires_after_us / 1e6 / _BEATS
 
-    def _record(self, permit: ConcurrencyPermit, began_us: int) -> ConcurrencyPermit:
+    def _record(self, permit: KeyPermit, began_us: int) -> KeyPermit:
         if self._observer is not None:
             self._observer.record_decision(permit.decision, permit.key, began_us, self.now_us())
         return permit

@@ -17,12 +17,12 @@ import pytest
 pytest.register_assert_rewrite(
     *(
         f"{__name__}.{name}"
-        for name in ("crowds", "ends", "groups", "keys", "settling", "stage", "taking")
+        for name in ("crowds", "ends", "groups", "keys", "settlements", "stage", "takes")
     )
 )
 
 from sluicegate.testing.stores.oracle import Oracle  # noqa: E402
-from sluicegate.testing.stores.stage import Trial  # noqa: E402
+from sluicegate.testing.stores.stage import StoreTrial  # noqa: E402
 from sluicegate.testing.stores.suite import SharedStoreSuite, StoreSuite  # noqa: E402
 
-__all__ = ["Oracle", "SharedStoreSuite", "StoreSuite", "Trial"]
+__all__ = ["Oracle", "SharedStoreSuite", "StoreSuite", "StoreTrial"]

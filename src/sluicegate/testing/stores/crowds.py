@@ -9,18 +9,18 @@ import asyncio
 from sluicegate.contracts.rule import Limit
 from sluicegate.contracts.store import Ruling, Store
 from sluicegate.testing.stores.cases import DAY_US, each_algorithm
-from sluicegate.testing.stores.stage import Stage, Trial
+from sluicegate.testing.stores.stage import StoreStage, StoreTrial
 
 CROWD = 120
 SHARE = 40  # of the crowd that may enter
 
 
-class Crowds(Stage):
+class Crowds(StoreStage):
     """Stories of many asks under way."""
 
     @each_algorithm
     def test_a_crowd_never_gets_more_than_the_limit(self, limit: Limit) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             charge = trial.charge(_wide(limit))
             rulings = await asyncio.gather(*(trial.store.take([charge]) for _ in range(CROWD)))
             _each_unit_once(rulings)
@@ -31,7 +31,7 @@ class Crowds(Stage):
     def test_a_crowd_of_all_costs_leaves_less_than_the_least_that_was_refused(
         self, limit: Limit
     ) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             charges = [trial.charge(_wide(limit), cost=1 + place % 5) for place in range(CROWD)]
             rulings = await asyncio.gather(*(trial.store.take([charge]) for charge in charges))
             heard = list(zip(charges, rulings, strict=True))
@@ -49,7 +49,7 @@ class Crowds(Stage):
     def test_a_crowd_of_groups_takes_as_much_from_one_limit_as_from_the_other(
         self, limit: Limit
     ) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             narrow = trial.charge(_wide(limit), name="narrow")
             wide = trial.charge(_wide(limit, 3 * SHARE), name="wide")
             asked = [[narrow, wide] if place % 3 else [wide] for place in range(CROWD)]
@@ -69,7 +69,7 @@ class Crowds(Stage):
 
     @each_algorithm
     def test_a_crowd_on_ladders_never_gets_more_than_the_limit(self, limit: Limit) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             charge = trial.charge(_wide(limit))
             grants = await asyncio.gather(
                 *(trial.store.take_some(charge, (4, 2, 1)) for _ in range(CROWD))
@@ -80,7 +80,7 @@ class Crowds(Stage):
 
     @each_algorithm
     def test_asks_that_are_cancelled_leave_the_others_as_they_are(self, limit: Limit) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             charge = trial.charge(_wide(limit))
             tasks = [asyncio.create_task(_take(trial.store, trial, limit)) for _ in range(20)]
             for place, task in enumerate(tasks):
@@ -102,12 +102,12 @@ class Crowds(Stage):
         self.tell(story)
 
 
-class Shared(Stage):
+class Shared(StoreStage):
     """Stories of a store whose counts are shared: two that are opened see the same."""
 
     @each_algorithm
     def test_two_stores_of_one_place_share_their_counts(self, limit: Limit) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             other = self.open_store()
             try:
                 charge = trial.charge(_wide(limit))
@@ -130,7 +130,7 @@ def _wide(limit: Limit, count: int = SHARE) -> Limit:
     return Limit(count, 28 * DAY_US, algorithm=limit.algorithm)
 
 
-async def _take(store: Store, trial: Trial, limit: Limit) -> Ruling:
+async def _take(store: Store, trial: StoreTrial, limit: Limit) -> Ruling:
     return await store.take([trial.charge(_wide(limit))])
 
 

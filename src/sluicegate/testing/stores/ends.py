@@ -12,7 +12,7 @@ from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Charge, Store
 from sluicegate.testing.stores.cases import DAILY
-from sluicegate.testing.stores.stage import Stage, Trial
+from sluicegate.testing.stores.stage import StoreStage, StoreTrial
 
 OPERATIONS: dict[str, Callable[[Store, Charge], Awaitable[object]]] = {
     "take": lambda store, charge: store.take([charge]),
@@ -33,12 +33,12 @@ EXTREMES = (
 )
 
 
-class Ends(Stage):
+class Ends(StoreStage):
     """Stories of what a store says when it can no more, or never could."""
 
     @pytest.mark.parametrize("operation", OPERATIONS)
     def test_a_closed_store_is_unavailable(self, operation: str) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             charge = trial.charge(DAILY[0])
             await trial.take(charge)
             await trial.store.close()
@@ -48,7 +48,7 @@ class Ends(Stage):
         self.tell(story)
 
     def test_a_store_that_was_never_asked_can_be_closed_twice(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             await trial.store.close()
 
         self.tell(story)
@@ -57,7 +57,7 @@ class Ends(Stage):
         "limit", EXTREMES, ids=lambda one: f"{one.algorithm.value}-{one.count}-{one.period_us}us"
     )
     def test_an_extreme_limit_is_kept_exactly_or_is_a_bad_value(self, limit: Limit) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             good = trial.charge(DAILY[0])
             try:
                 for cost in (1, 2, limit.burst // 2 + 1, limit.burst, 1, 0):

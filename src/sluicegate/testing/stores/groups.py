@@ -8,14 +8,14 @@ from sluicegate.contracts.rule import Limit
 from sluicegate.contracts.store import Charge
 from sluicegate.testing.chance import SeededChance
 from sluicegate.testing.stores.cases import DAILY, LIMITS, each_algorithm
-from sluicegate.testing.stores.stage import Stage, Trial
-from sluicegate.testing.stores.taking import cost_drawn
+from sluicegate.testing.stores.stage import StoreStage, StoreTrial
+from sluicegate.testing.stores.takes import cost_drawn
 
 GROUP_MAX = 4
 WALK_GAP_US_MAX = 3_000
 
 
-class Groups(Stage):
+class Groups(StoreStage):
     """Stories of `take` on several charges."""
 
     def keys(self) -> str:
@@ -23,7 +23,7 @@ class Groups(Stage):
         return "ab" if self.one_instant else "a"
 
     def test_a_walk_of_groups_is_decided_as_the_kernels_decide(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             chance, keys = SeededChance(4), self.keys()
             for _ in range(4 * self.walk_asks):
                 if chance.draw() < 0.3:
@@ -41,7 +41,7 @@ class Groups(Stage):
     def test_a_group_that_one_limit_refuses_takes_nothing_from_the_others(
         self, limit: Limit
     ) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             narrow = trial.charge(limit, name="narrow")
             await trial.take(narrow._replace(cost=5))
             wide = [trial.charge(one, name=f"wide {place}") for place, one in enumerate(DAILY)]
@@ -59,7 +59,7 @@ class Groups(Stage):
     def test_a_refused_group_is_charged_in_every_limit_if_refusals_count(
         self, limit: Limit
     ) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             narrow, wide = trial.charge(limit, name="narrow"), trial.charge(limit, name="wide")
             await trial.take(narrow._replace(cost=5))
             assert not (await trial.take(narrow, wide, count_refused=True)).allowed
@@ -73,7 +73,7 @@ class Groups(Stage):
 
     @each_algorithm
     def test_a_limit_named_twice_for_one_key_is_one_charge_of_both(self, limit: Limit) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             three, two = trial.charge(limit, cost=3), trial.charge(limit, cost=2)
             assert not (await trial.take(three, three)).allowed, "3 and 3 are more than 5"
             ruling = await trial.take(three, two)
@@ -84,17 +84,17 @@ class Groups(Stage):
         self.tell(story)
 
     def test_the_decisions_of_a_group_stand_in_the_order_of_its_charges(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             group = [trial.charge(limit, cost=1 + place % 5) for place, limit in enumerate(DAILY)]
             for one in (group, group[::-1]):
                 ruling = await trial.take(*one, keep=False)
-                told = [decision.rule_id for decision in ruling.decisions]
-                assert told == [charge.rule_id for charge in one]
+                named = [decision.rule_id for decision in ruling.decisions]
+                assert named == [charge.rule_id for charge in one]
 
         self.tell(story)
 
     def test_charges_of_different_keys_are_all_taken_or_none(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             limit = DAILY[0]
             charges = [trial.charge(limit, key, cost=2) for key in ("ann", "ben", "cem", "dee")]
             for _ in range(2):
@@ -115,7 +115,7 @@ class Groups(Stage):
         self.tell(story)
 
 
-async def _remains(trial: Trial, charge: Charge, left: int, tries: int = 100) -> None:
+async def _remains(trial: StoreTrial, charge: Charge, left: int, tries: int = 100) -> None:
     for _ in range(1 if trial.stage.one_instant else tries):
         remaining = (await trial.store.take([charge], keep=False)).decisions[0].remaining
         if remaining == left:
@@ -124,7 +124,7 @@ async def _remains(trial: Trial, charge: Charge, left: int, tries: int = 100) ->
     assert remaining == left, f"{charge.key} of {charge.rule_id} has paid for a refused group"
 
 
-def _drawn(trial: Trial, chance: SeededChance, keys: str) -> Charge:
+def _drawn(trial: StoreTrial, chance: SeededChance, keys: str) -> Charge:
     limit = LIMITS[int(chance.draw() * len(LIMITS))]
     key = keys[int(chance.draw() * len(keys))]
     cost = cost_drawn(chance, limit) if chance.draw() < 0.5 else 1

@@ -9,7 +9,7 @@ from typing import Final
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Charge
 from sluicegate.testing.stores.cases import DAILY, DAY_US, each_algorithm
-from sluicegate.testing.stores.stage import Stage, Trial
+from sluicegate.testing.stores.stage import StoreStage, StoreTrial
 
 KEY_CHARS_MAX: Final = 4_096
 
@@ -60,12 +60,12 @@ ODD_KEYS: Final = (
 )
 
 
-class Keys(Stage):
+class Keys(StoreStage):
     """Stories of keys, and of the names of limits."""
 
     @each_algorithm
     def test_every_key_has_a_limit_of_its_own(self, limit: Limit) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             for key in ODD_KEYS:
                 ruling = await trial.take(trial.charge(limit, key, cost=4))
                 assert ruling.allowed, f"{key[:20]!r} pays for another key"
@@ -81,7 +81,7 @@ class Keys(Stage):
         self.tell(story)
 
     def test_odd_keys_stand_in_groups(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             for key in ODD_KEYS:
                 group = [trial.charge(limit, key, 3) for limit in DAILY]
                 assert (await trial.take(*group)).allowed
@@ -90,7 +90,7 @@ class Keys(Stage):
         self.tell(story)
 
     def test_where_the_name_of_a_limit_ends_and_a_key_begins_is_not_guessed(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             limit = Limit(1, DAY_US, algorithm=Algorithm.FIXED_WINDOW)
             run = trial.charge(limit).rule_id
             names = (

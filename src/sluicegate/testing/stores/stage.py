@@ -1,4 +1,4 @@
-"""Stage: how a story is told to a store, and how each answer is held against the oracle.
+"""Stage: how a story is played on a store, and each decision compared with the oracle.
 
 A store decides at an instant of its own clock and says which; the oracle decides at the same
 instant, and the two must agree in every field. So a store on real time is held to the microsecond
@@ -25,7 +25,7 @@ from sluicegate.testing.stores.oracle import Oracle
 REAL_GAP_US_MAX = 3_000
 
 
-class Stage:
+class StoreStage:
     """What a subclass says of its store. Only `open_store` must be said."""
 
     # Whether charges of different keys are decided at one instant. Not so on a cluster, where they
@@ -46,22 +46,22 @@ class Stage:
         """Return the event loop to tell stories on."""
         return asyncio.new_event_loop()
 
-    def tell(self, story: Callable[[Trial], Coroutine[Any, Any, None]]) -> None:
+    def tell(self, story: Callable[[StoreTrial], Coroutine[Any, Any, None]]) -> None:
         """Tell it of a new store, on a loop of its own."""
 
-        async def told() -> None:
+        async def play() -> None:
             store = self.open_store()
             try:
-                await story(Trial(store, self))
+                await story(StoreTrial(store, self))
             finally:
                 await store.close()
 
         with asyncio.Runner(loop_factory=self.loop) as runner:
-            runner.run(told())
+            runner.run(play())
 
     def by_hand(self) -> bool:
         """Return whether time is moved by hand, so that it costs nothing."""
-        return type(self).pass_time is not Stage.pass_time
+        return type(self).pass_time is not StoreStage.pass_time
 
     def gap_us(self, limit: Limit) -> int:
         """Return how long a walk waits at most between two asks."""
@@ -70,10 +70,10 @@ class Stage:
 
 
 @final
-class Trial:
+class StoreTrial:
     """A store and the oracle beside it: what is asked of the one is asked of the other."""
 
-    def __init__(self, store: Store, stage: Stage) -> None:
+    def __init__(self, store: Store, stage: StoreStage) -> None:
         self.store = store
         self.stage = stage
         self.oracle = Oracle()
@@ -114,22 +114,22 @@ class Trial:
         await self.store.settle(list(charges), taken_us)
         looked = []
         for charge in dict.fromkeys(charge._replace(cost=0) for charge in charges):
-            (said,), at_us = await self._said(charge)
+            (decision,), at_us = await self._decide(charge)
             mine = [one for one in charges if one._replace(cost=0) == charge]
             early, late = self.oracle.copy(), self.oracle.copy()
             early.settle(mine, before_us, taken_us)
             late.settle(mine, at_us, taken_us)
             (least,), (most,) = (one.take([charge], at_us, keep=False) for one in (early, late))
             if early.state(charge, at_us) == late.state(charge, at_us):
-                assert plain(said) == plain(most)
+                assert plain(decision) == plain(most)
                 self.oracle = late
             else:
-                assert_between(said, least, most)
+                assert_between(decision, least, most)
                 await self.reset(charge)
-            looked.append(said)
+            looked.append(decision)
         return looked
 
-    async def _said(self, charge: Charge) -> tuple[Sequence[Decision], int]:
+    async def _decide(self, charge: Charge) -> tuple[Sequence[Decision], int]:
         ruling = await self.store.take([charge], keep=False)
         return ruling.decisions, ruling.at_us
 
@@ -166,6 +166,6 @@ def assert_between(decision: Decision, one: Decision, other: Decision) -> None:
     """The answer lies between these two."""
     assert decision.rule_id == one.rule_id
     for field in ("allowed", "remaining", "reset_after_us", "retry_after_us"):
-        said = getattr(decision, field)
+        value = getattr(decision, field)
         least, most = sorted((getattr(one, field), getattr(other, field)))
-        assert least <= said <= most, f"{field} of {plain(decision)}, {plain(one)}, {plain(other)}"
+        assert least <= value <= most, f"{field} of {plain(decision)}, {plain(one)}, {plain(other)}"

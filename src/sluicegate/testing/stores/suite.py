@@ -6,11 +6,11 @@ from sluicegate.testing.stores.crowds import Crowds, Shared
 from sluicegate.testing.stores.ends import Ends
 from sluicegate.testing.stores.groups import Groups
 from sluicegate.testing.stores.keys import Keys
-from sluicegate.testing.stores.settling import Settling
-from sluicegate.testing.stores.taking import Taking
+from sluicegate.testing.stores.settlements import Settlements
+from sluicegate.testing.stores.takes import Takes
 
 
-class StoreSuite(Taking, Keys, Groups, Settling, Crowds, Ends):
+class StoreSuite(Takes, Keys, Groups, Settlements, Crowds, Ends):
     """Every promise of `contracts/store.py`, as tests.
 
     Subclass it as `Test...` and say `open_store`. A store whose clock is moved by hand says

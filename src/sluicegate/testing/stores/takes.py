@@ -8,7 +8,7 @@ from sluicegate.contracts.rule import Limit
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.testing.chance import SeededChance
 from sluicegate.testing.stores.cases import DAILY, each_algorithm, each_limit
-from sluicegate.testing.stores.stage import Stage, Trial
+from sluicegate.testing.stores.stage import StoreStage, StoreTrial
 
 
 def cost_drawn(chance: SeededChance, limit: Limit) -> int:
@@ -18,12 +18,12 @@ def cost_drawn(chance: SeededChance, limit: Limit) -> int:
     return costs[int(chance.draw() * len(costs))]
 
 
-class Taking(Stage):
+class Takes(StoreStage):
     """Stories of `take` and `take_some` on one charge."""
 
     @each_limit
     def test_a_walk_of_asks_is_decided_as_the_kernel_decides(self, limit: Limit) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             chance, gap_us = SeededChance(1), self.gap_us(limit)
             for _ in range(self.walk_asks):
                 if chance.draw() < 0.5:
@@ -39,7 +39,7 @@ class Taking(Stage):
     def test_a_walk_in_which_refusals_count_is_decided_as_the_kernel_decides(
         self, limit: Limit
     ) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             chance, gap_us = SeededChance(2), self.gap_us(limit)
             for _ in range(self.walk_asks):
                 if chance.draw() < 0.5:
@@ -53,7 +53,7 @@ class Taking(Stage):
 
     @each_limit
     def test_a_walk_on_ladders_finds_the_rungs_that_the_kernel_finds(self, limit: Limit) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             chance, gap_us, most = SeededChance(3), self.gap_us(limit), limit.burst
             ladders = (
                 (most + 1, most, max(most // 2, 1), 1),
@@ -72,7 +72,7 @@ class Taking(Stage):
 
     @each_limit
     def test_what_was_refused_is_admitted_when_the_refusal_said(self, limit: Limit) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             charge = trial.charge(limit, cost=limit.burst)
             await trial.take(charge)
             ruling = await trial.take(charge)
@@ -89,7 +89,7 @@ class Taking(Stage):
 
     @each_algorithm
     def test_looks_take_nothing(self, limit: Limit) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             charge, dear = trial.charge(limit), trial.charge(limit, cost=9)
             group = (charge, trial.charge(limit, name="other"))
             for _ in range(3):
@@ -104,7 +104,7 @@ class Taking(Stage):
 
     @each_algorithm
     def test_a_cost_of_nothing_is_admitted_and_takes_nothing(self, limit: Limit) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             free, all_of_it = trial.charge(limit, cost=0), trial.charge(limit, cost=5)
             for _ in range(3):
                 assert (await trial.take(free)).allowed
@@ -116,7 +116,7 @@ class Taking(Stage):
 
     @each_algorithm
     def test_a_cost_above_the_limit_is_never_admitted_and_takes_nothing(self, limit: Limit) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             for cost in (6, 1_000_000, 1 << 53):
                 ruling = await trial.take(trial.charge(limit, cost=cost))
                 assert ruling.decisions[0].retry_after_us == NEVER
@@ -128,7 +128,7 @@ class Taking(Stage):
 
     @each_algorithm
     def test_a_refusal_takes_nothing_unless_it_is_to_be_counted(self, limit: Limit) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             await trial.take(trial.charge(limit, cost=3))
             for _ in range(4):
                 assert not (await trial.take(trial.charge(limit, cost=4))).allowed
@@ -142,7 +142,7 @@ class Taking(Stage):
         self.tell(story)
 
     def test_limits_of_one_key_know_nothing_of_each_other(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             for limit in DAILY:
                 assert (await trial.take(trial.charge(limit, cost=5))).allowed
             first, second = (trial.charge(DAILY[0], cost=5, name=name) for name in "xy")

@@ -7,15 +7,15 @@ from __future__ import annotations
 from sluicegate.contracts.rule import Limit
 from sluicegate.testing.chance import SeededChance
 from sluicegate.testing.stores.cases import DAILY, each_algorithm, each_limit
-from sluicegate.testing.stores.stage import Stage, Trial
+from sluicegate.testing.stores.stage import StoreStage, StoreTrial
 
 
-class Settling(Stage):
+class Settlements(StoreStage):
     """Stories of `settle` and `reset`."""
 
     @each_limit
     def test_a_walk_with_settlements_is_decided_as_the_kernel_decides(self, limit: Limit) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             chance, gap_us = SeededChance(5), self.gap_us(limit)
             taken: list[tuple[int, int]] = []
             for _ in range(self.walk_asks):
@@ -36,7 +36,7 @@ class Settling(Stage):
 
     @each_algorithm
     def test_what_is_given_back_can_be_taken_again(self, limit: Limit) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             taken = await trial.take(trial.charge(limit, cost=5))
             await trial.settle(trial.charge(limit, cost=-2), taken_us=taken.at_us)
             ruling = await trial.look(trial.charge(limit, cost=2))
@@ -47,7 +47,7 @@ class Settling(Stage):
 
     @each_algorithm
     def test_a_limit_is_never_fuller_than_full(self, limit: Limit) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             await trial.settle(trial.charge(limit, cost=-3))
             taken = await trial.take(trial.charge(limit, cost=2))
             await trial.settle(trial.charge(limit, cost=-50), taken_us=taken.at_us)
@@ -59,7 +59,7 @@ class Settling(Stage):
 
     @each_algorithm
     def test_more_is_charged_as_far_as_the_limit_can_hold_it(self, limit: Limit) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             taken_us = (await trial.take(trial.charge(limit))).at_us
             more = trial.charge(limit, cost=2)
             (looked,) = await trial.settle(more, taken_us=taken_us)
@@ -74,7 +74,7 @@ class Settling(Stage):
 
     @each_limit
     def test_what_is_settled_later_is_settled_as_the_kernel_settles(self, limit: Limit) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             if limit.period_us > 100_000 and not self.by_hand():
                 return  # it would have to be waited for
             corrections = [
@@ -94,7 +94,7 @@ class Settling(Stage):
         self.tell(story)
 
     def test_several_charges_are_settled_each_by_its_own_cost(self) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             group = [trial.charge(limit, cost=3) for limit in DAILY]
             taken = await trial.take(*group)
             corrections = [
@@ -110,7 +110,7 @@ class Settling(Stage):
 
     @each_algorithm
     def test_reset_forgets_one_key_of_one_limit(self, limit: Limit) -> None:
-        async def story(trial: Trial) -> None:
+        async def story(trial: StoreTrial) -> None:
             ann, ben = trial.charge(limit, cost=5), trial.charge(limit, "ben", cost=5)
             other = trial.charge(limit, cost=5, name="other")
             for charge in (ann, ben, other):
