@@ -62,7 +62,7 @@ class FileChange(NamedTuple):
     after: bytes | None
 
 
-class Verdict(NamedTuple):
+class GateFinding(NamedTuple):
     """What a gate found. `report` is what JSON can hold, with all figures behind the sentence."""
 
     result: str
@@ -74,7 +74,7 @@ class Verdict(NamedTuple):
 class Judge(Protocol):
     """Tries rules before they go live."""
 
-    def judge(self, current: Files, candidate: Files) -> Verdict:
+    def judge(self, current: Files, candidate: Files) -> GateFinding:
         """Try the candidate beside what is live now."""
         ...
 

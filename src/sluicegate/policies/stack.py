@@ -120,7 +120,7 @@ class StackStats(NamedTuple):
 
 
 @final
-class Stage:
+class StackStage:
     """One place in a stack; built by `at_once` or `waits`."""
 
     __slots__ = ("at_once", "name", "observe", "waiting")
@@ -136,18 +136,18 @@ class Stage:
         self.observe = observe
 
 
-def at_once(name: str, policy: Policy) -> Stage:
+def at_once(name: str, policy: Policy) -> StackStage:
     """A stage that answers at once."""
-    return Stage(name, policy, None)
+    return StackStage(name, policy, None)
 
 
-def waits(name: str, policy: WaitingPolicy, *, observe: bool = True) -> Stage:
+def waits(name: str, policy: WaitingPolicy, *, observe: bool = True) -> StackStage:
     """A stage that may suspend before it answers.
 
     With `observe=False` observers get no wait from it: its waiting says nothing about the service,
     and who has waited counts as arriving then.
     """
-    return Stage(name, None, policy, observe)
+    return StackStage(name, None, policy, observe)
 
 
 @final
@@ -167,7 +167,7 @@ class _Step:
         "waiting",
     )
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: StackStage) -> None:
         self.name = stage.name
         self.at_once = stage.at_once
         self.waiting = stage.waiting
@@ -239,7 +239,7 @@ class Stack:
         "_waits",
     )
 
-    def __init__(self, *stages: Stage, observers: Sequence[StackObserver] = ()) -> None:
+    def __init__(self, *stages: StackStage, observers: Sequence[StackObserver] = ()) -> None:
         if not 1 <= len(stages) <= STAGES_MAX:
             raise BadValue("stack.stages", len(stages), f"give from 1 to {STAGES_MAX} stages")
         if len(observers) > OBSERVERS_MAX:

@@ -7,7 +7,7 @@ from threading import Lock
 from typing import Final, final
 
 from sluicegate.contracts.errors import SluicegateError
-from sluicegate.contracts.rulebook import Files, Verdict
+from sluicegate.contracts.rulebook import Files, GateFinding
 from sluicegate.rules.problems import BadRules
 from sluicegate.shadow.capture.key import CaptureKey, read_key
 from sluicegate.shadow.capture.reader import CaptureRead, read_capture
@@ -42,7 +42,7 @@ class FolderJudge:
         self._lock = Lock()
         self.read: CaptureRead | None = None
 
-    def judge(self, current: Files, candidate: Files) -> Verdict:
+    def judge(self, current: Files, candidate: Files) -> GateFinding:
         """Try the candidate beside what is live now."""
         try:
             if not os.path.isdir(self._folder) or not os.listdir(self._folder):
@@ -54,7 +54,7 @@ class FolderJudge:
         except (SluicegateError, OSError) as error:
             return verdict_not_judged(f"The capture cannot be read: {error}")
 
-    def _judge(self, current: Files, candidate: Files) -> Verdict:
+    def _judge(self, current: Files, candidate: Files) -> GateFinding:
         read = self.read = self._read_capture(current, candidate)
         doubts = describe_untried(
             current,

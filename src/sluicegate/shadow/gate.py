@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, TypeAlias, final
 
 from sluicegate.command_line.text import clip
 from sluicegate.contracts.errors import BadValue, SluicegateError
-from sluicegate.contracts.rulebook import FAILED, NOT_JUDGED, PASSED, Files, Verdict
+from sluicegate.contracts.rulebook import FAILED, NOT_JUDGED, PASSED, Files, GateFinding
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.shadow.analysis import Analysis, Pinned, RefusalCounts, analyse
@@ -112,7 +112,7 @@ class ShadowJudge:
         self._settings = JudgeSettings() if settings is None else settings
         self._progress = progress
 
-    def judge(self, current: Files, candidate: Files) -> Verdict:
+    def judge(self, current: Files, candidate: Files) -> GateFinding:
         """Replay the capture against both, and judge what the candidate would have changed."""
         settings = self._settings
         try:
@@ -140,7 +140,9 @@ class ShadowJudge:
                     return verdict_not_judged(
                         f"Not judged: the current rules cannot be read: {error}"
                     )
-                return Verdict(FAILED, f"The candidate's rules cannot be read: {error}", None, {})
+                return GateFinding(
+                    FAILED, f"The candidate's rules cannot be read: {error}", None, {}
+                )
         analysis = analyse(
             replay(
                 traffic,
@@ -155,9 +157,9 @@ class ShadowJudge:
         return verdict_of(analysis, settings, notes=self._notes, doubts=self._doubts)
 
 
-def verdict_not_judged(sentence: str) -> Verdict:
+def verdict_not_judged(sentence: str) -> GateFinding:
     """The verdict where nothing was replayed."""
-    return Verdict(NOT_JUDGED, sentence, None, {})
+    return GateFinding(NOT_JUDGED, sentence, None, {})
 
 
 def verdict_of(
@@ -166,7 +168,7 @@ def verdict_of(
     *,
     notes: Iterable[str] = (),
     doubts: Sequence[str] = (),
-) -> Verdict:
+) -> GateFinding:
     """The verdict on a replay, with its report."""
     found = judge_analysis(analysis, settings, doubts=doubts)
     share = found.share
@@ -183,7 +185,7 @@ def verdict_of(
         trials_enforced=settings.trials_enforced,
         notes=notes,
     )
-    return Verdict(found.result, found.sentence, round(confidence.score, 6), report)
+    return GateFinding(found.result, found.sentence, round(confidence.score, 6), report)
 
 
 def judge_analysis(

@@ -7,7 +7,7 @@ from threading import Event as Flag
 import pytest
 
 from sluicegate.contracts.errors import BadValue, Conflict
-from sluicegate.contracts.rulebook import BY_CALLERS, BY_NODES, Files, NodeReport, Verdict
+from sluicegate.contracts.rulebook import BY_CALLERS, BY_NODES, Files, GateFinding, NodeReport
 from sluicegate.rules.publishing.canary import CanarySettings, CanaryState, CanaryTally, count_name
 from sluicegate.rules.publishing.settings import PublishingSettings
 from tests.rules.publishing.world import (
@@ -273,10 +273,10 @@ class Pondering:
         self.begun = Flag()
         self.end = Flag()
 
-    def judge(self, current: Files, candidate: Files) -> Verdict:
+    def judge(self, current: Files, candidate: Files) -> GateFinding:
         self.begun.set()
         self.end.wait(600)
-        return Verdict("passed", "fine", 1.0, {})
+        return GateFinding("passed", "fine", 1.0, {})
 
 
 def test_while_a_push_is_judged_the_canary_is_watched(make: Make) -> None:

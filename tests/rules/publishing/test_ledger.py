@@ -14,8 +14,8 @@ from sluicegate.contracts.rulebook import (
     REJECTED,
     Author,
     Canary,
+    GateFinding,
     Rollout,
-    Verdict,
 )
 from sluicegate.rules.publishing.canary import CanaryState
 from sluicegate.rules.publishing.ledger import (
@@ -52,7 +52,7 @@ PROPOSAL = Proposal(
     7,
     "Less \u201clogins\u201d",
     "Bots.\nMany.",
-    verdict=Verdict("passed", "fine", 0.5, {"a": [1, 2, {"b": None}]}),
+    verdict=GateFinding("passed", "fine", 0.5, {"a": [1, 2, {"b": None}]}),
     approvals=("bob", "cat"),
     steps=(ProposalStep(7, "ann", "proposed"), ProposalStep(8, "bob", "approved", "why not")),
 )

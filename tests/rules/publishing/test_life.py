@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
-from sluicegate.contracts.rulebook import FAILED, NOT_JUDGED, Files, Verdict
+from sluicegate.contracts.rulebook import FAILED, NOT_JUDGED, Files, GateFinding
 from sluicegate.rules.problems import BadRules
 from sluicegate.rules.publishing.parts import open_publishing
 from sluicegate.rules.publishing.settings import PublishingSettings
@@ -337,8 +337,8 @@ def test_versions_and_orders_have_no_gaps(world: World) -> None:
 
 def test_a_report_that_is_too_large_is_cut(make: Make) -> None:
     class Wordy:
-        def judge(self, current: object, candidate: object) -> Verdict:
-            return Verdict("passed", "fine", 1.0, {"all": "x" * 2_000})
+        def judge(self, current: object, candidate: object) -> GateFinding:
+            return GateFinding("passed", "fine", 1.0, {"all": "x" * 2_000})
 
     world = make(judge=Wordy(), settings=PublishingSettings(report_bytes_max=1_024)).begin()
     id = world.propose(NEW)  # noqa: A001 - it is what it is called
@@ -406,7 +406,7 @@ def test_what_is_approved_while_it_is_judged_does_not_go_round_the_judge(make: M
         def __init__(self) -> None:
             self.world: World | None = None
 
-        def judge(self, current: Files, candidate: Files) -> Verdict:
+        def judge(self, current: Files, candidate: Files) -> GateFinding:
             world = self.world
             if world is not None:
                 self.world = None
@@ -414,7 +414,7 @@ def test_what_is_approved_while_it_is_judged_does_not_go_round_the_judge(make: M
                 world.admin.approve(one["id"], override="no time", by=BOB)
                 with pytest.raises(BadValue, match="must not go live"):
                     world.admin.publish(one["id"], by=BOB)
-            return Verdict(FAILED, "it would refuse 6% of CRITICAL", 0.9, {})
+            return GateFinding(FAILED, "it would refuse 6% of CRITICAL", 0.9, {})
 
     judge = Slow()
     world = make(judge=judge).begin()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate.contracts.errors import BadValue, Conflict
-from sluicegate.contracts.rulebook import APPROVED, BY_NODES, PASSED, Author, Verdict
+from sluicegate.contracts.rulebook import APPROVED, BY_NODES, PASSED, Author, GateFinding
 from sluicegate.rules.publishing import review, rollouts
 from sluicegate.rules.publishing.canary import CanaryState
 from sluicegate.rules.publishing.ledger import NOTHING, LedgerChange, LedgerState
@@ -29,7 +29,7 @@ def proposal(number: int, author: Author = Author("ann", "")) -> Proposal:  # no
         f"change {number}",
         "",
         state=APPROVED,
-        verdict=Verdict(PASSED, "fine", 1.0, {}),
+        verdict=GateFinding(PASSED, "fine", 1.0, {}),
     )
 
 

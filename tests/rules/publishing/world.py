@@ -11,10 +11,10 @@ from sluicegate.contracts.event_log import Event
 from sluicegate.contracts.rulebook import (
     RULES_CHANGED,
     Files,
+    GateFinding,
     Judge,
     NodeReport,
     Rollout,
-    Verdict,
 )
 from sluicegate.rules.publishing.outbox import At, proceed
 from sluicegate.rules.publishing.parts import Publishing, open_publishing
@@ -63,11 +63,11 @@ class HandJudge:
         self.asked: list[tuple[Files, Files]] = []
         self.error: Exception | None = None
 
-    def judge(self, current: Files, candidate: Files) -> Verdict:
+    def judge(self, current: Files, candidate: Files) -> GateFinding:
         self.asked.append((current, candidate))
         if self.error is not None:
             raise self.error
-        return Verdict(self.result, self.sentence, 0.9, {"newly_refused": 0})
+        return GateFinding(self.result, self.sentence, 0.9, {"newly_refused": 0})
 
 
 class World:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.contracts.rulebook import FAILED, NOT_JUDGED, PASSED, Judge, Verdict
+from sluicegate.contracts.rulebook import FAILED, NOT_JUDGED, PASSED, GateFinding, Judge
 from sluicegate.shadow.gate import JudgeSettings, ShadowJudge
 from sluicegate.shadow.traffic import CapturedTraffic
 from tests.shadow.replay.captures import captured, check, critical, limit, native, vips
@@ -33,7 +33,7 @@ def judge(
     current: dict[str, bytes],
     candidate: dict[str, bytes],
     **more: Any,
-) -> Verdict:
+) -> GateFinding:
     gate: Judge = ShadowJudge(lambda: made, JudgeSettings(**more))
     return gate.judge(current, candidate)
 

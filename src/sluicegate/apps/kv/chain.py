@@ -30,7 +30,7 @@ from sluicegate.policies.queue.operation_queue import OperationQueue
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
 from sluicegate.policies.shed import Shed, ShedSettings
-from sluicegate.policies.stack import Stack, StackObserver, Stage, at_once, waits
+from sluicegate.policies.stack import Stack, StackObserver, StackStage, at_once, waits
 from sluicegate.policies.stress import Stress, StressSettings
 
 GET: Final = "get"
@@ -149,7 +149,7 @@ class PolicyChain:
             observers += [self.stress, self.penalty]
         self.stack = Stack(*self._stages(settings, minute_quota), observers=observers)
 
-    def _stages(self, settings: KvSettings, minute_quota: WaitingPolicy | None) -> list[Stage]:
+    def _stages(self, settings: KvSettings, minute_quota: WaitingPolicy | None) -> list[StackStage]:
         if settings.policy == "none":
             return [waits("queue", self.queue)]
         if settings.policy == "generation-one":

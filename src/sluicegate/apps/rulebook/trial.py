@@ -10,7 +10,7 @@ from sluicegate.apps.rulebook.location import the_rulebook
 from sluicegate.apps.rulebook.output import show_proposal, verdict_words, write, write_json
 from sluicegate.apps.rulebook.reports import Bar, write_page, write_report
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.rulebook import FAILED, PASSED, Files, Judge, Verdict
+from sluicegate.contracts.rulebook import FAILED, PASSED, Files, GateFinding, Judge
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.rules.plain_values import read_bytes
@@ -69,7 +69,7 @@ def _proposal(arguments: Namespace) -> int:
     return _CODES.get(str(verdict.get("result")), _NOT_JUDGED)
 
 
-def _tell(arguments: Namespace, verdict: Verdict) -> None:
+def _tell(arguments: Namespace, verdict: GateFinding) -> None:
     if not verdict.report:
         if arguments.json:
             found = {"result": verdict.result, "sentence": verdict.sentence}

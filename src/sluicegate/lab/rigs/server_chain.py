@@ -18,7 +18,7 @@ from sluicegate.policies.criticality import CriticalityClamp, CriticalitySetting
 from sluicegate.policies.deadline import Deadline
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.shed import Shed, ShedSettings
-from sluicegate.policies.stack import Stack, Stage, at_once, waits
+from sluicegate.policies.stack import Stack, StackStage, at_once, waits
 from sluicegate.policies.stress import Stress
 
 ONE_CLASS: Final = CriticalitySettings(strangers=Criticality.BULK, default=Criticality.BULK)
@@ -66,7 +66,11 @@ def clamp(rig: Rig) -> CriticalitySettings:
 
 
 def _chain(
-    rig: Rig, world: World, classes: CriticalitySettings, shed: ShedSettings | None, behind: Stage
+    rig: Rig,
+    world: World,
+    classes: CriticalitySettings,
+    shed: ShedSettings | None,
+    behind: StackStage,
 ) -> Stack:
     stress = Stress()
     return Stack(

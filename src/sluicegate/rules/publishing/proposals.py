@@ -21,8 +21,8 @@ from sluicegate.contracts.rulebook import (
     OPEN,
     REJECTED,
     Commit,
+    GateFinding,
     Judge,
-    Verdict,
 )
 from sluicegate.rules.publishing import review
 from sluicegate.rules.publishing.ledger import (
@@ -254,14 +254,14 @@ class Proposals:
             verdict = self._verdict(it.judged_on, it.candidate)
         except SluicegateError as error:
             # It is proposed all the same; whoever approves is told that nobody could judge it.
-            verdict = Verdict(NOT_JUDGED, str(error), None, {})
+            verdict = GateFinding(NOT_JUDGED, str(error), None, {})
         try:
             return self._record_verdict(it.id, verdict, it.judged_on, it.candidate, GATE)
         except BadValue:
             # Somebody has turned it down meanwhile, or it was judged and went live.
             return self._ledger.state().proposals[it.id]
 
-    def _verdict(self, live: str, candidate: str) -> Verdict | None:
+    def _verdict(self, live: str, candidate: str) -> GateFinding | None:
         if self._judge is None:
             return None
         files = self._rule_files.files
@@ -276,7 +276,7 @@ class Proposals:
     def _record_verdict(
         self,
         id: str,  # noqa: A002 - likewise
-        verdict: Verdict | None,
+        verdict: GateFinding | None,
         live: str,
         candidate: str,
         by: str,

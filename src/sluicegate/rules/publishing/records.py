@@ -15,7 +15,7 @@ from types import NoneType
 from typing import Any, Final, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.contracts.rulebook import OPEN, Author, Verdict
+from sluicegate.contracts.rulebook import OPEN, Author, GateFinding
 from sluicegate.rules.publishing.canary import CanaryState
 from sluicegate.wire.json_objects import parse_object
 
@@ -57,7 +57,7 @@ class Proposal(NamedTuple):
     reason: str
     source: str = BY_DESK
     state: str = OPEN
-    verdict: Verdict | None = None
+    verdict: GateFinding | None = None
     judged_on: str = ""
     candidate: str = ""
     approvals: tuple[str, ...] = ()

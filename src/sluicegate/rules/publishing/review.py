@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.rulebook import APPROVED, FAILED, NOT_JUDGED, OPEN, REJECTED, Verdict
+from sluicegate.contracts.rulebook import APPROVED, FAILED, NOT_JUDGED, OPEN, REJECTED, GateFinding
 from sluicegate.rules.publishing.ledger import LedgerChange, LedgerState, plain_text
 from sluicegate.rules.publishing.records import CommitNote, FleetRecord, Proposal, ProposalStep
 from sluicegate.rules.publishing.settings import PublishingSettings
@@ -62,7 +62,7 @@ def enter_proposal(state: LedgerState, it: Proposal) -> LedgerChange | None:
 def record_verdict(
     state: LedgerState,
     id: str,  # noqa: A002 - likewise
-    verdict: Verdict | None,
+    verdict: GateFinding | None,
     *,
     live: str,
     candidate: str,
