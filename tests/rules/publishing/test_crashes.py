@@ -18,7 +18,7 @@ from sluicegate.rules.publishing.outbox import (
     RELEASE_PUT,
     ROLLOUT_PUT,
     SNAPSHOT_PUT,
-    TOLD,
+    DELIVERED,
 )
 from tests.rules.publishing.dying import Processes
 from tests.rules.publishing.world import BOB, LIVE_REF, MAIN, READER, Make, World, rules
@@ -150,7 +150,7 @@ def test_the_healing_may_be_killed_too(make: Make, tmp_path: Path, processes: Pr
         assert processes.run(tmp_path, call="publish", id=id, point=DECIDED) == -signal.SIGKILL
         for point in CRASH_POINTS[2:]:  # those that come before DECIDED are behind us
             assert processes.run(tmp_path, call="look", point=point) == -signal.SIGKILL
-        assert processes.run(tmp_path, call="look", point=TOLD) == 0
+        assert processes.run(tmp_path, call="look", point=DELIVERED) == 0
         check_whole(make(), 3)
     assert seen["wrong"] == []
     assert seen["numbers"] in ([2, 3], [3])

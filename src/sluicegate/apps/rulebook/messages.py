@@ -101,8 +101,8 @@ def explain_unreachable(error: Unavailable, *, secure: bool, certified: bool) ->
 
 def _sentence(error: BadValue) -> str:
     remedy = error.remedy
-    for said, ours in _ADVICE:
-        remedy = remedy.replace(said, ours)
+    for advice, ours in _ADVICE:
+        remedy = remedy.replace(advice, ours)
     field, value = error.field, error.value
     if field in _THINGS and isinstance(value, str):
         return f"{_THINGS[field]}{_short(value, of_commit=field == 'commit')}: {remedy}"

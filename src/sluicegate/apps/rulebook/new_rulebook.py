@@ -73,11 +73,11 @@ def init(arguments: Namespace) -> int:
         except OSError as error:
             raise Unavailable(f"the folder {folder}", error.strerror or str(error)) from None
     settings = read_settings(folder).settings
-    said, count = _begin(settings, given if begun and arguments.rules else None)
-    version = f"version {said['live']['version']}, {counted(count, 'file')} of rules"
+    status, count = _begin(settings, given if begun and arguments.rules else None)
+    version = f"version {status['live']['version']}, {counted(count, 'file')} of rules"
     write(f"a rulebook is in {folder}: {version}", "", *_hints(settings))
-    print_failures(said)
-    return int(bool(said["troubles"]))
+    print_failures(status)
+    return int(bool(status["troubles"]))
 
 
 def _initial_files(arguments: Namespace) -> _Texts:
@@ -97,8 +97,8 @@ def _begin(settings: RulebookSettings, files: _Texts | None) -> tuple[Answer, in
         by = Identity(getpass.getuser(), EVERY_GRANT)
         if assembly.admin.versions(count_max=1, by=by):
             raise _already(settings.folder)
-        said = assembly.admin.begin(files, message=_MESSAGE, by=by)
-        return said, len(assembly.admin.rules(by=by)["files"])
+        status = assembly.admin.begin(files, message=_MESSAGE, by=by)
+        return status, len(assembly.admin.rules(by=by)["files"])
     finally:
         assembly.close()
 

@@ -193,9 +193,9 @@ def _node_row(one: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def print_failures(said: Answer) -> None:
+def print_failures(result: Answer) -> None:
     """What does not go as it should, a line each, beside what was asked for."""
-    for what, why in (said.get("troubles") or {}).items():
+    for what, why in (result.get("troubles") or {}).items():
         words = why if why.startswith(what) else f"{what}: {why}"
         sys.stderr.write(f"sluicegate: {harmless(words)}\n")
 

@@ -129,13 +129,13 @@ def _envoy_fields(arguments: Namespace) -> EnvoyFields:
     return EnvoyFields(**fields)
 
 
-def _descriptor(said: str) -> tuple[tuple[str, str], ...]:
+def _descriptor(text: str) -> tuple[tuple[str, str], ...]:
     """One descriptor: pairs of a key and the field that has its value."""
     pairs = tuple(
-        [(key, field) for key, _, field in [one.partition("=") for one in said.split(",")]]
+        [(key, field) for key, _, field in [one.partition("=") for one in text.split(",")]]
     )
     if not all(key and field for key, field in pairs):
-        raise BadValue("--descriptor", said, "write KEY=FIELD, or KEY=FIELD,KEY=FIELD")
+        raise BadValue("--descriptor", text, "write KEY=FIELD, or KEY=FIELD,KEY=FIELD")
     return pairs
 
 

@@ -56,11 +56,11 @@ class FailureRecord:
 
     def add(self, part: str, error: Exception, kind: str = "") -> bool:
         """Note a failure; whether it is another one than before, and worth a line in a log."""
-        told = str(error) or repr(error)
+        sentence = str(error) or repr(error)
         with self._lock:
             self._failure_counts[part, kind or kind_of(error)] += 1
-            fresh = self._failures.get(part) != told
-            self._failures[part] = told
+            fresh = self._failures.get(part) != sentence
+            self._failures[part] = sentence
         return fresh
 
     def count(self, part: str, kind: str) -> bool:

@@ -76,33 +76,35 @@ class RulesInForce:
         self.pending_rollout: SignedRollout | None = None  # not all of it was saved for this node
         self.ways = {WHOLE: 0, DELTA: 0}
 
-    def run(self, given: SignedRollout, *, announced_us: int) -> None:
+    def run(self, signed_rollout: SignedRollout, *, announced_us: int) -> None:
         """Run what this rollout says; whatever is raised, what ran before runs on."""
-        target = choose(given.rollout, self._node)
-        held = self._obtain(target)
-        books = _books(target, held)
+        target = choose(signed_rollout.rollout, self._node)
+        releases = self._obtain(target)
+        books = _books(target, releases)
         before = self.now
-        made_us = held[target.version].release.made_us
+        made_us = releases[target.version].release.made_us
         if before is not None and books.same_as(before.books):
-            now = before._replace(rollout=given.rollout, made_us=made_us)
+            now = before._replace(rollout=signed_rollout.rollout, made_us=made_us)
         else:
             self._swap.put_in_force(books)
             since_us = self._clock.now_us()
             took_us = max(0, since_us - announced_us)
-            now = InForce(books, given.rollout, made_us, since_us, took_us)
-            _log.info("the rules of rollout %d are in force: %r", given.rollout.number, books)
-        self.now, self._releases = now, held
-        self._to_save = given.signed
+            now = InForce(books, signed_rollout.rollout, made_us, since_us, took_us)
+            _log.info(
+                "the rules of rollout %d are in force: %r", signed_rollout.rollout.number, books
+            )
+        self.now, self._releases = now, releases
+        self._to_save = signed_rollout.signed
         self.save()
 
     def goes_back(self, rollout: Rollout) -> bool:
         """Whether a rollout leads to older rules, and no rollout since says `back`."""
-        taken = None if self.now is None else self.now.rollout
-        if taken is None or not is_older(rollout, taken):
+        current = None if self.now is None else self.now.rollout
+        if current is None or not is_older(rollout, current):
             return False
-        first = max(taken.number + 1, rollout.number - MISSED_MAX)
+        first = max(current.number + 1, rollout.number - MISSED_MAX)
         missed = [self._store.rollout_at(number) for number in range(first, rollout.number)]
-        return is_older_after(rollout, taken, [one.rollout for one in missed if one is not None])
+        return is_older_after(rollout, current, [one.rollout for one in missed if one is not None])
 
     # The disk.
 
@@ -118,29 +120,29 @@ class RulesInForce:
             signed = self._last_good.rollout()
             if signed is None:
                 return 0
-            given = open_rollout(signed, self._store.verifier)
-            seen = given.rollout.number
+            signed_rollout = open_rollout(signed, self._store.verifier)
+            seen = signed_rollout.rollout.number
             kept = self._last_good.load()
             if kept is None:
                 return seen
-            given = open_rollout(kept.rollout, self._store.verifier)
-            held: dict[int, HeldRelease] = {}
+            signed_rollout = open_rollout(kept.rollout, self._store.verifier)
+            releases: dict[int, HeldRelease] = {}
             for chain in kept.chains:
                 one = restore(self._store, chain)
-                held[one.release.version] = one
+                releases[one.release.version] = one
         except Exception as error:
             self._record.add(DISK, error)
             _log.warning("what is kept of the rules cannot be used: %s", error)
             return seen
-        target = choose(given.rollout, self._node)
-        if not all(version in held for version in target.versions):
-            target = RolloutTarget(next(iter(held)))  # a node of another name ran this
-            self.pending_rollout = given
-        books = _books(target, held)
+        target = choose(signed_rollout.rollout, self._node)
+        if not all(version in releases for version in target.versions):
+            target = RolloutTarget(next(iter(releases)))  # a node of another name ran this
+            self.pending_rollout = signed_rollout
+        books = _books(target, releases)
         self._swap.put_in_force(books)
-        made_us = held[target.version].release.made_us
-        self.now = InForce(books, given.rollout, made_us, self._clock.now_us(), 0)
-        self._releases = held
+        made_us = releases[target.version].release.made_us
+        self.now = InForce(books, signed_rollout.rollout, made_us, self._clock.now_us(), 0)
+        self._releases = releases
         return seen
 
     def pending(self) -> SignedRollout | None:
@@ -156,14 +158,17 @@ class RulesInForce:
 
     def save(self) -> None:
         """Keep what is in force on the disk, if that is not done yet."""
-        signed, held, last_good = self._to_save, self._releases, self._last_good
+        signed, releases, last_good = self._to_save, self._releases, self._last_good
         if not signed:
             return
         if last_good is not None:
             try:
-                held = {version: rebase(self._store, held[version], last_good) for version in held}
-                self._releases = held  # what was fetched for it is not fetched again
-                last_good.save(signed, [one.chain for one in held.values()])
+                releases = {
+                    version: rebase(self._store, releases[version], last_good)
+                    for version in releases
+                }
+                self._releases = releases  # what was fetched for it is not fetched again
+                last_good.save(signed, [one.chain for one in releases.values()])
             except SluicegateError as error:
                 if self._record.add(DISK, error):
                     _log.warning("the rules in force could not be kept: %s", error)
@@ -171,7 +176,8 @@ class RulesInForce:
             self._record.clear(DISK)
         self._to_save = b""
         self._releases = {
-            version: one._replace(chain=without_data(one.chain)) for version, one in held.items()
+            version: one._replace(chain=without_data(one.chain))
+            for version, one in releases.items()
         }
 
     def save_pending(self, signed: bytes) -> None:
@@ -191,25 +197,27 @@ class RulesInForce:
     # Inside.
 
     def _obtain(self, target: RolloutTarget) -> dict[int, HeldRelease]:
-        held: dict[int, HeldRelease] = {}
+        releases: dict[int, HeldRelease] = {}
         for version in target.versions:
             one = self._releases.get(version)
             if one is None:
-                obtained = obtain(self._store, version, [*self._releases.values(), *held.values()])
+                obtained = obtain(
+                    self._store, version, [*self._releases.values(), *releases.values()]
+                )
                 one = obtained.held
                 if obtained.passed_over and self._record.count(RULES, REFUSED):
                     _log.warning("a delta is passed over: %s", obtained.passed_over)
                 if obtained.way in self.ways:
                     self.ways[obtained.way] += 1
-            held[version] = one
-        return held
+            releases[version] = one
+        return releases
 
 
-def _books(target: RolloutTarget, held: Mapping[int, HeldRelease]) -> FleetBooks:
-    live = held[target.version].book
+def _books(target: RolloutTarget, releases: Mapping[int, HeldRelease]) -> FleetBooks:
+    live = releases[target.version].book
     if not target.canary:
         return FleetBooks(live, target.version)
-    tried = held[target.canary].book
+    tried = releases[target.canary].book
     return FleetBooks(live, target.version, tried, target.canary, target.share, target.salt)
 
 

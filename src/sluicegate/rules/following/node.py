@@ -123,29 +123,31 @@ def _open(opening: Callable[[str], _Opened], url: str, flag: str) -> _Opened:
 
 def follower_metrics(follower: Follower, now_us: int) -> Iterable[MetricFamily]:
     """What a node's rules are, and how old."""
-    told = follower.metrics()
-    yield gauge("sluicegate_rules_version", "The version of the rules in force.", told.version)
-    yield gauge("sluicegate_rules_canary_version", "The version on trial; 0 is none.", told.canary)
+    metrics = follower.metrics()
+    yield gauge("sluicegate_rules_version", "The version of the rules in force.", metrics.version)
     yield gauge(
-        "sluicegate_rules_orders", "The number of the rollout that is followed.", told.rollout
+        "sluicegate_rules_canary_version", "The version on trial; 0 is none.", metrics.canary
+    )
+    yield gauge(
+        "sluicegate_rules_orders", "The number of the rollout that is followed.", metrics.rollout
     )
     for name, meaning, at_us in (
-        ("made", "Since the rules in force were made", told.made_us),
-        ("in_force", "Since they were put in force", told.since_us),
-        ("checked", "Since it was last found that there is no newer rollout", told.checked_us),
+        ("made", "Since the rules in force were made", metrics.made_us),
+        ("in_force", "Since they were put in force", metrics.since_us),
+        ("checked", "Since it was last found that there is no newer rollout", metrics.checked_us),
     ):
         age_s = max(now_us - at_us, 0) / 1e6 if at_us else 0.0
         yield gauge(f"sluicegate_rules_{name}_age_seconds", f"{meaning}, in seconds.", age_s)
     yield gauge(
         "sluicegate_rules_lag_seconds",
         "From the announcement of the rules in force until they were.",
-        told.took_us / 1e6,
+        metrics.took_us / 1e6,
     )
-    yield counter("sluicegate_rules_fetched_whole", "Snapshots fetched whole.", told.whole)
-    yield counter("sluicegate_rules_fetched_deltas", "Deltas fetched.", told.deltas)
+    yield counter("sluicegate_rules_fetched_whole", "Snapshots fetched whole.", metrics.whole)
+    yield counter("sluicegate_rules_fetched_deltas", "Deltas fetched.", metrics.deltas)
     failure_counts = [
         MetricSample("_total", (("part", part), ("kind", kind)), count)
-        for (part, kind), count in sorted(told.failure_counts.items())
+        for (part, kind), count in sorted(metrics.failure_counts.items())
     ]
     yield MetricFamily(
         "sluicegate_rules_failures", "counter", "", "What failed in following.", failure_counts

@@ -46,14 +46,14 @@ def choose(rollout: Rollout, node: str) -> RolloutTarget:
     return RolloutTarget(rollout.live, canary.version, canary.share, canary.salt)
 
 
-def is_older(rollout: Rollout, taken: Rollout | None) -> bool:
+def is_older(rollout: Rollout, current: Rollout | None) -> bool:
     """Whether these would lead to an older live version without saying that they mean it."""
-    return taken is not None and rollout.live < taken.live and not rollout.back
+    return current is not None and rollout.live < current.live and not rollout.back
 
 
-def is_older_after(rollout: Rollout, taken: Rollout, between: Sequence[Rollout]) -> bool:
+def is_older_after(rollout: Rollout, current: Rollout, between: Sequence[Rollout]) -> bool:
     """The same, for a node that has missed rollouts: those between, the oldest first."""
     for missed in between:
-        if not is_older(missed, taken):
-            taken = missed
-    return is_older(rollout, taken)
+        if not is_older(missed, current):
+            current = missed
+    return is_older(rollout, current)

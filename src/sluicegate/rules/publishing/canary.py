@@ -203,5 +203,5 @@ def failing_nodes(reports: Iterable[NodeReport], fresh_us: int) -> tuple[str, ..
 
 
 def _pair(report: NodeReport, name: str) -> _Pair:
-    asked, refused, *_ = (*report.counts.get(name, ()), 0, 0)
-    return asked, refused
+    decisions, refused, *_ = (*report.counts.get(name, ()), 0, 0)
+    return decisions, refused

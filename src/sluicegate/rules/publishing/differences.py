@@ -37,8 +37,8 @@ def line_changes(change: FileChange) -> list[str]:
     before, after = _lines(change.before), _lines(change.after)
     if before is None or after is None:
         return [f"@@ {change.name} is no text, or has over {LINES_MAX:,} lines @@"]
-    told = unified_diff(before, after, f"a/{change.name}", f"b/{change.name}", lineterm="")
-    lines = [*islice(told, DIFF_LINES_MAX + 1)]
+    diff = unified_diff(before, after, f"a/{change.name}", f"b/{change.name}", lineterm="")
+    lines = [*islice(diff, DIFF_LINES_MAX + 1)]
     if len(lines) > DIFF_LINES_MAX:
         lines[DIFF_LINES_MAX:] = ["@@ and more @@"]
     return lines
@@ -95,7 +95,7 @@ def _of_mesh(above: str, nodes: object, depth: int) -> Iterator[tuple[str, Any]]
             continue
         value = node.get("value")
         here = f"{above}.{node.get('key')}" + ("" if value is None else f"_{value}")
-        yield here, {field: said for field, said in node.items() if field != "descriptors"}
+        yield here, {field: value for field, value in node.items() if field != "descriptors"}
         yield from _of_mesh(here, node.get("descriptors"), depth + 1)
 
 

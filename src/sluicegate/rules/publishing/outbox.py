@@ -58,7 +58,7 @@ ROLLOUT_PUT: Final = "orders put"
 ANNOUNCED: Final = "announced"
 NOTED: Final = "noted"
 BRANCH_MOVED: Final = "branch moved"
-TOLD: Final = "told"
+DELIVERED: Final = "told"
 CRASH_POINTS: Final = (
     MERGED,
     DECIDED,
@@ -70,7 +70,7 @@ CRASH_POINTS: Final = (
     ANNOUNCED,
     NOTED,
     BRANCH_MOVED,
-    TOLD,
+    DELIVERED,
 )
 
 At = Callable[[str], None]
@@ -152,7 +152,7 @@ class ReleaseOutbox:
             self._at(BRANCH_MOVED)
             seen = live.commit if moved else ""
             state = self._ledger.change(OUTBOX, lambda now: _record_delivered(now, state, seen))
-            self._at(TOLD)
+            self._at(DELIVERED)
             return state
 
     # The live ref.

@@ -115,10 +115,10 @@ class RefusalLog:
 def _read(body: bytes) -> Refusal | None:
     """A refusal; None for one of a newer program, or a damaged one."""
     try:
-        said = json.loads(body)
-        if said["format"] > FORMAT:
+        fields = json.loads(body)
+        if fields["format"] > FORMAT:
             return None
-        texts = [said[field] for field in ("by", "call", "what", "error", "why")]
-        return Refusal(int(said["at_us"]), *map(str, texts))
+        texts = [fields[field] for field in ("by", "call", "what", "error", "why")]
+        return Refusal(int(fields["at_us"]), *map(str, texts))
     except (ValueError, KeyError, TypeError):
         return None

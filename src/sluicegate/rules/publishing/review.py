@@ -132,8 +132,8 @@ def record_rejection(
 
 def is_own(it: Proposal, name: str) -> bool:
     """Whether this identity has a part in the proposal; of a push only what git says is known."""
-    said = {it.author.name, it.author.email, *it.authors}
-    names = {it.proposer, *said, *(one.partition("@")[0] for one in said)}
+    authors = {it.author.name, it.author.email, *it.authors}
+    names = {it.proposer, *authors, *(one.partition("@")[0] for one in authors)}
     return name == it.proposer or name.casefold() in {one.casefold() for one in names if one}
 
 

@@ -309,8 +309,8 @@ class ReleaseStore:
     def _check_given(self, rollout: Rollout, current: Rollout) -> Rollout:
         """This rollout, if it is there already; another of this number is a conflict."""
         if current.number > rollout.number:
-            given = self.rollout_at(rollout.number)
-            if given is None or given.rollout != rollout:
+            stored = self.rollout_at(rollout.number)
+            if stored is None or stored.rollout != rollout:
                 seen = f"rollout {current.number} is there already"
                 raise Conflict(f"rollout {rollout.number}", seen)
         elif current != rollout:
@@ -318,8 +318,8 @@ class ReleaseStore:
         return rollout
 
     def _same_number(self, rollout: Rollout) -> None:
-        given = self.rollout_at(rollout.number)
-        if given is None or given.rollout != rollout:
+        stored = self.rollout_at(rollout.number)
+        if stored is None or stored.rollout != rollout:
             raise Conflict(f"rollout {rollout.number}", "another publisher has taken this number")
 
     def _check_stored(self, rollout: Rollout) -> None:

@@ -80,14 +80,14 @@ def new_commit(
     settings: RepositorySettings,
 ) -> GitCommit:
     """The commit object; its author is its committer too, and its zone is UTC."""
-    made = GitCommit()
-    made.tree = ObjectID(tree.encode("ascii"))
-    made.parents = [ObjectID(parent.encode("ascii")) for parent in parents]
-    made.author = made.committer = _person(author)
-    made.author_time, made.commit_time = _seconds(at_us), _seconds(committed_us)
-    made.author_timezone = made.commit_timezone = 0
-    made.message = _text(message, settings)
-    return made
+    commit = GitCommit()
+    commit.tree = ObjectID(tree.encode("ascii"))
+    commit.parents = [ObjectID(parent.encode("ascii")) for parent in parents]
+    commit.author = commit.committer = _person(author)
+    commit.author_time, commit.commit_time = _seconds(at_us), _seconds(committed_us)
+    commit.author_timezone = commit.commit_timezone = 0
+    commit.message = _text(message, settings)
+    return commit
 
 
 def commit_of(commit: GitCommit) -> Commit:
@@ -111,9 +111,9 @@ def _decode(text: bytes, charset: str) -> str:
 
 
 def _person(author: Author) -> bytes:
-    for field, said in zip(author._fields, author, strict=True):
-        if not said.isprintable() or "<" in said or ">" in said or said != said.strip():
-            raise BadValue(f"author.{field}", said, "give plain text without < and >")
+    for field, text in zip(author._fields, author, strict=True):
+        if not text.isprintable() or "<" in text or ">" in text or text != text.strip():
+            raise BadValue(f"author.{field}", text, "give plain text without < and >")
     if not author.name or len(author.name) + len(author.email) > _PART_BYTES_MAX * 2:
         raise BadValue("author.name", author.name, "give a name, and a short one")
     return _encode("author", f"{author.name} <{author.email}>")

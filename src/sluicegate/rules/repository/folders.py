@@ -104,9 +104,9 @@ def _check_extension(path: str, name: bytes, value: bytes) -> None:
         or (name == b"refstorage" and value == b"files")
     )
     if not fine:
-        said = f"{name.decode(errors='replace')} = {value.decode(errors='replace')}"
+        extension = f"{name.decode(errors='replace')} = {value.decode(errors='replace')}"
         raise BadValue(
             "repository.path",
             path,
-            f"it uses {said}, which is not known here; clone it as plain git (sha1, refs in files)",
+            f"it uses {extension}, unknown here; clone it as plain git (sha1, refs in files)",
         )

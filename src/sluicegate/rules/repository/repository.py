@@ -269,16 +269,16 @@ class Repository:
         if base == ours:
             raise BadValue("commit", commit, f"what it changes is in {onto} already")
         edits = self._contents.changes_to_carry(self._commit(base), given, new_base)
-        said = commit_of(given)
+        original = commit_of(given)
         return self._keep(
             [],
             new_base.tree.decode("ascii"),
             edits,
             [theirs],
-            author=said.author,
-            at_us=said.at_us,
-            committed_us=said.at_us if at_us is None else at_us,
-            message=said.message,
+            author=original.author,
+            at_us=original.at_us,
+            committed_us=original.at_us if at_us is None else at_us,
+            message=original.message,
         )
 
     def knows(self, commit: str) -> bool:

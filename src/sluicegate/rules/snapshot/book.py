@@ -62,16 +62,20 @@ def book_of(
     snapshot: RulesSnapshot, *, version: str, before: ServiceRuleSet | None = None
 ) -> ServiceRuleSet:
     """The rules of a snapshot, ready to be put in force; `Damaged` if they cannot be understood."""
-    known = (
+    earlier = (
         before.remade if before is not None and isinstance(before.remade, ReusableParts) else None
     )
-    if known is not None and known.semantics is not snapshot.semantics:
-        known = None
-    kinds = _kinds(snapshot, {} if known is None else known.kinds)
-    heads = _heads(snapshot, {} if known is None else known.heads)
+    if earlier is not None and earlier.semantics is not snapshot.semantics:
+        earlier = None
+    kinds = _kinds(snapshot, {} if earlier is None else earlier.kinds)
+    heads = _heads(snapshot, {} if earlier is None else earlier.heads)
     order = tuple(heads)
-    if known is not None and order == known.order and known.merge_domains == snapshot.merge_domains:
-        mesh, priorities = known.mesh, known.priorities
+    if (
+        earlier is not None
+        and order == earlier.order
+        and earlier.merge_domains == snapshot.merge_domains
+    ):
+        mesh, priorities = earlier.mesh, earlier.priorities
     else:
         mesh, priorities = _tables([*heads.values()], snapshot.merge_domains)
     rules: dict[str, Rule] = {}
@@ -95,23 +99,23 @@ def book_of(
     )
 
 
-def _kinds(snapshot: RulesSnapshot, known: Mapping[bytes, ParsedKind]) -> dict[bytes, ParsedKind]:
+def _kinds(snapshot: RulesSnapshot, earlier: Mapping[bytes, ParsedKind]) -> dict[bytes, ParsedKind]:
     """What all kinds mean."""
     kinds: dict[bytes, ParsedKind] = {}
     unknown: list[bytes] = []
     for mark in snapshot.kinds:
-        now = known.get(mark)
+        now = earlier.get(mark)
         if now is None:
             unknown.append(mark)
         else:
             kinds[mark] = now
     files: dict[str, tuple[dict[str, Any], list[bytes]]] = {}
     for mark in unknown:
-        said = _json(snapshot.kinds[mark])
-        if not isinstance(said, dict) or not isinstance(said.get("rule"), dict):
+        fields = _json(snapshot.kinds[mark])
+        if not isinstance(fields, dict) or not isinstance(fields.get("rule"), dict):
             raise DamagedSnapshot("it has a limit that says nothing")
-        rule = said.pop("rule")
-        file, marks = files.setdefault(repr(said), ({**said, "rules": []}, []))
+        rule = fields.pop("rule")
+        file, marks = files.setdefault(repr(fields), ({**fields, "rules": []}, []))
         file["rules"].append({**rule, "rule_id": f"k{len(marks)}"})
         marks.append(mark)
     for file, marks in files.values():
@@ -135,7 +139,7 @@ def _parse_kinds(file: dict[str, Any], marks: Sequence[bytes]) -> dict[bytes, Pa
 
 
 def _heads(
-    snapshot: RulesSnapshot, known: Mapping[tuple[str, bytes], ParsedHead]
+    snapshot: RulesSnapshot, earlier: Mapping[tuple[str, bytes], ParsedHead]
 ) -> dict[tuple[str, bytes], ParsedHead]:
     """What all files say, in their order."""
     heads: dict[tuple[str, bytes], ParsedHead] = {}
@@ -143,7 +147,7 @@ def _heads(
         snapshot.files, snapshot.heads, snapshot.head_digests, strict=True
     ):
         name = (file.name, digest)
-        now = known.get(name)
+        now = earlier.get(name)
         heads[name] = (
             _head(file.name, file.format, text, snapshot.semantics) if now is None else now
         )

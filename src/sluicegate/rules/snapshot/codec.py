@@ -138,18 +138,18 @@ class Outline(NamedTuple):
 
 def outline_of(text: bytes) -> Outline:
     """The outline that a text says; an error of the ordinary kinds if it says none."""
-    said: Any = json.loads(text)
-    files = tuple(RulesFile(*file) for file in said["files"])
+    fields: Any = json.loads(text)
+    files = tuple(RulesFile(*file) for file in fields["files"])
     for file in files:
         if [type(field) for field in file] != [str, str, int, str]:
             raise ValueError("a file is not told as files are")
     forms: dict[tuple[int, str], tuple[int, int]] = {}
-    for family, shape, plain, typed in said["forms"]:
+    for family, shape, plain, typed in fields["forms"]:
         kinds = [type(field) for field in (family, shape, plain, typed)]
         if kinds != [int, str, int, int] or not shape or not 0 <= family <= WILD:
             raise ValueError("a form is not told as forms are")
         forms[family, shape] = (plain, typed)
-    return Outline(Semantics(said["semantics"]), said["merge_domains"] is True, files, forms)
+    return Outline(Semantics(fields["semantics"]), fields["merge_domains"] is True, files, forms)
 
 
 def _columns(pages: Sequence[bytes], numbers: Mapping[bytes, int]) -> list[SnapshotSection]:

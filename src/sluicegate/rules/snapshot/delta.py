@@ -166,10 +166,10 @@ class _Changes:
         for turn, (place, changes) in enumerate(pages.items(), 1):
             if turn % PAGES_PER_PAUSE == 0:
                 let_others_run()
-            page, gone = patch(self.pages[place], changes)
+            page, removed = patch(self.pages[place], changes)
             self.pages[place] = page
             self.digests[place] = page_digest(page)
-            for record in gone:
+            for record in removed:
                 self._count(record, -1)
             for records in changes.values():
                 for record in records:

@@ -34,18 +34,18 @@ class IdempotentCall(NamedTuple):
 
 def key_of(request: HttpRequest) -> str:
     """The key of a call; empty without one."""
-    said = request.header(IDEMPOTENCY_KEY)
+    key = request.header(IDEMPOTENCY_KEY)
     if request.count(IDEMPOTENCY_KEY) > 1:
         raise BadValue("idempotency-key", "two values", "send it once")
-    if not said and request.count(IDEMPOTENCY_KEY):
+    if not key and request.count(IDEMPOTENCY_KEY):
         raise BadValue("idempotency-key", "", "send a key that is used for this call alone")
-    if len(said) > KEY_CHARS_MAX or not all(0x21 <= char <= 0x7E for char in said):
+    if len(key) > KEY_CHARS_MAX or not all(0x21 <= char <= 0x7E for char in key):
         raise BadValue(
             "idempotency-key",
-            said.decode("latin-1"),
+            key.decode("latin-1"),
             f"send at most {KEY_CHARS_MAX} letters, digits and signs of ASCII without spaces",
         )
-    return said.decode("ascii")
+    return key.decode("ascii")
 
 
 def digest_of(request: HttpRequest, body: bytes) -> str:

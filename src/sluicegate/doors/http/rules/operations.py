@@ -200,12 +200,12 @@ class RuleRoutes:
         self, operation: Operation, request: HttpRequest, what: str, look: Callable[[], Answer]
     ) -> HttpReply | None:
         """The refusal of a change where something is not what `If-Match` says."""
-        wanted = wanted_tags(request, IF_MATCH) if operation.condition else ()
-        if not wanted:
+        tags = wanted_tags(request, IF_MATCH) if operation.condition else ()
+        if not tags:
             return None
         answer = look()
         body = _json(answer)
-        return None if matches(wanted, body, answer) else precondition_failed(what, tag_of(body))
+        return None if matches(tags, body, answer) else precondition_failed(what, tag_of(body))
 
     def _tagged(self, request: HttpRequest, answer: Answer) -> HttpReply:
         """A result with its tag, or without a body where the caller has it already."""
