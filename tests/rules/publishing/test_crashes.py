@@ -12,13 +12,13 @@ from sluicegate.rules.publishing.outbox import (
     ANNOUNCED,
     CRASH_POINTS,
     DECIDED,
+    DELIVERED,
     LIVE_MOVED,
     MERGED,
     NOTED,
     RELEASE_PUT,
     ROLLOUT_PUT,
     SNAPSHOT_PUT,
-    DELIVERED,
 )
 from tests.rules.publishing.dying import Processes
 from tests.rules.publishing.world import BOB, LIVE_REF, MAIN, READER, Make, World, rules
