@@ -35,7 +35,7 @@ _FIELDS: Final = web.RequestKey("sluicegate.fields", list[tuple[str, str]])
 
 
 @final
-class AiohttpArrival:
+class _AiohttpArrival:
     """A request as an arrival."""
 
     __slots__ = ("_proxies", "_request", "_user")
@@ -97,11 +97,11 @@ def limit_middleware(
     exempts = exempt if callable(exempt) else None
 
     @web.middleware
-    async def judging(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def judge_request(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path in paths or (exempts is not None and exempts(request)):
             return await handler(request)
         try:
-            judgement = await guard.ajudge(AiohttpArrival(request, proxies, user))
+            judgement = await guard.ajudge(_AiohttpArrival(request, proxies, user))
         except Unavailable:
             judgement = unavailable()
         if judgement is None:
@@ -124,7 +124,7 @@ def limit_middleware(
             add_missing(response, pairs)
         return response
 
-    return judging
+    return judge_request
 
 
 def setup(

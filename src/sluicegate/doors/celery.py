@@ -46,7 +46,7 @@ _log = get_task_logger(__name__)
 
 
 @final
-class TaskArrival:
+class _TaskArrival:
     """A task that a worker is about to run, as an arrival."""
 
     __slots__ = ("_task",)
@@ -135,7 +135,7 @@ def limited(
 
     def judge(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Judgement | None:
         try:
-            return guard.judge(TaskArrival(task))
+            return guard.judge(_TaskArrival(task))
         except Unavailable:
             return unavailable()
 

@@ -46,7 +46,7 @@ TitledFields: TypeAlias = "list[tuple[str, str]]"
 _NOT_LOADED: Final = object()
 
 
-class DjangoArrival:
+class _DjangoArrival:
     """A request as an arrival; the user is looked up when a rule asks for one."""
 
     def __init__(self, request: HttpRequest, proxies: Proxies, user: Any) -> None:
@@ -160,8 +160,8 @@ class LimitMiddleware:
         response: HttpResponseBase = await self.get_response(request)
         return add_missing(response, fields)
 
-    def _arrival(self, request: HttpRequest) -> DjangoArrival:
-        return DjangoArrival(request, self._settings.proxies, self._settings.user)
+    def _arrival(self, request: HttpRequest) -> _DjangoArrival:
+        return _DjangoArrival(request, self._settings.proxies, self._settings.user)
 
     def _fields(self, judgement: Judgement | None) -> TitledFields:
         return [] if judgement is None else title_case(self._settings.fields.of(judgement))
@@ -204,7 +204,7 @@ def ratelimit(
                 found.append((mine, _Settings()))
             return found[0]
 
-        def claim(arrival: DjangoArrival, request: HttpRequest) -> tuple[str, SupportsIndex]:
+        def claim(arrival: _DjangoArrival, request: HttpRequest) -> tuple[str, SupportsIndex]:
             who = key(request) if callable(key) else _key_of(key, arrival)
             return who, cost(request) if callable(cost) else cost
 
@@ -215,7 +215,7 @@ def ratelimit(
                 if methods and request.method not in methods:
                     return await view(request, *args, **kwargs)
                 mine, have = settings_now()
-                arrival = DjangoArrival(request, have.proxies, have.user)
+                arrival = _DjangoArrival(request, have.proxies, have.user)
                 if key in {"user", "user_or_ip"}:
                     await arrival.load_user()
                 who, units = claim(arrival, request)
@@ -232,7 +232,7 @@ def ratelimit(
             if methods and request.method not in methods:
                 return view(request, *args, **kwargs)
             mine, have = settings_now()
-            arrival = DjangoArrival(request, have.proxies, have.user)
+            arrival = _DjangoArrival(request, have.proxies, have.user)
             who, units = claim(arrival, request)
             judgement = judge_claim(mine, where, who, rule, units)
             fields = title_case(have.fields.of(judgement))
@@ -273,7 +273,7 @@ _NAMES: Final = (
 _KEYS: Final = ("ip", "user", "user_or_ip")
 
 
-def _key_of(key: str, arrival: DjangoArrival) -> str:
+def _key_of(key: str, arrival: _DjangoArrival) -> str:
     """What the key names; who has no user or no such header is its address, never all one key."""
     found = ""
     if key in {"user", "user_or_ip"}:

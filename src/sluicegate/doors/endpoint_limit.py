@@ -19,7 +19,7 @@ from sluicegate.doors.headers import unavailable
 KEY_CHARS_MAX: Final = 256
 
 
-class EndpointClaim(NamedTuple):
+class _EndpointClaim(NamedTuple):
     """What is asked of a limiter, in the order in which it takes its claims."""
 
     key: str
@@ -48,7 +48,7 @@ def judge_claim(
 ) -> Judgement:
     """One claim judged; a limiter without an answer refuses as unavailable."""
     try:
-        return limiter.judge(EndpointClaim(scoped(scope, key), rule, cost))
+        return limiter.judge(_EndpointClaim(scoped(scope, key), rule, cost))
     except Unavailable:
         return unavailable()
 
@@ -58,7 +58,7 @@ async def ajudge_claim(
 ) -> Judgement:
     """The same from an event loop."""
     try:
-        return await limiter.ajudge(EndpointClaim(scoped(scope, key), rule, cost))
+        return await limiter.ajudge(_EndpointClaim(scoped(scope, key), rule, cost))
     except Unavailable:
         return unavailable()
 

@@ -38,7 +38,7 @@ _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 
 @final
-class GrpcArrival:
+class _GrpcArrival:
     """A call as an arrival."""
 
     __slots__ = ("_context", "_proxies", "_user", "path")
@@ -165,8 +165,8 @@ class _Door:
 
         return _handler_like(handler, many if handler.response_streaming else one)
 
-    def _arrival(self, method: str, context: Any) -> GrpcArrival:
-        return GrpcArrival(method, context, self._proxies, self._user)
+    def _arrival(self, method: str, context: Any) -> _GrpcArrival:
+        return _GrpcArrival(method, context, self._proxies, self._user)
 
     def _fields_of(self, judgement: Judgement | None) -> Metadata:
         return () if judgement is None else tuple(self._fields.of(judgement))

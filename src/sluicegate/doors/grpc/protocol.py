@@ -1,4 +1,4 @@
-"""The asyncio side of our own gRPC server: sockets, tasks and timers, and nothing else.
+"""Protocol: the asyncio side of the gRPC server: sockets, tasks and timers, and nothing else.
 
 One `GrpcProtocol` a connection. All answers to one read leave in one write, and so do all that
 become ready in one turn of the loop. A peer that does not read is not read either: while its socket
@@ -72,20 +72,20 @@ class GrpcDoor:
         return finished
 
     def forget(self) -> None:
-        """Who may do what has changed: believe no token from memory."""
+        """Forget what was remembered of tokens: who may do what has changed."""
         for protocol in self.open:
             protocol.forget()
 
-    def joined(self, protocol: GrpcProtocol, loop: asyncio.AbstractEventLoop) -> None:
-        """One more is open."""
+    def add(self, protocol: GrpcProtocol, loop: asyncio.AbstractEventLoop) -> None:
+        """Add a connection that was opened."""
         self.open.add(protocol)
         self.counts.connections += 1
         self.counts.opened += 1
         if self._sweep is None:
-            self._sweep = loop.call_later(self.settings.sweep_us / _US, self._swept, loop)
+            self._sweep = loop.call_later(self.settings.sweep_us / _US, self._sweep_all, loop)
 
-    def left(self, protocol: GrpcProtocol) -> None:
-        """One is no more."""
+    def remove(self, protocol: GrpcProtocol) -> None:
+        """Remove a connection that was lost."""
         if protocol in self.open:
             self.open.remove(protocol)
             self.counts.connections -= 1
@@ -93,8 +93,8 @@ class GrpcDoor:
             self._sweep.cancel()
             self._sweep = None
 
-    def _swept(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._sweep = loop.call_later(self.settings.sweep_us / _US, self._swept, loop)
+    def _sweep_all(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._sweep = loop.call_later(self.settings.sweep_us / _US, self._sweep_all, loop)
         for protocol in list(self.open):
             protocol.sweep()
 
@@ -118,7 +118,7 @@ class GrpcProtocol:
         self._loop = asyncio.get_running_loop()
         self._flushing = False
         self._reading = False
-        self._held: list[bytes] = []
+        self._unread: list[bytes] = []
         self._paused = False
         self._echo: asyncio.TimerHandle | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
@@ -135,7 +135,7 @@ class GrpcProtocol:
     # What the transport tells.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Greet: SETTINGS first."""
+        """Send our SETTINGS."""
         self._transport = cast("asyncio.Transport", transport)
         door = self._door
         self._calls = GrpcCalls(
@@ -147,18 +147,18 @@ class GrpcProtocol:
             names_in(transport.get_extra_info("peercert")),
             self._now_us(),
         )
-        door.joined(self, self._loop)
+        door.add(self, self._loop)
         self._flush()
         if door.draining:
             self.drain()
 
     def data_received(self, data: bytes) -> None:
-        """Take it, and write all that it brought about."""
+        """Take bytes that were read, and write all responses to them."""
         calls = self._calls
         if calls is None:
             return
         if self._paused:
-            self._held.append(data)  # at most what was read before the pause took hold
+            self._unread.append(data)  # at most what was read before the pause took hold
             return
         self._reading = True
         calls.receive(data, int(self._loop.time() * _US))
@@ -166,22 +166,22 @@ class GrpcProtocol:
         self._flush()
 
     def eof_received(self) -> bool:
-        """The peer says no more, so it cannot be answered by the rules; close."""
+        """Close: a peer that has ended its side cannot be answered by the rules."""
         return False
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Let go of everything."""
+        """Drop everything."""
         self._transport = None
         if self._calls is not None:
             self._calls.h2.close()
-        self._door.left(self)
+        self._door.remove(self)
         if self._echo is not None:
             self._echo.cancel()
         if not self.closed.done():
             self.closed.set_result(None)
 
     def pause_writing(self) -> None:
-        """The peer does not read: neither do we."""
+        """Stop reading: the peer does not read."""
         self._paused = True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
@@ -189,7 +189,7 @@ class GrpcProtocol:
     def resume_writing(self) -> None:
         """It reads again."""
         self._paused = False
-        partial, self._held = self._held, []
+        partial, self._unread = self._unread, []
         for data in partial:
             self.data_received(data)
         if self._transport is not None and not self._transport.is_closing() and not self._paused:
@@ -198,7 +198,7 @@ class GrpcProtocol:
     # What the door asks.
 
     def drain(self) -> None:
-        """End in peace; the second step comes with the echo, or without it in a while."""
+        """End gracefully; the second step comes with the echo, or without it in a while."""
         if self._calls is None:
             return
         self._calls.h2.drain()
@@ -214,7 +214,7 @@ class GrpcProtocol:
             self._flush()
 
     def forget(self) -> None:
-        """Believe no header block from memory."""
+        """Forget what header blocks mean."""
         if self._calls is not None:
             self._calls.h2.forget()
 
@@ -235,15 +235,15 @@ class GrpcProtocol:
         waiting = _Waiting(self, stream)
         stream.call = waiting
         if deadline_us >= 0:
-            waiting.timer = self._loop.call_at(deadline_us / _US, waiting.late)
+            waiting.timer = self._loop.call_at(deadline_us / _US, waiting.expire)
         if asyncio.iscoroutine(answer):
-            stepper = Stepper(answer, self._loop, waiting.ended)
+            stepper = Stepper(answer, self._loop, waiting.finish)
             waiting.work = stepper
             stepper.start()
             return
         future = asyncio.ensure_future(cast("Awaitable[bytes]", answer), loop=self._loop)
         waiting.work = future
-        future.add_done_callback(waiting.done)
+        future.add_done_callback(waiting.finish_future)
 
     def run(self, stream: H2Stream, route: GrpcRoute, deadline_us: int) -> None:
         """Start a stream's method."""
@@ -253,7 +253,7 @@ class GrpcProtocol:
         partial.waiter = running
         running.task = self._loop.create_task(running.run(route))
         if deadline_us >= 0:
-            running.timer = self._loop.call_at(deadline_us / _US, running.late)
+            running.timer = self._loop.call_at(deadline_us / _US, running.expire)
 
     def wake(self, stream: H2Stream) -> None:
         """Wake the stream's method."""
@@ -282,7 +282,7 @@ class GrpcProtocol:
         return self._calls
 
     def flush_soon(self) -> None:
-        """Write once this turn, with whatever else becomes ready in it."""
+        """Write once this tick, with whatever else becomes ready in it."""
         if not self._flushing and not self._reading:
             self._flushing = True
             self._loop.call_soon(self._flush)
@@ -305,7 +305,7 @@ class GrpcProtocol:
 
 @final
 class _Waiting:
-    """A unary call whose answer is not here yet."""
+    """A unary call whose result is not here yet."""
 
     __slots__ = ("protocol", "stream", "timer", "work")
 
@@ -315,14 +315,14 @@ class _Waiting:
         self.work: Stepper | asyncio.Future[Any] | None = None
         self.timer: asyncio.TimerHandle | None = None
 
-    def done(self, future: asyncio.Future[Any]) -> None:
+    def finish_future(self, future: asyncio.Future[Any]) -> None:
         if future.cancelled():
-            self.ended(None, asyncio.CancelledError())
+            self.finish(None, asyncio.CancelledError())
         else:
             error = future.exception()
-            self.ended(None if error is not None else future.result(), error)
+            self.finish(None if error is not None else future.result(), error)
 
-    def ended(self, answer: object, error: BaseException | None) -> None:
+    def finish(self, answer: object, error: BaseException | None) -> None:
         if self.timer is not None:
             self.timer.cancel()
         self.work = None  # it holds us
@@ -340,7 +340,7 @@ class _Waiting:
             calls.fail(stream, error)
         self.protocol.flush_soon()
 
-    def late(self) -> None:
+    def expire(self) -> None:
         self.protocol.calls.expire(self.stream)
         self.protocol.flush_soon()
 

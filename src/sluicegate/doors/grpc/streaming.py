@@ -16,7 +16,7 @@ from sluicegate.doors.grpc.route import GrpcRoute
 from sluicegate.wire.h2.stream import H2Stream
 
 
-class Speaking(Protocol):
+class _StreamOwner(Protocol):
     """The connection that a stream is on."""
 
     @property
@@ -35,7 +35,7 @@ class StreamRun:
 
     __slots__ = ("_more", "protocol", "stream", "task", "timer")
 
-    def __init__(self, protocol: Speaking, stream: H2Stream) -> None:
+    def __init__(self, protocol: _StreamOwner, stream: H2Stream) -> None:
         self.protocol = protocol
         self.stream = stream
         self.task: asyncio.Task[None] | None = None
@@ -43,7 +43,7 @@ class StreamRun:
         self._more = asyncio.Event()
 
     async def run(self, route: GrpcRoute) -> None:
-        """Give the method what comes, and say what it answers."""
+        """Pass the method what comes, and send what it yields."""
         calls = self.protocol.calls
         stream = self.stream
         method = route.stream
@@ -54,7 +54,7 @@ class StreamRun:
                 calls.send(stream, message)
                 self.protocol.flush_soon()
                 while stream.queue is not None and not stream.closed:
-                    await self._heard()
+                    await self._wait_for_more()
             calls.close(stream)
         except asyncio.CancelledError:
             calls.fail(stream, GrpcError(GrpcStatus.CANCELLED, "the work was cancelled"))
@@ -82,23 +82,23 @@ class StreamRun:
             elif stream.ended_by_peer:
                 return
             else:
-                await self._heard()
+                await self._wait_for_more()
 
-    async def _heard(self) -> None:
+    async def _wait_for_more(self) -> None:
         self._more.clear()
         await self._more.wait()
 
     def wake(self) -> None:
-        """Something has come, or has room."""
+        """Go on: something has come, or has room."""
         self._more.set()
 
-    def late(self) -> None:
-        """Its deadline is over."""
+    def expire(self) -> None:
+        """End the call: its deadline has passed."""
         self.protocol.calls.expire(self.stream)
         self.protocol.flush_soon()
 
     def stop(self) -> None:
-        """Nobody listens any more."""
+        """Stop the method: the peer is gone."""
         if self.timer is not None:
             self.timer.cancel()
         if self.task is not None:

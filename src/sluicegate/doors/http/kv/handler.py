@@ -49,7 +49,7 @@ _PACKED: Final = problem(
 _PIECE: Final = problem(400, "Bad Request", "send the whole of it, without Content-Range")
 
 
-class KvStatus(Protocol):
+class KvServiceStatus(Protocol):
     """What people and machines may see of the service, and have it do; values that JSON can hold.
 
     Where several workers share a service, each asks the others for their part.
@@ -90,7 +90,7 @@ class KvHttp(HttpHandler):
     def __init__(
         self,
         service: KeyValues,
-        status: KvStatus,
+        status: KvServiceStatus,
         access: Access,
         clock: Clock,
         settings: KvHttpSettings | None = None,
@@ -190,7 +190,7 @@ class KvHttp(HttpHandler):
         """POST /v1/backup."""
         return json_reply({"bytes": await self._status.backup(text_in(body, "folder"), by)})
 
-    def _routes(self, status: KvStatus) -> tuple[Route, ...]:
+    def _routes(self, status: KvServiceStatus) -> tuple[Route, ...]:
         return (
             Route(
                 "GET",
