@@ -8,7 +8,7 @@ import pytest
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.baselines.level_shedding import Cohorts, Dagor, Pid, dagor
+from sluicegate.lab.baselines.admission_levels import Cohorts, Dagor, Pid, dagor
 from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.rigs.server_chain import clamp, server_chain, turning
 from sluicegate.lab.scenarios.priority import SCENARIO, rig

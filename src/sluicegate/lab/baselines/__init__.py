@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from sluicegate.lab.baselines.admission_levels import dagor, pid
 from sluicegate.lab.baselines.codel import folly_codel, packet_codel
-from sluicegate.lab.baselines.level_shedding import dagor, pid
 from sluicegate.lab.baselines.queues import bounded_fifo, no_control, plain_lifo
 from sluicegate.lab.baselines.rate_gates import static_rate, token_rate
 from sluicegate.lab.kernel_mode import MakeQueue

@@ -12,7 +12,7 @@ from typing import Final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.baselines.level_shedding import HOUR_US, dagor_each, pid
+from sluicegate.lab.baselines.admission_levels import HOUR_US, dagor_each, pid
 from sluicegate.lab.baselines.queues import no_control
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import curves, figures

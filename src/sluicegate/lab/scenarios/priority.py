@@ -13,8 +13,8 @@ from typing import Final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.lab.arrivals import Poisson
+from sluicegate.lab.baselines.admission_levels import dagor, pid
 from sluicegate.lab.baselines.codel import folly_codel
-from sluicegate.lab.baselines.level_shedding import dagor, pid
 from sluicegate.lab.baselines.queues import no_control
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import curves, figures

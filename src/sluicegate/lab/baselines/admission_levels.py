@@ -1,4 +1,4 @@
-"""Level shedding: units above a level of class and user cohort are refused before a plain queue.
+"""Admission levels: units above a level of class and user cohort are refused before a plain queue.
 
 *DAGOR* (WeChat, 2018) moves the level once a window by the mean time in the queue. Written from
 Zhou et al., "Overload Control for Scaling WeChat Microservices", with its numbers: a window of a
