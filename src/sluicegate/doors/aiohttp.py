@@ -109,7 +109,7 @@ def limit_middleware(
         pairs = title_case(fields.of(judgement))
         if not judgement.decision.allowed:
             if on_refused is None:
-                response: web.StreamResponse = _refused(judgement)
+                response: web.StreamResponse = _refusal_response(judgement)
             else:
                 response = on_refused(request, judgement)
             add_missing(response, pairs)
@@ -162,7 +162,7 @@ def add_missing(response: web.StreamResponse, fields: TitledFields) -> None:
             response.headers[name] = value
 
 
-def _refused(judgement: Judgement) -> web.Response:
+def _refusal_response(judgement: Judgement) -> web.Response:
     return web.Response(
         body=body(judgement), status=status_of(judgement), content_type=CONTENT_TYPE
     )

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias, final
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.guard import Guard, Judgement
 from sluicegate.doors.headers import Fields, add_missing_fields, unavailable
-from sluicegate.doors.marks import marked_scope
+from sluicegate.doors.marks import mark_scope
 from sluicegate.doors.problem import CONTENT_TYPE, body, status_of
 from sluicegate.doors.proxies import Proxies, proxies_of
 
@@ -152,7 +152,7 @@ class LimitMiddleware:
 
     def _scope_for_app(self, scope: Scope, judgement: Judgement | None) -> Scope:
         """Return the scope for the application, marked where that is wanted."""
-        return marked_scope(scope, judgement, self._proxies) if self._mark else scope
+        return mark_scope(scope, judgement, self._proxies) if self._mark else scope
 
     async def _refuse(
         self, judgement: Judgement, scope: Scope, receive: Receive, send: Send

@@ -48,7 +48,7 @@ def judge_claim(
 ) -> Judgement:
     """One claim judged; a limiter without an answer refuses as unavailable."""
     try:
-        return limiter.judge(_EndpointClaim(scoped(scope, key), rule, cost))
+        return limiter.judge(_EndpointClaim(scoped_key(scope, key), rule, cost))
     except Unavailable:
         return unavailable()
 
@@ -58,12 +58,12 @@ async def ajudge_claim(
 ) -> Judgement:
     """The same from an event loop."""
     try:
-        return await limiter.ajudge(_EndpointClaim(scoped(scope, key), rule, cost))
+        return await limiter.ajudge(_EndpointClaim(scoped_key(scope, key), rule, cost))
     except Unavailable:
         return unavailable()
 
 
-def scoped(scope: str, key: str) -> str:
+def scoped_key(scope: str, key: str) -> str:
     """The key under which a scope counts this one."""
     whole = f"{scope}:{key}" if scope else key
     if len(whole) <= KEY_CHARS_MAX:

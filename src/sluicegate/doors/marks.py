@@ -34,7 +34,7 @@ def is_uncounted(judgement: Judgement) -> bool:
     return judgement.decision.degraded or any(one.decision.degraded for one in judgement.decisions)
 
 
-def marked_scope(
+def mark_scope(
     scope: MutableMapping[str, Any], judgement: Judgement | None, proxies: Proxies
 ) -> MutableMapping[str, Any]:
     """The scope as the application behind is to see it; the one given stays as it is."""
@@ -47,7 +47,7 @@ def marked_scope(
     return {**scope, "headers": [*headers, _RAW_MARK], KEY: STORE_UNAVAILABLE.name}
 
 
-def marked_environ(
+def mark_environ(
     environ: dict[str, Any], judgement: Judgement | None, proxies: Proxies
 ) -> dict[str, Any]:
     """The same for WSGI."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, final
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.guard import Guard, Judgement
 from sluicegate.doors.headers import Fields, unavailable
-from sluicegate.doors.marks import marked_environ
+from sluicegate.doors.marks import mark_environ
 from sluicegate.doors.problem import CONTENT_TYPE, body, status_of
 from sluicegate.doors.proxies import Proxies, proxies_of
 
@@ -151,7 +151,7 @@ class LimitMiddleware:
 
     def _environ_for_app(self, environ: Environ, judgement: Judgement | None) -> Environ:
         """Return the environ for the application, marked where that is wanted."""
-        return marked_environ(environ, judgement, self._proxies) if self._mark else environ
+        return mark_environ(environ, judgement, self._proxies) if self._mark else environ
 
 
 def title_case(fields: list[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -72,7 +72,7 @@ _COMMIT: Final = ("table", "name", "parts", "rows", "sha256")
 
 @final
 class KvBounds:
-    """How much may be asked at once."""
+    """How much may be wanted at once."""
 
     __slots__ = ("answer_bytes_max", "places_max", "rows_max", "value_bytes_max", "writes_max")
 
@@ -97,15 +97,15 @@ class KvBounds:
 KV_BOUNDS: Final = KvBounds()
 
 
-def counted(field: str, asked: int, default: int, most: int) -> int:
-    """How much is asked for: the default where nothing is said, and never more than the bound."""
-    if asked == 0:
+def bounded_count(field: str, wanted: int, default: int, most: int) -> int:
+    """How much is wanted for: the default where nothing is given, and never more than the bound."""
+    if wanted == 0:
         return min(default, most)
-    if not 0 < asked <= most:
+    if not 0 < wanted <= most:
         raise BadValue(
-            field, asked, f"give a whole number from 1 to {most:,}, or 0 for {default:,}"
+            field, wanted, f"give a whole number from 1 to {most:,}, or 0 for {default:,}"
         )
-    return asked
+    return wanted
 
 
 def ttl_us_of(ttl_ms: int, field: str = "ttl_ms") -> int:
@@ -122,7 +122,7 @@ def ttl_ms_of(expires_us: int, now_us: int) -> int:
     return max((expires_us - now_us) // 1_000, 1)
 
 
-# Reading: each message is an object while it is read, for what is said twice is merged.
+# Reading: each message is an object while it is read, for what is given twice is merged.
 
 
 @final
@@ -247,8 +247,8 @@ class ScanRequest:
             first,
             last or None,
             reverse != 0,
-            counted("rows_max", rows_max & UINT32_MAX, ROWS_MAX_DEFAULT, bounds.rows_max),
-            counted(
+            bounded_count("rows_max", rows_max & UINT32_MAX, ROWS_MAX_DEFAULT, bounds.rows_max),
+            bounded_count(
                 "bytes_max", bytes_max & UINT32_MAX, BYTES_MAX_DEFAULT, bounds.answer_bytes_max
             ),
         )
@@ -282,7 +282,7 @@ class WalkRequest:
                 rows_max, at = varint(data, at, end, "rows_max")
             else:
                 at = skip_field(data, at, end, tag, _WALK)
-        self.rows_max = counted(
+        self.rows_max = bounded_count(
             "rows_max", rows_max & UINT32_MAX, ROWS_MAX_DEFAULT, bounds.rows_max
         )
 
@@ -407,9 +407,9 @@ class WriteIfRequest:
             self.write = draft.write()
         except BadValue as error:
             raise under_field(error, "write") from None
-        said = int(self._absent) + int(self._present) + int(self._tag != b"")
-        if said != 1:
-            raise BadValue("condition", f"{said} conditions", "give one: absent, present or tag")
+        given = int(self._absent) + int(self._present) + int(self._tag != b"")
+        if given != 1:
+            raise BadValue("condition", f"{given} conditions", "give one: absent, present or tag")
         self.condition = WriteCondition(self._absent, self._present, self._tag)
 
     def _read_condition(self, data: bytes, at: i64, end: i64) -> None:
@@ -577,16 +577,16 @@ def encode_walk_response(walked: PlacePage) -> bytes:
 
 def _place_bytes(place: Place) -> bytes:
     partition, sort = place
-    told = b"\x0a" + span_bytes(partition) if partition else b""
-    return told + b"\x12" + span_bytes(sort) if sort else told
+    out = b"\x0a" + span_bytes(partition) if partition else b""
+    return out + b"\x12" + span_bytes(sort) if sort else out
 
 
 def encode_write_if_response(tried: WriteIfResult, now_us: int) -> bytes:
     """WriteIfResponse."""
-    told = b"\x08\x01" if tried.done else b""
+    out = b"\x08\x01" if tried.done else b""
     if tried.row is None:
-        return told
-    return told + b"\x12" + span_bytes(row_bytes(tried.row, now_us))
+        return out
+    return out + b"\x12" + span_bytes(row_bytes(tried.row, now_us))
 
 
 def encode_number(value: int) -> bytes:
@@ -597,14 +597,14 @@ def encode_number(value: int) -> bytes:
 def encode_upload(upload: Upload) -> bytes:
     """Upload."""
     parts = []
-    for tag, said in (
+    for tag, given in (
         (b"\x0a", upload.table),
         (b"\x12", upload.name),
         (b"\x1a", upload.mode),
         (b"\x22", upload.state),
     ):
-        if said:
-            parts.append(tag + text_bytes(said))
+        if given:
+            parts.append(tag + text_bytes(given))
     if upload.parts:
         parts.append(b"\x2a" + span_bytes(b"".join([varint_bytes(one) for one in upload.parts])))
     for tag, count in (

@@ -266,7 +266,7 @@ class CommandReader:
             if wanted < 0:
                 at = self._at
                 if at < size and data[at] != _DOLLAR:
-                    raise WireError(f"Protocol error: expected '$', got {_shown(data[at])}")
+                    raise WireError(f"Protocol error: expected '$', got {_printable(data[at])}")
                 wanted = self._length("bulk", self.bulk_bytes_max)
                 if wanted == _UNKNOWN:
                     return None
@@ -348,7 +348,7 @@ class CommandReader:
 _UNKNOWN: Final = -2
 
 
-def _shown(byte: int) -> str:
+def _printable(byte: int) -> str:
     return repr(chr(byte)) if 32 <= byte < 127 else f"byte {byte}"
 
 

@@ -53,7 +53,7 @@ def identity_of(request: HttpRequest, access: Access) -> Identity | HttpReply:
 def reply_to(error: SluicegateError) -> HttpReply:
     """An error that was raised on purpose, as problem details."""
     if isinstance(error, BadValue):
-        more = {"field": error.field, "value": shown(error.value), "remedy": error.remedy}
+        more = {"field": error.field, "value": printable(error.value), "remedy": error.remedy}
         return problem(400, "Bad Request", str(error), more=more)
     if isinstance(error, Unauthenticated):
         return unauthorized(error.remedy, CHALLENGE)
@@ -77,7 +77,7 @@ def reply_to(error: SluicegateError) -> HttpReply:
     return problem(409, "Conflict", str(error))
 
 
-def shown(value: object) -> str:
+def printable(value: object) -> str:
     """A value as a problem tells it."""
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}..."

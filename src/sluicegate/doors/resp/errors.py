@@ -62,8 +62,8 @@ def _when(retry_after_us: int) -> str:
 
 def unknown_command(parts: list[bytes]) -> bytes:
     """Nobody here knows the first word."""
-    shown = "".join(f"'{_shown(part)}' " for part in parts[1:4])
-    said = f"ERR unknown command '{_shown(parts[0])}', with args beginning with: {shown}"
+    shown = "".join(f"'{_printable(part)}' " for part in parts[1:4])
+    said = f"ERR unknown command '{_printable(parts[0])}', with args beginning with: {shown}"
     return error_line(said)
 
 
@@ -74,8 +74,8 @@ def wrong_arity(name: str) -> bytes:
 
 def unknown_subcommand(name: str, parts: list[bytes]) -> bytes:
     """Nobody here knows the second word."""
-    return error_line(f"ERR unknown subcommand '{_shown(parts[1])}'. Try {name} HELP.")
+    return error_line(f"ERR unknown subcommand '{_printable(parts[1])}'. Try {name} HELP.")
 
 
-def _shown(part: bytes) -> str:
+def _printable(part: bytes) -> str:
     return part[:_SHOWN_MAX].decode("utf-8", "backslashreplace")

@@ -20,13 +20,13 @@ from sluicegate.doors.resp.session import FREE, LOADS, READS, SCANS, WRITES, Com
 class Order:
     """What the commands under way on one connection touch."""
 
-    __slots__ = ("_keys_max", "_loads", "_looks", "_read", "_table", "_written")
+    __slots__ = ("_keys_max", "_loads", "_looks", "_read", "_table", "_write_tables")
 
     def __init__(self, table: CommandTable, keys_max: int) -> None:
         self._table = table
         self._keys_max = keys_max
         self._read: set[bytes] = set()
-        self._written: set[bytes] = set()
+        self._write_tables: set[bytes] = set()
         self._looks = False
         self._loads = False
 
@@ -39,17 +39,17 @@ class Order:
             return False
         accesses = row.accesses
         if accesses == SCANS:
-            return not self._written
+            return not self._write_tables
         if accesses == LOADS:
-            return not (self._written or self._read or self._looks)
-        if len(self._read) + len(self._written) >= self._keys_max:
+            return not (self._write_tables or self._read or self._looks)
+        if len(self._read) + len(self._write_tables) >= self._keys_max:
             return False
         if accesses == READS:
-            return not self._written or self._written.isdisjoint(self._keys(row, parts))
+            return not self._write_tables or self._write_tables.isdisjoint(self._keys(row, parts))
         if self._looks:
             return False
         keys = self._keys(row, parts)
-        return self._written.isdisjoint(keys) and self._read.isdisjoint(keys)
+        return self._write_tables.isdisjoint(keys) and self._read.isdisjoint(keys)
 
     def note(self, parts: list[bytes]) -> None:
         """This one is under way."""
@@ -60,7 +60,7 @@ class Order:
         if accesses == READS:
             self._read.update(self._keys(row, parts))
         elif accesses == WRITES:
-            self._written.update(self._keys(row, parts))
+            self._write_tables.update(self._keys(row, parts))
         elif accesses == SCANS:
             self._looks = True
         elif accesses == LOADS:
@@ -69,7 +69,7 @@ class Order:
     def clear(self) -> None:
         """Nothing is under way any more."""
         self._read.clear()
-        self._written.clear()
+        self._write_tables.clear()
         self._looks = self._loads = False
 
     def _keys(self, row: Command, parts: list[bytes]) -> list[bytes]:

@@ -72,19 +72,19 @@ def call_of(request: HttpRequest, by: Identity) -> CallContext:
 def place_of(places: Mapping[str, str]) -> Place:
     """A partition, and a sort key if there is one."""
     partition, sort = places["partition"], places.get("sort", "")
-    return unquote_to_bytes(_escaped(partition)), unquote_to_bytes(_escaped(sort))
+    return unquote_to_bytes(_check_escapes(partition)), unquote_to_bytes(_check_escapes(sort))
 
 
 def name_of(places: Mapping[str, str], name: str) -> str:
     """A text in the path."""
     text = places[name]
     try:
-        return unquote(_escaped(text), errors="strict") if "%" in text else text
+        return unquote(_check_escapes(text), errors="strict") if "%" in text else text
     except UnicodeDecodeError:
         raise BadValue(name, text, "give text in UTF-8") from None
 
 
-def _escaped(text: str, field: str = "path") -> str:
+def _check_escapes(text: str, field: str = "path") -> str:
     """The text, if each `%` in it begins an escape."""
     if "%" in text and _HALF_ESCAPE.search(text) is not None:
         raise BadValue(field, text, "write % as %25, and any byte as % and two hex digits")
@@ -125,7 +125,7 @@ def walk_of(request: HttpRequest, bounds: KvBounds) -> tuple[Place | None, int]:
 def _keys_of(request: HttpRequest, names: Sequence[str]) -> dict[str, bytes]:
     if not request.query:
         return {}
-    _escaped(request.query.decode("latin-1"), "query")
+    _check_escapes(request.query.decode("latin-1"), "query")
     return raw_query_of(request, names)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol, TypeGuard
 
 from sluicegate.contracts.errors import BadValue, SluicegateError
-from sluicegate.doors.http.identity import reply_to, shown
+from sluicegate.doors.http.identity import printable, reply_to
 from sluicegate.doors.http.message import HttpReply, problem
 
 FULL: Final = problem(
@@ -56,7 +56,7 @@ def rules_reply(error: SluicegateError) -> HttpReply:
 
 def not_found(error: BadValue) -> HttpReply:
     """The reply where the path names what there is not."""
-    more = {"field": error.field, "value": shown(error.value), "remedy": error.remedy}
+    more = {"field": error.field, "value": printable(error.value), "remedy": error.remedy}
     return problem(404, "Not Found", str(error), more=more)
 
 
@@ -98,4 +98,4 @@ def _bad_rules(error: _Rules, detail: str) -> HttpReply:
 
 def _value(value: object) -> object:
     """As it is, where JSON can say it in a word."""
-    return value if value is None or isinstance(value, bool | int) else shown(value)
+    return value if value is None or isinstance(value, bool | int) else printable(value)

@@ -99,10 +99,12 @@ def mset(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     if len(writes) == 1:
         table, those = next(iter(writes.items()))
         return await_ok(service.write(table, those, call))
-    return _written(service, writes, call)
+    return _write_tables(service, writes, call)
 
 
-async def _written(service: KeyValues, writes: dict[str, list[Write]], call: CallContext) -> bytes:
+async def _write_tables(
+    service: KeyValues, writes: dict[str, list[Write]], call: CallContext
+) -> bytes:
     for table, those in writes.items():
         await service.write(table, those, call)
     return OK
@@ -182,10 +184,10 @@ def exists(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     rows = rows_of(session, parts[1:])
     if isinstance(rows, list):
         return _count(rows)
-    return _counted(rows)
+    return _count_later(rows)
 
 
-async def _counted(answer: Awaitable[list[Row | None]]) -> bytes:
+async def _count_later(answer: Awaitable[list[Row | None]]) -> bytes:
     return _count(await answer)
 
 

@@ -217,12 +217,8 @@ def _limits(session: Session) -> RateLimits:
     return limits
 
 
-def _later(response: MaybeAwaitable[T], say: Callable[[T], bytes]) -> Awaitable[bytes]:
-    return _said(cast("Awaitable[T]", response), say)
-
-
-async def _said(response: Awaitable[T], say: Callable[[T], bytes]) -> bytes:
+async def _later(response: MaybeAwaitable[T], render: Callable[[T], bytes]) -> bytes:
     try:
-        return say(await response)
+        return render(await cast("Awaitable[T]", response))
     except Exception as error:
         return reply_to_error(error)
