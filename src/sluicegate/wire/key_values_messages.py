@@ -72,7 +72,7 @@ _COMMIT: Final = ("table", "name", "parts", "rows", "sha256")
 
 @final
 class KvBounds:
-    """How much may be wanted at once."""
+    """How much one message may hold or ask for."""
 
     __slots__ = ("answer_bytes_max", "places_max", "rows_max", "value_bytes_max", "writes_max")
 
@@ -98,7 +98,7 @@ KV_BOUNDS: Final = KvBounds()
 
 
 def bounded_count(field: str, wanted: int, default: int, most: int) -> int:
-    """How much is wanted for: the default where nothing is given, and never more than the bound."""
+    """Return the default for 0, else what is wanted, at most the bound."""
     if wanted == 0:
         return min(default, most)
     if not 0 < wanted <= most:
