@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, final
 
-from sluicegate.contracts.errors import BadValue
+from sluicegate.kernels.bounds import ranged
+from sluicegate.policies.settings import check_ranges
 
 _DAY_S: Final = 86_400.0
 
@@ -18,59 +19,30 @@ class ListenerSettings:
     # Connections open at once. Beyond, `connections_reserved` more are let in for HTTP alone and
     # for `reserved_s_max`, marked as reserved in their PeerInfo: a door answers health on them and
     # nothing else. Beyond those, a connection is closed as soon as it is accepted.
-    connections_max: int = 10_000
-    connections_reserved: int = 16
-    reserved_s_max: float = 5.0
+    connections_max: int = ranged(10_000, 1, 1_000_000)
+    connections_reserved: int = ranged(16, 0, 10_000)
+    reserved_s_max: float = ranged(5.0, 0.01, _DAY_S)
     # From one address, a Unix socket's clients not counted; reserved ones neither.
-    connections_per_address_max: int = 2_500
+    connections_per_address_max: int = ranged(2_500, 1, 1_000_000)
     # From the first byte it may send to the last that it takes to tell its language.
-    sniff_timeout_s: float = 5.0
-    tls_handshake_timeout_s: float = 5.0
-    tls_shutdown_timeout_s: float = 2.0
+    sniff_timeout_s: float = ranged(5.0, 0.01, _DAY_S)
+    tls_handshake_timeout_s: float = ranged(5.0, 0.01, _DAY_S)
+    tls_shutdown_timeout_s: float = ranged(2.0, 0.01, _DAY_S)
     # Nothing read, and nothing under way.
-    idle_timeout_s: float = 3_600.0
+    idle_timeout_s: float = ranged(3_600.0, 0.01, _DAY_S)
     # What a client may leave unread, and for how long it may take none of it.
-    write_backlog_bytes_max: int = 4 * 1024 * 1024
-    write_stall_s_max: float = 30.0
+    write_backlog_bytes_max: int = ranged(4 * 1024 * 1024, 64 * 1024, 2**31)
+    write_stall_s_max: float = ranged(30.0, 0.01, _DAY_S)
     # How often connections are looked at for the bounds above.
-    look_s: float = 0.5
+    look_s: float = ranged(0.5, 0.01, _DAY_S)
     # Connections waiting to be accepted; accepted in one turn of the loop; the pause when the
     # machine has no more sockets to give.
-    backlog: int = 1_024
-    accepts_per_turn: int = 64
-    accept_pause_s: float = 0.25
+    backlog: int = ranged(1_024, 1, 65_535)
+    accepts_per_turn: int = ranged(64, 1, 10_000)
+    accept_pause_s: float = ranged(0.25, 0.01, _DAY_S)
     # Several processes on one port.
     reuse_port: bool = False
-    unix_mode: int = 0o660
+    unix_mode: int = ranged(0o660, 0, 0o777)
 
     def __post_init__(self) -> None:
-        for name, least, most in _COUNTS:
-            _within(name, getattr(self, name), least, most)
-        for name, shortest in _TIMES:
-            _within(name, getattr(self, name), shortest, _DAY_S)
-
-
-_COUNTS: Final = (
-    ("connections_max", 1, 1_000_000),
-    ("connections_reserved", 0, 10_000),
-    ("connections_per_address_max", 1, 1_000_000),
-    ("write_backlog_bytes_max", 64 * 1024, 2**31),
-    ("backlog", 1, 65_535),
-    ("accepts_per_turn", 1, 10_000),
-    ("unix_mode", 0, 0o777),
-)
-_TIMES: Final = (
-    ("reserved_s_max", 0.01),
-    ("sniff_timeout_s", 0.01),
-    ("tls_handshake_timeout_s", 0.01),
-    ("tls_shutdown_timeout_s", 0.01),
-    ("idle_timeout_s", 0.01),
-    ("write_stall_s_max", 0.01),
-    ("look_s", 0.01),
-    ("accept_pause_s", 0.01),
-)
-
-
-def _within(name: str, value: float, least: float, most: float) -> None:
-    if isinstance(value, bool) or not least <= value <= most:
-        raise BadValue(f"listener.{name}", value, f"give a number from {least:,} to {most:,}")
+        check_ranges("listener", self)

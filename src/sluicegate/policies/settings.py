@@ -38,7 +38,7 @@ def check_ranges(policy: str, settings: Any) -> None:
         bounds = one.metadata.get(RANGE)
         if bounds is not None:
             value, (least, most) = getattr(settings, one.name), bounds
-            if not least <= value <= most:
+            if isinstance(value, bool) or not least <= value <= most:
                 path = f"{policy}.{one.name}" if policy else one.name
                 raise BadValue(path, value, f"give a number from {least:,} to {most:,}")
 

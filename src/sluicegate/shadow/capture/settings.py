@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from sluicegate.contracts.errors import BadValue
+from sluicegate.kernels.bounds import ranged
+from sluicegate.policies.settings import check_ranges
 from sluicegate.rules.resources.priorities import CLIENT_TYPE_HEADER_DEFAULT, NAME_HEADER_DEFAULT
 from sluicegate.shadow.redaction import check_names
 from sluicegate.shadow.secret_names import is_secret
@@ -25,32 +27,29 @@ class CaptureSettings:
 
     folder: str
     key_file: str = ""
-    share: int = 100
+    share: int = ranged(100, 0, ALL)
     # What stays as it is: single values, and all values of a header or a descriptor's key.
     plain_values: tuple[str, ...] = ()
     plain_names: tuple[str, ...] = ()
     headers: tuple[str, ...] = HEADERS_DEFAULT  # that rules read; no others are kept
     mesh_keys: tuple[str, ...] = ()  # that single out an entity; without them the first that may
-    buffer_max: int = 50_000  # requests that wait to be written
-    buffer_bytes_max: int = 32 << 20  # of text in them, about
-    linger_us: int = 250_000  # between two writes
-    segment_bytes_max: int = 64 << 20
-    segment_us_max: int = 900_000_000
-    queries_max: int = 100_000  # different queries a segment
+    buffer_max: int = ranged(50_000, 1, 10_000_000)  # requests that wait to be written
+    buffer_bytes_max: int = ranged(32 << 20, 1_024, 1 << 34)  # of text in them, about
+    linger_us: int = ranged(250_000, 1_000, 60_000_000)  # between two writes
+    segment_bytes_max: int = ranged(64 << 20, 1 << 20, 1 << 34)
+    segment_us_max: int = ranged(900_000_000, 1_000_000, _DAY_US)
+    queries_max: int = ranged(100_000, 1, 10_000_000)  # different queries a segment
     # The oldest segments go before all are larger than this, and when all in them is older.
-    retain_bytes: int = 1 << 30
-    retain_us: int = 7 * _DAY_US
-    retry_us: int = 5_000_000  # after the disk has failed
+    retain_bytes: int = ranged(1 << 30, 1 << 20, 1 << 50)
+    retain_us: int = ranged(7 * _DAY_US, 1_000_000, 10_000 * _DAY_US)
+    retry_us: int = ranged(5_000_000, 1_000, 3_600_000_000)  # after the disk has failed
 
     def __post_init__(self) -> None:
         if not self.folder or "\0" in self.folder:
             raise BadValue(
                 "capture.folder", self.folder, "give a folder: /var/lib/sluicegate/capture"
             )
-        for name, (least, most) in _BOUNDS.items():
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise BadValue(f"capture.{name}", value, f"give a number from {least} to {most}")
+        check_ranges("capture", self)
         if self.retain_bytes < self.segment_bytes_max:
             remedy = f"give at least segment_bytes_max ({self.segment_bytes_max:,}) a worker"
             raise BadValue("capture.retain_bytes", self.retain_bytes, remedy)
@@ -66,17 +65,3 @@ class CaptureSettings:
     def key_path(self) -> str:
         """Where the key is."""
         return self.key_file or f"{self.folder.rstrip('/')}.key"
-
-
-_BOUNDS: Final[dict[str, tuple[int, int]]] = {
-    "share": (0, ALL),
-    "buffer_max": (1, 10_000_000),
-    "buffer_bytes_max": (1_024, 1 << 34),
-    "linger_us": (1_000, 60_000_000),
-    "segment_bytes_max": (1 << 20, 1 << 34),
-    "segment_us_max": (1_000_000, _DAY_US),
-    "queries_max": (1, 10_000_000),
-    "retain_bytes": (1 << 20, 1 << 50),
-    "retain_us": (1_000_000, 10_000 * _DAY_US),
-    "retry_us": (1_000, 3_600_000_000),
-}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, final
+from typing import final
 
-from sluicegate.contracts.errors import BadValue
+from sluicegate.kernels.bounds import ranged
+from sluicegate.policies.settings import check_ranges
 
 
 @final
@@ -23,54 +24,28 @@ class RulesHttpSettings:
     metrics_open: bool = False
     version: str = "0.1.0"  # as the document tells it
     # Of one call.
-    changes_max: int = 1_000
-    name_bytes_max: int = 255
-    text_bytes_max: int = 1024 * 1024  # of one file
-    message_bytes_max: int = 1_000
-    reason_bytes_max: int = 10_000
-    revision_chars_max: int = 100  # of an id, or whatever else names a revision
-    count_max: int = 1_000
-    answer_bytes_max: int = 4 * 1024 * 1024
+    changes_max: int = ranged(1_000, 1, 100_000)
+    name_bytes_max: int = ranged(255, 1, 4_096)
+    text_bytes_max: int = ranged(1024 * 1024, 1, 2**30)  # of one file
+    message_bytes_max: int = ranged(1_000, 1, 1_000_000)
+    reason_bytes_max: int = ranged(10_000, 1, 1_000_000)
+    revision_chars_max: int = ranged(100, 40, 1_000)  # of an id, or whatever else names a revision
+    count_max: int = ranged(1_000, 1, 100_000)
+    answer_bytes_max: int = ranged(4 * 1024 * 1024, 1_024, 2**30)
     # Of all calls together. They wait for files, so each takes a thread; beyond both, 503 at once.
-    calls_max: int = 8
-    calls_waiting_max: int = 64
-    calls_of_caller_max: int = 36  # all who have no name are one caller
+    calls_max: int = ranged(8, 1, 1_000)
+    calls_waiting_max: int = ranged(64, 0, 100_000)
+    calls_of_caller_max: int = ranged(36, 1, 100_000)  # all who have no name are one caller
     # Of those that wait for nodes; they have threads of their own.
-    waits_max: int = 16
-    waits_of_caller_max: int = 8
-    wait_s_max: float = 20.0  # one answer; who wants to wait longer asks again
-    wait_look_s: float = 2.0  # how long a wait may outlive the door
+    waits_max: int = ranged(16, 1, 1_000)
+    waits_of_caller_max: int = ranged(8, 1, 1_000)
+    wait_s_max: float = ranged(20.0, 0.01, 3_600)  # one answer; who wants to wait longer asks again
+    wait_look_s: float = ranged(2.0, 0.001, 60)  # how long a wait may outlive the door
     # Of calls that are remembered by their Idempotency-Key.
-    keys_kept_s: int = 3_600
-    keys_max: int = 10_000
-    keys_of_caller_max: int = 1_000
-    keys_bytes_max: int = 64 * 1024 * 1024  # of the answers
+    keys_kept_s: int = ranged(3_600, 1, 7 * 86_400)
+    keys_max: int = ranged(10_000, 1, 10_000_000)
+    keys_of_caller_max: int = ranged(1_000, 1, 10_000_000)
+    keys_bytes_max: int = ranged(64 * 1024 * 1024, 1_024, 2**40)  # of the answers
 
     def __post_init__(self) -> None:
-        for name, least, most in _RANGES:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not least <= value <= most:
-                raise BadValue(f"rules.{name}", value, f"give a number from {least:,} to {most:,}")
-
-
-_RANGES: Final[tuple[tuple[str, float, float], ...]] = (
-    ("changes_max", 1, 100_000),
-    ("name_bytes_max", 1, 4_096),
-    ("text_bytes_max", 1, 2**30),
-    ("message_bytes_max", 1, 1_000_000),
-    ("reason_bytes_max", 1, 1_000_000),
-    ("revision_chars_max", 40, 1_000),
-    ("count_max", 1, 100_000),
-    ("answer_bytes_max", 1_024, 2**30),
-    ("calls_max", 1, 1_000),
-    ("calls_waiting_max", 0, 100_000),
-    ("calls_of_caller_max", 1, 100_000),
-    ("waits_max", 1, 1_000),
-    ("waits_of_caller_max", 1, 1_000),
-    ("wait_s_max", 0.01, 3_600),
-    ("wait_look_s", 0.001, 60),
-    ("keys_kept_s", 1, 7 * 86_400),
-    ("keys_max", 1, 10_000_000),
-    ("keys_of_caller_max", 1, 10_000_000),
-    ("keys_bytes_max", 1_024, 2**40),
-)
+        check_ranges("rules", self)
