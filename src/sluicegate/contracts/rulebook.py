@@ -1,4 +1,4 @@
-"""Rulebook: the life of a service's rules as plain values, from a proposal to the nodes that run it.
+"""Rulebook: the life of a service's rules as plain values, from a proposal to the nodes.
 
     files ── commit ── proposal ── verdict ── approval ── release ── rollout ── nodes
 

@@ -45,7 +45,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--rules",
         metavar="'NAME = RATE'",
         action="append",
-        help="a rule in place of the demo's; may be given more than once, or hold several, with ';' between",
+        help="a rule in place of the demo's; repeat the flag, or part several by ';'",
     )
     parser.add_argument(
         "--load",
