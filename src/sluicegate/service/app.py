@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from sluicegate import __version__
-from sluicegate.contracts.access import Access, Grant, Identity
+from sluicegate.contracts.access import Access, Identity
 from sluicegate.doors.grpc.methods import Methods
 from sluicegate.doors.http.handler import HttpHandler
-from sluicegate.doors.http.health import health_routes
-from sluicegate.doors.http.message import Handler, HttpReply, HttpRequest, json_reply
+from sluicegate.doors.http.health import status_routes
+from sluicegate.doors.http.message import Handler
 from sluicegate.doors.http.openapi import Schema, document_route
-from sluicegate.doors.http.routes import Route, RouteResponse
+from sluicegate.doors.http.routes import Route
 from sluicegate.doors.http.schemas import EVERYWHERE, FREE
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.resp.protocol import RespDoor
@@ -108,17 +108,10 @@ class App(Generic[S]):
     ) -> Handler:
         """A handler of these routes, and of health, metrics, state and their OpenAPI document."""
         handler = HttpHandler(site.access, site.hosts)
-        status = site.status
-
-        def state(_request: HttpRequest, identity: Identity, _body: bytes) -> HttpReply:
-            return json_reply(status.state(identity))
-
-        shown = {200: RouteResponse("Its state.", "State")}
         handler.serve(
             (
                 *routes,
-                Route("GET", "/v1/state", state, "What it is doing.", shown, grant=Grant.AUDIT),
-                *health_routes(status, metrics_open=self.settings.metrics_open),
+                *status_routes(site.status, metrics_open=self.settings.metrics_open),
                 document_route(handler.openapi),
             ),
             {**schemas, **EVERYWHERE, "State": {**FREE, "description": "What it is doing."}},

@@ -57,7 +57,7 @@ class RulesSource:
         """Read the rules and follow them; raise what is wrong with them."""
         loop = asyncio.get_running_loop()
         if settings.rulebook:
-            from sluicegate.rules.following.node import follow, start  # noqa: PLC0415
+            from sluicegate.service.rulebook_node import follow, start  # noqa: PLC0415
 
             follower, self._events = follow(
                 settings, worker.number, self._put_fleet, self._counts, loop=loop, clock=clock
@@ -94,6 +94,6 @@ class RulesSource:
     def metrics(self, now_us: int) -> Iterable[MetricFamily]:
         """What a rulebook's follower shows; nothing where none is followed."""
         if self._follower is not None:
-            from sluicegate.rules.following.node import follower_metrics  # noqa: PLC0415
+            from sluicegate.service.rulebook_node import follower_metrics  # noqa: PLC0415
 
             yield from follower_metrics(self._follower, now_us)

@@ -19,7 +19,7 @@ from sluicegate.contracts.errors import BadValue, Refused, Unavailable
 from sluicegate.contracts.reasons import RATE_LIMITED
 from sluicegate.doors.grpc.health import GrpcHealth
 from sluicegate.doors.grpc.methods import GrpcError, GrpcStatus, Methods
-from sluicegate.doors.grpc.protocol import GrpcDoor, make
+from sluicegate.doors.grpc.protocol import GrpcDoor
 from sluicegate.doors.grpc.settings import GrpcSettings
 
 T = TypeVar("T")
@@ -166,7 +166,7 @@ class Native:
         self, methods: Methods, access: Door, settings: GrpcSettings = SETTINGS, tls: Any = None
     ) -> None:
         self.running = Running()
-        self.door: GrpcDoor = make(methods, access, settings)
+        self.door: GrpcDoor = GrpcDoor(methods, access, settings)
         self._server = self.running.do(self._listen(tls))
         self.port: int = self._server.sockets[0].getsockname()[1]
 

@@ -23,7 +23,7 @@ from sluicegate.contracts.access import Identity
 from sluicegate.doors.grpc.framing import prefix
 from sluicegate.doors.grpc.health import GrpcHealth
 from sluicegate.doors.grpc.methods import Methods
-from sluicegate.doors.grpc.protocol import make
+from sluicegate.doors.grpc.protocol import GrpcDoor
 from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.wire.h2 import frames as f
 from sluicegate.wire.h2.settings import H2Settings
@@ -181,7 +181,7 @@ class Written(asyncio.Transport):
 def test_what_comes_amid_a_pause_is_read_after_it(work: Work) -> None:
     async def talk() -> None:
         transport = Written()
-        protocol = make(work.methods(), Door())()
+        protocol = GrpcDoor(work.methods(), Door())()
         protocol.connection_made(transport)
         protocol.data_received(GREETING)
         protocol.pause_writing()
@@ -205,7 +205,7 @@ def test_all_answers_of_one_read_leave_in_one_write(work: Work) -> None:
         transport = Written()
         writes: list[int] = []
         transport.write = lambda data: writes.append(len(data))  # type: ignore[method-assign]
-        protocol = make(work.methods(), Door())()
+        protocol = GrpcDoor(work.methods(), Door())()
         protocol.connection_made(transport)
         protocol.data_received(GREETING)
         for path in (b"/t.Test/Echo", b"/t.Test/Later"):
@@ -229,7 +229,7 @@ def test_all_answers_of_one_read_leave_in_one_write(work: Work) -> None:
 def test_no_call_leaves_anything_behind_even_for_the_collector(work: Work) -> None:
     async def talk() -> None:
         transport = Written()
-        protocol = make(work.methods(), Door(), SETTINGS)()
+        protocol = GrpcDoor(work.methods(), Door(), SETTINGS)()
         protocol.connection_made(transport)
         protocol.data_received(GREETING)
         stream = -1
@@ -272,7 +272,7 @@ def test_a_deadline_is_kept_by_the_server_itself(work: Work, path: str) -> None:
 
     async def talk() -> None:
         transport = Written()
-        protocol = make(methods, Door())()
+        protocol = GrpcDoor(methods, Door())()
         protocol.connection_made(transport)
         protocol.data_received(GREETING)
         told = [*GRPC[:2], (":path", f"/t.Test/{path}"), GRPC[3], ("grpc-timeout", "20m")]
@@ -296,7 +296,7 @@ def test_a_deadline_is_kept_by_the_server_itself(work: Work, path: str) -> None:
 def test_a_stream_waits_for_who_does_not_read_it(work: Work) -> None:
     async def talk() -> None:
         transport = Written()
-        protocol = make(work.methods(), Door())()
+        protocol = GrpcDoor(work.methods(), Door())()
         protocol.connection_made(transport)
         protocol.data_received(GREETING)
         fields = headers([*GRPC[:2], (":path", "/t.Test/Endless"), GRPC[3]])

@@ -99,11 +99,6 @@ class GrpcDoor:
             protocol.sweep()
 
 
-def make(methods: Methods, access: Access, settings: GrpcSettings | None = None) -> GrpcDoor:
-    """The door for these methods; call it for a protocol, one a connection."""
-    return GrpcDoor(methods, access, settings)
-
-
 @final
 class GrpcProtocol:
     """One connection on a loop.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Protocol, final
 
 from sluicegate.contracts.access import Grant, Identity
@@ -23,7 +24,7 @@ _READY: Final = json_reply({"ready": True, "reason": ""})
 
 
 class HealthStatus(Protocol):
-    """How a service fares, for the machines that watch it. Every desk tells it."""
+    """How a service fares, for the machines that watch it."""
 
     def metrics(self) -> MaybeAwaitable[str]:
         """All metrics as Prometheus text."""
@@ -93,4 +94,25 @@ def health_routes(vitals: HealthStatus, *, metrics_open: bool) -> tuple[Route, .
             },
             health=True,
         ),
+    )
+
+
+class WorkerState(HealthStatus, Protocol):
+    """How a service fares, and what it is doing."""
+
+    def state(self, by: Identity) -> Mapping[str, object]:
+        """What this worker is doing now. Needs AUDIT."""
+        ...
+
+
+def status_routes(status: WorkerState, *, metrics_open: bool) -> tuple[Route, ...]:
+    """Where people and machines look: the state, and health."""
+
+    def state(_request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
+        return json_reply(status.state(by))
+
+    shown = {200: RouteResponse("Its state.", "State")}
+    return (
+        Route("GET", "/v1/state", state, "What the service is doing.", shown, grant=Grant.AUDIT),
+        *health_routes(status, metrics_open=metrics_open),
     )

@@ -21,7 +21,7 @@ from sluicegate.contracts.errors import SluicegateError
 from sluicegate.contracts.key_values import KeyValues
 from sluicegate.doors.http.fields import not_json
 from sluicegate.doors.http.handler import HttpHandler
-from sluicegate.doors.http.health import health_routes
+from sluicegate.doors.http.health import WorkerState, status_routes
 from sluicegate.doors.http.identity import reply_to
 from sluicegate.doors.http.kv.json_values import text_in
 from sluicegate.doors.http.kv.replies import error_reply, too_long
@@ -49,26 +49,14 @@ _PACKED: Final = problem(
 _PIECE: Final = problem(400, "Bad Request", "send the whole of it, without Content-Range")
 
 
-class KvServiceStatus(Protocol):
+class KvServiceStatus(WorkerState, Protocol):
     """What people and machines may see of the service, and have it do; values that JSON can hold.
 
     Where several workers share a service, each asks the others for their part.
     """
 
-    def state(self, by: Identity) -> MaybeAwaitable[Mapping[str, object]]:
-        """What the service is doing now. Needs AUDIT."""
-        ...
-
     def hot(self, by: Identity) -> MaybeAwaitable[Mapping[str, object]]:
         """Which keys are hot. Needs AUDIT."""
-        ...
-
-    def metrics(self) -> MaybeAwaitable[str]:
-        """All metrics as Prometheus text."""
-        ...
-
-    def not_ready(self) -> str:
-        """Why this instance should get no traffic; empty if it should."""
         ...
 
     def backup(self, folder: str, by: Identity) -> Awaitable[int]:
@@ -178,10 +166,6 @@ class KvHttp(HttpHandler):
 
     # What is not of a table.
 
-    def state(self, _request: HttpRequest, by: Identity, _body: bytes) -> MaybeAwaitable[HttpReply]:
-        """GET /v1/state."""
-        return render_reply(self._status.state(by), json_reply)
-
     def hot(self, _request: HttpRequest, by: Identity, _body: bytes) -> MaybeAwaitable[HttpReply]:
         """GET /v1/hot."""
         return render_reply(self._status.hot(by), json_reply)
@@ -192,14 +176,6 @@ class KvHttp(HttpHandler):
 
     def _routes(self, status: KvServiceStatus) -> tuple[Route, ...]:
         return (
-            Route(
-                "GET",
-                "/v1/state",
-                self.state,
-                "What the service is doing.",
-                {200: RouteResponse("Its state.", "State")},
-                grant=Grant.AUDIT,
-            ),
             Route(
                 "GET",
                 "/v1/hot",
@@ -218,5 +194,5 @@ class KvHttp(HttpHandler):
                 grant=Grant.OPERATE,
             ),
             document_route(self.openapi),
-            *health_routes(status, metrics_open=self.settings.metrics_open),
+            *status_routes(status, metrics_open=self.settings.metrics_open),
         )

@@ -21,7 +21,7 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Forbidden, SluicegateError, Unauthenticated
 from sluicegate.doors.http.fields import query_of, whole_of
 from sluicegate.doors.http.handler import HttpHandler
-from sluicegate.doors.http.health import health_routes
+from sluicegate.doors.http.health import status_routes
 from sluicegate.doors.http.identity import reply_to
 from sluicegate.doors.http.limiter.messages import (
     ask_from_headers,
@@ -170,10 +170,6 @@ class LimiterHttp(HttpHandler):
         """GET /v1/rulebook."""
         return json_reply(self._status.rulebook(by))
 
-    def state(self, _request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
-        """GET /v1/state."""
-        return json_reply(self._status.state(by))
-
     def audit(self, request: HttpRequest, by: Identity, _body: bytes) -> MaybeAwaitable[HttpReply]:
         """GET /v1/audit."""
         fields = query_of(request, ("user", "since", "count"))
@@ -281,14 +277,6 @@ class LimiterHttp(HttpHandler):
             ),
             Route(
                 "GET",
-                "/v1/state",
-                self.state,
-                "What the service is doing.",
-                {200: RouteResponse("Its state.", "State")},
-                grant=audit,
-            ),
-            Route(
-                "GET",
                 "/v1/audit",
                 self.audit,
                 "Why a user was refused.",
@@ -297,7 +285,7 @@ class LimiterHttp(HttpHandler):
                 parameters=_AUDIT,
             ),
             document_route(self.openapi),
-            *health_routes(status, metrics_open=self.settings.metrics_open),
+            *status_routes(status, metrics_open=self.settings.metrics_open),
         )
 
 

@@ -19,15 +19,16 @@ from typing import Final, NamedTuple, final
 from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.errors import Forbidden, SluicegateError
+from sluicegate.contracts.errors import SluicegateError
 from sluicegate.contracts.rule_admin import OPERATIONS, RuleAdmin
 from sluicegate.doors.binding import Address
 from sluicegate.doors.http.fields import not_json
-from sluicegate.doors.http.health import RESERVED, HealthStatus, health_routes
-from sluicegate.doors.http.identity import CHALLENGE, NOBODY, identity_of, reply_to, unauthorized
-from sluicegate.doors.http.message import Finish, HttpReply, HttpRequest, json_bytes
-from sluicegate.doors.http.openapi import document, document_route
-from sluicegate.doors.http.routes import Route, RouteTable
+from sluicegate.doors.http.handler import HttpHandler
+from sluicegate.doors.http.health import HealthStatus, health_routes
+from sluicegate.doors.http.identity import CHALLENGE, reply_to, unauthorized
+from sluicegate.doors.http.message import Finish, HttpReply, HttpRequest
+from sluicegate.doors.http.openapi import document_route
+from sluicegate.doors.http.routes import Route
 from sluicegate.doors.http.rules.forms import request_schemas
 from sluicegate.doors.http.rules.idempotency import IdempotencyKeys, digest_of, key_of
 from sluicegate.doors.http.rules.operations import DOCUMENT, RULES, ReportWriter, RuleRoutes
@@ -35,7 +36,7 @@ from sluicegate.doors.http.rules.problems import FULL, OTHER_CALL, rules_reply
 from sluicegate.doors.http.rules.schemas import RULES_SCHEMAS
 from sluicegate.doors.http.rules.settings import RulesHttpSettings
 from sluicegate.doors.http.rules.thread_calls import ThreadCalls
-from sluicegate.doors.http.site import hosts_of, other_host, other_site
+from sluicegate.doors.http.site import hosts_of, other_site
 
 _OF_ADMIN: Final = (Grant.READ_RULES, Grant.PROPOSE, Grant.APPROVE)
 _NO_NAME: Final = unauthorized(
@@ -58,7 +59,7 @@ class RulesHttpStats(NamedTuple):
 
 
 @final
-class RulesHttp:
+class RulesHttp(HttpHandler):
     """The handler: `HttpDoor(RulesHttp(...).handle, clock)` serves it. Close it afterwards.
 
     `reports` write a verdict's figures as `html` and `text`, where somebody can.
@@ -67,7 +68,7 @@ class RulesHttp:
     def __init__(
         self,
         admin: RuleAdmin,
-        vitals: HealthStatus,
+        status: HealthStatus,
         access: Access,
         clock: Clock,
         settings: RulesHttpSettings | None = None,
@@ -76,7 +77,7 @@ class RulesHttp:
     ) -> None:
         self.settings = RulesHttpSettings() if settings is None else settings
         bounds = self.settings
-        self._access = access
+        super().__init__(access, self.settings.hosts)
         self._routes = RuleRoutes(admin, bounds, reports or {}, self._parts_of)
         self._calls = ThreadCalls(
             "rules-call",
@@ -93,46 +94,51 @@ class RulesHttp:
         self._repeats = IdempotencyKeys(clock, bounds)
         self._hosts_at: dict[Address, frozenset[str] | None] = {}
         self._kept = (b"idempotency-key-kept-s", str(bounds.keys_kept_s).encode())
-        routes = (
-            *self._routes.routes(),
-            document_route(self.openapi, DOCUMENT),
-            *health_routes(vitals, metrics_open=bounds.metrics_open),
-        )
-        self.table = RouteTable(routes, document=DOCUMENT)
-        self._document = json_bytes(
-            document(
-                self.table,
-                {**RULES_SCHEMAS, **request_schemas()},
-                title="Sluicegate rulebook",
-                summary="Which rules are in force, and how others come into force.",
-                version=bounds.version,
-            )
+        self.serve(
+            (
+                *self._routes.routes(),
+                document_route(self.openapi, DOCUMENT),
+                *health_routes(status, metrics_open=bounds.metrics_open),
+            ),
+            {**RULES_SCHEMAS, **request_schemas()},
+            title="Sluicegate rulebook",
+            summary="Which rules are in force, and how others come into force.",
+            version=bounds.version,
+            path=DOCUMENT,
         )
 
-    def handle(self, request: HttpRequest) -> HttpReply | Finish:
-        """A reply to the head alone, or who is to be given the body."""
-        found = self.table.find(request)
-        if isinstance(found, Route) and found.health:
-            answer = self._direct(found, request, NOBODY)
-            return answer if isinstance(answer, HttpReply) else lambda _: answer
-        if request.peer.reserved:
-            return RESERVED
-        refused = other_host(request, self._hosts(request))
-        if refused is not None:
-            return refused
-        if isinstance(found, HttpReply):
-            return found
-        changes = found.method == "POST"
-        if not found.open and (changes or not _navigates(request)):
+    def hosts_for(self, request: HttpRequest) -> frozenset[str] | None:
+        """Our own names; where none are set, those of the listener that the request came to."""
+        if self.hosts is not None:
+            return self.hosts
+        at = request.peer.listener
+        if at not in self._hosts_at:
+            self._hosts_at[at] = hosts_of([at])  # as many as there are listeners
+        return self._hosts_at[at]
+
+    def check_head(self, route: Route, request: HttpRequest) -> HttpReply | None:
+        """The refusal of another site's page, unless a browser only goes to a page of ours."""
+        changes = route.method == "POST"
+        refused = None
+        if not route.open and (changes or not _navigates(request)):
             refused = other_site(request)
-        if refused is None and changes:
-            refused = not_json(request)
-        if refused is not None:
-            return refused
-        by = NOBODY if found.open else identity_of(request, self._access)
-        if isinstance(by, HttpReply):
-            return by
-        return self._for(found, request, by)
+        return not_json(request) if refused is None and changes else refused
+
+    def authorize(self, route: Route, request: HttpRequest, identity: Identity) -> HttpReply | None:
+        """The refusal of a change without a name, and of what the admin need not audit."""
+        anonymous = self.access.anonymous
+        nameless = not identity.name or (anonymous is not None and identity.name == anonymous.name)
+        if nameless and route.method == "POST":
+            return _NO_NAME
+        if route.grant in _OF_ADMIN and not nameless:
+            return None
+        return super().authorize(route, request, identity)
+
+    def accept(self, route: Route, request: HttpRequest, identity: Identity) -> HttpReply | Finish:
+        """What is given the body: a thread for what the admin does."""
+        if route.grant in _OF_ADMIN:
+            return partial(self._start, route, request, identity)
+        return super().accept(route, request, identity)
 
     def stats(self) -> RulesHttpStats:
         """As of now."""
@@ -154,37 +160,8 @@ class RulesHttp:
 
     # Inside.
 
-    def _hosts(self, request: HttpRequest) -> frozenset[str] | None:
-        """Our own names; where none are set, those of the listener that the request came to."""
-        if self.settings.hosts is not None:
-            return self.settings.hosts
-        at = request.peer.listener
-        if at not in self._hosts_at:
-            self._hosts_at[at] = hosts_of([at])  # as many as there are listeners
-        return self._hosts_at[at]
-
-    def _for(self, route: Route, request: HttpRequest, by: Identity) -> HttpReply | Finish:
-        anonymous = self._access.anonymous
-        nameless = not by.name or (anonymous is not None and by.name == anonymous.name)
-        if nameless and route.method == "POST":
-            return _NO_NAME
-        to_admin = route.grant in _OF_ADMIN
-        if route.grant is not None and not by.may(route.grant) and (nameless or not to_admin):
-            return reply_to(Forbidden(by.name, route.grant.value))
-        if to_admin:
-            return partial(self._start, route, request, by)
-        return lambda _: self._direct(route, request, by)
-
     def _parts_of(self, path: str) -> Mapping[str, str]:
         return self.table.values_in(path)
-
-    def _direct(
-        self, route: Route, request: HttpRequest, by: Identity
-    ) -> MaybeAwaitable[HttpReply]:
-        try:
-            return route.work(request, by, b"")
-        except SluicegateError as error:
-            return reply_to(error)
 
     def _start(
         self, route: Route, request: HttpRequest, by: Identity, body: bytes
@@ -218,10 +195,6 @@ class RulesHttp:
     async def _again(self, begun: asyncio.Future[HttpReply]) -> HttpReply:
         reply = await asyncio.shield(begun)
         return reply._replace(headers=(*reply.headers, self._kept, _REPLAYED))
-
-    def openapi(self, _request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
-        """GET /v1/rules/openapi.json."""
-        return HttpReply(200, self._document)
 
 
 def _run(route: Route, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:

@@ -1,4 +1,4 @@
-"""Node: a follower, made of what the settings of a server say.
+"""Rulebook node: the follower of a rulebook, made of the settings of a service.
 
 Imported only when a rulebook is to be followed: signatures and snapshots take packages.
 """
@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Unavailable
@@ -19,6 +19,7 @@ from sluicegate.rules.following.fleet_books import FleetBooks
 from sluicegate.rules.following.follower import Follower
 from sluicegate.rules.releases.signatures import Verifier
 from sluicegate.rules.releases.store import ReleaseStore
+from sluicegate.service.common_settings import RulesSettings
 from sluicegate.stores.blob_stores import open_blobs
 from sluicegate.stores.event_logs import open_log
 from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counter, gauge
@@ -30,42 +31,14 @@ _log: Final = logging.getLogger("sluicegate.rules")
 _Opened = TypeVar("_Opened")
 
 
-class FollowSettings(Protocol):
-    """What a server is told of the rulebook that it follows (`server_fields.RULEBOOK`)."""
-
-    @property
-    def rulebook(self) -> str: ...  # noqa: D102 - as the field of that name says
-
-    @property
-    def rulebook_keys(self) -> tuple[str, ...]: ...  # noqa: D102
-
-    @property
-    def rulebook_events(self) -> str: ...  # noqa: D102
-
-    @property
-    def rulebook_folder(self) -> str: ...  # noqa: D102
-
-    @property
-    def rulebook_every_s(self) -> float: ...  # noqa: D102
-
-    @property
-    def rulebook_report_s(self) -> float: ...  # noqa: D102
-
-    @property
-    def node(self) -> str: ...  # noqa: D102
-
-    @property
-    def workers(self) -> int: ...  # noqa: D102
-
-
-def node_of(settings: FollowSettings, worker: int) -> str:
+def node_of(settings: RulesSettings, worker: int) -> str:
     """What this process is called in its fleet."""
     name = settings.node or socket.gethostname()
     return f"{name}-{worker}" if settings.workers > 1 else name
 
 
 def follow(
-    settings: FollowSettings,
+    settings: RulesSettings,
     worker: int,
     put_in_force: Callable[[FleetBooks], None],
     counts: Callable[[], Mapping[str, Sequence[int]]],
@@ -100,7 +73,7 @@ def follow(
     return follower, log
 
 
-def start(follower: Follower, settings: FollowSettings) -> Follower:
+def start(follower: Follower, settings: RulesSettings) -> Follower:
     """Put in force what there is, and follow; where that is nothing, it says why."""
     try:
         return follower.start()
