@@ -88,18 +88,6 @@ class LimitMiddleware:
     `mark_upstream` the application sees which requests nobody could count (`doors.marks`).
     """
 
-    __slots__ = (
-        "_exempt",
-        "_exempts",
-        "_fields",
-        "_mark",
-        "_on_refused",
-        "_proxies",
-        "_user",
-        "app",
-        "guard",
-    )
-
     def __init__(
         self,
         app: WSGIApplication,

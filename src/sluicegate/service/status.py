@@ -27,17 +27,6 @@ Part = Callable[[], object]
 class WorkerStatus:
     """Of one worker of an app. One that is `alone` asks no sibling: siblings ask it."""
 
-    __slots__ = (
-        "_app",
-        "_metrics",
-        "_not_ready",
-        "_parts",
-        "_since_us",
-        "alone",
-        "siblings",
-        "worker",
-    )
-
     def __init__(
         self,
         app: str,

@@ -61,17 +61,6 @@ def print_ready(words: str) -> None:
 class WorkerSupervisor:
     """Keeps `count` workers alive until a signal ends it."""
 
-    __slots__ = (
-        "_count",
-        "_deaths",
-        "_ending",
-        "_pids",
-        "_print_ready",
-        "_ready",
-        "_serve",
-        "_status",
-    )
-
     def __init__(self, count: int, serve: Serve, ready: Callable[[str], None]) -> None:
         self._count = count
         self._serve = serve

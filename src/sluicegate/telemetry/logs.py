@@ -57,18 +57,6 @@ class Logs:
     without a secret can be undone.
     """
 
-    __slots__ = (
-        "_allowances",
-        "_failed_us",
-        "_format_key",
-        "_labels",
-        "_level",
-        "_lock",
-        "_logger",
-        "_pace",
-        "_tolerance",
-    )
-
     def __init__(
         self,
         logger: logging.Logger | None = None,

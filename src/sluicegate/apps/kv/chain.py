@@ -64,24 +64,6 @@ def default_weights() -> dict[str, Weights]:
 class PolicyChain:
     """The stack, and the policies in it that others need to know."""
 
-    __slots__ = (
-        "budget",
-        "bulkhead",
-        "clamp",
-        "classed",
-        "deadline",
-        "heavy",
-        "layered",
-        "levels",
-        "penalty",
-        "prices",
-        "queue",
-        "stack",
-        "stress",
-        "units",
-        "usage",
-    )
-
     def __init__(
         self,
         settings: KvSettings,

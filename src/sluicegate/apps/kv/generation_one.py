@@ -76,18 +76,6 @@ class GenerationOneStats(NamedTuple):
 class GenerationOne:
     """Counts requests; a `WaitingPolicy`."""
 
-    __slots__ = (
-        "_admitted",
-        "_default",
-        "_here",
-        "_limits",
-        "_refused",
-        "_store",
-        "_unanswered",
-        "settings",
-        "watch",
-    )
-
     def __init__(
         self, settings: GenerationOneSettings, clock: Clock, *, store: Store | None = None
     ) -> None:

@@ -180,20 +180,6 @@ class HeartbeatStats(NamedTuple):
 class HeartbeatMembers:
     """Beats in a Redis; make it within the loop that uses it. The client stays its owner's."""
 
-    __slots__ = (
-        "_beats",
-        "_client",
-        "_failing",
-        "_failures",
-        "_others",
-        "_unread",
-        "demand_mru",
-        "hot",
-        "name",
-        "settings",
-        "watch",
-    )
-
     def __init__(
         self,
         client: RedisClient,

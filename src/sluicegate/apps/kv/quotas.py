@@ -48,17 +48,6 @@ _MS: Final = 1_000
 class Quotas:
     """The budget, and the tasks that keep it. Made within the loop that serves."""
 
-    __slots__ = (
-        "_client",
-        "_clock",
-        "_settings",
-        "_store",
-        "budget",
-        "groups",
-        "members",
-        "shares",
-    )
-
     def __init__(self, settings: KvSettings, worker: int, clock: Clock, chance: Chance) -> None:
         self._settings = settings
         self._clock = clock

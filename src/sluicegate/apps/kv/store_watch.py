@@ -32,17 +32,6 @@ class StoreState(NamedTuple):
 class StoreWatch:
     """Collects failures and successes of store calls; logs outages."""
 
-    __slots__ = (
-        "_clock",
-        "_down",
-        "_failed_us",
-        "_losses",
-        "_meanwhile",
-        "_silent",
-        "_since_us",
-        "_why",
-    )
-
     def __init__(self, clock: Clock, meanwhile: str) -> None:
         self._clock = clock
         self._meanwhile = meanwhile

@@ -22,17 +22,6 @@ _SMOOTHING: Final = 0.3  # of the newest look
 class Monitor:
     """Feeds a gate."""
 
-    __slots__ = (
-        "_cpu",
-        "_decisions",
-        "_gate",
-        "_lag_us",
-        "_meter",
-        "_since_us",
-        "_tally",
-        "_took_us",
-    )
-
     def __init__(self, gate: UtilizationGate, tally: ServiceMetrics) -> None:
         self._gate = gate
         self._tally = tally

@@ -140,23 +140,6 @@ def _play(begin_us: int) -> LoadRecord:
 class Generator:
     """Sends one load."""
 
-    __slots__ = (
-        "_begin_us",
-        "_busy",
-        "_connections",
-        "_epoll",
-        "_error_words",
-        "_late",
-        "_load",
-        "_lost",
-        "_pending",
-        "_plan",
-        "_pools",
-        "_results",
-        "_took",
-        "_unflushed",
-    )
-
     def __init__(self, load: DrillLoad, plan: Schedule) -> None:
         self._load = load
         self._plan = plan

@@ -58,22 +58,6 @@ class RulesSnapshot:
     client, and for some.
     """
 
-    __slots__ = (
-        "content",
-        "digests",
-        "files",
-        "forms",
-        "head_digests",
-        "heads",
-        "kinds",
-        "merge_domains",
-        "native",
-        "pages",
-        "rules",
-        "semantics",
-        "uses",
-    )
-
     def __init__(
         self,
         *,

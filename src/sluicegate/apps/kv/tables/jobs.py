@@ -68,18 +68,6 @@ class _LeaseRecord(NamedTuple):
 class JobLease:
     """One job's lease. `stage` and `after` are its progress; they outlive every holder."""
 
-    __slots__ = (
-        "_clock",
-        "_engine",
-        "_holder",
-        "_lease_us",
-        "_place",
-        "_stored",
-        "_written_us",
-        "after",
-        "stage",
-    )
-
     def __init__(
         self, engine: Engine, clock: Clock, job: str, *, holder: str, lease_us: int
     ) -> None:

@@ -68,17 +68,6 @@ class KeeperStats(NamedTuple):
 class TableKeeper:
     """Moves the tables of one engine on. `follow` does it until cancelled."""
 
-    __slots__ = (
-        "_catalogue",
-        "_drop_since",
-        "_failures",
-        "_jobs",
-        "_leases",
-        "_stepping",
-        "_sweep_failures",
-        "sweep",
-    )
-
     def __init__(self, jobs: TableJobs) -> None:
         self._jobs = jobs
         self._catalogue = jobs.catalogue

@@ -22,18 +22,6 @@ T = TypeVar("T")
 class ThreadCalls:
     """A bounded pool. Started from one loop; `under_way` counts those that wait too."""
 
-    __slots__ = (
-        "_closed",
-        "_lock",
-        "_most",
-        "_of_caller",
-        "_of_caller_max",
-        "_pool",
-        "done",
-        "refused",
-        "under_way",
-    )
-
     def __init__(
         self, name: str, *, threads_max: int, waiting_max: int, of_caller_max: int
     ) -> None:
