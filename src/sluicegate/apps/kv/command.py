@@ -14,7 +14,7 @@ from sluicegate.service.command import add_service_flags, settings_to_serve
 
 EXAMPLES: Final = """\
 examples:
-  sluicegate kv  on 127.0.0.1:7080, values in ./sluicegate-kv
+  sluicegate kv                                           127.0.0.1:7080, values in ./sluicegate-kv
   sluicegate kv --engine lmdb:/var/lib/sluicegate --usage /var/lib/sluicegate-usage
   sluicegate kv --engine cassandra://10.0.0.1,10.0.0.2/mussel --store redis://10.0.0.9 --workers 4
   sluicegate kv --access callers.toml --rules rules/ --listen 0.0.0.0:7080 \\

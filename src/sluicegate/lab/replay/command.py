@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 EXAMPLES: Final = """\
 examples:
-  sluicegate lab replay requests.csv  columns time,key,size,cost, as far as there
+  sluicegate lab replay requests.csv                    columns time,key,size,cost, as far as there
   sluicegate lab replay log.csv.gz --time ts --unit ms --key path --cost none
   sluicegate lab replay azure_llm.csv --capacity 9000 --workers 8 --speed 2
   sluicegate lab replay cluster.csv --format twitter --rows 100000 --as queue
-  sluicegate lab replay keys.trace.xz --capacity 2000     keys alone: hit ratio and recall
-  sluicegate lab replay bursts                            generated: zipf, bursts, diurnal,
+  sluicegate lab replay keys.trace.xz --capacity 2000   keys alone: hit ratio and recall
+  sluicegate lab replay bursts                          generated: zipf, bursts, diurnal,
                                                         hot-shift, scans
 """
 NONE: Final = "none"

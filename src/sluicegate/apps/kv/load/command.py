@@ -53,8 +53,9 @@ examples:
   sluicegate kv load listings rows.csv                 a header: partition,sort,value,ttl
   sluicegate kv load listings a.jsonl b.jsonl --mode replace
   zcat rows.tsv.gz | sluicegate kv load listings - --format tsv --name monday
-  {TOKEN_VARIABLE}=... sluicegate kv load listings rows.csv --at https://kv.internal:7080 --ca
-  ca.pem sluicegate kv load listings --name monday --abandon    forget an upload that is open
+  {TOKEN_VARIABLE}=... sluicegate kv load listings rows.csv \\
+      --at https://kv.internal:7080 --ca ca.pem
+  sluicegate kv load listings --name monday --abandon  forget an upload that is open
 
 Interrupted or killed, it goes on where it stood when the same command is run again.
 """

@@ -20,10 +20,10 @@ from sluicegate.contracts.errors import BadValue
 ROWS_SHOWN_MAX: Final = 1_000
 EXAMPLES: Final = f"""\
 examples:
-  sluicegate kv top                                  the dispatcher on this machine
-  sluicegate kv top --once                           one picture, as lines
-  sluicegate kv top http://kv-1:7080 http://kv-2:7080    both, added up
-  sluicegate kv top --json | jq .callers             for programs
+  sluicegate kv top                                     the dispatcher on this machine
+  sluicegate kv top --once                              one picture, as lines
+  sluicegate kv top http://kv-1:7080 http://kv-2:7080   both, added up
+  sluicegate kv top --json | jq .callers                for programs
   {TOKEN_VARIABLE}=... sluicegate kv top https://kv.internal:7080 --ca ca.pem
 """
 
