@@ -140,7 +140,7 @@ def test_a_section_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch)
 def test_a_machine_without_pressure_files_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "read_pressure", lambda: None)
     load = section("load")
-    assert "not told by this kernel" in load.findings[0].words
+    assert "this kernel does not show it" in load.findings[0].words
     assert doctor.missing([load]) == []
 
 

@@ -178,12 +178,12 @@ def test_a_program_that_ends_while_it_follows_leaves_no_complaint(tmp_path: Path
     script = """
 import sys
 from sluicegate.limits.glass.break_glass import Glass
-from sluicegate.limits.glass.follower import Follower
+from sluicegate.limits.glass.follower import GlassFollower
 from sluicegate.limits.glass.sources import open_source
 glass = Glass()
-follower = Follower(open_source(sys.argv[1]), glass)
-glass.stands_open("login", "ann", 0)
-while not follower.seen:
+follower = GlassFollower(open_source(sys.argv[1]), glass)
+glass.opening_for("login", "ann", 0)
+while not follower.reached:
     pass
 """
     done = subprocess.run(

@@ -83,7 +83,7 @@ def describe(entry: dict[str, Any], now_us: int) -> str:
     words = [f"{ago_s:,.1f} s ago  {times}{'allowed' if entry['allowed'] else 'REFUSED'} {rule}"]
     reason = REASONS.get(entry["reason"])
     if reason is not None:
-        note = "it is only note out; else: " if entry["shadow"] else ""
+        note = "it is only tried out; else: " if entry["shadow"] else ""
         words.append(f"{note}{reason.name}: {reason.sentence}")
     if entry["degraded"]:
         words.append("the store did not answer, and the rule's failure policy decided")

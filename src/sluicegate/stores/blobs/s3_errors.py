@@ -73,9 +73,9 @@ def describe(error: Exception) -> str:
         code = _code(error)
         remedy = _REMEDIES.get(code, "")
         return f"{status} {code}".rstrip() + (f"; {remedy}" if remedy else "")
-    for mark, text in _KNOWN:
+    for mark, meaning in _KNOWN:
         if mark in text:
-            return text
+            return meaning
     return f"the driver gave up ({type(error).__name__})"
 
 
