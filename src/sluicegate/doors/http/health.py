@@ -39,14 +39,14 @@ class HealthStatus(Protocol):
 class Health:
     """What the routes below do, for any service."""
 
-    def __init__(self, vitals: HealthStatus) -> None:
-        self._vitals: Final = vitals
+    def __init__(self, status: HealthStatus) -> None:
+        self._status: Final = status
 
     def metrics(
         self, _request: HttpRequest, _by: Identity, _body: bytes
     ) -> MaybeAwaitable[HttpReply]:
         """GET /metrics."""
-        return render_reply(self._vitals.metrics(), _metrics_reply)
+        return render_reply(self._status.metrics(), _metrics_reply)
 
     def healthz(self, _request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
         """GET /healthz: this process answers."""
@@ -54,7 +54,7 @@ class Health:
 
     def readyz(self, _request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
         """GET /readyz: it should get traffic, or why not."""
-        why = self._vitals.not_ready()
+        why = self._status.not_ready()
         return json_reply({"ready": False, "reason": why}, 503) if why else _READY
 
 
@@ -62,9 +62,9 @@ def _metrics_reply(text: str) -> HttpReply:
     return HttpReply(200, text.encode(), METRICS_TYPE)
 
 
-def health_routes(vitals: HealthStatus, *, metrics_open: bool) -> tuple[Route, ...]:
+def health_routes(status: HealthStatus, *, metrics_open: bool) -> tuple[Route, ...]:
     """Where machines look."""
-    to = Health(vitals)
+    to = Health(status)
     return (
         Route(
             "GET",

@@ -89,11 +89,11 @@ class GlassStore(Protocol):
 class GlassSource:
     """Openings in a glass store. Use it from one event loop at a time, also again once closed."""
 
-    def __init__(self, shelf: GlassStore, chance: Chance, *, for_s_max: float = FOR_S_MAX) -> None:
+    def __init__(self, store: GlassStore, chance: Chance, *, for_s_max: float = FOR_S_MAX) -> None:
         if not FOR_S_MIN <= for_s_max <= 366 * 86_400:
             raise BadValue("glass.for_s_max", for_s_max, "give seconds, from 1 to a year")
-        self.what = shelf.what
-        self._store = shelf
+        self.what = store.what
+        self._store = store
         self._chance = chance
         self._for_us_max = round(for_s_max * 1e6)
 
@@ -223,8 +223,8 @@ def memory_source(
     clock: Clock | None = None, chance: Chance | None = None, *, for_s_max: float = FOR_S_MAX
 ) -> GlassSource:
     """Return a source in this process; keep it, for another call makes another."""
-    shelf = MemoryGlassStore(clock or SystemClock())
-    return GlassSource(shelf, chance or SystemChance(), for_s_max=for_s_max)
+    store = MemoryGlassStore(clock or SystemClock())
+    return GlassSource(store, chance or SystemChance(), for_s_max=for_s_max)
 
 
 def open_source(
@@ -243,11 +243,11 @@ def open_source(
     if not 1 <= audit_max <= AUDIT_MAX:
         raise BadValue("glass.audit_max", audit_max, f"give a number from 1 to {AUDIT_MAX}")
     chance = chance or SystemChance()
-    shelf: GlassStore
+    store: GlassStore
     if url.partition(":")[0] == "file":
         from sluicegate.limits.glass.file import FileGlassStore, path_of  # noqa: PLC0415
 
-        shelf = FileGlassStore(path_of(url), clock or SystemClock())
+        store = FileGlassStore(path_of(url), clock or SystemClock())
     elif "://" in url and not url.startswith(("memory:", "async+memory:")):
         try:
             from sluicegate.limits.glass.redis import RedisGlassStore  # noqa: PLC0415
@@ -255,10 +255,10 @@ def open_source(
             if error.name is None or error.name.startswith("sluicegate"):
                 raise
             raise MissingPackage(error.name, "redis") from None
-        shelf = RedisGlassStore(url, chance, prefix=prefix, audit_max=audit_max)
+        store = RedisGlassStore(url, chance, prefix=prefix, audit_max=audit_max)
     else:
         raise BadValue(
             "glass.url", url, 'give "redis://host:6379/0" or "file:/path/glass.json", which '
             "processes can share"
         )  # fmt: skip
-    return GlassSource(shelf, chance, for_s_max=for_s_max)
+    return GlassSource(store, chance, for_s_max=for_s_max)

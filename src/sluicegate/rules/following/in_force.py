@@ -5,7 +5,7 @@ it names are obtained and built first, beside what runs. Then the books are hand
 and only when that has gone well is anything else changed: in memory, and after that on the disk.
 One thread uses it; what it tells of itself may be read by any.
 
-Handing: books go to whoever puts them in force, in the thread where that must happen.
+Swap: books go to whoever puts them in force, in the thread where that must happen.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class ReleaseStoreBounds:
         for name in ("snapshot_bytes_max", "delta_bytes_max", "unpacked_bytes_max", "names_max"):
             value = getattr(self, name)
             if not 1 <= value <= 1 << 40:
-                raise BadValue(f"shelf.{name}", value, "give from 1 to 2^40")
+                raise BadValue(f"releases.{name}", value, "give from 1 to 2^40")
 
 
 class Fetched(NamedTuple):

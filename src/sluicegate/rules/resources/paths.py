@@ -75,7 +75,7 @@ def plain_path(path: str) -> str:
 
 @final
 @mypyc_attr(acyclic=True)
-class Shelf:
+class PathRules:
     """Several rules of one path, by client type and then by priority."""
 
     __slots__ = ("_rows",)
@@ -118,7 +118,7 @@ class Shelf:
 
 
 # What stands at a place in the index: one rule alone, or several.
-Stand: TypeAlias = "ResourceRule | Shelf"
+Stand: TypeAlias = "ResourceRule | PathRules"
 
 
 def _matching(stand: Stand, client_type: str, priority: int) -> Rules:
@@ -134,9 +134,9 @@ def _with(stand: Stand | None, rule: ResourceRule) -> Stand:
     if stand is None:
         return rule
     if isinstance(stand, ResourceRule):
-        shelf = Shelf()
-        shelf.add(stand)
-        stand = shelf
+        path_rules = PathRules()
+        path_rules.add(stand)
+        stand = path_rules
     stand.add(rule)
     return stand
 

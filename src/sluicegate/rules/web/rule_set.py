@@ -72,11 +72,11 @@ class WebRuleSet:
             for pattern in step.entry.match.paths or (EVERY_PATH,)
         ]
 
-        def shelve(bits: int) -> _Shelf:
-            return _Shelf([step for place, step in enumerate(steps) if bits >> place & 1])
+        def rules_at(bits: int) -> _PathRules:
+            return _PathRules([step for place, step in enumerate(steps) if bits >> place & 1])
 
-        # So that there is a shelf for every path, if only an empty one.
-        self._paths: Final = file_paths([(EVERY_PATH, 0), *patterns], shelve)
+        # So that there are rules for every path, if only none.
+        self._paths: Final = file_paths([(EVERY_PATH, 0), *patterns], rules_at)
 
     @classmethod
     def of(
@@ -163,10 +163,10 @@ class WebRuleSet:
 
         An exemption that matches stands alone.
         """
-        shelf = self._paths.find(arrival.path)
-        if shelf is None:
+        path_rules = self._paths.find(arrival.path)
+        if path_rules is None:
             return []
-        cell = shelf.by_method.get(arrival.method, shelf.others)
+        cell = path_rules.by_method.get(arrival.method, path_rules.others)
         for step in (*cell.closed, *cell.exemptions):
             if step.fits(arrival):
                 return [MatchedRule(step.entry, "", 0)]
@@ -186,10 +186,10 @@ class WebRuleSet:
         return f"<WebRuleSet {self.source!r}, version {self.version}, {len(self.entries)} rules>"
 
     def _candidates(self, arrival: Arrival) -> Iterable[_Step]:
-        shelf = self._paths.find(arrival.path)
-        if shelf is None:
+        path_rules = self._paths.find(arrival.path)
+        if path_rules is None:
             return ()
-        cell = shelf.by_method.get(arrival.method, shelf.others)
+        cell = path_rules.by_method.get(arrival.method, path_rules.others)
         for step in cell.exemptions:
             for test in step.tests:
                 if not test(arrival):
@@ -232,7 +232,7 @@ class _Step:
 
 
 @final
-class _Shelf:
+class _PathRules:
     """The rules for some paths, by method."""
 
     __slots__ = ("by_method", "others")

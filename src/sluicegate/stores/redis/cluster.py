@@ -132,7 +132,7 @@ class ClusterClient(RedisClient):
     def _node(self, endpoint: Endpoint) -> RedisNode | None:
         node = self._nodes.get(endpoint)
         if node is None and len(self._nodes) < self._settings.nodes_max:
-            node = RedisNode(endpoint, self._settings, self._chance, overseer=self)
+            node = RedisNode(endpoint, self._settings, self._chance, owner=self)
             node.start()
             self._nodes[endpoint] = node
         return node

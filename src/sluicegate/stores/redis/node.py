@@ -98,7 +98,7 @@ class RedisNode(RedisClient):
         chance: Chance,
         *,
         breaker: CircuitSettings = BREAKER_DEFAULT,
-        overseer: NodeOwner | None = None,
+        owner: NodeOwner | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.what = f"{settings.kind} at {endpoint}"
@@ -106,7 +106,7 @@ class RedisNode(RedisClient):
         self._draw = chance.draw
         self._breaker = Circuit(breaker)
         self._backoff = Backoff(settings.backoff_us, settings.backoff_us_max, jitter=EQUAL)
-        self._owner = overseer
+        self._owner = owner
         self._resends_max = settings.resends_max
         self._loop = asyncio.get_running_loop()
         self._connection: RedisConnection | None = None

@@ -156,7 +156,7 @@ class SentinelClient(RedisClient):
             return
         old = self._node
         if old is None or old.endpoint != master:
-            self._node = RedisNode(master, self._settings, self._chance, overseer=self)
+            self._node = RedisNode(master, self._settings, self._chance, owner=self)
             self._node.start()
             if old is not None:
                 self._watch.retire(old, 2 * self._settings.timeout_us)
