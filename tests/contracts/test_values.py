@@ -2,18 +2,18 @@ from __future__ import annotations
 
 import ast
 import copy
-import inspect
 import pickle
+from pathlib import Path
 
 import pytest
 
 from sluicegate import BadValue, Criticality, Decision, Limit, Refused, Unavailable
-from sluicegate.contracts import decision as decision_module
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, parse_criticality
 from sluicegate.contracts.reasons import DEADLINE, RATE_LIMITED, REASONS, RetryAdvice, find_reason
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.contracts.rule import Algorithm
 
+DECISION_SOURCE = Path(__file__).parents[2] / "src/sluicegate/contracts/decision.py"
 REFUSAL = Decision(False, 0, 1_500_000, 60_000_000, RATE_LIMITED, "10/minute")
 
 
@@ -203,7 +203,7 @@ def test_a_request_made_anew_claims_the_same_and_knows_nothing_of_the_first() ->
 
 def test_nobody_changes_a_decision() -> None:
     # mypy refuses an assignment to a final attribute; here is that every attribute is one.
-    tree = ast.parse(inspect.getsource(decision_module))
+    tree = ast.parse(DECISION_SOURCE.read_text())
     (kind,) = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     targets = [
         node.target if isinstance(node, ast.AnnAssign) else node.targets[0]

@@ -14,11 +14,10 @@ from sluicegate.contracts.observer import Observer
 from sluicegate.telemetry.decision_metrics import (
     BATCH_BOUNDS,
     ROUND_TRIP_US_BOUNDS,
-    DecisionCount,
     DecisionMetrics,
-    LeaseCount,
 )
 from sluicegate.telemetry.labels import OTHER
+from sluicegate.telemetry.snapshot import DecisionCount, LeaseCount
 from sluicegate.testing import HandClock
 from tests.telemetry.threads import in_threads
 from tests.telemetry.told import (

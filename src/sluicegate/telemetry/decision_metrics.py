@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from dataclasses import dataclass
 from threading import RLock, local
-from typing import Final, NamedTuple, cast, final
+from typing import Final, cast, final
 from weakref import ref
 
 from sluicegate.contracts.clock import Clock
@@ -29,6 +28,7 @@ from sluicegate.telemetry.labels import (
     outcome_of,
     reason_of,
 )
+from sluicegate.telemetry.snapshot import DecisionCount, Histogram, LeaseCount, MetricsSnapshot
 
 # Upper bounds of the buckets: of a round trip in microseconds, and of the decisions that shared it.
 # As tuples of any length, because mypyc makes those of a known length anew at every call.
@@ -39,63 +39,6 @@ ROUND_TRIP_US_BOUNDS: Final[tuple[int, ...]] = (
 )  # fmt: skip
 BATCH_BOUNDS: Final[tuple[int, ...]] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024)
 _EVENT_AT: Final = {event: at for at, event in enumerate(LEASE_EVENTS)}
-
-
-class DecisionCount(NamedTuple):
-    """Decisions of one kind, by the labels of `labels.py`."""
-
-    rule: str
-    outcome: str
-    reason: str
-    decisions: int
-
-
-class LeaseCount(NamedTuple):
-    """Units of leases that were taken, spent, returned, or have lapsed."""
-
-    rule: str
-    event: str
-    units: int
-
-
-@dataclass(frozen=True, slots=True)
-class Histogram:
-    """How often a value fell up to each bound and above the one before; last, above all."""
-
-    bounds: tuple[int, ...]
-    counts: tuple[int, ...]
-    total: int  # of the values
-
-    @property
-    def count(self) -> int:
-        """How many values."""
-        return sum(self.counts)
-
-
-@dataclass(frozen=True, slots=True)
-class MetricsSnapshot:
-    """Everything counted so far."""
-
-    decisions: tuple[DecisionCount, ...]
-    leases: tuple[LeaseCount, ...]
-    round_trips_us: Histogram  # of those that were answered
-    batches: Histogram  # decisions that shared one of them
-    store_failures: int
-    degraded: bool  # whether the last round trip failed
-    degraded_us: int
-    folded: int  # decisions and lease events of rules that have no label of their own
-
-    def count(
-        self, outcome: str | None = None, *, rule: str | None = None, reason: str | None = None
-    ) -> int:
-        """Return how many decisions there were, of all kinds or of those given."""
-        return sum(
-            found.decisions
-            for found in self.decisions
-            if outcome in {None, found.outcome}
-            and rule in {None, found.rule}
-            and reason in {None, found.reason}
-        )
 
 
 @final

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, final
 
 from sluicegate.contracts.errors import BadValue, MissingPackage
-from sluicegate.telemetry.decision_metrics import DecisionMetrics, Histogram, MetricsSnapshot
+from sluicegate.telemetry.decision_metrics import DecisionMetrics
+from sluicegate.telemetry.snapshot import Histogram, MetricsSnapshot
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -13,9 +13,9 @@ from typing import Final, final
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.reasons import SHED
-from sluicegate.telemetry.decision_metrics import Histogram
 from sluicegate.telemetry.labels import OTHER, RULE_CHARS_MAX
 from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counter, counters, histogram
+from sluicegate.telemetry.snapshot import Histogram
 
 # Upper bounds of the buckets in microseconds; 2 ms is the one that matters.
 TOOK_US_BOUNDS: Final[tuple[int, ...]] = (

@@ -14,8 +14,9 @@ from typing import Final, final
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
-from sluicegate.telemetry.decision_metrics import DecisionMetrics, Histogram, MetricsSnapshot
+from sluicegate.telemetry.decision_metrics import DecisionMetrics
 from sluicegate.telemetry.prometheus import MetricFamily, families, histogram
+from sluicegate.telemetry.snapshot import Histogram, MetricsSnapshot
 
 LAG_US_BOUNDS: Final[tuple[int, ...]] = (
     1_000, 5_000, 10_000, 50_000, 100_000, 250_000, 500_000,
