@@ -53,13 +53,7 @@ def import_csv(
     progress: Callable[[int, int], None] | None = None,
 ) -> Rows:
     """The requests of a CSV file, whose first line names its columns."""
-    _check_unit(unit)
-    return Rows(
-        path,
-        lambda: _csv_rows(path, progress),
-        lambda fields: _row(fields, unit),
-        bad_rows_max=bad_rows_max,
-    )
+    return _import(path, lambda: _csv_rows(path, progress), unit, bad_rows_max)
 
 
 def import_jsonl(
@@ -70,13 +64,7 @@ def import_jsonl(
     progress: Callable[[int, int], None] | None = None,
 ) -> Rows:
     """The requests of a file of JSON objects, one a line."""
-    _check_unit(unit)
-    return Rows(
-        path,
-        lambda: json_rows(path, progress),
-        lambda fields: _row(fields, unit),
-        bad_rows_max=bad_rows_max,
-    )
+    return _import(path, lambda: json_rows(path, progress), unit, bad_rows_max)
 
 
 def json_rows(path: str, progress: Callable[[int, int], None] | None) -> Iterator[Raw]:
@@ -191,6 +179,7 @@ def _pairs(value: object) -> Pairs:
     return tuple(pairs)
 
 
-def _check_unit(unit: str) -> None:
+def _import(path: str, read: Callable[[], Iterator[Raw]], unit: str, bad_rows_max: int) -> Rows:
     if unit not in UNITS_NS:
         raise BadValue("unit", unit, f"give one of {', '.join(UNITS_NS)}")
+    return Rows(path, read, lambda fields: _row(fields, unit), bad_rows_max=bad_rows_max)

@@ -127,8 +127,7 @@ class LmdbEngine:
                     low = prefix + begin
                     high = behind(prefix) if end is None else prefix + end
                     with txn.cursor() as cursor:
-                        rows = _backwards if reverse else _forwards
-                        return rows(cursor, low, high, len(prefix), rows_max, bytes_max)
+                        return _page(cursor, low, high, reverse, len(prefix), rows_max, bytes_max)
                 finally:
                     txn.abort()
         except lmdb.Error as error:
@@ -443,19 +442,20 @@ def _size_of(folder: str) -> int:
         return 0
 
 
-def _forwards(
+def _page(
     cursor: lmdb.Cursor[bytes],
     low: bytes,
     high: bytes,
+    reverse: bool,
     prefix_bytes: int,
     rows_max: int,
     bytes_max: int,
 ) -> EnginePage:
     page_rows: list[tuple[bytes, bytes]] = []
     size = 0
-    if low < high and cursor.set_range(low):
-        for key, value in cursor.iternext():
-            if key >= high:
+    if low < high and (_below(cursor, high) if reverse else cursor.set_range(low)):
+        for key, value in cursor.iterprev() if reverse else cursor.iternext():
+            if not low <= key < high:
                 break
             if page_rows and (len(page_rows) >= rows_max or size >= bytes_max):
                 return EnginePage(page_rows, True, len(page_rows), size)
@@ -464,26 +464,9 @@ def _forwards(
     return EnginePage(page_rows, False, len(page_rows), size)
 
 
-def _backwards(
-    cursor: lmdb.Cursor[bytes],
-    low: bytes,
-    high: bytes,
-    prefix_bytes: int,
-    rows_max: int,
-    bytes_max: int,
-) -> EnginePage:
-    page_rows: list[tuple[bytes, bytes]] = []
-    size = 0
-    there = low < high and (cursor.prev() if cursor.set_range(high) else cursor.last())
-    if there:
-        for key, value in cursor.iterprev():
-            if key < low:
-                break
-            if page_rows and (len(page_rows) >= rows_max or size >= bytes_max):
-                return EnginePage(page_rows, True, len(page_rows), size)
-            page_rows.append((key[prefix_bytes:], value))
-            size += len(key) - prefix_bytes + len(value)
-    return EnginePage(page_rows, False, len(page_rows), size)
+def _below(cursor: lmdb.Cursor[bytes], high: bytes) -> bool:
+    """Set the cursor on the last key below `high`, if there is one."""
+    return cursor.prev() if cursor.set_range(high) else cursor.last()
 
 
 def _entries(cursor: lmdb.Cursor[bytes], start: bytes, high: bytes, rows_max: int) -> list[Entry]:
