@@ -39,12 +39,12 @@ class EchoSettings(WorkerSettings):
     """The echo."""
 
     VARIABLES: ClassVar[str] = "ECHO_"
-    rate: Annotated[str, Setting("how much each caller may say", metavar="RATE")] = "10/second"
+    rate: Annotated[str, Setting("how often each caller may ask", metavar="RATE")] = "10/second"
 
 
 @final
 class EchoApp(App[EchoSettings]):
-    """Says again what it is told, as often as the rate allows."""
+    """Returns what a caller sends, as often as the rate allows."""
 
     name: ClassVar[str] = "echo"
 
@@ -71,7 +71,7 @@ class EchoApp(App[EchoSettings]):
             assert session.identity is not None
             return encode_reply(self.echo(parts[1], session.identity))
 
-        row = Command("SAY", 2, 2, False, say, "The text, again")
+        row = Command("SAY", 2, 2, False, say, "Return the text")
         return RespDoor(self, access, table=CommandTable((*CONNECTION, row), lambda _: None))
 
     def http(self, site: Site) -> Handler:
@@ -80,13 +80,13 @@ class EchoApp(App[EchoSettings]):
         def say(_request: HttpRequest, identity: Identity, body: bytes) -> HttpReply:
             return HttpReply(200, self.echo(body, identity))
 
-        done = {200: RouteResponse("The body, again.")}
-        route = Route("POST", "/echo", say, "Say it again.", done, content_types=("text/plain",))
+        done = {200: RouteResponse("The body.")}
+        route = Route("POST", "/echo", say, "Return the body.", done, content_types=("text/plain",))
         return self.handler_of(site, (route,))
 
 
 def main() -> int:
-    """Serve until told to end."""
+    """Serve until a signal ends it."""
     parser = ArgumentParser(prog="echo_service.py", description=__doc__)
     add_service_flags(parser, EchoSettings)
     settings = settings_to_serve(EchoSettings, parser.parse_args())

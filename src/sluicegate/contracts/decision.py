@@ -2,8 +2,8 @@
 
 It is a value: what was decided, what is left, when to come back, and by which rule. Nobody changes
 it; whoever knows more makes another. Distances in time are whole microseconds; the `_s` forms are
-for people and headers. A refusal that no waiting will turn has the `retry_after_us` of
-`kernels.verdict.NEVER`.
+for people and headers. A refusal that waiting cannot change has the `retry_after_us`
+of `kernels.verdict.NEVER`.
 
 Three marks say that it did not come about as usual. `degraded`: the limit's store could not be
 asked, and the rule's failure policy decided. `shadow`: the rule is only tried out; `reason` says

@@ -131,7 +131,7 @@ def _operation(
     waits: bool = False,
     verb: str = "",
 ) -> Callable[[_Method], _Method]:
-    """Enter a method in the table; called, it is passed on to `call`."""
+    """Enter a method in the table and pass its calls on to `call`; its own body never runs."""
     method, _, path = route.partition(" ")
 
     def enter(function: _Method) -> _Method:

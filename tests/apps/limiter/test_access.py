@@ -244,6 +244,9 @@ def test_a_new_certificate_is_served_without_a_restart(secure: Secure) -> None:
 
 
 def test_why_asks_with_a_token_over_tls(secure: Secure) -> None:
+    check = {"user_id": "ann", "resource_path": PLAYBACK}
+    context = context_of(secure.ca)
+    assert secure.process.ask("/v1/check", check, context=context, token=GATEWAY)[0] == 200
     words = [sys.executable, "-m", "sluicegate.cli", "why", "ann"]
     words += ["--at", f"https://127.0.0.1:{secure.process.port}", "--ca",
               str(secure.folder / "ca.pem")]  # fmt: skip
