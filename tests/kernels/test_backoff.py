@@ -29,7 +29,7 @@ spans = st.tuples(st.integers(1, WAIT_US_MAX), st.integers(1, WAIT_US_MAX)).map(
 def slow_wait_us(
     jitter: str,
     base_us: int,
-    cap_us: int,
+    wait_us_max: int,
     attempt: int,
     draw: float,
     hint_us: int,
@@ -38,12 +38,12 @@ def slow_wait_us(
     """The oracle: the table of the essay, doubling one step at a time, in exact fractions."""
     ceiling = base_us
     for _ in range(attempt):
-        ceiling = min(cap_us, 2 * ceiling)
+        ceiling = min(wait_us_max, 2 * ceiling)
     low, high = {
         NONE: (ceiling, ceiling),
         FULL: (0, ceiling),
         EQUAL: (ceiling // 2, ceiling),
-        DECORRELATED: (base_us, min(cap_us, 3 * max(base_us, previous_us))),
+        DECORRELATED: (base_us, min(wait_us_max, 3 * max(base_us, previous_us))),
     }[jitter]
     width = high - low
     return max(low, hint_us) + int(Fraction(draw) * (width + 1))
@@ -119,21 +119,21 @@ def test_the_smallest_settings_are_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("base_us", "cap_us", "jitter", "hint_us_max", "field"),
+    ("base_us", "wait_us_max", "jitter", "hint_us_max", "field"),
     [
         (0, 1, FULL, 1, "base_us"),
         (WAIT_US_MAX + 1, WAIT_US_MAX + 1, FULL, 1, "base_us"),
-        (10, 9, FULL, 1, "cap_us"),
-        (1, WAIT_US_MAX + 1, FULL, 1, "cap_us"),
+        (10, 9, FULL, 1, "wait_us_max"),
+        (1, WAIT_US_MAX + 1, FULL, 1, "wait_us_max"),
         (1, 1, "some", 1, "jitter"),
         (1, 1, FULL, 0, "hint_us_max"),
     ],
 )
 def test_settings_out_of_range_are_refused_by_name(
-    base_us: int, cap_us: int, jitter: str, hint_us_max: int, field: str
+    base_us: int, wait_us_max: int, jitter: str, hint_us_max: int, field: str
 ) -> None:
     with pytest.raises(ValueError, match=field):
-        Backoff(base_us, cap_us, jitter=jitter, hint_us_max=hint_us_max)
+        Backoff(base_us, wait_us_max, jitter=jitter, hint_us_max=hint_us_max)
 
 
 @pytest.mark.parametrize("draw", [-0.1, 1.0, float("nan"), float("inf")])
@@ -159,13 +159,13 @@ def test_a_negative_attempt_is_refused(jitter: str) -> None:
 def test_it_waits_what_the_table_says(
     jitter: str, span: list[int], attempt: int, draw: float, hint_us: int, previous_us: int
 ) -> None:
-    base_us, cap_us = span
-    backoff = Backoff(base_us, cap_us, jitter=jitter, hint_us_max=1 << 40)
+    base_us, wait_us_max = span
+    backoff = Backoff(base_us, wait_us_max, jitter=jitter, hint_us_max=1 << 40)
     wait_us = backoff.wait_us(attempt, draw, hint_us=hint_us, previous_us=previous_us)
-    exact = slow_wait_us(jitter, base_us, cap_us, attempt, draw, hint_us, previous_us)
+    exact = slow_wait_us(jitter, base_us, wait_us_max, attempt, draw, hint_us, previous_us)
     # A float product may round up across a whole number; only beyond 2^52 could it miss more.
     assert abs(wait_us - exact) <= 1
-    assert hint_us <= wait_us <= max(hint_us, cap_us) + cap_us
+    assert hint_us <= wait_us <= max(hint_us, wait_us_max) + wait_us_max
 
 
 @given(st.integers(0, WAIT_US_MAX), draws)

@@ -126,8 +126,8 @@ def why_not(address: Address, error: OSError) -> str:
         return f"{address.host} is no address of this machine; choose one that is with --listen"
     if error.errno == errno.ENOENT:
         return f"the folder of {address} is not there; make it, or choose another with --listen"
-    said = error.strerror or str(error)
-    return f"cannot listen on {address}: {said}; choose another address with --listen"
+    cause = error.strerror or str(error)
+    return f"cannot listen on {address}: {cause}; choose another address with --listen"
 
 
 def _resolved(address: Address) -> list[tuple[int, str]]:

@@ -45,14 +45,14 @@ DECORRELATED: Final = "decorrelated"
 JITTERS: Final = (NONE, FULL, EQUAL, DECORRELATED)
 
 
-def ceiling_us(attempt: int, base_us: int, cap_us: int) -> int:
-    """`base_us` doubled `attempt` times, at most `cap_us`; never a number wider than needed."""
+def ceiling_us(attempt: int, base_us: int, wait_us_max: int) -> int:
+    """`base_us` doubled `attempt` times, never above `wait_us_max`, nor wider than needed."""
     if attempt < 0:
         raise ValueError(f"attempt must be 0 or more, not {attempt}")
-    if attempt >= cap_us.bit_length():
-        return cap_us
+    if attempt >= wait_us_max.bit_length():
+        return wait_us_max
     doubled = base_us << attempt
-    return doubled if doubled < cap_us else cap_us
+    return doubled if doubled < wait_us_max else wait_us_max
 
 
 def between_us(low_us: int, high_us: int, draw: float) -> int:
@@ -64,25 +64,25 @@ def between_us(low_us: int, high_us: int, draw: float) -> int:
 
 @final
 class Backoff:
-    """Waits that start at `base_us` and grow to `cap_us`, spread by `jitter`."""
+    """Waits that start at `base_us` and grow to `wait_us_max`, spread by `jitter`."""
 
-    __slots__ = ("_base_us", "_cap_us", "_hint_us_max", "_jitter")
+    __slots__ = ("_base_us", "_hint_us_max", "_jitter", "_wait_us_max")
 
     def __init__(
         self,
         base_us: int = 100_000,
-        cap_us: int = 20_000_000,
+        wait_us_max: int = 20_000_000,
         *,
         jitter: str = FULL,
         hint_us_max: int = 300_000_000,
     ) -> None:
         within("base_us", base_us, 1, WAIT_US_MAX)
-        within("cap_us", cap_us, base_us, WAIT_US_MAX)
+        within("wait_us_max", wait_us_max, base_us, WAIT_US_MAX)
         within("hint_us_max", hint_us_max, 1, WAIT_US_MAX)
         if jitter not in JITTERS:
             raise ValueError(f"jitter must be one of {', '.join(JITTERS)}, not {jitter!r}")
         self._base_us = base_us
-        self._cap_us = cap_us
+        self._wait_us_max = wait_us_max
         self._hint_us_max = hint_us_max
         self._jitter = jitter
 
@@ -106,8 +106,8 @@ class Backoff:
                 raise ValueError(f"attempt must be 0 or more, not {attempt}")
             if previous_us < self._base_us:
                 previous_us = self._base_us
-            return self._base_us, min(self._cap_us, 3 * previous_us)
-        ceiling = ceiling_us(attempt, self._base_us, self._cap_us)
+            return self._base_us, min(self._wait_us_max, 3 * previous_us)
+        ceiling = ceiling_us(attempt, self._base_us, self._wait_us_max)
         if self._jitter == FULL:
             return 0, ceiling
         if self._jitter == EQUAL:

@@ -31,7 +31,7 @@ class Retries:
 
     attempts: int = 4
     base_us: int | None = None  # None: at once
-    cap_us: int = 20_000_000
+    wait_us_max: int = 20_000_000
     budget_milli: int | None = None
     reserve_milli_per_s: int = 1_000
 
@@ -56,7 +56,7 @@ class Retrier:
         self._backoff: Backoff | None = None
         self._budget: RetryBudget | None = None
         if retries.base_us is not None:
-            self._backoff = Backoff(retries.base_us, max(retries.cap_us, retries.base_us))
+            self._backoff = Backoff(retries.base_us, max(retries.wait_us_max, retries.base_us))
         if retries.budget_milli is not None:
             self._budget = RetryBudget(
                 RetryShareSettings(

@@ -94,8 +94,7 @@ class RetrySettings:
                 self.base_us, self.wait_us_max, jitter=self.jitter, hint_us_max=self.hint_us_max
             )
         except ValueError as error:
-            text = str(error).replace("cap_us", "wait_us_max")
-            raise wrong_setting(RULE_ID, ValueError(text)) from None
+            raise wrong_setting(RULE_ID, error) from None
 
 
 class RetryStats(NamedTuple):

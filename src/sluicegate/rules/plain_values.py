@@ -70,10 +70,10 @@ def _read_toml(text: str, source: str) -> Read:
     try:
         return Read(tomllib.loads(text), {})
     except tomllib.TOMLDecodeError as error:
-        said = str(error)
-        place = _TOML_LINE.search(said)
+        message = str(error)
+        place = _TOML_LINE.search(message)
         line = int(place[1] or text.count("\n") + 1) if place else 0
-        raise _wrong(source, f"this is not TOML: {_TOML_LINE.sub('', said)}", line) from None
+        raise _wrong(source, f"this is not TOML: {_TOML_LINE.sub('', message)}", line) from None
     except (ValueError, RecursionError) as error:  # a number or a nest without an end
         raise _wrong(source, f"this is not TOML that can be read: {error}") from None
 
@@ -127,10 +127,10 @@ def read_yaml(text: str, source: str) -> tuple[object, dict[FieldPath, int]]:
         return reader.document(), reader.lines
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        said = ", ".join(part for part in (error.context, error.problem) if part)
+        message = ", ".join(part for part in (error.context, error.problem) if part)
         line = 0 if mark is None else mark.line + 1
         hint = _hint(text, line)
-        raise _wrong(source, f"this is not YAML: {said}{hint}", line) from None
+        raise _wrong(source, f"this is not YAML: {message}{hint}", line) from None
     except yaml.YAMLError as error:  # a character that no YAML may hold
         raise _wrong(source, f"this is not YAML: {' '.join(str(error).split())}") from None
 

@@ -46,8 +46,9 @@ class Listeners:
         self._tls = tls_of(settings)
         self._access: Access = app.access()
         self._change_callers()
-        self._health = GrpcHealth(app.serving)
-        self._grpc = self._grpc_door(app.grpc())
+        services = app.grpc()
+        self._health = GrpcHealth(app.serving, services.names if services else ("",))
+        self._grpc = None if services is None else self._grpc_door(services)
         self._resp = app.resp(self._access)
         self._public: Listener | None = None
         self._private: Listener | None = None
@@ -139,12 +140,9 @@ class Listeners:
         )
         self._private.start()
 
-    def _grpc_door(self, services: GrpcServices | None) -> GrpcDoor | None:
-        if services is None:
-            return None
-        health = self._health = GrpcHealth(self._app.serving, services.names)
+    def _grpc_door(self, services: GrpcServices) -> GrpcDoor:
         files = (file for one in services.descriptors for file in files_of(one))
-        methods = services.methods
+        methods, health = services.methods, self._health
         whole = methods._replace(
             unary={**methods.unary, **health.unary},
             streams={**methods.streams, **Reflection(files).streams, **health.streams},

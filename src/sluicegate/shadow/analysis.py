@@ -211,10 +211,10 @@ def describe_query(query: Query) -> str:
     if isinstance(query, CheckRequest):
         words = query.resource_path
     else:
-        told = [
+        descriptors = [
             ", ".join(f"{key}={value}" for key, value in one.entries) for one in query.descriptors
         ]
-        words = f"{query.domain}: {' | '.join(told)}"
+        words = f"{query.domain}: {' | '.join(descriptors)}"
     return words if len(words) <= QUERY_CHARS_MAX else f"{words[: QUERY_CHARS_MAX - 3]}..."
 
 

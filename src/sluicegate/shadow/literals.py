@@ -89,9 +89,9 @@ def _headers(value: object) -> Iterator[str]:
     """The headers that rules read."""
     if isinstance(value, Mapping):
         priorities = value.get("priorities")
-        said = [value.get("client_type_header")]
-        said.append(priorities.get("header") if isinstance(priorities, Mapping) else None)
-        yield from (name.lower() for name in said if isinstance(name, str))
+        names = [value.get("client_type_header")]
+        names.append(priorities.get("header") if isinstance(priorities, Mapping) else None)
+        yield from (name.lower() for name in names if isinstance(name, str))
 
 
 def _texts(value: object) -> Iterator[str]:
@@ -103,12 +103,12 @@ def _texts(value: object) -> Iterator[str]:
     elif isinstance(value, int) and not isinstance(value, bool):
         yield str(value)  # a descriptor's value may be written as a number
     elif isinstance(value, Mapping):
-        for name, said in value.items():
+        for name, inner in value.items():
             yield from _texts(name)
-            yield from _texts(said)
+            yield from _texts(inner)
     elif isinstance(value, list):
-        for said in value:
-            yield from _texts(said)
+        for inner in value:
+            yield from _texts(inner)
 
 
 def _globs(value: object) -> Iterator[tuple[str, str]]:

@@ -229,12 +229,12 @@ class ReplaySide:
         if not query.domain or not 0 < len(descriptors) <= settings.descriptors_max:
             return PreparedQuery(query, NEVER, settings.priority)
         try:
-            said = mesh.rules_of(query, book)
+            matches = mesh.rules_of(query, book)
         except BadValue:
             return PreparedQuery(query, NEVER, settings.priority)
         rules: list[MeshRule] = []
         counters: list[tuple[int, str]] = []
-        for at, rule in enumerate(said):
+        for at, rule in enumerate(matches):
             if rule is not None and not rule.form.unlimited:
                 one = state_of(
                     rule, descriptors[at].entries, cost_of(descriptors[at].cost, query.cost)

@@ -97,18 +97,18 @@ class RowReader:
                 raise _not_ours(data)
             self._begun = True
             at = len(HEADER)
-        told: list[StreamRow] = []
+        rows: list[StreamRow] = []
         end = len(data)
         while True:
             row_at = at
             row, at = self._row(data, row_at, end)
             if row is None:
                 break
-            told.append(row)
+            rows.append(row)
         self._left = bytearray(data[row_at:])
         self._offset += row_at
-        self.rows += len(told)
-        return told
+        self.rows += len(rows)
+        return rows
 
     def end(self) -> None:
         """There is no more; an error if a row is not whole."""

@@ -74,7 +74,7 @@ def _operation(route: Route) -> dict[str, object]:
         "operationId": route.name or getattr(route.work, "__name__", route.path),
         "summary": route.summary,
         "responses": {
-            **{str(status): _response(said) for status, said in route.responses.items()},
+            **{str(status): _response(response) for status, response in route.responses.items()},
             "default": {
                 "description": "What went wrong, and what would be right.",
                 "content": {PROBLEM_TYPE: {"schema": _ref("Problem")}},
@@ -117,14 +117,14 @@ def _place(name: str) -> Parameter:
     return Parameter(name, "As the path says it.", {"type": "string"}, "path", required=True)
 
 
-def _response(said: RouteResponse) -> dict[str, object]:
-    if said.empty:
-        return {"description": said.sentence}
-    schema = _ref(said.schema) if said.schema else {"type": "string"}
-    content = {said.content_type: {"schema": schema}}
-    for kind in said.texts:
+def _response(response: RouteResponse) -> dict[str, object]:
+    if response.empty:
+        return {"description": response.sentence}
+    schema = _ref(response.schema) if response.schema else {"type": "string"}
+    content = {response.content_type: {"schema": schema}}
+    for kind in response.texts:
         content[kind] = {"schema": {"type": "string"}}
-    return {"description": said.sentence, "content": content}
+    return {"description": response.sentence, "content": content}
 
 
 def _ref(name: str) -> dict[str, object]:

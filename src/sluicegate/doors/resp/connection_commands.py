@@ -112,7 +112,7 @@ def hello(session: Session, parts: list[bytes]) -> bytes:
     session.protocol = protocol
     if name is not None:
         session.name = text_of(name)
-    told = {
+    greeting = {
         "server": "sluicegate",
         "version": session.state.settings.version,
         "proto": protocol,
@@ -121,7 +121,7 @@ def hello(session: Session, parts: list[bytes]) -> bytes:
         "role": "master",
         "modules": [],
     }
-    return encode_reply(told, protocol)
+    return encode_reply(greeting, protocol)
 
 
 def _authenticate(session: Session, user: str, token: str) -> bool:
@@ -248,12 +248,12 @@ def info(session: Session, parts: list[bytes]) -> bytes:
     wanted = {text_of(part).capitalize() for part in parts[1:]}
     if not wanted or wanted & {"All", "Default", "Everything"}:
         wanted = set(sections)
-    told = [
+    lines = [
         "\r\n".join([f"# {name}", *lines]) + "\r\n"
         for name, lines in sections.items()
         if name in wanted
     ]
-    return encode_reply("\r\n".join(told))
+    return encode_reply("\r\n".join(lines))
 
 
 def command(session: Session, parts: list[bytes]) -> bytes:

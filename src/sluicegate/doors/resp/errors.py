@@ -63,8 +63,8 @@ def _when(retry_after_us: int) -> str:
 def unknown_command(parts: list[bytes]) -> bytes:
     """Nobody here knows the first word."""
     shown = "".join(f"'{_printable(part)}' " for part in parts[1:4])
-    said = f"ERR unknown command '{_printable(parts[0])}', with args beginning with: {shown}"
-    return error_line(said)
+    text = f"ERR unknown command '{_printable(parts[0])}', with args beginning with: {shown}"
+    return error_line(text)
 
 
 def wrong_arity(name: str) -> bytes:

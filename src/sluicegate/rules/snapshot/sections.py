@@ -63,7 +63,7 @@ def frame(word: bytes, sections: Sequence[SnapshotSection]) -> bytes:
     """All sections as one."""
     zstd = _zstd()
     plain = zstd.ZstdCompressor(level=LEVEL, write_content_size=True)
-    told: list[bytes] = [_HEAD.pack(word, FORM_VERSION, len(sections))]
+    heads: list[bytes] = [_HEAD.pack(word, FORM_VERSION, len(sections))]
     packed: list[bytes] = []
     for section in sections:
         data = section.data
@@ -76,9 +76,9 @@ def frame(word: bytes, sections: Sequence[SnapshotSection]) -> bytes:
         if len(small) >= len(data):
             small = data  # as it is: what is as long as it was is not packed
         name = section.name.encode("ascii")
-        told.append(_SECTION.pack(name, section.needed, len(small), len(data)))
+        heads.append(_SECTION.pack(name, section.needed, len(small), len(data)))
         packed.append(small)
-    return b"".join([*told, *packed])
+    return b"".join([*heads, *packed])
 
 
 def read_frame(
@@ -108,13 +108,13 @@ def read_frame(
         )
         if packed > len(data) - at:
             raise DamagedSnapshot("it is cut off")
-        told = name.rstrip(b"\0").decode("ascii", "backslashreplace")
-        if told in known:
+        label = name.rstrip(b"\0").decode("ascii", "backslashreplace")
+        if label in known:
             total += unpacked
-            found.append(PackedSection(told, whole[at : at + packed], unpacked))
+            found.append(PackedSection(label, whole[at : at + packed], unpacked))
         elif needed:
             raise DamagedSnapshot(
-                f"it has a part {told!r} that this program does not know", _UPGRADE
+                f"it has a part {label!r} that this program does not know", _UPGRADE
             )
         at += packed
     if at != len(data):
@@ -130,10 +130,10 @@ def read_frame(
 def _decompress(part: PackedSection, like: bytes) -> bytes:
     zstd = _zstd()
     try:
-        told = zstd.get_frame_parameters(part.data)
-        if told.content_size != part.unpacked:
+        frame = zstd.get_frame_parameters(part.data)
+        if frame.content_size != part.unpacked:
             raise DamagedSnapshot(f"its part {part.name!r} is not of the size it says")
-        if told.window_size > max(4 * (part.unpacked + len(like)), WINDOW_MIN):
+        if frame.window_size > max(4 * (part.unpacked + len(like)), WINDOW_MIN):
             raise DamagedSnapshot(f"its part {part.name!r} wants more memory than it is worth")
         dictionary = _like(zstd, like) if like else None
         opener = zstd.ZstdDecompressor(dict_data=dictionary, max_window_size=1 << 31)

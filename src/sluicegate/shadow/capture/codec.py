@@ -145,13 +145,13 @@ class QueryDecoder:
         self._texts.extend([_LOST] * (first - len(self._texts)))
         at = 0
         while at < len(data):
-            said, at = number_at(data, at)
-            length = said >> 1
+            mark, at = number_at(data, at)
+            length = mark >> 1
             part = data[at : at + length]
             if length > _TEXT_BYTES_MAX * 4 or len(part) != length:
                 raise Damaged
             at += length
-            self._texts.append(self._read(part) if said & 1 else _Text(_plain(part), True))
+            self._texts.append(self._read(part) if mark & 1 else _Text(_plain(part), True))
 
     def queries(self, data: bytes) -> list[QueryKey | None]:
         """Read queries; None for one whose texts are missing."""

@@ -62,14 +62,14 @@ class Block(NamedTuple):
 
 def head_bytes(head: Head) -> bytes:
     """The first bytes of a segment."""
-    said = {
+    fields = {
         "salt": head.salt.hex(),
         "began_us": head.began_us,
         "share": head.share,
         "key": head.key,
         "mesh_keys": list(head.mesh_keys),
     }
-    text = json.dumps(said, separators=(",", ":")).encode()
+    text = json.dumps(fields, separators=(",", ":")).encode()
     begin = _BEGIN.pack(MAGIC, VERSION, len(text)) + text
     return begin + _digest(b"", begin)
 
@@ -93,13 +93,13 @@ def read_head(data: bytes, name: str) -> tuple[Head, int] | str:
         remedy = f"upgrade sluicegate: this one reads captures of version {VERSION}"
         raise BadValue("capture", f"{name} (version {version})", remedy)
     try:
-        said = json.loads(data[_BEGIN.size : end])
+        fields = json.loads(data[_BEGIN.size : end])
         head = Head(
-            bytes.fromhex(said["salt"]),
-            int(said["began_us"]),
-            int(said["share"]),
-            str(said["key"]),
-            tuple([str(key) for key in said["mesh_keys"]]),
+            bytes.fromhex(fields["salt"]),
+            int(fields["began_us"]),
+            int(fields["share"]),
+            str(fields["key"]),
+            tuple([str(key) for key in fields["mesh_keys"]]),
         )
     except (ValueError, KeyError, TypeError):
         return "its head cannot be understood"

@@ -148,11 +148,11 @@ class _Reader:
             if data or not is_being_written(path):
                 self._record_damage(f"{path.name}: {head}; all of it is passed over")
             return
-        said, at = head
-        self._check(path, said)
+        header, at = head
+        self._check(path, header)
         self._count += 1
-        reading = _Segment(QueryDecoder(self._vocabulary), self._builder_for(said))
-        for block in blocks(data, at, said.salt):
+        reading = _Segment(QueryDecoder(self._vocabulary), self._builder_for(header))
+        for block in blocks(data, at, header.salt):
             if block.kind == 0:
                 self._record_damage(
                     f"{path.name}: {block.end - block.begin:,} bytes at {block.begin:,} "

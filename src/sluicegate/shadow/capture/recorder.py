@@ -127,11 +127,11 @@ class Capture:
         path = query.resource_path
         kept = NO_PAIRS
         chars = len(user) + len(path)
-        said = query.headers
-        if said:
+        headers = query.headers
+        if headers:
             pairs: list[tuple[str, str]] = []
             for name in self._headers:
-                value = said.get(name)
+                value = headers.get(name)
                 if value is not None:
                     pairs.append((name, value))
                     chars += len(value)

@@ -122,8 +122,8 @@ class Rows:
             except ValueError as error:
                 self.passed_over += 1
                 if self.passed_over > self.bad_rows_max:
-                    said = error.remedy if isinstance(error, BadValue) else str(error)
-                    remedy = f"{said}; mend the row, or allow more (bad_rows_max)"
+                    cause = error.remedy if isinstance(error, BadValue) else str(error)
+                    remedy = f"{cause}; mend the row, or allow more (bad_rows_max)"
                     raise BadRow(self._file, line, shown, remedy) from error
             else:
                 yield row

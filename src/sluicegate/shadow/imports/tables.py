@@ -152,11 +152,11 @@ def _headers(fields: Mapping[str, object]) -> dict[str, str]:
 
 
 def _descriptors(fields: Mapping[str, object]) -> list[Pairs]:
-    said = fields.get("descriptors")
-    if said is not None:
-        if not isinstance(said, list):
+    several = fields.get("descriptors")
+    if several is not None:
+        if not isinstance(several, list):
             raise ValueError("`descriptors` is no list")
-        return [_pairs(one) for one in said]
+        return [_pairs(one) for one in several]
     pairs: list[tuple[str, str]] = []
     for name, value in fields.items():
         if name.startswith(DESCRIPTOR):

@@ -99,11 +99,11 @@ def _pinned(pinned: Mapping[str, Any], pen: _Pen) -> Iterator[str]:
         return
     yield ""
     hurt = pinned["newly_refused"]
-    told = f"{count(pinned['seen'])} of {count(pinned['callers'])} pinned callers were seen"
+    seen = f"{count(pinned['seen'])} of {count(pinned['callers'])} pinned callers were seen"
     if not hurt:
-        yield f"{told}; none is newly refused."
+        yield f"{seen}; none is newly refused."
         return
-    yield pen.write(_RED, f"{told}; newly refused are:")
+    yield pen.write(_RED, f"{seen}; newly refused are:")
     rows = [
         [_shorten(one["caller"]), count(one["newly_refused"]), f"of {count(one['requests'])}"]
         for one in hurt

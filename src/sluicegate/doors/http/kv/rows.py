@@ -128,8 +128,8 @@ class KvRows:
         table = self._table(request)
         after, rows_max = walk_of(request, self._bounds)
         walked = await self._service.walk(table, after, rows_max, call_of(request, by))
-        told = [place_json(place) for place in walked.places]
-        return json_reply({"places": told, "after": after_text(walked.after)})
+        places = [place_json(place) for place in walked.places]
+        return json_reply({"places": places, "after": after_text(walked.after)})
 
     def _table(self, request: HttpRequest) -> str:
         return name_of(self._places(request.raw_path), "table")

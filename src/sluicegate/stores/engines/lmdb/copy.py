@@ -45,5 +45,5 @@ def _sync(path: str) -> None:
 if __name__ == "__main__":
     try:
         sys.stdout.write(f"{copy_environment(*sys.argv[1:3])}\n")
-    except SluicegateError as told:
-        sys.exit(str(told))
+    except SluicegateError as error:
+        sys.exit(str(error))
