@@ -31,7 +31,7 @@ _CLAIMS: Final = (
     ),
     Parameter(
         "X-Sluicegate-Deadline-Ms",
-        "How long an answer is of use.",
+        "How long the caller waits.",
         whole(0),
         "header",
     ),
@@ -68,9 +68,7 @@ _WALK: Final = (
 _DIGEST: Final = Parameter(
     "Content-Digest", "sha-256=:base64: of the body (RFC 9530).", TEXT, "header", required=True
 )
-_NOT_SO: Final = RouteResponse(
-    "What is there is not what the condition says.", "Problem", PROBLEM_TYPE
-)
+_NOT_SO: Final = RouteResponse("The row is not as the condition says.", "Problem", PROBLEM_TYPE)
 _GOT: Final = {
     200: RouteResponse("The value, its ETag, and X-Sluicegate-Ttl-Ms if it expires.", "", _BYTES),
     304: RouteResponse("What is known is still so.", empty=True),
@@ -153,7 +151,7 @@ def _table_routes(to: KvRows) -> tuple[Route, ...]:
             "POST",
             f"{TABLE}/rows:write",
             to.write_rows,
-            "Put and delete; those in one partition all or none.",
+            "Put and delete rows; those of one partition all or none.",
             {200: RouteResponse("All of them are done.", "Written")},
             request_schema="Writes",
             table_grant=write,
@@ -163,7 +161,7 @@ def _table_routes(to: KvRows) -> tuple[Route, ...]:
             "POST",
             f"{TABLE}/rows:remove",
             to.remove_rows,
-            "Delete, and tell how many were there.",
+            "Delete rows, and return how many existed.",
             {200: RouteResponse("How many.", "Removed")},
             request_schema="Places",
             table_grant=write,
@@ -173,8 +171,8 @@ def _table_routes(to: KvRows) -> tuple[Route, ...]:
             "POST",
             f"{TABLE}/rows:expire",
             to.expire_row,
-            "Let what is there expire after so long.",
-            {200: RouteResponse("Whether there was anything.", "There")},
+            "Set the time after which a row expires.",
+            {200: RouteResponse("Whether the row existed.", "There")},
             request_schema="Expiry",
             table_grant=write,
             parameters=_CLAIMS,
@@ -221,7 +219,7 @@ def upload_routes(to: KvUploads) -> tuple[Route, ...]:
             "PUT",
             UPLOAD,
             to.begin_upload,
-            "Begin an upload, or find it as it stands.",
+            "Start an upload, or return the one that is open.",
             stands,
             request_schema="UploadRequest",
             table_grant=bulk,
@@ -231,7 +229,7 @@ def upload_routes(to: KvUploads) -> tuple[Route, ...]:
             "GET",
             UPLOAD,
             to.show_upload,
-            "How an upload stands.",
+            "The state of an upload.",
             stands,
             table_grant=bulk,
             parameters=_CLAIMS,
@@ -240,7 +238,7 @@ def upload_routes(to: KvUploads) -> tuple[Route, ...]:
             "DELETE",
             UPLOAD,
             to.abandon_upload,
-            "Forget what was uploaded.",
+            "Abort an upload and delete its parts.",
             stands,
             table_grant=bulk,
             parameters=_CLAIMS,
@@ -249,7 +247,7 @@ def upload_routes(to: KvUploads) -> tuple[Route, ...]:
             "GET",
             f"{TABLE}/uploads",
             to.list_uploads,
-            "Uploads that are open, and the last that were.",
+            "Open uploads, and the latest that have ended.",
             {200: RouteResponse("The uploads.", "Uploads")},
             table_grant=bulk,
             parameters=_CLAIMS,
