@@ -16,11 +16,13 @@ import os, sys
 from pathlib import Path
 from sluicegate.service.workers import run_workers
 
-parent, told = os.getpid(), Path(sys.argv[1])
+parent, notes = os.getpid(), Path(sys.argv[1])
 
 def serve(folder, worker, ready):
     mode = os.stat(folder).st_mode & 0o777
-    (told / str(worker)).write_text(f"{folder} {mode:o} {os.getpid() != parent}")
+    note = notes / f"{worker}.part"
+    note.write_text(f"{folder} {mode:o} {os.getpid() != parent}")
+    note.rename(notes / str(worker))  # whole or not at all, for the other one's end ends this one
     ready("all are ready")
     return 1  # one that ends before all are ready ends them all
 
@@ -39,10 +41,10 @@ def test_one_worker_is_this_process_and_finds_nobody(capsys: pytest.CaptureFixtu
 
 
 def test_several_have_a_private_folder_that_goes_with_them(tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    told.mkdir()
+    notes = tmp_path / "notes"
+    notes.mkdir()
     ended = subprocess.run(
-        [sys.executable, "-c", SEVERAL, str(told)],
+        [sys.executable, "-c", SEVERAL, str(notes)],
         env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
@@ -50,9 +52,9 @@ def test_several_have_a_private_folder_that_goes_with_them(tmp_path: Path) -> No
         timeout=30,
     )
     assert ended.returncode == 1, ended.stderr
-    said = [file.read_text().split() for file in told.iterdir()]
-    assert said, ended.stderr
-    for folder, mode, forked in said:
+    whole = [note.read_text().split() for note in notes.iterdir() if note.suffix != ".part"]
+    assert whole, ended.stderr
+    for folder, mode, forked in whole:
         assert Path(folder).parent == tmp_path
         assert Path(folder).name.startswith("sluicegate-thing-")
         assert (mode, forked) == ("700", "True")
