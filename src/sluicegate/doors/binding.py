@@ -132,7 +132,7 @@ def why_not(address: Address, error: OSError) -> str:
 
 def _resolved(address: Address) -> list[tuple[int, str]]:
     try:
-        found = socket.getaddrinfo(
+        addresses = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except socket.gaierror as error:
@@ -140,7 +140,7 @@ def _resolved(address: Address) -> list[tuple[int, str]]:
             f"{address.host} is no address or name that is known here ({error.strerror}); "
             "choose another with --listen"
         ) from None
-    return list(dict.fromkeys((int(family), str(to[0])) for family, _, _, _, to in found))
+    return list(dict.fromkeys((int(family), str(to[0])) for family, _, _, _, to in addresses))
 
 
 def _bind_each(address: Address, settings: ListenerSettings) -> list[socket.socket]:
@@ -202,10 +202,10 @@ def _bind_unix(address: Address, settings: ListenerSettings) -> socket.socket:
 
 
 def _listens(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        asking.setblocking(False)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
         try:
-            asking.connect(path)
+            probe.connect(path)
         except BlockingIOError:
             return True  # a full backlog is somebody's
         except OSError:

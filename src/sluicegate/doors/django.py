@@ -192,17 +192,17 @@ def ratelimit(
 
     def around(view: View) -> View:
         where = name_of(view) if scope is None else scope
-        found: list[tuple[EndpointLimiter, _Settings]] = []
+        prepared: list[tuple[EndpointLimiter, _Settings]] = []
 
         def settings_now() -> tuple[EndpointLimiter, _Settings]:
             # Settings are there when a request is, but not always when a view is decorated.
-            if not found:
-                mine: EndpointLimiter = (
+            if not prepared:
+                endpoint: EndpointLimiter = (
                     _setting("SLUICEGATE_LIMITER") if limiter is None else limiter
                 )
-                mine.limits_of(rule)
-                found.append((mine, _Settings()))
-            return found[0]
+                endpoint.limits_of(rule)
+                prepared.append((endpoint, _Settings()))
+            return prepared[0]
 
         def claim(arrival: _DjangoArrival, request: HttpRequest) -> tuple[str, SupportsIndex]:
             who = key(request) if callable(key) else _key_of(key, arrival)
@@ -214,12 +214,12 @@ def ratelimit(
             async def limited_async(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
                 if methods and request.method not in methods:
                     return await view(request, *args, **kwargs)
-                mine, have = settings_now()
+                endpoint, have = settings_now()
                 arrival = _DjangoArrival(request, have.proxies, have.user)
                 if key in {"user", "user_or_ip"}:
                     await arrival.load_user()
                 who, units = claim(arrival, request)
-                judgement = await ajudge_claim(mine, where, who, rule, units)
+                judgement = await ajudge_claim(endpoint, where, who, rule, units)
                 fields = title_case(have.fields.of(judgement))
                 if not judgement.decision.allowed:
                     return refusal_response(judgement, fields)
@@ -231,10 +231,10 @@ def ratelimit(
         def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
             if methods and request.method not in methods:
                 return view(request, *args, **kwargs)
-            mine, have = settings_now()
+            endpoint, have = settings_now()
             arrival = _DjangoArrival(request, have.proxies, have.user)
             who, units = claim(arrival, request)
-            judgement = judge_claim(mine, where, who, rule, units)
+            judgement = judge_claim(endpoint, where, who, rule, units)
             fields = title_case(have.fields.of(judgement))
             if not judgement.decision.allowed:
                 return refusal_response(judgement, fields)
@@ -275,12 +275,12 @@ _KEYS: Final = ("ip", "user", "user_or_ip")
 
 def _key_of(key: str, arrival: _DjangoArrival) -> str:
     """What the key names; who has no user or no such header is its address, never all one key."""
-    found = ""
+    value = ""
     if key in {"user", "user_or_ip"}:
-        found = arrival.user()
+        value = arrival.user()
     elif key != "ip":
-        found = arrival.header(key.removeprefix("header:"))
-    return f"{key}={found}" if found else arrival.address()
+        value = arrival.header(key.removeprefix("header:"))
+    return f"{key}={value}" if value else arrival.address()
 
 
 def _setting(name: str) -> Any:

@@ -93,12 +93,12 @@ def by_address(trust_proxies: int | Proxies = 0) -> Callable[..., Awaitable[str]
 def by_header(name: str, *, trust_proxies: int | Proxies = 0) -> Callable[..., Awaitable[str]]:
     """A key: a header's value; without one, the client's address."""
     proxies = proxies_of(trust_proxies)
-    wanted = name.lower()
+    field = name.lower()
 
     async def value(connection: HTTPConnection) -> str:
         arrival = AsgiArrival(connection.scope, proxies, None)
-        found = arrival.header(wanted)
-        return f"{wanted}={found}" if found else arrival.address()
+        text = arrival.header(field)
+        return f"{field}={text}" if text else arrival.address()
 
     return value
 
@@ -215,10 +215,10 @@ def _apply_judgement(
     connection: HTTPConnection, response: Response, judgement: Judgement, fields: Fields
 ) -> Judgement:
     """Set the headers where the response will find them, or raise the refusal."""
-    found = dict(fields.of(judgement))
+    headers = dict(fields.of(judgement))
     late: dict[str, str] = connection.scope.get(_LATE, {})
     if judgement.decision.allowed:
-        for name, value in found.items():
+        for name, value in headers.items():
             text = value
             if name in {RATELIMIT, POLICY} and name in response.headers:
                 # Of several limits on one endpoint, each is text.
@@ -226,12 +226,12 @@ def _apply_judgement(
             response.headers[name] = late[name] = text
         return judgement
     late.clear()
-    late.update(found)  # whoever answers a refusal by himself has its headers too
+    late.update(headers)  # whoever answers a refusal by himself has its headers too
     if connection.scope["type"] == "websocket":
         extensions = connection.scope.get("extensions") or {}
         if "websocket.http.response" not in extensions:
             raise WebSocketException(CLOSE_CODE, reason_of(judgement).name)
-    raise LimitExceeded(judgement, found)
+    raise LimitExceeded(judgement, headers)
 
 
 def _always(value: Any) -> Callable[[], Awaitable[Any]]:

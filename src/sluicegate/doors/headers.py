@@ -124,21 +124,21 @@ class Fields:
 
     def of(self, judgement: Judgement) -> list[tuple[str, str]]:
         """Names in lower case, and their values."""
-        found: list[tuple[str, str]] = []
+        headers: list[tuple[str, str]] = []
         decision = judgement.decision
         if self.ietf:
-            self._add_ietf(found, judgement)
+            self._add_ietf(headers, judgement)
         if self.legacy:
-            self._add_legacy(found, judgement)
+            self._add_legacy(headers, judgement)
         if self.style != "none" and (decision.degraded or _any_degraded(judgement)):
-            found.append((ERROR, STORE_UNAVAILABLE.name))
+            headers.append((ERROR, STORE_UNAVAILABLE.name))
         if not decision.allowed:
             seconds = retry_after_s(decision)
             if seconds > 0:
-                found.append((RETRY_AFTER, str(seconds)))
-        return found
+                headers.append((RETRY_AFTER, str(seconds)))
+        return headers
 
-    def _add_ietf(self, found: list[tuple[str, str]], judgement: Judgement) -> None:
+    def _add_ietf(self, headers: list[tuple[str, str]], judgement: Judgement) -> None:
         decisions = judgement.decisions
         if len(decisions) == 1:
             name, limit, decision = decisions[0]
@@ -147,9 +147,9 @@ class Fields:
             words = self._words.get(name)
             if words is None or words.limit is not limit:
                 words = self._words_of(name, limit)
-            found.append((POLICY, words.policy))
+            headers.append((POLICY, words.policy))
             if not decision.degraded:
-                found.append((RATELIMIT, _item(words, decision)))
+                headers.append((RATELIMIT, _item(words, decision)))
             return
         policies: list[str] = []
         items: list[str] = []
@@ -168,11 +168,11 @@ class Fields:
             if not decision.degraded:
                 items.append(_item(words, decision))
         if policies:
-            found.append((POLICY, ", ".join(policies)))
+            headers.append((POLICY, ", ".join(policies)))
         if items:
-            found.append((RATELIMIT, ", ".join(items)))
+            headers.append((RATELIMIT, ", ".join(items)))
 
-    def _add_legacy(self, found: list[tuple[str, str]], judgement: Judgement) -> None:
+    def _add_legacy(self, headers: list[tuple[str, str]], judgement: Judgement) -> None:
         """The older fields know one limit: the one that binds."""
         binding = None
         for one in judgement.decisions:
@@ -186,9 +186,9 @@ class Fields:
         if binding is None:
             return
         decision = binding.decision
-        found.append((LEGACY_LIMIT, str(binding.limit.burst)))
-        found.append((LEGACY_REMAINING, str(max(decision.remaining, 0))))
-        found.append((LEGACY_RESET, str(_whole_s(decision.reset_after_us))))
+        headers.append((LEGACY_LIMIT, str(binding.limit.burst)))
+        headers.append((LEGACY_REMAINING, str(max(decision.remaining, 0))))
+        headers.append((LEGACY_RESET, str(_whole_s(decision.reset_after_us))))
 
     def _words_of(self, name: str, limit: Limit) -> LimitText:
         """The words of a limit that is new, or shares its name with another."""
@@ -222,10 +222,10 @@ def retry_after_s(decision: Decision) -> int:
 
 
 def add_missing_fields(
-    theirs: Iterable[tuple[bytes, bytes]], raw: list[tuple[bytes, bytes]]
+    headers: Iterable[tuple[bytes, bytes]], raw: list[tuple[bytes, bytes]]
 ) -> list[tuple[bytes, bytes]]:
     """Their headers, and of these fields those that are not there: what the program said stands."""
-    whole = list(theirs)
+    whole = list(headers)
     for name, _ in whole:
         if name.lower() in _RAW_NAMES:
             present = {name.lower() for name, _ in whole}
@@ -245,15 +245,15 @@ def refusal(reason: Reason, rule_id: str = "", *, degraded: bool = False) -> Jud
 
 
 def _item(words: LimitText, decision: Decision) -> str:
-    left = decision.remaining
-    if left < 0:
-        left = 0
-    elif left > INTEGER_MAX:
-        left = INTEGER_MAX
+    remaining = decision.remaining
+    if remaining < 0:
+        remaining = 0
+    elif remaining > INTEGER_MAX:
+        remaining = INTEGER_MAX
     after_us = words.more_after_us(decision)
     if after_us <= 0:
-        return f"{words.item}{left}"
-    return f"{words.item}{left};t={-(-after_us // _SECOND_US)}"
+        return f"{words.item}{remaining}"
+    return f"{words.item}{remaining};t={-(-after_us // _SECOND_US)}"
 
 
 def _whole_s(after_us: int) -> int:

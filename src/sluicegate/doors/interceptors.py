@@ -70,8 +70,8 @@ class _GrpcArrival:
 
     def header(self, name: str) -> str:
         """The first metadata of that name."""
-        found = self._all(name)
-        return found[0] if found else ""
+        values = self._all(name)
+        return values[0] if values else ""
 
     def user(self) -> str:
         """What the `user` function says."""
@@ -114,20 +114,20 @@ class _Door:
                 context.abort(code_of(judgement), message_of(judgement))
             return fields
 
-        def one(asked: Any, context: Any) -> Any:
+        def one(message: Any, context: Any) -> Any:
             fields = enter(context)
             if not hasattr(context, "trailing_metadata"):
-                return behaviour(asked, _Beside(context, fields))
-            answer = behaviour(asked, context)
+                return behaviour(message, _AddingContext(context, fields))
+            answer = behaviour(message, context)
             _add_trailing(context, fields)
             return answer
 
-        def many(asked: Any, context: Any) -> Iterator[Any]:
+        def many(message: Any, context: Any) -> Iterator[Any]:
             fields = enter(context)
             if not hasattr(context, "trailing_metadata"):
-                yield from behaviour(asked, _Beside(context, fields))
+                yield from behaviour(message, _AddingContext(context, fields))
                 return
-            yield from behaviour(asked, context)
+            yield from behaviour(message, context)
             _add_trailing(context, fields)
 
         return _handler_like(handler, many if handler.response_streaming else one)
@@ -147,15 +147,15 @@ class _Door:
                 await context.abort(code_of(judgement), message_of(judgement))
             return fields
 
-        async def one(asked: Any, context: Any) -> Any:
+        async def one(message: Any, context: Any) -> Any:
             fields = await enter(context)
-            answer = await behaviour(asked, context)
+            answer = await behaviour(message, context)
             _add_trailing(context, fields)
             return answer
 
-        async def many(asked: Any, context: Any) -> AsyncIterator[Any]:
+        async def many(message: Any, context: Any) -> AsyncIterator[Any]:
             fields = await enter(context)
-            answers = behaviour(asked, context)
+            answers = behaviour(message, context)
             if hasattr(answers, "__aiter__"):
                 async for answer in answers:
                     yield answer
@@ -290,10 +290,10 @@ def _add_trailing(context: Any, fields: Metadata) -> None:
         context.set_trailing_metadata(_merged(context.trailing_metadata() or (), fields))
 
 
-class _Beside:
-    """The context of a thread in an asyncio server, which does not tell what was set.
+class _AddingContext:
+    """The context of a thread in an asyncio server, which does not show what was set.
 
-    So ours is set first, and set again beside whatever the handler sets.
+    So our fields are set first, and again with whatever the handler sets.
     """
 
     def __init__(self, context: Any, fields: Metadata) -> None:
@@ -305,12 +305,12 @@ class _Beside:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
 
-    def set_trailing_metadata(self, theirs: Any) -> None:
-        self._context.set_trailing_metadata(_merged(theirs or (), self._fields_of))
+    def set_trailing_metadata(self, metadata: Any) -> None:
+        self._context.set_trailing_metadata(_merged(metadata or (), self._fields_of))
 
 
-def _merged(theirs: Iterable[Any], fields: Metadata) -> tuple[Any, ...]:
-    have = tuple(theirs)
+def _merged(metadata: Iterable[Any], fields: Metadata) -> tuple[Any, ...]:
+    have = tuple(metadata)
     present = {pair[0] for pair in have}
     return (*have, *(pair for pair in fields if pair[0] not in present))
 

@@ -216,8 +216,10 @@ class Listener:
                 self.counts.unknown += 1
             else:
                 self.counts.refused_kind += 1
-            spoken = ", ".join(one.value for one in self._protocols)
-            return f"this port speaks {spoken}{' over TLS' if self.tls else ''}, not {kind.value}"
+            languages = ", ".join(one.value for one in self._protocols)
+            return (
+                f"this port speaks {languages}{' over TLS' if self.tls else ''}, not {kind.value}"
+            )
         if reserved and kind is not Language.HTTP1:
             self.counts.refused_full += 1
             return "too many connections are open here; try again later, or another instance"
@@ -236,9 +238,9 @@ class Listener:
         if connection.reserved:
             self._reserved_open -= 1
         elif connection.host:
-            left = self._by_host[connection.host] - 1
-            if left:
-                self._by_host[connection.host] = left
+            remaining = self._by_host[connection.host] - 1
+            if remaining:
+                self._by_host[connection.host] = remaining
             else:
                 del self._by_host[connection.host]
         if not self._connections and self._empty is not None and not self._empty.done():

@@ -67,12 +67,12 @@ class Proxies:
         """
         if self.trusted and lines:
             if self.header == FORWARDED:
-                seen = _for_of(_element_from_right(",".join(lines), self.trusted))
+                entry = _for_of(_element_from_right(",".join(lines), self.trusted))
             else:
-                seen = _entry_from_right(lines, self.trusted)
-            found = address_in(seen, self.ipv6_prefix)
-            if found:
-                return found
+                entry = _entry_from_right(lines, self.trusted)
+            address = address_in(entry, self.ipv6_prefix)
+            if address:
+                return address
         if ":" not in peer:
             return peer  # an IPv4 address as the socket tells it, or none
         return address_in(peer, self.ipv6_prefix) or peer

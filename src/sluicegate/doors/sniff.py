@@ -94,8 +94,8 @@ def kind_of_alpn(protocol: str | None) -> Language | None:
 
 def alpn_of(kind: Language) -> str | None:
     """The name under which TLS knows it."""
-    for name, known in _ALPN.items():
-        if known is kind:
+    for name, language in _ALPN.items():
+        if language is kind:
             return name
     return None
 

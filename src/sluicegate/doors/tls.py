@@ -88,16 +88,16 @@ class Tls:
 
 def names_in(certificate: dict[str, Any] | None) -> tuple[str, ...]:
     """The names in a verified certificate: its subject's common name, its DNS and URI names."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     if certificate:
         for attributes in certificate.get("subject", ()):
             for name, value in attributes:
                 if name == "commonName":
-                    found[value] = None
+                    names[value] = None
         for kind, value in certificate.get("subjectAltName", ()):
             if kind in ("DNS", "URI"):
-                found[value] = None
-    return tuple(found)[:NAMES_MAX]
+                names[value] = None
+    return tuple(names)[:NAMES_MAX]
 
 
 def _make_context(files: TlsFiles, alpn: list[str]) -> ssl.SSLContext:
@@ -159,7 +159,7 @@ def _files_state(files: TlsFiles) -> _State:
 
 def _file_state_of(path: str) -> tuple[int, int, int, int] | None:
     try:
-        seen = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns)
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)

@@ -44,10 +44,10 @@ def wanted_tags(request: HttpRequest, name: bytes) -> tuple[str, ...]:
     tags = _ONE.findall(value)
     if len(tags) > TAGS_MAX:
         raise BadValue(name.decode(), f"{len(tags)} tags", f"give at most {TAGS_MAX}")
-    kept = tuple(tag for weak, tag in tags if name == IF_NONE_MATCH or not weak)
-    return kept or (_NOTHING,)
+    usable = tuple(tag for weak, tag in tags if name == IF_NONE_MATCH or not weak)
+    return usable or (_NOTHING,)
 
 
-def matches(wanted: tuple[str, ...], body: bytes, answer: Mapping[str, object]) -> bool:
+def matches(tags: tuple[str, ...], body: bytes, answer: Mapping[str, object]) -> bool:
     """Whether an answer is one that the condition names."""
-    return ANY in wanted or tag_of(body) in wanted or answer.get("commit") in wanted
+    return ANY in tags or tag_of(body) in tags or answer.get("commit") in tags

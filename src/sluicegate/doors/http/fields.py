@@ -29,8 +29,8 @@ def query_of(request: HttpRequest, names: Sequence[str]) -> dict[str, str]:
 
 def raw_query_of(request: HttpRequest, names: Sequence[str]) -> dict[str, bytes]:
     """The same where the values are any bytes."""
-    found = _fields_of(request, names, "latin-1")
-    return {name: value.encode("latin-1") for name, value in found.items()}
+    texts = _fields_of(request, names, "latin-1")
+    return {name: value.encode("latin-1") for name, value in texts.items()}
 
 
 def _fields_of(request: HttpRequest, names: Sequence[str], encoding: str) -> dict[str, str]:
@@ -44,15 +44,15 @@ def _fields_of(request: HttpRequest, names: Sequence[str], encoding: str) -> dic
         )
     except ValueError:
         raise BadValue("query", request.query, "write it as name=value&..., in UTF-8") from None
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for name, value in pairs:
         if name not in names:
-            there = f"there is {', '.join(names)}" if names else "there is none here"
-            raise BadValue("query", name, there)
-        if name in found:
+            choices = f"there is {', '.join(names)}" if names else "there is none here"
+            raise BadValue("query", name, choices)
+        if name in fields:
             raise BadValue(name, value, "give it once")
-        found[name] = value
-    return found
+        fields[name] = value
+    return fields
 
 
 def whole_of(field: str, text: str, least: int, most: int) -> int:

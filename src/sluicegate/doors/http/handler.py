@@ -54,28 +54,28 @@ class HttpHandler:
 
     def handle(self, request: HttpRequest) -> HttpReply | Finish:
         """A reply to the head alone, or what is to be given the body."""
-        found = self.table.find(request)
-        if isinstance(found, Route) and found.health:
+        route = self.table.find(request)
+        if isinstance(route, Route) and route.health:
             # At once, and not among those that wait for a turn.
-            answer = self.finish(found, request, NOBODY, b"")
+            answer = self.finish(route, request, NOBODY, b"")
             return answer if isinstance(answer, HttpReply) else lambda _: answer
         if request.peer.reserved:
             return RESERVED
-        refused = other_host(request, self.hosts_for(request))
-        if refused is not None:
-            return refused
-        if isinstance(found, HttpReply):
-            return found
-        refused = self.check_head(found, request)
-        if refused is not None:
-            return refused
-        identity = NOBODY if found.open else identity_of(request, self.access)
+        refusal = other_host(request, self.hosts_for(request))
+        if refusal is not None:
+            return refusal
+        if isinstance(route, HttpReply):
+            return route
+        refusal = self.check_head(route, request)
+        if refusal is not None:
+            return refusal
+        identity = NOBODY if route.open else identity_of(request, self.access)
         if isinstance(identity, HttpReply):
             return identity
-        refused = self.authorize(found, request, identity)
-        if refused is not None:
-            return refused
-        return self.accept(found, request, identity)
+        refusal = self.authorize(route, request, identity)
+        if refusal is not None:
+            return refusal
+        return self.accept(route, request, identity)
 
     # What a service may have of its own.
 

@@ -111,8 +111,10 @@ def status_routes(status: WorkerState, *, metrics_open: bool) -> tuple[Route, ..
     def state(_request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         return json_reply(status.state(by))
 
-    shown = {200: RouteResponse("Its state.", "State")}
+    responses = {200: RouteResponse("Its state.", "State")}
     return (
-        Route("GET", "/v1/state", state, "What the service is doing.", shown, grant=Grant.AUDIT),
+        Route(
+            "GET", "/v1/state", state, "What the service is doing.", responses, grant=Grant.AUDIT
+        ),
         *health_routes(status, metrics_open=metrics_open),
     )

@@ -62,8 +62,8 @@ def reply_to(error: SluicegateError) -> HttpReply:
         return problem(403, "Forbidden", str(error), more=more)
     if isinstance(error, Unavailable):
         retry = ((b"retry-after", b"1"),)
-        seen = {"what": error.what, "seen": error.detail}
-        return problem(503, "Service Unavailable", str(error), headers=retry, more=seen)
+        more = {"what": error.what, "seen": error.detail}
+        return problem(503, "Service Unavailable", str(error), headers=retry, more=more)
     if isinstance(error, Refused):
         members = details(Judgement(error.decision, ()))
         reason = error.decision.reason

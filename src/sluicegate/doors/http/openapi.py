@@ -70,7 +70,7 @@ def document(
 
 
 def _operation(route: Route) -> dict[str, object]:
-    found: dict[str, object] = {
+    document: dict[str, object] = {
         "operationId": route.name or getattr(route.work, "__name__", route.path),
         "summary": route.summary,
         "responses": {
@@ -82,15 +82,15 @@ def _operation(route: Route) -> dict[str, object]:
         },
     }
     if route.grant is not None:
-        found["description"] = f"Needs the grant `{route.grant.value}`."
+        document["description"] = f"Needs the grant `{route.grant.value}`."
     if route.table_grant is not None:
-        found["description"] = f"Needs the grant `{route.table_grant.value}` on the table."
+        document["description"] = f"Needs the grant `{route.table_grant.value}` on the table."
     if not (route.open or route.health):
         # A token or a certificate; or neither, where nobody has a name.
-        found["security"] = [{"token": []}, {"certificate": []}, {}]
+        document["security"] = [{"token": []}, {"certificate": []}, {}]
     parameters = [*(_place(name) for name in places_in(route.path)), *route.parameters]
     if parameters:
-        found["parameters"] = [
+        document["parameters"] = [
             {
                 "name": one.name,
                 "in": one.place,
@@ -101,16 +101,16 @@ def _operation(route: Route) -> dict[str, object]:
             for one in parameters
         ]
     if route.request_schema:
-        found["requestBody"] = {
+        document["requestBody"] = {
             "required": True,
             "content": {"application/json": {"schema": _ref(route.request_schema)}},
         }
     if route.content_types:
-        found["requestBody"] = {
+        document["requestBody"] = {
             "required": True,
             "content": {kind: {} for kind in route.content_types},
         }
-    return found
+    return document
 
 
 def _place(name: str) -> Parameter:

@@ -476,16 +476,16 @@ class HttpProtocol(asyncio.Protocol):
         first.begun = True
         assert first.request is not None
         try:
-            begun = self._door.handler(first.request)
+            outcome = self._door.handler(first.request)
         except Exception:
-            begun = self._log_fault()
-        if isinstance(begun, HttpReply):
-            first.reply = begun
+            outcome = self._log_fault()
+        if isinstance(outcome, HttpReply):
+            first.reply = outcome
         elif self._door.under_way >= self._settings.requests_max:
             self._door.overloaded += 1
             first.reply = TOO_MANY
         else:
-            first.finish = begun
+            first.finish = outcome
             first.counted = True
             self._door.under_way += 1
 

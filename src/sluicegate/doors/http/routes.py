@@ -115,8 +115,8 @@ class RouteTable:
 
     def find(self, request: HttpRequest) -> Route | HttpReply:
         """Return the row of a request, or the reply where there is none."""
-        sent = request.raw_path if self._raw else request.path
-        path = self._row_of(sent)[0] if self._templates else sent
+        target = request.raw_path if self._raw else request.path
+        path = self._row_of(target)[0] if self._templates else target
         methods = self._by_path.get(path)
         if methods is None:
             if request.path == "*" and request.method == "OPTIONS":
@@ -145,7 +145,7 @@ def _pattern(path: str) -> re.Pattern[str]:
     parts: list[str] = []
     end = 0
     for match in _PLACE.finditer(path):
-        taken = ".+" if "+" in match[0] else "[^/]+"
-        parts += [re.escape(path[end : match.start()]), f"(?P<{match[1]}>{taken})"]
+        characters = ".+" if "+" in match[0] else "[^/]+"
+        parts += [re.escape(path[end : match.start()]), f"(?P<{match[1]}>{characters})"]
         end = match.end()
     return re.compile("".join([*parts, re.escape(path[end:])]), re.DOTALL)

@@ -17,20 +17,20 @@ def text(sentence: str, **more: object) -> dict[str, object]:
 
 def whole(least: int, sentence: str = "") -> dict[str, object]:
     """A whole number from `least` up."""
-    found: dict[str, object] = {"type": "integer", "minimum": least}
-    return {**found, "description": sentence} if sentence else found
+    schema: dict[str, object] = {"type": "integer", "minimum": least}
+    return {**schema, "description": sentence} if sentence else schema
 
 
 def fields(
     properties: Mapping[str, object], required: Sequence[str] = (), sentence: str = ""
 ) -> dict[str, object]:
     """An object with these fields, and perhaps others."""
-    found: dict[str, object] = {"type": "object", "properties": dict(properties)}
+    schema: dict[str, object] = {"type": "object", "properties": dict(properties)}
     if required:
-        found["required"] = list(required)
+        schema["required"] = list(required)
     if sentence:
-        found["description"] = sentence
-    return found
+        schema["description"] = sentence
+    return schema
 
 
 def several(of: Mapping[str, object]) -> dict[str, object]:

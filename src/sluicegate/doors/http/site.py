@@ -27,20 +27,20 @@ def hosts_of(addresses: Iterable[Address], names: Iterable[str] = ()) -> frozens
     Any where others can reach it and no names are given: there it asks for a secret, which no page
     of others knows, and a load balancer calls it by whatever name.
     """
-    given = frozenset(name.lower() for name in names)
-    found: set[str] = set(given)
+    configured = frozenset(name.lower() for name in names)
+    hosts: set[str] = set(configured)
     for address in addresses:
-        if not (given or is_private(address)):
+        if not (configured or is_private(address)):
             return None
         if address.path:
-            found.add("localhost")
+            hosts.add("localhost")
             continue
         for host in (address.host, "localhost", "127.0.0.1", "::1"):
             whole = str(Address(host, address.port))
-            found.add(whole)
+            hosts.add(whole)
             if address.port in (80, 443):
-                found.add(whole.rpartition(":")[0])
-    return frozenset(found)
+                hosts.add(whole.rpartition(":")[0])
+    return frozenset(hosts)
 
 
 def other_host(request: HttpRequest, hosts: frozenset[str] | None) -> HttpReply | None:

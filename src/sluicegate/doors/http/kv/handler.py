@@ -121,22 +121,22 @@ class KvHttp(HttpHandler):
 
     def authorize(self, route: Route, request: HttpRequest, identity: Identity) -> HttpReply | None:
         """The refusal of who may not, on the table too."""
-        refused = super().authorize(route, request, identity)
-        if refused is None and route.table_grant is not None:
+        refusal = super().authorize(route, request, identity)
+        if refusal is None and route.table_grant is not None:
             try:
                 table = name_of(self.table.values_in(request.raw_path), "table")
                 identity.require_on(table, route.table_grant)
             except SluicegateError as error:
                 return reply_to(error)
-        return refused
+        return refusal
 
     def _check_body_head(self, route: Route, request: HttpRequest) -> HttpReply | None:
         if not (route.request_schema or route.content_types):
             return None
         if route.request_schema and not route.any_type:
-            refused = not_json(request)
-            if refused is not None:
-                return refused
+            refusal = not_json(request)
+            if refusal is not None:
+                return refusal
         if request.header(b"content-encoding").lower() not in (b"", b"identity"):
             return _PACKED
         if request.count(b"content-range"):

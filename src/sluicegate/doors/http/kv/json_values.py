@@ -101,11 +101,11 @@ def stream_row_of(line: bytes, number: int, bounds: KvBounds) -> StreamRow:
 
 def text_in(body: bytes, name: str) -> str:
     """An object of one text."""
-    found = fields_of(parse_json(body), "", {name: name}).get(name)
-    if not isinstance(found, str) or not found or len(found) > TEXT_CHARS_MAX:
-        raise BadValue(name, found, f"send a text of 1 to {TEXT_CHARS_MAX:,} characters")
-    utf8_of(found, name)
-    return found
+    text = fields_of(parse_json(body), "", {name: name}).get(name)
+    if not isinstance(text, str) or not text or len(text) > TEXT_CHARS_MAX:
+        raise BadValue(name, text, f"send a text of 1 to {TEXT_CHARS_MAX:,} characters")
+    utf8_of(text, name)
+    return text
 
 
 def commit_of(body: bytes) -> tuple[int, int, bytes]:

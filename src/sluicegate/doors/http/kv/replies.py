@@ -44,11 +44,11 @@ def written_reply(value: bytes) -> HttpReply:
     return HttpReply(204, headers=(_etag(value),))
 
 
-def tried_reply(tried: WriteIfResult, value: bytes | None) -> HttpReply:
+def write_if_reply(outcome: WriteIfResult, value: bytes | None) -> HttpReply:
     """Written or deleted; or not, and the tag of what is there, if it is known."""
-    if tried.done:
+    if outcome.done:
         return DONE if value is None else written_reply(value)
-    headers: Headers = () if tried.row is None else (_etag(tried.row.value),)
+    headers: Headers = () if outcome.row is None else (_etag(outcome.row.value),)
     return problem(412, "Precondition Failed", _NOT_SO, headers=headers)
 
 

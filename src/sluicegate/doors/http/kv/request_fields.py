@@ -50,19 +50,19 @@ _BOOLS: Final = {"": True, "true": True, "1": True, "false": False, "0": False}
 
 def call_of(request: HttpRequest, by: Identity) -> CallContext:
     """Who asks, and what the request claims; its time is counted from when its head was read."""
-    found: dict[bytes, list[bytes]] = {}
+    fields: dict[bytes, list[bytes]] = {}
     for name, value in request.headers:
         if name in _CLAIMS:
-            found.setdefault(name, []).append(value)
-    if not found:
+            fields.setdefault(name, []).append(value)
+    if not fields:
         return CallContext(by, arrived_us=request.arrived_us)
-    left_us = left_us_of(found.get(DEADLINE_MS, ()))
+    left_us = left_us_of(fields.get(DEADLINE_MS, ()))
     return CallContext(
         by,
-        criticality=criticality_of(found.get(CRITICALITY, ())),
+        criticality=criticality_of(fields.get(CRITICALITY, ())),
         deadline_us=request.arrived_us + left_us if left_us >= 0 else None,
         arrived_us=request.arrived_us,
-        strong=strong_of(found.get(STRONG, ())),
+        strong=strong_of(fields.get(STRONG, ())),
     )
 
 
@@ -137,10 +137,10 @@ def _count_of(fields: Mapping[str, bytes], name: str, default: int, most: int) -
 
 
 def _bool_of(name: str, value: bytes) -> bool:
-    found = _BOOLS.get(value.decode("latin-1").lower())
-    if found is None:
+    answer = _BOOLS.get(value.decode("latin-1").lower())
+    if answer is None:
         raise BadValue(name, value.decode("latin-1"), "give true or false")
-    return found
+    return answer
 
 
 # Tokens: base64url without padding, for queries.
@@ -218,10 +218,10 @@ def _tag_of(match: tuple[str, ...]) -> bytes:
 def digest_of(request: HttpRequest) -> bytes:
     """The SHA-256 that a body says it has (RFC 9530)."""
     value = b", ".join(value for name, value in request.headers if name == DIGEST)
-    found = _SHA_256.findall(value[:_DIGEST_CHARS_MAX].decode("latin-1"))
-    if len(found) != 1:
+    digests = _SHA_256.findall(value[:_DIGEST_CHARS_MAX].decode("latin-1"))
+    if len(digests) != 1:
         remedy = "send Content-Digest: sha-256=:...: with its base64 between the colons"
         raise BadValue("content-digest", value[:_DIGEST_CHARS_MAX].decode("latin-1"), remedy)
-    digest = b64decode(found[0])
+    digest = b64decode(digests[0])
     assert len(digest) == SHA256_BYTES
     return digest

@@ -86,9 +86,9 @@ def row_routes(rows: KvRows) -> tuple[Route, ...]:
 
 def _place_routes(to: KvRows) -> tuple[Route, ...]:
     read, write = TableGrant.READ, TableGrant.WRITE
-    found: list[Route] = []
+    routes: list[Route] = []
     for path, alone, end in ((ROW, "", ""), (ROW_ALONE, " with the empty sort key", "_alone")):
-        found += (
+        routes += (
             Route(
                 "GET",
                 path,
@@ -122,7 +122,7 @@ def _place_routes(to: KvRows) -> tuple[Route, ...]:
                 parameters=_WRITES,
             ),
         )
-    return tuple(found)
+    return tuple(routes)
 
 
 def _table_routes(to: KvRows) -> tuple[Route, ...]:
@@ -192,7 +192,7 @@ def _table_routes(to: KvRows) -> tuple[Route, ...]:
 def upload_routes(to: KvUploads) -> tuple[Route, ...]:
     """The routes of bulk uploads."""
     bulk = TableGrant.BULK
-    stands = {200: RouteResponse("How it stands.", "Upload")}
+    state = {200: RouteResponse("How it stands.", "Upload")}
     return (
         Route(
             "PUT",
@@ -210,7 +210,7 @@ def upload_routes(to: KvUploads) -> tuple[Route, ...]:
             f"{UPLOAD}:commit",
             to.commit_upload,
             "Make an upload visible, if it is whole.",
-            stands,
+            state,
             request_schema="Commit",
             table_grant=bulk,
             parameters=_CLAIMS,
@@ -220,7 +220,7 @@ def upload_routes(to: KvUploads) -> tuple[Route, ...]:
             UPLOAD,
             to.begin_upload,
             "Start an upload, or return the one that is open.",
-            stands,
+            state,
             request_schema="UploadRequest",
             table_grant=bulk,
             parameters=_CLAIMS,
@@ -230,7 +230,7 @@ def upload_routes(to: KvUploads) -> tuple[Route, ...]:
             UPLOAD,
             to.show_upload,
             "The state of an upload.",
-            stands,
+            state,
             table_grant=bulk,
             parameters=_CLAIMS,
         ),
@@ -239,7 +239,7 @@ def upload_routes(to: KvUploads) -> tuple[Route, ...]:
             UPLOAD,
             to.abandon_upload,
             "Abort an upload and delete its parts.",
-            stands,
+            state,
             table_grant=bulk,
             parameters=_CLAIMS,
         ),

@@ -19,7 +19,7 @@ from sluicegate.doors.http.kv.json_values import (
     rows_json,
     writes_of,
 )
-from sluicegate.doors.http.kv.replies import DONE, tried_reply, value_reply, written_reply
+from sluicegate.doors.http.kv.replies import DONE, value_reply, write_if_reply, written_reply
 from sluicegate.doors.http.kv.request_fields import (
     after_text,
     call_of,
@@ -79,7 +79,9 @@ class KvRows:
         condition = condition_of(request)
         call = call_of(request, by)
         if condition is not None:
-            return tried_reply(await self._service.write_if(table, write, condition, call), value)
+            return write_if_reply(
+                await self._service.write_if(table, write, condition, call), value
+            )
         await self._service.write(table, (write,), call)
         return DONE if value is None else written_reply(value)
 
@@ -98,8 +100,10 @@ class KvRows:
         """POST /v1/tables/{table}/rows:get."""
         table = self._table(request)
         places = places_of(body, self._bounds)
-        found = self._service.get_each(table, places, call_of(request, by))
-        return render_reply(found, lambda rows: json_reply(found_json(rows, self._clock.now_us())))
+        reading = self._service.get_each(table, places, call_of(request, by))
+        return render_reply(
+            reading, lambda rows: json_reply(found_json(rows, self._clock.now_us()))
+        )
 
     async def write_rows(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         """POST /v1/tables/{table}/rows:write."""
@@ -120,8 +124,8 @@ class KvRows:
         table = self._table(request)
         (partition, sort), ttl_us = expiry_of(body)
         call = call_of(request, by)
-        there = await self._service.expire(table, partition, sort, ttl_us, call)
-        return json_reply({"there": there})
+        exists = await self._service.expire(table, partition, sort, ttl_us, call)
+        return json_reply({"there": exists})
 
     async def walk_keys(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         """GET /v1/tables/{table}/keys."""

@@ -62,8 +62,8 @@ class KvUploads:
             kinds = " or ".join(PART_TYPES)
             raise BadValue("content-type", kind.decode("latin-1"), f"send rows as {kinds}")
         call = call_of(request, by)
-        kept = await self._service.uploads.part(table, name, number, body, digest, call)
-        return json_reply({**upload_json(kept), "sha256": digest.hex()})
+        upload = await self._service.uploads.part(table, name, number, body, digest, call)
+        return json_reply({**upload_json(upload), "sha256": digest.hex()})
 
     async def commit_upload(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         """POST /v1/tables/{table}/uploads/{name}:commit."""
@@ -76,20 +76,20 @@ class KvUploads:
     async def abandon_upload(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         """DELETE /v1/tables/{table}/uploads/{name}."""
         table, name = self._upload_of(request)
-        left = await self._service.uploads.abandon(table, name, call_of(request, by))
-        return json_reply(upload_json(left))
+        upload = await self._service.uploads.abandon(table, name, call_of(request, by))
+        return json_reply(upload_json(upload))
 
     async def show_upload(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         """GET /v1/tables/{table}/uploads/{name}."""
         table, name = self._upload_of(request)
-        found = await self._service.uploads.show(table, name, call_of(request, by))
-        return json_reply(upload_json(found))
+        upload = await self._service.uploads.show(table, name, call_of(request, by))
+        return json_reply(upload_json(upload))
 
     async def list_uploads(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         """GET /v1/tables/{table}/uploads."""
         table = name_of(self._places(request.raw_path), "table")
-        found = await self._service.uploads.all(table, call_of(request, by))
-        return json_reply({"uploads": [upload_json(one) for one in found]})
+        uploads = await self._service.uploads.all(table, call_of(request, by))
+        return json_reply({"uploads": [upload_json(one) for one in uploads]})
 
     def _upload_of(self, request: HttpRequest) -> tuple[str, str]:
         places = self._places(request.raw_path)

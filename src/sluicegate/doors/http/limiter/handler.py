@@ -136,8 +136,8 @@ class LimiterHttp(HttpHandler):
         self, _request: HttpRequest, by: Identity, body: bytes
     ) -> MaybeAwaitable[HttpReply]:
         """POST /v1/check/batch."""
-        asks = check_json.check_batch_from_json(body, self.settings.check_bounds)
-        return render_reply(self._limits.check_each(asks, by), batch_reply)
+        requests = check_json.check_batch_from_json(body, self.settings.check_bounds)
+        return render_reply(self._limits.check_each(requests, by), batch_reply)
 
     def peek(self, request: HttpRequest, by: Identity, body: bytes) -> MaybeAwaitable[HttpReply]:
         """POST /v1/peek."""
@@ -151,14 +151,14 @@ class LimiterHttp(HttpHandler):
 
     async def lease(self, _request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         """POST /v1/lease."""
-        asked = check_json.lease_from_json(body, self.settings.check_bounds)
-        leased = await self._limits.lease(asked.request, asked.units, by)
+        ask = check_json.lease_from_json(body, self.settings.check_bounds)
+        leased = await self._limits.lease(ask.request, ask.units, by)
         return HttpReply(200, check_json.lease_to_json(leased))
 
     async def give_back(self, _request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         """POST /v1/give-back."""
-        given = check_json.give_back_from_json(body, self.settings.check_bounds)
-        accepted = await self._limits.give_back(given.lease_id, given.units, by)
+        block = check_json.give_back_from_json(body, self.settings.check_bounds)
+        accepted = await self._limits.give_back(block.lease_id, block.units, by)
         return HttpReply(200, check_json.give_back_to_json(accepted))
 
     def mesh(self, _request: HttpRequest, by: Identity, body: bytes) -> MaybeAwaitable[HttpReply]:
@@ -180,9 +180,9 @@ class LimiterHttp(HttpHandler):
         if "since" in fields:
             since_us = self._clock.now_us() - since_us_of(fields["since"])
         count = whole_of("count", fields.get("count", str(AUDIT_COUNT_DEFAULT)), 1, AUDIT_COUNT_MAX)
-        found = self._status.audit(user, since_us=since_us, count_max=count, by=by)
+        records = self._status.audit(user, since_us=since_us, count_max=count, by=by)
         return render_reply(
-            found, lambda found: json_reply({"user": user, "decisions": list(found)})
+            records, lambda found: json_reply({"user": user, "decisions": list(found)})
         )
 
     def _routes(self, status: ServiceStatus) -> tuple[Route, ...]:

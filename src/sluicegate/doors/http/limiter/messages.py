@@ -32,7 +32,7 @@ WEIGHT: Final = b"x-sluicegate-weight"
 PRIORITY: Final = b"x-sluicegate-priority"
 # What a check never needs to know.
 _SECRET: Final = frozenset((b"authorization", b"cookie", b"proxy-authorization"))
-_SINCE: Final = re.compile(r"([0-9]{1,12})(us|ms|s|m|h|d)", re.ASCII)
+_AGE: Final = re.compile(r"([0-9]{1,12})(us|ms|s|m|h|d)", re.ASCII)
 _UNITS_US: Final = {
     "us": 1,
     "ms": 1_000,
@@ -82,23 +82,23 @@ _WRITERS: Final = {"json": _plain, "http": _as_http, "auth": _as_auth}
 def _fields_of(answer: CheckResponse) -> Headers:
     """What a gateway passes on to who asked it."""
     decision = answer.decision
-    found: list[tuple[bytes, bytes]] = []
+    fields: list[tuple[bytes, bytes]] = []
     if decision.rule_id and answer.limit >= 0:
         name = quote(decision.rule_id)
         limit = min(answer.limit, INTEGER_MAX)
-        found.append((POLICY.encode(), f"{name};q={limit}".encode()))
+        fields.append((POLICY.encode(), f"{name};q={limit}".encode()))
         if not decision.degraded:
-            left = min(max(decision.remaining, 0), INTEGER_MAX)
+            remaining = min(max(decision.remaining, 0), INTEGER_MAX)
             after_us = decision.reset_after_us if decision.allowed else decision.retry_after_us
             after = f";t={-(-after_us // 1_000_000)}" if after_us > 0 else ""
-            found.append((RATELIMIT.encode(), f"{name};r={left}{after}".encode()))
+            fields.append((RATELIMIT.encode(), f"{name};r={remaining}{after}".encode()))
     if decision.degraded:
-        found.append(_DEGRADED)
+        fields.append(_DEGRADED)
     if not decision.allowed:
         seconds = retry_after_s(decision)
         if seconds > 0:
-            found.append((RETRY_AFTER.encode(), str(seconds).encode()))
-    return tuple(found)
+            fields.append((RETRY_AFTER.encode(), str(seconds).encode()))
+    return tuple(fields)
 
 
 def batch_reply(answers: Sequence[CheckResponse]) -> HttpReply:
@@ -122,8 +122,12 @@ def ask_from_headers(request: HttpRequest, bounds: CheckBounds) -> CheckRequest:
         raise BadValue(USER.decode(), user, "send it with the user's name; or POST the question")
     headers: dict[str, str] = {}
     for name, value in request.headers:
-        ours = name.startswith(b"x-sluicegate-") or name in _SECRET
-        if not ours and len(value) <= bounds.text_bytes_max and len(headers) < bounds.headers_max:
+        withheld = name.startswith(b"x-sluicegate-") or name in _SECRET
+        if (
+            not withheld
+            and len(value) <= bounds.text_bytes_max
+            and len(headers) < bounds.headers_max
+        ):
             headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))
     priority = _text_header(request, PRIORITY, bounds)
     return CheckRequest(
@@ -150,7 +154,7 @@ def _text_header(request: HttpRequest, name: bytes, bounds: CheckBounds) -> str:
 
 def since_us_of(text: str) -> int:
     """How long ago, as a text says it."""
-    match = _SINCE.fullmatch(text)
+    match = _AGE.fullmatch(text)
     since_us = 0 if match is None else int(match[1]) * _UNITS_US[match[2]]
     if match is None or since_us > SINCE_US_MAX:
         raise BadValue("since", text, "write it as 90s, 10m, 2h or 1d, up to a year")

@@ -46,18 +46,18 @@ _SECONDS: Final = re.compile(r"[0-9]{1,8}(\.[0-9]{1,6})?", re.ASCII)
 def arguments_of(
     operation: Operation,
     request: HttpRequest,
-    named: Mapping[str, str],
+    path_parts: Mapping[str, str],
     body: bytes,
     bounds: RulesHttpSettings,
 ) -> dict[str, Any]:
-    """The arguments of a call; `named` are the parts of the path that have names."""
+    """The arguments of a call; `path_parts` are those of its parts that have names."""
     names = [argument.wire for argument in operation.in_place(QUERY)]
     query = query_of(request, [*names, FORM] if operation.result == "Report" else names)
-    sent: dict[str, Mapping[str, object]] = {PATH: named, QUERY: query}
+    fields: dict[str, Mapping[str, object]] = {PATH: path_parts, QUERY: query}
     if operation.changes:
-        sent[BODY] = _fields(body, *(argument.wire for argument in operation.in_place(BODY)))
+        fields[BODY] = _fields(body, *(argument.wire for argument in operation.in_place(BODY)))
     return {
-        argument.name: _value(argument, sent[argument.place].get(argument.wire), bounds)
+        argument.name: _value(argument, fields[argument.place].get(argument.wire), bounds)
         for argument in operation.arguments
     }
 
@@ -82,17 +82,17 @@ def request_schema(operation: Operation) -> str:
 
 def request_schemas() -> dict[str, Mapping[str, object]]:
     """The components of all bodies."""
-    found: dict[str, Mapping[str, object]] = {
+    schemas: dict[str, Mapping[str, object]] = {
         "Nothing": {"type": "object", "additionalProperties": False}
     }
     for operation in OPERATIONS.values():
         arguments = operation.in_place(BODY)
         if arguments:
-            found[request_schema(operation)] = fields(
+            schemas[request_schema(operation)] = fields(
                 {one.wire: _described(one) for one in arguments},
                 [one.wire for one in arguments if one.default is REQUIRED],
             )
-    return found
+    return schemas
 
 
 def parameters_of(operation: Operation) -> list[Parameter]:
@@ -110,24 +110,24 @@ def _described(argument: Argument) -> dict[str, object]:
 
 def _schema(argument: Argument) -> dict[str, object]:
     kind, default = argument.kind, argument.default
-    found: dict[str, object] = {"type": "string"}
+    schema: dict[str, object] = {"type": "string"}
     if kind in (WHOLE, SHARE, COUNT):
-        found = whole(argument.least)
+        schema = whole(argument.least)
         if kind != COUNT and argument.most != VERSION_MAX:
-            found["maximum"] = argument.most
+            schema["maximum"] = argument.most
     elif kind == SECONDS:
-        found = {"type": "number"}
+        schema = {"type": "number"}
     elif kind == CHOICE:
-        found["enum"] = list(argument.choices)
+        schema["enum"] = list(argument.choices)
     elif kind == CHANGES:
-        found = {
+        schema = {
             "type": "object",
             "minProperties": 1,
             "additionalProperties": {"type": ["string", "null"]},
         }
     if default not in (REQUIRED, None, "") and kind != COUNT:
-        found["default"] = default
-    return found
+        schema["default"] = default
+    return schema
 
 
 # Readers of the kinds.
@@ -192,14 +192,14 @@ def _changes(argument: Argument, value: object, bounds: RulesHttpSettings) -> di
     if len(value) > bounds.changes_max:
         remedy = f"send at most {bounds.changes_max:,} at once (rules.changes_max)"
         raise BadValue(field, f"{len(value):,} files", remedy)
-    found: dict[str, str | None] = {}
+    changes: dict[str, str | None] = {}
     for name, text in value.items():
         if not name:
             raise BadValue(field, name, "give each file a name")
         _bounded(name, field, "name_bytes_max", bounds)
         place = f"{field}[{name}]"
-        found[name] = None if text is None else _bounded(text, place, "text_bytes_max", bounds)
-    return found
+        changes[name] = None if text is None else _bounded(text, place, "text_bytes_max", bounds)
+    return changes
 
 
 _READERS: Final[Mapping[str, Callable[[Argument, object, RulesHttpSettings], object]]] = {

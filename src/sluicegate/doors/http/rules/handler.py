@@ -93,7 +93,7 @@ class RulesHttp(HttpHandler):
         )
         self._repeats = IdempotencyKeys(clock, bounds)
         self._hosts_at: dict[Address, frozenset[str] | None] = {}
-        self._kept = (b"idempotency-key-kept-s", str(bounds.keys_kept_s).encode())
+        self._keep_field = (b"idempotency-key-kept-s", str(bounds.keys_kept_s).encode())
         self.serve(
             (
                 *self._routes.routes(),
@@ -119,10 +119,10 @@ class RulesHttp(HttpHandler):
     def check_head(self, route: Route, request: HttpRequest) -> HttpReply | None:
         """The refusal of another site's page, unless a browser only goes to a page of ours."""
         changes = route.method == "POST"
-        refused = None
+        refusal = None
         if not route.open and (changes or not _navigates(request)):
-            refused = other_site(request)
-        return not_json(request) if refused is None and changes else refused
+            refusal = other_site(request)
+        return not_json(request) if refusal is None and changes else refusal
 
     def authorize(self, route: Route, request: HttpRequest, identity: Identity) -> HttpReply | None:
         """The refusal of a change without a name, and of what the admin need not audit."""
@@ -167,34 +167,34 @@ class RulesHttp(HttpHandler):
         self, route: Route, request: HttpRequest, by: Identity, body: bytes
     ) -> MaybeAwaitable[HttpReply]:
         """In a thread; a call with a key not twice."""
-        key = asked = ""
+        key = digest = ""
         if route.method == "POST":
             try:
                 key = key_of(request)
             except SluicegateError as error:
                 return reply_to(error)
         if key:
-            asked = digest_of(request, body)
-            kept = self._repeats.find(by.name, key)
-            if kept is not None:
-                return self._again(kept.reply) if kept.asked == asked else OTHER_CALL
+            digest = digest_of(request, body)
+            earlier = self._repeats.find(by.name, key)
+            if earlier is not None:
+                return self._again(earlier.reply) if earlier.digest == digest else OTHER_CALL
         calls = self._waits if route.path in _WAITS else self._calls
-        begun = calls.start(by.name, partial(_run, route, request, by, body))
-        if begun is None:
+        reply = calls.start(by.name, partial(_run, route, request, by, body))
+        if reply is None:
             return FULL
         if not key:
-            return begun
-        self._repeats.begin(by.name, key, asked, begun)
-        return self._first(begun)
+            return reply
+        self._repeats.begin(by.name, key, digest, reply)
+        return self._first(reply)
 
-    async def _first(self, begun: asyncio.Future[HttpReply]) -> HttpReply:
+    async def _first(self, pending: asyncio.Future[HttpReply]) -> HttpReply:
         # Who asked may give up waiting; who asks again still finds it.
-        reply = await asyncio.shield(begun)
-        return reply._replace(headers=(*reply.headers, self._kept))
+        reply = await asyncio.shield(pending)
+        return reply._replace(headers=(*reply.headers, self._keep_field))
 
-    async def _again(self, begun: asyncio.Future[HttpReply]) -> HttpReply:
-        reply = await asyncio.shield(begun)
-        return reply._replace(headers=(*reply.headers, self._kept, _REPLAYED))
+    async def _again(self, pending: asyncio.Future[HttpReply]) -> HttpReply:
+        reply = await asyncio.shield(pending)
+        return reply._replace(headers=(*reply.headers, self._keep_field, _REPLAYED))
 
 
 def _run(route: Route, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:

@@ -28,7 +28,7 @@ CallerKey: TypeAlias = "tuple[str, str]"
 class IdempotentCall(NamedTuple):
     """A call that is under way, or that is done and has an answer to be given again."""
 
-    asked: str  # the digest of what was asked
+    digest: str  # the digest of what was asked
     reply: asyncio.Future[HttpReply]
 
 
@@ -50,13 +50,13 @@ def key_of(request: HttpRequest) -> str:
 
 def digest_of(request: HttpRequest, body: bytes) -> str:
     """What is asked, as far as it must be the same the second time."""
-    found = sha256()
+    digest = sha256()
     for part in (request.method.encode(), request.path.encode("utf-8", "replace"), request.query):
-        found.update(b"%d:%b" % (len(part), part))
+        digest.update(b"%d:%b" % (len(part), part))
     condition = b",".join(value for name, value in request.headers if name == b"if-match")
-    found.update(b"%d:%b" % (len(condition), condition))
-    found.update(body)
-    return found.hexdigest()
+    digest.update(b"%d:%b" % (len(condition), condition))
+    digest.update(body)
+    return digest.hexdigest()
 
 
 @final
@@ -81,29 +81,29 @@ class IdempotencyKeys:
         """The call that has this key; None if it is new."""
         self._forget_old()
         at = (caller, key)
-        found = self._under_way.get(at)
-        if found is None and at in self._done:
-            found = self._done[at][0]
-        if found is not None:
+        call = self._under_way.get(at)
+        if call is None and at in self._done:
+            call = self._done[at][0]
+        if call is not None:
             self.replayed += 1
-        return found
+        return call
 
-    def begin(self, caller: str, key: str, asked: str, reply: asyncio.Future[HttpReply]) -> None:
+    def begin(self, caller: str, key: str, digest: str, reply: asyncio.Future[HttpReply]) -> None:
         """It is under way now; once it is done it is kept if it did something."""
         at = (caller, key)
-        self._under_way[at] = IdempotentCall(asked, reply)
+        self._under_way[at] = IdempotentCall(digest, reply)
         reply.add_done_callback(lambda _: self._end(at))
 
     def _end(self, at: CallerKey) -> None:
-        kept = self._under_way.pop(at)
-        if kept.reply.cancelled() or kept.reply.exception() is not None:
+        call = self._under_way.pop(at)
+        if call.reply.cancelled() or call.reply.exception() is not None:
             return
-        reply = kept.reply.result()
+        reply = call.reply.result()
         size = len(reply.body)
         if not 200 <= reply.status < 300 or size > self._settings.keys_bytes_max:
             return
         until_us = self._clock.now_us() + self._settings.keys_kept_s * 1_000_000
-        self._done[at] = (kept, until_us, size)
+        self._done[at] = (call, until_us, size)
         self._bytes += size
         of_caller = self._of.setdefault(at[0], OrderedDict())
         of_caller[at] = None

@@ -164,14 +164,14 @@ class RuleRoutes:
         if not operation.condition and request.header(IF_MATCH):
             raise BadValue("if-match", "a condition", f"{operation.name} takes none; leave it out")
         if operation.condition != OF_PROPOSAL:
-            refused = self._precondition(operation, request, "what is live", self._live(by))
-            return refused or self._done(operation, self._call(operation, arguments, by))
+            refusal = self._precondition(operation, request, "what is live", self._live(by))
+            return refusal or self._done(operation, self._call(operation, arguments, by))
         look = partial(self._call, OPERATIONS["proposal"], {"id": arguments["id"]}, by)
         try:
-            refused = self._precondition(
+            refusal = self._precondition(
                 operation, request, f"the proposal {arguments['id']}", look
             )
-            return refused or self._done(operation, self._call(operation, arguments, by))
+            return refusal or self._done(operation, self._call(operation, arguments, by))
         except BadValue as error:
             if error.field not in _thing_fields(operation):
                 raise
@@ -187,8 +187,8 @@ class RuleRoutes:
     # Inside.
 
     def _arguments(self, operation: Operation, request: HttpRequest, body: bytes) -> dict[str, Any]:
-        named = self._parts_of(request.path)
-        return forms.arguments_of(operation, request, named, body, self._bounds)
+        path_parts = self._parts_of(request.path)
+        return forms.arguments_of(operation, request, path_parts, body, self._bounds)
 
     def _call(self, operation: Operation, arguments: Mapping[str, Any], by: Identity) -> Any:
         return self._admin.call(operation, arguments, by=by)
@@ -243,20 +243,20 @@ def _headers(operation: Operation, key: Parameter) -> tuple[Parameter, ...]:
 def _responses(operation: Operation) -> dict[int, RouteResponse]:
     texts = ("text/html", "text/plain") if operation.result == "Report" else ()
     sentence = "What there is now." if operation.result == "Done" else operation.summary
-    found = {
+    responses = {
         201 if operation.creates else 200: RouteResponse(sentence, operation.result, texts=texts),
     }
     if not operation.changes:
-        found[304] = _SAME
+        responses[304] = _SAME
     if operation.in_place(PATH):
-        found[404] = _NOT_FOUND
+        responses[404] = _NOT_FOUND
     if operation.changes:
-        found[409] = _CONFLICT
+        responses[409] = _CONFLICT
     if operation.condition:
-        found[412] = _CHANGED
+        responses[412] = _CHANGED
     if any(argument.kind == CHANGES for argument in operation.arguments):
-        found[422] = _BAD_RULES
-    return found
+        responses[422] = _BAD_RULES
+    return responses
 
 
 def _thing_fields(operation: Operation) -> tuple[str, ...]:

@@ -62,13 +62,13 @@ def not_found(error: BadValue) -> HttpReply:
 
 def precondition_failed(what: str, tag: str) -> HttpReply:
     """The reply where a condition of the call does not hold."""
-    seen = f'its ETag is "{tag}"'
+    state = f'its ETag is "{tag}"'
     return problem(
         412,
         "Precondition Failed",
-        f"{what} is not what If-Match names: {seen}",
+        f"{what} is not what If-Match names: {state}",
         headers=((b"etag", f'"{tag}"'.encode()),),
-        more={"what": what, "seen": seen},
+        more={"what": what, "seen": state},
     )
 
 
@@ -78,7 +78,7 @@ def _is_rules(error: SluicegateError) -> TypeGuard[_Rules]:
 
 
 def _bad_rules(error: _Rules, detail: str) -> HttpReply:
-    found = [
+    problems = [
         {
             "file": error.source,
             "line": one.line,
@@ -92,7 +92,7 @@ def _bad_rules(error: _Rules, detail: str) -> HttpReply:
         422,
         "These rules cannot be used",
         detail,
-        more={"file": error.source, "problems": found, "more": error.more},
+        more={"file": error.source, "problems": problems, "more": error.more},
     )
 
 

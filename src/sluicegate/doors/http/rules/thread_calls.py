@@ -48,12 +48,12 @@ class ThreadCalls:
             if self._closed or full:
                 self.refused += 1
                 return None
-            begun = self._pool.submit(work)
+            job = self._pool.submit(work)
             self.under_way += 1
             self._of_caller[caller] = of_caller + 1
-        answer.add_done_callback(partial(_cancel_work, begun))
-        begun.add_done_callback(partial(self._end, caller))
-        begun.add_done_callback(partial(_notify_loop, loop, answer))
+        answer.add_done_callback(partial(_cancel_work, job))
+        job.add_done_callback(partial(self._end, caller))
+        job.add_done_callback(partial(_notify_loop, loop, answer))
         return answer
 
     def close(self) -> None:
@@ -71,9 +71,9 @@ class ThreadCalls:
                 del self._of_caller[caller]
 
 
-def _cancel_work(begun: Future[T], answer: asyncio.Future[T]) -> None:
+def _cancel_work(job: Future[T], answer: asyncio.Future[T]) -> None:
     if answer.cancelled():
-        begun.cancel()
+        job.cancel()
 
 
 def _notify_loop(
