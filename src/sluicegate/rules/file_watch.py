@@ -181,11 +181,11 @@ class FileWatch:
 
 def _state_of(path: str) -> _State:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (OSError, ValueError):
         return None
-    written = (found.st_mtime_ns, found.st_ctime_ns, found.st_size)
-    return (found.st_dev, found.st_ino), written
+    written = (status.st_mtime_ns, status.st_ctime_ns, status.st_size)
+    return (status.st_dev, status.st_ino), written
 
 
 _running: Final[WeakSet[FileWatch]] = WeakSet()

@@ -117,10 +117,10 @@ def read_yaml(text: str, source: str) -> tuple[object, dict[FieldPath, int]]:
     try:
         import yaml  # noqa: PLC0415 - only who writes YAML needs it
     except ModuleNotFoundError:
-        seen = (
+        cause = (
             f"{source} is YAML, and PyYAML is not installed; pip install '.[rules]' in the checkout"
         )
-        raise Unavailable("YAML", f"{seen}, or write the file as TOML") from None
+        raise Unavailable("YAML", f"{cause}, or write the file as TOML") from None
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         reader = _Reader(yaml, yaml.parse(text, Loader=loader), source)

@@ -68,30 +68,30 @@ class Problems:
     def __init__(self, source: str, lines: Mapping[FieldPath, int]) -> None:
         self._source = source
         self._lines = lines
-        self._found: list[Problem] = []
+        self._problems: list[Problem] = []
         self._more = 0
 
     def __len__(self) -> int:
-        return len(self._found) + self._more
+        return len(self._problems) + self._more
 
     def add(self, at: FieldPath, value: object, remedy: str) -> None:
         """Note a problem and go on."""
-        if len(self._found) >= PROBLEMS_MAX:
+        if len(self._problems) >= PROBLEMS_MAX:
             self._more += 1
             return
-        self._found.append(Problem(path_text(at), value, remedy, self._line(at)))
+        self._problems.append(Problem(path_text(at), value, remedy, self._line(at)))
 
-    def add_unknown(self, at: FieldPath, value: object, known: Iterable[str]) -> None:
+    def add_unknown(self, at: FieldPath, value: object, allowed: Iterable[str]) -> None:
         """Note a field that there is not, with the nearest that there is."""
-        names = list(known)
+        names = list(allowed)
         near = get_close_matches(str(at[-1])[:64].lower(), names, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
         self.add(at, value, f"there is no such field; {hint}")
 
     def raise_if_any(self) -> None:
         """Refuse the file if anything was found."""
-        if self._found:
-            raise BadRules(self._source, self._found, self._more)
+        if self._problems:
+            raise BadRules(self._source, self._problems, self._more)
 
     def _line(self, at: FieldPath) -> int:
         """The line of the field, or of the nearest thing around it that has one."""

@@ -55,32 +55,32 @@ class RuleFields:
         self, at: FieldPath, fields: Mapping[str, object], names: tuple[str, ...]
     ) -> dict[str, Any]:
         """The terms of these names that are given, and are right."""
-        found: dict[str, Any] = {}
+        terms: dict[str, Any] = {}
         for name in names:
             value = fields.get(name)
             if value is not None:
                 term = _TERM_READERS[name](self, (*at, name), value)
                 if term is not None:
-                    found[name] = term
-        return found
+                    terms[name] = term
+        return terms
 
     def mapping(
-        self, at: FieldPath, value: object, known: tuple[str, ...] = ()
+        self, at: FieldPath, value: object, allowed: tuple[str, ...] = ()
     ) -> dict[str, Any] | None:
         """Fields of these names, or of any; None if it is no mapping."""
         if not isinstance(value, Mapping):
-            fields = f" of {', '.join(known)}" if known else ""
+            fields = f" of {', '.join(allowed)}" if allowed else ""
             self.refuse(at, value, f"give fields{fields}, each with its value")
             return None
         for name in value:
             if not isinstance(name, str):
                 self.refuse((*at, str(name)), name, "a field's name is a text")
-            elif known and name not in known:
-                self._problems.add_unknown((*at, name), value[name], known)
+            elif allowed and name not in allowed:
+                self._problems.add_unknown((*at, name), value[name], allowed)
         return {
             name: value[name]
             for name in value
-            if isinstance(name, str) and (not known or name in known)
+            if isinstance(name, str) and (not allowed or name in allowed)
         }
 
     def flag(self, at: FieldPath, value: object) -> bool | None:
@@ -128,10 +128,10 @@ class RuleFields:
 
     def burst_capacity(self, at: FieldPath, value: object) -> Fraction | None:
         """How many times its count a limit admits at once."""
-        found = fraction_of(value, BURST_CAPACITY_MAX)
-        if found is None:
+        capacity = fraction_of(value, BURST_CAPACITY_MAX)
+        if capacity is None:
             self.refuse(at, value, f"give a number from 1 to {BURST_CAPACITY_MAX}, as 1.2")
-        return found
+        return capacity
 
     def header_name(self, at: FieldPath, value: object, example: str) -> str | None:
         """A header's name, as requests have it."""

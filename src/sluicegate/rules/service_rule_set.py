@@ -50,7 +50,7 @@ class RulesFile(NamedTuple):
     sha: str
 
 
-class _Found(NamedTuple):
+class _RulesPath(NamedTuple):
     """Where a file is, and what it is called."""
 
     path: str
@@ -172,49 +172,49 @@ class ServiceRuleSet:
 
 def find_files(
     paths: Sequence[str | os.PathLike[str]], *, files_max: int = FILES_MAX
-) -> list[_Found]:
+) -> list[_RulesPath]:
     """The rules files that these are or hold, in the order of the paths and then of their names.
 
     In folders only what is named as YAML or TOML, and nothing that begins with a dot: editors leave
     such files, and Kubernetes keeps the real ones of a ConfigMap in such folders.
     """
-    found: dict[str, _Found] = {}
+    by_path: dict[str, _RulesPath] = {}
     for path in [os.fspath(path) for path in paths]:
         if not os.path.isdir(path):
-            found.setdefault(path, _Found(path, os.path.basename(path)))
+            by_path.setdefault(path, _RulesPath(path, os.path.basename(path)))
             continue
         below = _below(path, "", 0, files_max)
         if not below:
             names = ", ".join(SUFFIXES)
             raise BadValue("rules", path, f"put a rules file there, named with {names} at the end")
         for one in below:
-            found.setdefault(one.path, one)
-    if len(found) > files_max:
-        raise BadValue("rules", f"{len(found):,} files", f"at most {files_max:,} (files_max)")
-    if not found:
+            by_path.setdefault(one.path, one)
+    if len(by_path) > files_max:
+        raise BadValue("rules", f"{len(by_path):,} files", f"at most {files_max:,} (files_max)")
+    if not by_path:
         raise BadValue("rules", list(paths), "give at least one file or folder")
-    return [*found.values()]
+    return [*by_path.values()]
 
 
-def _below(folder: str, within: str, depth: int, files_max: int) -> list[_Found]:
+def _below(folder: str, within: str, depth: int, files_max: int) -> list[_RulesPath]:
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
         words = error.strerror or str(error)
         raise Unavailable(f"the rules folder {folder}", words) from None
-    found: list[_Found] = []
+    paths: list[_RulesPath] = []
     for name in names:
         if name[0] in ".#~":
             continue
         path, describe = os.path.join(folder, name), f"{within}{name}"
         if os.path.isdir(path):
             if depth < DEPTH_MAX:
-                found += _below(path, f"{describe}/", depth + 1, files_max)
+                paths += _below(path, f"{describe}/", depth + 1, files_max)
         elif name.lower().endswith(SUFFIXES):
-            found.append(_Found(path, describe))
-        if len(found) > files_max:
+            paths.append(_RulesPath(path, describe))
+        if len(paths) > files_max:
             break
-    return found
+    return paths
 
 
 # One file.
@@ -300,43 +300,43 @@ def compile_native(
 ) -> ResourceRuleSet:
     """The native half; `BadRules` says what is wrong between files, with lines from `data_of`."""
     own = [part for part in parts if part.native is not None]
-    found: list[tuple[int, FieldPath, object, str]] = []
+    problems: list[tuple[int, FieldPath, object, str]] = []
     more = 0
 
     def complain(number: int, at: FieldPath, value: object, remedy: str) -> None:
         nonlocal more
-        if len(found) < PROBLEMS_MAX:
-            found.append((number, at, value, remedy))
+        if len(problems) < PROBLEMS_MAX:
+            problems.append((number, at, value, remedy))
         else:
             more += 1
 
     files = [part.native for part in own if part.native is not None]
     book = compile_rules(files, complain, rules_max=rules_max)
-    if found:
-        raise _bad_rules([part.path for part in own], found, more, data_of)
+    if problems:
+        raise _bad_rules([part.path for part in own], problems, more, data_of)
     return book
 
 
 def _bad_rules(
     paths: Sequence[str],
-    found: Sequence[tuple[int, FieldPath, object, str]],
+    listed: Sequence[tuple[int, FieldPath, object, str]],
     more: int,
     data_of: Callable[[str], bytes],
 ) -> BadRules:
     """The error for what is wrong between files, told of the first file that has any of it."""
-    path = paths[found[0][0]]
-    here = [one for one in found if paths[one[0]] == path]
+    path = paths[listed[0][0]]
+    in_file = [one for one in listed if paths[one[0]] == path]
     try:
         lines = read_text(data_of(path), form=form_of(path), source=path).lines
     except (BadValue, Unavailable):
         lines = {}  # it has gone meanwhile, or is JSON of more values than YAML may have
     problems = Problems(path, with_item_lines(lines))
-    for _, at, value, remedy in here:
+    for _, at, value, remedy in in_file:
         problems.add(at, value, remedy)
     try:
         problems.raise_if_any()
     except BadRules as error:
-        return BadRules(error.source, error.problems, more + len(found) - len(here))
+        return BadRules(error.source, error.problems, more + len(listed) - len(in_file))
     raise AssertionError("a refusal has a problem")
 
 

@@ -103,7 +103,7 @@ def test_noise_is_damaged(data: bytes, headed: bool) -> None:
 
 
 def sections(data: bytes = PACKED) -> list[SnapshotSection]:
-    parts = read_frame(WORD, data, packing._KNOWN)
+    parts = read_frame(WORD, data, packing._SECTIONS)
     return [SnapshotSection(part.name, part.open()) for part in parts]
 
 

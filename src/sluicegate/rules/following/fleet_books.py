@@ -74,8 +74,8 @@ class FleetBooks:
         )
 
     def __repr__(self) -> str:
-        tried = f", {self.canary_version} for {self.share} of {PLACES}" if self.canary else ""
-        return f"<FleetBooks {self.live_version}{tried}>"
+        canary = f", {self.canary_version} for {self.share} of {PLACES}" if self.canary else ""
+        return f"<FleetBooks {self.live_version}{canary}>"
 
 
 def in_share(name: str, *, share: int, salt: str) -> bool:

@@ -109,16 +109,16 @@ class FleetReports:
             raise BadValue("timeout_s", timeout_s, f"give 0 to {TIMEOUT_S_MAX:,.0f}")
         until_us = self._clock.now_us() + int(timeout_s * 1e6)
         never, pause_s = Event(), LOOK_S
-        there: set[str] = set()
+        running: set[str] = set()
         while True:
             names = self._store.nodes()
-            there &= set(names)
-            seen = self._highest(self._read([name for name in names if name not in there]))
-            there |= {
-                one.node for one in seen.nodes if one.runs(version, rollout) and not one.stale
+            running &= set(names)
+            status = self._highest(self._read([name for name in names if name not in running]))
+            running |= {
+                one.node for one in status.nodes if one.runs(version, rollout) and not one.stale
             }
             left_us = until_us - self._clock.now_us()
-            if len(there) >= nodes or left_us <= 0:
+            if len(running) >= nodes or left_us <= 0:
                 whole = self.look()
                 return whole.count_running(version, rollout) >= nodes, whole
             never.wait(min(pause_s, left_us / 1e6))

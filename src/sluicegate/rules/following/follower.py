@@ -86,12 +86,12 @@ class _ReplayedRollout(Untrusted):
 class _Wanted(NamedTuple):
     """A rollout that is to be followed, and when it was announced."""
 
-    given: SignedRollout
+    signed: SignedRollout
     announced_us: int
 
     @property
     def number(self) -> int:
-        return self.given.rollout.number
+        return self.signed.rollout.number
 
 
 @final
@@ -190,13 +190,13 @@ class Follower:
             return
         missing = self.record.failures.get(DISK, "nothing is kept on the disk")
         try:
-            found = self._fetch_rollout()
-            if found.rollout.number < self._highest:
-                raise self._refuse_replay(found)
-            self._running.run(found, announced_us=self._announced_us(found.rollout.at_us))
+            signed = self._fetch_rollout()
+            if signed.rollout.number < self._highest:
+                raise self._refuse_replay(signed)
+            self._running.run(signed, announced_us=self._announced_us(signed.rollout.at_us))
         except Unavailable as error:
             raise Unavailable("every rule", f"{missing}; {error}") from None
-        self._highest, self._pending = found.rollout.number, None
+        self._highest, self._pending = signed.rollout.number, None
         self._checked_us = self._clock.now_us()
         self._record_success()
 
@@ -242,7 +242,7 @@ class Follower:
             self._last,
             self.record.failures,
             node=self._node,
-            seen=self._highest,
+            highest=self._highest,
             checked_us=self._checked_us,
         )
 
@@ -289,13 +289,13 @@ class Follower:
     def notify(self, body: bytes, at_us: int) -> None:
         """Take note of an announcement; never waits for anything."""
         try:
-            given = open_rollout(body, self._store.verifier)
+            signed = open_rollout(body, self._store.verifier)
         except SluicegateError as error:
             # Anybody may write to a log. What matters, the store says too.
             if self.record.count(ANNOUNCEMENTS, kind_of(error)):
                 _log.warning("an announcement of rules is passed over: %s", error)
             return
-        announced = _Wanted(given, at_us)
+        announced = _Wanted(signed, at_us)
         with self._lock:
             newest = self._highest if self._announced is None else self._announced.number
             if announced.number <= newest:
@@ -323,9 +323,9 @@ class Follower:
         """Ask the store for its rollout, and follow a newer one; whether that changed it."""
         self._running.save()
         try:
-            found = self._fetch_rollout()
-            if found.rollout.number < self._highest:
-                raise self._refuse_replay(found)
+            signed = self._fetch_rollout()
+            if signed.rollout.number < self._highest:
+                raise self._refuse_replay(signed)
         except SluicegateError as error:
             if self.record.add(ROLLOUT, error, self._kind_of(error)):
                 _log.warning("the rollout is not followed: %s", error)
@@ -333,7 +333,7 @@ class Follower:
         if self.record.clear(ROLLOUT):
             self._reporter.wake()  # what could not be reported meanwhile can be now
         self._checked_us = self._clock.now_us()
-        return self._adopt(_Wanted(found, found.rollout.at_us))
+        return self._adopt(_Wanted(signed, signed.rollout.at_us))
 
     # Inside: one thread.
 
@@ -354,10 +354,10 @@ class Follower:
         return max(EVERY_S_MIN, (until_us - self._clock.now_us()) / 1e6)
 
     def _fetch_rollout(self) -> SignedRollout:
-        found = self._store.rollout()
-        if found is None:
+        signed = self._store.rollout()
+        if signed is None:
             raise Unavailable("the rollout", "there is none yet; publish a release first")
-        return found
+        return signed
 
     def _adopt(self, pending: _Wanted) -> bool:
         """Follow this rollout if it is newer than all before."""
@@ -371,14 +371,14 @@ class Follower:
         pending = self._pending
         if pending is None:
             return False
-        rollout = pending.given.rollout
+        rollout = pending.signed.rollout
         try:
             if self._running.goes_back(rollout):
                 self._pending = None  # no trying again makes them better
                 self._record_failure(pending, Untrusted(f"rollout {rollout.number}", BACK), OLDER)
                 return False
             announced_us = self._announced_us(pending.announced_us)
-            self._running.run(pending.given, announced_us=announced_us)
+            self._running.run(pending.signed, announced_us=announced_us)
         except Exception as error:
             self._record_failure(pending, error)
             return False
@@ -401,16 +401,16 @@ class Follower:
             _log.warning("the rules stay as they are: %s", error)
             self._reporter.wake()
         if self._attempt == 0:
-            self._running.save_pending(pending.given.signed)
+            self._running.save_pending(pending.signed.signed)
         self._attempt += 1
 
     def _announced_us(self, at_us: int) -> int:
         # A node that was down has not kept anybody waiting before it came.
         return max(at_us, self._started_us)
 
-    def _refuse_replay(self, found: SignedRollout) -> Untrusted:
+    def _refuse_replay(self, signed: SignedRollout) -> Untrusted:
         return _ReplayedRollout(
-            f"rollout {found.rollout.number}",
+            f"rollout {signed.rollout.number}",
             f"number {self._highest} has been seen here already; if these are meant all the same, "
             "remove what this node has kept",
         )

@@ -49,52 +49,52 @@ class ObtainedRelease(NamedTuple):
 
 def obtain(store: ReleaseStore, version: int, have: Sequence[HeldRelease]) -> ObtainedRelease:
     """The release of this version, verified and built, beside those that are held."""
-    found = store.release(version)
-    if found is None:
+    stored = store.release(version)
+    if stored is None:
         raise Unavailable(f"release {version}", "it is not in the store")
     contents = {one.snapshot.content for one in have}
-    for between in _path_to(store, found.release, contents):
+    for between in _path_to(store, stored.release, contents):
         try:
             have = [_pass_through(store, between, have), *have]
         except (Untrusted, DamagedSnapshot) as error:
             # The whole is the way round it.
-            return _fetch_release(store, found, (), have, passed_over=str(error))
-    return _fetch_release(store, found, have, have)
+            return _fetch_release(store, stored, (), have, passed_over=str(error))
+    return _fetch_release(store, stored, have, have)
 
 
 def _fetch_release(
     store: ReleaseStore,
-    found: SignedRelease,
+    stored: SignedRelease,
     sources: Sequence[HeldRelease],
     have: Sequence[HeldRelease],
     *,
     passed_over: str = "",
 ) -> ObtainedRelease:
     """A release from `sources`, or whole; its book from those that are held."""
-    release = found.release
+    release = stored.release
     fetched = store.snapshot(release, [one.snapshot for one in sources])
     source = next((one for one in sources if one.snapshot.content == fetched.before), None)
     step = ReleaseStep(
-        found.signed, "" if fetched.part is None else fetched.part.digest, fetched.data
+        stored.signed, "" if fetched.part is None else fetched.part.digest, fetched.data
     )
     chain = (step,) if source is None else (*source.chain, step)
     way = WHOLE if source is None else SAME if fetched.part is None else DELTA
     before = source if source is not None else have[0] if have else None
-    held = _build(release, fetched.snapshot, None if before is None else before.book, chain)
-    return ObtainedRelease(held, way, passed_over or fetched.passed_over)
+    result = _build(release, fetched.snapshot, None if before is None else before.book, chain)
+    return ObtainedRelease(result, way, passed_over or fetched.passed_over)
 
 
 def _path_to(store: ReleaseStore, release: Release, contents: set[str]) -> list[SignedRelease]:
     """The releases over which deltas lead to this one, oldest first; none where none are needed,
     or where they would be more than the whole."""
     path: list[SignedRelease] = []
-    at, left = release, release.snapshot.bytes
+    at, bytes_left = release, release.snapshot.bytes
     while at.content not in contents and contents.isdisjoint(at.deltas):
         before = _delta_source(store, at)
         if before is None or len(path) >= STEPS_MAX:
             return []
-        left -= at.deltas[before.release.content].bytes
-        if left <= 0:
+        bytes_left -= at.deltas[before.release.content].bytes
+        if bytes_left <= 0:
             return []
         path.append(before)
         at = before.release
@@ -107,11 +107,11 @@ def _delta_source(store: ReleaseStore, release: Release) -> SignedRelease | None
         return None
     for version in range(release.version - 1, max(release.version - NEAR, 0), -1):
         try:
-            found = store.release(version)
+            stored = store.release(version)
         except (Untrusted, BadValue):
             continue
-        if found is not None and found.release.content in release.deltas:
-            return found
+        if stored is not None and stored.release.content in release.deltas:
+            return stored
     return None
 
 
@@ -143,16 +143,16 @@ def restore(store: ReleaseStore, chain: Chain, before: ServiceRuleSet | None = N
     return _build(release, snapshot, before, without_data(chain))
 
 
-def rebase(store: ReleaseStore, held: HeldRelease, last_good: LastGood) -> HeldRelease:
+def rebase(store: ReleaseStore, current: HeldRelease, last_good: LastGood) -> HeldRelease:
     """The same release by one step, if its steps have become many or one of them is lost."""
     lost = any(
-        step.digest and not step.data and not last_good.has(step.digest) for step in held.chain
+        step.digest and not step.data and not last_good.has(step.digest) for step in current.chain
     )
-    if len(held.chain) <= STEPS_FEW and not lost:
-        return held
-    data = store.snapshot_data(held.release)
-    return held._replace(
-        chain=(ReleaseStep(held.chain[-1].signed, held.release.snapshot.digest, data),)
+    if len(current.chain) <= STEPS_FEW and not lost:
+        return current
+    data = store.snapshot_data(current.release)
+    return current._replace(
+        chain=(ReleaseStep(current.chain[-1].signed, current.release.snapshot.digest, data),)
     )
 
 

@@ -115,25 +115,25 @@ class RulesInForce:
         """
         if self._last_good is None:
             return 0
-        seen = 0
+        highest = 0
         try:
             signed = self._last_good.rollout()
             if signed is None:
                 return 0
             signed_rollout = open_rollout(signed, self._store.verifier)
-            seen = signed_rollout.rollout.number
-            kept = self._last_good.load()
-            if kept is None:
-                return seen
-            signed_rollout = open_rollout(kept.rollout, self._store.verifier)
+            highest = signed_rollout.rollout.number
+            state = self._last_good.load()
+            if state is None:
+                return highest
+            signed_rollout = open_rollout(state.rollout, self._store.verifier)
             releases: dict[int, HeldRelease] = {}
-            for chain in kept.chains:
+            for chain in state.chains:
                 one = restore(self._store, chain)
                 releases[one.release.version] = one
         except Exception as error:
             self._record.add(DISK, error)
             _log.warning("what is kept of the rules cannot be used: %s", error)
-            return seen
+            return highest
         target = choose(signed_rollout.rollout, self._node)
         if not all(version in releases for version in target.versions):
             target = RolloutTarget(next(iter(releases)))  # a node of another name ran this
@@ -143,7 +143,7 @@ class RulesInForce:
         made_us = releases[target.version].release.made_us
         self.now = InForce(books, signed_rollout.rollout, made_us, self._clock.now_us(), 0)
         self._releases = releases
-        return seen
+        return highest
 
     def pending(self) -> SignedRollout | None:
         """The newer rollout that was seen before the end and could not be followed."""
@@ -217,8 +217,8 @@ def _books(target: RolloutTarget, releases: Mapping[int, HeldRelease]) -> FleetB
     live = releases[target.version].book
     if not target.canary:
         return FleetBooks(live, target.version)
-    tried = releases[target.canary].book
-    return FleetBooks(live, target.version, tried, target.canary, target.share, target.salt)
+    canary = releases[target.canary].book
+    return FleetBooks(live, target.version, canary, target.canary, target.share, target.salt)
 
 
 LOOK_S: Final = 0.1

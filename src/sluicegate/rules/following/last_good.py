@@ -143,8 +143,8 @@ class LastGood:
         except FileNotFoundError:
             return None
         with open(handle, "rb") as file:
-            found = os.fstat(handle)
-            if not stat.S_ISREG(found.st_mode):
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
                 raise BadValue("folder", str(path), "it is no plain file; remove it")
             data = file.read(bytes_max + 1)
         if len(data) > bytes_max:
@@ -180,9 +180,9 @@ class LastGood:
             os.unlink(fresh)
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY, 0o600)
         try:
-            left = memoryview(data)
-            while left:
-                left = left[os.write(handle, left) :]
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(handle, rest) :]
             os.fsync(handle)
         finally:
             os.close(handle)
@@ -226,8 +226,8 @@ class LastGood:
         with suppress(FileNotFoundError):
             mode = os.stat(self.folder).st_mode
             if mode & 0o022:
-                shown = f"{stat.S_IMODE(mode):04o}"
-                remedy = f"others may write there (mode {shown}); chmod 700 it"
+                mode_text = f"{stat.S_IMODE(mode):04o}"
+                remedy = f"others may write there (mode {mode_text}); chmod 700 it"
                 raise BadValue("folder", str(self.folder), remedy)
 
     def _unavailable(self, error: OSError) -> Unavailable:

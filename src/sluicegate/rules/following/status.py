@@ -50,7 +50,7 @@ def status_of(
     failures: Mapping[str, str],
     *,
     node: str,
-    seen: int,
+    highest: int,
     checked_us: int,
 ) -> Mapping[str, object]:
     """What JSON can hold; with the fields of rules that follow files, and those of a fleet."""
@@ -71,7 +71,7 @@ def status_of(
         "fleet": {
             "node": node,
             "orders": now.rollout.number,
-            "orders_seen": seen,
+            "orders_seen": highest,
             "version": books.live_version,
             "canary": books.canary_version,
             "share": books.share,

@@ -41,8 +41,8 @@ def choose(rollout: Rollout, node: str) -> RolloutTarget:
     if canary is None or canary.share == 0 or canary.version == rollout.live:
         return RolloutTarget(rollout.live)
     if canary.by == BY_NODES:
-        chosen = in_share(node, share=canary.share, salt=canary.salt)
-        return RolloutTarget(canary.version if chosen else rollout.live)
+        is_canary = in_share(node, share=canary.share, salt=canary.salt)
+        return RolloutTarget(canary.version if is_canary else rollout.live)
     return RolloutTarget(rollout.live, canary.version, canary.share, canary.salt)
 
 

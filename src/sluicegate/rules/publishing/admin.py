@@ -96,9 +96,9 @@ class RulebookAdmin(RuleAdmin):
         if state and state not in STATES:
             raise BadValue("state", state, f"give one of {', '.join(STATES)}")
         count_max = _count(count_max)
-        found = [it for it in self._ledger.state().proposals.values() if state in ("", it.state)]
-        found.sort(key=lambda it: (it.at_us, it.id), reverse=True)
-        return [views.proposal_view(it) for it in found[:count_max]]
+        listed = [it for it in self._ledger.state().proposals.values() if state in ("", it.state)]
+        listed.sort(key=lambda it: (it.at_us, it.id), reverse=True)
+        return [views.proposal_view(it) for it in listed[:count_max]]
 
     def _proposal(self, id: str, *, by: str) -> Answer:  # noqa: A002 - the contract's name
         return views.proposal_view(self._revisions.proposal(id), whole=True)
@@ -123,16 +123,16 @@ class RulebookAdmin(RuleAdmin):
         fleet = self._ledger.state().fleet
         # Of what is live, the newest rollout counts; what was live earlier has none of its own.
         rollout = fleet.rollouts if version == fleet.live else 0
-        reached, seen = self._fleet.wait_for(
+        reached, reports = self._fleet.wait_for(
             version, nodes=nodes, timeout_s=timeout_s, rollout=rollout
         )
-        return {**self._status_now(seen), "reached": reached}
+        return {**self._status_now(reports), "reached": reached}
 
     def _audit(self, *, count_max: int, by: str) -> Sequence[Answer]:
         count_max = _count(count_max)
         done = [views.entry_view(one) for one in self._ledger.entries(count_max)]
-        refused = [views.refusal_view(one) for one in self._refusals.latest(count_max)]
-        both = sorted([*done, *refused], key=lambda one: int(one["at_us"]), reverse=True)
+        refusals = [views.refusal_view(one) for one in self._refusals.latest(count_max)]
+        both = sorted([*done, *refusals], key=lambda one: int(one["at_us"]), reverse=True)
         return both[:count_max]
 
     # Propose.
@@ -220,14 +220,14 @@ class RulebookAdmin(RuleAdmin):
             self._publisher.reconcile()
         return self._proposal_now(id)
 
-    def _status_now(self, seen: FleetStatus | None = None) -> dict[str, Any]:
+    def _status_now(self, fleet: FleetStatus | None = None) -> dict[str, Any]:
         state = self._ledger.state()
         failures = self._failures(state)
         try:
-            seen = self._fleet.look() if seen is None else seen
+            fleet = self._fleet.look() if fleet is None else fleet
         except Unavailable as error:
             # What was decided is told all the same: whoever decided it waits for the answer.
-            seen = FleetStatus(self._clock.now_us(), ())
+            fleet = FleetStatus(self._clock.now_us(), ())
             failures["nodes"] = str(error)
         rollouts = state.rollouts.get(state.fleet.rollouts)
         live = state.live
@@ -236,7 +236,7 @@ class RulebookAdmin(RuleAdmin):
             "orders": views.rollout_view(rollouts),
             "canary": _canary_view(state),
             **views.delivery_view(state, failures),
-            **views.fleet_view(seen, rollouts),
+            **views.fleet_view(fleet, rollouts),
         }
 
     def _failures(self, state: LedgerState) -> dict[str, str]:

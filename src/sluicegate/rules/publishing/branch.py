@@ -78,11 +78,11 @@ class Pushes:
         author = self._repository.info(tip).author
         return f"git:{author.name} <{author.email}>"
 
-    def _refuse(self, tip: str, seen: str, shared: str, by: str) -> Proposal:
+    def _refuse(self, tip: str, previous: str, shared: str, by: str) -> Proposal:
         why = (
             f"the history of {self._branch} was rewritten: {tip[:ID_CHARS]} does not follow on "
-            f"{seen[:ID_CHARS]}, which was there, nor on {shared[:ID_CHARS]}, which was live. It "
-            "is not followed. Fetch refs/sluicegate/live, rebase on it, and push that"
+            f"{previous[:ID_CHARS]}, which was there, nor on {shared[:ID_CHARS]}, which was live. "
+            "It is not followed. Fetch refs/sluicegate/live, rebase on it, and push that"
         )
         it = self._drafts.propose_push(self._repository.info(tip), shared, why)
         self._ledger.change(OUTBOX, lambda state: _record_tip(state, tip, refused=True))
@@ -136,10 +136,10 @@ class RemoteMirror:
         if now_us < self._next_us and tip == self._in_sync:
             return
         self._next_us = now_us + settings.remote_look_us
-        there = self._fetch()
+        remote_tip = self._fetch()
         tip = self._repository.tip(settings.branch)
-        if there != tip:
-            tip = self._sync(tip, there)
+        if remote_tip != tip:
+            tip = self._sync(tip, remote_tip)
         self._in_sync = tip or ""
 
     def _fetch(self) -> str | None:
@@ -154,35 +154,35 @@ class RemoteMirror:
                 raise
             return None
 
-    def _sync(self, tip: str | None, there: str | None) -> str | None:
+    def _sync(self, tip: str | None, remote_tip: str | None) -> str | None:
         """Make both the same, whichever has to move; what the branch is here then."""
         settings, repository = self._settings, self._repository
-        if there is None or (tip is not None and repository.is_ancestor(there, tip)):
+        if remote_tip is None or (tip is not None and repository.is_ancestor(remote_tip, tip)):
             repository.push(settings.remote, settings.branch, timeout_us=settings.remote_us_max)
             return tip
-        to = there
-        if tip is not None and not repository.is_ancestor(tip, there):
-            to = self._merge(tip, there)
+        to = remote_tip
+        if tip is not None and not repository.is_ancestor(tip, remote_tip):
+            to = self._merge(tip, remote_tip)
         try:
             repository.move(settings.branch, to, expected=tip)
         except Conflict:
             return None  # somebody pushes here just now; the next look sees both
         return to
 
-    def _merge(self, tip: str, there: str) -> str:
-        """A commit that goes on from both; `there` itself where that cannot be, to be refused.
+    def _merge(self, tip: str, remote_tip: str) -> str:
+        """A commit that goes on from both; `remote_tip` where there is none, to be refused.
 
         Who pushed there could not know what has gone live here meanwhile.
         """
         repository = self._repository
         try:
-            files = repository.rebase(there, tip).id
+            files = repository.rebase(remote_tip, tip).id
         except (BadValue, Conflict):
-            return there
-        pushed = repository.info(there)
+            return remote_tip
+        pushed = repository.info(remote_tip)
         return repository.write(
             {},
-            parents=(tip, there),
+            parents=(tip, remote_tip),
             tree_of=files,
             author=pushed.author,
             message=pushed.message,

@@ -159,7 +159,7 @@ class CanaryTally:
     `before` is the tally of the step before, which knows what the nodes had counted by then.
     """
 
-    __slots__ = ("_failing", "_heard", "_names", "_sums", "state")
+    __slots__ = ("_failing", "_names", "_nodes", "_sums", "state")
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class CanaryTally:
         self._names = (count_name(state.version), count_name(live))
         # By node, the decisions and refusals under each of the two versions.
         same = before is not None and before._names == self._names
-        self._heard: dict[str, _Counts] = dict(before._heard) if before is not None and same else {}
+        self._nodes: dict[str, _Counts] = dict(before._nodes) if before is not None and same else {}
         self._sums = [[0, 0], [0, 0]]
         self._failing = frozenset(failing)
 
@@ -189,12 +189,12 @@ class CanaryTally:
 
     def _add(self, report: NodeReport) -> None:
         now = (_pair(report, self._names[0]), _pair(report, self._names[1]))
-        before = self._heard.get(report.node, now)
+        before = self._nodes.get(report.node, now)
         for sums, new, old in zip(self._sums, now, before, strict=True):
             anew = new[0] < old[0] or new[1] < old[1]
             sums[0] += new[0] - (0 if anew else old[0])
             sums[1] += new[1] - (0 if anew else old[1])
-        self._heard[report.node] = now
+        self._nodes[report.node] = now
 
 
 def failing_nodes(reports: Iterable[NodeReport], fresh_us: int) -> tuple[str, ...]:

@@ -54,9 +54,9 @@ def rule_changes(changes: Sequence[FileChange]) -> RuleChanges:
     added = [name for name in after if name not in before]
     removed = [name for name in before if name not in after]
     changed = [name for name, value in after.items() if name in before and before[name] != value]
-    shown = [tuple(sorted(names)[:RULES_MAX]) for names in (added, removed, changed)]
+    listed = [tuple(sorted(names)[:RULES_MAX]) for names in (added, removed, changed)]
     more = sum(max(0, len(names) - RULES_MAX) for names in (added, removed, changed))
-    return RuleChanges(shown[0], shown[1], shown[2], more)
+    return RuleChanges(listed[0], listed[1], listed[2], more)
 
 
 def named_rules(name: str, data: bytes | None) -> dict[str, Any]:
@@ -83,8 +83,8 @@ def _of_native(file: str, top: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield f"{file}: {field}", value  # what it says for all its rules
     rules = top.get("rules")
     for place, rule in enumerate(rules if isinstance(rules, list) else ()):
-        named = rule.get("rule_id") if isinstance(rule, Mapping) else None
-        yield (str(named) if named else f"{file}: rule {place + 1}"), rule
+        rule_id = rule.get("rule_id") if isinstance(rule, Mapping) else None
+        yield (str(rule_id) if rule_id else f"{file}: rule {place + 1}"), rule
 
 
 def _of_mesh(above: str, nodes: object, depth: int) -> Iterator[tuple[str, Any]]:
@@ -94,9 +94,9 @@ def _of_mesh(above: str, nodes: object, depth: int) -> Iterator[tuple[str, Any]]
         if not isinstance(node, Mapping):
             continue
         value = node.get("value")
-        here = f"{above}.{node.get('key')}" + ("" if value is None else f"_{value}")
-        yield here, {field: value for field, value in node.items() if field != "descriptors"}
-        yield from _of_mesh(here, node.get("descriptors"), depth + 1)
+        path = f"{above}.{node.get('key')}" + ("" if value is None else f"_{value}")
+        yield path, {field: value for field, value in node.items() if field != "descriptors"}
+        yield from _of_mesh(path, node.get("descriptors"), depth + 1)
 
 
 def _lines(data: bytes | None) -> list[str] | None:

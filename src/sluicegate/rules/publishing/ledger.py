@@ -94,10 +94,10 @@ class RulebookLedger:
     def __init__(
         self, repository: Repository, *, settings: PublishingSettings, clock: Clock
     ) -> None:
-        kept = settings.proposals_max + settings.releases_max + settings.rollouts_max
-        if kept * 2 > repository.settings.files_max:
-            remedy = f"give less, or raise the repository's files_max to {kept * 2:,}"
-            raise BadValue("publishing", f"{kept:,} records", remedy)
+        records_max = settings.proposals_max + settings.releases_max + settings.rollouts_max
+        if records_max * 2 > repository.settings.files_max:
+            remedy = f"give less, or raise the repository's files_max to {records_max * 2:,}"
+            raise BadValue("publishing", f"{records_max:,} records", remedy)
         self._repository = repository
         self._settings = settings
         self._clock = clock
@@ -116,7 +116,7 @@ class RulebookLedger:
         `make` is called again where somebody else was faster; None is nothing to change, and what
         it raises is raised.
         """
-        for tried in range(TRIES_MAX):
+        for attempt in range(TRIES_MAX):
             with self._lock:
                 state = self._look()
                 change = make(state)
@@ -126,20 +126,20 @@ class RulebookLedger:
                 if after is not None:
                     self._state = after
                     return after
-            self._wait.wait(min(0.001 * (tried + 1), WAIT_S_MAX))
+            self._wait.wait(min(0.001 * (attempt + 1), WAIT_S_MAX))
         raise Conflict("the ledger", f"others were faster {TRIES_MAX} times; try again")
 
     def entries(self, count_max: int) -> list[LedgerEntry]:
         """The latest changes that somebody asked for, newest first."""
         with self._lock:
             tip = self._look().tip
-        found: list[LedgerEntry] = []
-        while tip and len(found) < count_max:
+        collected: list[LedgerEntry] = []
+        while tip and len(collected) < count_max:
             commits = self._repository.log(tip, count_max=_PAGE)
             entries = [entry_of(commit) for commit in commits]
-            found += [entry for entry in entries if entry.call != OUTBOX]
+            collected += [entry for entry in entries if entry.call != OUTBOX]
             tip = next(iter(commits[-1].parents), "")
-        return found[:count_max]
+        return collected[:count_max]
 
     # Inside.
 
@@ -155,11 +155,11 @@ class RulebookLedger:
                 f"on {before.tip[:12]}; put it back (git update-ref {LEDGER_REF} {before.tip})",
             )
         if before.tip:
-            found = self._repository.changes(before.tip, tip)
+            changes = self._repository.changes(before.tip, tip)
         else:
             files = self._repository.files(tip, suffixes=(".json",))
-            found = [FileChange(name, None, data) for name, data in files.items()]
-        self._state = _read(before, tip, found)
+            changes = [FileChange(name, None, data) for name, data in files.items()]
+        self._state = _read(before, tip, changes)
         return self._state
 
     def _try(self, state: LedgerState, change: LedgerChange, by: str) -> LedgerState | None:

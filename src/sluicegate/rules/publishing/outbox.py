@@ -121,11 +121,11 @@ class ReleaseOutbox:
     def check_new(self) -> None:
         """`Unavailable` where the blob store is another rulebook's: its fleet would be confused."""
         self._locate_live()
-        there = self._store.rollout()
-        if there is not None and not self._ledger.state().fleet.versions:
+        stored = self._store.rollout()
+        if stored is not None and not self._ledger.state().fleet.versions:
             raise Unavailable(
                 "the blob store",
-                f"it has rollout {there.rollout.number} of another rulebook, or of one whose "
+                f"it has rollout {stored.rollout.number} of another rulebook, or of one whose "
                 "ledger is lost; give an empty one, or put the repository back as it was",
             )
 
@@ -150,8 +150,8 @@ class ReleaseOutbox:
             self._notes(state)
             moved = self._branch(live.commit)
             self._at(BRANCH_MOVED)
-            seen = live.commit if moved else ""
-            state = self._ledger.change(OUTBOX, lambda now: _record_delivered(now, state, seen))
+            tip = live.commit if moved else ""
+            state = self._ledger.change(OUTBOX, lambda now: _record_delivered(now, state, tip))
             self._at(DELIVERED)
             return state
 
@@ -160,17 +160,17 @@ class ReleaseOutbox:
     def _locate_live(self) -> tuple[LedgerState, str | None]:
         """The ledger, and where the live ref is beside it: behind it at most, and nowhere else."""
         for _ in range(_TRIES_MAX):
-            there = self._repository.tip(LIVE_REF)
+            tip = self._repository.tip(LIVE_REF)
             state = self._ledger.state()
-            if there in _may_be_live(state):
-                return state, there
-            if there == self._repository.tip(LIVE_REF):
+            if tip in _may_be_live(state):
+                return state, tip
+            if tip == self._repository.tip(LIVE_REF):
                 break  # it was so all the while the ledger said otherwise
         expected = None if state.live is None else state.live.commit
         remedy = f"git update-ref {LIVE_REF} {expected}" if expected else "take the ref away"
         raise Unavailable(
             f"publishing ({LIVE_REF})",
-            f"somebody else has moved what is live: {there or 'nothing'} is there, and "
+            f"somebody else has moved what is live: {tip or 'nothing'} is there, and "
             f"{expected or 'nothing'} was published. Nothing is published until that is there "
             f"again: {remedy}. What was put there instead can be pushed to the branch",
         )
@@ -178,11 +178,11 @@ class ReleaseOutbox:
     def _move_live(self) -> LedgerState:
         """The ledger, with the live ref where it belongs."""
         for _ in range(_TRIES_MAX):
-            state, there = self._locate_live()
-            if state.live is None or there == state.live.commit:
+            state, tip = self._locate_live()
+            if state.live is None or tip == state.live.commit:
                 return state
             try:
-                self._repository.move(LIVE_REF, state.live.commit, expected=there)
+                self._repository.move(LIVE_REF, state.live.commit, expected=tip)
             except Conflict:
                 continue  # another publisher is at it as well; look again
             self._at(LIVE_MOVED)
@@ -223,13 +223,13 @@ class ReleaseOutbox:
         self._at(RELEASE_PUT)
 
     def _is_stored(self, version: ReleaseRecord) -> bool:
-        there = self._store.release(version.number)
-        if there is None:
+        stored = self._store.release(version.number)
+        if stored is None:
             return False
-        if there.release.commit != version.commit:
+        if stored.release.commit != version.commit:
             raise Unavailable(
                 "the blob store",
-                f"version {version.number} there is of commit {there.release.commit}, and here of "
+                f"version {version.number} there is of commit {stored.release.commit}, and here of "
                 f"{version.commit}: it belongs to another rulebook, or the ledger has lost its end",
             )
         return True
@@ -241,12 +241,12 @@ class ReleaseOutbox:
         deltas: dict[str, BlobPart] = {}
         earlier = [number for number in state.versions if number < version.number]
         for number in sorted(earlier, reverse=True)[: self._settings.deltas]:
-            there = self._store.release(number)
-            content = "" if there is None else there.release.content
-            if there is None or content == snapshot.content or content in deltas:
+            previous = self._store.release(number)
+            content = "" if previous is None else previous.release.content
+            if previous is None or content == snapshot.content or content in deltas:
                 continue
             try:
-                before = self._snapshot(there.release)
+                before = self._snapshot(previous.release)
                 data = make_delta(before, snapshot)
                 most = self._store.bounds.unpacked_bytes_max
                 good = apply_delta(before, data, bytes_max=most).content == snapshot.content
@@ -263,14 +263,14 @@ class ReleaseOutbox:
         return deltas
 
     def _snapshot(self, release: Release) -> RulesSnapshot:
-        known = self._recent.get(release.content)
-        snapshot = self._store.snapshot(release).snapshot if known is None else known[1]
+        recent = self._recent.get(release.content)
+        snapshot = self._store.snapshot(release).snapshot if recent is None else recent[1]
         self._remember(snapshot)
         return snapshot
 
     def _remember(self, snapshot: RulesSnapshot) -> None:
-        known = self._recent.pop(snapshot.content, None) or (_bytes_of(snapshot), snapshot)
-        self._recent[snapshot.content] = known
+        entry = self._recent.pop(snapshot.content, None) or (_bytes_of(snapshot), snapshot)
+        self._recent[snapshot.content] = entry
         while sum(size for size, _ in self._recent.values()) > self._settings.recent_bytes_max:
             del self._recent[next(iter(self._recent))]
 
@@ -295,8 +295,8 @@ class ReleaseOutbox:
         try:
             promise.result(self._settings.event_us_max / 1e6)
         except NotInTime:
-            seen = f"no word within {self._settings.event_us_max / 1e6:g} s; it is sent again"
-            raise Unavailable("the event log", seen) from None
+            problem = f"no word within {self._settings.event_us_max / 1e6:g} s; it is sent again"
+            raise Unavailable("the event log", problem) from None
         except HasWriter:
             # A publisher that runs beside us has it open, and looks at the ledger as we do.
             if not self._delivered_by_other(fleet.rollouts):
@@ -313,10 +313,10 @@ class ReleaseOutbox:
     def _ensure_stored(self, state: LedgerState, rollouts: Rollout) -> None:
         """What is to run may be so old that its snapshot was swept away; it is made again."""
         for number in sorted({rollouts.live, *rollouts.pins.values()}):
-            version, there = state.versions.get(number), self._store.release(number)
-            if version is None or there is None:
+            version, stored = state.versions.get(number), self._store.release(number)
+            if version is None or stored is None:
                 continue
-            part = there.release.snapshot
+            part = stored.release.snapshot
             if self._store.blobs.names(SNAPSHOTS + part.digest):
                 continue
             again = self._store.put_snapshot(pack(self._rule_files.compile(version.commit)))
@@ -331,9 +331,9 @@ class ReleaseOutbox:
         now = self._ledger.state()
         if now.fleet.delivered.rollouts > state.fleet.delivered.rollouts:
             return  # another publisher was faster, and has told it all
-        there = self._store.rollout()
-        known = there is not None and there.rollout == now.rollouts.get(there.rollout.number)
-        if there is not None and known and there.rollout.number >= number:
+        stored = self._store.rollout()
+        ours = stored is not None and stored.rollout == now.rollouts.get(stored.rollout.number)
+        if stored is not None and ours and stored.rollout.number >= number:
             return  # it is about to
         raise Unavailable(
             "the blob store",
@@ -400,7 +400,7 @@ def _record_branch(now: LedgerState, live: str) -> LedgerChange | None:
     )
 
 
-def _record_delivered(now: LedgerState, state: LedgerState, seen: str) -> LedgerChange | None:
+def _record_delivered(now: LedgerState, state: LedgerState, branch_tip: str) -> LedgerChange | None:
     """What was told when `state` was; others may have told more, or decided more, since."""
     delivered = Delivered(
         max(now.fleet.delivered.versions, state.fleet.versions),
@@ -409,7 +409,7 @@ def _record_delivered(now: LedgerState, state: LedgerState, seen: str) -> Ledger
     done = {*state.fleet.notes}
     notes = tuple(note for note in now.fleet.notes if note not in done)
     fleet = now.fleet._replace(
-        delivered=delivered, notes=notes, branch_tip=seen or now.fleet.branch_tip
+        delivered=delivered, notes=notes, branch_tip=branch_tip or now.fleet.branch_tip
     )
     if fleet == now.fleet:
         return None

@@ -171,11 +171,11 @@ class Proposals:
 
     def _authors(self, commit: Commit, base: str) -> tuple[str, ...]:
         """Names and addresses of all who have a part in what was pushed since the base."""
-        found: set[str] = set()
+        authors: set[str] = set()
         seen, ahead = {commit.id}, [commit]
         while ahead:
             one = ahead.pop()
-            found |= {one.author.name, one.author.email}
+            authors |= {one.author.name, one.author.email}
             for parent in one.parents:
                 if parent not in seen and not self._repository.is_ancestor(parent, base):
                     if len(seen) >= PUSHED_MAX:
@@ -183,7 +183,7 @@ class Proposals:
                         raise BadValue("push", f"{len(seen):,} commits", remedy)
                     seen.add(parent)
                     ahead.append(self._repository.info(parent))
-        return tuple(sorted(found))
+        return tuple(sorted(authors))
 
     def _write(self, files: Mapping[str, bytes | None], base: str, message: str, by: str) -> Commit:
         """A commit that no earlier proposal has; git counts in seconds, and people are quicker."""
@@ -193,8 +193,8 @@ class Proposals:
             commit = self._repository.write(
                 files, parents=(base,), author=author_of(by), message=message, at_us=at_us
             )
-            known = proposals.get(proposal_id(commit.id))
-            if known is None or known.state == OPEN:
+            previous = proposals.get(proposal_id(commit.id))
+            if previous is None or previous.state == OPEN:
                 return commit
             at_us += _SECOND_US
 
@@ -212,13 +212,13 @@ class Proposals:
         return text.strip()
 
     def _not_since(self, base: str, live: str, files: Mapping[str, bytes | None]) -> None:
-        since = self._repository.merge_base(base, live)
-        if since is None:
+        ancestor = self._repository.merge_base(base, live)
+        if ancestor is None:
             raise BadValue("base", base, "give a commit that has a history with what is live")
-        moved = [one.name for one in self._repository.changes(since, live) if one.name in files]
+        moved = [one.name for one in self._repository.changes(ancestor, live) if one.name in files]
         if moved:
-            shown = f"changed since {base[:ID_CHARS]}, live is now {live[:ID_CHARS]}"
-            raise Conflict(", ".join(moved), shown)
+            problem = f"changed since {base[:ID_CHARS]}, live is now {live[:ID_CHARS]}"
+            raise Conflict(", ".join(moved), problem)
 
     def _new_proposal(self, commit: Commit, base: str, proposer: str) -> Proposal:
         now_us = self._clock.now_us()
@@ -237,19 +237,19 @@ class Proposals:
     def _keep_ref(self, it: Proposal) -> None:
         """So that no clean-up of the repository takes it for garbage."""
         ref = PROPOSALS + it.id
-        there = self._repository.tip(ref)
-        if there != it.commit:
-            self._repository.move(ref, it.commit, expected=there)
+        tip = self._repository.tip(ref)
+        if tip != it.commit:
+            self._repository.move(ref, it.commit, expected=tip)
 
     def _enter(self, it: Proposal, by: str) -> Proposal:
         self._keep_ref(it)
         # What no judge has seen yet says so: until then, whatever is approved is judged first.
         new = it if self._judge is None else it._replace(judged_on="", candidate="")
         state = self._ledger.change(by, lambda state: review.enter_proposal(state, new))
-        kept = state.proposals[it.id]
-        settled = kept.verdict is not None or kept.state not in (OPEN, APPROVED)
+        current = state.proposals[it.id]
+        settled = current.verdict is not None or current.state not in (OPEN, APPROVED)
         if self._judge is None or settled:
-            return kept
+            return current
         try:
             verdict = self._verdict(it.judged_on, it.candidate)
         except SluicegateError as error:

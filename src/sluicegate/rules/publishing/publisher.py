@@ -80,9 +80,9 @@ class Publisher:
         if files is not None:
             for name in files:
                 self._rule_files.check_name(name)
-            there = {} if tip is None else self._rule_files.files(tip)
+            current = {} if tip is None else self._rule_files.files(tip)
             commit = self._repository.write(
-                {**dict.fromkeys(there), **files},
+                {**dict.fromkeys(current), **files},
                 parents=() if tip is None else (tip,),
                 author=author_of(by),
                 message=message,
@@ -155,8 +155,8 @@ class Publisher:
             state = self._outbox.check()
             live = self._drafts.live().commit
             # A commit between two versions was never tried, and a canary may never have been live.
-            known = any(version.commit == to for version in state.versions.values())
-            if not (known and self._repository.is_ancestor(to, live)):
+            published = any(version.commit == to for version in state.versions.values())
+            if not (published and self._repository.is_ancestor(to, live)):
                 raise BadValue("to", called, "give a version that was live")
             now_us = self._clock.now_us()
             run = state.fleet.canary

@@ -156,8 +156,8 @@ def parse_record(kind: type[_Record], name: str, data: bytes) -> _Record:
     if type(fields.get("format")) is not int:
         raise _damaged(name, "its format is missing")
     if fields["format"] > FORMAT:
-        found = f"it has format {fields['format']}, and this program reads {FORMAT}"
-        raise _damaged(name, f"{found}; upgrade this program")
+        problem = f"it has format {fields['format']}, and this program reads {FORMAT}"
+        raise _damaged(name, f"{problem}; upgrade this program")
     record: _Record = _record(kind, fields, name)
     return record
 
@@ -200,10 +200,10 @@ def _parse(kind: Any, value: Any, field: str, name: str) -> Any:
         return _record(kind, _typed(dict, value, field, name), name)
     if origin is None:
         return _typed(kind, value, field, name)
-    found: Mapping[str, Any] = _typed(dict, value, field, name)
-    if inner[1] is int and not all(type(one) is int for one in found.values()):
+    parsed: Mapping[str, Any] = _typed(dict, value, field, name)
+    if inner[1] is int and not all(type(one) is int for one in parsed.values()):
         raise _damaged(name, f"its {field!r} are not numbers")
-    return found
+    return parsed
 
 
 def _typed(kind: type, value: Any, field: str, name: str) -> Any:

@@ -77,8 +77,8 @@ class RefusalLog:
         with self._lock:
             if self._log is not None:
                 self._follow(self._log)
-            kept = sorted([*self._latest, *self._unlogged], key=lambda one: one.at_us)
-            return kept[::-1][:count_max]
+            refusals = sorted([*self._latest, *self._unlogged], key=lambda one: one.at_us)
+            return refusals[::-1][:count_max]
 
     def close(self) -> None:
         """Give the log's reader back; the log is its owner's."""

@@ -21,10 +21,10 @@ STEPS_MAX: Final = 1_000  # of a proposal
 
 def proposal_of(state: LedgerState, id: str) -> Proposal:  # noqa: A002 - it is what it is called
     """The proposal of this id."""
-    found = state.proposals.get(id)
-    if found is None:
+    proposal = state.proposals.get(id)
+    if proposal is None:
         raise BadValue("proposal", id, "give the id of a proposal, as `proposals` lists them")
-    return found
+    return proposal
 
 
 def with_step(it: Proposal, at_us: int, by: str, what: str, why: str = "") -> Proposal:

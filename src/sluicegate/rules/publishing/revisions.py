@@ -113,11 +113,11 @@ class Revisions:
         exact = proposals.get(name)
         if exact is not None:
             return exact
-        found = [it for it in proposals.values() if name and name in _prefixes(it, len(name))]
-        if len(name) < ID_CHARS_MIN or len(found) != 1:
-            remedy = "give more of it" if len(found) > 1 else "give an id as `proposals` lists them"
+        those = [it for it in proposals.values() if name and name in _prefixes(it, len(name))]
+        if len(name) < ID_CHARS_MIN or len(those) != 1:
+            remedy = "give more of it" if len(those) > 1 else "give an id as `proposals` lists them"
             raise BadValue("proposal", name, remedy)
-        return found[0]
+        return those[0]
 
     def rules(self, at: str) -> dict[str, Any]:
         """The commit, its version, and its files."""
@@ -193,16 +193,16 @@ class Revisions:
     def _list_files(self, commit: str) -> dict[str, Any]:
         files = self._rule_files.files(commit)
         try:
-            known = {one.name: one for one in self._rule_files.compile(commit).files}
+            parsed = {one.name: one for one in self._rule_files.compile(commit).files}
             problem = ""
         except BadValue as error:
-            known, problem = {}, str(error)
+            parsed, problem = {}, str(error)
         return {
             "files": [
                 {
                     "name": name,
-                    "format": known[name].format if name in known else None,
-                    "rules": known[name].rules if name in known else None,
+                    "format": parsed[name].format if name in parsed else None,
+                    "rules": parsed[name].rules if name in parsed else None,
                     "digest": _digest(data),
                 }
                 for name, data in files.items()

@@ -233,14 +233,14 @@ class Cleanup:
 
     def refs(self, now_us: int) -> None:
         """Take refs away that no record needs; a young one may be of a call that is under way."""
-        found = [
+        outdated = [
             *self._repository.refs(PROPOSALS).items(),
             *self._repository.refs(VERSIONS).items(),
         ]
         state = self._ledger.state()
         needed = {PROPOSALS + one for one in state.proposals}
         needed |= {f"{VERSIONS}{number}" for number in state.versions}
-        for ref, commit in found:
+        for ref, commit in outdated:
             if ref in needed:
                 continue
             if now_us - self._repository.info(commit).at_us < self._settings.tidy_us:

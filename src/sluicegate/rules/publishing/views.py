@@ -31,15 +31,15 @@ def commit_view(commit: Commit) -> dict[str, Any]:
 def proposal_view(it: Proposal, *, whole: bool = False) -> dict[str, Any]:
     """A proposal; with all figures behind its verdict, and all that befell it, if `whole`."""
     verdict = it.verdict
-    shown: dict[str, Any] | None = None
+    verdict_view: dict[str, Any] | None = None
     if verdict is not None:
-        shown = {
+        verdict_view = {
             "result": verdict.result,
             "sentence": verdict.sentence,
             "confidence": verdict.confidence,
         }
         if whole:
-            shown["report"] = dict(verdict.report)
+            verdict_view["report"] = dict(verdict.report)
     view = {
         "id": it.id,
         "state": it.state,
@@ -52,7 +52,7 @@ def proposal_view(it: Proposal, *, whole: bool = False) -> dict[str, Any]:
         "commit": it.commit,
         "base": it.base,
         "judged": NOT_JUDGED if verdict is None else verdict.result,
-        "verdict": shown,
+        "verdict": verdict_view,
         "approvals": list(it.approvals),
         "override": it.override,
         "version": it.version or None,
@@ -88,13 +88,13 @@ def rollout_view(rollouts: Rollout | None) -> dict[str, Any] | None:
     return {**rollouts._asdict(), "canary": canary, "pins": dict(rollouts.pins)}
 
 
-def fleet_view(seen: FleetStatus, rollouts: Rollout | None) -> dict[str, Any]:
+def fleet_view(fleet: FleetStatus, rollouts: Rollout | None) -> dict[str, Any]:
     """What the nodes have reported, and how far each is behind the rollout."""
     number = 0 if rollouts is None else rollouts.number
     return {
-        "at_us": seen.at_us,
-        "versions": {str(version): count for version, count in sorted(seen.versions().items())},
-        "nodes": [_node_view(node, number) for node in seen.nodes],
+        "at_us": fleet.at_us,
+        "versions": {str(version): count for version, count in sorted(fleet.versions().items())},
+        "nodes": [_node_view(node, number) for node in fleet.nodes],
     }
 
 

@@ -23,12 +23,12 @@ def write_object(value: Object) -> bytes:
     return text.encode("ascii")
 
 
-def check_format(fields: Object, what: str, known: int) -> None:
+def check_format(fields: Object, what: str, format_read: int) -> None:
     """Refuse what a newer program has written in a form that this one cannot know."""
-    found = whole(fields, "format", what, least=1)
-    if found != known:
-        remedy = f"this program reads format {known}; upgrade it to read newer ones"
-        raise BadValue(f"{what}.format", found, remedy)
+    format_given = whole(fields, "format", what, least=1)
+    if format_given != format_read:
+        remedy = f"this program reads format {format_read}; upgrade it to read newer ones"
+        raise BadValue(f"{what}.format", format_given, remedy)
 
 
 def whole(fields: Object, name: str, what: str, *, least: int = 0, most: int = INT_MAX) -> int:

@@ -69,13 +69,13 @@ _SAFELY: Final = os.O_CLOEXEC | os.O_NOFOLLOW
 class Untrusted(SluicegateError):  # noqa: N818 - it names the thing, not the class
     """Something that is not what it claims to be: what, and what was seen."""
 
-    def __init__(self, what: str, seen: str) -> None:
-        super().__init__(f"{what} cannot be trusted: {seen}")
+    def __init__(self, what: str, problem: str) -> None:
+        super().__init__(f"{what} cannot be trusted: {problem}")
         self.what = what
-        self.seen = seen
+        self.problem = problem
 
     def __reduce__(self) -> tuple[type[Untrusted], tuple[str, str]]:
-        return Untrusted, (self.what, self.seen)
+        return Untrusted, (self.what, self.problem)
 
 
 class KeyFiles(NamedTuple):
@@ -196,8 +196,8 @@ class Verifier:
         key_id, signed, text = (one if isinstance(one, str) else "" for one in texts)
         key = self._keys.get(key_id)
         if key is None:
-            known = ", ".join(self.ids)
-            raise Untrusted(what, f"key {key_id[:ID_CHARS]!r} is not trusted here ({known} are)")
+            trusted = ", ".join(self.ids)
+            raise Untrusted(what, f"key {key_id[:ID_CHARS]!r} is not trusted here ({trusted} are)")
         try:
             signature = base64.b64decode(signed, validate=True)
             body = text.encode("utf-8")
@@ -266,8 +266,8 @@ def _read_key(path: str, *, private: bool) -> bytes:
             if not stat.S_ISREG(mode):
                 raise BadValue("key", path, "give a plain file")
             if private and mode & 0o077:
-                shown = f"{stat.S_IMODE(mode):04o}"
-                remedy = f"others may read or write it (mode {shown}); chmod 600 it"
+                mode_text = f"{stat.S_IMODE(mode):04o}"
+                remedy = f"others may read or write it (mode {mode_text}); chmod 600 it"
                 raise BadValue("signing key", path, remedy)
             return file.read(KEY_BYTES_MAX)
     except OSError as error:

@@ -115,8 +115,8 @@ class ReleaseStore:
         try:
             self.blobs.put(release_name(release.version), signed, if_absent=True)
         except Conflict:
-            there = self.release(release.version)
-            if there is None or there.release != release:
+            stored = self.release(release.version)
+            if stored is None or stored.release != release:
                 raise Conflict(f"release {release.version}", "another release has it") from None
         return release
 
@@ -161,16 +161,16 @@ class ReleaseStore:
             raise BadValue("sweep.keep", keep, "give 1 or more releases")
         parts = [*self._names(SNAPSHOTS), *self._names(DELTAS)]
         current, _ = self._current()
-        known = [] if current is None else [current]
+        rollouts = [] if current is None else [current]
         at = 0 if current is None else current.number
         # A rollout above the current one is just being put.
         for number in [one for one in numbers(self._names(ROLLOUT), ROLLOUT) if one > at]:
-            found = self.rollout_at(number)
-            known += [] if found is None else [found.rollout]
-        wanted = {*self.versions()[-keep:], *versions_in(known)}
-        releases = [self.release(version) for version in sorted(wanted)]
-        kept = blobs_of(one.release for one in releases if one is not None)
-        return sweep(self.blobs, parts, kept, now_us=now_us, grace_us=grace_us)
+            signed = self.rollout_at(number)
+            rollouts += [] if signed is None else [signed.rollout]
+        versions = {*self.versions()[-keep:], *versions_in(rollouts)}
+        releases = [self.release(version) for version in sorted(versions)]
+        names = blobs_of(one.release for one in releases if one is not None)
+        return sweep(self.blobs, parts, names, now_us=now_us, grace_us=grace_us)
 
     # For nodes, and whoever wants to know.
 
@@ -311,8 +311,8 @@ class ReleaseStore:
         if current.number > rollout.number:
             stored = self.rollout_at(rollout.number)
             if stored is None or stored.rollout != rollout:
-                seen = f"rollout {current.number} is there already"
-                raise Conflict(f"rollout {rollout.number}", seen)
+                problem = f"rollout {current.number} is there already"
+                raise Conflict(f"rollout {rollout.number}", problem)
         elif current != rollout:
             raise Conflict(f"rollout {rollout.number}", "another one has this number")
         return rollout
@@ -324,10 +324,10 @@ class ReleaseStore:
 
     def _check_stored(self, rollout: Rollout) -> None:
         """Refuse a rollout whose releases are not in the store."""
-        wanted = {rollout.live, *rollout.pins.values()}
+        versions = {rollout.live, *rollout.pins.values()}
         if rollout.canary is not None:
-            wanted.add(rollout.canary.version)
-        for version in sorted(wanted):
+            versions.add(rollout.canary.version)
+        for version in sorted(versions):
             if self.release(version) is None:
                 remedy = "put its release in the store first"
                 raise BadValue("orders", f"release {version}", remedy)

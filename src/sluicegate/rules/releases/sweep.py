@@ -66,15 +66,15 @@ def sweep(
     useless = [name for name in parts if name not in keep][:MARKS_MAX]
     marks = {name: min(marks.get(name, now_us), now_us) for name in useless}
     going = tuple(name for name, since_us in marks.items() if now_us - since_us >= grace_us)
-    left = {name: since_us for name, since_us in marks.items() if name not in set(going)}
+    pending = {name: since_us for name, since_us in marks.items() if name not in set(going)}
     try:
         # Written first: whoever sweeps at the same time finds out here, and leaves it to the other.
-        blobs.put(SWEEP, _encode(left), if_absent=tag is None, if_tag=tag)
+        blobs.put(SWEEP, _encode(pending), if_absent=tag is None, if_tag=tag)
     except Conflict:
         return SweepResult((), len(marks))
     for name in going:
         blobs.delete(name)
-    return SweepResult(going, len(left))
+    return SweepResult(going, len(pending))
 
 
 def _marks(blobs: BlobStore) -> tuple[Mapping[str, int], str | None]:

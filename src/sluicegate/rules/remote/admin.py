@@ -106,27 +106,27 @@ class RemoteRuleAdmin(RuleAdmin):
     def _send(
         self, operation: Operation, arguments: Mapping[str, Any], *, longer_s: float = 0.0
     ) -> Any:
-        sent: dict[str, dict[str, Any]] = {PATH: {}, QUERY: {}, BODY: {}}
+        fields: dict[str, dict[str, Any]] = {PATH: {}, QUERY: {}, BODY: {}}
         for argument in operation.arguments:
             value = arguments[argument.name]
             if argument.place != QUERY or value != "":
-                sent[argument.place][argument.wire] = value
+                fields[argument.place][argument.wire] = value
         path = operation.path.replace("{+", "{").format_map(
-            {name: _path_part(name, value) for name, value in sent[PATH].items()}
+            {name: _path_part(name, value) for name, value in fields[PATH].items()}
         )
-        if sent[QUERY]:
-            path += f"?{urlencode(sent[QUERY], errors='replace')}"
+        if fields[QUERY]:
+            path += f"?{urlencode(fields[QUERY], errors='replace')}"
         body, headers = None, {}
         if operation.changes:
-            body = json.dumps(sent[BODY], default=dict).encode("ascii")
+            body = json.dumps(fields[BODY], default=dict).encode("ascii")
             headers = {"Content-Type": "application/json", "Idempotency-Key": self._key()}
         answer = self._request(operation.method, path, body, headers, longer_s)
         if not operation.items:
             return answer
-        found = answer.get(operation.items)
-        if not isinstance(found, list):
+        items = answer.get(operation.items)
+        if not isinstance(items, list):
             raise Unavailable(self._exchange.what, f"its answer has no list of {operation.items}")
-        return found
+        return items
 
     def _request(
         self,

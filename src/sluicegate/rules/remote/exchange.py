@@ -88,11 +88,11 @@ class Exchange:
                 connection.connect()
             except (OSError, ValueError) as error:
                 raise Unavailable(self.what, _why(error)) from None
-            sent = {"Accept": "application/json", "Connection": "close", **headers}
+            fields = {"Accept": "application/json", "Connection": "close", **headers}
             if server.token:
-                sent["Authorization"] = f"Bearer {server.token}"
+                fields["Authorization"] = f"Bearer {server.token}"
             try:
-                connection.request(method, server.prefix + path, body, sent)
+                connection.request(method, server.prefix + path, body, fields)
                 return self._read(connection.getresponse(), until_us)
             except (OSError, HTTPException, ValueError) as error:
                 raise BrokenExchange(self.what, _why(error)) from None
@@ -137,10 +137,10 @@ _TOO_MUCH: Final = (408, 411, 413, 414, 415, 417, 421, 431)
 def answer_of(response: ServerResponse, what: str) -> Mapping[str, Any]:
     """The object that was answered; otherwise it raises what was refused."""
     if 200 <= response.status < 300:
-        found = _object_in(response.body)
-        if found is None:
+        answer = _object_in(response.body)
+        if answer is None:
             raise Unavailable(what, "what answers there is no rulebook's door: it is not JSON")
-        return found
+        return answer
     raise error_of(response, what)
 
 
@@ -173,14 +173,14 @@ def error_of(response: ServerResponse, what: str) -> SluicegateError:
 
 
 def _bad_rules(problem: Mapping[str, Any], problems: list[Any]) -> BadRules:
-    found = [
+    listed = [
         Problem(
             _text(one, "field"), one.get("value"), _text(one, "remedy"), _whole(one.get("line"))
         )
         for one in problems[:PROBLEMS_MAX]
         if isinstance(one, dict)
     ] or [Problem("", "", _text(problem, "detail"))]
-    return BadRules(_text(problem, "file"), found, _whole(problem.get("more")))
+    return BadRules(_text(problem, "file"), listed, _whole(problem.get("more")))
 
 
 def _object_in(body: bytes) -> dict[str, Any] | None:

@@ -45,8 +45,8 @@ def main() -> None:
     except BadValue as error:
         answer = {"field": error.field, "value": str(error.value), "remedy": error.remedy}
     except Exception as error:  # whatever a server, a network or dulwich makes of it
-        seen = str(error) if isinstance(error, SluicegateError) else _plain(error)
-        answer = {"unavailable": seen}
+        problem = str(error) if isinstance(error, SluicegateError) else _plain(error)
+        answer = {"unavailable": problem}
     json.dump(answer, sys.stdout)
 
 
@@ -60,7 +60,7 @@ def _client(task: Task) -> tuple[GitClient, str]:
 
 def _fetch(task: Task) -> str:
     client, path = _client(task)
-    ref, found = Ref(task["ref"].encode()), dict[str, ObjectID]()
+    ref, remote_tips = Ref(task["ref"].encode()), dict[str, ObjectID]()
     with Repository.open(task["path"]) as repository:
         objects = repository.objects_folder
         store = DiskObjectStore(objects)
@@ -70,7 +70,7 @@ def _fetch(task: Task) -> str:
             del depth  # all of it is wanted
             if ref not in refs:
                 raise BadValue("ref", task["ref"], f"there is no such ref at {task['shown']}")
-            found["tip"] = refs[ref]
+            remote_tips["tip"] = refs[ref]
             return [] if refs[ref] in store else [refs[ref]]
 
         def parents(commit: ObjectID) -> list[ObjectID]:
@@ -89,7 +89,7 @@ def _fetch(task: Task) -> str:
                     ref_prefix=[ref],
                 )
                 # An empty pack comes where nothing was asked for.
-                if incoming.tell() and found["tip"] not in store:
+                if incoming.tell() and remote_tips["tip"] not in store:
                     incoming.seek(0)
                     pack = apart.add_thin_pack(incoming.read, None)
                     check_whole(apart, pack)
@@ -98,16 +98,16 @@ def _fetch(task: Task) -> str:
         finally:
             apart.close()
             store.close()
-        return repository.info(found["tip"].decode("ascii")).id
+        return repository.info(remote_tips["tip"].decode("ascii")).id
 
 
 def _bounded(file: BinaryIO, bytes_max: int) -> Any:
-    left = bytes_max
+    bytes_left = bytes_max
 
     def write(data: bytes) -> int:
-        nonlocal left
-        left -= len(data)
-        if left < 0:
+        nonlocal bytes_left
+        bytes_left -= len(data)
+        if bytes_left < 0:
             raise BadValue("repository.remote_bytes_max", bytes_max, "it sends more; raise it")
         return file.write(data)
 
@@ -133,9 +133,9 @@ def _references(one: ShaFile) -> Iterable[ObjectID]:
     return []
 
 
-def _make_durable(aside: str, objects: str) -> None:
+def _make_durable(temporary: str, objects: str) -> None:
     """Move a pack to the others; its index last, since without one it is not looked at."""
-    source, target = os.path.join(aside, "pack"), os.path.join(objects, "pack")
+    source, target = os.path.join(temporary, "pack"), os.path.join(objects, "pack")
     os.makedirs(target, exist_ok=True)
     for name in sorted(os.listdir(source), reverse=True):  # .pack, and then .idx
         os.rename(os.path.join(source, name), os.path.join(target, name))
@@ -164,15 +164,15 @@ def _push(task: Task) -> str:
     return str(task["commit"])
 
 
-def check_forward(repository: Repository, what: str, seen: bytes | None, task: Task) -> None:
+def check_forward(repository: Repository, what: str, remote_raw: bytes | None, task: Task) -> None:
     """Refuse to lead a ref elsewhere than further on."""
-    if seen is None:
+    if remote_raw is None:
         return
-    there, ours = seen.decode("ascii"), task["commit"]
-    if not repository.knows(there):
-        raise Conflict(what, f"it leads to {there}, which is not known here; fetch it first")
-    if not repository.is_ancestor(there, ours):
-        raise Conflict(what, f"it leads to {there}, which {ours} does not descend from")
+    remote_tip, commit = remote_raw.decode("ascii"), task["commit"]
+    if not repository.knows(remote_tip):
+        raise Conflict(what, f"it leads to {remote_tip}, which is not known here; fetch it first")
+    if not repository.is_ancestor(remote_tip, commit):
+        raise Conflict(what, f"it leads to {remote_tip}, which {commit} does not descend from")
 
 
 def _refused(status: Mapping[bytes, str | None] | None) -> Iterator[tuple[str, str]]:

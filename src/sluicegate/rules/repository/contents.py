@@ -36,18 +36,18 @@ class CommitContents:
     def files(self, commit: GitCommit, folder: str, suffixes: tuple[str, ...]) -> dict[str, bytes]:
         """The files with one of these endings, by name."""
         read = self._reader()
-        wanted: dict[str, bytes] = {}
+        contents: dict[str, bytes] = {}
         for raw, entry in self._trees.files(_tree(commit), self._folder(folder)):
             if entry.mode == _SUBMODULE or not _ends(raw, suffixes):
                 continue
             name = self._name(raw)
             if not entry.is_file:
                 raise BadValue(name, "a link", "keep the file itself here; links are not followed")
-            if len(wanted) >= self._settings.files_max:
+            if len(contents) >= self._settings.files_max:
                 bound = self._settings.files_max
                 raise BadValue("repository.files", f"more than {bound}", "raise files_max")
-            wanted[name] = read(name, entry)
-        return wanted
+            contents[name] = read(name, entry)
+        return contents
 
     def skipped(self, commit: GitCommit, folder: str) -> dict[str, str]:
         """What is passed over, and why."""
@@ -62,60 +62,60 @@ class CommitContents:
     ) -> list[FileChange]:
         """The files that differ, with what they hold."""
         read = self._reader()
-        found: list[FileChange] = []
+        changes: list[FileChange] = []
         old = None if before is None else _tree(before)
         for raw, was, now in self._trees.differences(old, _tree(after), self._folder(folder)):
             sides = [None if one is None or one.mode == _SUBMODULE else one for one in (was, now)]
             if not _ends(raw, suffixes) or sides == [None, None]:
                 continue
-            if len(found) >= self._settings.files_max:
+            if len(changes) >= self._settings.files_max:
                 bound = self._settings.files_max
                 raise BadValue("repository.files", f"more than {bound}", "raise files_max")
             name = _shown(raw)
-            found.append(
+            changes.append(
                 FileChange(name, *(None if one is None else read(name, one) for one in sides))
             )
-        return found
+        return changes
 
     def modes(self, base: GitCommit | None, names: Iterable[str]) -> Mapping[str, int]:
         """How the files of these names are kept now, where there are such."""
         if base is None:
             return {}
-        wanted = {name.encode(): name for name in names}
-        found = {}
-        for raw, name in wanted.items():
+        raw_names = {name.encode(): name for name in names}
+        modes = {}
+        for raw, name in raw_names.items():
             entry = self._trees.entry(_tree(base), raw)
             if entry is not None and entry.is_file:
-                found[name] = entry.mode
-        return found
+                modes[name] = entry.mode
+        return modes
 
     def changes_to_carry(
-        self, base: GitCommit, ours: GitCommit, theirs: GitCommit
+        self, base: GitCommit, source: GitCommit, target: GitCommit
     ) -> dict[str, TreeEntry | None]:
         """What has to be changed in theirs so that it has our changes too."""
         their_changes = {
-            raw: now for raw, _, now in self._trees.differences(_tree(base), _tree(theirs))
+            raw: now for raw, _, now in self._trees.differences(_tree(base), _tree(target))
         }
         carried: dict[str, TreeEntry | None] = {}
         clashes = []
-        for raw, _, now in self._trees.differences(_tree(base), _tree(ours)):
+        for raw, _, now in self._trees.differences(_tree(base), _tree(source)):
             if raw not in their_changes:
                 carried[self._name(raw)] = now
             elif their_changes[raw] != now:
                 clashes.append(_shown(raw))
         if clashes:
-            shown = ", ".join(clashes[:_SHOWN_MAX])
+            names = ", ".join(clashes[:_SHOWN_MAX])
             more = len(clashes) - _SHOWN_MAX
             raise Conflict(
-                f"{shown} and {more} more" if more > 0 else shown,
-                f"it was changed in {_short(ours)} and in {_short(theirs)} since {_short(base)}",
+                f"{names} and {more} more" if more > 0 else names,
+                f"it was changed in {_short(source)} and in {_short(target)} since {_short(base)}",
             )
         return carried
 
-    def added(self, to: str, known: Set[str | None]) -> list[str]:
+    def added(self, to: str, present: Set[str | None]) -> list[str]:
         """The objects that loose commits bring, from one back to those that are known."""
-        found: list[str] = []
-        seen, todo = set(known), [to]
+        ids: list[str] = []
+        seen, todo = set(present), [to]
         while todo:
             at = todo.pop()
             if at in seen or not self._objects.is_loose(at):
@@ -126,21 +126,21 @@ class CommitContents:
             before = None
             if parents and parents[0] in self._objects:
                 before = _tree(self._objects.commit(parents[0]))
-            found += [at, *self._trees.added(before, _tree(commit))]
+            ids += [at, *self._trees.added(before, _tree(commit))]
             todo += [parent for parent in parents if parent in self._objects]
-        return found
+        return ids
 
     def _reader(self) -> Callable[[str, TreeEntry], bytes]:
-        left = self._settings.bytes_max
+        bytes_left = self._settings.bytes_max
 
         def read(name: str, entry: TreeEntry) -> bytes:
-            nonlocal left
+            nonlocal bytes_left
             content = self._objects.blob(entry.id)
             if len(content) > self._settings.file_bytes_max:
                 bound = self._settings.file_bytes_max
                 raise BadValue(name, len(content), f"use at most {bound} bytes a file")
-            left -= len(content)
-            if left < 0:
+            bytes_left -= len(content)
+            if bytes_left < 0:
                 bound = self._settings.bytes_max
                 raise BadValue("repository.bytes", f"more than {bound}", "raise bytes_max")
             return content

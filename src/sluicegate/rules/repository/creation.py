@@ -30,24 +30,24 @@ def new_folder(path: str, branch: str) -> Iterator[tuple[str, str]]:
         raise BadValue("repository.path", path, "something is there; open it, or choose another")
     try:
         make_folder(os.path.dirname(where), shared=None)
-        aside = tempfile.mkdtemp(prefix=".new-", dir=os.path.dirname(where))
+        draft = tempfile.mkdtemp(prefix=".new-", dir=os.path.dirname(where))
         try:
             # Nobody's own configuration of git is asked.
-            Repo.init_bare(aside, config=StackedConfig([]), default_branch=branch.encode()).close()
-            _have_git_sync(os.path.join(aside, "config"))
-            os.chmod(aside, os.stat(os.path.join(aside, "objects")).st_mode)
-            yield aside, ref
-            sync_all(aside)
-            _make_durable(aside, where, path)
+            Repo.init_bare(draft, config=StackedConfig([]), default_branch=branch.encode()).close()
+            _have_git_sync(os.path.join(draft, "config"))
+            os.chmod(draft, os.stat(os.path.join(draft, "objects")).st_mode)
+            yield draft, ref
+            sync_all(draft)
+            _make_durable(draft, where, path)
         except BaseException:
-            shutil.rmtree(aside, ignore_errors=True)
+            shutil.rmtree(draft, ignore_errors=True)
             raise
         sync_file(os.path.dirname(where))
     except OSError as error:
         raise Unavailable(f"the repository {path}", f"it cannot be made: {error}") from None
 
 
-_OURS: Final = (b"refs/sluicegate", b"refs/notes/sluicegate")
+_OWN_REFS: Final = (b"refs/sluicegate", b"refs/notes/sluicegate")
 
 
 def _have_git_sync(path: str) -> None:
@@ -57,14 +57,14 @@ def _have_git_sync(path: str) -> None:
     """
     config = ConfigFile.from_path(path)
     config.set(b"core", b"fsync", _SYNCED)
-    for refs in _OURS:
+    for refs in _OWN_REFS:
         config.add(b"receive", b"hideRefs", refs)
     config.write_to_path(path)
 
 
-def _make_durable(aside: str, where: str, path: str) -> None:
+def _make_durable(draft: str, where: str, path: str) -> None:
     try:
-        os.rename(aside, where)
+        os.rename(draft, where)
     except OSError:
         if not os.path.lexists(where):
             raise

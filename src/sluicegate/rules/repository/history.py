@@ -43,17 +43,17 @@ class History:
 
     def step(self, hex_id: str) -> _CommitStep:
         """A commit's parents and when it was made."""
-        kept = self._steps.get(hex_id)
-        if kept is None:
+        step = self._steps.get(hex_id)
+        if step is None:
             commit = self._objects.commit(hex_id)
             parents = tuple(parent.decode("ascii") for parent in commit.parents)
             if parents and hex_id in self._cut_off():
                 return _CommitStep((), int(commit.commit_time))
-            kept = _CommitStep(parents, int(commit.commit_time))
+            step = _CommitStep(parents, int(commit.commit_time))
             if len(self._steps) >= self._settings.parents_kept_max:
                 self._steps = {}
-            self._steps[hex_id] = kept
-        return kept
+            self._steps[hex_id] = step
+        return step
 
     def line(self, start: str, count_max: int) -> list[str]:
         """A commit, its first parent, that one's first parent, and so on."""
@@ -103,9 +103,9 @@ class History:
             if colour & _BOTH == _BOTH:
                 colour |= _STALE
             for parent in self.step(hex_id).parents:
-                had = colours.get(parent, 0)
-                if had | colour != had:
-                    colours[parent] = had | colour
+                previous = colours.get(parent, 0)
+                if previous | colour != previous:
+                    colours[parent] = previous | colour
                     heapq.heappush(queue, (-self.step(parent).at_s, parent))
         return colours
 

@@ -37,7 +37,7 @@ _FOLDER: Final = "sluicegate"
 _LOOK_S_MIN: Final = 0.001
 _LOOK_S_MAX: Final = 0.05
 _TWIN: Final = ".twin"
-_ASIDE: Final = "new-"
+_DRAFT: Final = "new-"
 _TWIN_CHARS_MAX: Final = 200
 _FILE_MODE: Final = 0o644
 
@@ -82,21 +82,21 @@ class Locks:
         lock = f"{path}.lock"
         _release(lock, twin)
         mode = umask_mode(_FILE_MODE, os.path.dirname(path))
-        aside = write_aside(folder, content, prefix=_ASIDE, mode=mode, shared=self._folders.shared)
+        draft = write_aside(folder, content, prefix=_DRAFT, mode=mode, shared=self._folders.shared)
         try:
             if content:
-                sync_file(aside)
-            os.rename(aside, twin)
+                sync_file(draft)
+            os.rename(draft, twin)
             self._wait(lambda: _try_link(twin, lock), lock)
             yield lock
         finally:
-            remove_all([aside])
+            remove_all([draft])
             _release(lock, twin)
 
     def _heal(self, folder: str) -> None:
         """Take away what a killed one of us left; none can be at work, since we have the turn."""
         for name in os.listdir(folder):
-            if name.startswith(_ASIDE):
+            if name.startswith(_DRAFT):
                 remove_all([os.path.join(folder, name)])
             elif name.endswith(_TWIN):
                 # One whose name was too long is found when its ref is changed again.

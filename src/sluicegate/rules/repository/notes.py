@@ -22,8 +22,8 @@ _DEPTHS: Final = (1, 0, 2, 3)  # where to look first
 
 def read_note(objects: Objects, trees: Trees, tip: str | None, commit: str) -> str:
     """What is noted of a commit."""
-    found = _find(objects, trees, tip, commit)
-    return "" if found is None else objects.blob(found[1]).decode("utf-8", "replace").strip("\n")
+    note = _find(objects, trees, tip, commit)
+    return "" if note is None else objects.blob(note[1]).decode("utf-8", "replace").strip("\n")
 
 
 def append_note(
@@ -36,10 +36,10 @@ def append_note(
         added = text.strip("\n").encode() + b"\n"
     except UnicodeEncodeError:
         raise BadValue("note", text, "note something, in plain text") from None
-    found = _find(objects, trees, tip, commit)
-    before = b"" if found is None else objects.blob(found[1]).rstrip(b"\n") + b"\n\n"
+    note = _find(objects, trees, tip, commit)
+    before = b"" if note is None else objects.blob(note[1]).rstrip(b"\n") + b"\n\n"
     blob = Blob.from_string(before + added if before.strip() else added)
-    name = _name(commit, _DEPTHS[0]) if found is None else found[0]
+    name = _name(commit, _DEPTHS[0]) if note is None else note[0]
     return {name: TreeEntry(FILE_MODE, blob.id.decode("ascii"))}, blob
 
 

@@ -53,11 +53,11 @@ _KINDS: Final = {
 _Kind = TypeVar("_Kind", Commit, Tag)
 
 
-def check_id(field: str, given: str) -> str:
+def check_id(field: str, text: str) -> str:
     """A whole id in small letters; a `BadValue` where it is none."""
-    if len(given) != ID_CHARS or not _HEX.issuperset(given.lower()):
-        raise BadValue(field, given, f"give the {ID_CHARS} hex digits of an id")
-    return given.lower()
+    if len(text) != ID_CHARS or not _HEX.issuperset(text.lower()):
+        raise BadValue(field, text, f"give the {ID_CHARS} hex digits of an id")
+    return text.lower()
 
 
 @final
@@ -86,10 +86,10 @@ class Objects:
 
     def raw(self, hex_id: str) -> tuple[int, bytes]:
         """An object's kind and content; `Unavailable` where it is missing or damaged."""
-        found = self._raw(hex_id)
-        if found is None:
+        stored = self._raw(hex_id)
+        if stored is None:
             raise Unavailable(self.what, f"object {hex_id} is missing")
-        return found
+        return stored
 
     def __contains__(self, hex_id: str) -> bool:
         return self._raw(hex_id) is not None
@@ -122,14 +122,14 @@ class Objects:
         """The ids that begin so, in order."""
         with self._lock:
             try:
-                found = list(self._store.iter_prefix(prefix.encode("ascii")))
+                ids = list(self._store.iter_prefix(prefix.encode("ascii")))
             except Exception as error:  # a damaged index raises anything
                 raise Unavailable(self.what, f"its objects cannot be listed: {error}") from None
-        return sorted(hex_id.decode("ascii") for hex_id in found)
+        return sorted(hex_id.decode("ascii") for hex_id in ids)
 
     def _of_kind(self, hex_id: str, kind: int, called: str) -> bytes:
-        found, content = self.raw(hex_id)
-        if found != kind:
+        actual, content = self.raw(hex_id)
+        if actual != kind:
             raise Unavailable(self.what, f"object {hex_id} should be {called} and is not")
         return content
 
@@ -165,8 +165,8 @@ class Objects:
         return cast("_Kind", parsed)
 
     def _raise_damaged(self, hex_id: str, error: Exception) -> NoReturn:
-        seen = f"{type(error).__name__}: {error}"[:200]
-        raise Unavailable(self.what, f"object {hex_id} is damaged: {seen}") from None
+        problem = f"{type(error).__name__}: {error}"[:200]
+        raise Unavailable(self.what, f"object {hex_id} is damaged: {problem}") from None
 
     # Writing.
 
@@ -178,15 +178,15 @@ class Objects:
         """
         try:
             # Each once: what is twice in a pack makes it a bad one.
-            given = {one.id: one for one in objects}
-            missing = [one for one in given.values() if not self._is_stored(one)]
+            by_id = {one.id: one for one in objects}
+            missing = [one for one in by_id.values() if not self._is_stored(one)]
             if len(missing) > loose_max:
                 self._add_pack(missing)
             else:
                 self._add_loose(missing)
         except OSError as error:
             raise Unavailable(self.what, f"an object cannot be written: {error}") from None
-        self._remember(one.decode("ascii") for one in given)
+        self._remember(one.decode("ascii") for one in by_id)
 
     def is_loose(self, hex_id: str) -> bool:
         """Whether an object has a file of its own; what is in a pack was synced by its maker."""
@@ -225,9 +225,9 @@ class Objects:
         hex_id = one.id.decode("ascii")
         path = self._path(hex_id)
         try:
-            meant = _header(one.type_num, one.as_raw_string()) + one.as_raw_string()
+            expected = _header(one.type_num, one.as_raw_string()) + one.as_raw_string()
             with open(path, "rb") as file:
-                if zlib.decompressobj().decompress(file.read(), len(meant) + 1) != meant:
+                if zlib.decompressobj().decompress(file.read(), len(expected) + 1) != expected:
                     return False
             os.utime(path)
             # Whoever wrote it may not have synced it.
@@ -261,16 +261,16 @@ class Objects:
 
     def _place_files(self, files: Sequence[tuple[str, bytes]], prefix: str) -> None:
         mode = umask_mode(_FILE_MODE, self._folders.objects)
-        aside: list[str] = []
+        drafts: list[str] = []
         try:
             for path, content in files:
                 folder, shared = os.path.dirname(path), self._folders.shared
-                aside.append(write_aside(folder, content, prefix=prefix, mode=mode, shared=shared))
-            sync_together(aside)
-            for (path, _), made in zip(files, aside, strict=True):
+                drafts.append(write_aside(folder, content, prefix=prefix, mode=mode, shared=shared))
+            sync_together(drafts)
+            for (path, _), made in zip(files, drafts, strict=True):
                 os.rename(made, path)
         except BaseException:
-            remove_all(aside)
+            remove_all(drafts)
             raise
 
 

@@ -70,21 +70,21 @@ class Refs:
         for _ in range(_SYMBOLIC_MAX):
             if ref != HEAD:
                 check_ref(ref)
-            found = self._read(ref)
-            if found is None or not found.startswith(_SYMBOLIC):
-                return found
-            ref = found.removeprefix(_SYMBOLIC).strip()
+            content = self._read(ref)
+            if content is None or not content.startswith(_SYMBOLIC):
+                return content
+            ref = content.removeprefix(_SYMBOLIC).strip()
         raise Unavailable(self.what, f"{ref} leads to itself")
 
     def all(self, prefix: str) -> dict[str, str]:
         """The refs whose names begin so, in order."""
         if not prefix.startswith("refs/") or ".." in prefix or "\0" in prefix:
             raise BadValue("prefix", prefix, "begin it with refs/")
-        found = set(self._loose_names(prefix))
-        found.update(name for name in self._read_packed() if name.startswith(prefix))
-        if len(found) > self._refs_max:
+        names = set(self._loose_names(prefix))
+        names.update(name for name in self._read_packed() if name.startswith(prefix))
+        if len(names) > self._refs_max:
             raise BadValue("ref", prefix, f"there are more than {self._refs_max} refs; narrow it")
-        tips = ((name, self.tip(name)) for name in sorted(found))
+        tips = ((name, self.tip(name)) for name in sorted(names))
         return {name: tip for name, tip in tips if tip is not None}
 
     def _read(self, ref: str, *, afresh: bool = False) -> str | None:
@@ -176,38 +176,38 @@ class Refs:
 
     @contextmanager
     def _lock(self, ref: str, path: str, content: bytes) -> Iterator[str]:
-        held = None
-        for left in reversed(range(_MAKE_TRIES)):
+        locks = None
+        for tries_left in reversed(range(_MAKE_TRIES)):
             try:
                 self._make_way(ref, path)
-                with ExitStack() as tried:
-                    lock = tried.enter_context(self._locks.hold(path, content))
-                    held = tried.pop_all()
+                with ExitStack() as attempt:
+                    lock = attempt.enter_context(self._locks.hold(path, content))
+                    locks = attempt.pop_all()
                 break
             except FileNotFoundError:
                 # Whoever removes the last ref of a folder, git too, removes the folder.
-                if not left:
+                if not tries_left:
                     raise
-        if held is not None:
-            with held:
+        if locks is not None:
+            with locks:
                 yield lock
 
     def _compare(self, ref: str, expected: str | None) -> None:
-        seen = self._read(ref, afresh=True)
-        if seen is not None and seen.startswith(_SYMBOLIC):
-            raise BadValue("ref", ref, f"it only leads on; name {seen.removeprefix(_SYMBOLIC)}")
-        if seen != expected:
-            raise Conflict(ref, "it is not there" if seen is None else f"it leads to {seen}")
+        current = self._read(ref, afresh=True)
+        if current is not None and current.startswith(_SYMBOLIC):
+            raise BadValue("ref", ref, f"it only leads on; name {current.removeprefix(_SYMBOLIC)}")
+        if current != expected:
+            raise Conflict(ref, "it is not there" if current is None else f"it leads to {current}")
 
     def _make_way(self, ref: str, path: str) -> None:
         """Have the folder of a ref there, and no ref in its way."""
         packed = self._read_packed()
         parts = ref.split("/")
         above = ["/".join(parts[:count]) for count in range(3, len(parts))]
-        taken = [name for name in above if name in packed or self._is_file(name)]
-        taken += [name for name in packed if name.startswith(f"{ref}/")]
-        if taken:
-            raise BadValue("ref", ref, f"{taken[0]} is in its way; choose another name")
+        conflicting = [name for name in above if name in packed or self._is_file(name)]
+        conflicting += [name for name in packed if name.startswith(f"{ref}/")]
+        if conflicting:
+            raise BadValue("ref", ref, f"{conflicting[0]} is in its way; choose another name")
         make_folder(os.path.dirname(path), shared=self._folders.shared)
         # A folder of no refs is no obstacle; git leaves such.
         for folder, _, files in os.walk(path, topdown=False):
@@ -246,16 +246,16 @@ def _mark(stat: os.stat_result) -> tuple[int, ...]:
 
 def _without(content: bytes, ref: bytes) -> bytes:
     """`packed-refs` without one ref, and without the line that says what a tag of it peels to."""
-    kept, skips = [], False
+    lines, skips = [], False
     for line in content.splitlines(keepends=True):
         if line.startswith(b"^"):
             if not skips:
-                kept.append(line)
+                lines.append(line)
             continue
         skips = not line.startswith(b"#") and line.rstrip(b"\r\n").partition(b" ")[2] == ref
         if not skips:
-            kept.append(line)
-    return b"".join(kept)
+            lines.append(line)
+    return b"".join(lines)
 
 
 def _prune(folder: str, common: str) -> None:

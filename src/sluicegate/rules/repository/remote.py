@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SCHEMES: Final = ("file", "git", "http", "https", "ssh", "git+ssh")
 _PROGRAM: Final = "from sluicegate.rules.repository.carrier import main; main()"
-_ASIDE: Final = "tmp_objdir-sluicegate-"  # `git gc` takes away what a killed process left so
+_PREFIX: Final = "tmp_objdir-sluicegate-"  # `git gc` takes away what a killed process left so
 _SEEN_CHARS_MAX: Final = 500
 _TRIES: Final = 8
 
@@ -39,12 +39,12 @@ def fetch(
     """Bring the commit that a ref leads to elsewhere; `into` follows it."""
     if into is not None:
         check_ref(into)
-    aside = _aside(repository)
+    folder = _new_folder(repository)
     try:
-        task = {"do": "fetch", "ref": check_ref(ref), "aside": aside}
+        task = {"do": "fetch", "ref": check_ref(ref), "aside": folder}
         commit = _carry(repository, url, task, timeout_us)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
     if into is not None:
         follow(repository, into, commit, f"{redact(url)} says {commit}")
     return commit
@@ -54,31 +54,31 @@ def push(
     repository: Repository, url: str, ref: str, *, to: str | None, timeout_us: int | None
 ) -> str:
     """Have a ref elsewhere lead where it leads here."""
-    tip, there = repository.tip(check_ref(ref)), check_ref(ref if to is None else to)
+    tip, target = repository.tip(check_ref(ref)), check_ref(ref if to is None else to)
     if tip is None:
         raise BadValue("ref", ref, f"there is no such ref in {repository.path}")
     path = local_path(url)
     if path is None:
-        return _carry(repository, url, {"do": "push", "to": there, "commit": tip}, timeout_us)
+        return _carry(repository, url, {"do": "push", "to": target, "commit": tip}, timeout_us)
     # What is on this machine is written as safely as what is ours: it fetches, and follows.
     with type(repository).open(path, settings=repository.settings) as other:
-        if other.has_checked_out(there):
-            raise BadValue("to", there, f"it is checked out in {path}; push to another branch")
+        if other.has_checked_out(target):
+            raise BadValue("to", target, f"it is checked out in {path}; push to another branch")
         other.fetch(os.path.abspath(repository.path), ref, timeout_us=timeout_us)
-        follow(other, there, tip, f"it should lead to {tip}")
+        follow(other, target, tip, f"it should lead to {tip}")
     return tip
 
 
-def follow(repository: Repository, ref: str, commit: str, wanted: str) -> None:
+def follow(repository: Repository, ref: str, commit: str, expected: str) -> None:
     """Move a ref on to a commit that descends from where it leads."""
     for _ in range(_TRIES):
-        seen = repository.tip(ref)
-        if seen == commit:
+        tip = repository.tip(ref)
+        if tip == commit:
             return
-        if seen is not None and not repository.is_ancestor(seen, commit):
-            raise Conflict(ref, f"it leads to {seen}; {wanted}, which does not descend from that")
+        if tip is not None and not repository.is_ancestor(tip, commit):
+            raise Conflict(ref, f"it leads to {tip}; {expected}, which does not descend from that")
         try:
-            repository.move(ref, commit, expected=seen)
+            repository.move(ref, commit, expected=tip)
         except Conflict:
             continue
         return
@@ -107,13 +107,13 @@ def local_path(url: str) -> str | None:
     return None if colon and "/" not in host else os.path.abspath(url)
 
 
-def _aside(repository: Repository) -> str:
+def _new_folder(repository: Repository) -> str:
     try:
-        aside = tempfile.mkdtemp(prefix=_ASIDE, dir=repository.objects_folder)
-        os.mkdir(os.path.join(aside, "pack"))
+        folder = tempfile.mkdtemp(prefix=_PREFIX, dir=repository.objects_folder)
+        os.mkdir(os.path.join(folder, "pack"))
     except OSError as error:
         raise Unavailable(f"the repository {repository.path}", str(error)) from None
-    return aside
+    return folder
 
 
 def _carry(

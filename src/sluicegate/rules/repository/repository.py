@@ -93,8 +93,8 @@ class Repository:
         at = SystemClock() if clock is None else clock
         bounds = RepositorySettings() if settings is None else settings
         where = os.fspath(path)
-        with creation.new_folder(where, branch) as (aside, ref):
-            made = cls(aside, bounds, at)
+        with creation.new_folder(where, branch) as (draft, ref):
+            made = cls(draft, bounds, at)
             first = made.write(
                 {} if files is None else files,
                 parents=(),
@@ -172,8 +172,8 @@ class Repository:
         takes one out. Its parents must be there.
         """
         check_contents(changes, self.settings)
-        known = [self._commit(parent) for parent in parents]
-        base = self._commit(tree_of) if tree_of is not None else known[0] if known else None
+        before = [self._commit(parent) for parent in parents]
+        base = self._commit(tree_of) if tree_of is not None else before[0] if before else None
         blobs = {
             name: Blob.from_string(content)
             for name, content in changes.items()
@@ -190,7 +190,7 @@ class Repository:
             list(blobs.values()),
             None if base is None else base.tree.decode("ascii"),
             edits,
-            [commit.id.decode("ascii") for commit in known],
+            [commit.id.decode("ascii") for commit in before],
             author=author,
             at_us=at_us,
             committed_us=at_us,
@@ -259,22 +259,22 @@ class Repository:
         is when it was put there, by default the author's instant, so doing it again gives the same
         commit.
         """
-        given, new_base = self._commit(commit), self._commit(onto)
-        ours, theirs = given.id.decode("ascii"), new_base.id.decode("ascii")
-        base = self._history.merge_base(ours, theirs)
+        change, new_base = self._commit(commit), self._commit(onto)
+        commit_id, onto_id = change.id.decode("ascii"), new_base.id.decode("ascii")
+        base = self._history.merge_base(commit_id, onto_id)
         if base is None:
             raise BadValue("commit", commit, f"it shares no history with {onto}; start from that")
-        if base == theirs:
-            return commit_of(given)
-        if base == ours:
+        if base == onto_id:
+            return commit_of(change)
+        if base == commit_id:
             raise BadValue("commit", commit, f"what it changes is in {onto} already")
-        edits = self._contents.changes_to_carry(self._commit(base), given, new_base)
-        original = commit_of(given)
+        edits = self._contents.changes_to_carry(self._commit(base), change, new_base)
+        original = commit_of(change)
         return self._keep(
             [],
             new_base.tree.decode("ascii"),
             edits,
-            [theirs],
+            [onto_id],
             author=original.author,
             at_us=original.at_us,
             committed_us=original.at_us if at_us is None else at_us,
@@ -291,17 +291,17 @@ class Repository:
         field, digits = "commit", "0123456789abcdef"
         if not PREFIX_CHARS_MIN <= len(prefix) <= ID_CHARS or prefix.strip(digits):
             raise BadValue(field, shortened, f"give {PREFIX_CHARS_MIN} to {ID_CHARS} hex digits")
-        found = [
+        ids = [
             hex_id
             for hex_id in self._objects.with_prefix(prefix)
             if self._objects.raw(hex_id)[0] == GitCommit.type_num
         ]
-        if len(found) > 1:
-            shown = ", ".join(found[:_SHOWN_MAX])
-            raise BadValue(field, shortened, f"it may be any of {shown}; give more digits")
-        if not found:
+        if len(ids) > 1:
+            candidates = ", ".join(ids[:_SHOWN_MAX])
+            raise BadValue(field, shortened, f"it may be any of {candidates}; give more digits")
+        if not ids:
             raise BadValue(field, shortened, f"there is no such commit in {self.path}")
-        return found[0]
+        return ids[0]
 
     # Notes.
 
@@ -388,10 +388,10 @@ class Repository:
             raise BadValue("to", to, "give the id of a commit")
         top = self._commit(to)
         self._trees.check(str(top.tree, "ascii"))
-        known: set[str | None] = {expected, *self._durable}
-        if to not in known and known.isdisjoint(self._history.step(to).parents):
-            known.update(self._refs.all(_OUR_REFS).values())
-        self._objects.sync(self._contents.added(to, known))
+        durable: set[str | None] = {expected, *self._durable}
+        if to not in durable and durable.isdisjoint(self._history.step(to).parents):
+            durable.update(self._refs.all(_OUR_REFS).values())
+        self._objects.sync(self._contents.added(to, durable))
         if len(self._durable) >= _SETTLED_MAX:
             self._durable = set()
         self._durable.add(to)

@@ -34,11 +34,11 @@ class TreeEntry(NamedTuple):
         return stat.S_ISREG(self.mode)
 
 
-class _Kept:
+class _Unchanged:
     """What stands for a file that no change names."""
 
 
-_KEPT: Final = _Kept()
+_UNCHANGED: Final = _Unchanged()
 
 
 class _Node:
@@ -47,7 +47,7 @@ class _Node:
     __slots__ = ("below", "change")
 
     def __init__(self) -> None:
-        self.change: TreeEntry | _Kept | None = _KEPT
+        self.change: TreeEntry | _Unchanged | None = _UNCHANGED
         self.below: dict[str, _Node] = {}
 
 
@@ -84,8 +84,8 @@ class Trees:
         """The files that are not alike in both, in order of their names."""
         old = None if before is None else self._below(before, folder)
         new = None if after is None else self._below(after, folder)
-        found = self._differ(old, new, folder, 0, self._budget())
-        return sorted(found, key=lambda difference: difference[0])
+        differences = self._differ(old, new, folder, 0, self._budget())
+        return sorted(differences, key=lambda difference: difference[0])
 
     def added(self, before: str | None, after: str) -> Iterator[str]:
         """The ids of the trees and files in one tree that the other has not at the same place."""
@@ -198,15 +198,15 @@ class Trees:
         return hex_id
 
     def _become(
-        self, kept: TreeEntry | None, node: _Node, path: str, depth: int, made: list[ShaFile]
+        self, existing: TreeEntry | None, node: _Node, path: str, depth: int, made: list[ShaFile]
     ) -> TreeEntry | None:
         """What stands under a name afterwards: a file, a folder, or nothing."""
-        inside, change = _folder_id(kept), node.change
-        if change is None and (kept is None or inside):
+        inside, change = _folder_id(existing), node.change
+        if change is None and (existing is None or inside):
             raise BadValue(path, None, "there is no such file to take out")
         below = None
         if node.below:
-            if kept is not None and not inside and change is not None:
+            if existing is not None and not inside and change is not None:
                 raise BadValue(path, "a folder", "there is a file of this name; take it out")
             below = self._edit(inside, node, f"{path}/", depth + 1, made)
         elif inside:
@@ -221,9 +221,9 @@ class Trees:
 
     def _check_depth(self, folder: bytes, depth: int) -> None:
         if depth > self._settings.depth_max:
-            shown = folder.decode(errors="backslashreplace")
+            path = folder.decode(errors="backslashreplace")
             raise BadValue(
-                "repository.folder", shown, f"keep files at most {self._settings.depth_max} deep"
+                "repository.folder", path, f"keep files at most {self._settings.depth_max} deep"
             )
 
     def _budget(self) -> Iterator[None]:

@@ -81,12 +81,12 @@ def book_of(
     rules: dict[str, Rule] = {}
     for head in heads.values():
         rules.update(head.shared_limits)
-    meant: dict[bytes, LimitKind] = {}
+    by_mark: dict[bytes, LimitKind] = {}
     for mark, now in kinds.items():
         if now.kind is not None and now.rule is not None:
-            meant[mark] = now.kind
+            by_mark[mark] = now.kind
             rules[now.kind.shared_id] = now.rule
-    index = PackedIndex(snapshot.pages, snapshot.forms, meant, snapshot.native)
+    index = PackedIndex(snapshot.pages, snapshot.forms, by_mark, snapshot.native)
     return ServiceRuleSet(
         mesh,
         ResourceRuleSet(index, priorities),
@@ -128,14 +128,14 @@ def _parse_kinds(file: dict[str, Any], marks: Sequence[bytes]) -> dict[bytes, Pa
     shared_limits = SharedLimits(_NO_BOUND)
     native = parse_native(file, problems, shared_limits, rules_max=_NO_BOUND)
     _raise_if_any(problems)
-    meant = {} if native is None else {rule.rule_id: rule.kind for rule in native.rules}
-    found: dict[bytes, ParsedKind] = {}
+    native_kinds = {} if native is None else {rule.rule_id: rule.kind for rule in native.rules}
+    kinds: dict[bytes, ParsedKind] = {}
     for place, mark in enumerate(marks):
-        kind = meant.get(f"k{place}")
-        found[mark] = ParsedKind(
+        kind = native_kinds.get(f"k{place}")
+        kinds[mark] = ParsedKind(
             kind, None if kind is None else shared_limits.rules[kind.shared_id]
         )
-    return found
+    return kinds
 
 
 def _heads(

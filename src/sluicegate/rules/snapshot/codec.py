@@ -55,7 +55,7 @@ PRIORITIES: Final = frozenset(
 NEWLINE: Final = b"\n"
 
 _RECORD_HEAD: Final = struct.Struct("<HB8s")
-_KNOWN: Final = ("content", "outline", "heads", "kinds", *COLUMNS)
+_SECTIONS: Final = ("content", "outline", "heads", "kinds", *COLUMNS)
 
 
 def pack(snapshot: RulesSnapshot) -> bytes:
@@ -78,7 +78,7 @@ def pack(snapshot: RulesSnapshot) -> bytes:
 
 def unpack(data: bytes, *, bytes_max: int = BYTES_MAX) -> RulesSnapshot:
     """The snapshot that was packed; `Damaged` if it is not whole or not understood here."""
-    parts = read_frame(WORD, data, _KNOWN, bytes_max=bytes_max)
+    parts = read_frame(WORD, data, _SECTIONS, bytes_max=bytes_max)
     try:
         snapshot, content = _unpack(parts)
     except (ValueError, LookupError, TypeError, struct.error, RecursionError) as error:

@@ -58,8 +58,8 @@ class RuleCollector:
             "version": head.get("version"),
             "defaults": _without_nulls(head.get("defaults") or {}),
         }
-        understood = iter(file.rules)
-        rule = next(understood, None)
+        parsed = iter(file.rules)
+        rule = next(parsed, None)
         for fields, rule_id in zip(written, file.rule_ids, strict=True):
             own = {name: fields[name] for name in fields if name not in _OWN}
             kind = self._kind(canonical({**context, "rule": _without_nulls(own)}))
@@ -67,7 +67,7 @@ class RuleCollector:
                 key = key_of(rule.path, rule.client_type)
                 self._add(key, rule.priority, flag_of(rule.path), rule.kind.shadow, kind, rule_id)
                 self._count(key)
-                rule = next(understood, None)
+                rule = next(parsed, None)
             else:
                 self._add(_off(fields, rule_id), _priority(fields), 0, False, kind, rule_id)
 
@@ -93,8 +93,8 @@ class RuleCollector:
 
     def _kind(self, text: bytes) -> bytes:
         mark = mark_of(text)
-        known = self._kinds.setdefault(mark, text)
-        if known != text:
+        previous = self._kinds.setdefault(mark, text)
+        if previous != text:
             raise ValueError("two limits have the same digest; change one of them a little")
         self._uses[mark] += 1
         return mark

@@ -51,7 +51,7 @@ WORD: Final = b"sgdelta\0"
 # record  = priority:1 kind:8 id_length:1 id
 _GROUP: Final = struct.Struct("<HH")
 _RECORD: Final = struct.Struct("<B8sB")
-_KNOWN: Final = ("contents", "outline", "heads", "head", "kinds", "changed")
+_SECTIONS: Final = ("contents", "outline", "heads", "head", "kinds", "changed")
 
 
 def make_delta(before: RulesSnapshot, after: RulesSnapshot) -> bytes:
@@ -63,11 +63,11 @@ def make_delta(before: RulesSnapshot, after: RulesSnapshot) -> bytes:
             changed += _diff_pages(old, new)
     kinds = sorted(after.kinds[mark] for mark in after.kinds.keys() - before.kinds.keys())
     old_heads = {file.name: head for file, head in zip(before.files, before.heads, strict=True)}
-    known = {digest: place for place, digest in enumerate(before.head_digests)}
+    places = {digest: place for place, digest in enumerate(before.head_digests)}
     order: list[int] = []  # a place among the old heads, or below zero among those that follow
     heads: list[SnapshotSection] = []
     for file, head, digest in zip(after.files, after.heads, after.head_digests, strict=True):
-        place = known.get(digest, -1 - len(heads))
+        place = places.get(digest, -1 - len(heads))
         order.append(place)
         if place < 0:
             heads.append(SnapshotSection("head", head, like=old_heads.get(file.name, b"")))
@@ -86,7 +86,7 @@ def make_delta(before: RulesSnapshot, after: RulesSnapshot) -> bytes:
 
 def apply_delta(before: RulesSnapshot, data: bytes, *, bytes_max: int = BYTES_MAX) -> RulesSnapshot:
     """The snapshot that a delta leads to; `Damaged` if it does not, or begins elsewhere."""
-    parts = read_frame(WORD, data, _KNOWN, bytes_max=bytes_max)
+    parts = read_frame(WORD, data, _SECTIONS, bytes_max=bytes_max)
     try:
         after, content = _apply(before, parts)
     except (ValueError, LookupError, TypeError, struct.error, RecursionError) as error:
@@ -223,11 +223,11 @@ def _piece(data: bytes, at: int, length: int) -> bytes:
 
 def _diff_pages(old: bytes, new: bytes) -> list[bytes]:
     """The groups of all keys whose records are not the same in both pages."""
-    had, has = by_key(old), by_key(new)
+    old_records, new_records = by_key(old), by_key(new)
     groups: list[bytes] = []
-    for key in sorted(had.keys() | has.keys()):
-        records = has.get(key, [])
-        if records != had.get(key, []):
+    for key in sorted(old_records.keys() | new_records.keys()):
+        records = new_records.get(key, [])
+        if records != old_records.get(key, []):
             groups.append(_GROUP.pack(len(key), len(records)) + key)
             groups += [_encode_record(record, len(key)) for record in records]
     return groups

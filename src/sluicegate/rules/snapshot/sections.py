@@ -82,7 +82,7 @@ def frame(word: bytes, sections: Sequence[SnapshotSection]) -> bytes:
 
 
 def read_frame(
-    word: bytes, data: bytes, known: Sequence[str], *, bytes_max: int = BYTES_MAX
+    word: bytes, data: bytes, labels: Sequence[str], *, bytes_max: int = BYTES_MAX
 ) -> list[PackedSection]:
     """The sections of a frame, those that are known, in order; none of them is unpacked yet."""
     if len(data) < _HEAD.size:
@@ -100,7 +100,7 @@ def read_frame(
     if count > SECTIONS_MAX or len(data) < at:
         raise DamagedSnapshot("it is cut off")
     whole = memoryview(data)
-    found: list[PackedSection] = []
+    sections: list[PackedSection] = []
     total = 0
     for place in range(count):
         name, needed, packed, unpacked = _SECTION.unpack_from(
@@ -109,9 +109,9 @@ def read_frame(
         if packed > len(data) - at:
             raise DamagedSnapshot("it is cut off")
         label = name.rstrip(b"\0").decode("ascii", "backslashreplace")
-        if label in known:
+        if label in labels:
             total += unpacked
-            found.append(PackedSection(label, whole[at : at + packed], unpacked))
+            sections.append(PackedSection(label, whole[at : at + packed], unpacked))
         elif needed:
             raise DamagedSnapshot(
                 f"it has a part {label!r} that this program does not know", _UPGRADE
@@ -124,7 +124,7 @@ def read_frame(
             f"it would unpack to {total:,} bytes",
             f"at most {bytes_max:,} are taken (bytes_max); raise that if it is meant to be so",
         )
-    return found
+    return sections
 
 
 def _decompress(part: PackedSection, like: bytes) -> bytes:
@@ -137,14 +137,14 @@ def _decompress(part: PackedSection, like: bytes) -> bytes:
             raise DamagedSnapshot(f"its part {part.name!r} wants more memory than it is worth")
         dictionary = _like(zstd, like) if like else None
         opener = zstd.ZstdDecompressor(dict_data=dictionary, max_window_size=1 << 31)
-        found: bytes = opener.decompress(
+        data: bytes = opener.decompress(
             part.data, max_output_size=part.unpacked, allow_extra_data=False
         )
     except zstd.ZstdError as error:
         raise DamagedSnapshot(f"its part {part.name!r} cannot be unpacked ({error})") from None
-    if len(found) != part.unpacked:
+    if len(data) != part.unpacked:
         raise DamagedSnapshot(f"its part {part.name!r} is not of the size it says")
-    return found
+    return data
 
 
 def _compressor(zstd: Any, like: bytes, size: int) -> Any:
@@ -172,10 +172,10 @@ def _zstd() -> Any:
 class DamagedSnapshot(SluicegateError):  # noqa: N818 - it names the thing, not the class
     """A snapshot or a delta that cannot be used: what is wrong with it, and what to do."""
 
-    def __init__(self, seen: str, remedy: str = "fetch it again") -> None:
-        super().__init__(f"the snapshot cannot be used: {seen}; {remedy}")
-        self.seen = seen
+    def __init__(self, problem: str, remedy: str = "fetch it again") -> None:
+        super().__init__(f"the snapshot cannot be used: {problem}; {remedy}")
+        self.problem = problem
         self.remedy = remedy
 
     def __reduce__(self) -> tuple[type[DamagedSnapshot], tuple[str, str]]:
-        return DamagedSnapshot, (self.seen, self.remedy)
+        return DamagedSnapshot, (self.problem, self.remedy)

@@ -131,7 +131,7 @@ def compile_snapshot(
         raise BadValue("rules", [*files][:8], f"give a file named with {', '.join(SUFFIXES)}")
     collector = RuleCollector()
     parts: list[ParsedFile] = []
-    shown: list[RulesFile] = []
+    described: list[RulesFile] = []
     heads: list[bytes] = []
     for name in names:
         data = files[name]
@@ -141,7 +141,7 @@ def compile_snapshot(
         sha = sha256(data).hexdigest()
         part, value = read_rules_file(name, sha, data, semantics, rules_max, shared_limits_max)
         parts.append(part)
-        shown.append(part.describe(name))
+        described.append(part.describe(name))
         heads.append(_head(name, part, cast("dict[str, Any]", value), collector))
     domains = [part.domain for part in parts if part.domain is not None]
     MeshRuleSet(domains, merge_domains=merge_domains)
@@ -161,7 +161,7 @@ def compile_snapshot(
     return RulesSnapshot(
         semantics=semantics,
         merge_domains=merge_domains,
-        files=shown,
+        files=described,
         heads=heads,
         kinds=kinds,
         uses=uses,
@@ -173,14 +173,14 @@ def compile_snapshot(
 
 def rules_files(files: Mapping[str, bytes]) -> list[str]:
     """The names of those that hold rules, in the order in which a folder of them is read."""
-    found = [
+    names = [
         name
         for name in files
         if name.lower().endswith(SUFFIXES)
         and name.count("/") <= DEPTH_MAX
         and not any(part.startswith(_HIDDEN) or not part for part in name.split("/"))
     ]
-    return sorted(found, key=_in_folders)
+    return sorted(names, key=_in_folders)
 
 
 def _in_folders(name: str) -> list[str]:

@@ -36,9 +36,9 @@ class Advice(NamedTuple):
 def advise(book: WebRuleSet) -> list[Advice]:
     """All advice on a rule set, in the order of its rules."""
     entries = [entry for entry in book.entries if not entry.off]
-    found = [advice for look in _LOOKS for advice in look(entries)]
+    advice_list = [advice for look in _LOOKS for advice in look(entries)]
     order = {entry.name: place for place, entry in enumerate(entries)}
-    return sorted(found, key=lambda advice: order[advice.rule])
+    return sorted(advice_list, key=lambda advice: order[advice.rule])
 
 
 def _never_reached(entries: Sequence[WebRule]) -> Iterator[Advice]:

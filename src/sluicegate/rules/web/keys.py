@@ -102,16 +102,16 @@ def key_reader(key: Key) -> KeyOf:
     parts = [(f"{part.text}:", part.read, part.may_miss) for part in key.parts]
 
     def read_joined(arrival: Arrival) -> str:
-        found = []
+        texts = []
         for tag, read, may_miss in parts:
             value = read(arrival)
             if value:
-                found.append(_tag_value(tag, value))
+                texts.append(_tag_value(tag, value))
             elif may_miss:
                 return ""
             else:
-                found.append(tag)
-        return "|".join(found)
+                texts.append(tag)
+        return "|".join(texts)
 
     return read_joined
 
@@ -129,15 +129,15 @@ def header_name(text: str) -> str | None:
 
 def _part(text: str, place_of: Callable[[str], int]) -> _KeyPart:
     lower = text[:7].lower() == "header:"
-    found = _PART.fullmatch(text.lower() if lower else text)
-    if found is None:
+    match = _PART.fullmatch(text.lower() if lower else text)
+    if match is None:
         raise ValueError(f"give {KINDS}")
-    if found["header"]:
-        return _KeyPart(f"header:{found['header']}", _header_reader(found["header"]), True)
-    if found["segment"]:
-        return _KeyPart(text, _segment_reader(place_of(found["segment"])), False)
-    if found["address"]:
-        prefix = int(found["prefix"] or IPV6_PREFIX_DEFAULT)
+    if match["header"]:
+        return _KeyPart(f"header:{match['header']}", _header_reader(match["header"]), True)
+    if match["segment"]:
+        return _KeyPart(text, _segment_reader(place_of(match["segment"])), False)
+    if match["address"]:
+        prefix = int(match["prefix"] or IPV6_PREFIX_DEFAULT)
         if not 16 <= prefix <= 128:
             raise ValueError("give an IPv6 prefix from 16 to 128 bits, as address/64")
         return _KeyPart(text, lambda arrival: network_of(arrival.address(), prefix), True)

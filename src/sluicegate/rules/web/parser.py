@@ -92,25 +92,25 @@ class _Parser(RuleFields):
         if len(value) > self._rules_max:
             self.refuse(at, f"{len(value):,} rules", f"at most {self._rules_max:,}")
             return []
-        found: list[tuple[FieldPath, str, object]] = []
+        rules: list[tuple[FieldPath, str, object]] = []
         names: set[str] = set()
         for place, item in enumerate(value):
             if isinstance(value, dict):
-                here, name, rule = (*at, str(item)), item, value[item]
-                name_at = here
+                rule_at, name, rule = (*at, str(item)), item, value[item]
+                name_at = rule_at
             else:
-                here, rule = (*at, place), item
+                rule_at, rule = (*at, place), item
                 name = item.get("name") if isinstance(item, dict) else None
                 rule = {k: item[k] for k in item if k != "name"} if isinstance(item, dict) else item
-                name_at = (*here, "name")
+                name_at = (*rule_at, "name")
             if not isinstance(name, str) or not _NAME.fullmatch(name):
                 self.refuse(name_at, name, "name it with letters, digits, '_', '-' and '.'")
             elif name in names:
                 self.refuse(name_at, name, "another rule has this name; give it one of its own")
             else:
                 names.add(name)
-                found.append((here, name, rule))
-        return found
+                rules.append((rule_at, name, rule))
+        return rules
 
     # A rule.
 
@@ -157,16 +157,16 @@ class _Parser(RuleFields):
         if not values or len(values) > RATES_MAX:
             self.refuse(at, value, f"give from 1 to {RATES_MAX} limits; {_RATE_REMEDY}")
         for place, text in enumerate(values[:RATES_MAX]):
-            here = (*at, place) if isinstance(value, list) else at
+            limit_at = (*at, place) if isinstance(value, list) else at
             if isinstance(text, Limit):
                 limits.append(text)
             elif not isinstance(text, str):
-                self.refuse(here, text, _RATE_REMEDY)
+                self.refuse(limit_at, text, _RATE_REMEDY)
             else:
                 try:
                     limits += parse_rates(text, algorithm=algorithm)
                 except BadValue as error:
-                    self.refuse(here, text, error.remedy)
+                    self.refuse(limit_at, text, error.remedy)
         if len(limits) > RATES_MAX:
             self.refuse(at, value, f"give at most {RATES_MAX} limits")
         return limits
@@ -227,11 +227,11 @@ class _Parser(RuleFields):
         conditions: list[Condition] = []
         headers = fields.get("header")
         if headers is not None:
-            named = self.mapping((*at, "header"), headers) or {}
-            for name, wanted in named.items():
-                here = (*at, "header", name)
-                known = self.header_name(here, name, "x-api-key")
-                conditions += self._condition(here, f"header:{known}", wanted)
+            conditions_by_header = self.mapping((*at, "header"), headers) or {}
+            for name, expected in conditions_by_header.items():
+                header_at = (*at, "header", name)
+                header = self.header_name(header_at, name, "x-api-key")
+                conditions += self._condition(header_at, f"header:{header}", expected)
         if fields.get("address") is not None:
             texts = self._texts((*at, "address"), fields["address"], VALUES_MAX)
             wrong = [(text, remedy) for text in texts if (remedy := network_remedy(text))]
@@ -247,13 +247,13 @@ class _Parser(RuleFields):
 
     def _paths(self, at: FieldPath, fields: Plain) -> tuple[Pattern, ...]:
         value = fields.get("path")
-        found: list[Pattern] = []
+        patterns: list[Pattern] = []
         for text in () if value is None else self._texts((*at, "path"), value, VALUES_MAX):
             try:
-                found.append(parse_pattern(text))
+                patterns.append(parse_pattern(text))
             except ValueError as error:
                 self.refuse((*at, "path"), text, str(error))
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(patterns))
 
     def _methods(self, at: FieldPath, fields: Plain) -> tuple[str, ...]:
         value = fields.get("method")
@@ -264,10 +264,10 @@ class _Parser(RuleFields):
                 self.refuse((*at, "method"), text, "give a method, as GET, or a list of them")
         return tuple(dict.fromkeys(methods))
 
-    def _condition(self, at: FieldPath, what: str, wanted: object) -> list[Condition]:
-        if isinstance(wanted, bool):
-            return [Condition(what, wanted)]
-        texts = self._texts(at, wanted, VALUES_MAX)
+    def _condition(self, at: FieldPath, what: str, expected: object) -> list[Condition]:
+        if isinstance(expected, bool):
+            return [Condition(what, expected)]
+        texts = self._texts(at, expected, VALUES_MAX)
         if "" in texts:
             self.refuse(at, "", "say false for one that is missing or empty")
             return []

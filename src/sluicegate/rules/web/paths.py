@@ -92,11 +92,11 @@ def overlap_of(one: Pattern, other: Pattern) -> tuple[tuple[str | None, ...], bo
     if len(longer[0]) > len(shorter[0]) and not shorter[1]:
         return None
     segments = list(longer[0])
-    for place, mine in enumerate(shorter[0]):
-        theirs = segments[place]
-        if theirs is None:
-            segments[place] = mine
-        elif mine is not None and mine != theirs:
+    for place, segment in enumerate(shorter[0]):
+        present = segments[place]
+        if present is None:
+            segments[place] = segment
+        elif segment is not None and segment != present:
             return None
     return tuple(segments), longer[1] and (shorter[1] or len(longer[0]) > len(shorter[0]))
 
@@ -135,13 +135,13 @@ def _complete(patterns: dict[Pattern, int], overlaps_max: int) -> dict[Pattern, 
     """The patterns and all their overlaps, each with the bits of everything that covers it."""
     completed: dict[Pattern, int] = {}
     for pattern, bits in patterns.items():
-        found = {pattern: bits}
+        overlaps = {pattern: bits}
         for place, others in completed.items():
             overlap = overlap_of(pattern, place)
             if overlap is not None:
                 both = Pattern(*overlap)
-                found[both] = found.get(both, 0) | bits | others
-        completed.update(found)  # whatever it covers is among the overlaps, with the bits it had
+                overlaps[both] = overlaps.get(both, 0) | bits | others
+        completed.update(overlaps)  # whatever it covers is among the overlaps, with the bits it had
         if len(completed) > overlaps_max:
             raise ValueError(
                 f"the patterns overlap in more than {overlaps_max:,} ways; "

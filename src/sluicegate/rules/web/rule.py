@@ -145,7 +145,7 @@ class WebRule(NamedTuple):
         return self.rule is None
 
 
-def _covers_paths(ours: tuple[Pattern, ...], theirs: tuple[Pattern, ...]) -> bool:
-    if not ours:
+def _covers_paths(outer: tuple[Pattern, ...], inner: tuple[Pattern, ...]) -> bool:
+    if not outer:
         return True
-    return all(any(mine.covers(one) for mine in ours) for one in theirs or (EVERY_PATH,))
+    return all(any(pattern.covers(one) for pattern in outer) for one in inner or (EVERY_PATH,))

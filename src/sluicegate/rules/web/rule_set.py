@@ -170,14 +170,14 @@ class WebRuleSet:
         for step in (*cell.closed, *cell.exemptions):
             if step.fits(arrival):
                 return [MatchedRule(step.entry, "", 0)]
-        found: list[MatchedRule] = []
+        matched: list[MatchedRule] = []
         for step in cell.candidates(arrival):
             if step.fits(arrival):
                 key = step.key(arrival) or (step.or_key(arrival) if step.or_key else "")
-                found.append(MatchedRule(step.entry, key, step.cost or step.cost_of(arrival)))
+                matched.append(MatchedRule(step.entry, key, step.cost or step.cost_of(arrival)))
                 if key and step.stop:
                     break
-        return found
+        return matched
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -279,26 +279,26 @@ class _Cell:
             )
 
     def candidates(self, arrival: Arrival) -> Iterable[_Step]:
-        found: list[_Step] = []
+        steps: list[_Step] = []
         for read, values in self.groups:
-            found += values.get(read(arrival), ())
-        if not found:
+            steps += values.get(read(arrival), ())
+        if not steps:
             return self.always
-        found += self.always
-        found.sort(key=_place)
-        return found
+        steps += self.always
+        steps.sort(key=_place)
+        return steps
 
 
 def _group(steps: Sequence[_Step]) -> dict[str, dict[str, list[_Step]]]:
     """Steps by the thing and the value they ask for, where many ask for values of one thing."""
-    asking: dict[str, list[tuple[_Step, tuple[str, ...]]]] = {}
+    by_condition: dict[str, list[tuple[_Step, tuple[str, ...]]]] = {}
     for step in steps:
         for condition in step.entry.match.conditions:
             if condition.exact_values:
-                asking.setdefault(condition.what, []).append((step, condition.exact_values))
+                by_condition.setdefault(condition.what, []).append((step, condition.exact_values))
                 break
     groups: dict[str, dict[str, list[_Step]]] = {}
-    for what, those in asking.items():
+    for what, those in by_condition.items():
         if len(those) >= GROUP_MIN:
             values = groups.setdefault(what, {})
             for step, expected in those:
