@@ -254,12 +254,12 @@ def _note_met(
     requests: int,
 ) -> None:
     """The rules that a query met, in either rule set."""
-    met: dict[RuleName, AnyRule] = {}
+    by_name: dict[RuleName, AnyRule] = {}
     for rule in (*one.rules, *other.rules):
-        met[name_of(rule)] = rule
+        by_name[name_of(rule)] = rule
         analysis.history_us = max(analysis.history_us, rule_history_us(rule))
     spans = False
-    for name, rule in met.items():
+    for name, rule in by_name.items():
         row = rows.get(name)
         if row is None:
             row = rows[name] = RuleRow(*name)
@@ -365,8 +365,8 @@ def _heaviest(example: Example) -> tuple[int, int, int, str, str, RuleName]:
     )
 
 
-def _pins(result: ReplayResult, given: Iterable[str]) -> set[str]:
-    pins = {*given}
+def _pins(result: ReplayResult, names: Iterable[str]) -> set[str]:
+    pins = {*names}
     for rules in (result.current, result.candidate):
         pins |= rules.book.resources.priorities.callers.pins
     return pins

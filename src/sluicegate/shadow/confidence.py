@@ -69,14 +69,14 @@ def critical(newly: int, requests: int, refused_max: float) -> float:
     return max(0.0, 1.0 - high / (2 * max(refused_max, REFUSED_LEAST)))
 
 
-def agreement(agreeing: int, known: int) -> float:
+def agreement(agreeing: int, total: int) -> float:
     """How well the replay repeats what the service decided."""
-    return (agreeing + 1) / (known + 2)
+    return (agreeing + 1) / (total + 2)
 
 
-def coverage(seen: int, changed: int) -> float:
+def coverage(exercised: int, changed: int) -> float:
     """How much of the change was tried at all."""
-    return seen / changed if changed else 1.0
+    return exercised / changed if changed else 1.0
 
 
 def completeness(kept: int, lost: int, undercounted: int, share: int) -> float:
@@ -98,8 +98,8 @@ def confidence_of(
     traffic, agreed = analysis.result.traffic, analysis.agreement
     agreeing = agreed.admitted_both + agreed.refused_both
     changed = [*analysis.changes[ADDED], *analysis.changes[CHANGED]]
-    met = {(row.kind, row.rule_id) for row in analysis.rows if row.requests}
-    seen = sum(name in met for name in changed)
+    exercised = {(row.kind, row.rule_id) for row in analysis.rows if row.requests}
+    count = sum(name in exercised for name in changed)
     low, high = wilson(newly, requests)
     parts = (
         ConfidenceFactor(
@@ -115,8 +115,8 @@ def confidence_of(
         ),
         ConfidenceFactor(
             "coverage",
-            coverage(seen, len(changed)),
-            f"{seen:,} of {len(changed):,} rules that are new or changed saw a request",
+            coverage(count, len(changed)),
+            f"{count:,} of {len(changed):,} rules that are new or changed saw a request",
         ),
         ConfidenceFactor(
             "completeness",

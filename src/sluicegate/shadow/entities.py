@@ -42,11 +42,11 @@ def entity_of(query: CheckRequest | MeshRequest, mesh_keys: Sequence[str] = NO_K
 
 def mesh_entity(query: MeshRequest, mesh_keys: Sequence[str] = NO_KEYS) -> str:
     """The domain and the pair that singles out; `NOBODY` if each descriptor has a secret."""
-    for wanted in mesh_keys:
+    for name in mesh_keys:
         for descriptor in query.descriptors:
             if not holds_secret(descriptor):
                 for key, value in descriptor.entries:
-                    if key == wanted:
+                    if key == name:
                         return f"{query.domain}/{key}={value}"
     constant = NOBODY
     for descriptor in query.descriptors:

@@ -249,8 +249,8 @@ def _describe_pins(refused_pins: list[Pinned]) -> str:
     )
     more = len(refused_pins) - _NAMES_SHOWN
     others = f" and {more:,} more" if more > 0 else ""
-    whom = "a pinned caller" if len(refused_pins) == 1 else f"{len(refused_pins):,} pinned callers"
-    return f"The candidate newly refuses {whom}: {names}{others}."
+    who = "a pinned caller" if len(refused_pins) == 1 else f"{len(refused_pins):,} pinned callers"
+    return f"The candidate newly refuses {who}: {names}{others}."
 
 
 def _percent(share: Fraction) -> str:

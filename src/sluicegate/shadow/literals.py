@@ -75,13 +75,13 @@ def describe_untried(
     ]
     headers.difference_update(HEADERS_DEFAULT)
     if headers:
-        kept = {
+        captured = {
             name
             for query in traffic.queries
             if isinstance(query, CheckRequest)
             for name in query.headers
         }
-        words += [f"the header {name} was not captured" for name in sorted(headers - kept)]
+        words += [f"the header {name} was not captured" for name in sorted(headers - captured)]
     return words
 
 

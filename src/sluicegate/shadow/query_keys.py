@@ -29,18 +29,18 @@ NO_PAIRS: Final[Pairs] = ()
 
 def check_key(query: CheckRequest, headers: Sequence[str]) -> CheckKey:
     """The key of a check, with those of its headers that are named."""
-    named = NO_PAIRS
+    pairs = NO_PAIRS
     if query.headers:
         headers_given = query.headers
-        named = tuple([(name, headers_given[name]) for name in headers if name in headers_given])
+        pairs = tuple([(name, headers_given[name]) for name in headers if name in headers_given])
     claim = query.priority
     priority = NO_CLAIM if claim is None else int(claim)
-    return query.user_id, query.resource_path, query.cost, priority, named
+    return query.user_id, query.resource_path, query.cost, priority, pairs
 
 
 def mesh_key(query: MeshRequest) -> MeshKey:
     """The key of a mesh's request, without descriptors that carry a secret."""
-    named: list[DescriptorKey] = []
+    descriptors: list[DescriptorKey] = []
     for one in query.descriptors:
         if not holds_secret(one):
             pairs: Pairs = tuple([(pair[0], pair[1]) for pair in one.entries])
@@ -48,8 +48,8 @@ def mesh_key(query: MeshRequest) -> MeshKey:
             count, unit = NO_OVERRIDE, NO_OVERRIDE
             if over is not None:
                 count, unit = over.requests_per_unit, over.unit
-            named.append((pairs, one.cost, count, unit))
-    return query.domain, query.cost, tuple(named)
+            descriptors.append((pairs, one.cost, count, unit))
+    return query.domain, query.cost, tuple(descriptors)
 
 
 def full_key(query: CheckRequest | MeshRequest) -> QueryKey:
@@ -68,13 +68,13 @@ def check_of(key: CheckKey) -> CheckRequest:
 
 def mesh_of(key: MeshKey) -> MeshRequest:
     """The mesh's request that has this key."""
-    domain, hits, named = key
+    domain, hits, parts = key
     descriptors = [
         Descriptor(
             list(pairs),
             override=None if unit == NO_OVERRIDE else Override(count, unit),
             cost=own,
         )
-        for pairs, own, count, unit in named
+        for pairs, own, count, unit in parts
     ]
     return MeshRequest(domain, descriptors, hits)

@@ -187,8 +187,8 @@ def _parts(result: ReplayResult, settings: MeshSettings, workers: int) -> list[l
         return everything
     groups = groups_of((pair.current, pair.candidate), queries)
     if largest_share(groups, result.requests_by_query) > ONE_GROUP_SHARE:
-        named = ", ".join(rule_id for _, rule_id in sorted(result.spanning)[:3])
-        why = f": rules count them together ({named})" if named else ""
+        rule_ids = ", ".join(rule_id for _, rule_id in sorted(result.spanning)[:3])
+        why = f": rules count them together ({rule_ids})" if rule_ids else ""
         result.alone = f"nearly all requests must be replayed in one process{why}"
         return everything
     return distribute(groups, result.requests_by_query, workers)
@@ -197,12 +197,12 @@ def _parts(result: ReplayResult, settings: MeshSettings, workers: int) -> list[l
 def _part(traffic: CapturedTraffic, at_us: array[int], queries: list[int]) -> ReplayPart:
     """The requests of these queries, their places counted anew."""
     places = dict(zip(queries, range(len(queries)), strict=True))
-    kept = [at for at, query in enumerate(traffic.which) if query in places]
+    places_kept = [at for at, query in enumerate(traffic.which) if query in places]
     return ReplayPart(
         [traffic.queries[query] for query in queries],
-        array("q", [at_us[at] for at in kept]),
-        array("I", [places[traffic.which[at]] for at in kept]),
-        array("b", [traffic.outcomes[at] for at in kept]),
+        array("q", [at_us[at] for at in places_kept]),
+        array("I", [places[traffic.which[at]] for at in places_kept]),
+        array("b", [traffic.outcomes[at] for at in places_kept]),
     )
 
 

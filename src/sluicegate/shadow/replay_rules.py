@@ -26,7 +26,7 @@ from sluicegate.rules.shared_limits import SHARED_LIMITS_MAX_DEFAULT
 from sluicegate.rules.snapshot.book import book_of
 from sluicegate.rules.snapshot.snapshot import compile_snapshot, rules_files
 
-_TRIED: Final = "shadow"
+_SHADOW: Final = "shadow"
 _ENFORCED: Final = "enforce"
 
 
@@ -91,7 +91,7 @@ def _enforce(value: object) -> tuple[object, bool]:
     changed: dict[object, object] = {}
     any_found = False
     for key, one in value.items():
-        if key == "mode" and one == _TRIED:
+        if key == "mode" and one == _SHADOW:
             changed[key], found = _ENFORCED, True
         elif key == "shadow_mode" and one is True:
             changed[key], found = False, True

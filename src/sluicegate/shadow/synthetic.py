@@ -72,19 +72,19 @@ def synthetic_traffic(
     traffic = CapturedTraffic()
     sums = list(accumulate(1.0 / n**alpha for n in range(1, entities + 1)))
     edges = list(accumulate(one.percent / 100 for one in OPERATIONS))
-    known: dict[int, int] = {}
+    numbers: dict[int, int] = {}
     draw = _draws(seed).__next__
     at, gap, most, last = float(begin_us), -1e6 / per_s, sums[-1], entities - 1
     turned_away = refused / ALL
     for _ in range(requests):
         at += gap * log(1.0 - draw())
         entity = min(bisect_right(sums, draw() * most), last)
-        drawn = draw()
-        operation = min(bisect_right(edges, drawn), len(edges) - 1)
+        chance = draw()
+        operation = min(bisect_right(edges, chance), len(edges) - 1)
         place = entity * len(OPERATIONS) + operation
-        number = known.get(place)
+        number = numbers.get(place)
         if number is None:
-            number = known[place] = len(traffic.queries)
+            number = numbers[place] = len(traffic.queries)
             query = _query(entity, OPERATIONS[operation], claims=claims, mesh=mesh)
             traffic.queries.append(query)
             traffic.entities.append(entity_of(query))

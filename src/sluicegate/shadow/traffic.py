@@ -149,13 +149,13 @@ def in_order(traffic: CapturedTraffic) -> None:
         # Whatever is not after this instant is in the next piece of its run.
         until_us = min(at_us[min(begin + _STEP, end) - 1] for begin, end in runs)
         piece: list[int] = []
-        left: list[tuple[int, int]] = []
+        merged: list[tuple[int, int]] = []
         for begin, end in runs:
             place = bisect_right(at_us, until_us, begin, end)
             piece.extend(range(begin, place))
             if place < end:
-                left.append((place, end))
-        runs = left
+                merged.append((place, end))
+        runs = merged
         piece.sort(key=at_us.__getitem__)
         merged_at.extend([at_us[place] for place in piece])
         merged_which.extend([traffic.which[place] for place in piece])

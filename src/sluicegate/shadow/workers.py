@@ -84,8 +84,8 @@ def replay_parts(
             try:
                 counts = future.result()
             except BrokenProcessPool as error:
-                seen = "it has died; with workers=1 all is replayed in this process"
-                raise Unavailable("a process of the replay", seen) from error
+                problem = "it has died; with workers=1 all is replayed in this process"
+                raise Unavailable("a process of the replay", problem) from error
             yield under_way[future], counts
 
 

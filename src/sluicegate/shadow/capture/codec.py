@@ -198,8 +198,8 @@ class QueryDecoder:
         pairs: list[tuple[str, str]] = []
         for _ in range(numbers.next()):
             name = self._text(numbers.next()).text
-            value, known = self._text(numbers.next())
-            if not known:
+            value, is_known = self._text(numbers.next())
+            if not is_known:
                 self.unknown.add(name)
             pairs.append((name, value))
         return tuple(pairs)

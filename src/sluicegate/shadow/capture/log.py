@@ -78,7 +78,7 @@ class _Segment:
         self.began_us = began_us
         self.words = words
         self.queries: dict[bytes, int] = {}
-        self.known: dict[QueryKey, int] = {}
+        self.numbers: dict[QueryKey, int] = {}
         self.number = 0  # of the next block
         self.requests = 0
         self.bytes = 0
@@ -201,7 +201,7 @@ class CaptureLog:
             far = bool(part.which) and at_us - last_us > GAP_US_MAX
             if large or far or len(part.which) >= rows_max:
                 break
-            number = segment.known.get(key)
+            number = segment.numbers.get(key)
             if number is None:
                 number = self._number(segment, key)
             if not -AT_US_MAX < at_us < AT_US_MAX:
@@ -235,9 +235,9 @@ class CaptureLog:
             segment.words.add(record)
             segment.queries[record] = number
         if len(record) <= _MEMO_BYTES_MAX:
-            if len(segment.known) >= _MEMO_MAX:
-                segment.known.clear()
-            segment.known[key] = number
+            if len(segment.numbers) >= _MEMO_MAX:
+                segment.numbers.clear()
+            segment.numbers[key] = number
         return number
 
     def _block(self, segment: _Segment, part: _Part) -> bytes:

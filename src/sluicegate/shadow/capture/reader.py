@@ -224,18 +224,18 @@ class _Reader:
             if self._key.fingerprint != head.key:
                 remedy = f"{path.name} was made by another key ({head.key}); give that one"
                 raise BadValue("key", self._key.fingerprint, remedy)
-            ours = self._vocabulary.key
-            if ours is not None and ours.fingerprint != head.key:
-                raise BadValue("vocabulary", ours.fingerprint, "make it with the capture's key")
+            own_key = self._vocabulary.key
+            if own_key is not None and own_key.fingerprint != head.key:
+                raise BadValue("vocabulary", own_key.fingerprint, "make it with the capture's key")
         if self._builder is None:
             return
-        for field, ours_now, theirs in (
+        for field, expected, stored in (
             ("share", self._share, head.share),
             ("mesh_keys", self._mesh_keys, head.mesh_keys),
         ):
-            if ours_now != theirs:
-                remedy = f"{path.name} was made with {theirs!r}; read captures of one {field} only"
-                raise BadValue(f"capture.{field}", ours_now, remedy)
+            if expected != stored:
+                remedy = f"{path.name} was made with {stored!r}; read captures of one {field} only"
+                raise BadValue(f"capture.{field}", expected, remedy)
 
     def _record_damage(self, sentence: str) -> None:
         if len(self._damage) < DAMAGE_MAX:
@@ -285,20 +285,20 @@ class _Segment:
             raise Damaged
         at_us = array("q", accumulate(gaps, initial=first_us))[1:]
         numbers = array("I", map(self.numbers.__getitem__, which))
-        wanted = [number < _BEYOND for number in numbers]
-        if not all(wanted):
+        chosen = [number < _BEYOND for number in numbers]
+        if not all(chosen):
             self.damaged += numbers.count(_MISSING)
             lost += numbers.count(_BEYOND)
         since_us, until_us = span
         if since_us is not None or until_us is not None:
-            wanted = [
+            chosen = [
                 one and (since_us is None or at >= since_us) and (until_us is None or at < until_us)
-                for one, at in zip(wanted, at_us, strict=True)
+                for one, at in zip(chosen, at_us, strict=True)
             ]
-        if not all(wanted):
-            at_us = array("q", compress(at_us, wanted))
-            numbers = array("I", compress(numbers, wanted))
-            outcomes = array("b", compress(outcomes, wanted))
+        if not all(chosen):
+            at_us = array("q", compress(at_us, chosen))
+            numbers = array("I", compress(numbers, chosen))
+            outcomes = array("b", compress(outcomes, chosen))
         self.builder.extend(at_us, numbers, outcomes)
         return lost, withheld
 

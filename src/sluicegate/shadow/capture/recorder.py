@@ -67,29 +67,29 @@ class Capture:
     __slots__ = (
         "_broken",
         "_buffer",
+        "_buffer_bytes",
         "_buffer_bytes_max",
         "_buffer_max",
+        "_buffered",
         "_bytes",
         "_carrier",
         "_clock",
         "_closing",
         "_failure",
         "_headers",
-        "_held",
-        "_held_bytes",
         "_hurry_at",
         "_kept",
         "_linger_s",
         "_lock",
         "_log",
         "_lost",
-        "_lost_untold",
+        "_lost_unlogged",
         "_mesh_keys",
         "_noted",
         "_sample",
         "_wake",
         "_withheld",
-        "_withheld_untold",
+        "_withheld_unlogged",
     )
 
     def __init__(self, settings: CaptureSettings, *, clock: Clock) -> None:
@@ -106,11 +106,11 @@ class Capture:
         self._wake = Flag()
         self._buffer: list[Noted] = []
         self._bytes: list[int] = []  # of each request in the buffer
-        self._held = 0  # requests in the buffer, or on their way to the disk
-        self._held_bytes = 0
+        self._buffered = 0  # requests in the buffer, or on their way to the disk
+        self._buffer_bytes = 0
         self._hurry_at = max(settings.buffer_max // 4, 1)
         self._noted = self._kept = self._lost = self._withheld = self._broken = 0
-        self._lost_untold = self._withheld_untold = 0
+        self._lost_unlogged = self._withheld_unlogged = 0
         self._failure = ""
         self._closing = False
         self._carrier = Thread(target=self._run, name="sluicegate-capture", daemon=True)
@@ -125,7 +125,7 @@ class Capture:
         if not self._sample.holds(user):
             return
         path = query.resource_path
-        kept = NO_PAIRS
+        pairs_kept = NO_PAIRS
         chars = len(user) + len(path)
         headers = query.headers
         if headers:
@@ -135,10 +135,10 @@ class Capture:
                 if value is not None:
                     pairs.append((name, value))
                     chars += len(value)
-            kept = tuple(pairs)
+            pairs_kept = tuple(pairs)
         claim = query.priority
         priority = NO_CLAIM if claim is None else int(claim)
-        self._keep((user, path, query.cost, priority, kept), now_us, refused, chars)
+        self._keep((user, path, query.cost, priority, pairs_kept), now_us, refused, chars)
 
     def note_mesh(self, query: MeshRequest, now_us: int, refused: bool) -> None:
         """Record a mesh's request if the entity of its descriptors is in the sample."""
@@ -164,26 +164,27 @@ class Capture:
         size = chars + _ROW_BYTES
         with self._lock:
             self._kept += 1
-            full = self._held >= self._buffer_max
-            if full or self._held_bytes + size > self._buffer_bytes_max or chars > QUERY_CHARS_MAX:
+            full = self._buffered >= self._buffer_max
+            full = full or self._buffer_bytes + size > self._buffer_bytes_max
+            if full or chars > QUERY_CHARS_MAX:
                 self._lost += 1
-                self._lost_untold += 1
+                self._lost_unlogged += 1
                 return
             if self._closing:
                 self._lost += 1
                 return
             self._buffer.append((now_us, REFUSED if refused else ADMITTED, key))
             self._bytes.append(size)
-            self._held += 1
-            self._held_bytes += size
-            hurry = self._held == self._hurry_at
+            self._buffered += 1
+            self._buffer_bytes += size
+            hurry = self._buffered == self._hurry_at
         if hurry:
             self._wake.set()
 
     def _withhold(self) -> None:
         with self._lock:
             self._withheld += 1
-            self._withheld_untold += 1
+            self._withheld_unlogged += 1
 
     # For whoever looks after it.
 
@@ -195,7 +196,7 @@ class Capture:
                 self._noted,
                 self._kept,
                 log.written,
-                self._held,
+                self._buffered,
                 self._withheld,
                 self._lost,
                 log.lost + self._broken,
@@ -234,8 +235,8 @@ class Capture:
             batch, sizes = self._buffer[:TAKE_MAX], self._bytes[:TAKE_MAX]
             del self._buffer[:TAKE_MAX]
             del self._bytes[:TAKE_MAX]
-            lost, self._lost_untold = self._lost_untold, 0
-            withheld, self._withheld_untold = self._withheld_untold, 0
+            lost, self._lost_unlogged = self._lost_unlogged, 0
+            withheld, self._withheld_unlogged = self._withheld_unlogged, 0
         try:
             if lost or withheld:
                 self._log.miss(lost=lost, withheld=withheld)
@@ -248,6 +249,6 @@ class Capture:
             with self._lock:
                 self._broken += len(batch)
         with self._lock:
-            self._held -= len(batch)
-            self._held_bytes -= sum(sizes)
+            self._buffered -= len(batch)
+            self._buffer_bytes -= sum(sizes)
             return bool(self._buffer)

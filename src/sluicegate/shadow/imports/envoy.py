@@ -36,7 +36,7 @@ from sluicegate.wire.timestamps import UNITS_NS, parse_instant
 
 CONSTANT: Final = "="
 # The fields of `EnvoyFields` that one word says.
-SAID: Final = (
+NAMES: Final = (
     "time",
     "unit",
     "user",
@@ -98,8 +98,8 @@ def parse_fields(row: Sequence[str], where: str) -> dict[str, str]:
     fields: dict[str, str] = {}
     for one in row:
         name, mark, field = one.partition("=")
-        if not mark or name not in SAID:
-            raise BadValue(where, one, f"write NAME=FIELD, where NAME is {', '.join(SAID)}")
+        if not mark or name not in NAMES:
+            raise BadValue(where, one, f"write NAME=FIELD, where NAME is {', '.join(NAMES)}")
         fields[name] = field
     return fields
 
@@ -112,11 +112,11 @@ def import_envoy(
     progress: Callable[[int, int], None] | None = None,
 ) -> Rows:
     """The requests of an access log."""
-    known = EnvoyFields() if fields is None else fields
+    names = EnvoyFields() if fields is None else fields
     return Rows(
         path,
         lambda: json_rows(path, progress),
-        lambda row: _row(row, known),
+        lambda row: _row(row, names),
         bad_rows_max=bad_rows_max,
     )
 

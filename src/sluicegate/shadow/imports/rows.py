@@ -114,7 +114,7 @@ class Rows:
 
     def __iter__(self) -> Iterator[ImportRow]:
         self.passed_over = 0
-        for line, shown, fields in self._reading():
+        for line, text, fields in self._reading():
             try:
                 if isinstance(fields, ValueError):
                     raise fields
@@ -124,7 +124,7 @@ class Rows:
                 if self.passed_over > self.bad_rows_max:
                     cause = error.remedy if isinstance(error, BadValue) else str(error)
                     remedy = f"{cause}; mend the row, or allow more (bad_rows_max)"
-                    raise BadRow(self._file, line, shown, remedy) from error
+                    raise BadRow(self._file, line, text, remedy) from error
             else:
                 yield row
 

@@ -99,11 +99,11 @@ def _pinned(pinned: Mapping[str, Any], pen: _Pen) -> Iterator[str]:
         return
     yield ""
     hurt = pinned["newly_refused"]
-    seen = f"{count(pinned['seen'])} of {count(pinned['callers'])} pinned callers were seen"
+    count_text = f"{count(pinned['seen'])} of {count(pinned['callers'])} pinned callers were seen"
     if not hurt:
-        yield f"{seen}; none is newly refused."
+        yield f"{count_text}; none is newly refused."
         return
-    yield pen.write(_RED, f"{seen}; newly refused are:")
+    yield pen.write(_RED, f"{count_text}; newly refused are:")
     rows = [
         [_shorten(one["caller"]), count(one["newly_refused"]), f"of {count(one['requests'])}"]
         for one in hurt
