@@ -226,7 +226,7 @@ def _extras(title: str) -> Section:
         found = _REQUIREMENT.match(requirement)
         if found is not None and found["name"] != "sluicegate":
             extras.setdefault(found["name"], []).append(found["extra"])
-    return Section(title, tuple(_package(name, needed) for name, needed in extras.items()))
+    return Section(title, tuple(_package(name, packages) for name, packages in extras.items()))
 
 
 def _package(name: str, extras: Sequence[str]) -> Finding:
@@ -283,9 +283,10 @@ def _version(path: str, flag: str) -> str:
     except OSError as error:
         return f"cannot be started: {error.strerror}"
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in output.splitlines()]
-    spoken = [line for line in lines if line and not line.startswith("Picked up")]  # Java's options
-    versions = [line for line in spoken if re.search(r"\d\.\d", line)]
-    words = [*versions, *spoken, "tells no version"][0]
+    # Java begins with its options.
+    own = [line for line in lines if line and not line.startswith("Picked up")]
+    versions = [line for line in own if re.search(r"\d\.\d", line)]
+    words = [*versions, *own, "tells no version"][0]
     return "".join(char if char.isprintable() else "?" for char in words)[:WORDS_MAX]
 
 

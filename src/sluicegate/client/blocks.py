@@ -138,10 +138,10 @@ class Blocks:
 
     def size(self, block: PairBlock, cost: int, now_us: int) -> int:
         """Return how many units to request; `cost` of them are spent at once."""
-        wanted = min(self.fixed, block.most)
-        if not wanted:
-            wanted = block.units.next_size(now_us, block.span_us, self.hot_asks, block.most)
-        return max(wanted, cost)
+        size = min(self.fixed, block.most)
+        if not size:
+            size = block.units.next_size(now_us, block.span_us, self.hot_asks, block.most)
+        return max(size, cost)
 
     def fill(
         self,

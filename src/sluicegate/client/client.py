@@ -361,10 +361,10 @@ class Client:
         if link is None:
             return
         try:
-            back = await link.ask(command("SG.GIVEBACK", left.lease_id, left.units), left.via)
+            accepted = await link.ask(command("SG.GIVEBACK", left.lease_id, left.units), left.via)
         except SluicegateError:
             return  # it lapses
-        self._units_returned += int(back)
+        self._units_returned += int(accepted)
 
     def _answer_failure(self, pair: Pair, cost: int, failure: str) -> Answer:
         self._degraded += 1

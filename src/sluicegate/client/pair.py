@@ -51,8 +51,8 @@ def pair_of(
 
 def check_cost(cost: int) -> int:
     """Return the cost, if it is one."""
-    given: object = cost
-    if not isinstance(given, int) or not 0 <= given <= COST_MAX:
+    value: object = cost
+    if not isinstance(value, int) or not 0 <= value <= COST_MAX:
         raise BadValue("cost", cost, "give a whole number from 0 to 2^32 - 1")
     return cost
 

@@ -185,15 +185,15 @@ def gauge_chart(title: str, rows: Sequence[tuple[str, float]], kind: str) -> str
 def axis_ticks(most: float) -> tuple[float, int]:
     """Return a distance of ticks that is easy to read, and how many of them, at most five."""
     unit = 10.0 ** math.floor(math.log10(most / _TICKS_MAX))
-    wanted = most * (1 - 1e-9)
-    step = next(unit * step for step in _STEPS if unit * step * _TICKS_MAX >= wanted)
-    return step, math.ceil(wanted / step)
+    target = most * (1 - 1e-9)
+    step = next(unit * step for step in _STEPS if unit * step * _TICKS_MAX >= target)
+    return step, math.ceil(target / step)
 
 
-def spread_labels(wanted: Sequence[float], lowest: float) -> list[float]:
+def spread_labels(ideal: Sequence[float], lowest: float) -> list[float]:
     """Return places near the wanted ones, in their order, so that no label covers another."""
     places: list[float] = []
-    for y in wanted:
+    for y in ideal:
         places.append(max(y, places[-1] + LABEL_TALL) if places else y)
     for at in reversed(range(len(places))):
         places[at] = min(places[at], lowest)

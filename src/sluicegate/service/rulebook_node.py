@@ -78,11 +78,11 @@ def start(follower: Follower, settings: RulesSettings) -> Follower:
     try:
         return follower.start()
     except Unavailable as error:
-        seen = error.detail
+        problem = error.detail
         folder = settings.rulebook.removeprefix(_FILES)
         if folder != settings.rulebook and not os.path.isdir(folder):
-            seen = f"{seen}; there is no folder {folder}"
-        raise Unavailable("the rulebook", seen) from None
+            problem = f"{problem}; there is no folder {folder}"
+        raise Unavailable("the rulebook", problem) from None
 
 
 def _open(opening: Callable[[str], _Opened], url: str, flag: str) -> _Opened:

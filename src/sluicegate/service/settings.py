@@ -138,7 +138,7 @@ def add_flags(parser: ArgumentParser, settings: type[SettingsBase]) -> None:
         group = groups.get(field.group)
         if group is None:
             group = groups[field.group] = parser.add_argument_group(field.group)
-        shown = " ".join(filter(None, field.defaults))
+        value = " ".join(filter(None, field.defaults))
         more = "; may be given more than once" if field.several else ""
         # A switch may be given alone: `--insecure` is `--insecure on`.
         alone: dict[str, Any] = {"nargs": "?", "const": "on"} if field.type is SWITCH else {}
@@ -149,7 +149,7 @@ def add_flags(parser: ArgumentParser, settings: type[SettingsBase]) -> None:
             action="append" if field.several else "store",
             default=None,
             **alone,
-            help=f"{field.help}{more}{f' (default {shown})' if shown else ''}".replace("%", "%%"),
+            help=f"{field.help}{more}{f' (default {value})' if value else ''}".replace("%", "%%"),
         )
     parser.add_argument(
         "--config", metavar="FILE", help="a TOML file of settings, named as the flags are with _"
@@ -201,19 +201,19 @@ def gather(
         variable = prefix + field.name.upper()
         flag = getattr(arguments, field.name)
         if flag is not None:
-            given = tuple(flag) if field.several else (flag,)
+            raw = tuple(flag) if field.several else (flag,)
             where, source = _flag(field), "flag"
         elif variable in environment:
             text = environment[variable]
-            given = tuple(text.split()) if field.several else (text,)
+            raw = tuple(text.split()) if field.several else (text,)
             where, source = variable, f"variable {variable}"
         elif field.name in file:
-            given, where, source = file[field.name], f"{path}: {field.name}", f"file {path}"
+            raw, where, source = file[field.name], f"{path}: {field.name}", f"file {path}"
         else:
-            given, where, source = field.defaults, _flag(field), "default"
-        read = tuple(field.type.parse(text, where) for text in given)
+            raw, where, source = field.defaults, _flag(field), "default"
+        read = tuple(field.type.parse(text, where) for text in raw)
         values[field.name] = read if field.several else read[0]
-        texts[field.name] = given
+        texts[field.name] = raw
         sources[field.name] = source
     _refuse_unknown(declared_fields, environment, prefix)
     return Effective(settings(**values), texts, sources)

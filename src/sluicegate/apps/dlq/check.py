@@ -179,11 +179,11 @@ def _sum(report: CompletenessReport) -> str:
 
 
 def _line(one: CompletenessFinding) -> str:
-    whom = f"{printable(one.user)} by {printable(one.rule_id)}  " if one.rule_id else ""
+    subject = f"{printable(one.user)} by {printable(one.rule_id)}  " if one.rule_id else ""
     when = instant(one.at_us) if one.at_us else "at the beginning       "
     by = f"  by {one.units:,}" if one.units and one.kind != "missing" else ""
     place = f"  [{printable(one.id)}]" if one.id else ""
-    return f"  {when}  {_WORDS[one.kind]}  {whom}{by.strip()}: {printable(one.why)}{place}"
+    return f"  {when}  {_WORDS[one.kind]}  {subject}{by.strip()}: {printable(one.why)}{place}"
 
 
 def _is_wrong(tally: WindowTally) -> bool:

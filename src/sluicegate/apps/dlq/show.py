@@ -16,14 +16,14 @@ from sluicegate.wire.timestamps import utc_text
 def show(arguments: Namespace) -> int:
     """Print the letters that were asked for."""
     from_us = since_us(arguments)
-    shown = 0
+    count = 0
     for one in _letters(arguments):
         if one is None:
             sys.stdout.flush()
         elif isinstance(one, DeadLetter) and matches(one, arguments, from_us):
-            shown += 1
+            count += 1
             sys.stdout.write((as_json(one) if arguments.json else line(one)) + "\n")
-    if not shown and not arguments.json:
+    if not count and not arguments.json:
         sys.stdout.write("no letters\n")
     return 0
 

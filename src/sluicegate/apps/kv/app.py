@@ -95,7 +95,7 @@ class KvApp(App[KvSettings]):
         self.engine = open_engine(settings.engine)
         self.quotas = Quotas(settings, worker.number, self.clock, self.chance)
         self.minute_quota = minute_quota(settings, self.clock, self.chance)
-        self.store = self._watched()
+        self.store = self._make_store_watch()
         self.chain = PolicyChain(
             settings,
             self.chance,
@@ -157,7 +157,7 @@ class KvApp(App[KvSettings]):
             await connect()
         await self._first_look()
         self._views = self.catalogue.views
-        self.catalogue.on_change = self._turned
+        self.catalogue.on_change = self._replace_changed_tables
         background = self.background
         self.quotas.start(background, self._hottest)
         background.start("loop lag", partial(measure_lag, self._loop_lag))
@@ -284,8 +284,8 @@ class KvApp(App[KvSettings]):
 
     # Inside.
 
-    def _watched(self) -> StoreWatch | None:
-        """The watch over the store, which all who lean on it tell; None if there is no store."""
+    def _make_store_watch(self) -> StoreWatch | None:
+        """The watch over the store, which all who use it notify; None if there is no store."""
         settings, quotas, minute = self.settings, self.quotas, self.minute_quota
         if not settings.store or settings.policy == "none":
             return None
@@ -335,14 +335,14 @@ class KvApp(App[KvSettings]):
         )
         return await self.admission.later(request)
 
-    def _turned(self) -> None:
-        """What is known of tables has changed: nothing kept of those that look different now."""
+    def _replace_changed_tables(self) -> None:
+        """Drop from the shield what it keeps of tables whose view has changed."""
         before, self._views = self._views, self.catalogue.views
         if self.shield is None:
             return
         for name, view in self._views.items():
             was = before.get(name)
-            if was is None or was.beside != view.beside or was.epoch != view.epoch:
+            if was is None or was.overlay != view.overlay or was.epoch != view.epoch:
                 self.shield.replace_table(name)
 
     def _hottest(self) -> Mapping[str, int]:

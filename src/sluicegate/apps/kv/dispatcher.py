@@ -144,7 +144,7 @@ class Dispatcher:
         remaining = read_token(token, table, partition, span)
         rows: list[Row] = []
         size = 0
-        behind: bytes | None = None  # the last key that was looked at
+        last_key: bytes | None = None  # the last key that was looked at
         try:
             while True:
                 self._memory.check()
@@ -154,20 +154,20 @@ class Dispatcher:
                 try:
                     result, call = await self._scan_chunk(table, partition, chunk, call)
                 except Refused:
-                    if behind is None:
+                    if last_key is None:
                         raise
                     # What has been read is paid for; the token goes on when there is more to spend.
-                    return RowPage(rows, token_after(table, partition, remaining, behind))
+                    return RowPage(rows, token_after(table, partition, remaining, last_key))
                 rows += result.rows
                 chunk_bytes = sum([len(row.sort) + len(row.value) for row in result.rows])
                 size += chunk_bytes
                 self._memory.size_bytes += chunk_bytes
-                behind = result.last
-                if not result.more or behind is None:
+                last_key = result.last
+                if not result.more or last_key is None:
                     return RowPage(rows)
-                remaining = span_after(remaining, behind)
+                remaining = span_after(remaining, last_key)
                 if len(rows) >= span.rows_max or size >= span.bytes_max:
-                    return RowPage(rows, token_after(table, partition, remaining, behind))
+                    return RowPage(rows, token_after(table, partition, remaining, last_key))
                 await asyncio.sleep(0)  # others pass between two chunks, also where nobody waits
         finally:
             self._memory.size_bytes -= size
@@ -440,21 +440,21 @@ class Dispatcher:
                     at = group[first : first + fitting]
                     first += len(at)
                     call = await self._get_group(table, places, at, rows, size, call)
-                    brought = _values_bytes(rows, at)
-                    size += brought
-                    pending_bytes += brought
-                    self._memory.size_bytes += brought
+                    read_bytes = _values_bytes(rows, at)
+                    size += read_bytes
+                    pending_bytes += read_bytes
+                    self._memory.size_bytes += read_bytes
             for one in warm:
                 self._memory.check()
                 later = self._get(table, places[one][0], places[one][1], call)
                 row = await later if isinstance(later, Awaitable) else later
                 rows[one] = row
                 if row is not None:
-                    brought = len(row.value)
-                    size += brought
+                    read_bytes = len(row.value)
+                    size += read_bytes
                     _check_answer(size)
-                    pending_bytes += brought
-                    self._memory.size_bytes += brought
+                    pending_bytes += read_bytes
+                    self._memory.size_bytes += read_bytes
         finally:
             self._memory.size_bytes -= pending_bytes
         return rows

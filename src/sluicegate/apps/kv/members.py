@@ -103,11 +103,11 @@ def demand_shares(members: Members, quota_mru_of: Callable[[str], int]) -> dict[
     live = max(members.live(), 1)
     shares: dict[str, int] = {}
     for caller in callers:
-        mine = own.get(caller, 0)
+        demand = own.get(caller, 0)
         demands = [beat.demand_mru.get(caller, 0) for beat in others]
         little = quota_mru_of(caller) * SEED_PART
-        total = mine + sum(demands) + live * little
-        shares[caller] = min(int((mine + little) / total * SHARE_ONE), SHARE_ONE)
+        total = demand + sum(demands) + live * little
+        shares[caller] = min(int((demand + little) / total * SHARE_ONE), SHARE_ONE)
     return shares
 
 

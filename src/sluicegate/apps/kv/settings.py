@@ -203,8 +203,8 @@ class KvSettings(RulesSettings):
 
     def _check_quotas(self) -> None:
         if self.store and not self.store.startswith(STORE_SCHEMES):
-            shown = self.store.partition(":")[0] + ":..."
-            raise BadValue("--store", shown, "give redis://... or redis+cluster://...")
+            scheme = self.store.partition(":")[0] + ":..."
+            raise BadValue("--store", scheme, "give redis://... or redis+cluster://...")
         if self.members > MEMBERS_MAX:
             raise BadValue("--members", self.members, f"give at most {MEMBERS_MAX:,}")
         if self.quota_ru * self.epoch_ms // 1_000 > RU_MAX:

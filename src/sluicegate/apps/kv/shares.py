@@ -200,17 +200,17 @@ class Shares:
         self._requested += len(requests)
         answers = await self._collect(store, requests)
         heard_us = self._clock.now_us()
-        answered = 0
+        replies = 0
         for request, answer in zip(requests, answers, strict=True):
             if isinstance(answer, BaseException):
                 self.budget.fall_back(request, heard_us)
             else:
-                answered += 1
+                replies += 1
                 remaining = answer.decision.remaining
                 self.budget.credit(request, answer.units, remaining, answer.at_us, now_us, heard_us)
             self._wake(request.caller, not isinstance(answer, BaseException))
-        self._unanswered += len(requests) - answered
-        if answered:
+        self._unanswered += len(requests) - replies
+        if replies:
             self._record_answer()
         else:
             self._failed(next((one for one in answers if isinstance(one, UNANSWERED)), None))
@@ -222,19 +222,19 @@ class Shares:
         self, store: Store, requests: list[BlockRequest]
     ) -> list[PartialTake | BaseException]:
         """One for each, and why where none came."""
-        asks = [
+        tasks = [
             asyncio.ensure_future(store.take_some(self._charge(request), request.ladder))
             for request in requests
         ]
         try:
-            _, late = await asyncio.wait(asks, timeout=self.settings.ask_timeout_us / 1e6)
+            _, late = await asyncio.wait(tasks, timeout=self.settings.ask_timeout_us / 1e6)
         except BaseException:
-            for ask in asks:
+            for ask in tasks:
                 ask.cancel()
             raise
         for ask in late:
             ask.cancel()
-        replies = await asyncio.gather(*asks, return_exceptions=True)
+        replies = await asyncio.gather(*tasks, return_exceptions=True)
         for reply in replies:
             if isinstance(reply, BaseException) and not isinstance(
                 reply, (*UNANSWERED, asyncio.CancelledError)

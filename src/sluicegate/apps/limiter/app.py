@@ -331,7 +331,7 @@ def _dead_letters(settings: LimiterSettings, worker: WorkerId) -> DeadLetters | 
 def _capture(settings: LimiterSettings, clock: Clock) -> Capture | None:
     if not settings.capture:
         return None
-    chosen = CaptureSettings(
+    bounds = CaptureSettings(
         folder=settings.capture,
         key_file=settings.capture_key,
         share=round(settings.capture_share * ALL),
@@ -341,7 +341,7 @@ def _capture(settings: LimiterSettings, clock: Clock) -> Capture | None:
         retain_bytes=settings.capture_bytes_max,
         retain_us=settings.capture_hours * 3_600_000_000,
     )
-    return Capture(chosen, clock=clock)
+    return Capture(bounds, clock=clock)
 
 
 def _gate(settings: LimiterSettings) -> Gate:
@@ -384,8 +384,8 @@ def _open_redis(url: str, observer: Observer) -> tuple[Store, RemoteThrottle, Co
     from sluicegate.stores.redis.throttle import RedisThrottle  # noqa: PLC0415
 
     if not url.startswith(("redis", "valkey", "unix")):
-        shown = url.partition(":")[0] + ":..."
-        raise BadValue("--store", shown, "give memory:, redis://... or redis+cluster://...")
+        scheme = url.partition(":")[0] + ":..."
+        raise BadValue("--store", scheme, "give memory:, redis://... or redis+cluster://...")
     redis = parse_url(url, defaults={"timeout_us": STORE_TIMEOUT_US})
     store = RedisStore(redis, SystemChance(), observer=observer, clock=now_us)
     throttle = RedisThrottle(redis, SystemChance(), observer=observer, clock=now_us)

@@ -132,10 +132,10 @@ class LimiterService:
     async def give_back(self, lease_id: str, units: int, by: Identity) -> int:
         """Give back what was not spent; how much was accepted."""
         by.require(Grant.LEASE)
-        back = await self._checker.give_back(lease_id, units, now_us(), holder=by.name)
-        if not back and self.trial_checker is not None:
-            back = await self.trial_checker.give_back(lease_id, units, now_us(), holder=by.name)
-        return back
+        accepted = await self._checker.give_back(lease_id, units, now_us(), holder=by.name)
+        if not accepted and self.trial_checker is not None:
+            accepted = await self.trial_checker.give_back(lease_id, units, now_us(), holder=by.name)
+        return accepted
 
     def should_rate_limit(self, request: MeshRequest, by: Identity) -> MaybeAwaitable[MeshResponse]:
         """Envoy's question."""

@@ -51,8 +51,8 @@ class LimiterStatus:
     async def _audit_of_all(
         self, user: str, since_us: int | None, count_max: int, own: list[dict[str, Any]]
     ) -> Sequence[Mapping[str, object]]:
-        since = "" if since_us is None else f"&since={-(-(now_us() - since_us) // 1_000)}ms"
-        path = f"/v1/audit?user={quote(user, safe='')}&count={count_max}{since}"
+        age = "" if since_us is None else f"&since={-(-(now_us() - since_us) // 1_000)}ms"
+        path = f"/v1/audit?user={quote(user, safe='')}&count={count_max}{age}"
         entries = [*own]
         for body in await self._worker.siblings.values(path):
             entries += body["decisions"]

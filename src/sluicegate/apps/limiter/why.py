@@ -26,7 +26,7 @@ from sluicegate.system import now_us
 
 AT_DEFAULT: Final = f"http://{LISTEN_DEFAULT}"
 TIMEOUT_S: Final = 5.0
-_SINCE: Final = re.compile(r"[0-9]{1,9}(ms|s|m|h|d)")
+_AGE: Final = re.compile(r"[0-9]{1,9}(ms|s|m|h|d)")
 
 EXAMPLES: Final = f"""\
 examples:
@@ -50,7 +50,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Ask, and tell."""
-    if not _SINCE.fullmatch(arguments.since):
+    if not _AGE.fullmatch(arguments.since):
         raise BadValue("--since", arguments.since, "write a number and ms, s, m, h or d, as 10m")
     if not 1 <= arguments.count <= 10_000:
         raise BadValue("--count", arguments.count, "give a number from 1 to 10,000")

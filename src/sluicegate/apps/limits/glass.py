@@ -248,9 +248,9 @@ def _line(entry: AuditEntry | UnreadableLine) -> str:
         return f"{'':23}  cannot be read: {entry.text}"
     opening = entry.opening
     about = "what could not be understood" if opening is None else opening.about()
-    shown = "--------" if opening is None else opening.id
+    opening_id = "--------" if opening is None else opening.id
     words = {BREAK: "broken", MEND: "mended", END: "ended"}[entry.what]
-    text = f"{utc_text(entry.at_us)}  {shown:<8}  {words:<6}  {about}"
+    text = f"{utc_text(entry.at_us)}  {opening_id:<8}  {words:<6}  {about}"
     if entry.what == BREAK and opening is not None:
         text += f", until {utc_text(opening.until_us)}"
     if entry.by:

@@ -112,12 +112,12 @@ def _lines(
     lines += table(("rule", "key", "cost", "limits", "terms"), rows)
     if not steps:
         return [*lines, "", "No rule applies: it is not limited."]
-    shown = range(len(steps)) if len(steps) <= ROWS_MAX else _changes(steps)
+    places = range(len(steps)) if len(steps) <= ROWS_MAX else _changes(steps)
     width = len(f"{len(steps):,}")
     lines.append("")
-    for place in shown:
+    for place in places:
         lines += _step_lines(place + 1, steps[place], width)
-    return [*lines, "", _summary(steps, len(shown))]
+    return [*lines, "", _summary(steps, len(places))]
 
 
 def _step_lines(number: int, one: _TrialStep, width: int) -> list[str]:
@@ -140,10 +140,10 @@ def _changes(steps: Sequence[_TrialStep]) -> Sequence[int]:
     return sorted({0, *turns[: ROWS_MAX - 2], last})
 
 
-def _summary(steps: Sequence[_TrialStep], shown: int) -> str:
+def _summary(steps: Sequence[_TrialStep], rows: int) -> str:
     admitted = sum(one.judgement.decision.allowed for one in steps)
     words = f"{admitted:,} of {counted(len(steps), 'request')} admitted"
-    if shown < len(steps):
+    if rows < len(steps):
         words += "; shown are those where the answer turns"
     return words + "."
 

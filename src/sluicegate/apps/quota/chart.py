@@ -36,8 +36,8 @@ def quota_chart(caller: Caller, first_day: int) -> str:
     def y_of(value: float) -> float:
         return floor - (floor - TOP) * value / (step * ticks)
 
-    def band(kind: str, since: int, until: int, words: str = "") -> None:
-        picture.rect(kind, x_of(since), TOP, x_of(until) - x_of(since), floor - TOP, words)
+    def band(kind: str, start: int, end: int, words: str = "") -> None:
+        picture.rect(kind, x_of(start), TOP, x_of(end) - x_of(start), floor - TOP, words)
 
     for day in range(days):
         if (first_day + day) % WEEK_DAYS in {2, 3}:
@@ -93,10 +93,10 @@ def _dated(first_day: int, days: int) -> Iterator[int]:
 
 def _runs(hours: Sequence[int | None], *, known: bool) -> Iterator[tuple[int, int]]:
     """Where hours that are known, or are not, follow each other."""
-    since: int | None = None
+    start: int | None = None
     for at, value in enumerate([*hours, -1 if not known else None]):
         if (value is not None) == known:
-            since = at if since is None else since
-        elif since is not None:
-            yield since, at
-            since = None
+            start = at if start is None else start
+        elif start is not None:
+            yield start, at
+            start = None

@@ -205,15 +205,15 @@ def _draw(path: str, page: str) -> None:
 def _replace(path: Path, before: str, after: str) -> None:
     """At once, so that whoever follows the file never sees half of it."""
     path = path.resolve()  # a link stays one
-    beside = path.with_name(f".{path.name}.new")
+    draft = path.with_name(f".{path.name}.new")
     try:
         if path.read_bytes() != before.encode():
             raise Conflict(str(path), "it is not as it was read; tune anew")
-        with open(beside, "wb") as file:
+        with open(draft, "wb") as file:
             file.write(after.encode())
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(beside, path.stat().st_mode)
-        os.replace(beside, path)
+        os.chmod(draft, path.stat().st_mode)
+        os.replace(draft, path)
     except OSError as error:
         raise Unavailable(f"the file {path}", error.strerror or str(error)) from None

@@ -88,8 +88,8 @@ def _changes(text: str, quotas: Mapping[str, int], source: str) -> list[_Change]
         if key.value not in new:
             continue
         start, end = value.start_mark.index, value.end_mark.index
-        ours = _is_scalar(value) and key.end_mark.index < start < end and text[start] not in "&!|>"
-        if not ours:
+        plain = _is_scalar(value) and key.end_mark.index < start < end and text[start] not in "&!|>"
+        if not plain:
             values = " ".join(text[start:end].split())
             remedy = f"it is no plain rate; {_REMEDY}"
             raise BadValue(f"{source}: callers.quotas.{key.value}", values, remedy)

@@ -84,8 +84,8 @@ class RulebookApp(App[RulebookSettings]):
         """Which release is live."""
         live = self._assembly.publishing.ledger.state().fleet.live
         folder = os.path.abspath(self.settings.folder)
-        named = self.settings.access or self.settings.token
-        reads = "" if named else "; --access or --token says who may change it, now nobody may"
+        access = self.settings.access or self.settings.token
+        reads = "" if access else "; --access or --token says who may change it, now nobody may"
         return (
             f"version {live} is live in {folder}{reads}"
             if live

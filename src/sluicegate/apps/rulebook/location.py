@@ -17,7 +17,7 @@ from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.rule_admin import RuleAdmin
 
 _SERVERS: Final = ("http://", "https://", "unix:")
-_HERE: Final = frozenset({Grant.READ_RULES, Grant.PROPOSE, Grant.APPROVE})
+_LOCAL_GRANTS: Final = frozenset({Grant.READ_RULES, Grant.PROPOSE, Grant.APPROVE})
 
 
 class RulebookConnection(NamedTuple):
@@ -43,7 +43,7 @@ def the_rulebook(arguments: Namespace) -> Iterator[RulebookConnection]:
             key=arguments.cert_key,
         )
         try:
-            yield RulebookConnection(admin, Identity("", _HERE))
+            yield RulebookConnection(admin, Identity("", _LOCAL_GRANTS))
         except Unavailable as error:
             secure, certified = location.startswith("https://"), bool(arguments.cert)
             raise explain_unreachable(error, secure=secure, certified=certified) from None
@@ -55,7 +55,7 @@ def the_rulebook(arguments: Namespace) -> Iterator[RulebookConnection]:
         # What was pushed, and what an earlier command could not finish.
         assembly.publishing.upkeep.look()
         yield RulebookConnection(
-            assembly.admin, Identity(arguments.who or getpass.getuser(), _HERE)
+            assembly.admin, Identity(arguments.who or getpass.getuser(), _LOCAL_GRANTS)
         )
     finally:
         assembly.close()

@@ -47,7 +47,7 @@ _ADVICE: Final = (
 )
 _UNDER_WAY: Final = "is under way"
 _BEARER: Final = "Authorization: Bearer"
-_NAMED: Final = f"put a token into {TOKEN_VARIABLE}, or give --cert and --cert-key"
+_NAME_YOURSELF: Final = f"put a token into {TOKEN_VARIABLE}, or give --cert and --cert-key"
 _NOBODY: Final = ("", "anonymous")
 _CHARS_MAX: Final = 80
 _ID_CHARS: Final = 12
@@ -77,32 +77,32 @@ def reword(error: SluicegateError) -> SluicegateError:
             error.detail
         )  # whoever has begun it, nothing was changed behind a back
     if isinstance(error, Unauthenticated) and _BEARER in error.remedy:
-        return Unauthenticated(_NAMED)
+        return Unauthenticated(_NAME_YOURSELF)
     if isinstance(error, Forbidden) and error.who in _NOBODY:
-        return SluicegateError(f"this takes the grant {error.grant!r}; {_NAMED}")
+        return SluicegateError(f"this takes the grant {error.grant!r}; {_NAME_YOURSELF}")
     return error
 
 
 def explain_unreachable(error: Unavailable, *, secure: bool, certified: bool) -> Unavailable:
     """What a server that could not be asked may lack, where that can be guessed."""
-    seen = error.detail
-    if any(words in seen for words in _NOT_TRUSTED):
+    detail = error.detail
+    if any(words in detail for words in _NOT_TRUSTED):
         advice = "no authority that is trusted here has signed its certificate; give --ca FILE"
         return Unavailable(error.what, advice)
-    if not any(words in seen for words in _NO_CERTIFICATE) or (secure and certified):
+    if not any(words in detail for words in _NO_CERTIFICATE) or (secure and certified):
         return error
     advice = (
         "it may ask for a client certificate; give --cert and --cert-key"
         if secure
         else "it may speak TLS; write https://"
     )
-    return Unavailable(error.what, f"{seen}; {advice}")
+    return Unavailable(error.what, f"{detail}; {advice}")
 
 
 def _sentence(error: BadValue) -> str:
     remedy = error.remedy
-    for advice, ours in _ADVICE:
-        remedy = remedy.replace(advice, ours)
+    for advice, local in _ADVICE:
+        remedy = remedy.replace(advice, local)
     field, value = error.field, error.value
     if field in _THINGS and isinstance(value, str):
         return f"{_THINGS[field]}{_short(value, of_commit=field == 'commit')}: {remedy}"
@@ -112,5 +112,5 @@ def _sentence(error: BadValue) -> str:
 
 
 def _short(value: str, *, of_commit: bool) -> str:
-    shown = value[:_ID_CHARS] if of_commit else value
-    return shown if len(shown) <= _CHARS_MAX else f"{shown[:_CHARS_MAX]}..."
+    text = value[:_ID_CHARS] if of_commit else value
+    return text if len(text) <= _CHARS_MAX else f"{text[:_CHARS_MAX]}..."

@@ -59,12 +59,12 @@ _Texts = Mapping[str, str]
 def init(arguments: Namespace) -> int:
     """Make it, with its first version."""
     folder = arguments.folder
-    given = _initial_files(arguments)
+    files = _initial_files(arguments)
     # An earlier command may have been interrupted; whatever it has made is taken as it is.
-    begun = bool(arguments.repository) or os.path.exists(os.path.join(folder, _REPOSITORY))
+    exists = bool(arguments.repository) or os.path.exists(os.path.join(folder, _REPOSITORY))
     if not os.path.exists(os.path.join(folder, FILE_NAME)):
         try:
-            _make(arguments, None if begun else given)
+            _make(arguments, None if exists else files)
         except FileExistsError as error:
             if os.path.basename(error.filename) == FILE_NAME:  # another command was faster
                 raise _already(folder) from None
@@ -73,7 +73,7 @@ def init(arguments: Namespace) -> int:
         except OSError as error:
             raise Unavailable(f"the folder {folder}", error.strerror or str(error)) from None
     settings = read_settings(folder).settings
-    status, count = _begin(settings, given if begun and arguments.rules else None)
+    status, count = _begin(settings, files if exists and arguments.rules else None)
     version = f"version {status['live']['version']}, {counted(count, 'file')} of rules"
     write(f"a rulebook is in {folder}: {version}", "", *_hints(settings))
     print_failures(status)
@@ -85,9 +85,9 @@ def _initial_files(arguments: Namespace) -> _Texts:
     if arguments.repository:
         Repository.open(arguments.repository).close()
     texts = texts_of(arguments.rules, under="") if arguments.rules else {_STARTER: _NO_RULES}
-    given = {name: text for name, text in texts.items() if text is not None}
-    compile_snapshot(_encode(given))
-    return given
+    files = {name: text for name, text in texts.items() if text is not None}
+    compile_snapshot(_encode(files))
+    return files
 
 
 def _begin(settings: RulebookSettings, files: _Texts | None) -> tuple[Answer, int]:
@@ -123,12 +123,12 @@ def _make(arguments: Namespace, files: _Texts | None) -> None:
             where, branch=arguments.branch, files=_encode(files), message=_MESSAGE
         )
         made.close()
-    theirs = os.path.abspath(arguments.repository) if arguments.repository else ""
+    repository = os.path.abspath(arguments.repository) if arguments.repository else ""
     # Last, since it is what makes a folder a rulebook.
     with open(os.path.join(folder, FILE_NAME), "x", encoding="utf-8") as file:
         file.write(
             _SETTINGS.format(
-                repository=json.dumps(theirs or _REPOSITORY),
+                repository=json.dumps(repository or _REPOSITORY),
                 branch=json.dumps(arguments.branch),
                 blobs=json.dumps(arguments.blobs),
                 events=json.dumps(arguments.events),

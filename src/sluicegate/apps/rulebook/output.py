@@ -149,9 +149,9 @@ def show_fleet(status: Answer) -> None:
     if live is not None:
         lines = [f"version {live['version']} is live, {ago(now - live['at_us'])}: {live['why']}"]
     if canary is not None:
-        whom = f"{share_words(canary['share'])} of the {canary['by']}"
-        since = ago(now - canary["since_us"])
-        lines.append(f"version {canary['version']} is a canary for {whom}, {since}")
+        share = f"{share_words(canary['share'])} of the {canary['by']}"
+        age = ago(now - canary["since_us"])
+        lines.append(f"version {canary['version']} is a canary for {share}, {age}")
     if rollout is not None:
         lines += [f"{node} is pinned to version {at}" for node, at in rollout["pins"].items()]
     rows = [_node_row(one) for one in status["nodes"]]
@@ -178,9 +178,9 @@ def show_audit(entries: Sequence[Answer]) -> None:
 
 
 def _node_row(one: dict[str, Any]) -> tuple[str, ...]:
-    heard = ago(one["age_us"]) + (" (stale)" if one["stale"] else "")
+    age = ago(one["age_us"]) + (" (stale)" if one["stale"] else "")
     if "version" not in one:
-        return one["node"], "?", "", "", "", heard, one["trouble"]
+        return one["node"], "?", "", "", "", age, one["trouble"]
     took = f"{one['took_us'] / 1_000:,.0f} ms"
     return (
         one["node"],
@@ -188,7 +188,7 @@ def _node_row(one: dict[str, Any]) -> tuple[str, ...]:
         str(one["canary"] or "-"),
         str(one["behind"] or "-"),
         took,
-        heard,
+        age,
         one["trouble"] or "-",
     )
 

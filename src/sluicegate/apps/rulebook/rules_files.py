@@ -84,7 +84,7 @@ def _write_json(value: object) -> None:
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
-_OURS = """
+_NATIVE = """
 with the semantics of sluicegate a request counts in all of its limits or in none, and windows
 slide; --semantics envoy reads them as Envoy's own service does, as nodes do with --rls-semantics
 envoy
@@ -120,7 +120,7 @@ def import_envoy(arguments: Namespace) -> int:
         raise BadValue("PATH", others[0], remedy)
     changes = texts_of(arguments.paths, under=arguments.under)
     if not arguments.json:
-        _tell(book, [*changes], ours=arguments.semantics == Semantics.SLUICEGATE.value)
+        _tell(book, [*changes], native=arguments.semantics == Semantics.SLUICEGATE.value)
     if arguments.dry_run:
         if arguments.json:
             write_json({"files": [file._asdict() for file in book.files], "proposed": False})
@@ -131,7 +131,7 @@ def import_envoy(arguments: Namespace) -> int:
     return show(arguments, proposal, show_proposal)
 
 
-def _tell(book: ServiceRuleSet, names: list[str], *, ours: bool) -> None:
+def _tell(book: ServiceRuleSet, names: list[str], *, native: bool) -> None:
     rows = [
         (name, counted(file.rules, "rule"), file.sha)
         for name, file in zip(names, book.files, strict=True)
@@ -140,4 +140,4 @@ def _tell(book: ServiceRuleSet, names: list[str], *, ours: bool) -> None:
     of = "domain" if len(domains) == 1 else "domains"
     lines = [f"{counted(len(book), 'rule')} of the {of} {', '.join(domains)}", ""]
     lines += table(("file", "rules", "digest"), rows)
-    sys.stdout.write("\n".join(lines) + "\n" + (_OURS if ours else "") + "\n")
+    sys.stdout.write("\n".join(lines) + "\n" + (_NATIVE if native else "") + "\n")

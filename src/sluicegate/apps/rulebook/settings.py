@@ -191,15 +191,15 @@ def _with_whole_paths(
     values: dict[str, Any] = {}
     for name in (*_PATHS, *_URLS):
         join: Callable[[str, str], str] = _join_url if name in _URLS else _join
-        given = getattr(settings, name)
+        value = getattr(settings, name)
         if effective.sources[name].startswith(_TYPED):
             # What is printed may be read from another folder.
             texts[name] = tuple(join(os.getcwd(), text) for text in texts[name])
-            given = texts[name] if isinstance(given, tuple) else texts[name][0]
-        if isinstance(given, tuple):
-            values[name] = tuple(join(folder, path) for path in given)
+            value = texts[name] if isinstance(value, tuple) else texts[name][0]
+        if isinstance(value, tuple):
+            values[name] = tuple(join(folder, path) for path in value)
         else:
-            values[name] = join(folder, given)
+            values[name] = join(folder, value)
     return Effective(replace(settings, **values), texts, effective.sources)
 
 

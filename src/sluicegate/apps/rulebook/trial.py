@@ -100,9 +100,9 @@ def _judge(arguments: Namespace) -> Judge:
 
 
 def _rows(arguments: Namespace) -> Rows | None:
-    given = [one for one in (arguments.envoy_log, arguments.csv, arguments.jsonl) if one]
-    if len(given) + bool(arguments.capture) > 1:
-        raise BadValue("--capture", given, "give traffic from one place")
+    sources = [one for one in (arguments.envoy_log, arguments.csv, arguments.jsonl) if one]
+    if len(sources) + bool(arguments.capture) > 1:
+        raise BadValue("--capture", sources, "give traffic from one place")
     for name in _OF_ENVOY:
         value = getattr(arguments, name)
         if value and not arguments.envoy_log:

@@ -191,20 +191,20 @@ def _add_argument(
     parser: ArgumentParser, argument: Argument, defaults: Mapping[str, str | None], *short: str
 ) -> None:
     default = defaults.get(argument.name, argument.default)
-    shown = "" if default in (REQUIRED, None, "") else f" (default {default})".replace("%", "%%")
-    known: dict[str, Any] = {"help": _lower(argument.sentence) + shown}
+    note = "" if default in (REQUIRED, None, "") else f" (default {default})".replace("%", "%%")
+    options: dict[str, Any] = {"help": _lower(argument.sentence) + note}
     if argument.choices:
-        known["choices"] = argument.choices
+        options["choices"] = argument.choices
     else:
-        known["metavar"] = argument.metavar or None
+        options["metavar"] = argument.metavar or None
     if default is not REQUIRED:
-        known["default"] = default
+        options["default"] = default
     if argument.option.startswith("--"):
-        known["required"] = default is REQUIRED
-        parser.add_argument(*short, argument.option, dest=argument.name, **known)
+        options["required"] = default is REQUIRED
+        parser.add_argument(*short, argument.option, dest=argument.name, **options)
     else:
         nargs = None if default is REQUIRED else "?"
-        parser.add_argument(argument.name, **{**known, "metavar": argument.option}, nargs=nargs)
+        parser.add_argument(argument.name, **{**options, "metavar": argument.option}, nargs=nargs)
 
 
 def _publish_too(parser: ArgumentParser) -> None:

@@ -57,8 +57,8 @@ class LoadProcess:
         stderr = self._process.stderr
         while stderr is not None and (chunk := await stderr.read(4096)):
             lines = (self._last_words + chunk.decode(errors="replace")).split("\n")
-            spoken = [line for line in lines if line.strip()]
-            self._last_words = spoken[-1][-STDERR_LINE_CHARS_MAX:] if spoken else ""
+            output = [line for line in lines if line.strip()]
+            self._last_words = output[-1][-STDERR_LINE_CHARS_MAX:] if output else ""
 
     async def stop(self) -> None:
         """End it, and return when it has ended."""
@@ -92,20 +92,20 @@ async def loaded(
         await listening
 
 
-async def send(host: str, port: int, asks: Iterator[DemoRequest]) -> None:
+async def send(host: str, port: int, requests: Iterator[DemoRequest]) -> None:
     """The child's end: send every ask at its instant, until standard input closes."""
     waiting: asyncio.Queue[bytes] = asyncio.Queue(WAITING_MAX)
     at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(_client(host, port, waiting)) for _ in range(CONNECTIONS)]
-        tasks.append(group.create_task(_feed(asks, at, waiting)))
+        tasks.append(group.create_task(_feed(requests, at, waiting)))
         await _until_stdin_closes()
         for task in tasks:
             task.cancel()
 
 
-async def _feed(asks: Iterator[DemoRequest], at: str, waiting: asyncio.Queue[bytes]) -> None:
-    for ask in asks:
+async def _feed(requests: Iterator[DemoRequest], at: str, waiting: asyncio.Queue[bytes]) -> None:
+    for ask in requests:
         while (early_us := ask.at_us - now_us()) > 0:
             await asyncio.sleep(early_us / 1_000_000)
         query = urlencode({"rule": ask.rule, "key": ask.key, "cost": ask.cost})
@@ -147,8 +147,8 @@ def main(arguments: Sequence[str]) -> None:
     # Ctrl-C in a terminal reaches us too; it is our parent who ends us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     host, port, per_s, *rules = arguments
-    asks = demo_requests(parse_rules(rules), float(per_s), SeededChance(SEED), now_us())
-    asyncio.run(send(host, int(port), asks))
+    requests = demo_requests(parse_rules(rules), float(per_s), SeededChance(SEED), now_us())
+    asyncio.run(send(host, int(port), requests))
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ def decision_reply(decision: Decision) -> HttpReply:
     """A decision in HTTP: status and sentence are those of the reasons table."""
     reason = decision.reason
     waitable = decision.retry_after_us >= 0
-    shown = {
+    members = {
         "allowed": decision.allowed,
         "remaining": decision.remaining,
         "retry_after_us": decision.retry_after_us if waitable else None,
@@ -160,12 +160,12 @@ def decision_reply(decision: Decision) -> HttpReply:
         "rule_id": decision.rule_id,
     }
     if reason is None:
-        return json_reply(shown)
+        return json_reply(members)
     headers: tuple[tuple[bytes, bytes], ...] = ()
     if waitable:
         # Rounded up: who comes back in the second that is named is not too early.
         headers = ((b"retry-after", str(-(-decision.retry_after_us // 1_000_000)).encode()),)
-    return json_reply(shown, reason.http_status)._replace(headers=headers)
+    return json_reply(members, reason.http_status)._replace(headers=headers)
 
 
 def state(limits: NamedLimits) -> dict[str, object]:

@@ -14,8 +14,8 @@ from sluicegate.contracts.key_values import KeyRange, Row
 from sluicegate.stores.engines.memory import MemoryEngine
 from sluicegate.wire.row_envelope import seal_row
 
-PLAIN = TableView("t", "normal", 0, beside="", hides=False, exists=True)
-LAYERED = TableView("t", "layered", 1, beside="u", hides=False, exists=True)
+PLAIN = TableView("t", "normal", 0, overlay="", hides=False, exists=True)
+LAYERED = TableView("t", "layered", 1, overlay="u", hides=False, exists=True)
 NOW_US = 100
 DEAD, ALIVE = 1, 0
 

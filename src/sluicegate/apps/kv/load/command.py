@@ -196,9 +196,9 @@ class UploadRun:
             first = list(islice(parts, 1))
             if not first and self._keeps_table(link):
                 return UploadOutcome(0, 0, "", started=False)
-            there = self._begin(link)
-            stored = frozenset(there["parts"])
-            ended = there["state"] != "open"
+            state = self._begin(link)
+            stored = frozenset(state["parts"])
+            ended = state["state"] != "open"
             self.started = not ended
             for _ in range(0 if ended else self._arguments.at_once):
                 worker = Thread(target=self._work, daemon=True)
@@ -226,7 +226,7 @@ class UploadRun:
             if upload["rows"] != rows or len(upload["parts"]) != count:
                 detail = f"{upload['rows']:,} rows in {len(upload['parts']):,} parts"
                 raise SluicegateError(f"the dispatcher tells of {detail}; {rows:,} were sent")
-            return UploadOutcome(rows, count, _started_text(there) if ended else "")
+            return UploadOutcome(rows, count, _started_text(state) if ended else "")
         finally:
             self._stop.set()
             for worker in workers:
@@ -284,8 +284,8 @@ class UploadRun:
         target = self._target
         try:
             return link.begin(self._arguments.mode)
-        except UploadRefused as answered:
-            other = link.find_open() if answered.status in _NOT_THIS else None
+        except UploadRefused as refusal:
+            other = link.find_open() if refusal.status in _NOT_THIS else None
             if other is None or other["name"] == target.name:
                 raise
             raise SluicegateError(
@@ -297,10 +297,10 @@ class UploadRun:
     def _send(self, link: UploadClient, part: LoadPart) -> None:
         try:
             link.send(part)
-        except UploadRefused as answered:
-            if answered.status != _CONFLICT or link.show()["state"] != "open":
+        except UploadRefused as refusal:
+            if refusal.status != _CONFLICT or link.show()["state"] != "open":
                 raise
-            raise self._input_changed(f"part {part.number} is kept with other rows") from answered
+            raise self._input_changed(f"part {part.number} is kept with other rows") from refusal
 
     def _commit(
         self, link: UploadClient, parts: int, rows: int, sha256: bytes, *, resumed: bool
@@ -310,10 +310,10 @@ class UploadRun:
                 raise self._input_changed(f"{path} was written while it was read")
         try:
             link.commit(parts, rows, sha256)
-        except UploadRefused as answered:
-            if not resumed or answered.status not in _NOT_THIS:
+        except UploadRefused as refusal:
+            if not resumed or refusal.status not in _NOT_THIS:
                 raise
-            raise self._input_changed(answered.detail) from answered
+            raise self._input_changed(refusal.detail) from refusal
 
     def _input_changed(self, detail: str) -> InputChanged:
         name = self._target.name

@@ -294,14 +294,14 @@ class Shield:
 
     def heed(self, keys: Iterable[str], now_us: int) -> int:
         """These are hot at another dispatcher; how many there was room for. Bad ones are passed."""
-        here = []
+        asked_keys = []
         for key in keys:
             try:
                 table, partition, sort = place_of(key)
             except BadValue:
                 continue
-            here.append(self.key(table, partition, sort))
-        return self._hot.heed(here, now_us)
+            asked_keys.append(self.key(table, partition, sort))
+        return self._hot.heed(asked_keys, now_us)
 
     def board(self, k: int) -> list[HotPlace]:
         """The hottest keys, and what became of their reads."""

@@ -100,19 +100,19 @@ class TableView:
     leave tombstones. `exists` is whether it is in the catalogue.
     """
 
-    __slots__ = ("beside", "buries", "epoch", "exists", "hides", "live", "phase", "plain")
+    __slots__ = ("buries", "epoch", "exists", "hides", "live", "overlay", "phase", "plain")
 
     def __init__(
-        self, live: str, phase: str, epoch: int, *, beside: str, hides: bool, exists: bool
+        self, live: str, phase: str, epoch: int, *, overlay: str, hides: bool, exists: bool
     ) -> None:
         self.live = live
         self.phase = phase
         self.epoch = epoch
-        self.beside = beside
+        self.overlay = overlay
         self.hides = hides
         self.exists = exists
         self.buries = phase != NORMAL
-        self.plain = not beside
+        self.plain = not overlay
 
     def same(self, other: TableView) -> bool:
         """Whether what was done by one may be acknowledged by the other."""
@@ -176,7 +176,7 @@ class Catalogue:
         view = self.views.get(table)
         if view is None:
             check_table(table)
-            return TableView(live_space(table), NORMAL, 0, beside="", hides=False, exists=False)
+            return TableView(live_space(table), NORMAL, 0, overlay="", hides=False, exists=False)
         return view
 
     async def current(self, table: str) -> TableView:
@@ -337,10 +337,10 @@ class Catalogue:
 
     def settled(self, table: str) -> bool:
         """Whether everybody knows the phase that this table is in."""
-        since = self.phase_since.get(table)
-        if since is None or since[0] != self.state.tables.get(table):
+        phase = self.phase_since.get(table)
+        if phase is None or phase[0] != self.state.tables.get(table):
             return False
-        return self._clock.now_us() - since[1] >= self._settings.settle_us
+        return self._clock.now_us() - phase[1] >= self._settings.settle_us
 
     async def follow(self) -> None:
         """Keep it fresh until cancelled. Whatever fails is tried again."""
@@ -356,9 +356,9 @@ class Catalogue:
 
 
 def _view(catalogue: CatalogueState, table: str, state: TableState) -> TableView:
-    beside, hides = "", False
+    overlay, hides = "", False
     if state.phase in OVERLAID_PHASES:
-        beside = upload_space(state.upload)
+        overlay = upload_space(state.upload)
         hides = catalogue.uploads[state.upload].mode == REPLACE
     live = live_space(table)
-    return TableView(live, state.phase, state.epoch, beside=beside, hides=hides, exists=True)
+    return TableView(live, state.phase, state.epoch, overlay=overlay, hides=hides, exists=True)

@@ -135,20 +135,20 @@ class TableKeeper:
     async def follow_sweep(self) -> None:
         """Sweep until cancelled, unless another does. Retry after failures."""
         pause_s = self._jobs.settings.sweep_pause_us / 1e6
-        mine = False
+        leads = False
         while True:
             try:
-                mine = mine or await self.sweep.take()
-                ended = await self.sweep.step() if mine else None
+                leads = leads or await self.sweep.take()
+                ended = await self.sweep.step() if leads else None
             except Exception as error:
                 self._sweep_failures.note(error)
-                ended, mine = None, False
+                ended, leads = None, False
             if ended is None:
-                mine = False
+                leads = False
                 await asyncio.sleep(self._jobs.settings.lease_us / 1e6)
             elif ended:
                 await asyncio.sleep(_ROUND_REST_S)
-                mine = False  # the lease has ended meanwhile
+                leads = False  # the lease has ended meanwhile
             else:
                 await asyncio.sleep(pause_s)
 

@@ -193,10 +193,10 @@ async def scan_rows(
         return ScanResult(
             collector.rows, collector.more, collector.last, live.rows_scanned, live.bytes_scanned
         )
-    beside = SpaceCursor(engine, view.beside, partition, span)
-    await _scan_both(live, beside, collector, view, span.reverse, now_us, scan_rows_max)
-    rows_scanned = live.rows_scanned + beside.rows_scanned
-    bytes_scanned = live.bytes_scanned + beside.bytes_scanned
+    overlay = SpaceCursor(engine, view.overlay, partition, span)
+    await _scan_both(live, overlay, collector, view, span.reverse, now_us, scan_rows_max)
+    rows_scanned = live.rows_scanned + overlay.rows_scanned
+    bytes_scanned = live.bytes_scanned + overlay.bytes_scanned
     return ScanResult(collector.rows, collector.more, collector.last, rows_scanned, bytes_scanned)
 
 
@@ -232,7 +232,7 @@ async def _scan_live(
 
 async def _scan_both(
     live: SpaceCursor,
-    beside: SpaceCursor,
+    overlay: SpaceCursor,
     collector: RowCollector,
     view: TableView,
     reverse: bool,
@@ -241,8 +241,8 @@ async def _scan_both(
 ) -> None:
     pages = PageSizes()
     while True:
-        if (live.empty and live.more) or (beside.empty and beside.more):
-            rows_scanned = live.rows_scanned + beside.rows_scanned
+        if (live.empty and live.more) or (overlay.empty and overlay.more):
+            rows_scanned = live.rows_scanned + overlay.rows_scanned
             if rows_scanned >= scan_rows_max and collector.last is not None:
                 collector.more = True
                 return
@@ -251,10 +251,10 @@ async def _scan_both(
                 collector, rows_scanned=rows_scanned, scan_rows_max=scan_rows_max
             )
             await live.fill(rows_max, bytes_max)
-            await beside.fill(rows_max, bytes_max)
-        if live.empty and beside.empty:
+            await overlay.fill(rows_max, bytes_max)
+        if live.empty and overlay.empty:
             return
-        sort, row = _merge_next(live, beside, view, reverse)
+        sort, row = _merge_next(live, overlay, view, reverse)
         if row is None or row.value is None or _is_dead(row, now_us):
             collector.skip(sort)
         elif not collector.take(sort, row.value, row.expires_us):
@@ -262,23 +262,23 @@ async def _scan_both(
 
 
 def _merge_next(
-    live: SpaceCursor, beside: SpaceCursor, view: TableView, reverse: bool
+    live: SpaceCursor, overlay: SpaceCursor, view: TableView, reverse: bool
 ) -> tuple[bytes, RowEnvelope | None]:
     """The next sort key of either layer, and what holds there; None hides it."""
     if live.empty:
-        sort, stored = beside.head
-        beside.step()
+        sort, stored = overlay.head
+        overlay.step()
         return sort, open_row(stored)
     sort, stored = live.head
-    if not beside.empty:
-        under, under_stored = beside.head
+    if not overlay.empty:
+        under, under_stored = overlay.head
         if under == sort:
             live.step()
-            beside.step()
+            overlay.step()
             row = open_row(stored)
             return sort, row if row.epoch >= view.epoch else open_row(under_stored)
         if (under > sort) if reverse else (under < sort):
-            beside.step()
+            overlay.step()
             return under, open_row(under_stored)
     live.step()
     row = open_row(stored)

@@ -151,7 +151,7 @@ class Tables:
             if one is None or one.epoch < view.epoch:
                 older.append(at)
         if older:
-            result = self._engine.read(view.beside, [places[at] for at in older])
+            result = self._engine.read(view.overlay, [places[at] for at in older])
             under = await result if isinstance(result, Awaitable) else result
             for at, stored in zip(older, under, strict=True):
                 if stored is not None:
@@ -242,27 +242,27 @@ class Tables:
         The `after` that is told is not a place: it is opaque, and its first part a byte longer.
         """
         view = await self._catalogue.current(table)
-        space, behind = view.live, None
+        space, start = view.live, None
         if after is not None:
             stage = after[0][:1]
             if stage not in (_IN_LIVE, _IN_BESIDE):
                 raise BadValue("after", after[0], "send what the walk told, or nothing to begin")
-            behind = (after[0][1:], after[1])
+            start = (after[0][1:], after[1])
             if stage == _IN_BESIDE and view.plain:
-                behind = None  # everything is in the table by now
+                start = None  # everything is in the table by now
             elif stage == _IN_BESIDE:
-                space = view.beside
+                space = view.overlay
         elif not view.plain:
-            space = view.beside
+            space = view.overlay
         rows_max = min(rows_max, self._settings.scan_rows_max)
-        entries = await self._engine.walk(space, behind, rows_max)
+        entries = await self._engine.walk(space, start, rows_max)
         places: list[Place] = [(entry[0], entry[1]) for entry in entries]
         if not places:
             if space == view.live:
                 return PlacePage((), None)
             return await self.walk(table, (_IN_LIVE, b""), rows_max, now_us)
         last = places[-1]
-        stage = _IN_BESIDE if space == view.beside else _IN_LIVE
+        stage = _IN_BESIDE if space == view.overlay else _IN_LIVE
         if view.plain:
             alive = [
                 (entry[0], entry[1])

@@ -126,9 +126,9 @@ class TableUploads:
         if digest != sha256:
             remedy = f"it is not that of the rows ({digest.hex()}); send the part again"
             raise BadValue("sha256", sha256.hex(), remedy)
-        there = await read_part(self._jobs.engine, state.upload, number)
-        if there is not None and there.stored and there.sha256 == digest:
-            stored = there
+        part = await read_part(self._jobs.engine, state.upload, number)
+        if part is not None and part.stored and part.sha256 == digest:
+            stored = part
         else:
             stored = await self._load_part(state, number, rows, digest, call)
         totals = await self._count_part(state, number, stored)
@@ -167,8 +167,8 @@ class TableUploads:
         """Forget what was loaded."""
         call.identity.require_on(table, TableGrant.BULK)
         now_us, ended_max = self._jobs.clock.now_us(), self._jobs.settings.ended_uploads_max
-        forgotten = partial(_with_abandoned, table, name, ended_max, now_us)
-        return await self._describe(_find(await self._catalogue.change(forgotten), table, name))
+        change = partial(_with_abandoned, table, name, ended_max, now_us)
+        return await self._describe(_find(await self._catalogue.change(change), table, name))
 
     async def show(self, table: str, name: str, call: CallContext) -> Upload:
         """How it stands."""
@@ -248,8 +248,8 @@ class TableUploads:
     async def _claim(self, state: UploadState, number: int, claim: UploadPart) -> None:
         change = part_change(state.upload, number, claim)
         if not await self._jobs.engine.swap(change, None):
-            there = await read_part(self._jobs.engine, state.upload, number)
-            if there is None or there.sha256 != claim.sha256:
+            part = await read_part(self._jobs.engine, state.upload, number)
+            if part is None or part.sha256 != claim.sha256:
                 detail = "another part was sent under this number; abandon the upload to begin anew"
                 raise Conflict(f"part {number} of {state.name}", detail)
             return
@@ -387,10 +387,10 @@ def _with_new_upload(
     settings: TableSettings,
     catalogue: CatalogueState,
 ) -> CatalogueState:
-    there = find_upload(catalogue, table, name)
-    if there is not None and there.state != ABANDONED:
-        if there.mode != mode:
-            raise Conflict(f"the upload {name}", f"it was begun with the mode {there.mode}")
+    upload = find_upload(catalogue, table, name)
+    if upload is not None and upload.state != ABANDONED:
+        if upload.mode != mode:
+            raise Conflict(f"the upload {name}", f"it was begun with the mode {upload.mode}")
         return catalogue
     open_ones = [one for one in catalogue.uploads.values() if one.state == OPEN]
     for one in open_ones:
@@ -411,9 +411,9 @@ def _with_new_upload(
 
 
 def _with_sealed(whole: UploadState, catalogue: CatalogueState) -> CatalogueState:
-    there = catalogue.uploads.get(whole.upload)
+    upload = catalogue.uploads.get(whole.upload)
     table = catalogue.tables[whole.table]
-    if there is None or there.state != OPEN or table.phase != NORMAL:
+    if upload is None or upload.state != OPEN or table.phase != NORMAL:
         return catalogue  # somebody was first, or an earlier upload is still being folded
     state = TableState(SEALING, table.epoch + 1, whole.upload)
     catalogue = with_table(catalogue, whole.table, state)
@@ -427,10 +427,10 @@ def _with_abandoned(
     if state.state == ABANDONED:
         return catalogue
     at = catalogue.tables[table]
-    mine = at.upload == state.upload
-    if state.state == DONE or (mine and at.phase in (LAYERED, FOLDING, FOLDED)):
+    current = at.upload == state.upload
+    if state.state == DONE or (current and at.phase in (LAYERED, FOLDING, FOLDED)):
         raise Conflict(f"the upload {name}", "it can be seen, and cannot be abandoned")
-    if mine:
+    if current:
         catalogue = with_table(catalogue, table, TableState(NORMAL, at.epoch))
     ended = state._replace(state=ABANDONED, parts=0, rows=0, bytes=0, digest="", ended_us=now_us)
     catalogue = with_upload(catalogue, ended)._replace(dropping=(*catalogue.dropping, state.upload))
@@ -438,8 +438,8 @@ def _with_abandoned(
 
 
 def _with_dropped_again(upload: str, catalogue: CatalogueState) -> CatalogueState:
-    there = catalogue.uploads.get(upload)
-    ended = there is None or there.state in (ABANDONED, DONE)
+    state = catalogue.uploads.get(upload)
+    ended = state is None or state.state in (ABANDONED, DONE)
     if not ended or upload in catalogue.dropping:
         return catalogue  # it is dropped once it has ended, or soon
     return catalogue._replace(dropping=(*catalogue.dropping, upload))
