@@ -69,13 +69,13 @@ _SAFELY: Final = os.O_CLOEXEC | os.O_NOFOLLOW
 class Untrusted(SluicegateError):  # noqa: N818 - it names the thing, not the class
     """Something that is not what it claims to be: what, and what was seen."""
 
-    def __init__(self, what: str, problem: str) -> None:
-        super().__init__(f"{what} cannot be trusted: {problem}")
+    def __init__(self, what: str, detail: str) -> None:
+        super().__init__(f"{what} cannot be trusted: {detail}")
         self.what = what
-        self.problem = problem
+        self.detail = detail
 
     def __reduce__(self) -> tuple[type[Untrusted], tuple[str, str]]:
-        return Untrusted, (self.what, self.problem)
+        return Untrusted, (self.what, self.detail)
 
 
 class KeyFiles(NamedTuple):

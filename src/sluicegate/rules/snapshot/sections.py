@@ -172,10 +172,10 @@ def _zstd() -> Any:
 class DamagedSnapshot(SluicegateError):  # noqa: N818 - it names the thing, not the class
     """A snapshot or a delta that cannot be used: what is wrong with it, and what to do."""
 
-    def __init__(self, problem: str, remedy: str = "fetch it again") -> None:
-        super().__init__(f"the snapshot cannot be used: {problem}; {remedy}")
-        self.problem = problem
+    def __init__(self, detail: str, remedy: str = "fetch it again") -> None:
+        super().__init__(f"the snapshot cannot be used: {detail}; {remedy}")
+        self.detail = detail
         self.remedy = remedy
 
     def __reduce__(self) -> tuple[type[DamagedSnapshot], tuple[str, str]]:
-        return DamagedSnapshot, (self.problem, self.remedy)
+        return DamagedSnapshot, (self.detail, self.remedy)
