@@ -61,7 +61,7 @@ def test_what_is_no_answer_is_no_decision(reply: Any) -> None:
 
 
 def test_a_refused_pair_is_refused_here_until_its_time() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(2, s=5))
         world.clock.advance(us=-world.clock.now_us() % 5_000_000)
         assert await world.client.check("ann", "/play", 2)
@@ -80,11 +80,11 @@ def test_a_refused_pair_is_refused_here_until_its_time() -> None:
         assert (await world.client.check("ann", "/play")).source == "service"
         assert world.client.stats().denied == 1
 
-    run(told)
+    run(story)
 
 
 def test_another_pair_a_smaller_weight_and_another_priority_are_asked_for() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(3))
         assert await world.client.check("ann", "/play")
         assert not await world.client.check("ann", "/play", 3)
@@ -99,11 +99,11 @@ def test_another_pair_a_smaller_weight_and_another_priority_are_asked_for() -> N
             await world.client.check("ann", cost=3, **other)
         assert len(world.asked) == asked + 3
 
-    run(told)
+    run(story)
 
 
 def test_a_refusal_is_believed_for_so_long_and_no_longer() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(1, s=3_600))
         await world.client.check("ann", "/play")
         await world.client.check("ann", "/play")
@@ -112,21 +112,21 @@ def test_a_refusal_is_believed_for_so_long_and_no_longer() -> None:
         world.clock.advance(us=1)
         assert (await world.client.check("ann", "/play")).source == "service"
 
-    run(told)
+    run(story)
 
 
 def test_what_never_fits_is_told_by_the_service_each_time() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(1))
         for _ in range(2):
             assert (await world.client.check("ann", "/play", 2)).retry_after_us < 0
         assert len(world.asked) == 2
 
-    run(told)
+    run(story)
 
 
 def test_refusals_kept_are_bounded_and_the_oldest_goes_first() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(1), denials_max=2)
         for user in ("ann", "bob", "cid"):
             await world.client.check(user, "/play")
@@ -135,28 +135,28 @@ def test_refusals_kept_are_bounded_and_the_oldest_goes_first() -> None:
         assert sources == ["denial", "denial", "service"]
         assert world.client.stats().pairs_denied == 2
 
-    run(told)
+    run(story)
 
 
 def test_a_client_without_denials_asks_each_time() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(1), denials_max=0)
         for _ in range(3):
             await world.client.check("ann", "/play")
         assert len(world.asked) == 3
 
-    run(told)
+    run(story)
 
 
 def test_a_clock_that_went_back_asks_again() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(1))
         await world.client.check("ann", "/play")
         await world.client.check("ann", "/play")
         world.clock.go_back(s=1)
         assert (await world.client.check("ann", "/play")).source == "service"
 
-    run(told)
+    run(story)
 
 
 def test_work_that_was_shed_is_asked_for_again() -> None:
@@ -173,7 +173,7 @@ def test_work_that_was_shed_is_asked_for_again() -> None:
 
 
 def test_a_command_says_weight_priority_and_headers() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(100))
         headers = {"X-Request-Name": "home", "A": "1"}
         await world.client.check("ann", "/play", 3, priority=Criticality.BULK, headers=headers)
@@ -189,17 +189,17 @@ def test_a_command_says_weight_priority_and_headers() -> None:
         answer = await world.client.check("ann", "/play", 100, priority="BULK", headers=again)
         assert answer.source == "denial"
 
-    run(told)
+    run(story)
 
 
 def test_a_look_counts_nothing_and_asks_each_time() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(5))
         for _ in range(2):
             assert (await world.client.peek("ann", "/play", 2)).remaining == 3
         assert world.link.named("SG.PEEK")[0] == ["SG.PEEK", "ann", "/play", "WEIGHT", "2"]
 
-    run(told)
+    run(story)
 
 
 @pytest.mark.parametrize(
@@ -218,14 +218,14 @@ def test_a_look_counts_nothing_and_asks_each_time() -> None:
     ],
 )
 def test_what_cannot_be_asked_is_told_at_once(ask: dict[str, Any], field: str) -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(5))
         with pytest.raises(BadValue) as error:
             await world.client.check(**{"user": "ann", "resource": "/play", **ask})
         assert error.value.field == field
         assert not world.asked
 
-    run(told)
+    run(story)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_settings_that_cannot_be_used_are_told_at_once(
 
 
 def test_an_open_client_admits_and_says_that_nobody_counted() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(1))
         world.link.gone = True
         for _ in range(3):
@@ -269,11 +269,11 @@ def test_an_open_client_admits_and_says_that_nobody_counted() -> None:
         assert (stats.checks, stats.asked, stats.degraded) == (3, 0, 3)
         assert stats.failure == "it is gone"
 
-    run(told)
+    run(story)
 
 
 def test_a_closed_client_refuses_and_believes_that_refusal_no_longer_than_it_lasts() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(1), failure="closed")
         world.link.gone = True
         answer = await world.client.check("ann", "/play")
@@ -283,11 +283,11 @@ def test_a_closed_client_refuses_and_believes_that_refusal_no_longer_than_it_las
         world.link.gone = False
         assert await world.client.check("ann", "/play")
 
-    run(told)
+    run(story)
 
 
 def test_a_local_client_counts_each_pair_by_its_own_limit() -> None:
-    async def told() -> None:
+    async def story() -> None:
         limit = Limit(2, 60_000_000, algorithm=Algorithm.FIXED_WINDOW)
         world = World(window(100), failure="local", local_limit=limit)
         world.link.gone = True
@@ -298,11 +298,11 @@ def test_a_local_client_counts_each_pair_by_its_own_limit() -> None:
         world.link.gone = False
         assert (await world.client.check("ann", "/play")).source == "service"
 
-    run(told)
+    run(story)
 
 
 def test_what_was_leased_is_still_good_when_the_service_is_gone() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(100), lease=5, failure="closed")
         await world.client.check("ann", "/play")
         world.link.gone = True
@@ -314,22 +314,22 @@ def test_what_was_leased_is_still_good_when_the_service_is_gone() -> None:
             False,
         ]
 
-    run(told)
+    run(story)
 
 
 def test_an_answer_that_is_late_is_the_policys() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(1))
         world.link.gate = asyncio.Event()
         answer = await world.client.check("ann", "/play", timeout_ms=5)
         assert (answer.source, answer.allowed) == ("failure", True)
         assert world.client.stats().failure == "no answer in 5 ms"
 
-    run(told)
+    run(story)
 
 
 def test_a_refusal_of_the_services_own_policy_is_not_believed() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(1), lease=None)
         world.checks.degraded = True
         for _ in range(2):
@@ -337,14 +337,14 @@ def test_a_refusal_of_the_services_own_policy_is_not_believed() -> None:
             assert (answer.source, answer.degraded) == ("service", True)
         assert len(world.asked) == 2
 
-    run(told)
+    run(story)
 
 
 # The client itself.
 
 
 def test_a_closed_client_is_unavailable_and_closing_twice_is_once() -> None:
-    async def told() -> None:
+    async def story() -> None:
         async with World(window(1)).client as client:
             assert await client.check("ann", "/play")
         await client.close()
@@ -352,7 +352,7 @@ def test_a_closed_client_is_unavailable_and_closing_twice_is_once() -> None:
         with pytest.raises(Unavailable, match="the client is closed"):
             await client.peek("bob", "/play")
 
-    run(told)
+    run(story)
 
 
 def test_a_client_belongs_to_one_loop() -> None:
@@ -363,7 +363,7 @@ def test_a_client_belongs_to_one_loop() -> None:
 
 
 def test_what_was_counted_adds_up() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(30), lease=10)
         for _ in range(40):
             await world.client.check("ann", "/play")
@@ -375,4 +375,4 @@ def test_what_was_counted_adds_up() -> None:
         assert stats.units_leased == 30
         await world.client.close()
 
-    run(told)
+    run(story)

@@ -51,7 +51,7 @@ def test_clients_never_admit_more_than_the_limit(
         own = Skewed(clock, wrong_us[number])
         return Client(link=link, clock=own, lease=lease, failure="closed"), link
 
-    async def told() -> None:
+    async def main() -> None:
         clients = [start(number) for number in range(len(wrong_us))]
         for what, number, cost, passes_us in story:
             which = number % len(clients)
@@ -82,7 +82,7 @@ def test_clients_never_admit_more_than_the_limit(
             link.gone = False
             await client.close()
 
-    run(told)
+    run(main)
     for place, spent in spent_in.items():
         assert spent <= count, (place, spent)
 
@@ -97,7 +97,7 @@ async def returned(client: Client) -> None:
 
 
 def test_only_a_pair_that_asks_often_is_leased() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(1_000))
         for _ in range(HOT_ASKS - 1):
             assert (await world.client.check("ann", "/play")).source == "service"
@@ -111,22 +111,22 @@ def test_only_a_pair_that_asks_often_is_leased() -> None:
         assert len(world.asked) == before
         await world.client.close()
 
-    run(told)
+    run(story)
 
 
 def test_asks_spread_over_a_long_time_are_not_hot() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(1_000))
         for _ in range(3 * HOT_ASKS):
             await world.client.check("ann", "/play")
             world.clock.advance(ms=100)
         assert "SG.LEASE" not in world.asked
 
-    run(told)
+    run(story)
 
 
 def test_a_lease_is_spent_within_its_time_counted_from_before_it_was_asked_for() -> None:
-    async def told() -> None:
+    async def story() -> None:
         # The window begins now: a lease is valid for all of it, less what the answer took.
         world = World(window(1_000, s=1), lease=10, there_us=100_000, back_us=200_000)
         world.clock.advance(us=-world.clock.now_us() % 1_000_000)
@@ -143,11 +143,11 @@ def test_a_lease_is_spent_within_its_time_counted_from_before_it_was_asked_for()
         assert world.client.stats().units_lapsed == 8
         await world.client.close()
 
-    run(told)
+    run(story)
 
 
 def test_a_clock_that_goes_back_ends_a_lease() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(1_000), lease=10)
         await world.client.check("ann", "/play")
         world.clock.go_back(s=1)
@@ -155,11 +155,11 @@ def test_a_clock_that_goes_back_ends_a_lease() -> None:
         assert len(world.asked) == 2
         await world.client.close()
 
-    run(told)
+    run(story)
 
 
 def test_an_idle_lease_goes_back_to_the_worker_that_gave_it() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(1_000), lease=10)
         await world.client.check("ann", "/play")
         world.clock.advance(us=IDLE_US - 1)
@@ -176,11 +176,11 @@ def test_an_idle_lease_goes_back_to_the_worker_that_gave_it() -> None:
         await world.client.close()
         assert len(world.asked) == 2
 
-    run(told)
+    run(story)
 
 
 def test_closing_gives_back_all_that_is_left() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(1_000), lease=10)
         await world.client.check("ann", "/play", 4)
         await world.client.check("bob", "/play")
@@ -191,11 +191,11 @@ def test_closing_gives_back_all_that_is_left() -> None:
         left = world.checks.table
         assert left.peek("ann", 0, world.clock.now_us()).remaining == 996
 
-    run(told)
+    run(story)
 
 
 def test_a_heavy_ask_is_filled_for_and_the_rest_of_the_block_before_goes_back() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(1_000), lease=10)
         await world.client.check("ann", "/play")
         answer = await world.client.check("ann", "/play", 25)
@@ -206,11 +206,11 @@ def test_a_heavy_ask_is_filled_for_and_the_rest_of_the_block_before_goes_back() 
             ["lease-1", "9"],
         ]
 
-    run(told)
+    run(story)
 
 
 def test_one_asks_for_a_lease_and_the_others_wait_for_it() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(1_000), lease=10)
         world.link.gate = asyncio.Event()
         asks = [asyncio.create_task(world.client.check("ann", "/play")) for _ in range(8)]
@@ -221,11 +221,11 @@ def test_one_asks_for_a_lease_and_the_others_wait_for_it() -> None:
         assert world.asked == ["SG.LEASE"]
         await world.client.close()
 
-    run(told)
+    run(story)
 
 
 def test_who_gives_up_while_filling_leaves_nobody_waiting() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(1_000), lease=10)
         world.link.gate = asyncio.Event()
         first = asyncio.create_task(world.client.check("ann", "/play"))
@@ -237,11 +237,11 @@ def test_who_gives_up_while_filling_leaves_nobody_waiting() -> None:
         assert await asyncio.wait_for(second, 1)
         await world.client.close()
 
-    run(told)
+    run(story)
 
 
 def test_a_pair_that_gets_no_lease_is_checked_and_not_asked_about_for_a_second() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(1_000), lease=10)
         world.checks.leasable = False
         for _ in range(5):
@@ -254,47 +254,47 @@ def test_a_pair_that_gets_no_lease_is_checked_and_not_asked_about_for_a_second()
         world.client._sweep()
         assert world.client.stats().pairs_leased == 0
 
-    run(told)
+    run(story)
 
 
 def test_blocks_grow_with_the_pace_and_shrink_by_half_and_have_a_bound() -> None:
-    async def told() -> list[int]:
+    async def story() -> list[int]:
         world = World(window(10_000_000), lease_max=500)
         for _ in range(3_000):
             await world.client.check("ann", "/play")
             world.clock.advance(us=50)
         return [int(words[3]) for words in world.link.named("SG.LEASE")]
 
-    sizes = run(told)
+    sizes = run(story)
     assert sizes[0] == HOT_ASKS
     assert sizes[-1] == 500
     assert all(size <= 4 * before for before, size in pairwise(sizes))
 
 
 def test_an_automatic_block_is_at_most_a_tenth_of_the_limit() -> None:
-    async def told() -> list[list[str]]:
+    async def story() -> list[list[str]]:
         world = World(window(60))
         for _ in range(30):
             await world.client.check("ann", "/play")
         return world.link.named("SG.LEASE")
 
-    leases = run(told)
+    leases = run(story)
     assert leases
     assert all(words[3] == "6" for words in leases)
 
 
 def test_a_limit_too_small_to_be_shared_out_is_not_leased() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(19))
         for _ in range(19):
             assert (await world.client.check("ann", "/play")).source == "service"
         assert world.asked == ["SG.CHECK"] * 19
 
-    run(told)
+    run(story)
 
 
 def test_a_pair_that_cools_down_is_asked_for_each_time_again() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(100_000, s=3_600))
         for _ in range(HOT_ASKS):
             await world.client.check("ann", "/play")
@@ -304,11 +304,11 @@ def test_a_pair_that_cools_down_is_asked_for_each_time_again() -> None:
         answers = [await world.client.check("ann", "/play") for _ in range(3)]
         assert {answer.source for answer in answers} == {"service"}
 
-    run(told)
+    run(story)
 
 
 def test_blocks_of_a_short_life_are_what_is_spent_in_half_of_it() -> None:
-    async def told() -> int:
+    async def story() -> int:
         world = World(window(10_000_000, s=0.04))
         for _ in range(2_000):
             await world.client.check("ann", "/play")
@@ -316,21 +316,21 @@ def test_blocks_of_a_short_life_are_what_is_spent_in_half_of_it() -> None:
         return int(world.link.named("SG.LEASE")[-1][3])
 
     # 10 in a millisecond, and a window of 40 ms: 200 at most.
-    assert run(told) <= 200
+    assert run(story) <= 200
 
 
 def test_a_bound_on_leased_pairs_leaves_the_others_to_the_service() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(1_000), lease=10, leases_max=2)
         sources = [(await world.client.check(f"user {n}", "/play")).source for n in range(4)]
         assert sources == ["lease", "lease", "service", "service"]
         await world.client.close()
 
-    run(told)
+    run(story)
 
 
 def test_a_reset_forgets_what_was_leased_and_refused() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(10), lease=10)
         assert await world.client.check("ann", "/play")
         assert await world.client.reset("ann", "/play") == 1
@@ -342,22 +342,22 @@ def test_a_reset_forgets_what_was_leased_and_refused() -> None:
         assert await world.client.check("ann", "/play")
         await world.client.close()
 
-    run(told)
+    run(story)
 
 
 def test_a_lease_that_nobody_keeps_is_spent_and_not_given_back() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(window(100), lease=10)
         world.checks.kept = False
         assert (await world.client.check("ann", "/play")).source == "lease"
         await world.client.close()
         assert world.asked == ["SG.LEASE"]
 
-    run(told)
+    run(story)
 
 
 def test_a_limit_of_one_is_still_a_limit() -> None:
-    async def told() -> None:
+    async def story() -> None:
         world = World(Limit(1, 60_000_000), lease=None)
         assert [bool(await world.client.check("ann", "/play")) for _ in range(3)] == [
             True,
@@ -366,4 +366,4 @@ def test_a_limit_of_one_is_still_a_limit() -> None:
         ]
         assert world.asked == ["SG.CHECK"] * 2
 
-    run(told)
+    run(story)

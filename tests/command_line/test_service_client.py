@@ -24,7 +24,7 @@ from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 EXAMPLE = "http://127.0.0.1:7080"
 
 
-class Heard(NamedTuple):
+class ReceivedRequest(NamedTuple):
     method: str
     path: str
     headers: Mapping[str, str]
@@ -32,17 +32,19 @@ class Heard(NamedTuple):
 
 
 @contextmanager
-def service(status: int = 200, said: Any = None, **more: str) -> Iterator[tuple[str, list[Heard]]]:
+def service(
+    status: int = 200, said: Any = None, **more: str
+) -> Iterator[tuple[str, list[ReceivedRequest]]]:
     """A service that answers everything alike, and what it has heard."""
-    heard: list[Heard] = []
+    heard: list[ReceivedRequest] = []
     body = said if isinstance(said, bytes) else json.dumps(said).encode()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def answer(self) -> None:
-            asked = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            heard.append(Heard(self.command, self.path, dict(self.headers), asked))
+            sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            heard.append(ReceivedRequest(self.command, self.path, dict(self.headers), sent))
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             for name, value in more.items():
@@ -66,11 +68,11 @@ def service(status: int = 200, said: Any = None, **more: str) -> Iterator[tuple[
             thread.join()
 
 
-def asked(where: ServiceAddress, path: str = "/v1/state", **more: Any) -> Any:
+def get(where: ServiceAddress, path: str = "/v1/state", **more: Any) -> Any:
     return ask(where, "the thing", path, timeout_s=5.0, **more)
 
 
-def said(*flags: str) -> Namespace:
+def parse_flags(*flags: str) -> Namespace:
     parser = ArgumentParser()
     add_address_flags(parser, EXAMPLE, "with the grant audit", "--at", "--url")
     return parser.parse_args(flags)
@@ -92,28 +94,32 @@ def said(*flags: str) -> Namespace:
 )
 def test_what_is_no_url_of_a_service_is_told_with_one_that_is(url: str) -> None:
     with pytest.raises(BadValue, match=f"^--at: .*write it as {EXAMPLE}"):
-        address_from(url, said(), flag="--at", example=EXAMPLE)
+        address_from(url, parse_flags(), flag="--at", example=EXAMPLE)
 
 
 def test_the_token_is_the_flags_and_else_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, "kept")
     flags = ("--at", "http://here", "--ca", "ca.pem")
-    told = address_from("http://here", said(*flags), flag="--at", example=EXAMPLE)
+    told = address_from("http://here", parse_flags(*flags), flag="--at", example=EXAMPLE)
     assert told == ServiceAddress("http://here", "kept", "ca.pem")
-    told = address_from("http://here", said("--token", "given"), flag="--at", example=EXAMPLE)
+    told = address_from(
+        "http://here", parse_flags("--token", "given"), flag="--at", example=EXAMPLE
+    )
     assert told.token == "given"
 
 
 def test_a_token_that_no_header_can_hold_is_refused_and_not_shown() -> None:
     with pytest.raises(BadValue, match="ASCII") as refused:
-        address_from(EXAMPLE, said("--token", "geheim\N{SNOWMAN}"), flag="--at", example=EXAMPLE)
+        address_from(
+            EXAMPLE, parse_flags("--token", "geheim\N{SNOWMAN}"), flag="--at", example=EXAMPLE
+        )
     assert "geheim" not in str(refused.value)
 
 
 def test_a_service_is_asked_as_whom_the_token_says_below_the_path_of_its_url() -> None:
     with service(said={"a": 1}) as (url, heard):
-        assert asked(ServiceAddress(f"{url}/kv/", "secret")) == {"a": 1}
-        assert asked(ServiceAddress(url), "/v1/backup", method="POST", body=b"{}") == {"a": 1}
+        assert get(ServiceAddress(f"{url}/kv/", "secret")) == {"a": 1}
+        assert get(ServiceAddress(url), "/v1/backup", method="POST", body=b"{}") == {"a": 1}
     assert (heard[0].method, heard[0].path) == ("GET", "/kv/v1/state")
     assert heard[0].headers["Authorization"] == "Bearer secret"
     assert (heard[1].method, heard[1].path, heard[1].body) == ("POST", "/v1/backup", b"{}")
@@ -135,22 +141,22 @@ def test_what_is_refused_is_told_in_the_services_own_words(said: Any, seen: str)
         service(409, said) as (url, _),
         pytest.raises(SluicegateError, match=rf"^the thing answers 409: {seen}$"),
     ):
-        asked(ServiceAddress(url))
+        get(ServiceAddress(url))
 
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_who_may_not_ask_is_told_which_grant_it_takes(status: int) -> None:
     with service(status, {"detail": "no"}) as (url, _):
         with pytest.raises(SluicegateError, match=f"{status}: .*the grant audit.*{TOKEN_VARIABLE}"):
-            asked(ServiceAddress(url), grant="audit")
+            get(ServiceAddress(url), grant="audit")
         with pytest.raises(SluicegateError, match=f"answers {status}: no"):
-            asked(ServiceAddress(url))
+            get(ServiceAddress(url))
 
 
 @pytest.mark.parametrize("said", [b"hello", b"", b"[" * 100_000])
 def test_an_answer_that_is_no_json_is_none(said: bytes) -> None:
     with service(200, said) as (url, _), pytest.raises(SluicegateError, match="answers 200: OK"):
-        asked(ServiceAddress(url))
+        get(ServiceAddress(url))
 
 
 def test_a_line_hands_on_whatever_is_answered_and_when_to_come_again() -> None:
@@ -166,9 +172,9 @@ def test_a_line_hands_on_whatever_is_answered_and_when_to_come_again() -> None:
 
 def test_nobody_there_is_unavailable_under_its_name() -> None:
     with pytest.raises(Unavailable, match=r"^the thing is unavailable: .*refused"):
-        asked(ServiceAddress("http://127.0.0.1:1"))
+        get(ServiceAddress("http://127.0.0.1:1"))
     with pytest.raises(Unavailable, match="the thing"):
-        asked(ServiceAddress("http://a..b"))  # a name that cannot even be looked up
+        get(ServiceAddress("http://a..b"))  # a name that cannot even be looked up
 
 
 @pytest.mark.parametrize("broken", [b"", b"no HTTP at all\r\n"])

@@ -227,7 +227,7 @@ def test_who_a_user_is_may_be_a_function_or_nobody() -> None:
             assert Client().get("/page", headers={"x-who": who}).status_code == status
 
 
-def asked(**headers: str) -> Any:
+def get_request(**headers: str) -> Any:
     return RequestFactory().get("/", headers=headers)
 
 
@@ -242,14 +242,14 @@ def test_a_view_has_a_limit_of_its_own() -> None:
     async def other(request: HttpRequest) -> HttpResponse:
         return HttpResponse("other")
 
-    first, refused = one(asked()), one(asked())
+    first, refused = one(get_request()), one(get_request())
     assert (first.status_code, refused.status_code) == (200, 429)
     assert first.headers["RateLimit"] == '"login";r=0;t=60'
     assert refused.headers["Retry-After"] == "60"
 
     async def story() -> None:
-        assert (await other(asked())).status_code == 200
-        assert (await other(asked())).status_code == 429
+        assert (await other(get_request())).status_code == 200
+        assert (await other(get_request())).status_code == 429
 
     asyncio.run(story())
 
@@ -272,12 +272,12 @@ def test_views_that_are_classes_and_the_limiter_of_the_settings() -> None:
 
     with override_settings(SLUICEGATE_LIMITER=f"{__name__}.limiter"):
         view: Any = Page.as_view()
-        assert [view(asked()).status_code for _ in range(2)] == [200, 429]
+        assert [view(get_request()).status_code for _ in range(2)] == [200, 429]
         assert view(RequestFactory().post("/")).status_code == 200
         limited: Any = ratelimit("login")(AsyncPage.as_view())
 
         async def story() -> list[int]:
-            return [(await limited(asked())).status_code for _ in range(2)]
+            return [(await limited(get_request())).status_code for _ in range(2)]
 
         assert asyncio.run(story()) == [200, 429]
 
@@ -290,14 +290,14 @@ def test_keys_and_costs() -> None:
         return HttpResponse("ok")
 
     for key, status in (("a", 200), ("b", 200), ("a", 429), ("", 200), ("", 429)):
-        assert by_header(asked(**{"x-api-key": key})).status_code == status
+        assert by_header(get_request(**{"x-api-key": key})).status_code == status
 
     @ratelimit("login", key="user", limiter=mine)
     def by_user(request: HttpRequest) -> HttpResponse:
         return HttpResponse("ok")
 
     for pk, status in ((1, 200), (2, 200), (1, 429)):
-        request = asked()
+        request = get_request()
         request.user = Who(pk)
         assert by_user(request).status_code == status
     anonymous = [RequestFactory().get("/", REMOTE_ADDR=f"203.0.113.{n}") for n in (1, 2, 1)]
@@ -324,8 +324,8 @@ def test_views_may_share_a_scope() -> None:
     mine = Limiter("1/minute", clock=HandClock())
     one: Any = ratelimit(key=lambda _: "all", scope="pair", limiter=mine)(page)
     other: Any = ratelimit(key=lambda _: "all", scope="pair", limiter=mine)(apage)
-    assert one(asked()).status_code == 200
-    assert asyncio.run(other(asked())).status_code == 429
+    assert one(get_request()).status_code == 200
+    assert asyncio.run(other(get_request())).status_code == 429
 
 
 def test_django_as_wsgi_and_as_asgi_behind_the_plain_middlewares() -> None:

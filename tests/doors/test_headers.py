@@ -31,11 +31,11 @@ SECOND = 1_000_000
 MINUTE = 60 * SECOND
 
 
-def told(style: str, judgement: Judgement) -> dict[str, str]:
-    return told_by(Fields(style), judgement)
+def fields_of(style: str, judgement: Judgement) -> dict[str, str]:
+    return fields_by(Fields(style), judgement)
 
 
-def told_by(writer: Fields, judgement: Judgement) -> dict[str, str]:
+def fields_by(writer: Fields, judgement: Judgement) -> dict[str, str]:
     raw = [(name.decode(), text.decode()) for name, text in writer.raw(judgement)]
     fields = writer.of(judgement)
     assert raw == fields, "the short way says what the long one does"
@@ -62,7 +62,7 @@ FIVE = Limit(5, MINUTE)
 def test_the_ietf_fields_of_an_admitted_request() -> None:
     limiter = Limiter(rules={"login": "5/minute"}, clock=HandClock())
     limiter.judge(Claim("ann", "login"))
-    assert told("ietf", limiter.judge(Claim("ann", "login"))) == {
+    assert fields_of("ietf", limiter.judge(Claim("ann", "login"))) == {
         "ratelimit-policy": '"login";q=5;w=60',
         "ratelimit": '"login";r=3;t=12',
     }
@@ -90,7 +90,7 @@ def test_retry_after_never_comes_before_t(algorithm: Algorithm) -> None:
     limiter = Limiter(rules={"api": "3/minute"}, algorithm=algorithm, clock=clock)
     for step in range(40):
         clock.advance(s=1.7)
-        fields = told("ietf", limiter.judge(Claim("ann", "api")))
+        fields = fields_of("ietf", limiter.judge(Claim("ann", "api")))
         t = int(re.search(r";t=(\d+)", fields["ratelimit"])[1])  # type: ignore[index]
         if "retry-after" in fields:
             assert int(fields["retry-after"]) >= t, step
@@ -98,19 +98,21 @@ def test_retry_after_never_comes_before_t(algorithm: Algorithm) -> None:
 
 
 def test_a_refusal_says_when_to_come_back_in_whole_seconds_rounded_up() -> None:
-    fields = told("ietf", judged(RuleDecision("login", FIVE, refused(11_000_001))))
+    fields = fields_of("ietf", judged(RuleDecision("login", FIVE, refused(11_000_001))))
     assert fields["retry-after"] == "12"
     assert fields["ratelimit"] == '"login";r=0;t=12'
 
 
 def test_an_admitted_request_is_never_told_to_come_back() -> None:
     for style in ("ietf", "legacy", "both", "none"):
-        assert "retry-after" not in told(style, judged(RuleDecision("login", FIVE, admitted(0))))
+        assert "retry-after" not in fields_of(
+            style, judged(RuleDecision("login", FIVE, admitted(0)))
+        )
 
 
 def test_a_refusal_that_no_wait_will_turn_has_no_retry_after() -> None:
     never = Decision(False, 5, -1, 0, COST_ABOVE_LIMIT, "login")
-    fields = told("ietf", judged(RuleDecision("login", FIVE, never)))
+    fields = fields_of("ietf", judged(RuleDecision("login", FIVE, never)))
     assert "retry-after" not in fields
     assert fields["ratelimit"] == '"login";r=5'
     # The reason alone is enough, whatever number stands beside it.
@@ -119,7 +121,7 @@ def test_a_refusal_that_no_wait_will_turn_has_no_retry_after() -> None:
 
 def test_a_refusal_without_a_number_is_a_second() -> None:
     assert retry_after_s(Decision(False, 0, 0, 0, BULKHEAD_FULL, "x")) == 1
-    assert told("ietf", unavailable()) == {
+    assert fields_of("ietf", unavailable()) == {
         "x-ratelimit-error": "store_unavailable",
         "retry-after": "1",
     }
@@ -127,7 +129,7 @@ def test_a_refusal_without_a_number_is_a_second() -> None:
 
 def test_several_limits_are_a_list_and_no_two_items_share_a_name() -> None:
     limiter = Limiter(rules={"api": "10/s; 1000/hour", "all": "5/minute"}, clock=HandClock())
-    fields = told("ietf", limiter.judge(Claim("ann", "api"), Claim("*", "all")))
+    fields = fields_of("ietf", limiter.judge(Claim("ann", "api"), Claim("*", "all")))
     assert fields["ratelimit-policy"] == (
         '"api: 10/second";q=10;w=1, "api: 1000/hour";q=1000;w=3600, "all";q=5;w=60'
     )
@@ -139,7 +141,7 @@ def test_several_limits_are_a_list_and_no_two_items_share_a_name() -> None:
         RuleDecision("api", Limit(9, SECOND), admitted(8)),
         RuleDecision("api", FIVE, admitted(3)),
     )
-    fields = told("ietf", twice)
+    fields = fields_of("ietf", twice)
     assert fields["ratelimit-policy"] == '"api";q=5;w=60, "api #2";q=9;w=1, "api #3";q=5;w=60'
     assert fields["ratelimit"].startswith('"api";r=4;')
     assert '"api #2";r=8;' in fields["ratelimit"]
@@ -151,7 +153,7 @@ def test_two_limits_that_take_turns_under_one_name_are_not_mixed_up() -> None:
         for limit, policy in ((FIVE, '"a";q=5;w=60'), (Limit(9, SECOND), '"a";q=9;w=1')):
             judgement = judged(RuleDecision("a", limit, admitted(4)))
             assert writer.raw(judgement)[0] == (b"ratelimit-policy", policy.encode())
-            assert told_by(writer, judgement)["ratelimit-policy"] == policy
+            assert fields_by(writer, judgement)["ratelimit-policy"] == policy
 
 
 @pytest.mark.parametrize(
@@ -167,14 +169,15 @@ def test_two_limits_that_take_turns_under_one_name_are_not_mixed_up() -> None:
 def test_the_policy_says_what_the_draft_can_say(limit: Limit, policy: str) -> None:
     expected = policy if limit.count < 1 << 53 else f'"x";q={INTEGER_MAX};w=1'
     assert (
-        told("ietf", judged(RuleDecision("x", limit, admitted(1))))["ratelimit-policy"] == expected
+        fields_of("ietf", judged(RuleDecision("x", limit, admitted(1))))["ratelimit-policy"]
+        == expected
     )
 
 
 def test_numbers_stay_within_what_a_structured_field_holds() -> None:
-    huge = told("ietf", judged(RuleDecision("x", FIVE, admitted(1 << 53, 0))))
+    huge = fields_of("ietf", judged(RuleDecision("x", FIVE, admitted(1 << 53, 0))))
     assert huge["ratelimit"] == f'"x";r={INTEGER_MAX}'
-    debt = told("ietf", judged(RuleDecision("x", FIVE, admitted(-3, MINUTE))))
+    debt = fields_of("ietf", judged(RuleDecision("x", FIVE, admitted(-3, MINUTE))))
     assert debt["ratelimit"].startswith('"x";r=0;t=')
 
 
@@ -184,7 +187,7 @@ def test_a_burst_is_counted_into_t() -> None:
     judgement = limiter.judge(Claim("ann", "b", 15))
     words = LimitText("b", judgement.decisions[0].limit)
     assert words.more_after_us(judgement.decisions[0].decision) == 100_000
-    assert told("ietf", judgement)["ratelimit"] == '"b";r=5;t=1'
+    assert fields_of("ietf", judgement)["ratelimit"] == '"b";r=5;t=1'
 
 
 @pytest.mark.parametrize(
@@ -226,7 +229,7 @@ def test_every_field_is_well_formed_whatever_the_numbers_are(
     reason = None if allowed else RATE_LIMITED
     decision = Decision(allowed, left, 0 if allowed else after_us, max(after_us, 0), reason, "x")
     limit = Limit(count, period_us, algorithm=algorithm)
-    fields = told("both", judged(RuleDecision("x", limit, decision)))
+    fields = fields_of("both", judged(RuleDecision("x", limit, decision)))
     assert re.fullmatch(r'"x";q=\d{1,15}(;w=[1-9]\d{0,14})?', fields["ratelimit-policy"])
     assert re.fullmatch(r'"x";r=\d{1,15}(;t=[1-9]\d{0,14})?', fields["ratelimit"])
     assert int(fields["x-ratelimit-remaining"]) >= 0
@@ -240,18 +243,18 @@ def test_the_older_fields_tell_of_the_limit_that_binds() -> None:
         RuleDecision("w", wide, admitted(2)), RuleDecision("t", tight, admitted(3, 7 * SECOND))
     )
     # The judgement's own decision is the binding one, even if another has less left.
-    assert told("legacy", Judgement(both.decisions[1].decision, both.decisions)) == {
+    assert fields_of("legacy", Judgement(both.decisions[1].decision, both.decisions)) == {
         "x-ratelimit-limit": "5",
         "x-ratelimit-remaining": "3",
         "x-ratelimit-reset": "7",
     }
     elsewhere = admitted(0)
-    assert told("legacy", Judgement(elsewhere, both.decisions))["x-ratelimit-limit"] == "1000"
+    assert fields_of("legacy", Judgement(elsewhere, both.decisions))["x-ratelimit-limit"] == "1000"
     refusal = Judgement(
         refused(SECOND),
         (RuleDecision("w", wide, admitted(0)), RuleDecision("t", tight, refused(SECOND))),
     )
-    fields = told("legacy", refusal)
+    fields = fields_of("legacy", refusal)
     assert fields["x-ratelimit-limit"] == "5"
     assert fields["retry-after"] == "1"
     assert "ratelimit" not in fields
@@ -259,7 +262,7 @@ def test_the_older_fields_tell_of_the_limit_that_binds() -> None:
 
 def test_both_styles_stand_together_and_none_leaves_only_what_http_says() -> None:
     judgement = judged(RuleDecision("login", FIVE, refused(SECOND)))
-    assert set(told("both", judgement)) == {
+    assert set(fields_of("both", judgement)) == {
         "ratelimit",
         "ratelimit-policy",
         "x-ratelimit-limit",
@@ -267,15 +270,15 @@ def test_both_styles_stand_together_and_none_leaves_only_what_http_says() -> Non
         "x-ratelimit-reset",
         "retry-after",
     }
-    assert told("none", judgement) == {"retry-after": "1"}
+    assert fields_of("none", judgement) == {"retry-after": "1"}
 
 
 def test_a_rule_that_is_only_tried_out_is_not_told() -> None:
     tried = Decision(True, 0, SECOND, MINUTE, RATE_LIMITED, "trial").with_marks(shadow=True)
     for style in ("ietf", "legacy", "both"):
-        assert told(style, judged(RuleDecision("trial", FIVE, tried))) == {}
+        assert fields_of(style, judged(RuleDecision("trial", FIVE, tried))) == {}
     beside = judged(RuleDecision("login", FIVE, admitted(3)), RuleDecision("trial", FIVE, tried))
-    fields = told("both", beside)
+    fields = fields_of("both", beside)
     assert fields["ratelimit-policy"] == '"login";q=5;w=60'
     assert fields["ratelimit"].startswith('"login";r=3')
     assert fields["x-ratelimit-remaining"] == "3"
@@ -283,22 +286,22 @@ def test_a_rule_that_is_only_tried_out_is_not_told() -> None:
 
 def test_a_decision_without_its_store_says_so_and_tells_no_count() -> None:
     away = admitted(0, 0).with_marks(degraded=True)
-    fields = told("both", judged(RuleDecision("login", FIVE, away)))
+    fields = fields_of("both", judged(RuleDecision("login", FIVE, away)))
     assert fields == {
         "ratelimit-policy": '"login";q=5;w=60',
         "x-ratelimit-error": "store_unavailable",
     }
     half = judged(RuleDecision("a", FIVE, admitted(3)), RuleDecision("b", FIVE, away))
-    fields = told("ietf", half)
+    fields = fields_of("ietf", half)
     assert fields["x-ratelimit-error"] == "store_unavailable"
     assert '"b"' in fields["ratelimit-policy"]
     assert '"b"' not in fields["ratelimit"]
-    assert told("none", half) == {}
+    assert fields_of("none", half) == {}
 
 
 def test_a_closed_rule_without_its_store_is_a_refusal_with_all_marks() -> None:
     closed = Decision(False, 0, 0, 0, STORE_UNAVAILABLE, "login").with_marks(degraded=True)
-    fields = told("ietf", judged(RuleDecision("login", FIVE, closed)))
+    fields = fields_of("ietf", judged(RuleDecision("login", FIVE, closed)))
     assert fields["retry-after"] == "1"
     assert fields["x-ratelimit-error"] == "store_unavailable"
 

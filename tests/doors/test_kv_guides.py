@@ -21,7 +21,7 @@ from sluicegate.doors.http.protocol import HttpDoor
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.listener import Language, Listener
 from sluicegate.wire.key_values_messages import KV_BOUNDS
-from tests.doors.kv_shelf import Keeper, Shelf
+from tests.doors.memory_service import Keeper, MemoryService
 
 GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guides"
 # Not "python": those blocks run without a server.
@@ -35,16 +35,16 @@ def serving() -> Iterator[int]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="kv doors")
     thread.start()
-    shelf = Shelf()
+    service = MemoryService()
 
     async def start() -> Listener:
         settings = KvHttpSettings()
-        kv = KvHttp(shelf, shelf, Keeper(), shelf.clock, settings)
+        kv = KvHttp(service, service, Keeper(), service.clock, settings)
         bounds = HttpSettings(body_bytes_max=settings.body_bytes_max)
-        told = KeyValuesServicer(shelf, shelf.clock).with_metadata
+        told = KeyValuesServicer(service, service.clock).with_metadata
         grpc_door = GrpcDoor(Methods({}, {}, with_metadata=told), Keeper())
         kinds: Any = {
-            Language.HTTP1: HttpDoor(kv.handle, shelf.clock, bounds),
+            Language.HTTP1: HttpDoor(kv.handle, service.clock, bounds),
             Language.HTTP2: lambda _: grpc_door(),
         }
         listener = Listener(["127.0.0.1:0"], kinds)

@@ -22,7 +22,7 @@ NAME = b"x-ratelimit-error"
 FROM_OUTSIDE = (NAME, b"made_up")
 
 
-class Said:
+class FixedGuard:
     """A guard that says what it is told to."""
 
     def __init__(self, *, degraded: bool = False, nothing: bool = False) -> None:
@@ -38,7 +38,9 @@ class Said:
         return self.judgement
 
 
-def asgi(guard: Said, headers: list[tuple[bytes, bytes]], path: str = "/", **settings: Any) -> Any:
+def asgi(
+    guard: FixedGuard, headers: list[tuple[bytes, bytes]], path: str = "/", **settings: Any
+) -> Any:
     """What the application sees."""
     seen: list[Any] = []
 
@@ -53,7 +55,7 @@ def asgi(guard: Said, headers: list[tuple[bytes, bytes]], path: str = "/", **set
     return seen[0]
 
 
-def wsgi(guard: Said, header: str, path: str = "/", **settings: Any) -> dict[str, Any]:
+def wsgi(guard: FixedGuard, header: str, path: str = "/", **settings: Any) -> dict[str, Any]:
     seen: list[dict[str, Any]] = []
 
     def app(environ: dict[str, Any], start_response: object) -> list[bytes]:
@@ -72,8 +74,8 @@ def wsgi(guard: Said, header: str, path: str = "/", **settings: Any) -> dict[str
 
 def test_without_the_option_nothing_is_touched() -> None:
     headers = [FROM_OUTSIDE]
-    assert asgi(Said(degraded=True), headers)["headers"] is headers
-    environ = wsgi(Said(degraded=True), "made_up")
+    assert asgi(FixedGuard(degraded=True), headers)["headers"] is headers
+    environ = wsgi(FixedGuard(degraded=True), "made_up")
     assert environ["HTTP_X_RATELIMIT_ERROR"] == "made_up"
     assert KEY not in environ
 
@@ -81,18 +83,19 @@ def test_without_the_option_nothing_is_touched() -> None:
 @pytest.mark.parametrize("trusted", [0, 1])
 def test_what_nobody_counted_is_marked_in_header_and_scope(trusted: int) -> None:
     settings: dict[str, Any] = {"mark_upstream": True, "trust_proxies": trusted}
-    scope = asgi(Said(degraded=True), [(b"a", b"b"), FROM_OUTSIDE], **settings)
+    scope = asgi(FixedGuard(degraded=True), [(b"a", b"b"), FROM_OUTSIDE], **settings)
     assert scope["headers"] == [(b"a", b"b"), (NAME, b"store_unavailable")]
     assert scope[KEY] == "store_unavailable"
-    environ = wsgi(Said(degraded=True), "made_up", **settings)
+    environ = wsgi(FixedGuard(degraded=True), "made_up", **settings)
     assert environ["HTTP_X_RATELIMIT_ERROR"] == environ[KEY] == "store_unavailable"
 
 
 @pytest.mark.parametrize(
-    ("guard", "path"), [(Said(), "/"), (Said(nothing=True), "/"), (Said(), "/free")]
+    ("guard", "path"),
+    [(FixedGuard(), "/"), (FixedGuard(nothing=True), "/"), (FixedGuard(), "/free")],
 )
 def test_a_mark_from_outside_is_taken_off_and_one_of_a_trusted_proxy_stays(
-    guard: Said, path: str
+    guard: FixedGuard, path: str
 ) -> None:
     scope = asgi(guard, [FROM_OUTSIDE, (b"a", b"b")], path, mark_upstream=True)
     assert scope["headers"] == [(b"a", b"b")]
@@ -105,7 +108,7 @@ def test_a_mark_from_outside_is_taken_off_and_one_of_a_trusted_proxy_stays(
 
 def test_a_request_without_a_mark_is_handed_on_as_it_is() -> None:
     headers = [(b"a", b"b")]
-    assert asgi(Said(), headers, mark_upstream=True)["headers"] is headers
+    assert asgi(FixedGuard(), headers, mark_upstream=True)["headers"] is headers
 
 
 def test_only_a_trusted_proxy_is_heard() -> None:

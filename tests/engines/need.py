@@ -46,7 +46,7 @@ class Need(Protocol):
         """Look, and fetch it if it is of the kind that can be fetched unasked."""
 
 
-class Found(ABC):
+class LookedUpNeed(ABC):
     """A need that tests must not install by themselves: to bring it is only to look."""
 
     @abstractmethod
@@ -58,7 +58,7 @@ class Found(ABC):
 
 
 @dataclass(frozen=True)
-class Program(Found):
+class Program(LookedUpNeed):
     """A command on the PATH."""
 
     name: str
@@ -69,7 +69,7 @@ class Program(Found):
 
 
 @dataclass(frozen=True)
-class Module(Found):
+class Module(LookedUpNeed):
     """A Python package, by the name it is imported by."""
 
     name: str
@@ -82,7 +82,7 @@ class Module(Found):
 
 
 @dataclass(frozen=True)
-class Java(Found):
+class Java(LookedUpNeed):
     """A Java of a version that the server is made for."""
 
     oldest: int
@@ -102,7 +102,7 @@ class Java(Found):
 
 
 @dataclass(frozen=True)
-class Loopback(Found):
+class Loopback(LookedUpNeed):
     """Further loopback addresses; Linux has them all, macOS has only the first."""
 
     addresses: tuple[str, ...]

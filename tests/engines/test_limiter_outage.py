@@ -16,7 +16,7 @@ import pytest
 
 from tests.apps.limiter.process import LimiterProcess, rules_file
 from tests.prove.seeds import whole
-from tests.prove.test_limiter_service import CLIENTS, PLENTY, asked_by_mesh, h2load, needs
+from tests.prove.test_limiter_service import CLIENTS, PLENTY, h2load, mesh_request_file, needs
 
 if TYPE_CHECKING:
     from tests.engines.redis import RedisServer
@@ -36,14 +36,14 @@ def test_while_redis_is_paused_and_killed_answers_come_within_10_ms(
 ) -> None:
     seen: list[str] = []
     for _ in range(1 if whole() else ATTEMPTS):
-        calls, late = asked_while_it_fails(tmp_path, redis_server, 600 if whole() else 25)
+        calls, late = ask_while_it_fails(tmp_path, redis_server, 600 if whole() else 25)
         if len(late) <= LATE_SHARE_MAX * calls:
             return
         seen.append(f"{len(late)} of {calls} took more than 10 ms: {sorted(late)[-10:]} us")
     pytest.fail("\n".join(seen))
 
 
-def asked_while_it_fails(
+def ask_while_it_fails(
     folder: Path, redis_server: RedisServer, seconds: int
 ) -> tuple[int, list[int]]:
     """How many answers there were, and what those took that were late."""
@@ -59,7 +59,7 @@ def asked_while_it_fails(
         load = threading.Thread(
             target=h2load,
             args=(
-                limiter.port, asked_by_mesh(folder), "-m", "8", "--rps", str(RATE // CLIENTS),
+                limiter.port, mesh_request_file(folder), "-m", "8", "--rps", str(RATE // CLIENTS),
                 "-D", str(seconds), "--log-file", str(log),
             ),
         )  # fmt: skip

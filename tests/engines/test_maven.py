@@ -31,34 +31,34 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
-def said() -> list[str]:
+def messages() -> list[str]:
     return []
 
 
-def test_a_whole_folder_is_not_fetched_again(said: list[str]) -> None:
-    SMALL.fetch(said.append)
-    assert said == [f"small 1.7.36: here already, {SMALL.folder}"]
+def test_a_whole_folder_is_not_fetched_again(messages: list[str]) -> None:
+    SMALL.fetch(messages.append)
+    assert messages == [f"small 1.7.36: here already, {SMALL.folder}"]
     assert SMALL.jar("slf4j-api").name == "slf4j-api-1.7.36.jar"
 
 
-def test_what_was_lost_or_left_half_is_fetched_again(said: list[str]) -> None:
+def test_what_was_lost_or_left_half_is_fetched_again(messages: list[str]) -> None:
     jar = SMALL.jar("slf4j-api")
     size = jar.stat().st_size
     jar.write_bytes(b"half")
-    SMALL.fetch(said.append)
+    SMALL.fetch(messages.append)
     assert jar.stat().st_size == size
-    assert len(said) == 2
+    assert len(messages) == 2
 
 
-def test_two_processes_fetch_once_between_them(said: list[str]) -> None:
+def test_two_processes_fetch_once_between_them(messages: list[str]) -> None:
     (SMALL.folder / "complete.json").unlink()
     command = [sys.executable, "-c", FETCH_SMALL]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     told = "".join(process.communicate(timeout=120)[0] for process in both)
     assert [process.returncode for process in both] == [0, 0]
     assert told.count("fetching org.slf4j:slf4j-api:1.7.36") == 1
-    SMALL.fetch(said.append)
-    assert "here already" in said[0]
+    SMALL.fetch(messages.append)
+    assert "here already" in messages[0]
 
 
 def test_what_maven_cannot_find_is_told_in_one_line() -> None:

@@ -76,7 +76,7 @@ class Spec:
 
 
 @dataclass
-class Told:
+class CrowdResult:
     """What all workers were admitted, by the key's number."""
 
     admitted: list[int]
@@ -103,7 +103,7 @@ def key_of(number: int) -> str:
 
 
 class Crowd:
-    """A crowd that asks while the block lasts, or until its time is over; then `told`."""
+    """A crowd that asks while the block lasts, or until its time is over; then `result`."""
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
@@ -135,7 +135,7 @@ class Crowd:
             if self._process.stdout is not None:
                 self._process.stdout.close()
             try:
-                self.told = self._gather()
+                self.result = self._gather()
             finally:
                 self._folder.cleanup()
 
@@ -155,25 +155,25 @@ class Crowd:
         counts.frombytes(data[: len(data) // WORD * WORD])
         return counts
 
-    def _gather(self) -> Told:
+    def _gather(self) -> CrowdResult:
         keys = self.spec.keys
-        told = Told([0] * keys, [0] * keys, {}, 0, 0)
+        result = CrowdResult([0] * keys, [0] * keys, {}, 0, 0)
         for path in self._folder_path.glob("counts-*"):
             counts = self._counts(path)
             if len(counts) < 2 * keys:
                 continue  # killed before it asked for anything
-            told.processes += 1
+            result.processes += 1
             for number in range(keys):
-                told.admitted[number] += counts[number]
-                told.degraded[number] += counts[keys + number]
+                result.admitted[number] += counts[number]
+                result.degraded[number] += counts[keys + number]
         for path in self._folder_path.glob("log-*"):
             data = path.read_bytes()
             whole = data[: len(data) // ENTRY.size * ENTRY.size]
             for number, sent_us, answered_us in ENTRY.iter_unpack(whole):
-                told.log.setdefault(number, []).append(Admission(sent_us, answered_us))
+                result.log.setdefault(number, []).append(Admission(sent_us, answered_us))
         with suppress(FileNotFoundError):
-            told.killed = int((self._folder_path / "killed").read_text())
-        return told
+            result.killed = int((self._folder_path / "killed").read_text())
+        return result
 
 
 # In the crowd's own process.

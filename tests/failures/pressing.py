@@ -21,7 +21,7 @@ from sluicegate import Decision, Limiter
 PAUSE_S = 0.001  # a caller does something between two decisions
 
 
-class Asked(NamedTuple):
+class TimedDecision(NamedTuple):
     """One decision: by whom, about what, when, and what it was."""
 
     process: int
@@ -55,7 +55,7 @@ class Press:
         self.wide = wide
         self.pause_s = pause_s
         self.seed = seed
-        self.record: list[Asked] = []
+        self.record: list[TimedDecision] = []
         self.running = False
         # Whoever was refused by the store last, and not for its failure, has used up its limit.
         self._spent: set[tuple[int, str, str]] = set()
@@ -78,11 +78,11 @@ class Press:
             if one.allowed and one.degraded == degraded and one.rule == rule
         )
 
-    def of(self, key: str) -> list[Asked]:
+    def of(self, key: str) -> list[TimedDecision]:
         """All about one key."""
         return [one for one in self.record if one.key == key]
 
-    def between(self, from_us: int, to_us: int) -> list[Asked]:
+    def between(self, from_us: int, to_us: int) -> list[TimedDecision]:
         """Decisions that were asked for and made within that span."""
         return [one for one in self.record if from_us <= one.began_us and one.ended_us <= to_us]
 
@@ -153,7 +153,9 @@ class Press:
         ended_us = clock_us()
         reason = "" if decision.reason is None else decision.reason.name
         allowed, degraded = decision.allowed, decision.degraded
-        self.record.append(Asked(process, rule, key, began_us, ended_us, allowed, degraded, reason))
+        self.record.append(
+            TimedDecision(process, rule, key, began_us, ended_us, allowed, degraded, reason)
+        )
         if degraded:
             self._well.pop(process, None)
             return

@@ -46,9 +46,9 @@ def test_processes_share_each_unit_once_and_waste_none(
     spec = Spec(redis_server.url + PATIENT, algorithm, 7, DAY_US, keys=300, seconds=1.0, skew_s=5)
     with Crowd(spec) as crowd:
         pass
-    assert sum(crowd.told.admitted) > 1_000
+    assert sum(crowd.result.admitted) > 1_000
     left = run(left_of(spec))
-    assert [n + m for n, m in zip(crowd.told.admitted, left, strict=True)] == [7] * spec.keys
+    assert [n + m for n, m in zip(crowd.result.admitted, left, strict=True)] == [7] * spec.keys
 
 
 @pytest.mark.parametrize(("algorithm", "lease"), [("token_bucket", 10), ("sliding_window", "10%")])
@@ -69,7 +69,7 @@ def test_killed_processes_lose_their_blocks_and_never_exceed_a_limit(
     began_us = clock_us()
     with Crowd(spec) as crowd:
         pass
-    told = crowd.told
+    told = crowd.result
     assert told.killed >= 4
     assert max(told.admitted) <= admitted_max(spec.limit, began_us, clock_us())
     # Nor could it be from now on: each unit that was spent is missing in the store.
@@ -98,7 +98,7 @@ def test_a_hot_lease_keeps_every_second_within_the_limit(
     with Crowd(spec) as crowd:
         pass
     over = over_window if spec.limit.algorithm is Algorithm.FIXED_WINDOW else over_bucket
-    for admissions in crowd.told.log.values():
+    for admissions in crowd.result.log.values():
         assert over(spec.limit, admissions) == 0
         assert len(admissions) > 400  # there was something to exceed
 
@@ -125,7 +125,7 @@ def test_a_server_that_dies_and_comes_back_empty_twice_admits_two_limits_more_at
             redis_server.kill()
             time.sleep(0.2)
             redis_server.restart(empty=True)
-    told, ended_us = crowd.told, clock_us()
+    told, ended_us = crowd.result, clock_us()
     assert max(told.admitted) <= admitted_max(spec.limit, began_us, ended_us, losses=2)
     most = {
         "open": float("inf"),
@@ -157,10 +157,10 @@ def test_what_is_on_the_disk_first_is_never_exceeded_by_any_process(
             await_load(crowd, 1_500 * part)
             redis_durable.kill()
             redis_durable.restart()
-    assert max(crowd.told.admitted) <= admitted_max(spec.limit, began_us, clock_us())
-    assert sum(crowd.told.degraded) == 0
+    assert max(crowd.result.admitted) <= admitted_max(spec.limit, began_us, clock_us())
+    assert sum(crowd.result.degraded) == 0
     # Nor could it be from now on: what was admitted is missing in the store.
     left = run(left_of(spec))
-    both = [n + m for n, m in zip(crowd.told.admitted, left, strict=True)]
+    both = [n + m for n, m in zip(crowd.result.admitted, left, strict=True)]
     assert max(both) <= 60
     assert sum(both) > 0.9 * 60 * spec.keys  # what was counted and not heard of is little

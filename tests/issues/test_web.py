@@ -36,17 +36,17 @@ def guard(rate: str = "1/minute") -> RulesGuard:
     return RulesGuard(rules, Limiter(clock=HandClock()))
 
 
-def said() -> str:
+def greet() -> str:
     return "hello"
 
 
 def routed() -> FastAPI:
     """The same endpoint in every way that FastAPI knows to bring one in."""
     app, router, inner, mounted = FastAPI(), APIRouter(), APIRouter(), FastAPI()
-    app.get("/plain")(said)
-    router.get("/routed")(said)
-    inner.get("/nested")(said)
-    mounted.get("/there")(said)
+    app.get("/plain")(greet)
+    router.get("/routed")(greet)
+    inner.get("/nested")(greet)
+    mounted.get("/there")(greet)
     router.include_router(inner, prefix="/inner")
     app.include_router(router)
     app.include_router(router, prefix="/again")
@@ -70,8 +70,8 @@ def test_the_middleware_limits_a_route_wherever_it_comes_from(path: str) -> None
 @pytest.mark.parametrize("path", ["/routed", "/inner/nested"])
 def test_a_dependency_of_a_router_limits_what_it_includes(path: str) -> None:
     app, router, inner = FastAPI(), APIRouter(), APIRouter()
-    router.get("/routed")(said)
-    inner.get("/nested")(said)
+    router.get("/routed")(greet)
+    inner.get("/nested")(greet)
     router.include_router(inner, prefix="/inner")
     each = limit(Limiter("1/minute", clock=HandClock()), key="everyone", scope="all")
     app.include_router(router, dependencies=[Depends(each)])

@@ -12,7 +12,7 @@ from sluicegate.kernels.fast_limit import FastLimit
 WORK_US = 20_000
 
 
-def held(
+def limits_under_load(
     limit: FastLimit, workers: int, updates: int, *, work_us: float = WORK_US, noise: float = 0.0
 ) -> list[int]:
     """The limits while so many workers are all busy; what they do not serve waits."""
@@ -34,44 +34,44 @@ def middle(limits: list[int]) -> int:
 def test_it_settles_a_little_above_the_workers_from_far_below_and_above(workers: int) -> None:
     for initial in (1, 20, 900):
         limit = FastLimit(initial=initial)
-        held(limit, workers, 400)
-        assert workers <= middle(held(limit, workers, 200)) <= 1.2 * workers + 2
+        limits_under_load(limit, workers, 400)
+        assert workers <= middle(limits_under_load(limit, workers, 200)) <= 1.2 * workers + 2
 
 
 def test_a_start_grows_faster_with_each_update() -> None:
-    limits = held(FastLimit(initial=20), 1_000, 8)
+    limits = limits_under_load(FastLimit(initial=20), 1_000, 8)
     assert limits[:5] == [20, 25, 38, 56, 84]
     assert limits[7] > 250
 
 
 def test_half_of_the_workers_are_found_in_a_few_updates_and_again_when_they_come_back() -> None:
     limit = FastLimit()
-    held(limit, 32, 200)
-    assert held(limit, 16, 12)[-1] <= 20
-    held(limit, 16, 100)
-    assert held(limit, 32, 30)[-1] >= 28
+    limits_under_load(limit, 32, 200)
+    assert limits_under_load(limit, 16, 12)[-1] <= 20
+    limits_under_load(limit, 16, 100)
+    assert limits_under_load(limit, 32, 30)[-1] >= 28
 
 
 def test_work_that_became_slower_is_no_queue() -> None:
     limit = FastLimit()
-    held(limit, 32, 100)
-    assert min(held(limit, 32, 150, work_us=3 * WORK_US)) >= 6
+    limits_under_load(limit, 32, 100)
+    assert min(limits_under_load(limit, 32, 150, work_us=3 * WORK_US)) >= 6
     assert limit.unloaded_us == pytest.approx(3 * WORK_US, rel=0.05)
-    assert 30 <= middle(held(limit, 32, 100, work_us=3 * WORK_US)) <= 40
+    assert 30 <= middle(limits_under_load(limit, 32, 100, work_us=3 * WORK_US)) <= 40
 
 
 def test_work_that_became_quicker_is_seen_too() -> None:
     limit = FastLimit()
-    held(limit, 32, 100)
-    held(limit, 32, 200, work_us=WORK_US / 3)
+    limits_under_load(limit, 32, 100)
+    limits_under_load(limit, 32, 200, work_us=WORK_US / 3)
     assert limit.unloaded_us == pytest.approx(WORK_US / 3, rel=0.1)
-    assert middle(held(limit, 32, 100, work_us=WORK_US / 3)) <= 42
+    assert middle(limits_under_load(limit, 32, 100, work_us=WORK_US / 3)) <= 42
 
 
 def test_noise_moves_it_little() -> None:
     limit = FastLimit()
-    held(limit, 32, 100, noise=0.04)
-    limits = held(limit, 32, 1_000, noise=0.04)
+    limits_under_load(limit, 32, 100, noise=0.04)
+    limits = limits_under_load(limit, 32, 1_000, noise=0.04)
     assert 30 <= middle(limits) <= 40
     near = [24 <= at <= 40 for at in limits]
     assert sum(near) > 0.95 * len(near)
@@ -98,7 +98,7 @@ def test_a_drop_takes_a_tenth_off_however_idle() -> None:
 
 def test_a_latency_of_nothing_changes_nothing() -> None:
     limit = FastLimit()
-    held(limit, 32, 50)
+    limits_under_load(limit, 32, 50)
     before = limit.limit
     assert limit.update(0, before, False, 0.0) == before
     assert limit.update(-5, before, False, 0.0) == before
@@ -106,8 +106,8 @@ def test_a_latency_of_nothing_changes_nothing() -> None:
 
 def test_a_probe_is_a_fifth_lower_for_two_updates() -> None:
     limit = FastLimit()
-    held(limit, 32, 200)
-    limits = deque(held(limit, 32, 100))
+    limits_under_load(limit, 32, 200)
+    limits = deque(limits_under_load(limit, 32, 100))
     steady = middle(list(limits))
     low = [at for at in limits if at < 0.85 * steady]
     assert low

@@ -398,7 +398,7 @@ def test_a_negative_size_or_fetch_time_is_refused() -> None:
 
 
 @dataclass
-class Kept:
+class OracleEntry:
     key: str
     value: str | None
     size: int
@@ -418,8 +418,8 @@ class SlowCache:
         self.bytes_max, self.entry_max = bytes_max, entry_max
         self.ttl_us, self.stale_us = ttl_us, stale_us
         self.now_us = 0
-        self.by_use: list[Kept] = []
-        self.written: list[Kept] = []
+        self.by_use: list[OracleEntry] = []
+        self.written: list[OracleEntry] = []
         self.epochs: Counter[str] = Counter()
         self.asked: Counter[str] = Counter()
         self.doorman = False
@@ -427,10 +427,10 @@ class SlowCache:
     def used(self) -> int:
         return sum(kept.size for kept in self.by_use)
 
-    def find(self, key: str) -> Kept | None:
+    def find(self, key: str) -> OracleEntry | None:
         return next((kept for kept in self.by_use if kept.key == key), None)
 
-    def drop(self, kept: Kept) -> None:
+    def drop(self, kept: OracleEntry) -> None:
         self.by_use = [other for other in self.by_use if other is not kept]
         self.written = [other for other in self.written if other is not kept]
 
@@ -490,7 +490,7 @@ class SlowCache:
         ttl_us = -(-self.ttl_us // 10) if value is None else self.ttl_us
         expires_us = expiry_us(self.now_us, ttl_us, 0.25, draw)
         dead_us = expires_us + (0 if value is None else self.stale_us)
-        kept = Kept(key, value, size, expires_us, dead_us, fetch_us)
+        kept = OracleEntry(key, value, size, expires_us, dead_us, fetch_us)
         self.by_use.append(kept)
         self.written.append(kept)
         return True

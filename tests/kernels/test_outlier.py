@@ -486,7 +486,7 @@ def slow_sweep(hosts: list[HostStats], now_us: int) -> tuple[set[str], dict[str,
     return back, gone
 
 
-def told(host: HostStats) -> list[object]:
+def values_of(host: HostStats) -> list[object]:
     calls = [host.requests, host.failures, host.failures_in_row, host.latency_us_p95]
     return [host.name, *calls, host.ejected, host.until_us, host.ejections]
 
@@ -496,13 +496,13 @@ def test_it_decides_what_the_rules_read_one_by_one_decide(hosts: list[HostStats]
     for at, host in enumerate(hosts):
         host.name = str(at)
     settings = SweepSettings(ejected_percent_max=30, jitter_us=0)
-    before = [told(host) for host in hosts]
+    before = [values_of(host) for host in hosts]
     decisions = sweep(hosts, settings, 100 * SECOND, 0.5)
     back, gone = slow_sweep(hosts, 100 * SECOND)
     assert {one.name for one in decisions if not one.ejected} == back
     assert {one.name: (one.until_us, one.ejections) for one in decisions if one.ejected} == gone
     # It decides and does nothing else.
-    assert before == [told(host) for host in hosts]
+    assert before == [values_of(host) for host in hosts]
 
 
 @given(st.lists(hosts_of, max_size=30), st.integers(0, 100))

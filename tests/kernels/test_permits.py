@@ -111,11 +111,11 @@ class Oracle:
         self.span = span
         self.rows: list[tuple[str, int, int]] = []
 
-    def held(self, now: int) -> list[tuple[str, int, int]]:
+    def live_rows(self, now: int) -> list[tuple[str, int, int]]:
         return [row for row in self.rows if row[1] > now]
 
     def used(self, now: int) -> int:
-        return sum(count for _, _, count in self.held(now))
+        return sum(count for _, _, count in self.live_rows(now))
 
     def acquire(self, name: str, count: int, now: int) -> tuple[bool, int, int, int]:
         told = self.look(count, now)
@@ -127,25 +127,25 @@ class Oracle:
 
     def look(self, count: int, now: int) -> tuple[bool, int, int, int]:
         left = self.limit - self.used(now)
-        reset = max((until - now for _, until, _ in self.held(now)), default=0)
+        reset = max((until - now for _, until, _ in self.live_rows(now)), default=0)
         if count <= left:
             return True, left, 0, reset
         retry = NEVER
         if count <= self.limit:
-            instants = sorted(until for _, until, _ in self.held(now))
+            instants = sorted(until for _, until, _ in self.live_rows(now))
             retry = next(
                 until - now for until in instants if self.used(until) + count <= self.limit
             )
         return False, left, retry, reset
 
     def renew(self, name: str, now: int) -> bool:
-        held = [row for row in self.held(now) if row[0] == name]
+        held = [row for row in self.live_rows(now) if row[0] == name]
         self.rows = [row for row in self.rows if row[0] != name]
         self.rows += [(name, now + self.span, count) for _, _, count in held]
         return bool(held)
 
     def release(self, name: str, now: int) -> bool:
-        held = [row for row in self.held(now) if row[0] == name]
+        held = [row for row in self.live_rows(now) if row[0] == name]
         self.rows = [row for row in self.rows if row[0] != name]
         return bool(held)
 

@@ -46,7 +46,7 @@ class SlowSummary:
             self.counters[key] = (above, above - (count - error) // 2)
 
 
-def held(summary: SpaceSaving) -> dict[str, tuple[int, int]]:
+def counts_of(summary: SpaceSaving) -> dict[str, tuple[int, int]]:
     return {str(heavy.key): (heavy.count, heavy.error) for heavy in summary.top(summary.capacity)}
 
 
@@ -68,7 +68,7 @@ def test_while_there_is_room_every_count_is_exact() -> None:
     summary = SpaceSaving(3)
     for key in ("a", "b", "a", "c", "a"):
         summary.update(key)
-    assert held(summary) == {"a": (3, 0), "b": (1, 0), "c": (1, 0)}
+    assert counts_of(summary) == {"a": (3, 0), "b": (1, 0), "c": (1, 0)}
     assert (summary.total, len(summary), summary.unheld_max()) == (5, 3, 1)
 
 
@@ -77,7 +77,7 @@ def test_a_new_key_takes_the_least_counter_and_owns_up_to_what_it_inherits() -> 
     summary.update("heavy", 10)
     summary.update("light", 4)
     assert summary.update("fresh", 3) == 3
-    assert held(summary) == {"heavy": (10, 0), "fresh": (7, 4)}
+    assert counts_of(summary) == {"heavy": (10, 0), "fresh": (7, 4)}
     assert "light" not in summary
     assert "fresh" in summary
 
@@ -122,10 +122,10 @@ def test_halving_rounds_counts_up_and_guarantees_down() -> None:
     for key, weight in (("a", 9), ("b", 4), ("c", 3)):
         summary.update(key, weight)
     summary.halve()
-    assert held(summary) == {"a": (5, 1), "c": (4, 3)}
+    assert counts_of(summary) == {"a": (5, 1), "c": (4, 3)}
     assert summary.total == 8
     summary.update("d")
-    assert held(summary) == {"a": (5, 1), "d": (5, 4)}
+    assert counts_of(summary) == {"a": (5, 1), "d": (5, 4)}
 
 
 def test_a_key_that_has_cooled_makes_room() -> None:
@@ -153,7 +153,7 @@ def test_a_summary_of_one_counter_works() -> None:
     summary = SpaceSaving(1)
     for key in ("a", "b", "b"):
         summary.update(key)
-    assert held(summary) == {"b": (3, 1)}
+    assert counts_of(summary) == {"b": (3, 1)}
 
 
 def test_counts_past_two_to_the_53_stay_exact() -> None:
@@ -162,7 +162,7 @@ def test_counts_past_two_to_the_53_stay_exact() -> None:
         summary.update("a", 1 << 53)
     summary.update("b", 1)
     summary.update("c", (1 << 53) - 1)
-    assert held(summary) == {"a": (2_000 << 53, 0), "c": (1 << 53, 1)}
+    assert counts_of(summary) == {"a": (2_000 << 53, 0), "c": (1 << 53, 1)}
 
 
 def test_bytes_and_strings_are_both_keys_and_never_the_same() -> None:
@@ -216,12 +216,12 @@ def test_it_does_what_the_obvious_summary_does(
             oracle.halve()
         else:
             key, weight = event
-            before = set(held(summary))
+            before = set(counts_of(summary))
             guaranteed = summary.update(key, weight)
-            oracle.update(key, weight, before - set(held(summary)))
+            oracle.update(key, weight, before - set(counts_of(summary)))
             count, error = oracle.counters[key]
             assert guaranteed == count - error
-        assert held(summary) == oracle.counters
+        assert counts_of(summary) == oracle.counters
         if len(oracle.counters) == capacity:
             assert summary.unheld_max() == min(count for count, _ in oracle.counters.values())
 
@@ -261,7 +261,11 @@ def test_without_ageing_the_counts_add_up_and_what_passes_its_share_is_held(
     for key, weight in history:
         summary.update(key, weight)
         truth[key] += weight
-    assert summary.total == sum(truth.values()) == sum(count for count, _ in held(summary).values())
+    assert (
+        summary.total
+        == sum(truth.values())
+        == sum(count for count, _ in counts_of(summary).values())
+    )
     assert summary.unheld_max() * capacity <= summary.total
     for key, weight in truth.items():
         if weight * capacity > summary.total:
@@ -297,8 +301,8 @@ def test_a_long_weighted_stream_agrees_with_the_obvious_summary() -> None:
             summary.halve()
             oracle.halve()
         if number % 100 == 0:
-            assert held(summary) == oracle.counters
-    assert held(summary) == oracle.counters
+            assert counts_of(summary) == oracle.counters
+    assert counts_of(summary) == oracle.counters
 
 
 def test_the_memory_of_two_thousand_counters_is_constant_and_under_four_megabytes() -> None:

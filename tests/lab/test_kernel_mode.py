@@ -91,13 +91,13 @@ def test_that_interval_lies_within_two_per_cent_of_the_books(
 def test_the_same_seed_gives_the_same_run_and_another_another(make_queue: MakeQueue) -> None:
     rig = small(1.5, span_us=700_000, refusal_cost=0.01)
 
-    def told(seed: int) -> tuple[object, ...]:
+    def outcome(seed: int) -> tuple[object, ...]:
         ledger = run_queue(rig, make_queue, seed)
         row = ledger.by_kind[0]
         return row.good_us, row.refused_us, row.callers, ledger.queue_peak, ledger.useful_us
 
-    assert told(1) == told(1)
-    assert told(1) != told(2)
+    assert outcome(1) == outcome(1)
+    assert outcome(1) != outcome(2)
 
 
 def test_every_unit_that_came_is_answered_refused_or_still_there() -> None:

@@ -17,7 +17,7 @@ from tests.lab import tiny
 SCENARIO = tiny.SCENARIO
 
 
-def seen_of(scenario: AnyScenario = SCENARIO) -> plots.PlotData:
+def plot_data(scenario: AnyScenario = SCENARIO) -> plots.PlotData:
     figures: dict[str, dict[str, dict[int, dict[str, float]]]] = {}
     curves: dict[str, dict[str, Curves]] = {}
     for who, candidate in scenario.candidates.items():
@@ -33,7 +33,7 @@ def seen_of(scenario: AnyScenario = SCENARIO) -> plots.PlotData:
 
 
 def drawn(picture: PlotSpec, scenario: AnyScenario = SCENARIO) -> Any:
-    figure = plots.draw(scenario, picture, seen_of(scenario), titled=False)
+    figure = plots.draw(scenario, picture, plot_data(scenario), titled=False)
     assert figure is not None
     return figure
 
@@ -127,18 +127,18 @@ def test_bars_say_their_values_and_never_where_there_is_none() -> None:
 def test_what_nobody_has_measured_is_not_drawn() -> None:
     for over in (OVER_CASES, OVER_TIME):
         picture = PlotSpec("Nothing", ("unheard_of",), over=over, y="")
-        assert plots.draw(SCENARIO, picture, seen_of(), titled=True) is None
+        assert plots.draw(SCENARIO, picture, plot_data(), titled=True) is None
 
 
 def test_many_candidates_are_drawn_in_part_and_who_is_left_out_is_told() -> None:
     more = {f"more-{number}": tiny.good(0.5) for number in range(9)}
     crowd = replace(SCENARIO, candidates={**SCENARIO.candidates, **more})
     picture = SCENARIO.plots[0]
-    drawn_names = plots.plotted_candidates(crowd, picture, seen_of(crowd))
+    drawn_names = plots.plotted_candidates(crowd, picture, plot_data(crowd))
     assert drawn_names[:2] == ["ours", "without"]
     assert len(drawn_names) == 2 + plots.OTHERS_MAX
-    assert len(plots.left_out(crowd, picture, seen_of(crowd))) == 7
-    assert plots.left_out(SCENARIO, SCENARIO.plots[4], seen_of()) == ["other", "real"]
+    assert len(plots.left_out(crowd, picture, plot_data(crowd))) == 7
+    assert plots.left_out(SCENARIO, SCENARIO.plots[4], plot_data()) == ["other", "real"]
 
 
 def test_who_must_fail_is_told_apart_by_the_line_where_there_are_several() -> None:
@@ -154,11 +154,11 @@ def test_more_panels_than_fit_are_left_out_and_told() -> None:
     crowd = replace(SCENARIO, rigs=rigs, goals=goals, must_fail=("without", "other"))
     one, several = SCENARIO.plots[3], SCENARIO.plots[4]
     assert len(drawn(one, crowd).axes) == plots.PANELS_MAX
-    assert plots.left_out(crowd, one, seen_of(crowd)) == ["case 7x", "case 8x"]
+    assert plots.left_out(crowd, one, plot_data(crowd)) == ["case 7x", "case 8x"]
     titles = [ax.get_title(loc="left") for ax in drawn(several, crowd).axes]
     assert titles[:2] == ["ours, 1x", "without, 1x"]
     assert len(titles) == plots.PANELS_MAX
-    assert plots.left_out(crowd, several, seen_of(crowd))[:3] == ["other", "real", "case 4x"]
+    assert plots.left_out(crowd, several, plot_data(crowd))[:3] == ["other", "real", "case 4x"]
 
 
 def test_between_cases_that_are_not_amounts_a_line_is_but_a_hint() -> None:

@@ -69,7 +69,7 @@ def by_sluicegate(rate: str, algorithm: str, clock: HandClock) -> Take:
     return lambda cost: limiter.take("ann", cost).allowed
 
 
-def asked(take: Take, clock: HandClock, asks: list[tuple[int, int]]) -> Iterator[bool]:
+def decisions_of(take: Take, clock: HandClock, asks: list[tuple[int, int]]) -> Iterator[bool]:
     for ticks, cost in asks:
         clock.advance(us=ticks * TICK_US)
         yield take(cost)
@@ -147,5 +147,5 @@ def test_a_bucket_of_theirs_loses_the_halves_of_tokens(algorithm: str, clock: Ha
     each_second, rate = [(64, 1)] * 601, "30/m burst 30"
     theirs = by_throttled(algorithm.replace("leaky", "leaking"), rate)
     ours = by_sluicegate(rate, algorithm, clock)
-    assert sum(asked(theirs, clock, each_second)) == 315
-    assert sum(asked(ours, clock, each_second)) == 330
+    assert sum(decisions_of(theirs, clock, each_second)) == 315
+    assert sum(decisions_of(ours, clock, each_second)) == 330

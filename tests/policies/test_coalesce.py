@@ -89,13 +89,13 @@ def run(
     shared: Coalesce[str] = Coalesce(CoalesceSettings(**some), raised)
     complaints: list[object] = []
 
-    async def told() -> None:
+    async def main() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: complaints.append(context))
         await story(World(clock, shared))
 
     with asyncio.Runner(loop_factory=lambda: HandLoop(clock)) as runner:
-        runner.run(told())
+        runner.run(main())
     gc.collect()
     assert complaints == []
     stats = shared.stats()
@@ -338,7 +338,7 @@ def test_who_comes_too_late_begins_no_fetch() -> None:
 
 
 def test_the_fetch_matters_as_much_as_the_most_that_waits_for_it() -> None:
-    told: list[tuple[str, Criticality]] = []
+    raised: list[tuple[str, Criticality]] = []
 
     async def story(world: World) -> None:
         await world.ask(BULK)
@@ -349,8 +349,8 @@ def test_the_fetch_matters_as_much_as_the_most_that_waits_for_it() -> None:
         world.answers[0].set_result("answer")
         await world.settle()
 
-    run(story, lambda request, now_us: told.append((request.key, request.criticality)))
-    assert told == [("k", DEGRADED), ("k", CRITICAL)]
+    run(story, lambda request, now_us: raised.append((request.key, request.criticality)))
+    assert raised == [("k", DEGRADED), ("k", CRITICAL)]
 
 
 def test_the_claim_of_the_first_one_is_not_changed_by_those_who_join() -> None:

@@ -17,7 +17,7 @@ S = 1_000_000
 NOW = HandClock().now_us()
 
 
-class Told:
+class HandStress:
     """A picture that the test draws."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ def windows(penalty: Penalty, count: int, first: int = 0, **took_ms: int) -> int
 
 
 def test_who_has_most_of_the_time_of_slow_windows_pays_more_each_window_up_to_a_bound() -> None:
-    told = Told()
+    told = HandStress()
     told.slow = True
     penalty = Penalty(told, PenaltySettings(times_max=4, strikes_min=3))
     at = windows(penalty, 3, scraper=800, shop=50, app=50)
@@ -59,7 +59,7 @@ def test_who_has_most_of_the_time_of_slow_windows_pays_more_each_window_up_to_a_
 
 
 def test_in_calm_windows_prices_fall_again_and_are_forgotten() -> None:
-    told = Told()
+    told = HandStress()
     told.slow = True
     penalty = Penalty(told)
     at = windows(penalty, 6, scraper=800, shop=50, app=50)
@@ -70,7 +70,7 @@ def test_in_calm_windows_prices_fall_again_and_are_forgotten() -> None:
 
 
 def test_who_is_alone_or_small_is_not_blamed() -> None:
-    told = Told()
+    told = HandStress()
     told.slow = True
     penalty = Penalty(told, PenaltySettings(floor_us=50_000))
     windows(penalty, 10, alone=900)
@@ -81,7 +81,7 @@ def test_who_is_alone_or_small_is_not_blamed() -> None:
 
 
 def test_what_came_from_a_cache_or_took_no_time_counts_for_nothing() -> None:
-    told = Told()
+    told = HandStress()
     told.slow = True
     penalty = Penalty(told)
     for window in range(10):
@@ -94,7 +94,7 @@ def test_what_came_from_a_cache_or_took_no_time_counts_for_nothing() -> None:
 
 
 def test_callers_beyond_the_bound_are_not_blamed_and_cost_no_memory() -> None:
-    told = Told()
+    told = HandStress()
     told.slow = True
     penalty = Penalty(told, PenaltySettings(callers_max=2))
     windows(penalty, 8, a=100, b=100, scraper=900)
@@ -108,7 +108,7 @@ def test_callers_beyond_the_bound_are_not_blamed_and_cost_no_memory() -> None:
     )
 )
 def test_a_price_stays_between_one_and_the_bound(story: list[tuple[bool, dict[str, int]]]) -> None:
-    told = Told()
+    told = HandStress()
     penalty = Penalty(told, PenaltySettings(times_max=3))
     for window, (slow, took) in enumerate(story):
         told.slow = slow

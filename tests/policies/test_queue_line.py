@@ -32,7 +32,7 @@ SWEEP_US = 1_000
 CRITICAL, DEGRADED, BEST_EFFORT, BULK = Criticality
 
 
-class Told(NamedTuple):
+class QueueRun(NamedTuple):
     """Of each class what part was served; of all, how soon the refused were told."""
 
     goodput: float  # of the capacity
@@ -69,7 +69,7 @@ def arrivals(rates: list[float], chance: Random) -> Iterator[tuple[int, Critical
             yield START_US + int(at_us), criticality
 
 
-async def played(queue: Queue, rates: list[float], work_us: int = WORK_US) -> Told:
+async def played(queue: Queue, rates: list[float], work_us: int = WORK_US) -> QueueRun:
     """All of it, event by event."""
     chance = Random(7)
     events: list[tuple[int, int, Criticality | QueuePermit | None]] = []
@@ -86,7 +86,9 @@ async def played(queue: Queue, rates: list[float], work_us: int = WORK_US) -> To
     served, refused_us = [0] * 4, []
     waiting: list[tuple[asyncio.Future[QueuePermit | Decision], int, Criticality]] = []
 
-    def told(answer: QueuePermit | Decision, since_us: int, who: Criticality, now_us: int) -> None:
+    def record_answer(
+        answer: QueuePermit | Decision, since_us: int, who: Criticality, now_us: int
+    ) -> None:
         nonlocal order
         if isinstance(answer, Decision):
             refused_us.append(now_us - since_us)
@@ -105,15 +107,15 @@ async def played(queue: Queue, rates: list[float], work_us: int = WORK_US) -> To
         else:
             found = queue.enter(request(event, now_us), now_us)
             if isinstance(found, QueuePermit | Decision):
-                told(found, now_us, event, now_us)
+                record_answer(found, now_us, event, now_us)
             else:
                 waiting.append((found.future, now_us, event))
         for turn, since_us, who in waiting:
             if turn.done():
-                told(turn.result(), since_us, who, now_us)
+                record_answer(turn.result(), since_us, who, now_us)
         waiting = [one for one in waiting if not one[0].done()]
     parts = [ok / all_ if all_ else 1.0 for ok, all_ in zip(served, came, strict=True)]
-    return Told(sum(served) * work_us / SPAN_US / PLACES, parts, refused_us)
+    return QueueRun(sum(served) * work_us / SPAN_US / PLACES, parts, refused_us)
 
 
 def rates_at(times: float) -> list[float]:
@@ -125,33 +127,33 @@ def rates_at(times: float) -> list[float]:
 
 @pytest.mark.parametrize("times", [2, 5, 10])
 def test_who_is_refused_hears_so_soon_and_nothing_that_can_be_done_is_not(times: int) -> None:
-    told = asyncio.run(played(queue_of(LINE_US), rates_at(times)))
-    assert told.goodput > 0.99
-    assert told.served[CRITICAL] == 1.0
-    assert told.refused_p_us(0.99) <= 14_000
-    assert told.refused_p_us(0.5) <= (4_000 if times == 2 else 0)
+    result = asyncio.run(played(queue_of(LINE_US), rates_at(times)))
+    assert result.goodput > 0.99
+    assert result.served[CRITICAL] == 1.0
+    assert result.refused_p_us(0.99) <= 14_000
+    assert result.refused_p_us(0.5) <= (4_000 if times == 2 else 0)
 
 
 def test_without_it_the_classes_in_the_middle_hear_late() -> None:
-    told = asyncio.run(played(queue_of(None), rates_at(2)))
-    assert told.refused_p_us(0.99) > 30_000
+    result = asyncio.run(played(queue_of(None), rates_at(2)))
+    assert result.refused_p_us(0.99) > 30_000
 
 
 def test_slow_work_has_a_line_as_long_as_itself_or_who_comes_luckily_would_be_served() -> None:
     slow_us = 10 * WORK_US
     rates = [0.1 * rate for rate in rates_at(2)]
-    told = asyncio.run(played(queue_of(LINE_US), rates, slow_us))
-    assert told.goodput > 0.98
-    assert told.served[CRITICAL] > 0.99
+    result = asyncio.run(played(queue_of(LINE_US), rates, slow_us))
+    assert result.goodput > 0.98
+    assert result.served[CRITICAL] > 0.99
     # With a line of 12 ms there is seldom anybody in it to choose from: half, and a fifth of BULK.
-    assert told.served[DEGRADED] > 0.7
-    assert told.served[BULK] < 0.1
-    assert sorted(told.refused_us)[len(told.refused_us) // 2] <= 1.1 * slow_us
+    assert result.served[DEGRADED] > 0.7
+    assert result.served[BULK] < 0.1
+    assert sorted(result.refused_us)[len(result.refused_us) // 2] <= 1.1 * slow_us
 
 
 def test_one_class_at_four_fifths_of_the_capacity_is_served_whole() -> None:
-    told = asyncio.run(played(queue_of(LINE_US), [0.0, 0.0, 0.8 * CAPACITY_PER_S, 0.0]))
-    assert told.served[BEST_EFFORT] > 0.999
+    result = asyncio.run(played(queue_of(LINE_US), [0.0, 0.0, 0.8 * CAPACITY_PER_S, 0.0]))
+    assert result.served[BEST_EFFORT] > 0.999
 
 
 def crowded(queue: Queue) -> list[QueuePermit]:

@@ -431,17 +431,17 @@ def test_chunks_enter_anew_so_a_read_passes_between_them() -> None:
     assert now_us > START
 
 
-def told(attributes: Mapping[str, str]) -> tuple[int, int]:
+def shape_of(attributes: Mapping[str, str]) -> tuple[int, int]:
     shape = read_shape(Request("k", attributes=attributes))
     return shape.rows, shape.size_bytes
 
 
 def test_a_shape_that_is_no_number_counts_as_not_told() -> None:
     for text in ["", "-5", "1e9", "NaN", "9" * 17, "\u0663", "0x10"]:
-        assert told({"rows": text, "size_bytes": text}) == (1, 0)
-    assert told({"rows": "12", "size_bytes": "7"}) == (12, 7)
-    assert told(MappingProxyType({"rows": "12", "size_bytes": "7"})) == (12, 7)
-    assert told({}) == (1, 0)
+        assert shape_of({"rows": text, "size_bytes": text}) == (1, 0)
+    assert shape_of({"rows": "12", "size_bytes": "7"}) == (12, 7)
+    assert shape_of(MappingProxyType({"rows": "12", "size_bytes": "7"})) == (12, 7)
+    assert shape_of({}) == (1, 0)
 
 
 def test_the_shape_may_come_from_elsewhere() -> None:

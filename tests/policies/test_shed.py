@@ -28,7 +28,7 @@ NOW = 1_000_000 * S
 CRITICAL, DEGRADED, BEST_EFFORT, BULK = Criticality
 
 
-class Told:
+class HandStress:
     """A picture that says what a test says."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Never:
         return 0.999
 
 
-def made(told: Told | Stress, chance: Any = None, **settings: Any) -> Shed:
+def made(told: HandStress | Stress, chance: Any = None, **settings: Any) -> Shed:
     settings = {"window_us": 100 * MS, "cut_permille": 50, **settings}
     return Shed(told, chance or Never(), ShedSettings(**settings))
 
@@ -102,7 +102,7 @@ def shares(shed: Shed, now_us: int) -> list[float]:
 
 def test_calm_admits_everything_in_every_form() -> None:
     for form in ("levels", "prices", "utilization"):
-        shed = made(Told(), form=form)
+        shed = made(HandStress(), form=form)
         assert shares(shed, mixed(shed, windows=5)) == [1.0] * 4
         assert shed.price_milli(BULK, NOW) == 1_000
         assert shed.stats().refused == (0, 0, 0, 0)
@@ -112,7 +112,7 @@ def test_calm_admits_everything_in_every_form() -> None:
 
 
 def test_levels_refuse_class_by_class_from_below_and_open_again() -> None:
-    told = Told()
+    told = HandStress()
     shed = made(told)
     now_us = mixed(shed, windows=2)
     told.says(StressLevel.STRESSED, crowded=True)
@@ -133,7 +133,7 @@ def test_levels_refuse_class_by_class_from_below_and_open_again() -> None:
 def test_the_deeper_the_overload_the_more_is_cut_at_once_up_to_a_bound() -> None:
     levels = {}
     for depth in (1.0, 1.99, 3.0, 5.0, 900.0):
-        told = Told()
+        told = HandStress()
         told.says(StressLevel.STRESSED, crowded=True)
         told.depth = depth
         shed = made(told)
@@ -145,7 +145,7 @@ def test_the_deeper_the_overload_the_more_is_cut_at_once_up_to_a_bound() -> None
 
 
 def test_a_signal_that_never_ends_leaves_the_levels_that_are_kept() -> None:
-    told = Told()
+    told = HandStress()
     told.says(StressLevel.STRESSED, crowded=True)
     shed = made(told, levels_kept=20)
     now_us = mixed(shed, windows=200)
@@ -156,7 +156,7 @@ def test_a_signal_that_never_ends_leaves_the_levels_that_are_kept() -> None:
 
 
 def test_slow_work_alone_moves_no_level() -> None:
-    told = Told()
+    told = HandStress()
     told.says(StressLevel.HARD, slow=True)
     shed = made(told)
     mixed(shed, windows=50)
@@ -164,7 +164,7 @@ def test_slow_work_alone_moves_no_level() -> None:
 
 
 def test_a_caller_is_consistently_in_or_out_until_cohorts_rotate() -> None:
-    told = Told()
+    told = HandStress()
     told.says(StressLevel.STRESSED, crowded=True)
     shed = made(told, rotate_us=60 * S)
     now_us = mixed(shed, windows=5)
@@ -185,7 +185,7 @@ def test_a_caller_is_consistently_in_or_out_until_cohorts_rotate() -> None:
 
 
 def test_a_rotation_changes_the_cohorts_of_one_shed() -> None:
-    told = Told()
+    told = HandStress()
     shed = made(told, rotate_us=3_600 * S, cut_permille=150)
     callers = [f"x{number}" for number in range(200)]
     sides = []
@@ -201,7 +201,7 @@ def test_a_rotation_changes_the_cohorts_of_one_shed() -> None:
 
 
 def test_whoever_has_no_name_is_spread_by_key_and_so_is_all_if_that_is_set() -> None:
-    told = Told()
+    told = HandStress()
     told.says(StressLevel.STRESSED, crowded=True)
     for settings, caller in (({}, ""), ({"spread": "key"}, "the only one")):
         shed = made(told, **settings)
@@ -220,7 +220,7 @@ def test_whoever_has_no_name_is_spread_by_key_and_so_is_all_if_that_is_set() -> 
 
 
 def test_the_floor_lets_a_few_pass_but_not_in_hard_overload() -> None:
-    told = Told()
+    told = HandStress()
     told.says(StressLevel.STRESSED, crowded=True)
     shed = made(told, SeededChance(5), floor=0.02)
     now_us = mixed(shed, windows=30)
@@ -233,7 +233,7 @@ def test_the_floor_lets_a_few_pass_but_not_in_hard_overload() -> None:
 
 
 def test_a_gate_that_nobody_asks_opens_again() -> None:
-    told = Told()
+    told = HandStress()
     told.says(StressLevel.STRESSED, crowded=True)
     shed = made(told)
     now_us = mixed(shed, windows=40)
@@ -245,7 +245,7 @@ def test_a_gate_that_nobody_asks_opens_again() -> None:
 
 
 def test_the_hint_to_come_back_is_longer_for_what_matters_less_and_bounded() -> None:
-    told = Told()
+    told = HandStress()
     told.says(StressLevel.STRESSED, crowded=True)
     shed = made(told, levels_kept=0, cut_permille=300)
     now_us = mixed(shed, windows=40)
@@ -268,7 +268,7 @@ def test_the_hint_to_come_back_is_longer_for_what_matters_less_and_bounded() -> 
 
 
 def test_the_cohorts_that_are_remembered_are_bounded() -> None:
-    shed = made(Told(), callers_max=10)
+    shed = made(HandStress(), callers_max=10)
     for number in range(95):
         passes(shed, BULK, NOW, f"c{number}")
         assert len(shed._cohort_of) <= 10
@@ -276,7 +276,7 @@ def test_the_cohorts_that_are_remembered_are_bounded() -> None:
 
 
 def test_what_a_later_stage_refuses_has_come_all_the_same() -> None:
-    shed = made(Told())
+    shed = made(HandStress())
     permit = shed.admit(Request("k"), NOW)
     assert not isinstance(permit, Decision)
     assert permit.end(Outcome.IGNORE, NOW, spent=False)
@@ -331,7 +331,7 @@ def test_ten_times_too_much_bulk_leaves_the_rest_alone() -> None:
 def test_no_class_is_refused_where_a_lower_one_with_the_same_draw_and_cohort_passes(
     steps: list[tuple[StressLevel, bool, int, list[tuple[Criticality, int, float]]]], form: str
 ) -> None:
-    told = Told()
+    told = HandStress()
 
     class Fixed:
         value = 0.0
@@ -362,7 +362,7 @@ def priced(shed: Shed, now_us: int) -> list[int]:
 
 
 def test_prices_rise_from_bulk_up_and_relax_in_reverse() -> None:
-    told = Told()
+    told = HandStress()
     shed = made(told, form="prices")
     told.says(StressLevel.STRESSED, slow=True)
     climb = [priced(shed, NOW + s * S) for s in range(60)]
@@ -382,7 +382,7 @@ def test_prices_rise_from_bulk_up_and_relax_in_reverse() -> None:
 
 
 def test_a_price_changes_by_at_most_a_factor_of_two_a_window_even_in_hard_overload() -> None:
-    told = Told()
+    told = HandStress()
     told.says(StressLevel.HARD, crowded=True)
     shed = made(told, form="prices")
     before = [1_000] * 4
@@ -396,7 +396,7 @@ def test_a_price_changes_by_at_most_a_factor_of_two_a_window_even_in_hard_overlo
 
 
 def test_prices_hold_while_stress_neither_worsens_nor_ends_at_their_bound() -> None:
-    told = Told()
+    told = HandStress()
     told.says(StressLevel.STRESSED, slow=True)
     shed = made(told, form="prices", price_max_milli=4_000, dearest=BEST_EFFORT)
     for s in range(30):
@@ -405,7 +405,7 @@ def test_prices_hold_while_stress_neither_worsens_nor_ends_at_their_bound() -> N
 
 
 def test_the_prices_form_refuses_nobody() -> None:
-    told = Told()
+    told = HandStress()
     told.says(StressLevel.HARD, slow=True, crowded=True)
     told.utilization = 1.0
     shed = made(told, form="prices")
@@ -413,7 +413,7 @@ def test_the_prices_form_refuses_nobody() -> None:
 
 
 def test_prices_relax_though_the_stage_that_charges_lets_nobody_through() -> None:
-    told = Told()
+    told = HandStress()
     told.says(StressLevel.STRESSED, slow=True)
     shed = made(told, form="prices")
     for s in range(60):
@@ -439,7 +439,7 @@ def test_prices_never_fall_towards_what_matters_less(moves: list[str]) -> None:
 
 
 def test_utilization_refuses_along_the_ramps_and_falls_with_a_backlash() -> None:
-    told = Told()
+    told = HandStress()
     shed = made(told, SeededChance(3), form="utilization", floor=0.0)
     told.utilization = 0.65
     assert shares(shed, NOW) == [1.0, 1.0, 1.0, pytest.approx(0.5, abs=0.15)]
@@ -454,7 +454,7 @@ def test_utilization_refuses_along_the_ramps_and_falls_with_a_backlash() -> None
 
 
 def test_the_hint_by_the_ramps_is_the_setting() -> None:
-    told = Told()
+    told = HandStress()
     told.utilization = 1.0
     shed = made(told, form="utilization", retry_after_us=3 * S)
     decision = shed.admit(Request("k", criticality=BULK), NOW)
@@ -467,7 +467,7 @@ def test_the_hint_by_the_ramps_is_the_setting() -> None:
 
 @pytest.mark.parametrize("form", ["levels", "prices", "utilization"])
 def test_the_picture_is_read_once_each_window_and_when_the_clock_went_back(form: str) -> None:
-    told = Told()
+    told = HandStress()
     shed = made(told, form=form, window_us=100 * MS, price_window_us=100 * MS)
     for now_us in (NOW, NOW + 50 * MS, NOW + 100 * MS - 1):
         passes(shed, BULK, now_us)
@@ -479,7 +479,7 @@ def test_the_picture_is_read_once_each_window_and_when_the_clock_went_back(form:
 
 
 def test_statistics_count_by_class() -> None:
-    told = Told()
+    told = HandStress()
     told.utilization = 0.75
     shed = made(told, form="utilization", floor=0.0)
     for criticality in (CRITICAL, DEGRADED, BULK, BULK):

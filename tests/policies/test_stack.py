@@ -102,21 +102,21 @@ class Line:
         return self.gate.admit(request, clock.now_us())
 
 
-class Told:
+class RecordingObserver:
     """An observer."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[Any, ...]] = []
+        self.events: list[tuple[Any, ...]] = []
 
     def record_wait(self, request: Request, delay_us: int, now_us: int) -> None:
-        self.heard.append(("waited", delay_us, now_us))
+        self.events.append(("waited", delay_us, now_us))
 
     def record_refusal(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
         assert decision.reason is not None
-        self.heard.append(("refused", stage, decision.reason.name, now_us))
+        self.events.append(("refused", stage, decision.reason.name, now_us))
 
     def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None:
-        self.heard.append(("ended", outcome, request.measured, now_us))
+        self.events.append(("ended", outcome, request.measured, now_us))
 
 
 def measured_now(request: Request) -> Measured | None:
@@ -221,13 +221,13 @@ def test_an_end_that_fails_keeps_no_other_from_ending() -> None:
     async def story() -> None:
         gates = [Gate(name) for name in "abc"]
         gates[1].fails_to_end = gates[2].fails_to_end = True
-        told = Told()
+        told = RecordingObserver()
         stack = Stack(*[at_once(gate.name, gate) for gate in gates], observers=[told])
         permit = await admitted(stack, Request("k"), HandClock())
         with pytest.raises(RuntimeError, match="c cannot end"):
             permit.end(Outcome.SUCCESS, NOW)
         assert [gate.held for gate in gates] == [0, 0, 0]
-        assert len(told.heard) == 1
+        assert len(told.events) == 1
         assert not permit.end(Outcome.SUCCESS, NOW)
         assert stack.stats().under_way == 0
 
@@ -252,7 +252,7 @@ def test_a_stage_after_a_wait_is_told_the_later_instant() -> None:
 
 def test_work_is_measured_from_the_last_admission_without_the_wait() -> None:
     async def story() -> None:
-        clock, told = HandClock(), Told()
+        clock, told = HandClock(), RecordingObserver()
         line = Line(Gate("line"))
         stack = Stack(waits("line", line), observers=[told])
         request = Request("k", arrived_us=NOW - 4 * MS)
@@ -264,7 +264,7 @@ def test_work_is_measured_from_the_last_admission_without_the_wait() -> None:
         assert isinstance(permit, StackPermit)
         clock.advance(ms=10)
         permit.end(Outcome.SUCCESS, clock.now_us())
-        assert told.heard == [
+        assert told.events == [
             ("waited", 34 * MS, NOW + 30 * MS),
             ("ended", Outcome.SUCCESS, Measured(10 * MS), NOW + 40 * MS),
         ]
@@ -274,7 +274,7 @@ def test_work_is_measured_from_the_last_admission_without_the_wait() -> None:
 
 def test_what_was_measured_is_kept_and_what_says_nothing_is_not_measured() -> None:
     async def story() -> None:
-        clock, told = HandClock(), Told()
+        clock, told = HandClock(), RecordingObserver()
         stack = Stack(at_once("a", Gate("a")), observers=[told])
         request = Request("k")
         permit = await admitted(stack, request, clock)
@@ -282,12 +282,12 @@ def test_what_was_measured_is_kept_and_what_says_nothing_is_not_measured() -> No
         permit.end(Outcome.SUCCESS, NOW + 9)
         # It comes in again, as the next chunk of itself: the old measure is not the new one.
         permit = await admitted(stack, request, clock)
-        assert told.heard[0][2] is not None
+        assert told.events[0][2] is not None
         assert measured_now(request) is None
         permit.end(Outcome.IGNORE, NOW + 9)
         permit = await admitted(stack, request, clock)
         permit.end(Outcome.DROPPED, NOW - 9)  # a clock that went back
-        measures = [heard[2] for heard in told.heard]
+        measures = [heard[2] for heard in told.events]
         assert measures == [Measured(3, rows=7), None, Measured(0)]
 
     run(story)
@@ -295,7 +295,7 @@ def test_what_was_measured_is_kept_and_what_says_nothing_is_not_measured() -> No
 
 def test_observers_hear_of_refusals_and_not_of_what_was_unwound() -> None:
     async def story() -> None:
-        clock, told = HandClock(), Told()
+        clock, told = HandClock(), RecordingObserver()
         gate = Gate("gate")
         stack = Stack(at_once("gate", gate), observers=[told])
         permit = await admitted(stack, Request("k"), clock)
@@ -304,20 +304,20 @@ def test_observers_hear_of_refusals_and_not_of_what_was_unwound() -> None:
         assert stack.stats().stages[0].unwound == 1
         gate.refuses = no(QUOTA_SPENT)
         await stack.admit(Request("k"), clock)
-        assert told.heard == [("refused", "gate", "quota_spent", NOW)]
+        assert told.events == [("refused", "gate", "quota_spent", NOW)]
 
     run(story)
 
 
 def test_a_wait_that_ends_in_a_refusal_was_a_wait() -> None:
     async def story() -> None:
-        clock, told = HandClock(), Told()
+        clock, told = HandClock(), RecordingObserver()
         line = Line(Gate("line"))
         line.gate.refuses = no(QUEUE_FULL)
         line.opened.set()
         stack = Stack(waits("line", line), observers=[told])
         await stack.admit(Request("k", arrived_us=NOW + S), clock)
-        assert told.heard == [("waited", 0, NOW), ("refused", "line", "queue_full", NOW)]
+        assert told.events == [("waited", 0, NOW), ("refused", "line", "queue_full", NOW)]
 
     run(story)
 
@@ -336,7 +336,7 @@ def test_a_refusal_that_is_only_tried_out_admits() -> None:
 
 def test_enter_ends_the_permit_however_the_block_ends() -> None:
     async def story() -> None:
-        clock, gate, told = HandClock(), Gate("gate"), Told()
+        clock, gate, told = HandClock(), Gate("gate"), RecordingObserver()
         stack = Stack(at_once("gate", gate), observers=[told])
         async with stack.enter(Request("k"), clock) as permit:
             assert permit.request.key == "k"
@@ -345,16 +345,16 @@ def test_enter_ends_the_permit_however_the_block_ends() -> None:
             with pytest.raises(type(raised)):
                 async with stack.enter(Request("k"), clock):
                     raise raised
-        assert [heard[1] for heard in told.heard] == [
+        assert [heard[1] for heard in told.events] == [
             Outcome.SUCCESS,
             Outcome.DROPPED,
             Outcome.IGNORE,
             Outcome.IGNORE,
         ]
-        assert told.heard[0][2:] == (Measured(2 * MS), NOW + 2 * MS)
+        assert told.events[0][2:] == (Measured(2 * MS), NOW + 2 * MS)
         async with stack.enter(Request("k"), clock) as permit:
             permit.end(Outcome.DROPPED, NOW)
-        assert told.heard[-1][1] is Outcome.DROPPED
+        assert told.events[-1][1] is Outcome.DROPPED
         gate.refuses = no(OVERLOADED)
         with pytest.raises(Refused) as refusal:
             async with stack.enter(Request("k"), clock):
@@ -415,7 +415,10 @@ class _Nothing:
         ),
         (lambda: Stack(at_once("a", Gate("x")), at_once("a", Gate("y"))), "stage.name"),
         (lambda: at_once("", Gate("x")), "stage.name"),
-        (lambda: Stack(at_once("a", Gate("x")), observers=[Told()] * 17), "stack.observers"),
+        (
+            lambda: Stack(at_once("a", Gate("x")), observers=[RecordingObserver()] * 17),
+            "stack.observers",
+        ),
     ],
 )
 def test_a_bad_stack_names_what_is_wrong(make: Callable[[], object], field: str) -> None:
@@ -513,17 +516,17 @@ class Places:
         self.places = places
         self.line: list[asyncio.Future[None]] = []
 
-    async def admit(self, request: Request, clock: Clock) -> Held:
+    async def admit(self, request: Request, clock: Clock) -> PlacesPermit:
         if self.places > 0:
             self.places -= 1
         else:
             place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.line.append(place)
             await place
-        return Held(self)
+        return PlacesPermit(self)
 
 
-class Held:
+class PlacesPermit:
     def __init__(self, places: Places) -> None:
         self.of: Places = places
         self.ended = False

@@ -33,7 +33,7 @@ def which(tool: str) -> str | None:
     return shutil.which(tool)
 
 
-def asked_by_mesh(folder: Path, user: str = "ann") -> Path:
+def mesh_request_file(folder: Path, user: str = "ann") -> Path:
     """A file with one RateLimitRequest, as gRPC frames it."""
 
     def field(number: int, data: bytes) -> bytes:
@@ -67,7 +67,7 @@ def test_after_millions_of_requests_nothing_has_grown(tmp_path: Path, seed: int)
     )
     rules_file(rules, NATIVE, "n.yaml")
     with LimiterProcess(tmp_path, "--rules", str(rules), "--shed", "off") as limiter:
-        body = asked_by_mesh(tmp_path)
+        body = mesh_request_file(tmp_path)
 
         def half_of_a_part(tool: str) -> None:
             if tool == "h2load":

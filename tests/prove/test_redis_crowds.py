@@ -59,15 +59,17 @@ def test_each_unit_of_ten_thousand_keys_is_admitted_once(
     began_us = clock_us()
     with Crowd(spec) as crowd:
         pass
-    told = crowd.told
-    tell(f"seed {seed}: {spec.algorithm}, {sum(told.admitted):,} admitted of {KEYS * spec.count:,}")
-    assert told.processes == PROCESSES
-    assert sum(told.degraded) == 0
+    result = crowd.result
+    tell(
+        f"seed {seed}: {spec.algorithm}, {sum(result.admitted):,} admitted of {KEYS * spec.count:,}"
+    )
+    assert result.processes == PROCESSES
+    assert sum(result.degraded) == 0
     if began_us // DAY_US == clock_us() // DAY_US:  # else some windows have begun anew
         left = run(left_of(spec))
-        both = [n + m for n, m in zip(told.admitted, left, strict=True)]
+        both = [n + m for n, m in zip(result.admitted, left, strict=True)]
         assert both == [spec.count] * KEYS, f"seed {seed}"
-    assert max(told.admitted) <= admitted_max(spec.limit, began_us, clock_us()), f"seed {seed}"
+    assert max(result.admitted) <= admitted_max(spec.limit, began_us, clock_us()), f"seed {seed}"
 
 
 @pytest.mark.prove
@@ -92,17 +94,17 @@ def test_leases_and_killed_processes_never_exceed_a_limit_of_ten_thousand_keys(
     began_us = clock_us()
     with Crowd(spec) as crowd:
         pass
-    told = crowd.told
+    result = crowd.result
     tell(
-        f"seed {seed}: {spec.algorithm}, lease {spec.lease}, {sum(told.admitted):,} admitted of "
-        f"{KEYS * spec.count:,}, {told.killed} killed"
+        f"seed {seed}: {spec.algorithm}, lease {spec.lease}, {sum(result.admitted):,} admitted of "
+        f"{KEYS * spec.count:,}, {result.killed} killed"
     )
-    assert told.killed >= 10
-    assert max(told.admitted) <= admitted_max(spec.limit, began_us, clock_us()), f"seed {seed}"
+    assert result.killed >= 10
+    assert max(result.admitted) <= admitted_max(spec.limit, began_us, clock_us()), f"seed {seed}"
     if began_us // DAY_US == clock_us() // DAY_US:
         # Nor could it be from now on: each unit that was spent is missing in the store.
         left = run(left_of(spec))
-        assert max(n + m for n, m in zip(told.admitted, left, strict=True)) <= spec.count
+        assert max(n + m for n, m in zip(result.admitted, left, strict=True)) <= spec.count
 
 
 @pytest.mark.prove
@@ -131,10 +133,10 @@ def test_hot_keys_stay_within_every_second_though_their_holders_are_killed(
         pass
     tell(
         f"seed {seed}: {spec.algorithm} {spec.count}/s, lease {spec.lease}, {spec.keys} keys, "
-        f"{sum(crowd.told.admitted):,} admitted, {crowd.told.killed} killed"
+        f"{sum(crowd.result.admitted):,} admitted, {crowd.result.killed} killed"
     )
-    assert 1 <= len(crowd.told.log) <= spec.keys
-    for admissions in crowd.told.log.values():
+    assert 1 <= len(crowd.result.log) <= spec.keys
+    for admissions in crowd.result.log.values():
         assert over(spec, admissions) == 0, f"seed {seed}: {spec}"
         assert len(admissions) > spec.count / 2 or spec.waves
 
@@ -170,18 +172,18 @@ def test_a_server_that_fails_at_random_admits_no_more_than_its_losses_explain(
             what = draw.choice(["kill", "pause", "flush", "script flush", "demote"])
             story.append(what)
             losses += BREAK[what](redis_server, draw.uniform(0.05, 0.8))
-    told, ended_us = crowd.told, clock_us()
+    result, ended_us = crowd.result, clock_us()
     tell(
         f"seed {seed}: {spec.algorithm} {spec.failure} lease {lease}: {story}, {losses} losses, "
-        f"{sum(told.admitted):,} + {sum(told.degraded):,} degraded"
+        f"{sum(result.admitted):,} + {sum(result.degraded):,} degraded"
     )
     most = admitted_max(spec.limit, began_us, ended_us, losses=losses)
-    assert max(told.admitted) <= most, f"seed {seed}: {story}"
+    assert max(result.admitted) <= most, f"seed {seed}: {story}"
     if spec.failure == "closed":
-        assert sum(told.degraded) == 0, f"seed {seed}: {story}"
+        assert sum(result.degraded) == 0, f"seed {seed}: {story}"
     if spec.failure == "local":
         most = shared_max(spec.limit, 0.1, began_us, ended_us, processes=PROCESSES)
-        assert max(told.degraded) <= most, f"seed {seed}: {story}"
+        assert max(result.degraded) <= most, f"seed {seed}: {story}"
 
 
 def tell(what: str) -> None:

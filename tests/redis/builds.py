@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.engines.need import ASK_VERSION_S_MAX, Found, Missing
+from tests.engines.need import ASK_VERSION_S_MAX, LookedUpNeed, Missing
 
 PIP_TEST = "pip install --group test"
 PIP_ENGINES = "pip install --group engines"
@@ -24,7 +24,7 @@ DEBUG_COMMANDS = ("enable-debug-command local",)  # from 7.0 on they are off unl
 
 
 @dataclass(frozen=True)
-class Build(Found):
+class Build(LookedUpNeed):
     """One kind of server: in the wheel of a Python package, or on the PATH."""
 
     name: str

@@ -124,7 +124,7 @@ class RedisSentinel(RedisMembers):
             if number == master:
                 return bool(role[0] == "master")
             return bool(role[0] == "slave" and role[2:4] == [self.ports[master], "connected"])
-        told = self._told("MASTER", by=number)
+        told = self._describe("MASTER", by=number)
         others = len(SENTINELS) - 1
         healthy = told["flags"] == "master" and int(told["num-other-sentinels"]) == others
         if not healthy or not self._wanted.issuperset(PAIR):
@@ -167,7 +167,7 @@ class RedisSentinel(RedisMembers):
         port = int(self.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE, number=by)[1])
         return next(number for number in PAIR if self.ports[number] == port)
 
-    def _told(self, what: str, by: int) -> dict[str, str]:
+    def _describe(self, what: str, by: int) -> dict[str, str]:
         return pairs(self.ask("SENTINEL", what, SERVICE, number=by))
 
     def _role(self, number: int) -> list[Any]:

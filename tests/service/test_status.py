@@ -57,7 +57,7 @@ def test_one_worker_tells_its_metrics_at_once_and_without_a_label() -> None:
 def test_one_of_several_tells_those_of_all_unless_it_is_one_of_them_that_asks(
     tmp_path: Path,
 ) -> None:
-    async def told(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer_status(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(THEIRS)}\r\n\r\n{THEIRS}".encode())
         await writer.drain()
@@ -68,7 +68,7 @@ def test_one_of_several_tells_those_of_all_unless_it_is_one_of_them_that_asks(
         mine = status(worker, alone=True).metrics()
         assert isinstance(mine, str)
         assert 'asked_total{worker="0"} 1' in mine.splitlines()
-        server = await asyncio.start_unix_server(told, socket_of(str(tmp_path), 1))
+        server = await asyncio.start_unix_server(answer_status, socket_of(str(tmp_path), 1))
         async with server:
             pages = status(worker).metrics()
             assert isinstance(pages, Awaitable)

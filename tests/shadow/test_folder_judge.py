@@ -79,7 +79,7 @@ def test_rules_that_cannot_be_read_are_told_as_such(tmp_path: Path) -> None:
     assert verdict.sentence.startswith("The rules cannot be read: a.yaml: line 3")
 
 
-def tried(folder: Path, candidate: bytes) -> tuple[str, str]:
+def judge_candidate(folder: Path, candidate: bytes) -> tuple[str, str]:
     judge = FolderJudge(str(folder), f"{folder}.key", JudgeSettings(samples_min=20))
     verdict = judge.judge(RULES, {**RULES, "new.yaml": candidate})
     return verdict.result, verdict.sentence
@@ -87,7 +87,7 @@ def tried(folder: Path, candidate: bytes) -> tuple[str, str]:
 
 def test_nothing_passes_that_could_not_be_tried(tmp_path: Path) -> None:
     folder = captured(tmp_path / "capture")
-    result, sentence = tried(
+    result, sentence = judge_candidate(
         folder,
         b"version: 1\nclient_type_header: x-kind\n"
         b"rules: [{rule_id: tv, client_type: tv, limit: 1, window: 1h}]\n",
@@ -108,7 +108,7 @@ def test_a_glob_over_what_was_redacted_is_not_judged(tmp_path: Path) -> None:
     capture.close()
     limit = "{unit: hour, requests_per_unit: 1}"
     mesh = f"domain: edge\ndescriptors: [{{key: user, value: '%s', rate_limit: {limit}}}]\n"
-    result, sentence = tried(folder, (mesh % "u-*").encode())
+    result, sentence = judge_candidate(folder, (mesh % "u-*").encode())
     assert result == NOT_JUDGED
     assert "'u-*' of user cannot match" in sentence
-    assert tried(folder, (mesh % "u-7").encode())[0] == PASSED
+    assert judge_candidate(folder, (mesh % "u-7").encode())[0] == PASSED

@@ -7,14 +7,14 @@ from sluicegate.stores.memory.refusal_cache import RefusalCache, with_age
 S = 1_000_000
 
 
-def held(**bounds: int) -> RefusalCache[str, str]:
+def filled_cache(**bounds: int) -> RefusalCache[str, str]:
     believed: RefusalCache[str, str] = RefusalCache(**bounds)
     believed.remember("ann", 3, "no", 10 * S, 2 * S)
     return believed
 
 
 def test_a_refusal_holds_for_as_much_until_the_instant_that_it_named() -> None:
-    believed = held()
+    believed = filled_cache()
     cached = believed.find("ann", 3, 12 * S - 1)
     assert cached is not None
     assert (cached.value, cached.sent_us) == ("no", 10 * S)
@@ -25,17 +25,17 @@ def test_a_refusal_holds_for_as_much_until_the_instant_that_it_named() -> None:
 
 
 def test_it_is_believed_for_so_long_and_no_longer() -> None:
-    believed = held(hold_us_max=S)
+    believed = filled_cache(hold_us_max=S)
     assert believed.find("ann", 3, 11 * S - 1) is not None
     assert believed.find("ann", 3, 11 * S) is None
 
 
 def test_a_clock_that_went_back_knows_nothing() -> None:
-    assert held().find("ann", 3, 10 * S - 1) is None
+    assert filled_cache().find("ann", 3, 10 * S - 1) is None
 
 
 def test_beyond_the_bound_the_oldest_goes() -> None:
-    believed = held(keys_max=2)
+    believed = filled_cache(keys_max=2)
     believed.remember("bob", 1, "no", 10 * S, S)
     believed.remember("ann", 4, "still no", 10 * S, S)  # takes its own place
     believed.remember("eve", 1, "no", 10 * S, S)
@@ -45,7 +45,7 @@ def test_beyond_the_bound_the_oldest_goes() -> None:
 
 
 def test_what_was_forgotten_is_asked_again() -> None:
-    believed = held()
+    believed = filled_cache()
     believed.forget("ann")
     believed.forget("nobody")
     assert believed.find("ann", 3, 11 * S) is None

@@ -19,8 +19,7 @@ from sluicegate.telemetry.decision_metrics import (
 from sluicegate.telemetry.labels import OTHER
 from sluicegate.telemetry.snapshot import DecisionCount, LeaseCount
 from sluicegate.testing import HandClock
-from tests.telemetry.threads import in_threads
-from tests.telemetry.told import (
+from tests.telemetry.decisions import (
     COST_ABOVE_LIMIT,
     NOW,
     SECOND,
@@ -29,6 +28,7 @@ from tests.telemetry.told import (
     refused,
     tried_out,
 )
+from tests.telemetry.threads import in_threads
 
 
 def test_decisions_are_counted_by_rule_outcome_and_reason() -> None:

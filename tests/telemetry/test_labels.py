@@ -12,8 +12,8 @@ from sluicegate.telemetry.labels import (
     outcome_of,
     reason_of,
 )
+from tests.telemetry.decisions import STORE_UNAVAILABLE, allowed, refused, tried_out
 from tests.telemetry.threads import in_threads
-from tests.telemetry.told import STORE_UNAVAILABLE, allowed, refused, tried_out
 
 
 @pytest.mark.parametrize(

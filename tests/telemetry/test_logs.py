@@ -14,13 +14,13 @@ from sluicegate import BadValue
 from sluicegate.contracts.observer import Observer
 from sluicegate.telemetry.keys import key_hasher
 from sluicegate.telemetry.logs import JsonLines, Logs
+from tests.telemetry.decisions import NOW, SECOND, STORE_UNAVAILABLE, allowed, refused, tried_out
 from tests.telemetry.threads import in_threads
-from tests.telemetry.told import NOW, SECOND, STORE_UNAVAILABLE, allowed, refused, tried_out
 
 SECRET = b"sixteen bytes or"
 
 
-class Shelf(logging.Handler):
+class RecordingHandler(logging.Handler):
     """Keeps what is written."""
 
     def __init__(self) -> None:
@@ -36,27 +36,29 @@ class Shelf(logging.Handler):
 
 
 @pytest.fixture
-def shelf() -> Shelf:
-    return Shelf()
+def recorded() -> RecordingHandler:
+    return RecordingHandler()
 
 
 @pytest.fixture
-def logger(shelf: Shelf) -> Iterator[logging.Logger]:
+def logger(recorded: RecordingHandler) -> Iterator[logging.Logger]:
     logger = logging.getLogger("tests.telemetry.logs")
     logger.propagate = False
-    logger.addHandler(shelf)
+    logger.addHandler(recorded)
     yield logger
-    logger.removeHandler(shelf)
+    logger.removeHandler(recorded)
 
 
 def field(record: logging.LogRecord, name: str) -> object:
     return record.__dict__.get(f"sluicegate.{name}")
 
 
-def test_a_refusal_is_one_record_with_its_fields(logger: logging.Logger, shelf: Shelf) -> None:
+def test_a_refusal_is_one_record_with_its_fields(
+    logger: logging.Logger, recorded: RecordingHandler
+) -> None:
     logs: Observer = Logs(logger)
     logs.record_decision(refused(), "user:1", NOW, NOW)
-    (record,) = shelf.records
+    (record,) = recorded.records
     assert record.levelno == logging.WARNING
     assert record.getMessage() == refused().explain()
     assert {
@@ -71,18 +73,20 @@ def test_a_refusal_is_one_record_with_its_fields(logger: logging.Logger, shelf: 
     }
 
 
-def test_what_goes_as_usual_is_not_written(logger: logging.Logger, shelf: Shelf) -> None:
+def test_what_goes_as_usual_is_not_written(
+    logger: logging.Logger, recorded: RecordingHandler
+) -> None:
     logs = Logs(logger)
     logs.record_decision(allowed(), "k", NOW, NOW)
     logs.record_decision(allowed(shadow=True), "k", NOW, NOW)
     logs.record_round_trip(3, NOW, NOW + 50, "")
     logs.record_lease("api", "taken", 10)
     logs.flush()
-    assert shelf.records == []
+    assert recorded.records == []
 
 
 def test_degraded_decisions_and_those_of_a_trial_are_written(
-    logger: logging.Logger, shelf: Shelf
+    logger: logging.Logger, recorded: RecordingHandler
 ) -> None:
     logs = Logs(logger)
     for decision in (
@@ -91,12 +95,12 @@ def test_degraded_decisions_and_those_of_a_trial_are_written(
         tried_out(),
     ):
         logs.record_decision(decision, "k", NOW, NOW)
-    assert [field(record, "outcome") for record in shelf.records] == [
+    assert [field(record, "outcome") for record in recorded.records] == [
         "degraded_allowed",
         "degraded_refused",
         "shadow_refused",
     ]
-    assert [field(record, "reason") for record in shelf.records] == [
+    assert [field(record, "reason") for record in recorded.records] == [
         "",
         "store_unavailable",
         "rate_limited",
@@ -104,24 +108,24 @@ def test_degraded_decisions_and_those_of_a_trial_are_written(
 
 
 def test_a_flood_writes_a_burst_then_so_many_a_second_and_says_what_it_left_out(
-    logger: logging.Logger, shelf: Shelf
+    logger: logging.Logger, recorded: RecordingHandler
 ) -> None:
     logs = Logs(logger, lines_per_s=2, burst=3)
     for _ in range(10):
         logs.record_decision(refused(), "k", NOW, NOW)
-    assert len(shelf.records) == 3
+    assert len(recorded.records) == 3
     logs.record_decision(refused(), "k", NOW, NOW + SECOND // 2 - 1)
-    assert len(shelf.records) == 3
+    assert len(recorded.records) == 3
     logs.record_decision(refused(), "k", NOW, NOW + SECOND // 2)
-    assert len(shelf.records) == 4
-    assert field(shelf.records[3], "suppressed") == 8
-    assert shelf.sentences[3].endswith("8 more like it were not written.")
+    assert len(recorded.records) == 4
+    assert field(recorded.records[3], "suppressed") == 8
+    assert recorded.sentences[3].endswith("8 more like it were not written.")
     logs.record_decision(refused(), "k", NOW, NOW + SECOND)
-    assert field(shelf.records[4], "suppressed") == 0
+    assert field(recorded.records[4], "suppressed") == 0
 
 
 def test_rules_outcomes_and_reasons_do_not_use_up_each_others_lines(
-    logger: logging.Logger, shelf: Shelf
+    logger: logging.Logger, recorded: RecordingHandler
 ) -> None:
     logs = Logs(logger, burst=1)
     for _ in range(3):
@@ -132,33 +136,35 @@ def test_rules_outcomes_and_reasons_do_not_use_up_each_others_lines(
             refused("a", STORE_UNAVAILABLE),
         ):
             logs.record_decision(decision, "k", NOW, NOW)
-    assert len(shelf.records) == 4
+    assert len(recorded.records) == 4
 
 
 def test_rules_beyond_the_bound_share_their_lines_and_keep_their_names(
-    logger: logging.Logger, shelf: Shelf
+    logger: logging.Logger, recorded: RecordingHandler
 ) -> None:
     logs = Logs(logger, burst=2, rules_max=1)
     for rule in ("a", "b", "c", "d"):
         logs.record_decision(refused(rule), "k", NOW, NOW)
-    assert [field(record, "rule") for record in shelf.records] == ["a", "b", "c"]
+    assert [field(record, "rule") for record in recorded.records] == ["a", "b", "c"]
 
 
-def test_what_was_left_out_is_told_at_the_end(logger: logging.Logger, shelf: Shelf) -> None:
+def test_what_was_left_out_is_told_at_the_end(
+    logger: logging.Logger, recorded: RecordingHandler
+) -> None:
     logs = Logs(logger, burst=1)
     for _ in range(5):
         logs.record_decision(refused(), "k", NOW, NOW)
         logs.record_round_trip(1, NOW, NOW, "timeout")
-    shelf.records.clear()
+    recorded.records.clear()
     logs.flush()
     assert [
         (field(record, "rule"), field(record, "outcome"), field(record, "suppressed"))
-        for record in shelf.records
+        for record in recorded.records
     ] == [("login", "refused", 4), (None, "store_failed", 4)]
-    assert all("4 more like it were not written" in sentence for sentence in shelf.sentences)
-    shelf.records.clear()
+    assert all("4 more like it were not written" in sentence for sentence in recorded.sentences)
+    recorded.records.clear()
     logs.flush()
-    assert shelf.records == []
+    assert recorded.records == []
 
 
 @given(
@@ -169,68 +175,70 @@ def test_what_was_left_out_is_told_at_the_end(logger: logging.Logger, shelf: She
 def test_within_any_span_no_more_is_written_than_the_burst_and_the_rate(
     gaps_us: list[int], lines_per_s: int, burst: int
 ) -> None:
-    logger, shelf = logging.Logger("flood"), Shelf()
-    logger.addHandler(shelf)
+    logger, recorded = logging.Logger("flood"), RecordingHandler()
+    logger.addHandler(recorded)
     logs = Logs(logger, lines_per_s=lines_per_s, burst=burst)
     written: list[int] = []
     now_us = NOW
     for gap_us in gaps_us:
         now_us += gap_us
-        before = len(shelf.records)
+        before = len(recorded.records)
         logs.record_decision(refused(), "k", now_us, now_us)
-        written += [now_us] * (len(shelf.records) - before)
+        written += [now_us] * (len(recorded.records) - before)
     for first, began_us in enumerate(written):
         for last in range(first, len(written)):
             span_us = written[last] - began_us
             assert last - first + 1 <= burst + span_us * lines_per_s / SECOND + 1e-9
     logs.flush()
-    told = len(written) + sum(int(str(field(record, "suppressed"))) for record in shelf.records)
+    told = len(written) + sum(int(str(field(record, "suppressed"))) for record in recorded.records)
     assert told == len(gaps_us)
 
 
 def test_the_stores_failure_and_its_return_are_written(
-    logger: logging.Logger, shelf: Shelf
+    logger: logging.Logger, recorded: RecordingHandler
 ) -> None:
     logs = Logs(logger)
     logs.record_round_trip(4, NOW, NOW + 10_000, "no answer\nin 10 ms")
     logs.record_round_trip(4, NOW, NOW + 3 * SECOND + 10_000, "")
     logs.record_round_trip(4, NOW, NOW + 4 * SECOND, "")
-    assert shelf.sentences == [
+    assert recorded.sentences == [
         "The store did not answer: no answer\\nin 10 ms",
         "The store answers again, after 3 s.",
     ]
-    failed, answered = shelf.records
+    failed, answered = recorded.records
     assert field(failed, "decisions") == 4
     assert field(failed, "took_us") == 10_000
     assert field(answered, "degraded_us") == 3 * SECOND
-    assert [field(record, "outcome") for record in shelf.records] == [
+    assert [field(record, "outcome") for record in recorded.records] == [
         "store_failed",
         "store_answered",
     ]
 
 
 def test_a_store_that_comes_and_goes_writes_no_more_than_its_lines(
-    logger: logging.Logger, shelf: Shelf
+    logger: logging.Logger, recorded: RecordingHandler
 ) -> None:
     logs = Logs(logger, burst=2)
     for _ in range(20):
         logs.record_round_trip(1, NOW, NOW, "timeout")
         logs.record_round_trip(1, NOW, NOW, "")
-    assert len(shelf.records) == 4
+    assert len(recorded.records) == 4
 
 
-def test_no_key_is_shown_unless_it_is_asked_for(logger: logging.Logger, shelf: Shelf) -> None:
+def test_no_key_is_shown_unless_it_is_asked_for(
+    logger: logging.Logger, recorded: RecordingHandler
+) -> None:
     Logs(logger).record_decision(refused(), "ann@example.org", NOW, NOW)
     Logs(logger, show_key="hashed", secret=SECRET).record_decision(
         refused(), "ann@example.org", NOW, NOW
     )
     Logs(logger, show_key="plain").record_decision(refused(), "ann@\nexample.org", NOW, NOW)
-    assert [field(record, "key") for record in shelf.records] == [
+    assert [field(record, "key") for record in recorded.records] == [
         None,
         key_hasher(SECRET)("ann@example.org"),
         "ann@\\nexample.org",
     ]
-    assert not any("ann" in sentence for sentence in shelf.sentences)
+    assert not any("ann" in sentence for sentence in recorded.sentences)
 
 
 @pytest.mark.parametrize(
@@ -257,19 +265,23 @@ def test_a_bound_below_one_is_told(name: str) -> None:
         Logs(**{name: 0})  # type: ignore[arg-type]
 
 
-def test_a_level_that_is_off_costs_no_line(logger: logging.Logger, shelf: Shelf) -> None:
+def test_a_level_that_is_off_costs_no_line(
+    logger: logging.Logger, recorded: RecordingHandler
+) -> None:
     logs = Logs(logger, level=logging.INFO, burst=1)
     logger.setLevel(logging.WARNING)
     logs.record_decision(refused(), "k", NOW, NOW)
     logs.record_round_trip(1, NOW, NOW, "timeout")
-    assert shelf.records == []
+    assert recorded.records == []
     logger.setLevel(logging.INFO)
     logs.record_decision(refused(), "k", NOW, NOW)
     logs.record_round_trip(1, NOW, NOW, "timeout")
-    assert [field(record, "suppressed") for record in shelf.records] == [0, 0]
+    assert [field(record, "suppressed") for record in recorded.records] == [0, 0]
 
 
-def test_threads_together_write_no_more_than_one(logger: logging.Logger, shelf: Shelf) -> None:
+def test_threads_together_write_no_more_than_one(
+    logger: logging.Logger, recorded: RecordingHandler
+) -> None:
     logs = Logs(logger, burst=3)
 
     def work(_: int) -> None:
@@ -278,8 +290,8 @@ def test_threads_together_write_no_more_than_one(logger: logging.Logger, shelf: 
 
     in_threads(6, work)
     logs.flush()
-    assert len(shelf.records) == 4
-    assert 3 + sum(int(str(field(record, "suppressed"))) for record in shelf.records) == 1_800
+    assert len(recorded.records) == 4
+    assert 3 + sum(int(str(field(record, "suppressed"))) for record in recorded.records) == 1_800
 
 
 # JSON.

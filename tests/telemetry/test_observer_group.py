@@ -8,8 +8,8 @@ from sluicegate import Decision
 from sluicegate.contracts.observer import Observer
 from sluicegate.telemetry.decision_metrics import DecisionMetrics
 from sluicegate.telemetry.observer_group import ObserverGroup
+from tests.telemetry.decisions import NOW, allowed, refused
 from tests.telemetry.threads import in_threads
-from tests.telemetry.told import NOW, allowed, refused
 
 
 class Broken:

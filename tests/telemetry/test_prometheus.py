@@ -29,7 +29,7 @@ from sluicegate.telemetry.prometheus import (
     text,
 )
 from sluicegate.testing import HandClock
-from tests.telemetry.told import NOW, SECOND, STORE_UNAVAILABLE, allowed, refused, tried_out
+from tests.telemetry.decisions import NOW, SECOND, STORE_UNAVAILABLE, allowed, refused, tried_out
 
 # Theirs, with the types that they leave out.
 parse_openmetrics = cast(

@@ -16,8 +16,8 @@ from sluicegate import BadValue
 from sluicegate.contracts.observer import Observer
 from sluicegate.telemetry.keys import key_hasher
 from sluicegate.telemetry.tracing import Tracing
+from tests.telemetry.decisions import NOW, STORE_UNAVAILABLE, allowed, refused, tried_out
 from tests.telemetry.threads import in_threads
-from tests.telemetry.told import NOW, STORE_UNAVAILABLE, allowed, refused, tried_out
 
 
 @pytest.fixture

@@ -128,10 +128,10 @@ def test_on_redis_leases_are_counted_to_the_unit(
     assert {row.rule for row in seen.leases} == {"api"}
     # Each block is asked for with the unit that needs it, and closing ends the last one.
     assert units["taken"] == units["spent"] + units["returned"] + units["lapsed"]
-    assert units["spent"] + len(seen_trips(watched)) == 120
+    assert units["spent"] + len(trip_places(watched)) == 120
 
 
-def seen_trips(watched: Watched) -> range:
+def trip_places(watched: Watched) -> range:
     return range(watched.tally.snapshot().batches.count)
 
 

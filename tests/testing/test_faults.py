@@ -15,7 +15,7 @@ from sluicegate.testing.stores import StoreSuite
 ANN = Charge("login", Limit(5, 60_000_000), "ann")
 
 
-def told(
+def run_story(
     story: Callable[[Store, Faults, HandClock], Coroutine[Any, Any, None]],
 ) -> None:
     """Tell it of a flaky store around a memory store, on a hand clock."""
@@ -59,7 +59,7 @@ def test_a_failing_store_does_nothing_and_says_so() -> None:
         assert (await store.take([ANN])).allowed
         assert faults.calls == 4
 
-    told(story)
+    run_story(story)
 
 
 def test_a_lost_answer_was_carried_out() -> None:
@@ -70,7 +70,7 @@ def test_a_lost_answer_was_carried_out() -> None:
                 await store.take([ANN])
         assert await remaining(store) == 3
 
-    told(story)
+    run_story(story)
 
 
 def test_faults_with_times_come_first_come_first() -> None:
@@ -85,7 +85,7 @@ def test_faults_with_times_come_first_come_first() -> None:
             await store.take([ANN])
             assert clock.now_us() == START_US + 7 * calls
 
-    told(story)
+    run_story(story)
 
 
 def test_a_fault_may_be_for_some_operations_only() -> None:
@@ -102,7 +102,7 @@ def test_a_fault_may_be_for_some_operations_only() -> None:
             await store.reset([ANN])
         assert await remaining(store) == 5
 
-    told(story)
+    run_story(story)
 
 
 def test_a_failure_may_take_as_long_as_a_time_out() -> None:
@@ -116,7 +116,7 @@ def test_a_failure_may_take_as_long_as_a_time_out() -> None:
             await store.take([ANN])
         assert clock.now_us() == START_US + 10_005
 
-    told(story)
+    run_story(story)
 
 
 def test_without_a_hand_clock_a_slow_store_really_waits() -> None:
@@ -147,7 +147,7 @@ def test_what_hangs_goes_on_when_the_store_is_healed() -> None:
         assert faults.hanging() == 0
         assert await remaining(store) == 3
 
-    told(story)
+    run_story(story)
 
 
 def test_a_store_may_be_healed_when_the_loop_that_hung_is_gone() -> None:

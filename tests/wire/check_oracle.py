@@ -16,12 +16,12 @@ UINT32: Final = st.integers(0, 2**32 - 1)
 TEXT: Final = st.text(max_size=12)
 
 
-def asked(ask: CheckRequest) -> object:
+def fields_of(ask: CheckRequest) -> object:
     """All that an ask says, comparable."""
     return ask.user_id, ask.resource_path, dict(ask.headers), ask.cost, ask.priority
 
 
-def asked_theirs(request: pb.RateLimitRequest) -> object:
+def their_fields_of(request: pb.RateLimitRequest) -> object:
     """What their request says, in the same words."""
     return (
         request.user_id,

@@ -20,7 +20,7 @@ UINT64: Final = st.integers(0, 2**64 - 1)
 TEXT: Final = st.text(max_size=12)
 
 
-def asked(ask: MeshRequest) -> object:
+def fields_of(ask: MeshRequest) -> object:
     """All that an ask says, comparable."""
     return (
         ask.domain,
@@ -38,7 +38,7 @@ def asked(ask: MeshRequest) -> object:
     )
 
 
-def asked_theirs(request: Any) -> object:
+def their_fields_of(request: Any) -> object:
     """What their request says, in the same words."""
     return (
         request.domain,

@@ -21,9 +21,9 @@ from tests.wire.check_oracle import (
     LEASES,
     REQUESTS,
     answered_theirs,
-    asked,
-    asked_theirs,
+    fields_of,
     leased_theirs,
+    their_fields_of,
 )
 
 
@@ -37,9 +37,9 @@ def as_json(theirs: pb.RateLimitRequest) -> dict[str, object]:
 
 @given(REQUESTS)
 def test_an_ask_says_what_their_request_says(theirs: pb.RateLimitRequest) -> None:
-    assert asked(
+    assert fields_of(
         ours.check_request_from_json(json.dumps(as_json(theirs)).encode())
-    ) == asked_theirs(theirs)
+    ) == their_fields_of(theirs)
 
 
 @given(st.lists(REQUESTS, max_size=3), st.integers(1, 2**32 - 1))
@@ -47,12 +47,12 @@ def test_a_batch_and_a_lease_say_what_theirs_say(
     theirs: list[pb.RateLimitRequest], units: int
 ) -> None:
     data = json.dumps({"requests": [as_json(one) for one in theirs]}).encode()
-    assert [asked(ask) for ask in ours.check_batch_from_json(data)] == [
-        asked_theirs(one) for one in theirs
+    assert [fields_of(ask) for ask in ours.check_batch_from_json(data)] == [
+        their_fields_of(one) for one in theirs
     ]
     for one in theirs:
         wish = ours.lease_from_json(json.dumps({"request": as_json(one), "units": units}).encode())
-        assert (asked(wish.request), wish.units) == (asked_theirs(one), units)
+        assert (fields_of(wish.request), wish.units) == (their_fields_of(one), units)
 
 
 def test_what_is_given_back_is_read() -> None:
@@ -62,10 +62,10 @@ def test_what_is_given_back_is_read() -> None:
 
 def test_what_is_left_out_or_null_claims_nothing() -> None:
     nothing: object = ("", "", {}, 1, None)
-    assert asked(ours.check_request_from_json(b"{}")) == nothing
+    assert fields_of(ours.check_request_from_json(b"{}")) == nothing
     data = b'{"user_id": null, "headers": null, "weight": null, "priority": null}'
-    assert asked(ours.check_request_from_json(data)) == nothing
-    assert asked(ours.lease_from_json(b'{"units": 1}').request) == nothing
+    assert fields_of(ours.check_request_from_json(data)) == nothing
+    assert fields_of(ours.lease_from_json(b'{"units": 1}').request) == nothing
     assert ours.check_batch_from_json(b"{}") == []
 
 

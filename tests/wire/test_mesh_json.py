@@ -15,7 +15,14 @@ from sluicegate.contracts.checks import MeshResponse, MeshStatus
 from sluicegate.contracts.errors import BadValue
 from sluicegate.wire.mesh_json import mesh_request_from_json, mesh_response_to_json
 from sluicegate.wire.mesh_messages import MeshBounds
-from tests.wire.mesh_oracle import ANSWERS, RLS, answered_theirs, asked, asked_theirs, requests
+from tests.wire.mesh_oracle import (
+    ANSWERS,
+    RLS,
+    answered_theirs,
+    fields_of,
+    requests,
+    their_fields_of,
+)
 
 
 @given(requests(), st.booleans(), st.booleans())
@@ -23,7 +30,7 @@ def test_an_ask_says_what_their_request_says(theirs: Any, names: bool, numbers: 
     text = json_format.MessageToJson(
         theirs, preserving_proto_field_name=names, use_integers_for_enums=numbers
     )
-    assert asked(mesh_request_from_json(text.encode())) == asked_theirs(theirs)
+    assert fields_of(mesh_request_from_json(text.encode())) == their_fields_of(theirs)
 
 
 @given(ANSWERS)
@@ -63,10 +70,10 @@ THINGS = st.recursive(
 def test_what_we_read_they_read_the_same(thing: object) -> None:
     data = json.dumps(thing).encode()
     try:
-        ours = asked(mesh_request_from_json(data))
+        ours = fields_of(mesh_request_from_json(data))
     except BadValue:
         return
-    assert ours == asked_theirs(json_format.Parse(data, RLS.RateLimitRequest()))
+    assert ours == their_fields_of(json_format.Parse(data, RLS.RateLimitRequest()))
 
 
 @given(st.binary(max_size=40))
@@ -82,8 +89,8 @@ def test_numbers_may_be_spelt_and_null_is_as_good_as_left_out() -> None:
         {"hitsAddend": "18446744073709551615", "limit": null, "entries": null},
         {"hits_addend": 0, "limit": {"requests_per_unit": 5.0, "unit": 2}}]}"""
     ask = mesh_request_from_json(data)
-    assert asked(ask) == ("", 3, [([], 2**64 - 1, None), ([], 0, (5, 2))])
-    assert asked(ask) == asked_theirs(json_format.Parse(data, RLS.RateLimitRequest()))
+    assert fields_of(ask) == ("", 3, [([], 2**64 - 1, None), ([], 0, (5, 2))])
+    assert fields_of(ask) == their_fields_of(json_format.Parse(data, RLS.RateLimitRequest()))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +138,7 @@ def test_every_bound_is_reached_and_not_passed_and_named() -> None:
     with pytest.raises(BadValue, match=r"^domain: '5 bytes' .*text_bytes_max"):
         mesh_request_from_json(most.encode(), bounds)
     most = most.replace("\u00fc", "u")
-    assert asked(mesh_request_from_json(most.encode(), bounds)) == (
+    assert fields_of(mesh_request_from_json(most.encode(), bounds)) == (
         "four",
         0,
         [([("", ""), ("four", "")], -1, None)],

@@ -23,9 +23,9 @@ from tests.wire.mesh_oracle import (
     RATELIMIT,
     RLS,
     answered_theirs,
-    asked,
-    asked_theirs,
+    fields_of,
     requests,
+    their_fields_of,
 )
 
 
@@ -42,13 +42,15 @@ def request(**entries: str) -> Any:
 
 @given(requests())
 def test_an_ask_says_what_their_request_says(theirs: Any) -> None:
-    assert asked(parse_mesh_request(theirs.SerializeToString())) == asked_theirs(theirs)
+    assert fields_of(parse_mesh_request(theirs.SerializeToString())) == their_fields_of(theirs)
 
 
 @given(requests(), requests())
 def test_what_is_said_twice_counts_as_theirs_has_it(one: Any, other: Any) -> None:
     data = one.SerializeToString() + other.SerializeToString()
-    assert asked(parse_mesh_request(data)) == asked_theirs(RLS.RateLimitRequest.FromString(data))
+    assert fields_of(parse_mesh_request(data)) == their_fields_of(
+        RLS.RateLimitRequest.FromString(data)
+    )
 
 
 def test_a_nested_message_said_twice_is_one_merged() -> None:
@@ -56,8 +58,8 @@ def test_a_nested_message_said_twice_is_one_merged() -> None:
     parts = b"\x12\x02\x08\x05" + b"\x12\x02\x10\x02" + b"\x1a\x02\x08\x07" + b"\x1a\x00"
     data = b"\x12" + span_bytes(parts)
     ask = parse_mesh_request(data)
-    assert asked(ask) == asked_theirs(RLS.RateLimitRequest.FromString(data))
-    assert asked(ask) == ("", 0, [([], 7, (5, 2))])
+    assert fields_of(ask) == their_fields_of(RLS.RateLimitRequest.FromString(data))
+    assert fields_of(ask) == ("", 0, [([], 7, (5, 2))])
 
 
 @given(requests(), st.binary(max_size=8))
@@ -68,7 +70,9 @@ def test_unknown_fields_are_skipped_on_every_level(theirs: Any, noise: bytes) ->
     inner = b"\x0a" + span_bytes(b"\x0a\x01k" + unknown) + b"\x12"
     inner += span_bytes(b"\x10\x01" + unknown) + b"\x1a" + span_bytes(b"\x08\x01" + unknown)
     data = unknown + entry + b"\x12" + span_bytes(inner + unknown)
-    assert asked(parse_mesh_request(data)) == asked_theirs(RLS.RateLimitRequest.FromString(data))
+    assert fields_of(parse_mesh_request(data)) == their_fields_of(
+        RLS.RateLimitRequest.FromString(data)
+    )
 
 
 def test_no_hits_hits_of_zero_and_hits_are_told_apart() -> None:
@@ -81,7 +85,7 @@ def test_no_hits_hits_of_zero_and_hits_are_told_apart() -> None:
 
 
 def test_nothing_at_all_is_an_ask_without_domain_and_descriptors() -> None:
-    assert asked(parse_mesh_request(b"")) == ("", 0, [])
+    assert fields_of(parse_mesh_request(b"")) == ("", 0, [])
 
 
 @given(requests())
@@ -89,10 +93,10 @@ def test_a_message_cut_anywhere_is_read_or_refused_and_never_another_error(their
     data = theirs.SerializeToString()
     for end in range(len(data)):
         try:
-            ours = asked(parse_mesh_request(data[:end]))
+            ours = fields_of(parse_mesh_request(data[:end]))
         except BadValue:
             continue
-        assert ours == asked_theirs(RLS.RateLimitRequest.FromString(data[:end]))
+        assert ours == their_fields_of(RLS.RateLimitRequest.FromString(data[:end]))
 
 
 @given(requests(), st.data())
@@ -110,14 +114,14 @@ def test_any_bytes_are_read_as_theirs_read_them_or_refused(data: bytes) -> None:
 
 def agree(data: bytes) -> None:
     try:
-        ours = asked(parse_mesh_request(data))
+        ours = fields_of(parse_mesh_request(data))
     except BadValue:
         return  # we are stricter: groups, other wire types, units that are none
     try:
         theirs = RLS.RateLimitRequest.FromString(data)
     except DecodeError:
         pytest.fail("we read what they refuse")
-    assert ours == asked_theirs(theirs)
+    assert ours == their_fields_of(theirs)
 
 
 @pytest.mark.parametrize(
@@ -160,15 +164,17 @@ def test_a_week_is_a_unit_though_their_enum_of_overrides_has_none() -> None:
     units = RATELIMIT.RateLimitDescriptor.RateLimitOverride.DESCRIPTOR.fields_by_name["unit"]
     assert "WEEK" not in units.enum_type.values_by_name
     ask = parse_mesh_request(b"\x12" + span_bytes(b"\x12\x04\x08\x05\x10\x07"))
-    assert asked(ask) == ("", 0, [([], -1, (5, 7))])
+    assert fields_of(ask) == ("", 0, [([], -1, (5, 7))])
 
 
 def test_a_number_longer_than_its_field_keeps_its_lower_half_as_theirs_does() -> None:
     long = varint_bytes(2**32 + 2)
     body = b"\x12" + span_bytes(b"\x08" + long + b"\x10" + long)
     data = b"\x12" + span_bytes(body) + b"\x18" + long
-    assert asked(parse_mesh_request(data)) == asked_theirs(RLS.RateLimitRequest.FromString(data))
-    assert asked(parse_mesh_request(data)) == ("", 2, [([], -1, (2, 2))])
+    assert fields_of(parse_mesh_request(data)) == their_fields_of(
+        RLS.RateLimitRequest.FromString(data)
+    )
+    assert fields_of(parse_mesh_request(data)) == ("", 2, [([], -1, (2, 2))])
 
 
 def test_every_bound_is_reached_and_not_passed_and_named() -> None:
@@ -178,7 +184,9 @@ def test_every_bound_is_reached_and_not_passed_and_named() -> None:
         descriptor = theirs.descriptors.add()
         for _ in range(3):
             descriptor.entries.add(key="four", value="four")
-    assert asked(parse_mesh_request(theirs.SerializeToString(), bounds)) == asked_theirs(theirs)
+    assert fields_of(parse_mesh_request(theirs.SerializeToString(), bounds)) == their_fields_of(
+        theirs
+    )
     theirs.descriptors[1].entries.add(key="k")
     with pytest.raises(BadValue, match=r"^descriptors\[1\]\.entries: .*entries_max"):
         parse_mesh_request(theirs.SerializeToString(), bounds)
@@ -205,7 +213,7 @@ def test_a_bound_of_nothing_is_refused(name: str) -> None:
 def test_a_header_as_long_as_a_proxy_takes_does_not_make_the_question_fail() -> None:
     # It would pass where the proxy lets pass what it could not ask about.
     theirs = request(cookie="c" * 96 * 1024)
-    assert asked(parse_mesh_request(theirs.SerializeToString())) == asked_theirs(theirs)
+    assert fields_of(parse_mesh_request(theirs.SerializeToString())) == their_fields_of(theirs)
     assert MESH_BOUNDS.text_bytes_max >= 96 * 1024
 
 

@@ -20,9 +20,9 @@ from tests.wire.check_oracle import (
     REQUESTS,
     UINT32,
     answered_theirs,
-    asked,
-    asked_theirs,
+    fields_of,
     leased_theirs,
+    their_fields_of,
 )
 
 # Reading.
@@ -30,14 +30,16 @@ from tests.wire.check_oracle import (
 
 @given(REQUESTS)
 def test_an_ask_says_what_their_request_says(theirs: pb.RateLimitRequest) -> None:
-    assert asked(ours.parse_check_request(theirs.SerializeToString())) == asked_theirs(theirs)
+    assert fields_of(ours.parse_check_request(theirs.SerializeToString())) == their_fields_of(
+        theirs
+    )
 
 
 @given(st.lists(REQUESTS, max_size=4))
 def test_a_batch_says_what_theirs_says_in_order(theirs: list[pb.RateLimitRequest]) -> None:
     data = pb.CheckBatchRequest(requests=theirs).SerializeToString()
-    assert [asked(ask) for ask in ours.parse_check_batch(data)] == [
-        asked_theirs(one) for one in theirs
+    assert [fields_of(ask) for ask in ours.parse_check_batch(data)] == [
+        their_fields_of(one) for one in theirs
     ]
 
 
@@ -45,7 +47,7 @@ def test_a_batch_says_what_theirs_says_in_order(theirs: list[pb.RateLimitRequest
 def test_a_wish_for_a_lease_says_what_theirs_says(request: pb.RateLimitRequest, units: int) -> None:
     data = pb.LeaseRequest(request=request, units=units).SerializeToString()
     wish = ours.parse_lease_request(data)
-    assert asked(wish.request) == asked_theirs(request)
+    assert fields_of(wish.request) == their_fields_of(request)
     assert wish.units == units
 
 
@@ -62,9 +64,9 @@ def test_what_is_said_twice_counts_as_theirs_has_it(
 ) -> None:
     first, second = one.SerializeToString(), other.SerializeToString()
     merged = pb.RateLimitRequest.FromString(first + second)
-    assert asked(ours.parse_check_request(first + second)) == asked_theirs(merged)
+    assert fields_of(ours.parse_check_request(first + second)) == their_fields_of(merged)
     wish = b"\x10\x01" + b"\x0a" + span_bytes(first) + b"\x0a" + span_bytes(second)
-    assert asked(ours.parse_lease_request(wish).request) == asked_theirs(merged)
+    assert fields_of(ours.parse_lease_request(wish).request) == their_fields_of(merged)
 
 
 def test_a_weight_that_is_not_said_is_one() -> None:
@@ -104,7 +106,7 @@ def test_a_message_cut_anywhere_is_read_or_refused_and_never_another_error(
             ask = ours.parse_check_request(data[:end])
         except BadValue:
             continue
-        assert asked(ask) == asked_theirs(pb.RateLimitRequest.FromString(data[:end]))
+        assert fields_of(ask) == their_fields_of(pb.RateLimitRequest.FromString(data[:end]))
 
 
 @given(st.binary(max_size=30))
@@ -122,7 +124,7 @@ def test_any_bytes_are_read_as_theirs_read_them_or_refused(data: bytes) -> None:
         theirs = pb.RateLimitRequest.FromString(data)
     except DecodeError:
         pytest.fail("we read what they refuse")
-    assert asked(ask) == asked_theirs(theirs)
+    assert fields_of(ask) == their_fields_of(theirs)
 
 
 @pytest.mark.parametrize(

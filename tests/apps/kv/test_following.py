@@ -46,9 +46,9 @@ def test_a_quota_of_the_rulebook_is_in_force_without_a_restart(book: Book, tmp_p
         assert admitted(shop, 10) == 0  # a write costs seven, and it has one a second
         known = book.propose(rules(quotas={"shop": "1000000/s"}))
         book.at("approve", known, "--override", "nothing captured yet")
-        version = book.told("publish", known)["version"]
+        version = book.json("publish", known)["version"]
         until(
-            lambda: [one.get("version") for one in book.told("status")["nodes"]] == [version],
+            lambda: [one.get("version") for one in book.json("status")["nodes"]] == [version],
             f"version {version}",
             5,
         )

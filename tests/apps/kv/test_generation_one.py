@@ -18,7 +18,9 @@ from sluicegate.testing import HandClock
 from tests.apps.kv.fleet import FarStore
 
 
-def asked(these: GenerationOne, clock: HandClock, caller: str = "a", times: int = 1) -> int:
+def count_admitted(
+    these: GenerationOne, clock: HandClock, caller: str = "a", times: int = 1
+) -> int:
     async def story() -> int:
         said = [await these.admit(Request("k", caller=caller, cost=9), clock) for _ in range(times)]
         return sum(not isinstance(one, Decision) for one in said)
@@ -39,8 +41,8 @@ def test_a_minute_admits_sixty_times_the_quota_and_every_request_counts_one() ->
     clock = HandClock()
     clock.advance(s=20)  # HandClock starts 40 s into a minute
     these = GenerationOne(GenerationOneSettings(qps=2, qps_by_caller={"b": 1}), clock)
-    assert asked(these, clock, times=200) == 120
-    assert asked(these, clock, "b", times=200) == 60
+    assert count_admitted(these, clock, times=200) == 120
+    assert count_admitted(these, clock, "b", times=200) == 60
     clock.advance(s=59)
     refused = refusal(these, clock)
     assert refused.reason is RATE_LIMITED
@@ -48,7 +50,7 @@ def test_a_minute_admits_sixty_times_the_quota_and_every_request_counts_one() ->
     assert refused.retry_after_us == 1_000_000
     assert not refused.degraded
     clock.advance(s=1)
-    assert asked(these, clock, times=200) == 120
+    assert count_admitted(these, clock, times=200) == 120
     assert these.stats().admitted == 300
 
 
@@ -57,7 +59,7 @@ def test_dispatchers_count_in_one_store() -> None:
     store = MemoryStore(clock.now_us)
     settings = GenerationOneSettings(qps=1)
     fleet = [GenerationOne(settings, clock, store=store) for _ in range(3)]
-    assert sum(asked(one, clock, times=50) for one in fleet) == 60
+    assert sum(count_admitted(one, clock, times=50) for one in fleet) == 60
 
 
 @pytest.mark.parametrize(("failure", "admits"), [("local", 60), ("open", 100), ("closed", 0)])
@@ -66,7 +68,7 @@ def test_what_happens_without_the_store_is_said(failure: str, admits: int) -> No
     store = FarStore(clock.now_us, trip_us=0)
     store.gone = True
     these = GenerationOne(GenerationOneSettings(qps=1, failure=failure), clock, store=store)
-    assert asked(these, clock, times=100) == admits
+    assert count_admitted(these, clock, times=100) == admits
     assert these.stats().unanswered == 100
     if failure != "open":
         refused = refusal(these, clock)

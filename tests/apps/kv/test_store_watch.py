@@ -29,7 +29,7 @@ GONE = Unavailable("Redis at here", "connection\nrefused")
 
 
 @pytest.fixture(autouse=True)
-def _told(caplog: pytest.LogCaptureFixture) -> None:
+def _capture_info(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "sluicegate.kv")
 
 
@@ -195,11 +195,11 @@ def test_a_store_that_dies_in_service_is_told_everywhere(
         assert said not in kv.log.read_text()
         store.kill(1)
 
-        def gone() -> bool:
+        def has_gone() -> bool:
             ask()
             return bool(kv.ask("/v1/state")[1]["store"]["gone"])
 
-        until(gone, "the store is told to be gone", 10, [kv.child])
+        until(has_gone, "the store is told to be gone", 10, [kv.child])
         assert kv.log.read_text().count(said) == 1
         assert kv.metric("sluicegate_kv_store_answers") == 0
         assert kv.ask("/v1/state")[1]["board"]["store"]["gone"]

@@ -18,7 +18,7 @@ NOW = CLOCK.now_us()
 NO = Decision(False, 0, 1, 1, QUOTA_SPENT, "quota")
 
 
-def asked(caller: str, ru: int) -> Request:
+def get_request(caller: str, ru: int) -> Request:
     request = Request("k", caller=caller, operation="get")
     request.cost_ru, request.cost_mru = ru, ru * 1_000
     request.measured = Measured(500, 1, 1)
@@ -27,10 +27,10 @@ def asked(caller: str, ru: int) -> Request:
 
 def test_callers_are_counted_apart_up_to_a_bound() -> None:
     usage = CallerUsage(callers_max=1)
-    usage.record_end(asked("shop", 3), Outcome.SUCCESS, NOW)
-    usage.record_refusal(asked("shop", 2), "quota", NO, NOW)
+    usage.record_end(get_request("shop", 3), Outcome.SUCCESS, NOW)
+    usage.record_refusal(get_request("shop", 2), "quota", NO, NOW)
     usage.cached("shop", 100)
-    usage.record_end(asked("late", 5), Outcome.DROPPED, NOW)
+    usage.record_end(get_request("late", 5), Outcome.DROPPED, NOW)
     assert usage.now() == {
         "shop": CallerTotals(3_100, 1, 1, 2_000, 1),
         OTHERS: CallerTotals(5_000, 1, 0, 0, 0),
@@ -41,7 +41,7 @@ def test_callers_are_counted_apart_up_to_a_bound() -> None:
 
 def test_what_memory_answers_is_in_the_units_that_are_told() -> None:
     usage = CallerUsage()
-    usage.record_end(asked("shop", 3), Outcome.SUCCESS, NOW)
+    usage.record_end(get_request("shop", 3), Outcome.SUCCESS, NOW)
     for _ in range(25):
         usage.cached("shop", 100)
     assert usage.now() == {"shop": CallerTotals(5_500, 1, 0, 0, 25)}
@@ -51,10 +51,10 @@ def test_each_minute_has_what_was_used_in_it(tmp_path: Path) -> None:
     usage = CallerUsage()
     rollups = Rollups(usage, UsageWriter(str(tmp_path), "n", days=35), CLOCK)
     minute = NOW // MINUTE_US
-    usage.record_end(asked("shop", 3), Outcome.SUCCESS, NOW)
+    usage.record_end(get_request("shop", 3), Outcome.SUCCESS, NOW)
     rollups.roll(minute)
-    usage.record_end(asked("shop", 4), Outcome.SUCCESS, NOW)
-    usage.record_refusal(asked("shop", 6), "quota", NO, NOW)
+    usage.record_end(get_request("shop", 4), Outcome.SUCCESS, NOW)
+    usage.record_refusal(get_request("shop", 6), "quota", NO, NOW)
     rollups.roll(minute + 1)
     rollups.roll(minute + 2)
     assert read_usage([str(tmp_path)], minute, minute + 9) == {

@@ -80,7 +80,7 @@ class Crowd:
         return found
 
 
-def told(story: Callable[[Crowd], Coroutine[Any, Any, None]], **some: Any) -> None:
+def run_story(story: Callable[[Crowd], Coroutine[Any, Any, None]], **some: Any) -> None:
     """Tell the story, and see that it leaves nothing: `run` looks after tasks, this after futures.
 
     A waiter that was forgotten would stand in a table, or in a cycle with its flight.
@@ -109,7 +109,7 @@ def test_the_fetch_answers_and_all_are_answered_by_one_read() -> None:
         assert len(marked) == CROWD - 1  # the leader pays what it costs, the others as cached
         assert all(request.measured and request.measured.from_cache for request in marked)
 
-    told(story)
+    run_story(story)
 
 
 def test_the_fetch_fails_and_each_is_told_by_an_error_of_his_own() -> None:
@@ -124,7 +124,7 @@ def test_the_fetch_fails_and_each_is_told_by_an_error_of_his_own() -> None:
         assert await crowd.ended(crowd.come(CROWD)) == [ROW] * CROWD
         assert crowd.reads == 2
 
-    told(story)
+    run_story(story)
 
 
 def test_the_leader_is_refused_and_the_refusal_is_no_storm() -> None:
@@ -138,7 +138,7 @@ def test_the_leader_is_refused_and_the_refusal_is_no_storm() -> None:
         assert all(isinstance(one, Refused) and one.decision.reason is QUEUE_FULL for one in found)
         assert crowd.reads == 1
 
-    told(story)
+    run_story(story)
 
 
 def test_whoever_asked_first_is_cancelled_and_the_others_are_answered() -> None:
@@ -151,7 +151,7 @@ def test_whoever_asked_first_is_cancelled_and_the_others_are_answered() -> None:
         assert found[1:] == [ROW] * (CROWD - 1)
         assert (crowd.reads, crowd.cancelled) == (1, 0)
 
-    told(story)
+    run_story(story)
 
 
 def test_the_time_of_whoever_asked_first_is_over_and_the_others_are_answered() -> None:
@@ -164,7 +164,7 @@ def test_the_time_of_whoever_asked_first_is_over_and_the_others_are_answered() -
         assert found[1:] == [ROW] * (CROWD - 1)
         assert crowd.reads == 1
 
-    told(story)
+    run_story(story)
 
 
 def test_the_fetch_hangs_and_each_is_refused_when_his_time_is_over() -> None:
@@ -181,7 +181,7 @@ def test_the_fetch_hangs_and_each_is_refused_when_his_time_is_over() -> None:
         assert all(isinstance(one, Refused) and one.decision.reason is DEADLINE for one in found)
         assert (crowd.reads, crowd.cancelled) == (2, 2)
 
-    told(story)
+    run_story(story)
 
 
 def test_the_first_fetch_hangs_and_the_second_answers_all_who_still_wait() -> None:
@@ -193,7 +193,7 @@ def test_the_first_fetch_hangs_and_the_second_answers_all_who_still_wait() -> No
         assert await crowd.ended(early + crowd.come(CROWD // 2)) == [ROW] * CROWD
         assert (crowd.reads, crowd.cancelled) == (2, 1)
 
-    told(story)
+    run_story(story)
 
 
 def test_all_leave_and_the_fetch_is_given_up() -> None:
@@ -207,7 +207,7 @@ def test_all_leave_and_the_fetch_is_given_up() -> None:
         assert all(isinstance(one, asyncio.CancelledError) for one in found)
         assert (crowd.reads, crowd.cancelled) == (1, 1)
 
-    told(story)
+    run_story(story)
 
 
 def test_an_old_answer_is_served_when_the_fetch_fails() -> None:
@@ -219,7 +219,7 @@ def test_an_old_answer_is_served_when_the_fetch_fails() -> None:
         assert crowd.reads == 2
         assert crowd.shield.stats().stale_served == FEW
 
-    told(story)
+    run_story(story)
 
 
 def test_an_old_answer_is_served_soon_when_the_engine_hangs() -> None:
@@ -236,7 +236,7 @@ def test_an_old_answer_is_served_soon_when_the_engine_hangs() -> None:
         assert (crowd.reads, crowd.cancelled) == (2, 1)
         await crowd.ended(clients)
 
-    told(story)
+    run_story(story)
 
 
 def test_an_engine_that_is_slower_than_the_old_answer_still_brings_the_new_one() -> None:
@@ -253,7 +253,7 @@ def test_an_engine_that_is_slower_than_the_old_answer_still_brings_the_new_one()
         assert await crowd.ended(crowd.come(10)) == [Row(b"", b"new")] * 10
         assert crowd.reads == 2
 
-    told(story)
+    run_story(story)
 
 
 def test_one_more_than_there_is_room_for_is_refused_and_told_when_to_come_back() -> None:
@@ -265,4 +265,4 @@ def test_one_more_than_there_is_room_for_is_refused_and_told_when_to_come_back()
         assert last.decision.reason is WAITERS_FULL
         assert last.decision.retry_after_us > 0
 
-    told(story, waiters_max=FEW)
+    run_story(story, waiters_max=FEW)

@@ -45,7 +45,7 @@ descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 5}}]
 """
 
 
-class Seen:
+class RecordingCapture:
     """A recorder that keeps everything."""
 
     def __init__(self) -> None:
@@ -137,19 +137,19 @@ def test_several_asks_at_once_are_each_decided_where_they_belong(tmp_path: Path)
     service.service.trial = service.trial
     asks = [CheckRequest(user, "/play") for user in ("ann", "bob") for _ in range(4)]
 
-    async def told() -> list[bool]:
+    async def story() -> list[bool]:
         answering = service.service.check_each(asks, EVERYBODY)
         assert not isinstance(answering, list)
         return [one.decision.allowed for one in await answering]  # type: ignore[misc] # later
 
-    assert asyncio.run(told()) == [True] * 4 + [True, True, False, False]
+    assert asyncio.run(story()) == [True] * 4 + [True, True, False, False]
 
 
 def test_what_was_leased_on_trial_can_be_given_back(tmp_path: Path) -> None:
     service = Service(tmp_path)
     service.service.trial = service.trial
 
-    async def told(*, ended: bool) -> int:
+    async def story(*, ended: bool) -> int:
         lease = await service.service.lease(CheckRequest("bob", "/play"), 2, EVERYBODY)
         assert lease.units == 2
         if ended:
@@ -157,8 +157,8 @@ def test_what_was_leased_on_trial_can_be_given_back(tmp_path: Path) -> None:
             service.trial_rules.end()
         return await service.service.give_back(lease.lease_id, 2, EVERYBODY)
 
-    assert asyncio.run(told(ended=False)) == 2
-    assert asyncio.run(told(ended=True)) == 2
+    assert asyncio.run(story(ended=False)) == 2
+    assert asyncio.run(story(ended=True)) == 2
     assert service.trial_rules.checker.leases_open == 0
 
 
@@ -187,7 +187,7 @@ def test_what_a_trial_has_counted_stays_in_the_metrics_when_it_ends_and_goes_liv
     live = Service.book(tmp_path / "live", LIVE, MESH)
     tried = Service.book(tmp_path / "tried", TRIED, MESH.replace("5}}", "2}}"))
 
-    async def told() -> None:
+    async def story() -> None:
         app = made("--shed", "off")
 
         def hits() -> float:
@@ -215,22 +215,22 @@ def test_what_a_trial_has_counted_stays_in_the_metrics_when_it_ends_and_goes_liv
         assert sum(sum(pair) for pair in app.counts().values()) >= 60
         await app.end()
 
-    asyncio.run(told())
+    asyncio.run(story())
 
 
 def test_a_witness_sees_every_ask_and_what_came_of_it(tmp_path: Path) -> None:
     service = Service(tmp_path)
-    seen = service.service.recorder = Seen()
+    seen = service.service.recorder = RecordingCapture()
     service.admitted("ann", 6)
     service.passed("ann", 6)
     service.service.check(CheckRequest("ann", "/play", cost=0), EVERYBODY)  # only a look
 
-    async def told() -> None:
+    async def story() -> None:
         await service.service.lease(CheckRequest("eve", "/play"), 4, EVERYBODY)
         asks = [CheckRequest("joe", "/play", cost=3), CheckRequest("joe", "/play", cost=3)]
         await service.service.check_each(asks, EVERYBODY)  # type: ignore[misc] # it is awaited
 
-    asyncio.run(told())
+    asyncio.run(story())
     assert seen.checks == [
         *[("ann", 1, False)] * 5, ("ann", 1, True),
         ("eve", 4, False), ("joe", 3, False), ("joe", 3, True),

@@ -40,14 +40,14 @@ def workers_of(limiter: LimiterProcess) -> set[int]:
     return {int(pid) for pid in children.split()}
 
 
-def asked_workers(limiter: LimiterProcess, times: int) -> set[int]:
+def answering_workers(limiter: LimiterProcess, times: int) -> set[int]:
     """Which workers answer, by asking on new connections."""
     return {limiter.ask("/v1/state")[1]["worker"] for _ in range(times)}
 
 
 def test_they_share_the_port_and_the_counts(limiter: LimiterProcess) -> None:
     assert f"{WORKERS} workers" in limiter.ready_line
-    until(lambda: len(asked_workers(limiter, 20)) == WORKERS, "both workers asked", 10.0)
+    until(lambda: len(answering_workers(limiter, 20)) == WORKERS, "both workers asked", 10.0)
     allowed = [limiter.check("ann", PLAYBACK)["allowed"] for _ in range(20)]
     assert allowed.count(True) == 6
 
@@ -78,7 +78,7 @@ def test_one_that_dies_is_replaced(limiter: LimiterProcess) -> None:
     )
 
     def both_answer() -> bool:
-        return len(asked_workers(limiter, 10)) == WORKERS
+        return len(answering_workers(limiter, 10)) == WORKERS
 
     until(both_answer, "the new worker answering", 10.0)
     assert "has ended by itself" in limiter.log.read_text()

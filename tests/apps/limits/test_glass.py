@@ -26,7 +26,7 @@ def run(*flags: str) -> int:
     return glass.run(parser.parse_args(flags))
 
 
-def said(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
+def output_of(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
     assert run(*flags) == 0
     return capsys.readouterr().out
 
@@ -34,22 +34,22 @@ def said(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
 def test_what_is_broken_is_listed_mended_and_audited(
     url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert said(capsys, "list") == "nothing is open\n"
-    assert said(capsys, "audit") == "nothing has been opened\n"
-    told = said(capsys, *BREAK, "--rule", "login", "--key", "tenant:42")
+    assert output_of(capsys, "list") == "nothing is open\n"
+    assert output_of(capsys, "audit") == "nothing has been opened\n"
+    told = output_of(capsys, *BREAK, "--rule", "login", "--key", "tenant:42")
     opening_id = told.split()[2]
     about = f"{opening_id} stops rule 'login' for key 'tenant:42' until "
     assert told.startswith(f"glass broken: {about}")
     assert f"sluicegate limits glass mend {opening_id} --by WHO\n" in told
-    listed = said(capsys, "list")
+    listed = output_of(capsys, "list")
     assert listed.startswith(about)
     assert ", by ann: the rule is wrong; 1" in listed
     assert listed.endswith(" left\n")
-    assert said(capsys, "mend", opening_id, "--by", "bob", "--why", "it is right again") == (
+    assert output_of(capsys, "mend", opening_id, "--by", "bob", "--why", "it is right again") == (
         f"mended: {opening_id}, which stopped rule 'login' for key 'tenant:42'\n"
     )
-    assert said(capsys, "list") == "nothing is open\n"
-    broken, mended = said(capsys, "audit").splitlines()
+    assert output_of(capsys, "list") == "nothing is open\n"
+    broken, mended = output_of(capsys, "audit").splitlines()
     assert f"{opening_id}  broken  rule 'login' for key 'tenant:42', until " in broken
     assert broken.endswith(", by ann: the rule is wrong")
     assert mended.endswith(
@@ -59,21 +59,21 @@ def test_what_is_broken_is_listed_mended_and_audited(
 
 def test_programs_get_json(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     json_flag = ("--format", "json")
-    opened = json.loads(said(capsys, *BREAK, "--all", *json_flag))["opened"]
+    opened = json.loads(output_of(capsys, *BREAK, "--all", *json_flag))["opened"]
     assert (opened["rule"], opened["key"], opened["by"]) == ("*", "*", "ann")
     assert opened["until_us"] - opened["opened_at_us"] == 15 * 60 * 1_000_000
-    listed = json.loads(said(capsys, "list", *json_flag))
+    listed = json.loads(output_of(capsys, "list", *json_flag))
     assert (listed["open"], listed["damage"]) == ([opened], "")
     assert opened["opened_at_us"] <= listed["now_us"] < opened["until_us"]
-    assert json.loads(said(capsys, "mend", "--all", "--by", "bob", *json_flag)) == {
+    assert json.loads(output_of(capsys, "mend", "--all", "--by", "bob", *json_flag)) == {
         "mended": [opened]
     }
-    audit = json.loads(said(capsys, "audit", *json_flag))["audit"]
+    audit = json.loads(output_of(capsys, "audit", *json_flag))["audit"]
     assert [(row["what"], row["by"], row["opening"]) for row in audit] == [
         ("break", "ann", opened),
         ("mend", "bob", opened),
     ]
-    assert json.loads(said(capsys, "audit", "--last", "1", *json_flag))["audit"] == audit[1:]
+    assert json.loads(output_of(capsys, "audit", "--last", "1", *json_flag))["audit"] == audit[1:]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_what_is_asked_wrongly_is_told_with_its_remedy_and_opens_nothing(
 ) -> None:
     with pytest.raises(BadValue, match=remedy.replace("*", r"\*")):
         run(*flags)
-    assert said(capsys, "list") == "nothing is open\n"
+    assert output_of(capsys, "list") == "nothing is open\n"
 
 
 def test_who_and_why_and_how_long_cannot_be_left_out(
@@ -129,9 +129,9 @@ def test_the_flag_wins_over_the_variable(
     url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = f"file:{tmp_path}/other.json"
-    said(capsys, *BREAK, "--all", "--store", other)
-    assert said(capsys, "list") == "nothing is open\n"
-    assert "every rule for every key" in said(capsys, "list", "--store", other)
+    output_of(capsys, *BREAK, "--all", "--store", other)
+    assert output_of(capsys, "list") == "nothing is open\n"
+    assert "every rule for every key" in output_of(capsys, "list", "--store", other)
 
 
 def test_a_store_that_is_not_there_is_told(url: str) -> None:
@@ -145,16 +145,16 @@ def test_what_cannot_be_understood_is_told_with_its_way_out(
     (tmp_path / "glass.json").write_text("*")
     assert run("list") == 1
     assert "glass mend --all" in capsys.readouterr().out
-    assert said(capsys, "mend", "--all", "--by", "ann") == "nothing was open\n"
-    assert said(capsys, "list") == "nothing is open\n"
-    assert said(capsys, "audit").endswith("mended  what could not be understood, by ann\n")
+    assert output_of(capsys, "mend", "--all", "--by", "ann") == "nothing was open\n"
+    assert output_of(capsys, "list") == "nothing is open\n"
+    assert output_of(capsys, "audit").endswith("mended  what could not be understood, by ann\n")
 
 
 def test_a_line_of_the_audit_that_cannot_be_read_is_shown_harmless(
     url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "glass.json.audit").write_bytes(b"\x1b[2J\n")
-    told = said(capsys, "audit")
+    told = output_of(capsys, "audit")
     assert "cannot be read" in told
     assert "\x1b" not in told
 

@@ -35,7 +35,7 @@ rules: []  # none yet
 """
 
 
-def said(text: str) -> object:
+def parsed(text: str) -> object:
     return read_yaml(text, FILE)[0]
 
 
@@ -233,7 +233,7 @@ def test_any_file_says_what_it_said_with_exactly_these_quotas(
     changes = {**dict.fromkeys(some, 12_345), **new}
     assume(changes)
     changed = with_quotas(text, changes, FILE)
-    was, now = said(text), said(changed)
+    was, now = parsed(text), parsed(changed)
     assert isinstance(was, dict)
     wanted = {**quotas, **{name: f"{ru}/s" for name, ru in changes.items()}}
     assert now == {**was, "callers": {**(was["callers"] or {}), "quotas": wanted}}
@@ -268,7 +268,7 @@ def test_any_text_is_edited_rightly_or_refused(text: str) -> None:
         changed = with_quotas(text, {"a": 77}, FILE)
     except BadValue:
         return
-    was, now = said(text), said(changed)
+    was, now = parsed(text), parsed(changed)
     assert isinstance(was, dict)
     quotas = {**(was["callers"]["quotas"] or {}), "a": "77/s"}
     assert now == {**was, "callers": {**was["callers"], "quotas": quotas}}

@@ -153,7 +153,7 @@ def test_it_is_proposed_approved_published_and_live(there: Path, run: Run, book:
     assert "Tune 2 quotas by 30 days of usage" in out
     assert "monthly" in out
     assert "not judged: nothing has been captured" in out
-    (one,) = book.told("list")
+    (one,) = book.json("list")
     assert (one["state"], one["proposer"], one["id"] in out) == ("open", "ann", True)
     diff = book.at("diff", one["id"])
     assert "-    shop: 100/s       # since spring" in diff
@@ -190,7 +190,7 @@ def test_where_traffic_was_captured_the_proposal_has_its_trial(
     assert "of 1,500 CRITICAL" in out
     assert "the report on captured traffic is in month-shadow.html" in out
     assert (there / "month-shadow.html").read_text().startswith("<!doctype html>")
-    (one,) = book.told("list")
+    (one,) = book.json("list")
     book.at("approve", one["id"], "--publish")  # judged: no word why is needed
     assert book.at("show", "callers.yaml") == TUNED
 
@@ -205,7 +205,7 @@ def test_a_quota_that_would_have_refused_what_was_captured_is_rejected(
     assert (code, err) == (1, "")
     assert "gate      failed" in out
     assert "is left as it was" in out
-    assert [one["state"] for one in book.told("list")] == ["rejected"]
+    assert [one["state"] for one in book.json("list")] == ["rejected"]
     assert "100000/s" in (there / "rules" / "callers.yaml").read_text()
 
 
@@ -222,7 +222,7 @@ def test_a_server_takes_proposals_too(
         code, _, err = run("--file", url, "--under", "callers.yaml")
         assert code == 1
         assert len(err.splitlines()) == 1
-    (one,) = book.told("list")
+    (one,) = book.json("list")
     book.at("approve", one["id"], "--override", "nothing captured yet", "--publish")
     assert book.at("show", "callers.yaml") == TUNED
 

@@ -46,11 +46,11 @@ class Book:
         """Likewise, of a verb on this rulebook."""
         return self.ok(verb, *words, "--rulebook", self.folder)
 
-    def told(self, verb: str, *words: object) -> Any:
+    def json(self, verb: str, *words: object) -> Any:
         """Likewise, as a program reads it."""
         return json.loads(self.at(verb, *words, "--json"))
 
-    def told_by_server(self, verb: str, *words: object) -> Any:
+    def json_by_server(self, verb: str, *words: object) -> Any:
         """Likewise, of a verb on whatever SLUICEGATE_RULEBOOK says."""
         return json.loads(self.ok(verb, *words, "--json"))
 
@@ -75,14 +75,14 @@ class Book:
         """The id of a proposal of this text."""
         # The same words twice within a second would be the same commit.
         message = f"Change it, {next(_TIMES)}"
-        said = self.told("propose", self.file(text, name), "-m", message, *more)
+        said = self.json("propose", self.file(text, name), "-m", message, *more)
         return str(said["id"])
 
     def publish(self, text: str) -> int:
         """The version that this text is live as."""
         known = self.propose(text)
         self.at("approve", known, "--override", "nothing captured yet")
-        return int(self.told("publish", known)["version"])
+        return int(self.json("publish", known)["version"])
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def test_a_new_rulebook_has_a_version_keys_and_words_on_how_to_go_on(book: Book)
     assert modes == {
         "keys": 0o700, "keys/signing.pem": 0o600, "capture.key": 0o600, "blobs": 0o700,
     }  # fmt: skip
-    (one,) = book.told("list", "--versions")
+    (one,) = book.json("list", "--versions")
     assert (one["version"], one["live"]) == (1, True)
     assert "play" in book.at("show", "rules.yaml")
     assert "there is a rulebook in it already" in book.run("init", book.folder)[2]
@@ -37,7 +37,7 @@ def test_a_new_rulebook_has_a_version_keys_and_words_on_how_to_go_on(book: Book)
 
 def test_a_rulebook_may_begin_without_rules(book: Book) -> None:
     book.ok("init", book.folder)
-    (file,) = book.told("list", "--files")["files"]
+    (file,) = book.json("list", "--files")["files"]
     assert (file["name"], file["rules"]) == ("limits.yaml", 0)
 
 
@@ -55,13 +55,13 @@ def test_a_change_is_proposed_approved_published_and_taken_back(book: Book) -> N
     assert "changed: play" in book.at("diff", known)
     assert "no gate has judged it" in book.refused("approve", known)
     book.at("approve", known, "--override", "nothing captured yet")
-    assert book.told("publish", known)["version"] == 2
+    assert book.json("publish", known)["version"] == 2
     assert "limit: 50" in book.at("show", "rules.yaml")
     assert "limit: 100" in book.at("show", "rules.yaml", "--at", "1")
-    assert book.told("rollback", "1", "--reason", "too few")["live"]["version"] == 3
+    assert book.json("rollback", "1", "--reason", "too few")["live"]["version"] == 3
     assert "limit: 100" in book.at("show", "rules.yaml")
-    assert [one["version"] for one in book.told("list", "--versions")] == [3, 2, 1]
-    audit = [one["call"] for one in book.told("audit")]
+    assert [one["version"] for one in book.json("list", "--versions")] == [3, 2, 1]
+    audit = [one["call"] for one in book.json("audit")]
     assert audit[:2] == ["roll_back", "publish"]
     assert "they asked" in book.at("show", known)
 
@@ -72,12 +72,12 @@ def test_without_alone_nobody_approves_their_own(book: Book) -> None:
     said = book.refused("approve", known, "--override", "x", "--as", "ann")
     assert "you proposed it" in said
     book.at("approve", known, "--override", "nothing captured yet", "--as", "bob")
-    assert book.told("show", known)["approvals"] == ["bob"]
+    assert book.json("show", known)["approvals"] == ["bob"]
 
 
 def test_two_changes_of_one_file_are_a_conflict_that_names_it(book: Book) -> None:
     book.init()
-    first = book.told("list", "--files")["commit"]
+    first = book.json("list", "--files")["commit"]
     book.publish(LESS)
     said = book.refused(
         "propose", book.file(RULES.replace("100", "70")), "-m", "also", "--base", first
@@ -91,13 +91,13 @@ def test_a_folder_becomes_files_and_a_file_can_be_taken_out(book: Book, tmp_path
     more = tmp_path / "more" / "deep"
     more.mkdir(parents=True)
     (more / "mesh.yaml").write_text("domain: edge\ndescriptors: [{key: user}]\n")
-    said = book.told("propose", more.parent, "--under", "teams/a", "-m", "More")
-    found = book.told("diff", said["id"])
+    said = book.json("propose", more.parent, "--under", "teams/a", "-m", "More")
+    found = book.json("diff", said["id"])
     assert [(one["name"], one["change"]) for one in found["files"]] == [
         ("teams/a/deep/mesh.yaml", "added")
     ]
-    gone = book.told("propose", more.parent, "--remove", "rules.yaml", "-m", "In its place")
-    assert "play" in book.told("diff", gone["id"])["rules"]["removed"]
+    gone = book.json("propose", more.parent, "--remove", "rules.yaml", "-m", "In its place")
+    assert "play" in book.json("diff", gone["id"])["rules"]["removed"]
     assert "give a file" in book.refused("propose", "--remove", "rules.yaml", "-m", "Nothing left")
 
 
@@ -116,14 +116,14 @@ def test_a_push_is_a_proposal_of_its_author(book: Book, tmp_path: Path) -> None:
     (clone / "rules.yaml").write_text(LESS)
     git("-C", str(clone), "commit", "-am", "Half of it")
     git("-C", str(clone), "push")
-    (one,) = book.told("list", "--state", "open")
+    (one,) = book.json("list", "--state", "open")
     assert one["proposer"] == "git:Eve <eve@example.org>"
     assert one["message"] == "Half of it"
     # What is live has not moved; only the publisher moves it.
-    assert book.told("status")["live"]["version"] == 1
+    assert book.json("status")["live"]["version"] == 1
     book.at("approve", one["id"], "--override", "seen", "--publish")
     git("-C", str(clone), "pull")
-    assert book.told("status")["live"]["version"] == 2
+    assert book.json("status")["live"]["version"] == 2
 
 
 def test_lint_tells_every_problem_with_its_line(book: Book) -> None:
@@ -146,9 +146,9 @@ def test_envoys_rules_are_taken_over_as_a_proposal(book: Book) -> None:
     )
     dry = book.at("import-envoy", file, "--dry-run")
     assert "1 rule of the domain edge" in dry
-    assert book.told("list") == []
-    said = book.told("import-envoy", file)
-    assert book.told("diff", said["id"])["files"][0]["name"] == "envoy/edge.yaml"
+    assert book.json("list") == []
+    said = book.json("import-envoy", file)
+    assert book.json("diff", said["id"])["files"][0]["name"] == "envoy/edge.yaml"
     assert "no rules file of Envoy's" in book.refused("import-envoy", book.file(RULES))
 
 
@@ -348,8 +348,8 @@ def test_a_canary_stays_of_what_it_is_and_its_share_is_said_plainly(book: Book) 
     for said, told in (("1", "1% or 100%"), ("0.00001", "0.01%"), ("-1", "--share"), ("x", "5%")):
         assert told in book.refused("canary", known, f"--share={said}")
     book.at("canary", known, "--by", "nodes", "--share", "1%")
-    assert book.told("canary", known, "--share", "0.5")["state"] == "canary"
-    canary = book.told("status")["canary"]
+    assert book.json("canary", known, "--share", "0.5")["state"] == "canary"
+    canary = book.json("status")["canary"]
     assert (canary["share"], canary["by"]) == (5_000, "nodes")
     assert "this canary is by nodes" in book.refused("canary", known, "--by", "callers")
     other = book.propose(RULES.replace("100", "70"))
@@ -358,8 +358,8 @@ def test_a_canary_stays_of_what_it_is_and_its_share_is_said_plainly(book: Book) 
     assert said.startswith("sluicegate: a canary of version 2")
     assert "somebody else" not in said
     book.at("canary", known, "--share", "0")
-    assert book.told("status")["canary"] is None
-    assert book.told("canary", other, "--share", "100%")["state"] == "live"
+    assert book.json("status")["canary"] is None
+    assert book.json("canary", other, "--share", "100%")["state"] == "live"
 
 
 def test_names_of_any_alphabet_are_names(book: Book) -> None:
@@ -367,7 +367,7 @@ def test_names_of_any_alphabet_are_names(book: Book) -> None:
     name = "größe-日本.yaml"
     text = "version: 1\nrules:\n  - {rule_id: big, resource_path: /größe, limit: 5, window: 1h}\n"
     known = book.propose(text, "--as", "Éva Ünal", "--reason", "weil es so ist", name=name)
-    assert book.told("show", known)["proposer"] == "Éva Ünal"
+    assert book.json("show", known)["proposer"] == "Éva Ünal"
     assert f"+++ b/{name}" in book.at("diff", known)
     book.at("approve", known, "--override", "ça va", "--publish")
     assert "/größe" in book.at("show", name)

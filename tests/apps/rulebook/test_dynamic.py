@@ -45,7 +45,7 @@ class Change:
     def __call__(self, runs: Callable[[int], bool], **callers: object) -> float:
         known = self._book.propose(rules(**callers))
         self._book.at("approve", known, "--override", "nothing captured yet")
-        version = self._book.told("publish", known)["version"]
+        version = self._book.json("publish", known)["version"]
         began = time.monotonic()
         until(lambda: runs(version), f"version {version}", 5)
         return time.monotonic() - began
@@ -55,7 +55,7 @@ def changes_act(book: Book, limiter: LimiterProcess, nodes: int) -> None:
     """Each table in turn, on a limiter that is never restarted."""
 
     def runs(version: int) -> bool:
-        status = book.told("status")["nodes"]
+        status = book.json("status")["nodes"]
         return [one.get("version") for one in status] == [version] * nodes
 
     change = Change(book)
@@ -91,9 +91,9 @@ def test_and_with_redis_on_all_workers(book: Book, redis_server: RedisServer) ->
     ]  # fmt: skip
     with LimiterProcess(book.folder, *following(book, *more)) as one:
         changes_act(book, one, nodes=2)
-    assert {one["node"] for one in book.told("status")["nodes"]} == {"n1-0", "n1-1"}
+    assert {one["node"] for one in book.json("status")["nodes"]} == {"n1-0", "n1-1"}
     # What both workers have captured is read as one.
-    verdict = book.told("propose", book.file(rules(names={"c": "DEGRADED"})), "-m", "x")["verdict"]
+    verdict = book.json("propose", book.file(rules(names={"c": "DEGRADED"})), "-m", "x")["verdict"]
     assert verdict["report"]["capture"]["requests"] == 12 * 3 + 3 + 12
 
 

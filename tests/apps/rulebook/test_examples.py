@@ -98,7 +98,7 @@ def prepared(book: Book, page: str, written: list[str]) -> list[str]:
         book.at("approve", known, "--override", "x", "--publish")
     if SHOWN_ID in words:
         words = with_id(book, page, words)
-    commit = book.told("list", "--files")["commit"][:7]
+    commit = book.json("list", "--files")["commit"][:7]
     words = [commit if one == SHOWN_COMMIT else one for one in words]
     if "--timeout" in words:
         words[words.index("--timeout") + 1] = "0.1"

@@ -126,7 +126,7 @@ def test_what_was_captured_judges_the_next_change(book: Book) -> None:
             status, said = one.ask("/v1/check/batch", {"requests": asks[start : start + 550]})
             assert status == 200, said
     # Each of ten has asked 110 times; a limit of 100 refuses ten of each, a tenth is too much.
-    few = book.told("propose", book.file(rules), "-m", "Far fewer")
+    few = book.json("propose", book.file(rules), "-m", "Far fewer")
     assert few["verdict"]["result"] == "failed", few["verdict"]
     assert few["state"] == "rejected"
     assert "100 of 1,100" in few["verdict"]["sentence"]
@@ -134,7 +134,7 @@ def test_what_was_captured_judges_the_next_change(book: Book) -> None:
     assert "gate      failed: the candidate newly" in book.at("show", few["id"], "--html", page)
     assert page.read_text().startswith("<!doctype html>")
     assert "it is rejected" in book.refused("approve", few["id"], "--override", "all the same")
-    some = book.told("propose", book.file(rules.replace("limit: 100", "limit: 106")), "-m", "Fewer")
+    some = book.json("propose", book.file(rules.replace("limit: 100", "limit: 106")), "-m", "Fewer")
     assert some["verdict"]["result"] == "passed", some["verdict"]
     book.at("approve", some["id"], "--publish")
     # Nothing of what was asked stands in the files of the capture.
@@ -214,10 +214,10 @@ def test_the_same_commands_ask_a_server(book: Book, monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv("SLUICEGATE_TOKEN", ANN)
         monkeypatch.setenv("SLUICEGATE_RULEBOOK", url)
         book.ok("propose", book.file(TWO), "-m", "Fewer")
-        (one,) = book.told_by_server("list")
+        (one,) = book.json_by_server("list")
         assert one["state"] == "open"
         book.ok("approve", one["id"], "--override", "nothing captured yet", "--publish")
-        assert book.told_by_server("status")["live"]["version"] == 2
+        assert book.json_by_server("status")["live"]["version"] == 2
         monkeypatch.setenv("SLUICEGATE_TOKEN", "wrong-0123456789abcdef")
         code, _, err = book.run("list")
         assert code == 1

@@ -56,11 +56,11 @@ def test_a_token_and_a_certificate_come_to_one_server_and_people_change_on_sighu
         assert "--ca FILE" in book.run("list")[2]
         assert "SLUICEGATE_TOKEN" in book.run("list", *ann)[2]
         monkeypatch.setenv("SLUICEGATE_TOKEN", ANN)
-        known = book.told_by_server("propose", book.file(RULES), "-m", "More", *ann)["id"]
+        known = book.json_by_server("propose", book.file(RULES), "-m", "More", *ann)["id"]
         code, _, err = book.run("approve", known, "--override", "x", *ann)
         assert (code, "'approve'" in err) == (1, True)
         monkeypatch.delenv("SLUICEGATE_TOKEN")
-        said = book.told_by_server("approve", known, "--override", "nothing captured", *bob)
+        said = book.json_by_server("approve", known, "--override", "nothing captured", *bob)
         assert said["approvals"] == ["bob"]
         Path("people.toml").write_text(PEOPLE.replace('"read-rules", "approve"', '"read-rules"'))
         os.kill(child.pid, signal.SIGHUP)
@@ -68,7 +68,7 @@ def test_a_token_and_a_certificate_come_to_one_server_and_people_change_on_sighu
         Path("people.toml").write_text("no toml at all")
         os.kill(child.pid, signal.SIGHUP)
         until(lambda: "not reloaded" in child.tail(), "that it is told", 5)
-        assert book.told_by_server("list", *bob)[0]["state"] == "approved"
+        assert book.json_by_server("list", *bob)[0]["state"] == "approved"
 
 
 def test_with_a_client_authority_alone_a_certificate_must_come(
@@ -123,7 +123,7 @@ def test_two_servers_and_a_command_beside_them_lose_nothing(book: Book) -> None:
         assert versions == [3, 4, 5]
         with pytest.raises(BadValue, match=r"it is (live|replaced)"):
             admins[0].publish(known[3], by=ANYBODY)
-        names = {file["name"] for file in book.told("list", "--files")["files"]}
+        names = {file["name"] for file in book.json("list", "--files")["files"]}
         assert names == {"rules.yaml", *[f"{n}.yaml" for n in range(4)]}
 
 

@@ -51,7 +51,7 @@ def stands(pid: int) -> str:
         return "Z"
 
 
-def gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     """Whether a process has ended; one that nobody has waited for yet counts as ended."""
     return stands(pid) == "Z"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.apps.up.running import COMMAND, DEADLINE_S, END_S_MAX, Up, gone, stands, until
+from tests.apps.up.running import COMMAND, DEADLINE_S, END_S_MAX, Up, has_ended, stands, until
 
 LEAVE = b"\x1b[?1049l"  # the terminal's other screen
 SHOW_CURSOR = b"\x1b[?25h"
@@ -74,7 +74,7 @@ def test_a_signal_ends_it_cleanly_with_its_load(signum: signal.Signals) -> None:
         assert up.process.returncode == 0
         assert took_s < END_S_MAX
         assert up.errors() == ""
-        assert gone(load)
+        assert has_ended(load)
         up.line("decisions in")
         with pytest.raises(ConnectionRefusedError):
             up.ask("/healthz")
@@ -113,7 +113,7 @@ def test_the_load_ends_when_its_parent_is_killed() -> None:
         until(lambda: bool(up.children()), "the load starts")
         (load,) = up.children()
         up.process.kill()
-        until(lambda: gone(load), "the load notices")
+        until(lambda: has_ended(load), "the load notices")
 
 
 @needs_proc

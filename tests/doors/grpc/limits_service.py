@@ -131,6 +131,6 @@ async def _in_a_moment(answer: T) -> T:
     return answer
 
 
-async def told(answer: MaybeAwaitable[bytes]) -> bytes:
+async def bytes_of(answer: MaybeAwaitable[bytes]) -> bytes:
     """The bytes, whenever they come."""
     return await answer if isinstance(answer, Awaitable) else answer

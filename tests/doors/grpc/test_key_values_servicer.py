@@ -36,8 +36,8 @@ from sluicegate.protos.key_values_pb2_grpc import KeyValuesStub
 from sluicegate.wire.key_values_messages import KvBounds
 from sluicegate.wire.row_stream import StreamRow, stream_of
 from tests.doors.grpc.servers import SERVERS, Door, Grpcio, Native
-from tests.doors.kv_shelf import ALL, NOW_US, READS, Keeper, Shelf, refused
 from tests.doors.listening import run
+from tests.doors.memory_service import ALL, NOW_US, READS, Keeper, MemoryService, refused
 
 CALL_S_MAX = 20.0
 MINE = (("authorization", "Bearer all"),)
@@ -52,17 +52,17 @@ class KvDoor(Door):
 
 
 @pytest.fixture(params=[f"{name}-{when}" for name in SERVERS for when in ("now", "later")])
-def served(request: pytest.FixtureRequest) -> Iterator[tuple[Shelf, Native | Grpcio]]:
+def served(request: pytest.FixtureRequest) -> Iterator[tuple[MemoryService, Native | Grpcio]]:
     name, when = request.param.split("-")
-    shelf = Shelf(far=when == "later")
-    told = KeyValuesServicer(shelf, shelf.clock).with_metadata
+    service = MemoryService(far=when == "later")
+    told = KeyValuesServicer(service, service.clock).with_metadata
     server = SERVERS[name](Methods({}, {}, with_metadata=told), KvDoor())
-    yield shelf, server
+    yield service, server
     server.stop()
 
 
 @pytest.fixture
-def stub(served: tuple[Shelf, Native | Grpcio]) -> Iterator[Any]:
+def stub(served: tuple[MemoryService, Native | Grpcio]) -> Iterator[Any]:
     with grpc.insecure_channel(f"127.0.0.1:{served[1].port}") as channel:
         yield KeyValuesStub(channel)
 
@@ -100,14 +100,14 @@ def test_rows_are_written_read_and_removed(stub: Any, served: Any) -> None:
     assert not walked.HasField("after")
     expire = pb.ExpireRequest(table="t", partition=b"\xff", sort=b"0", ttl_ms=5)
     assert mine(stub.Expire, expire).there
-    assert served[0].kept()[b"\xff", b"0"] == (b"v0", clock.now_us() + 5_000)
+    assert served[0].rows()[b"\xff", b"0"] == (b"v0", clock.now_us() + 5_000)
     expire.sort = b"9"
     assert not mine(stub.Expire, expire).there
     removed = mine(stub.Remove, pb.RemoveRequest(table="t", places=places))
     assert removed.removed == 2
     gone = [pb.Write(partition=b"\xff", sort=b"3", delete=True)]
     mine(stub.Write, pb.WriteRequest(table="t", writes=gone))
-    assert set(served[0].kept()) == {(b"\xff", b"1")}
+    assert set(served[0].rows()) == {(b"\xff", b"1")}
 
 
 def test_a_write_under_a_condition_is_made_or_tells_what_is_there(stub: Any) -> None:
@@ -151,7 +151,7 @@ def test_an_upload_is_sent_in_parts_and_made_visible_at_once(stub: Any, served: 
         mine(stub.UploadPart, part)
     assert failed(caught)[0] is grpc.StatusCode.INVALID_ARGUMENT
     assert mine(stub.ShowUpload, pb.ShowUploadRequest(table="t", name="u")).rows == 3
-    assert served[0].kept() == {}
+    assert served[0].rows() == {}
     whole = sha256(b"".join(digests)).digest()
     commit = pb.CommitUploadRequest(table="t", name="u", parts=2, rows=4, sha256=whole)
     with pytest.raises(grpc.RpcError) as caught:
@@ -159,7 +159,7 @@ def test_an_upload_is_sent_in_parts_and_made_visible_at_once(stub: Any, served: 
     assert failed(caught)[0] is grpc.StatusCode.ABORTED
     commit.rows = 3
     assert mine(stub.CommitUpload, commit).state == "done"
-    assert len(served[0].kept()) == 3
+    assert len(served[0].rows()) == 3
     begin.name = "v"
     mine(stub.BeginUpload, begin)
     left = mine(stub.AbandonUpload, pb.AbandonUploadRequest(table="t", name="v"))
@@ -236,19 +236,19 @@ def answered(call: Any, message: Any, told: CallMetadata = PLAIN) -> bytes:
 def test_an_ask_began_with_its_call_and_its_time_is_left_from_now(
     left_us: int, deadline_us: int | None
 ) -> None:
-    shelf = Shelf()
+    service = MemoryService()
     message, told = pb.GetRequest(table="t", partition=b"p"), CallMetadata((), left_us, 3_000)
-    answered(KeyValuesServicer(shelf, shelf.clock).get, message, told)
-    assert (shelf.contexts[-1].arrived_us, shelf.contexts[-1].deadline_us) == (
+    answered(KeyValuesServicer(service, service.clock).get, message, told)
+    assert (service.contexts[-1].arrived_us, service.contexts[-1].deadline_us) == (
         NOW_US - 3_000,
         deadline_us,
     )
 
 
 def test_each_method_keeps_to_the_bounds_that_the_servicer_has() -> None:
-    shelf = Shelf()
+    service = MemoryService()
     bounds = KvBounds(places_max=1, writes_max=1, rows_max=3, value_bytes_max=4)
-    servicer = KeyValuesServicer(shelf, shelf.clock, bounds)
+    servicer = KeyValuesServicer(service, service.clock, bounds)
     places, long = [pb.Place(), pb.Place()], pb.Write(value=b"12345")
     for call, message, field in (
         (servicer.get_each, pb.GetEachRequest(places=places), "places"),
@@ -262,14 +262,14 @@ def test_each_method_keeps_to_the_bounds_that_the_servicer_has() -> None:
         with pytest.raises(BadValue) as caught:
             answered(call, message)
         assert caught.value.field == field
-    assert shelf.contexts == []
+    assert service.contexts == []
 
 
 @pytest.mark.parametrize("far", [False, True])
 def test_what_is_left_of_a_rows_time_is_left_from_the_answer_on(far: bool) -> None:
-    shelf = Shelf(far=far)
-    servicer = KeyValuesServicer(shelf, shelf.clock)
-    shelf.fill("t", {(b"p", b"s"): (b"v", 5_000)})
+    service = MemoryService(far=far)
+    servicer = KeyValuesServicer(service, service.clock)
+    service.fill("t", {(b"p", b"s"): (b"v", 5_000)})
     row = pb.Row(sort=b"s", value=b"v", ttl_ms=5)
     place = {"partition": b"p", "sort": b"s"}
     got = answered(servicer.get, pb.GetRequest(table="t", **place))
@@ -285,8 +285,8 @@ def test_what_is_left_of_a_rows_time_is_left_from_the_answer_on(far: bool) -> No
 
 
 def test_what_lists_uploads_has_a_table_and_no_name() -> None:
-    shelf = Shelf()
-    servicer = KeyValuesServicer(shelf, shelf.clock)
+    service = MemoryService()
+    servicer = KeyValuesServicer(service, service.clock)
     answered(servicer.begin_upload, pb.BeginUploadRequest(table="t", name="u", mode="merge"))
     # A field that this message may have one day, of a type that a name has not.
     newer = pb.ListUploadsRequest(table="t").SerializeToString() + b"\x10\x01"
@@ -353,8 +353,8 @@ def test_the_words_of_a_refusal_are_those_of_its_decision() -> None:
 
 def test_an_asyncio_client_through_the_listener_beside_everything_else() -> None:
     async def story() -> None:
-        shelf = Shelf()
-        servicer = KeyValuesServicer(shelf, shelf.clock)
+        service = MemoryService()
+        servicer = KeyValuesServicer(service, service.clock)
         reflection = Reflection(files_of(descriptor_set(KEY_VALUES)))
         methods = Methods({}, reflection.streams, with_metadata=servicer.with_metadata)
         settings = GrpcSettings(message_bytes_max=9 << 20)
@@ -371,7 +371,7 @@ def test_an_asyncio_client_through_the_listener_beside_everything_else() -> None
             ]
             message = pb.WriteRequest(table="t", writes=writes)
             await stub.Write(message, timeout=CALL_S_MAX)
-            assert len(shelf.kept()) == 8
+            assert len(service.rows()) == 8
             got = await asyncio.gather(
                 *(
                     stub.Get(
@@ -407,7 +407,7 @@ def test_the_descriptors_name_every_method_that_is_served() -> None:
     pool = DescriptorPool()
     for file in files_of(descriptor_set(KEY_VALUES)):
         pool.AddSerializedFile(file)
-    service = pool.FindServiceByName("sluicegate.v1.KeyValues")
-    shelf = Shelf()
-    told = KeyValuesServicer(shelf, shelf.clock).with_metadata
-    assert {f"/{service.full_name}/{method.name}" for method in service.methods} == set(told)
+    descriptor = pool.FindServiceByName("sluicegate.v1.KeyValues")
+    service = MemoryService()
+    told = KeyValuesServicer(service, service.clock).with_metadata
+    assert {f"/{descriptor.full_name}/{method.name}" for method in descriptor.methods} == set(told)

@@ -12,7 +12,7 @@ from sluicegate.contracts.errors import BadValue, Forbidden
 from sluicegate.doors.grpc.mesh import SHOULD_RATE_LIMIT, MeshServicer
 from sluicegate.doors.grpc.methods import GrpcError, GrpcStatus, status_of
 from sluicegate.wire.mesh_messages import MeshBounds
-from tests.doors.grpc.limits_service import SmallService, told
+from tests.doors.grpc.limits_service import SmallService, bytes_of
 from tests.wire.mesh_oracle import RLS
 
 SOMEBODY = Identity("envoy", EVERY_GRANT)
@@ -28,7 +28,7 @@ def ask(servicer: MeshServicer, made: Any, by: Identity = SOMEBODY) -> Any:
     method = servicer.unary[SHOULD_RATE_LIMIT]
 
     async def call() -> bytes:
-        return await told(method(made.SerializeToString(), by))
+        return await bytes_of(method(made.SerializeToString(), by))
 
     return RLS.RateLimitResponse.FromString(asyncio.run(call()))
 

@@ -16,7 +16,7 @@ from sluicegate.protos import rate_limiter_pb2 as pb
 from sluicegate.protos.rate_limiter_pb2_grpc import RateLimiterStub
 from sluicegate.wire.rate_limiter_messages import CheckBounds
 from tests.doors.grpc.grpcio_thread import serve
-from tests.doors.grpc.limits_service import SmallService, told
+from tests.doors.grpc.limits_service import SmallService, bytes_of
 
 SOMEBODY = Identity("gateway", EVERY_GRANT)
 
@@ -161,7 +161,7 @@ def test_every_method_is_asked_by_who_speaks(name: str, grant: Grant) -> None:
     method = RateLimiterServicer(SmallService()).unary[f"/sluicegate.v1.RateLimiter/{name}"]
 
     async def call(by: Identity) -> bytes:
-        return await told(method(messages.get(name, b""), by))
+        return await bytes_of(method(messages.get(name, b""), by))
 
     with pytest.raises(Forbidden, match=grant.value):
         asyncio.run(call(Identity("nobody", EVERY_GRANT - {grant})))

@@ -53,7 +53,7 @@ def reflection(files: dict[str, bytes]) -> Reflection:
     return Reflection(files.values(), also=["grpc.reflection.v1.ServerReflection"])
 
 
-def asked(reflection: Reflection, **what: Any) -> Any:
+def answer_to(reflection: Reflection, **what: Any) -> Any:
     request = reflection_pb2.ServerReflectionRequest(host="here", **what)
     answer = reflection_pb2.ServerReflectionResponse.FromString(
         reflection.answer(request.SerializeToString())
@@ -64,7 +64,7 @@ def asked(reflection: Reflection, **what: Any) -> Any:
 
 
 def test_the_services_are_listed(reflection: Reflection) -> None:
-    listed = asked(reflection, list_services="*").list_services_response.service
+    listed = answer_to(reflection, list_services="*").list_services_response.service
     assert [each.name for each in listed] == [
         RLS,
         "grpc.health.v1.Health",
@@ -87,7 +87,7 @@ def test_the_services_are_listed(reflection: Reflection) -> None:
 def test_a_symbol_brings_its_file_first_and_all_that_it_imports(
     reflection: Reflection, files: dict[str, bytes], symbol: str
 ) -> None:
-    got = asked(reflection, file_containing_symbol=symbol).file_descriptor_response
+    got = answer_to(reflection, file_containing_symbol=symbol).file_descriptor_response
     found = [FileDescriptorProto.FromString(each).name for each in got.file_descriptor_proto]
     assert found[0] == "envoy/service/ratelimit/v3/rls.proto"
     assert len(set(found)) == len(found)
@@ -99,12 +99,12 @@ def test_a_symbol_brings_its_file_first_and_all_that_it_imports(
 
 def test_extensions_are_found_by_their_number(reflection: Reflection) -> None:
     extendee = "google.protobuf.MessageOptions"
-    numbers = asked(reflection, all_extension_numbers_of_type=extendee)
+    numbers = answer_to(reflection, all_extension_numbers_of_type=extendee)
     told = numbers.all_extension_numbers_response
     assert told.base_type_name == extendee
     assert 1071 in told.extension_number  # PGV's `disabled`
     by = reflection_pb2.ExtensionRequest(containing_type=extendee, extension_number=1071)
-    got = asked(reflection, file_containing_extension=by).file_descriptor_response
+    got = answer_to(reflection, file_containing_extension=by).file_descriptor_response
     assert got.file_descriptor_proto[0] == mesh_files()["validate/validate.proto"]
 
 
@@ -115,8 +115,8 @@ def test_what_is_not_there_is_not_found(reflection: Reflection) -> None:
         {"all_extension_numbers_of_type": "no.Such"},
         {"file_containing_extension": reflection_pb2.ExtensionRequest(containing_type="no")},
     ):
-        assert asked(reflection, **what).error_response.error_code == 5
-    assert asked(reflection).error_response.error_code == 3
+        assert answer_to(reflection, **what).error_response.error_code == 5
+    assert answer_to(reflection).error_response.error_code == 3
 
 
 def test_a_set_is_taken_apart_into_its_files(files: dict[str, bytes]) -> None:
@@ -129,7 +129,7 @@ def test_files_that_import_each_other_are_told_once_each() -> None:
     one = FileDescriptorProto(name="one.proto", dependency=["two.proto"])
     two = FileDescriptorProto(name="two.proto", dependency=["one.proto", "missing.proto"])
     reflection = Reflection([one.SerializeToString(), two.SerializeToString()])
-    got = asked(reflection, file_by_filename="two.proto").file_descriptor_response
+    got = answer_to(reflection, file_by_filename="two.proto").file_descriptor_response
     names = [FileDescriptorProto.FromString(each).name for each in got.file_descriptor_proto]
     assert names == ["two.proto", "one.proto"]
 

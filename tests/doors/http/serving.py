@@ -176,7 +176,7 @@ class Answer(NamedTuple):
         return json.loads(self.body)
 
 
-class House:
+class RunningDoor:
     """A listener with the HTTP door behind it."""
 
     def __init__(self, listener: Listener, door: HttpDoor, service: Counting) -> None:
@@ -232,7 +232,7 @@ async def answer(caller: Caller, *, head: bool = False) -> Answer:
 
 
 @asynccontextmanager
-async def house(
+async def running_door(
     *,
     service: Counting | None = None,
     everybody: bool = True,
@@ -242,8 +242,8 @@ async def house(
     address: str = "127.0.0.1:0",
     listener: Mapping[str, Any] | None = None,
     **settings: Any,
-) -> AsyncIterator[House]:
-    """A house that is open, and closed afterwards."""
+) -> AsyncIterator[RunningDoor]:
+    """A door that listens, and is closed afterwards."""
     serves = Counting() if service is None else service
     clock = HandClock(NOW_US)
     limiter = LimiterHttp(
@@ -252,7 +252,7 @@ async def house(
     door = HttpDoor(handler or limiter.handle, clock, http)
     bounds = ListenerSettings(**{"look_s": 0.02, **(listener or {})})
     async with Listener([address], {Language.HTTP1: door}, settings=bounds, tls=tls) as listening:
-        yield House(listening, door, serves)
+        yield RunningDoor(listening, door, serves)
     # What was cut off is told so in the loop's next turns.
     async with asyncio.timeout(5):
         while door.under_way:

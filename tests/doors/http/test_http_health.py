@@ -16,7 +16,7 @@ import pytest
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.checks import CheckRequest, CheckResponse, MaybeAwaitable
 from sluicegate.doors.http.settings import HttpSettings
-from tests.doors.http.serving import Counting, house
+from tests.doors.http.serving import Counting, running_door
 from tests.doors.listening import run
 
 HEALTH_P99_MS_MAX = 100
@@ -144,7 +144,7 @@ def test_health_is_answered_within_100_ms_at_ten_times_the_load(
 
     async def story() -> None:
         # The waiting service does 20 at once, and is asked by 200 without a pause.
-        async with house(service=service, http=HttpSettings(requests_max=kept)) as here:
+        async with running_door(service=service, http=HttpSettings(requests_max=kept)) as here:
             async with load(here.port, 200):
                 while len(seen) < ROUNDS and not any(ms <= HEALTH_P99_MS_MAX for ms in seen):
                     seen.append(await p99_ms(here.port))

@@ -22,7 +22,7 @@ from sluicegate.doors.http.limiter.messages import SINCE_US_MAX, since_us_of
 from sluicegate.doors.http.site import hosts_of
 from sluicegate.doors.tls import Tls, TlsFiles
 from sluicegate.wire.rate_limiter_messages import CheckBounds
-from tests.doors.http.serving import NOW_US, Counting, House, answer, house, request
+from tests.doors.http.serving import NOW_US, Counting, RunningDoor, answer, request, running_door
 from tests.doors.listening import LOOPS, Caller, run
 
 both = pytest.mark.parametrize("loop", sorted(LOOPS))
@@ -33,7 +33,7 @@ ADA = {"user_id": "ada", "resource_path": "/play"}
 @pytest.mark.parametrize("far", [False, True])
 def test_a_decision_is_no_http_error_unless_it_is_asked_to_be(loop: str, far: bool) -> None:
     async def story() -> None:
-        async with house(service=Counting(far=far)) as here:
+        async with running_door(service=Counting(far=far)) as here:
             got = await here.ask("POST", "/v1/check", {**ADA, "weight": 4, "priority": "BULK"})
             assert got.status == 200
             assert got.headers["content-type"] == "application/json"
@@ -83,7 +83,7 @@ def test_a_decision_is_no_http_error_unless_it_is_asked_to_be(loop: str, far: bo
 
 def test_a_degraded_decision_is_marked_in_every_form_and_no_rule_has_no_fields() -> None:
     async def story() -> None:
-        async with house() as here:
+        async with running_door() as here:
             for path in ("/v1/check", "/v1/check?status=http", "/v1/check?status=json"):
                 got = await here.ask("POST", path, {"user_id": "dark"})
                 assert got.headers["x-ratelimit-error"] == "store_unavailable"
@@ -98,7 +98,7 @@ def test_a_degraded_decision_is_marked_in_every_form_and_no_rule_has_no_fields()
 @both
 def test_a_gateway_asks_with_headers_alone(loop: str) -> None:
     async def story() -> None:
-        async with house(check_bounds=CheckBounds(text_bytes_max=100)) as here:
+        async with running_door(check_bounds=CheckBounds(text_bytes_max=100)) as here:
             got = await here.ask(
                 "GET",
                 "/v1/check?status=http",
@@ -135,7 +135,7 @@ def test_a_gateway_asks_with_headers_alone(loop: str) -> None:
 
 def test_the_other_questions_are_answered() -> None:
     async def story() -> None:
-        async with house() as here:
+        async with running_door() as here:
             got = await here.ask(
                 "POST", "/v1/check/batch", {"requests": [ADA, ADA, {"user_id": "b"}]}
             )
@@ -165,7 +165,7 @@ def test_the_other_questions_are_answered() -> None:
 
 def test_the_audit_is_asked_by_user_and_by_how_long_ago() -> None:
     async def story() -> None:
-        async with house() as here:
+        async with running_door() as here:
             got = await here.ask("GET", "/v1/audit?user=ada&since=10m&count=7")
             assert got.json == {"user": "ada", "decisions": [{"rule": "r-1", "allowed": False}]}
             assert (await here.ask("GET", "/v1/audit?user=%C3%A9")).json["user"] == "é"
@@ -200,7 +200,7 @@ def test_nothing_is_older_than_a_year() -> None:
 
 def test_a_mesh_question_is_200_429_or_400_in_the_words_of_its_peer() -> None:
     async def story() -> None:
-        async with house() as here:
+        async with running_door() as here:
             ask = {"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}
             got = await here.ask("POST", "/json", ask)
             assert (got.status, got.json["overallCode"]) == (200, "OK")
@@ -220,7 +220,7 @@ def test_a_mesh_question_is_200_429_or_400_in_the_words_of_its_peer() -> None:
 @both
 def test_who_speaks_is_known_by_token_or_asked_for(loop: str) -> None:
     async def story() -> None:
-        async with house(everybody=False) as here:
+        async with running_door(everybody=False) as here:
             got = await here.ask("POST", "/v1/check", ADA)
             assert got.status == 401
             assert got.headers["www-authenticate"] == 'Bearer realm="sluicegate"'
@@ -254,7 +254,7 @@ def test_who_speaks_is_known_by_token_or_asked_for(loop: str) -> None:
 
 def test_a_wrong_token_is_refused_even_where_none_is_needed() -> None:
     async def story() -> None:
-        async with house() as here:
+        async with running_door() as here:
             assert (await here.ask("POST", "/v1/check", ADA)).status == 200
             got = await here.ask("POST", "/v1/check", ADA, authorization="Bearer wrong")
             assert got.status == 401
@@ -264,7 +264,7 @@ def test_a_wrong_token_is_refused_even_where_none_is_needed() -> None:
 
 def test_metrics_are_open_where_that_is_said() -> None:
     async def story() -> None:
-        async with house(everybody=False, metrics_open=True) as here:
+        async with running_door(everybody=False, metrics_open=True) as here:
             assert (await here.ask("GET", "/metrics")).status == 200
 
     run(story)
@@ -284,7 +284,7 @@ def test_a_client_certificate_is_an_identity(tmp_path: Path) -> None:
         return made
 
     async def story() -> None:
-        async with house(everybody=False, tls=Tls(files)) as here:
+        async with running_door(everybody=False, tls=Tls(files)) as here:
             for name, status in (("gateway", 200), ("stranger", 401)):
                 async with httpx.AsyncClient(verify=context(name)) as client:
                     got = await client.post(f"https://{here.host}/v1/check", json=ADA)
@@ -298,7 +298,7 @@ def test_a_client_certificate_is_an_identity(tmp_path: Path) -> None:
 
 def test_health_is_answered_whatever_else_is_refused_and_readiness_says_why_not() -> None:
     async def story() -> None:
-        async with house(everybody=False, hosts=frozenset({"other"})) as here:
+        async with running_door(everybody=False, hosts=frozenset({"other"})) as here:
             assert (await here.ask("GET", "/healthz")).json == {"status": "ok"}
             assert (await here.ask("HEAD", "/healthz")).status == 200
             assert (await here.ask("GET", "/readyz")).json == {"ready": True, "reason": ""}
@@ -312,7 +312,7 @@ def test_health_is_answered_whatever_else_is_refused_and_readiness_says_why_not(
 
 def test_beyond_the_most_connections_health_alone_is_answered() -> None:
     async def story() -> None:
-        async with house(listener={"connections_max": 1}) as here:
+        async with running_door(listener={"connections_max": 1}) as here:
             first = await here.call(request("GET", "/healthz", here.host))
             assert (await answer(first)).status == 200
             assert (await here.ask("GET", "/healthz")).status == 200
@@ -327,10 +327,10 @@ def test_beyond_the_most_connections_health_alone_is_answered() -> None:
 
 def test_a_page_of_another_site_gets_nothing_done() -> None:
     async def story() -> None:
-        async with house() as probe:
+        async with running_door() as probe:
             port = probe.port
         own = Address("127.0.0.1", port)
-        async with house(address=str(own), hosts=hosts_of([own])) as here:
+        async with running_door(address=str(own), hosts=hosts_of([own])) as here:
             for name in (f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"):
                 assert (await here.ask("POST", "/v1/check", ADA, host=name)).status == 200
             for name in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"127.0.0.1:{port}0"):
@@ -390,7 +390,7 @@ def test_a_listeners_own_hosts_are_known_and_a_public_one_is_called_by_any_name(
 
 def test_what_is_not_there_and_what_is_not_meant_is_told() -> None:
     async def story() -> None:
-        async with house() as here:
+        async with running_door() as here:
             got = await here.ask("GET", "/nothing")
             assert (got.status, got.json["title"]) == (404, "Not Found")
             got = await here.ask("DELETE", "/v1/check")
@@ -421,14 +421,14 @@ def test_what_is_not_there_and_what_is_not_meant_is_told() -> None:
 def test_httpx_and_curl_are_served(tmp_path: Path) -> None:
     path = tmp_path / "http.sock"
 
-    async def curl(here: House, *words: str) -> str:
+    async def curl(here: RunningDoor, *words: str) -> str:
         done = await asyncio.to_thread(
             subprocess.run, ["curl", "-s", "-m", "5", *words], capture_output=True, check=True
         )
         return done.stdout.decode()
 
     async def story() -> None:
-        async with house() as here:
+        async with running_door() as here:
             url = f"http://{here.host}"
             async with httpx.AsyncClient(base_url=url) as client:
                 for _ in range(5):
@@ -457,7 +457,7 @@ def test_httpx_and_curl_are_served(tmp_path: Path) -> None:
             )
             assert await curl(here, "-0", f"{url}/healthz") == '{"status":"ok"}\n'
             assert "200 OK" in await curl(here, "-I", f"{url}/v1/state")
-        async with house(
+        async with running_door(
             address=f"unix:{path}", hosts=hosts_of([Address("", 0, str(path))])
         ) as here:
             said = await curl(here, "--unix-socket", str(path), "http://localhost/v1/rulebook")
@@ -468,7 +468,7 @@ def test_httpx_and_curl_are_served(tmp_path: Path) -> None:
 
 def test_users_of_different_connections_never_see_each_other() -> None:
     async def story() -> None:
-        async with house(service=Counting(far=True)) as here:
+        async with running_door(service=Counting(far=True)) as here:
 
             async def one(number: int) -> None:
                 caller: Caller = await here.call()

@@ -8,7 +8,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from tests.doors.http.serving import house
+from tests.doors.http.serving import running_door
 from tests.doors.listening import run
 
 ADA = {"user_id": "ada", "resource_path": "/play", "weight": 2}
@@ -36,7 +36,7 @@ ASKED: dict[tuple[str, str], Any] = {
 
 def test_the_document_is_valid_and_every_answer_is_as_it_says() -> None:
     async def story() -> None:
-        async with house() as here:
+        async with running_door() as here:
             document = (await here.ask("GET", "/openapi.json")).json
             OpenAPIV31SpecValidator(document).validate()
             assert document["openapi"].startswith("3.1")
@@ -67,7 +67,7 @@ def test_the_document_is_valid_and_every_answer_is_as_it_says() -> None:
 
 def test_what_needs_a_name_says_so_and_health_needs_none() -> None:
     async def story() -> None:
-        async with house() as here:
+        async with running_door() as here:
             paths = (await here.ask("GET", "/openapi.json")).json["paths"]
             assert "security" not in paths["/healthz"]["get"]
             assert {"token": []} in paths["/v1/check"]["post"]["security"]

@@ -16,7 +16,7 @@ from sluicegate.doors.http.message import TEXT, Finish, HttpReply, HttpRequest
 from sluicegate.doors.http.protocol import HttpDoor
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.testing import HandClock
-from tests.doors.http.serving import Counting, answer, house, request
+from tests.doors.http.serving import Counting, answer, request, running_door
 from tests.doors.listening import LOOPS, reset, run, until
 
 both = pytest.mark.parametrize("loop", sorted(LOOPS))
@@ -53,7 +53,7 @@ def echo(asked: HttpRequest) -> HttpReply | Finish:
 @both
 def test_a_request_is_answered_and_the_next_one_on_the_same_connection(loop: str) -> None:
     async def story() -> None:
-        async with house(handler=echo) as here:
+        async with running_door(handler=echo) as here:
             caller = await here.call()
             for number in range(3):
                 caller.writer.write(request("GET", f"/a%20b/{number}?x=1", here.host))
@@ -71,7 +71,7 @@ def test_a_request_is_answered_and_the_next_one_on_the_same_connection(loop: str
 @both
 def test_pipelined_requests_are_answered_in_their_order_though_some_take_longer(loop: str) -> None:
     async def story() -> None:
-        async with house(handler=echo) as here:
+        async with running_door(handler=echo) as here:
             paths = [f"/{'later' if number % 3 == 0 else number}" for number in range(200)]
             caller = await here.call(
                 b"".join(request("POST", path, here.host, path.encode()) for path in paths)
@@ -103,7 +103,7 @@ def test_however_requests_are_cut_each_gets_its_own_answer(data: st.DataObject) 
     cuts = sorted(data.draw(st.sets(st.integers(1, len(whole) - 1), max_size=12)))
 
     async def story() -> None:
-        async with house(handler=echo) as here:
+        async with running_door(handler=echo) as here:
             caller = await here.call()
             for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True):
                 caller.writer.write(whole[start:end])
@@ -144,7 +144,7 @@ PIECES = st.one_of(
 @given(st.lists(st.lists(PIECES, max_size=5), max_size=6), st.booleans())
 def test_garbage_among_requests_harms_nobody_else(visits: list[list[bytes]], resets: bool) -> None:
     async def story() -> None:
-        async with house(handler=echo) as here:
+        async with running_door(handler=echo) as here:
             honest = await here.call()
             for number, pieces in enumerate(visits):
                 caller = await here.call(b"GET /")
@@ -169,7 +169,7 @@ def test_garbage_among_requests_harms_nobody_else(visits: list[list[bytes]], res
 @both
 def test_head_has_no_body_and_http_1_0_is_closed_after_its_answer(loop: str) -> None:
     async def story() -> None:
-        async with house(handler=echo) as here:
+        async with running_door(handler=echo) as here:
             caller = await here.call(request("HEAD", "/x", here.host))
             got = await answer(caller, head=True)
             assert got.headers["content-length"] == str(len("HEAD /x  "))
@@ -185,7 +185,7 @@ def test_head_has_no_body_and_http_1_0_is_closed_after_its_answer(loop: str) -> 
 @both
 def test_a_client_that_waits_for_leave_gets_it_or_a_refusal_at_once(loop: str) -> None:
     async def story() -> None:
-        async with house(handler=echo, http=HttpSettings(body_bytes_max=10)) as here:
+        async with running_door(handler=echo, http=HttpSettings(body_bytes_max=10)) as here:
             head = request("POST", "/x", here.host, b"", expect="100-continue")
             caller = await here.call(head.replace(b"length: 0", b"length: 4"))
             await caller.hears(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -211,7 +211,7 @@ def test_a_client_that_waits_for_leave_gets_it_or_a_refusal_at_once(loop: str) -
 
 def test_a_client_that_does_not_wait_for_leave_is_given_none() -> None:
     async def story() -> None:
-        async with house(handler=echo) as here:
+        async with running_door(handler=echo) as here:
             whole = request("POST", "/x", here.host, b"abcd", expect="100-continue")
             caller = await here.call(whole[:-2])
             await asyncio.sleep(0.02)
@@ -227,13 +227,13 @@ class Wire(asyncio.Transport):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[str] = []
+        self.events: list[str] = []
 
     def pause_reading(self) -> None:
-        self.told.append("pause")
+        self.events.append("pause")
 
     def resume_reading(self) -> None:
-        self.told.append("resume")
+        self.events.append("resume")
 
     def is_closing(self) -> bool:
         return False
@@ -245,9 +245,9 @@ def test_who_does_not_read_is_not_read_from() -> None:
     protocol = door(PeerInfo("h", 1, Address("h", 2)))
     protocol.connection_made(wire)
     protocol.pause_writing()
-    assert wire.told == ["pause"]
+    assert wire.events == ["pause"]
     protocol.resume_writing()
-    assert wire.told == ["pause", "resume"]
+    assert wire.events == ["pause", "resume"]
     protocol.connection_lost(None)
 
 
@@ -262,7 +262,7 @@ def test_what_is_too_large_is_told_so_even_to_who_is_still_sending(loop: str) ->
     )
 
     async def story() -> None:
-        async with house(handler=echo, http=bounds) as here:
+        async with running_door(handler=echo, http=bounds) as here:
             sent = await here.call(request("POST", "/x", here.host, b"a" * 2_000_000))
             assert (await answer(sent)).status == 413
             await sent.leave()
@@ -293,7 +293,7 @@ def test_what_is_too_large_is_told_so_even_to_who_is_still_sending(loop: str) ->
 
 def test_a_refusal_before_the_body_is_read_keeps_the_connection() -> None:
     async def story() -> None:
-        async with house(handler=echo) as here:
+        async with running_door(handler=echo) as here:
             whole = request("POST", "/at-once", here.host, b"a" * 1_000)
             caller = await here.call(whole[:-900])
             assert (await answer(caller)).status == 403
@@ -323,7 +323,7 @@ def test_a_refusal_before_the_body_is_read_keeps_the_connection() -> None:
 )
 def test_what_is_no_request_is_a_400_and_the_end(said: bytes) -> None:
     async def story() -> None:
-        async with house(handler=echo) as here:
+        async with running_door(handler=echo) as here:
             caller = await here.call(said)
             got = await answer(caller)
             assert (got.status, got.headers["connection"]) == (400, "close")
@@ -339,7 +339,7 @@ def test_what_is_no_request_is_a_400_and_the_end(said: bytes) -> None:
 @both
 def test_another_protocol_is_not_taken_up(loop: str) -> None:
     async def story() -> None:
-        async with house(handler=echo) as here:
+        async with running_door(handler=echo) as here:
             got = await here.ask("GET", "/x", connection="upgrade", upgrade="websocket")
             assert (got.status, got.body) == (200, b"GET /x  ")
             offer = {
@@ -367,7 +367,9 @@ def test_another_protocol_is_not_taken_up(loop: str) -> None:
 @both
 def test_bytes_one_by_one_are_no_progress(loop: str) -> None:
     async def story() -> None:
-        async with house(handler=echo, http=HttpSettings(head_timeout_s=0.1, linger_s=60)) as here:
+        async with running_door(
+            handler=echo, http=HttpSettings(head_timeout_s=0.1, linger_s=60)
+        ) as here:
             drip = await here.call(b"GET / HTTP/1.1\r\n")
             told = asyncio.ensure_future(answer(drip))
             while not told.done():
@@ -390,7 +392,7 @@ def test_each_kind_of_slowness_has_its_own_end(loop: str) -> None:
     )
 
     async def story() -> None:
-        async with house(handler=echo, http=bounds) as here:
+        async with running_door(handler=echo, http=bounds) as here:
             begun = await here.call(b"GET / HTTP/1.1\r\nx: ")
             assert (await answer(begun)).status == 408
             body = await here.call(request("POST", "/x", here.host, b"abcd")[:-1])
@@ -414,7 +416,7 @@ def test_each_kind_of_slowness_has_its_own_end(loop: str) -> None:
 
 def test_a_bug_is_a_500_that_says_little_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
-        async with house(handler=echo) as here:
+        async with running_door(handler=echo) as here:
             got = await here.ask("GET", "/bug")
             assert got.status == 500
             assert b"ZeroDivision" not in got.body
@@ -422,11 +424,11 @@ def test_a_bug_is_a_500_that_says_little_and_is_logged(caplog: pytest.LogCapture
             assert split.status == 500
             assert "set-cookie" not in split.headers
             assert here.door.faults == 2
-            far = await house_of_a_far_bug()
+            far = await door_with_a_late_bug()
             assert far == 500
 
-    async def house_of_a_far_bug() -> int:
-        async with house(service=Counting(far=True)) as there:
+    async def door_with_a_late_bug() -> int:
+        async with running_door(service=Counting(far=True)) as there:
             return (await there.ask("POST", "/v1/check", {"user_id": "bug"})).status
 
     run(story)
@@ -438,7 +440,7 @@ def test_beyond_the_most_under_way_a_request_is_refused_and_the_rest_go_on(loop:
     async def story() -> None:
         service = Counting()
         service.hold = asyncio.Event()
-        async with house(service=service, http=HttpSettings(requests_max=2)) as here:
+        async with running_door(service=service, http=HttpSettings(requests_max=2)) as here:
             ask = request("POST", "/v1/check", here.host, {"user_id": "a"})
             waiting = [await here.call(ask) for _ in range(2)]
             await until(lambda: here.door.under_way == 2)
@@ -463,7 +465,7 @@ def test_draining_answers_what_was_asked_and_says_that_it_was_the_last(loop: str
     async def story() -> None:
         service = Counting()
         service.hold = asyncio.Event()
-        async with house(service=service) as here:
+        async with running_door(service=service) as here:
             idle = await here.call(request("GET", "/healthz", here.host))
             assert "connection" not in (await answer(idle)).headers
             busy = await here.call(request("POST", "/v1/check", here.host, {"user_id": "a"}))
@@ -482,7 +484,7 @@ def test_draining_answers_what_was_asked_and_says_that_it_was_the_last(loop: str
 @both
 def test_who_has_asked_and_closed_its_side_is_still_answered(loop: str) -> None:
     async def story() -> None:
-        async with house(handler=echo) as here:
+        async with running_door(handler=echo) as here:
             caller = await here.call(request("GET", "/later", here.host) * 2)
             caller.writer.write_eof()
             assert (await answer(caller)).status == 200
@@ -497,7 +499,7 @@ def test_who_has_asked_and_closed_its_side_is_still_answered(loop: str) -> None:
 @both
 def test_who_asks_much_and_reads_nothing_is_not_read_from_and_then_dropped(loop: str) -> None:
     async def story() -> None:
-        async with house(handler=echo, listener={"write_stall_s_max": 0.2}) as here:
+        async with running_door(handler=echo, listener={"write_stall_s_max": 0.2}) as here:
             caller = await here.call(request("GET", "/large", here.host) * 2_000)
             await until(lambda: here.listener.stats().not_reading == 1)
             await until(lambda: here.listener.stats().open == 0)
@@ -508,7 +510,7 @@ def test_who_asks_much_and_reads_nothing_is_not_read_from_and_then_dropped(loop:
 
 def test_who_reads_slowly_gets_all_of_it() -> None:
     async def story() -> None:
-        async with house(handler=echo, http=HttpSettings(pipelined_max=3)) as here:
+        async with running_door(handler=echo, http=HttpSettings(pipelined_max=3)) as here:
             caller = await here.call(request("GET", "/large", here.host) * 100)
             for _ in range(100):
                 assert len((await answer(caller)).body) == 300_000

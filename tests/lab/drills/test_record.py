@@ -19,7 +19,7 @@ BUSY, ERR, NIL = FIRST_ERROR, FIRST_ERROR + 1, FIRST_ERROR + 2
 SECOND = 1_000_000
 
 
-def told(*rows: tuple[int, int, int], timeout_us: int = 100) -> StreamRecord:
+def stream_record(*rows: tuple[int, int, int], timeout_us: int = 100) -> StreamRecord:
     """Rows of due, took and became."""
     due, took, became = zip(*rows, strict=True) if rows else ((), (), ())
     return StreamRecord(timeout_us, array("q", due), array("q", took), array("B", became))
@@ -39,7 +39,7 @@ def record(
 
 
 MIXED = record(
-    a=told(
+    a=stream_record(
         (0, 50, SERVED),
         (10, 100, SERVED),  # just in time
         (20, 101, SERVED),  # just too late
@@ -48,7 +48,7 @@ MIXED = record(
         (50, 0, UNANSWERED),
         (60, 0, UNSENT),
     ),
-    b=told((15, 30, SERVED), timeout_us=10),
+    b=stream_record((15, 30, SERVED), timeout_us=10),
 )
 
 
@@ -70,24 +70,29 @@ def test_a_refusal_is_an_error_that_says_so_and_other_errors_are_none() -> None:
     part = slice_of(MIXED, "a", begin_us=0, end_us=100)
     assert part.refused_p_us(1.0) == 7
     assert part.errors() == {"BUSY": 1, "ERR": 1, "unanswered": 1, "unsent": 1}
-    assert slice_of(record(a=told((0, 9, NIL))), begin_us=0, end_us=1).refused_p_us(0.5) == inf
+    assert (
+        slice_of(record(a=stream_record((0, 9, NIL))), begin_us=0, end_us=1).refused_p_us(0.5)
+        == inf
+    )
 
 
 def test_quantiles_are_those_of_the_good_and_of_nothing_never() -> None:
     part = slice_of(
-        record(a=told(*((at, at, SERVED) for at in range(1, 201)), timeout_us=100)),
+        record(a=stream_record(*((at, at, SERVED) for at in range(1, 201)), timeout_us=100)),
         begin_us=0,
         end_us=SECOND,
     )
     assert part.p_us(0.5) == 50
     assert part.p_us(0.99) == 99
-    assert slice_of(record(a=told()), begin_us=0, end_us=1).p_us(0.99) == inf
-    assert slice_of(record(a=told()), begin_us=0, end_us=1).success == 0.0
+    assert slice_of(record(a=stream_record()), begin_us=0, end_us=1).p_us(0.99) == inf
+    assert slice_of(record(a=stream_record()), begin_us=0, end_us=1).success == 0.0
 
 
 def test_what_was_answered_in_a_span_counts_whenever_it_was_due() -> None:
     part = slice_of(
-        record(a=told((0, 30, SERVED), (10, 30, SERVED), (20, 30, SERVED), (20, 900, SERVED))),
+        record(
+            a=stream_record((0, 30, SERVED), (10, 30, SERVED), (20, 30, SERVED), (20, 900, SERVED))
+        ),
         begin_us=0,
         end_us=100,
     )
@@ -104,7 +109,7 @@ def test_over_time_each_request_stands_in_the_bin_it_was_due_in() -> None:
 
 
 def test_a_bin_without_requests_has_no_share() -> None:
-    assert slice_of(record(a=told((50, 1, SERVED))), begin_us=0, end_us=80).shares(40) == [
+    assert slice_of(record(a=stream_record((50, 1, SERVED))), begin_us=0, end_us=80).shares(40) == [
         (60e-6, 1.0)
     ]
 
@@ -120,11 +125,11 @@ def test_a_bin_without_requests_has_no_share() -> None:
 def test_a_generator_that_measured_itself_makes_the_run_void(
     found: dict[str, float], word: str
 ) -> None:
-    streams = {"a": told(*((at, 1, SERVED) for at in range(999)))}
+    streams = {"a": stream_record(*((at, 1, SERVED) for at in range(999)))}
     [reason] = record(**found, **streams).void_reasons()  # type: ignore[arg-type]
     assert word in reason
 
 
 def test_one_at_its_bounds_does_not() -> None:
-    streams = {"a": told(*((at, 1, SERVED) for at in range(1_000)))}
+    streams = {"a": stream_record(*((at, 1, SERVED) for at in range(1_000)))}
     assert record(late_p99_us=5_000, busy=0.8, unsent=1, **streams).void_reasons() == []

@@ -374,7 +374,7 @@ def test_ctrl_c_ends_the_children_too(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "sluicegate.cli", "lab", "run", str(file), "--jobs", "2"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as run:
         try:
-            children = [int(line) for line in said(run, lines=2)]
+            children = [int(line) for line in read_lines(run, lines=2)]
             run.send_signal(signal.SIGINT)
             assert run.wait(timeout=30) == 130
         finally:
@@ -386,7 +386,7 @@ def test_ctrl_c_ends_the_children_too(tmp_path: Path) -> None:
     assert not any(alive(pid) for pid in children)
 
 
-def said(run: subprocess.Popen[bytes], *, lines: int) -> list[bytes]:
+def read_lines(run: subprocess.Popen[bytes], *, lines: int) -> list[bytes]:
     """What a process has printed, once it is so many lines."""
     assert run.stdout is not None
     text = b""

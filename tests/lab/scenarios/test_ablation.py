@@ -50,7 +50,7 @@ TWO = Tenants(
 )
 
 
-def told(times: dict[int, float]) -> TenantsRun:
+def slow_run(times: dict[int, float]) -> TenantsRun:
     """A run with one answer a second, so many times the p99 of the work at full speed."""
     account = TenantAccount(81)
     for second in range(8):
@@ -67,17 +67,17 @@ def test_the_least_is_the_p99_of_the_work_at_the_speed_of_that_second() -> None:
 
 
 def test_slow_work_is_not_uneven_if_the_backend_is_slow() -> None:
-    figures = measure(TWO, told({4: 2.0}))
+    figures = measure(TWO, slow_run({4: 2.0}))
     assert figures["worst_times"] == pytest.approx(1.0)
     assert figures["uneven_s"] == 0
-    figures = measure(TWO, told({2: 3.0, 4: 2.0, 7: 2.5}))
+    figures = measure(TWO, slow_run({2: 3.0, 4: 2.0, 7: 2.5}))
     assert figures["worst_times"] == pytest.approx(3.0)
     assert figures["uneven_s"] == 2
     assert figures["success.read"] == 1.0
 
 
 def test_a_second_without_an_answer_is_as_uneven_as_can_be() -> None:
-    run = told({})
+    run = slow_run({})
     run.accounts[0].good_us_at[60].clear()
     assert measure(TWO, run)["worst_times"] == math.inf
     assert len(seconds(TWO, run.accounts[0])) == 7, "from the warm-up on"

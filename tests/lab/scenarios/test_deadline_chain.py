@@ -109,7 +109,7 @@ def test_who_is_refused_at_the_look_is_not_worked_for() -> None:
     assert 0 < ended.wasted_us < 20_000 * ended.refused["api"]  # the first hop's part
 
 
-def asked_with(left_us: int, *, first: bool) -> bool:
+def admits(left_us: int, *, first: bool) -> bool:
     """Whether a hop whose way takes 1 to 100 ms, all equally often, lets it in."""
     gate = guarded(CALM, first)
     for number in range(1_000):
@@ -124,10 +124,10 @@ def asked_with(left_us: int, *, first: bool) -> bool:
 
 
 def test_the_first_hop_asks_for_the_p99_of_the_way_and_those_behind_for_the_median() -> None:
-    assert not asked_with(90 * MS, first=True)
-    assert asked_with(110 * MS, first=True)
-    assert asked_with(60 * MS, first=False)
-    assert not asked_with(40 * MS, first=False)
+    assert not admits(90 * MS, first=True)
+    assert admits(110 * MS, first=True)
+    assert admits(60 * MS, first=False)
+    assert not admits(40 * MS, first=False)
 
 
 def test_a_run_is_a_function_of_its_seed() -> None:

@@ -39,7 +39,7 @@ class RecordingReader:
         return StressReading(1.0, False)
 
 
-def told(rig: LatencyRig, seed: int = 1) -> list[tuple[str, int, int]]:
+def work_of(rig: LatencyRig, seed: int = 1) -> list[tuple[str, int, int]]:
     watcher = RecordingReader()
     play(rig, lambda: watcher, seed)
     return watcher.work
@@ -47,7 +47,7 @@ def told(rig: LatencyRig, seed: int = 1) -> list[tuple[str, int, int]]:
 
 def test_work_comes_at_its_rate_in_order_and_takes_its_median() -> None:
     rig = LatencyRig(works=(WorkClass(name="get", per_s=((0, 100.0),)),), span_us=60 * S)
-    work = told(rig)
+    work = work_of(rig)
     assert len(work) == pytest.approx(6_000, rel=0.05)
     assert [at_us for _, _, at_us in work] == sorted(at_us for _, _, at_us in work)
     assert sorted(us for _, us, _ in work)[len(work) // 2] == pytest.approx(5_000, rel=0.05)
@@ -56,7 +56,7 @@ def test_work_comes_at_its_rate_in_order_and_takes_its_median() -> None:
 def test_a_class_changes_its_rate_and_is_none_before_its_first() -> None:
     scan = WorkClass(name="scan", per_s=((10 * S, 10.0), (20 * S, 100.0)))
     assert [scan.per_s_at(at_us) for at_us in (0, 10 * S, 20 * S)] == [0.0, 10.0, 100.0]
-    work = told(LatencyRig(works=(scan,), span_us=30 * S))
+    work = work_of(LatencyRig(works=(scan,), span_us=30 * S))
     assert min(at_us for _, _, at_us in work) >= 10 * S
 
 
@@ -71,7 +71,7 @@ def test_the_day_swings_load_and_burden_and_sickness_multiplies() -> None:
         sick_us=(90 * S, 100 * S),
         slower=3.0,
     )
-    work = told(rig)
+    work = work_of(rig)
     night = [us for _, us, at_us in work if at_us < 5 * S]
     noon = [us for _, us, at_us in work if 48 * S <= at_us < 53 * S]
     sick = [us for _, us, at_us in work if at_us >= 95 * S]
@@ -96,7 +96,7 @@ def test_a_rig_that_cannot_be_is_refused(field: str, value: object) -> None:
 
 def test_the_same_seed_is_the_same_run() -> None:
     rig = replace(STRESS, sick_us=(0, 0), span_us=5 * S)
-    assert told(rig, 1) == told(rig, 1) != told(rig, 2)
+    assert work_of(rig, 1) == work_of(rig, 1) != work_of(rig, 2)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def sweep_of(*values: float, **changes: object) -> SettingsSweep:
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def tried(*pairs: tuple[float, float], missed: tuple[int, ...] = ()) -> list[PointResult]:
+def results_of(*pairs: tuple[float, float], missed: tuple[int, ...] = ()) -> list[PointResult]:
     return [
         PointResult((), x, y, ("a goal",) if at in missed else ())
         for at, (x, y) in enumerate(pairs)
@@ -123,27 +123,34 @@ def test_values_are_read_as_what_the_default_is() -> None:
 
 
 def test_who_is_beaten_in_both_is_not_on_the_frontier() -> None:
-    seen = tried((1, 9), (2, 4), (5, 5), (9, 1))
+    seen = results_of((1, 9), (2, 4), (5, 5), (9, 1))
     assert find_frontier(seen, x_more=False, y_more=False).points == (0, 1, 3)
     assert find_frontier(seen, x_more=True, y_more=False).points == (3,)
     assert find_frontier(seen, x_more=True, y_more=True).points == (3, 2, 0)
 
 
 def test_the_knee_is_where_a_little_more_of_one_begins_to_cost_much_of_the_other() -> None:
-    seen = tried((0, 100), (1, 20), (2, 15), (50, 10), (100, 0))
+    seen = results_of((0, 100), (1, 20), (2, 15), (50, 10), (100, 0))
     assert find_frontier(seen, x_more=False, y_more=False).knee == 2  # 0.02 + 0.15
-    assert find_frontier(tried((5, 5)), x_more=False, y_more=False) == Frontier((0,), 0)
+    assert find_frontier(results_of((5, 5)), x_more=False, y_more=False) == Frontier((0,), 0)
 
 
 def test_points_that_miss_a_goal_are_left_aside_unless_all_do() -> None:
     pairs = ((1.0, 1.0), (2.0, 3.0), (3.0, 2.0))
-    assert find_frontier(tried(*pairs, missed=(0,)), x_more=False, y_more=False).points == (1, 2)
-    assert find_frontier(tried(*pairs, missed=(0, 1, 2)), x_more=False, y_more=False).points == (0,)
+    assert find_frontier(results_of(*pairs, missed=(0,)), x_more=False, y_more=False).points == (
+        1,
+        2,
+    )
+    assert find_frontier(
+        results_of(*pairs, missed=(0, 1, 2)), x_more=False, y_more=False
+    ).points == (0,)
 
 
 def test_what_cannot_be_told_is_never_the_knee() -> None:
-    assert find_frontier(tried((inf, 1), (2, 2)), x_more=False, y_more=False) == Frontier((1,), 1)
-    assert find_frontier(tried((inf, 1)), x_more=False, y_more=False) == Frontier((), None)
+    assert find_frontier(results_of((inf, 1), (2, 2)), x_more=False, y_more=False) == Frontier(
+        (1,), 1
+    )
+    assert find_frontier(results_of((inf, 1)), x_more=False, y_more=False) == Frontier((), None)
 
 
 def test_more_is_better_as_the_goals_say_or_the_name() -> None:

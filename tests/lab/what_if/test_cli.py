@@ -71,7 +71,7 @@ def capture(tmp_path: Path) -> str:
     return str(folder)
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
+def run_json(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
     assert lab(*words, "--json") == 0
     found: dict[str, object] = json.loads(capsys.readouterr().out)
     return found
@@ -105,13 +105,13 @@ def test_a_redacted_capture_tells_what_the_log_told(
     capsys: pytest.CaptureFixture[str], csv: str, capture: str, rules: str, tmp_path: Path
 ) -> None:
     words = ("--rules", "none", "--rules", rules, *STEADY)
-    plain = told(capsys, "--csv", csv, *words)
+    plain = run_json(capsys, "--csv", csv, *words)
     for where in (
         ("--capture", capture),
         ("--capture", capture, "--key", f"{capture}.key"),
         ("--capture", str(next(Path(capture).iterdir()))),
     ):
-        found = told(capsys, *where, *words)
+        found = run_json(capsys, *where, *words)
         assert found["sentence"] == plain["sentence"]
         assert found["rulebooks"] == plain["rulebooks"]
     os.rename(f"{capture}.key", tmp_path / "elsewhere")
@@ -125,7 +125,7 @@ def test_lines_of_json_and_logs_of_envoy_are_traffic_too(
     capsys: pytest.CaptureFixture[str], csv: str, rules: str, tmp_path: Path
 ) -> None:
     words = ("--rules", rules, *STEADY)
-    plain = told(capsys, "--csv", csv, *words)
+    plain = run_json(capsys, "--csv", csv, *words)
     jsonl, envoy = tmp_path / "r.jsonl", tmp_path / "envoy.log"
     rows = [
         {
@@ -148,7 +148,7 @@ def test_lines_of_json_and_logs_of_envoy_are_traffic_too(
         ("--jsonl", str(jsonl)),
         ("--envoy-log", str(envoy), "--map", "user=who", "--map", "priority=class"),
     ):
-        found = told(capsys, *where, *words)
+        found = run_json(capsys, *where, *words)
         assert found["rulebooks"] == plain["rulebooks"]
 
 
@@ -178,7 +178,7 @@ def test_no_more_than_so_many_requests_are_played_and_the_rest_is_told(
     capsys: pytest.CaptureFixture[str], csv: str, capture: str, rules: str, source: str
 ) -> None:
     where = (source, csv if source == "--csv" else capture)
-    found = told(capsys, *where, "--rules", rules, "--requests", "100", "--capacity", "1000")
+    found = run_json(capsys, *where, "--rules", rules, "--requests", "100", "--capacity", "1000")
     assert found["capture"]["requests"] == 100  # type: ignore[index]
     assert any("900 requests were lost, or beyond a bound" in note for note in found["notes"])  # type: ignore[attr-defined]
 

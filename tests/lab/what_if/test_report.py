@@ -19,7 +19,9 @@ from tests.lab.what_if_world import NONE, book, every, fixed, report
 from tests.shadow.replay.captures import check, vips
 
 
-def said(name: str, *, refused: int = 0, **classes: tuple[int, int, float]) -> dict[str, Any]:
+def rulebook_figures(
+    name: str, *, refused: int = 0, **classes: tuple[int, int, float]
+) -> dict[str, Any]:
     """A rulebook as its figures are: of each class offered, in time, and the p99 in ms."""
     rows = []
     for one in CLASSES:
@@ -42,8 +44,10 @@ def said(name: str, *, refused: int = 0, **classes: tuple[int, int, float]) -> d
 
 
 def test_the_best_is_whoever_answers_most_critical_in_time_and_the_price_is_told() -> None:
-    live = said("live", critical=(100, 42, 500), degraded=(100, 90, 90), bulk=(100, 80, 100))
-    new = said("new", critical=(100, 99, 30), degraded=(100, 95, 30), bulk=(100, 5, 30))
+    live = rulebook_figures(
+        "live", critical=(100, 42, 500), degraded=(100, 90, 90), bulk=(100, 80, 100)
+    )
+    new = rulebook_figures("new", critical=(100, 99, 30), degraded=(100, 95, 30), bulk=(100, 5, 30))
     assert summary_sentence([live, new]) == (
         "new serves CRITICAL best: 99.00% in time (p99 30 ms), against 42.00% with live; "
         "the price: BULK 5.00% in time instead of 80.00% with live."
@@ -52,8 +56,8 @@ def test_the_best_is_whoever_answers_most_critical_in_time_and_the_price_is_told
 
 
 def test_where_as_many_are_answered_the_p99_decides() -> None:
-    slow = said("slow", refused=3, critical=(100, 100, 90))
-    fast = said("fast", refused=9, critical=(100, 100, 30))
+    slow = rulebook_figures("slow", refused=3, critical=(100, 100, 90))
+    fast = rulebook_figures("fast", refused=9, critical=(100, 100, 30))
     assert summary_sentence([slow, fast]) == (
         "fast serves CRITICAL best: 100.00% in time as well, but p99 30 ms against 90 ms with "
         "slow; no other class is answered less, though 9.00% of all are refused, and 3.00% with "
@@ -62,9 +66,9 @@ def test_where_as_many_are_answered_the_p99_decides() -> None:
 
 
 def test_what_nobody_could_tell_apart_is_said_to_be_alike() -> None:
-    one = said("one", critical=(1_000_000, 999_999, 30), bulk=(10, 3, 9))
-    two = said("two", critical=(1_000_000, 999_990, 30.2), bulk=(10, 7, 9))
-    far = said("far", critical=(1_000_000, 999_990, 31))
+    one = rulebook_figures("one", critical=(1_000_000, 999_999, 30), bulk=(10, 3, 9))
+    two = rulebook_figures("two", critical=(1_000_000, 999_990, 30.2), bulk=(10, 7, 9))
+    far = rulebook_figures("far", critical=(1_000_000, 999_990, 31))
     assert summary_sentence([one, two]) == (
         "one and two serve CRITICAL alike, 100.00% in time (p99 30 ms); of all, one answers most, "
         "1,000,002 against 999,997 with two."
@@ -76,17 +80,19 @@ def test_what_nobody_could_tell_apart_is_said_to_be_alike() -> None:
 
 
 def test_without_critical_traffic_the_next_class_is_the_one_that_matters() -> None:
-    one = said("one", best_effort=(10, 5, 20), bulk=(10, 10, 20))
+    one = rulebook_figures("one", best_effort=(10, 5, 20), bulk=(10, 10, 20))
     assert summary_sentence([one]) == "one answers 50.00% of BEST_EFFORT in time (p99 20 ms)."
-    assert "BEST_EFFORT best" in summary_sentence([said("two", best_effort=(10, 4, 20)), one])
-    assert summary_sentence([said("none")]) == (
+    assert "BEST_EFFORT best" in summary_sentence(
+        [rulebook_figures("two", best_effort=(10, 4, 20)), one]
+    )
+    assert summary_sentence([rulebook_figures("none")]) == (
         "Nobody could be asked, so there is nothing to compare."
     )
 
 
 def test_a_class_of_which_nobody_is_let_in_has_no_wait() -> None:
-    none = said("no", critical=(10, 0, 0))
-    some = said("some", critical=(10, 1, 9))
+    none = rulebook_figures("no", critical=(10, 0, 0))
+    some = rulebook_figures("some", critical=(10, 1, 9))
     assert summary_sentence([none, some]).startswith("some serves CRITICAL best: 10.00% in time")
     assert summary_sentence([none]) == "no answers 0.00% of CRITICAL in time."
 

@@ -95,11 +95,11 @@ def run(
     clock = HandClock()
     queue = Queue(QueueSettings(**some), size_bytes)
 
-    async def told() -> None:
+    async def main() -> None:
         await story(World(clock, queue))
 
     with asyncio.Runner(loop_factory=lambda: HandLoop(clock)) as runner:
-        runner.run(told())
+        runner.run(main())
 
 
 def test_as_many_as_there_are_places_begin_at_once_and_the_next_when_one_ends() -> None:

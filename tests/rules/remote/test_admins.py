@@ -9,7 +9,12 @@ import pytest
 from sluicegate.contracts.rule_admin import RuleAdmin
 from sluicegate.rules.remote.admin import RemoteRuleAdmin
 from tests.doors.http.rules.memory_admin import MemoryRuleAdmin, no_gate
-from tests.doors.http.rules.serving import RulesHouse, rules_house_aside, rules_of, token_of
+from tests.doors.http.rules.serving import (
+    RunningRulesDoor,
+    rules_door_in_thread,
+    rules_of,
+    token_of,
+)
 from tests.rules.remote.admin_suite import RuleAdminSuite
 
 
@@ -32,17 +37,17 @@ class Near:
 class Far:
     """The admin behind a door; each of the people has a token."""
 
-    def __init__(self, house: RulesHouse) -> None:
-        self.house = house
+    def __init__(self, door: RunningRulesDoor) -> None:
+        self.door = door
 
     def admin(self, who: str) -> RuleAdmin:
-        return RemoteRuleAdmin(f"http://{self.house.host}", token=token_of(who))
+        return RemoteRuleAdmin(f"http://{self.door.host}", token=token_of(who))
 
     def text(self, limit: int) -> str:
         return rules_of(limit)
 
     def reports(self, node: str, version: int) -> None:
-        self.house.admin.reports(node, version)
+        self.door.admin.reports(node, version)
 
 
 class TestNear(RuleAdminSuite):
@@ -54,5 +59,5 @@ class TestNear(RuleAdminSuite):
 class TestFar(RuleAdminSuite):
     @pytest.fixture
     def world(self) -> Iterator[Far]:
-        with rules_house_aside() as here:
+        with rules_door_in_thread() as here:
             yield Far(here)

@@ -25,7 +25,7 @@ from sluicegate.rules.repository.repository import Repository
 from sluicegate.stores.blobs.files import FileBlobs
 from sluicegate.stores.blobs.files_url import FileBlobSettings
 from sluicegate.system import SystemClock
-from tests.doors.http.rules.serving import RulesHouse, rules_house_aside, token_of
+from tests.doors.http.rules.serving import RunningRulesDoor, rules_door_in_thread, token_of
 from tests.rules.remote.admin_suite import FILE, RuleAdminSuite
 
 OWNER = Identity("owner", EVERY_GRANT)
@@ -40,7 +40,7 @@ def text_of(limit: int) -> str:
     )
 
 
-class Kept:
+class FolderRulebook:
     """A rulebook in a folder."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
@@ -71,16 +71,16 @@ class Kept:
         )
 
 
-class Asked(Kept):
+class ServedRulebook(FolderRulebook):
     """The same behind a door."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         super().__init__(folder, stack)
         real: Any = self.publishing.admin
-        self.house: RulesHouse = stack.enter_context(rules_house_aside(admin=real))
+        self.door: RunningRulesDoor = stack.enter_context(rules_door_in_thread(admin=real))
 
     def admin(self, who: str) -> RuleAdmin:
-        return RemoteRuleAdmin(f"http://{self.house.host}", token=token_of(who))
+        return RemoteRuleAdmin(f"http://{self.door.host}", token=token_of(who))
 
 
 @pytest.fixture
@@ -91,21 +91,21 @@ def folder() -> Iterator[Path]:
         yield Path(made)
 
 
-class TestKept(RuleAdminSuite):
+class TestFolderAdmin(RuleAdminSuite):
     @pytest.fixture
-    def world(self, folder: Path) -> Iterator[Kept]:
+    def world(self, folder: Path) -> Iterator[FolderRulebook]:
         with ExitStack() as stack:
-            yield Kept(folder, stack)
+            yield FolderRulebook(folder, stack)
 
 
-class TestAsked(RuleAdminSuite):
+class TestServedAdmin(RuleAdminSuite):
     @pytest.fixture
-    def world(self, folder: Path) -> Iterator[Asked]:
+    def world(self, folder: Path) -> Iterator[ServedRulebook]:
         with ExitStack() as stack:
-            yield Asked(folder, stack)
+            yield ServedRulebook(folder, stack)
 
     def test_what_it_answers_is_as_the_document_says(
-        self, world: Asked, ask: Any, make_live: Any, propose: Any
+        self, world: ServedRulebook, ask: Any, make_live: Any, propose: Any
     ) -> None:
         one, two = make_live(5), propose(6)["id"]
         world.reports("n-1", 1)

@@ -24,7 +24,7 @@ from sluicegate.contracts.errors import (
 )
 from sluicegate.doors.tls import Tls, TlsFiles
 from sluicegate.rules.remote.admin import RemoteRuleAdmin
-from tests.doors.http.rules.serving import RulesHouse, rules_house_aside, token_of
+from tests.doors.http.rules.serving import RunningRulesDoor, rules_door_in_thread, token_of
 
 TOKEN = "secret-secret-secret-secret"
 
@@ -103,7 +103,7 @@ def test_an_empty_name_is_refused_without_asking() -> None:
 
 
 class Secured:
-    """A house with TLS, and what its callers need."""
+    """A door with TLS, and what its callers need."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -112,7 +112,7 @@ class Secured:
         issued = self.ca.issue_cert("127.0.0.1")
         self.cert = self._written("server.pem", issued.cert_chain_pems[0])
         self.key = self._written("server.key", issued.private_key_pem)
-        self.house: RulesHouse
+        self.door: RunningRulesDoor
 
     def _written(self, name: str, blob: trustme.Blob) -> str:
         blob.write_to_path(str(self.folder / name))
@@ -127,14 +127,14 @@ class Secured:
 
     @property
     def url(self) -> str:
-        return f"https://{self.house.host}"
+        return f"https://{self.door.host}"
 
 
 @pytest.fixture
 def secured(tmp_path: Path) -> Iterator[Secured]:
     here = Secured(tmp_path)
     files = TlsFiles(here.cert, here.key, here.ca_file, client_required=False)
-    with rules_house_aside(tls=Tls(files)) as here.house:
+    with rules_door_in_thread(tls=Tls(files)) as here.door:
         yield here
 
 
@@ -153,14 +153,14 @@ def test_over_tls_a_token_or_a_certificate_says_who_asks(secured: Secured) -> No
 def test_a_server_that_nobody_we_trust_has_signed_is_not_spoken_to(secured: Secured) -> None:
     with pytest.raises(Unavailable, match="CERTIFICATE_VERIFY_FAILED"):
         RemoteRuleAdmin(secured.url, token=token_of("rita")).rules()
-    other = f"https://localhost:{secured.house.port}"
+    other = f"https://localhost:{secured.door.port}"
     with pytest.raises(Unavailable, match="CERTIFICATE_VERIFY_FAILED"):
         RemoteRuleAdmin(other, ca=secured.ca_file, token=token_of("rita")).rules()
-    assert secured.house.admin.calls == 0
+    assert secured.door.admin.calls == 0
     stranger = secured.client("paul", by=trustme.CA())
     with pytest.raises(SluicegateError):
         RemoteRuleAdmin(secured.url, ca=secured.ca_file, **stranger).rules()
-    assert secured.house.admin.calls == 0
+    assert secured.door.admin.calls == 0
 
 
 def test_a_key_that_is_not_the_certificates_is_refused(secured: Secured) -> None:
@@ -185,7 +185,7 @@ def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(secured: Se
 
 def test_a_unix_socket_is_a_place_too(tmp_path: Path) -> None:
     path = tmp_path / "rules.sock"
-    with rules_house_aside(address=f"unix:{path}"):
+    with rules_door_in_thread(address=f"unix:{path}"):
         admin = RemoteRuleAdmin(f"unix:{path}", token=token_of("bob"))
         assert admin.rules()["version"] == 1
         assert admin.propose({"shop.yaml": None}, base="live", message="m")["state"] == "open"

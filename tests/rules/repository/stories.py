@@ -37,12 +37,12 @@ QUIET = {
 
 def git(where: str | Path, *arguments: str, text: str | None = None) -> str:
     """What git says; a failed test where it fails."""
-    done = tried(where, *arguments, text=text)
+    done = run_git(where, *arguments, text=text)
     assert done.returncode == 0, f"git {' '.join(arguments)}: {done.stderr}"
     return done.stdout.rstrip("\n")
 
 
-def tried(
+def run_git(
     where: str | Path, *arguments: str, text: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(

@@ -20,7 +20,7 @@ from tests.rules.repository.stories import (
     git,
     needs_git,
     pushed,
-    tried,
+    run_git,
     work_tree,
 )
 
@@ -144,7 +144,7 @@ def test_a_history_that_a_person_rewrote_is_told(repository: Repository, tmp_pat
     live = repository.tip(MAIN)
     assert live is not None
     git(clone, "commit", "--quiet", "--amend", "-m", "Another story")
-    assert tried(clone, "push", "--quiet", "origin", "HEAD:main").returncode != 0
+    assert run_git(clone, "push", "--quiet", "origin", "HEAD:main").returncode != 0
     git(clone, "push", "--quiet", "--force", "origin", "HEAD:main")
     rewritten = repository.tip(MAIN)
     assert rewritten is not None

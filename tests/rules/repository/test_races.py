@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.rules.repository.repository import Repository
-from tests.rules.repository.stories import MAIN, git, is_sound, needs_git, tried, work_tree
+from tests.rules.repository.stories import MAIN, git, is_sound, needs_git, run_git, work_tree
 from tests.rules.repository.writer import add
 
 WRITER = Path(__file__).with_name("writer.py")
@@ -77,7 +77,7 @@ def test_people_who_push_meanwhile_lose_nothing_either(
         (clone / f"hand-{number}.yaml").write_text("x")
         git(clone, "add", "-A")
         git(clone, "commit", "--quiet", "-m", f"By hand {number}")
-        while tried(clone, "push", "--quiet", "origin", "HEAD:main").returncode:
+        while run_git(clone, "push", "--quiet", "origin", "HEAD:main").returncode:
             git(clone, "pull", "--quiet", "--rebase", "origin", "main")
         pushed.add(f"hand-{number}")
         git(repository.path, "pack-refs", "--all")  # as a `git gc` does, at any moment

@@ -19,7 +19,7 @@ from tests.rules.repository.stories import (
     git,
     is_sound,
     needs_git,
-    tried,
+    run_git,
     work_tree,
 )
 
@@ -187,7 +187,7 @@ def test_git_merges_to_the_same_tree_where_files_are_changed_on_one_side_only(
         assert seen.value.what == ", ".join(sorted(clashes))
         return
     rebased = repository.rebase(left, right)
-    told = tried(repository.path, "merge-tree", "--write-tree", left, right)
+    told = run_git(repository.path, "merge-tree", "--write-tree", left, right)
     if told.returncode == 0:  # git looks for renames, and may see a conflict in one
         tree = git(repository.path, "rev-parse", f"{rebased.id}^{{tree}}")
         assert told.stdout.split()[0] == tree

@@ -20,7 +20,7 @@ from tests.rules.repository.stories import (
     is_sound,
     needs_git,
     pushed,
-    tried,
+    run_git,
     work_tree,
 )
 
@@ -356,7 +356,7 @@ def test_while_we_hold_a_ref_git_cannot_move_it(repository: Repository) -> None:
 
     def ask_git_first(source: str, target: str) -> None:
         if str(source).endswith("main.lock"):
-            seen.append(tried(repository.path, "update-ref", MAIN, old, old))
+            seen.append(run_git(repository.path, "update-ref", MAIN, old, old))
         rename(source, target)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -425,39 +425,39 @@ def test_a_ref_that_cannot_be_written_is_unavailable(repository: Repository) -> 
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+def disk_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """What is asked of the disk from now on, in order: a sync, or a move to a name."""
     if not os.path.isdir("/proc/self/fd"):
         pytest.skip("the names of open files cannot be told here")
-    told: list[tuple[str, str]] = []
+    disk_calls: list[tuple[str, str]] = []
     rename, fsync, link = os.rename, os.fsync, os.link
 
-    def told_fsync(handle: int) -> None:
-        told.append(("sync", os.readlink(f"/proc/self/fd/{handle}")))
+    def record_fsync(handle: int) -> None:
+        disk_calls.append(("sync", os.readlink(f"/proc/self/fd/{handle}")))
         fsync(handle)
 
-    def told_rename(source: str, target: str) -> None:
-        told.append(("move", f"{source} {target}"))
+    def record_rename(source: str, target: str) -> None:
+        disk_calls.append(("move", f"{source} {target}"))
         rename(source, target)
 
-    def told_link(source: str, target: str) -> None:
-        told.append(("link", f"{source} {target}"))
+    def record_link(source: str, target: str) -> None:
+        disk_calls.append(("link", f"{source} {target}"))
         link(source, target)
 
-    monkeypatch.setattr(os, "fsync", told_fsync)
-    monkeypatch.setattr(os, "rename", told_rename)
-    monkeypatch.setattr(os, "link", told_link)
-    return told
+    monkeypatch.setattr(os, "fsync", record_fsync)
+    monkeypatch.setattr(os, "rename", record_rename)
+    monkeypatch.setattr(os, "link", record_link)
+    return disk_calls
 
 
 def test_what_a_ref_leads_to_is_on_the_disk_before_the_ref(
-    repository: Repository, told: list[tuple[str, str]]
+    repository: Repository, disk_calls: list[tuple[str, str]]
 ) -> None:
     made = commit(repository, {"new/x.yaml": b"x"})
     assert repository.tip(MAIN) == made.id
     moves = {
         target: (source, at)
-        for at, (what, names) in enumerate(told)
+        for at, (what, names) in enumerate(disk_calls)
         if what == "move"
         for source, target in [names.split(" ")]
     }
@@ -466,19 +466,19 @@ def test_what_a_ref_leads_to_is_on_the_disk_before_the_ref(
     assert len(objects) == 4  # a file, two folders, a commit
     for target in objects:
         source, moved = moves[target]
-        assert ("sync", source) in told[:moved]
-        assert ("sync", os.path.dirname(target)) in told[moved:ref_moved]
-    (locked,) = [at for at, (what, _) in enumerate(told) if what == "link"]
-    aside, twin = told[locked - 1][1].split(" ")
-    assert told[locked - 2] == ("sync", aside)  # the new value, before anybody can see it
-    assert told[locked][1] == f"{twin} {repository.path}/{MAIN}.lock"
-    assert told[-1] == ("sync", os.path.join(repository.path, "refs", "heads"))
-    assert told.index(("sync", os.path.join(repository.path, "objects"))) < ref_moved
+        assert ("sync", source) in disk_calls[:moved]
+        assert ("sync", os.path.dirname(target)) in disk_calls[moved:ref_moved]
+    (locked,) = [at for at, (what, _) in enumerate(disk_calls) if what == "link"]
+    aside, twin = disk_calls[locked - 1][1].split(" ")
+    assert disk_calls[locked - 2] == ("sync", aside)  # the new value, before anybody can see it
+    assert disk_calls[locked][1] == f"{twin} {repository.path}/{MAIN}.lock"
+    assert disk_calls[-1] == ("sync", os.path.join(repository.path, "refs", "heads"))
+    assert disk_calls.index(("sync", os.path.join(repository.path, "objects"))) < ref_moved
 
 
 @needs_git
 def test_what_a_person_pushed_is_on_the_disk_before_our_ref_leads_there(
-    repository: Repository, tmp_path: Path, told: list[tuple[str, str]]
+    repository: Repository, tmp_path: Path, disk_calls: list[tuple[str, str]]
 ) -> None:
     repository.move(LIVE, first(repository), expected=None)
     git(repository.path, "config", "--unset", "core.fsync")
@@ -486,19 +486,19 @@ def test_what_a_person_pushed_is_on_the_disk_before_our_ref_leads_there(
     old = first(repository)
     pushed(clone, {"x/y.yaml": "one"})
     by_hand = pushed(clone, {"x/z.yaml": "two"})
-    told.clear()
+    disk_calls.clear()
     repository.move(LIVE, by_hand, expected=old)
-    moved = told.index(("move", f"{repository.path}/{LIVE}.lock {repository.path}/{LIVE}"))
+    moved = disk_calls.index(("move", f"{repository.path}/{LIVE}.lock {repository.path}/{LIVE}"))
     brought = git(repository.path, "rev-list", "--objects", "--no-object-names", MAIN, f"^{old}")
     assert len(brought.split()) == 8
     for hex_id in brought.split():
         path = os.path.join(repository.path, "objects", hex_id[:2], hex_id[2:])
-        assert ("sync", path) in told[:moved]
-        assert ("sync", os.path.dirname(path)) in told[:moved]
-    told.clear()
+        assert ("sync", path) in disk_calls[:moved]
+        assert ("sync", os.path.dirname(path)) in disk_calls[:moved]
+    disk_calls.clear()
     fresh = Repository.open(repository.path)  # what a ref of ours leads to is known to be safe
     fresh.move("refs/sluicegate/proposals/1", by_hand, expected=None)
-    assert not any("/objects" in name for _, name in told)  # once is enough
+    assert not any("/objects" in name for _, name in disk_calls)  # once is enough
 
 
 @needs_git

@@ -32,7 +32,7 @@ from tests.rules.repository.stories import (
     is_sound,
     needs_git,
     pushed,
-    tried,
+    run_git,
     work_tree,
 )
 
@@ -388,4 +388,4 @@ def test_a_person_and_a_mirror_work_on_the_same_copy(
     repository.push(other.path, MAIN)
     git(clone, "pull", "--quiet", "--ff-only", "origin", "main")
     assert git(clone, "rev-parse", "HEAD") == made
-    assert tried(clone, "fsck", "--strict").returncode == 0
+    assert run_git(clone, "fsck", "--strict").returncode == 0

@@ -27,7 +27,7 @@ pytestmark = needs_git
 
 
 @pytest.fixture
-def theirs(repository: Repository, tmp_path: Path) -> Path:
+def used_clone(repository: Repository, tmp_path: Path) -> Path:
     """A work tree with everything that years of use bring: packs, packed refs, tags, merges."""
     clone = work_tree(repository, tmp_path / "work")
     for number in range(6):
@@ -39,39 +39,39 @@ def theirs(repository: Repository, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("where", ["", ".git"])
-def test_a_work_tree_is_opened_and_left_alone(theirs: Path, where: str) -> None:
-    repository = Repository.open(theirs / where)
-    before = git(theirs, "rev-parse", "HEAD")
+def test_a_work_tree_is_opened_and_left_alone(used_clone: Path, where: str) -> None:
+    repository = Repository.open(used_clone / where)
+    before = git(used_clone, "rev-parse", "HEAD")
     assert repository.tip(MAIN) == repository.tip("HEAD") == before
     assert len(repository.files(before, folder="limits")) == 6
     made = commit(repository, {"limits/0.yaml": b"n: 9\n"}, on=before, ref=None)
     repository.move(LIVE, made.id, expected=None)
-    assert git(theirs, "status", "--porcelain") == ""
-    assert git(theirs, "rev-parse", "HEAD") == before
-    assert git(theirs, "log", "-1", "--format=%s", LIVE) == "Change"
+    assert git(used_clone, "status", "--porcelain") == ""
+    assert git(used_clone, "rev-parse", "HEAD") == before
+    assert git(used_clone, "log", "-1", "--format=%s", LIVE) == "Change"
     assert is_sound(repository)
 
 
-def test_a_linked_work_tree_leads_to_the_same(theirs: Path, tmp_path: Path) -> None:
-    git(theirs, "worktree", "add", "--quiet", "-b", "side", str(tmp_path / "side"))
+def test_a_linked_work_tree_leads_to_the_same(used_clone: Path, tmp_path: Path) -> None:
+    git(used_clone, "worktree", "add", "--quiet", "-b", "side", str(tmp_path / "side"))
     repository = Repository.open(tmp_path / "side")
     assert repository.tip("HEAD") == repository.tip("refs/heads/side")
     commit(repository, {"side.yaml": b"s"}, ref="refs/heads/other", on=repository.tip(MAIN))
-    assert Repository.open(theirs).tip("refs/heads/other") == repository.tip("refs/heads/other")
+    assert Repository.open(used_clone).tip("refs/heads/other") == repository.tip("refs/heads/other")
 
 
-def test_a_git_folder_elsewhere_is_followed(theirs: Path, tmp_path: Path) -> None:
-    git(tmp_path, "init", "--quiet", "--separate-git-dir", str(tmp_path / "store"), str(theirs))
-    assert (theirs / ".git").is_file()
-    repository = Repository.open(theirs)
-    assert repository.tip(MAIN) == git(theirs, "rev-parse", "main")
+def test_a_git_folder_elsewhere_is_followed(used_clone: Path, tmp_path: Path) -> None:
+    git(tmp_path, "init", "--quiet", "--separate-git-dir", str(tmp_path / "store"), str(used_clone))
+    assert (used_clone / ".git").is_file()
+    repository = Repository.open(used_clone)
+    assert repository.tip(MAIN) == git(used_clone, "rev-parse", "main")
 
 
-def test_ids_are_found_in_packs_too(theirs: Path) -> None:
-    repository = Repository.open(theirs)
-    for line in git(theirs, "rev-list", "--all").split():
+def test_ids_are_found_in_packs_too(used_clone: Path) -> None:
+    repository = Repository.open(used_clone)
+    for line in git(used_clone, "rev-list", "--all").split():
         assert repository.find(line[:12]) == line
-        assert repository.find(git(theirs, "rev-parse", f"--short={9}", line)) == line
+        assert repository.find(git(used_clone, "rev-parse", f"--short={9}", line)) == line
 
 
 def test_objects_may_be_borrowed_from_another_repository(
@@ -198,11 +198,11 @@ def test_harmless_extensions_are_fine(repository: Repository) -> None:
     assert Repository.open(repository.path).tip(MAIN)
 
 
-def test_commits_of_git_are_told_as_git_tells_them(theirs: Path) -> None:
-    repository = Repository.open(theirs)
+def test_commits_of_git_are_told_as_git_tells_them(used_clone: Path) -> None:
+    repository = Repository.open(used_clone)
     tip = repository.tip(MAIN)
     assert tip is not None
-    shown = git(theirs, "log", "--first-parent", "--format=%H|%an|%ae|%at|%s").splitlines()
+    shown = git(used_clone, "log", "--first-parent", "--format=%H|%an|%ae|%at|%s").splitlines()
     told = [
         f"{one.id}|{one.author.name}|{one.author.email}|{one.at_us // 1_000_000}|{one.message}"
         for one in repository.log(tip, count_max=99)
@@ -226,14 +226,14 @@ def test_an_author_that_git_let_through_is_shown(repository: Repository) -> None
         assert repository.info(made).author == (name, email)
 
 
-def test_merged_commits_can_be_built_upon(theirs: Path) -> None:
-    git(theirs, "checkout", "--quiet", "-b", "side", "HEAD~3")
-    (theirs / "side.yaml").write_text("s")
-    git(theirs, "add", "-A")
-    git(theirs, "commit", "--quiet", "-m", "Side")
-    git(theirs, "checkout", "--quiet", "main")
-    git(theirs, "merge", "--quiet", "--no-ff", "-m", "Merge", "side")
-    repository = Repository.open(theirs)
+def test_merged_commits_can_be_built_upon(used_clone: Path) -> None:
+    git(used_clone, "checkout", "--quiet", "-b", "side", "HEAD~3")
+    (used_clone / "side.yaml").write_text("s")
+    git(used_clone, "add", "-A")
+    git(used_clone, "commit", "--quiet", "-m", "Side")
+    git(used_clone, "checkout", "--quiet", "main")
+    git(used_clone, "merge", "--quiet", "--no-ff", "-m", "Merge", "side")
+    repository = Repository.open(used_clone)
     tip = repository.tip(MAIN)
     assert tip is not None
     assert len(repository.info(tip).parents) == 2

@@ -106,7 +106,7 @@ def outcome(work: Callable[[], Any], folder: Path | None = None) -> Any:
         return words.replace(f"{folder}/", "") if folder is not None else words
 
 
-def told(book: ServiceRuleSet) -> dict[str, Any]:
+def contents_of(book: ServiceRuleSet) -> dict[str, Any]:
     """All that can be seen of a book."""
     resources = book.resources
     found: dict[str, Any] = {}

@@ -16,7 +16,7 @@ from sluicegate.rules.snapshot.book import book_of
 from sluicegate.rules.snapshot.codec import pack, unpack
 from sluicegate.rules.snapshot.sections import DamagedSnapshot
 from sluicegate.rules.snapshot.snapshot import RulesSnapshot, compile_snapshot
-from tests.rules.snapshot.stories import BOOKS, Files, dumped, outcome, told, written
+from tests.rules.snapshot.stories import BOOKS, Files, contents_of, dumped, outcome, written
 
 
 @settings(max_examples=25)
@@ -32,7 +32,7 @@ def test_a_book_of_a_snapshot_decides_as_one_of_the_files(
         assert made == loaded
         return
     book = book_of(unpack(pack(made)), version="7")
-    assert told(book) == told(loaded)
+    assert contents_of(book) == contents_of(loaded)
     assert book.version == "7"
 
 
@@ -43,7 +43,9 @@ def test_what_is_taken_from_the_book_before_changes_nothing(files: tuple[Files, 
     if isinstance(first, str) or isinstance(second, str):
         return
     before = book_of(first, version="1")
-    assert told(book_of(second, version="2", before=before)) == told(book_of(second, version="2"))
+    assert contents_of(book_of(second, version="2", before=before)) == contents_of(
+        book_of(second, version="2")
+    )
 
 
 HIGH = Criticality.DEGRADED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 
-class Came:
+class PlainArrival:
     """A `contracts.arrival.Arrival` from plain values."""
 
     def __init__(

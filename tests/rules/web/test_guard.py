@@ -19,7 +19,7 @@ from sluicegate.rules.problems import BadRules
 from sluicegate.rules.web.guard import GuardLimiter, RulesGuard
 from sluicegate.rules.web.rule_set import WebRuleSet
 from sluicegate.testing import START_US, HandClock
-from tests.rules.web.arrivals import Came
+from tests.rules.web.arrivals import PlainArrival
 
 LOGIN = {"match": {"path": "/login"}, "key": "address", "limit": "2/minute"}
 API = {"match": {"path": "/api/**"}, "key": "user", "limit": "3/minute"}
@@ -56,7 +56,7 @@ limits:
 def test_it_is_a_guard_over_any_limiter() -> None:
     limits: GuardLimiter = Recorder()
     guard: AnyGuard = RulesGuard([{"name": "a", "key": "address", "limit": "1/s"}], limits)
-    judgement = guard.judge(Came())
+    judgement = guard.judge(PlainArrival())
     assert judgement is not None
     assert judgement.decision.allowed
 
@@ -64,11 +64,11 @@ def test_it_is_a_guard_over_any_limiter() -> None:
 def test_it_claims_what_matches_and_asks_nobody_where_nothing_does() -> None:
     recorder = Recorder()
     guard = RulesGuard({"limits": {"login": LOGIN, "api": API}}, recorder)
-    assert guard.judge(Came("/other")) is None
-    assert asyncio.run(guard.ajudge(Came("/other"))) is None
+    assert guard.judge(PlainArrival("/other")) is None
+    assert asyncio.run(guard.ajudge(PlainArrival("/other"))) is None
     assert recorder.claims == []
-    guard.judge(Came("/login"))
-    asyncio.run(guard.ajudge(Came("/api/x", user="ann")))
+    guard.judge(PlainArrival("/login"))
+    asyncio.run(guard.ajudge(PlainArrival("/api/x", user="ann")))
     assert recorder.claims == [
         (Claim("address:10.0.0.1", "login", 1),),
         (Claim("user:ann", "api", 1),),
@@ -84,7 +84,7 @@ def test_a_refusal_names_its_rule_and_takes_nothing_from_the_others() -> None:
         "all": {"key": "everyone", "limit": "100/minute"},
     }
     guard = RulesGuard({"limits": rules}, limiter)
-    judgements = [guard.judge(Came(user="ann")) for _ in range(4)]
+    judgements = [guard.judge(PlainArrival(user="ann")) for _ in range(4)]
     assert [one is not None and one.decision.allowed for one in judgements] == [
         True,
         True,
@@ -109,7 +109,7 @@ def test_two_rules_never_share_a_bucket() -> None:
         Limiter(clock=HandClock()),
     )
     for path in ("/a", "/b"):
-        judgement = guard.judge(Came(path, user="ann"))
+        judgement = guard.judge(PlainArrival(path, user="ann"))
         assert judgement is not None
         assert judgement.decision.allowed
 
@@ -119,7 +119,7 @@ def test_trials_admit_and_report() -> None:
         {"limits": {"trial": {"key": "user", "limit": "1/minute", "mode": "shadow"}}},
         Limiter(clock=HandClock()),
     )
-    decisions = [guard.judge(Came(user="ann")) for _ in range(2)]
+    decisions = [guard.judge(PlainArrival(user="ann")) for _ in range(2)]
     assert decisions[1] is not None
     assert decisions[1].decision.allowed
     assert decisions[1].decision.shadow
@@ -128,7 +128,7 @@ def test_trials_admit_and_report() -> None:
 def test_who_goes_unlimited_for_want_of_a_key_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
     guard = RulesGuard([{"name": "a", "key": "user", "limit": "1/s", "or_key": "skip"}], Recorder())
     with caplog.at_level(logging.WARNING, "sluicegate.rules"):
-        assert [guard.judge(Came()) for _ in range(3)] == [None] * 3
+        assert [guard.judge(PlainArrival()) for _ in range(3)] == [None] * 3
     assert guard.status().keyless == {"a": 3}
     assert len(caplog.records) == 1
     assert "'a' did not apply" in caplog.text
@@ -144,7 +144,7 @@ def file(tmp_path: Path) -> Path:
 def spent(guard: RulesGuard, path: str) -> int:
     """How often it admits until it refuses."""
     for times in range(100):
-        judgement = guard.judge(Came(path, user="ann"))
+        judgement = guard.judge(PlainArrival(path, user="ann"))
         assert judgement is not None
         if not judgement.decision.allowed:
             return times
@@ -210,7 +210,7 @@ def test_a_book_from_elsewhere_can_be_put_in_force() -> None:
     guard = RulesGuard([{"name": "a", "key": "user", "limit": "1/s"}], Limiter(clock=HandClock()))
     assert guard.reload()
     guard.replace(WebRuleSet.of([{"name": "b", "key": "user", "limit": "7/s"}]))
-    judgement = guard.judge(Came(user="ann"))
+    judgement = guard.judge(PlainArrival(user="ann"))
     assert judgement is not None
     assert (judgement.decision.rule_id, judgement.decision.remaining) == ("b", 6)
 
@@ -274,8 +274,8 @@ def test_judging_goes_on_while_rules_are_replaced(file: Path) -> None:
     def judge() -> None:
         try:
             while not done.is_set():
-                guard.judge(Came("/login"))
-                guard.judge(Came("/signin"))
+                guard.judge(PlainArrival("/login"))
+                guard.judge(PlainArrival("/signin"))
         except BaseException as error:
             wrong.append(error)
 

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sluicegate.rules.web.keys import VALUE_CHARS_MAX, Key, key_reader, parse_key
-from tests.rules.web.arrivals import Came
+from tests.rules.web.arrivals import PlainArrival
 
 
 def place_of(name: str) -> int:
@@ -16,12 +16,12 @@ def key(*texts: str) -> Key:
     return parse_key(texts, place_of)
 
 
-def read(came: Came, *texts: str) -> str:
+def read(came: PlainArrival, *texts: str) -> str:
     return key_reader(key(*texts))(came)
 
 
 def test_a_key_says_its_kind() -> None:
-    came = Came("/users/7", "POST", user="ann", headers={"x-tenant": "acme"})
+    came = PlainArrival("/users/7", "POST", user="ann", headers={"x-tenant": "acme"})
     assert read(came, "address") == "address:10.0.0.1"
     assert read(came, "user") == "user:ann"
     assert read(came, "header:X-Tenant") == "header:x-tenant:acme"
@@ -33,7 +33,7 @@ def test_a_key_says_its_kind() -> None:
 
 
 def test_what_an_arrival_lacks_makes_no_key() -> None:
-    came = Came(address="")
+    came = PlainArrival(address="")
     for texts in (["address"], ["user"], ["header:x-a"], ["path", "user"], ["user", "method"]):
         assert read(came, *texts) == ""
         assert key(*texts).may_miss
@@ -42,44 +42,48 @@ def test_what_an_arrival_lacks_makes_no_key() -> None:
 
 
 def test_a_doubled_slash_is_no_new_key() -> None:
-    assert {read(Came(path), "path") for path in ("/a/b", "/a/b/", "//a/b", "a/b")} == {"path:/a/b"}
-    assert read(Came("//users//7/"), "path.id") == "path.id:7"
-    assert read(Came(""), "path") == "path:/"
+    assert {read(PlainArrival(path), "path") for path in ("/a/b", "/a/b/", "//a/b", "a/b")} == {
+        "path:/a/b"
+    }
+    assert read(PlainArrival("//users//7/"), "path.id") == "path.id:7"
+    assert read(PlainArrival(""), "path") == "path:/"
 
 
 def test_ipv6_goes_by_its_network() -> None:
-    came = Came(address="2001:db8::1")
+    came = PlainArrival(address="2001:db8::1")
     assert read(came, "address") == "address:2001:db8::/64"
     assert read(came, "address/48") == "address/48:2001:db8::/48"
 
 
 def test_what_looks_like_a_secret_is_not_written_out() -> None:
     for name in ("authorization", "x-api-key", "cookie", "x-auth-token", "client-secret"):
-        made = read(Came(headers={name: "hunter2"}), f"header:{name}")
+        made = read(PlainArrival(headers={name: "hunter2"}), f"header:{name}")
         assert made.startswith(f"header:{name}:")
         assert "hunter2" not in made
-        assert made != read(Came(headers={name: "hunter3"}), f"header:{name}")
-        assert read(Came(), f"header:{name}") == ""
+        assert made != read(PlainArrival(headers={name: "hunter3"}), f"header:{name}")
+        assert read(PlainArrival(), f"header:{name}") == ""
 
 
 def test_a_long_value_is_counted_by_a_digest_that_nobody_can_ask_for() -> None:
     long = "x" * (VALUE_CHARS_MAX + 1)
-    made = read(Came(user=long), "user")
+    made = read(PlainArrival(user=long), "user")
     assert made.startswith("user#:")
     assert len(made) < 50
     digest = made.removeprefix("user#:")
-    assert read(Came(user=digest), "user") != made
-    assert read(Came(user=f"#:{digest}"), "user") != made
-    assert read(Came(user=long + "y"), "user") != made
-    assert read(Came(user="x" * VALUE_CHARS_MAX), "user") == "user:" + "x" * VALUE_CHARS_MAX
+    assert read(PlainArrival(user=digest), "user") != made
+    assert read(PlainArrival(user=f"#:{digest}"), "user") != made
+    assert read(PlainArrival(user=long + "y"), "user") != made
+    assert read(PlainArrival(user="x" * VALUE_CHARS_MAX), "user") == "user:" + "x" * VALUE_CHARS_MAX
 
 
 def test_the_longest_key_is_one_that_a_limiter_takes() -> None:
     long = "|" * 100_000
     names = [f"header:{letter * 64}" for letter in "abcd"]
-    came = Came(headers={name.removeprefix("header:"): long for name in names})
+    came = PlainArrival(headers={name.removeprefix("header:"): long for name in names})
     assert len(read(came, *names)) <= 4_096
-    fair = Came(headers={name.removeprefix("header:"): "é" * VALUE_CHARS_MAX for name in names})
+    fair = PlainArrival(
+        headers={name.removeprefix("header:"): "é" * VALUE_CHARS_MAX for name in names}
+    )
     assert len(read(fair, *names)) <= 4_096
 
 
@@ -92,16 +96,16 @@ texts = st.lists(
 @example("|", "a", "%7C", "a")
 @given(texts, texts, texts, texts)
 def test_no_two_pairs_of_values_make_the_same_key(a: str, b: str, c: str, d: str) -> None:
-    one, other = Came(user=a, headers={"x-t": b}), Came(user=c, headers={"x-t": d})
+    one, other = PlainArrival(user=a, headers={"x-t": b}), PlainArrival(user=c, headers={"x-t": d})
     same = read(one, "user", "header:x-t") == read(other, "user", "header:x-t")
     assert same == ((a, b) == (c, d))
     # Nor can a value alone make the key of a pair, or of another value.
-    assert read(Came(user=a), "user") != read(other, "user", "header:x-t")
-    assert (read(Came(user=a), "user") == read(Came(user=b), "user")) == (a == b)
+    assert read(PlainArrival(user=a), "user") != read(other, "user", "header:x-t")
+    assert (read(PlainArrival(user=a), "user") == read(PlainArrival(user=b), "user")) == (a == b)
 
 
 def test_lone_surrogates_are_counted_like_any_text() -> None:
-    assert read(Came(user="\udcff" * 600), "user").startswith("user#:")
+    assert read(PlainArrival(user="\udcff" * 600), "user").startswith("user#:")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from sluicegate.limits.rule import Mode
 from sluicegate.rules.web.keys import key_reader
 from sluicegate.rules.web.rule import WebRule
 from sluicegate.rules.web.rule_set import GROUP_MIN, WebRuleSet
-from tests.rules.web.arrivals import Came
+from tests.rules.web.arrivals import PlainArrival
 from tests.rules.web.test_paths import fits
 
 
@@ -23,7 +23,7 @@ def book(**rules: dict[str, object]) -> WebRuleSet:
     return WebRuleSet.of({"limits": made})
 
 
-def asked(rules: WebRuleSet, *arrivals: Came) -> list[list[str]]:
+def matching_rules(rules: WebRuleSet, *arrivals: PlainArrival) -> list[list[str]]:
     """The names of the rules that have a say."""
     return [[str(claim.rule) for claim in rules.claims(came)] for came in arrivals]
 
@@ -36,8 +36,12 @@ def test_every_rule_that_matches_has_a_say_in_the_order_of_the_file() -> None:
         me={"match": {"path": "/api/users/me"}},
         posts={"match": {"path": "/api/users/me", "method": ["POST", "put"]}},
     )
-    assert asked(
-        rules, Came("/"), Came("/api"), Came("/api/users/7"), Came("/api/users/me", "PUT")
+    assert matching_rules(
+        rules,
+        PlainArrival("/"),
+        PlainArrival("/api"),
+        PlainArrival("/api/users/7"),
+        PlainArrival("/api/users/me", "PUT"),
     ) == [
         ["everything"],
         ["everything", "api"],
@@ -48,7 +52,9 @@ def test_every_rule_that_matches_has_a_say_in_the_order_of_the_file() -> None:
 
 def test_what_no_rule_is_about_claims_nothing() -> None:
     rules = book(api={"match": {"path": "/api/**", "method": "GET"}})
-    assert asked(rules, Came("/"), Came("/api/x", "POST"), Came("/api/x", "get")) == [[], [], []]
+    assert matching_rules(
+        rules, PlainArrival("/"), PlainArrival("/api/x", "POST"), PlainArrival("/api/x", "get")
+    ) == [[], [], []]
 
 
 def test_headers_users_and_addresses_are_matched() -> None:
@@ -65,15 +71,15 @@ def test_headers_users_and_addresses_are_matched() -> None:
         both={"match": {"header": {"x-plan": "free", "x-beta": True}, "user": True}},
     )
     away = "192.0.2.1"
-    assert asked(
+    assert matching_rules(
         rules,
-        Came(address=away),
-        Came(address=away, headers={"x-plan": "free"}),
-        Came(address=away, headers={"x-plan": "trial-7"}),
-        Came(address=away, headers={"x-plan": "FREE"}),
-        Came(address=away, user="ann"),
-        Came(address="2001:db8::7", user="bob@staff"),
-        Came(address=away, user="x", headers={"x-plan": "free", "x-beta": "1"}),
+        PlainArrival(address=away),
+        PlainArrival(address=away, headers={"x-plan": "free"}),
+        PlainArrival(address=away, headers={"x-plan": "trial-7"}),
+        PlainArrival(address=away, headers={"x-plan": "FREE"}),
+        PlainArrival(address=away, user="ann"),
+        PlainArrival(address="2001:db8::7", user="bob@staff"),
+        PlainArrival(address=away, user="x", headers={"x-plan": "free", "x-beta": "1"}),
     ) == [
         ["absent", "anonymous"],
         ["exact", "one_of", "any", "present", "anonymous"],
@@ -91,7 +97,9 @@ def test_stop_ends_the_search_where_it_applies() -> None:
         rest={},
     )
     # Without its key the rule does not apply, and so stops nothing.
-    assert asked(rules, Came("/upload", user="ann"), Came("/upload"), Came("/")) == [
+    assert matching_rules(
+        rules, PlainArrival("/upload", user="ann"), PlainArrival("/upload"), PlainArrival("/")
+    ) == [
         ["upload"],
         ["rest"],
         ["rest"],
@@ -100,7 +108,7 @@ def test_stop_ends_the_search_where_it_applies() -> None:
 
 def test_a_trial_stops_nothing_and_what_is_off_is_not_there() -> None:
     rules = book(trial={"stop": True, "mode": "shadow"}, off={"mode": "off", "stop": True}, rest={})
-    assert asked(rules, Came()) == [["trial", "rest"]]
+    assert matching_rules(rules, PlainArrival()) == [["trial", "rest"]]
     assert rules.rules["off"].mode is Mode.OFF
 
 
@@ -113,11 +121,15 @@ def test_an_exemption_ends_all_wherever_it_stands() -> None:
         api={"match": {"path": "/api/**"}},
     )
     out = "192.0.2.1"
-    assert asked(
-        rules, Came("/health"), Came("/api/x"), Came("/api/x", address=out), Came("/x")
+    assert matching_rules(
+        rules,
+        PlainArrival("/health"),
+        PlainArrival("/api/x"),
+        PlainArrival("/api/x", address=out),
+        PlainArrival("/x"),
     ) == [[], [], ["everything", "api"], ["everything"]]
-    assert [one.entry.name for one in rules.matches(Came("/health"))] == ["health"]
-    assert [one.entry.name for one in rules.matches(Came("/api/x"))] == ["inside"]
+    assert [one.entry.name for one in rules.matches(PlainArrival("/health"))] == ["health"]
+    assert [one.entry.name for one in rules.matches(PlainArrival("/api/x"))] == ["inside"]
 
 
 def test_a_rule_without_its_key_falls_back_and_without_that_does_not_apply() -> None:
@@ -128,7 +140,7 @@ def test_a_rule_without_its_key_falls_back_and_without_that_does_not_apply() -> 
         shared={"key": "user", "or_key": "everyone"},
     )
     missed: list[str] = []
-    claims = rules.claims(Came(user="ann", headers={"x-tenant": "acme"}), missed.append)
+    claims = rules.claims(PlainArrival(user="ann", headers={"x-tenant": "acme"}), missed.append)
     assert [claim.key for claim in claims] == [
         "user:ann",
         "header:x-tenant:acme",
@@ -136,26 +148,26 @@ def test_a_rule_without_its_key_falls_back_and_without_that_does_not_apply() -> 
         "user:ann",
     ]
     assert missed == []
-    claims = rules.claims(Came(), missed.append)
+    claims = rules.claims(PlainArrival(), missed.append)
     assert [claim.key for claim in claims] == ["address:10.0.0.1", "address:10.0.0.1", "everyone"]
     assert missed == ["tenant"]
     missed.clear()
-    claims = rules.claims(Came(address=""), missed.append)
+    claims = rules.claims(PlainArrival(address=""), missed.append)
     assert [(claim.rule, claim.key) for claim in claims] == [("shared", "everyone")]
     assert missed == ["user", "tenant", "address"]
 
 
 def test_costs_go_with_the_claims() -> None:
     rules = book(two={"cost": 2}, said={"cost": {"header": "x-cost", "max": 10}})
-    assert [claim.cost for claim in rules.claims(Came(headers={"x-cost": "7"}))] == [2, 7]
-    assert [claim.cost for claim in rules.claims(Came(headers={"x-cost": "99"}))] == [2, 10]
-    assert [claim.cost for claim in rules.claims(Came())] == [2, 1]
+    assert [claim.cost for claim in rules.claims(PlainArrival(headers={"x-cost": "7"}))] == [2, 7]
+    assert [claim.cost for claim in rules.claims(PlainArrival(headers={"x-cost": "99"}))] == [2, 10]
+    assert [claim.cost for claim in rules.claims(PlainArrival())] == [2, 1]
 
 
 def test_many_rules_for_values_of_one_header_are_looked_up() -> None:
     read: list[str] = []
 
-    class Counting(Came):
+    class Counting(PlainArrival):
         def header(self, name: str) -> str:
             read.append(name)
             return super().header(name)
@@ -165,7 +177,7 @@ def test_many_rules_for_values_of_one_header_are_looked_up() -> None:
         for n in range(500)
     }
     rules = book(first={}, **tenants, last={"match": {"header": {"x-tenant": "tenant-7"}}})
-    assert asked(
+    assert matching_rules(
         rules,
         Counting(headers={"x-tenant": "tenant-7"}),
         Counting(headers={"x-tenant": "alias-8"}),
@@ -180,7 +192,7 @@ def test_many_rules_for_networks_are_not_taken_for_values() -> None:
         f"n{at}": {"match": {"address": network}} for at, network in enumerate(networks)
     }
     rules = book(**said)
-    assert asked(rules, Came(address="10.3.4.5")) == [["n3"]]
+    assert matching_rules(rules, PlainArrival(address="10.3.4.5")) == [["n3"]]
 
 
 def test_a_book_tells_what_it_is(tmp_path: Path) -> None:
@@ -221,7 +233,7 @@ rule_values = st.one_of(
     matches.filter(bool).map(lambda match: {"match": match, "exempt": True}),
 )
 arrivals = st.builds(
-    lambda path, method, address, user, h1, h2: Came(
+    lambda path, method, address, user, h1, h2: PlainArrival(
         path, method, address=address, user=user, headers={"h1": h1, "h2": h2}
     ),
     st.sampled_from(["/", "/a", "/b", "/a/b", "/a/c", "//a/", "/a/b/c"]),
@@ -233,7 +245,7 @@ arrivals = st.builds(
 )
 
 
-def plainly_fits(entry: WebRule, came: Came) -> bool:
+def plainly_fits(entry: WebRule, came: PlainArrival) -> bool:
     match = entry.match
     if match.paths and not any(
         fits(str(pattern).replace("{x}", "*"), came.path) for pattern in match.paths
@@ -263,7 +275,7 @@ def plainly_fits(entry: WebRule, came: Came) -> bool:
     return True
 
 
-def plainly(rules: WebRuleSet, came: Came) -> list[tuple[str, str]]:
+def plainly(rules: WebRuleSet, came: PlainArrival) -> list[tuple[str, str]]:
     fitting = [one for one in rules.entries if not one.off and plainly_fits(one, came)]
     if any(entry.exempt for entry in fitting):
         return []
@@ -281,7 +293,7 @@ def plainly(rules: WebRuleSet, came: Came) -> list[tuple[str, str]]:
 @settings(max_examples=80)
 @given(st.lists(rule_values, min_size=1, max_size=3 * GROUP_MIN), st.lists(arrivals, max_size=8))
 def test_the_compiled_book_says_what_the_plain_reading_says(
-    said: list[dict[str, object]], came: list[Came]
+    said: list[dict[str, object]], came: list[PlainArrival]
 ) -> None:
     rules = WebRuleSet.of({"limits": {f"r{at}": rule for at, rule in enumerate(said)}})
     for one in came:

@@ -31,7 +31,15 @@ from sluicegate.shadow.capture.reader import CaptureRead, read_capture
 from sluicegate.shadow.query_keys import check_key
 from sluicegate.shadow.redaction import Redaction, Vocabulary
 from sluicegate.testing import HandClock
-from tests.shadow.capture.world import KEY, Request, key_of, segment_files, settings, told, written
+from tests.shadow.capture.world import (
+    KEY,
+    Request,
+    key_of,
+    rows_of,
+    segment_files,
+    settings,
+    written,
+)
 
 REQUESTS: list[Request] = [
     # Each block brings users of its own, and one that all blocks have.
@@ -48,7 +56,7 @@ def whole(folder: Path) -> tuple[bytes, CaptureRead]:
 
 with tempfile.TemporaryDirectory() as made_in:
     DATA, WHOLE = whole(Path(made_in))
-ROWS = Counter(told(WHOLE.traffic))
+ROWS = Counter(rows_of(WHOLE.traffic))
 
 
 def read_bytes(data: bytes) -> CaptureRead:
@@ -59,7 +67,7 @@ def read_bytes(data: bytes) -> CaptureRead:
 
 def check_told(read: CaptureRead) -> None:
     """Nothing but what was there; and what is missing is told."""
-    rows = Counter(told(read.traffic))
+    rows = Counter(rows_of(read.traffic))
     assert rows <= ROWS
     if rows != ROWS:
         assert read.damage
@@ -150,7 +158,7 @@ def test_a_block_of_an_unknown_kind_is_passed_over_in_silence() -> None:
     strange = block_bytes(said[0].salt, 77, 5, b"of a later program")
     end = block_bytes(said[0].salt, 2, 6, next_end())
     read = read_bytes(head + b"".join(found[:-1]) + strange + end)
-    assert Counter(told(read.traffic)) == ROWS
+    assert Counter(rows_of(read.traffic)) == ROWS
     assert read.damage == ()
 
 

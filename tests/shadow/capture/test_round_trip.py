@@ -21,8 +21,8 @@ from tests.shadow.capture.world import (
     Request,
     expected,
     key_of,
+    rows_of,
     settings,
-    told,
     vocabulary,
     written,
 )
@@ -35,7 +35,7 @@ def test_what_was_written_is_read_again_in_order_of_time(requests: list[Request]
         folder = Path(name, "capture")
         written(folder, [*requests, (START_US, 0, CheckRequest("someone", "/"))])
         read = read_capture(folder, vocabulary=vocabulary([query for _, _, query in requests]))
-    rows = told(read.traffic)
+    rows = rows_of(read.traffic)
     assert [at_us for at_us, _, _ in rows] == sorted(at_us for at_us, _, _ in rows)
     last = (START_US, 0, (token_text(KEY.token("someone")), "/", 1, -1, ()))
     assert Counter(rows) == Counter([*expected(requests), last])
@@ -51,7 +51,7 @@ def test_a_large_capture_comes_back_as_it_was(tmp_path: Path) -> None:
     ]
     written(tmp_path, requests, batch=999, queries_max=200)
     read = read_capture(tmp_path, vocabulary=vocabulary(made.queries))
-    assert told(read.traffic) == told(made)
+    assert rows_of(read.traffic) == rows_of(made)
     assert read.segments > 3
     named = dict(zip(map(key_of, read.traffic.queries), read.traffic.entities, strict=True))
     assert named == dict(zip(map(key_of, made.queries), made.entities, strict=True))

@@ -12,14 +12,14 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.shadow import traffic
 from sluicegate.shadow.synthetic import BEGIN_US, synthetic_traffic
 from sluicegate.shadow.traffic import ADMITTED, ALL, REFUSED, UNKNOWN, TrafficBuilder
-from tests.shadow.capture.world import key_of, told
+from tests.shadow.capture.world import key_of, rows_of
 
 
 def test_the_same_seed_makes_the_same_capture_and_another_seed_another() -> None:
     one, same, other = (synthetic_traffic(2_000, seed=seed) for seed in (1, 1, 2))
-    assert told(one) == told(same)
-    assert told(one) != told(other)
-    assert told(synthetic_traffic(1_000, seed=1)) == told(one)[:1_000]
+    assert rows_of(one) == rows_of(same)
+    assert rows_of(one) != rows_of(other)
+    assert rows_of(synthetic_traffic(1_000, seed=1)) == rows_of(one)[:1_000]
 
 
 def test_what_is_made_never_changes() -> None:

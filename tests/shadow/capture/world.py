@@ -100,7 +100,7 @@ def values_of(queries: Iterable[CheckRequest | MeshRequest]) -> set[str]:
     return found
 
 
-def told(captured: CapturedTraffic) -> list[tuple[int, int, QueryKey]]:
+def rows_of(captured: CapturedTraffic) -> list[tuple[int, int, QueryKey]]:
     """A capture as plain rows."""
     keys = [full_key(query) for query in captured.queries]
     return [

@@ -17,7 +17,7 @@ BOTH = [("lmdb", "rocksdb"), ("rocksdb", "lmdb")]
 CALLED = {"lmdb": "LMDB", "rocksdb": "RocksDB"}
 
 
-def kept(url: str) -> list[bytes | None]:
+def stored_values(url: str) -> list[bytes | None]:
     async def story() -> list[bytes | None]:
         engine = open_engine(url)
         told = engine.read("t", [(b"p", b"")])
@@ -55,7 +55,7 @@ def test_a_folder_of_the_other_engine_is_refused_and_left_as_it_was(
     assert f"it holds files of {CALLED[own]} (" in told.value.remedy
     assert f"start with {own}:{folder}," in told.value.remedy
     assert files(folder) == was
-    assert kept(f"{own}:{folder}") == [b"v"]  # its own goes on
+    assert stored_values(f"{own}:{folder}") == [b"v"]  # its own goes on
 
 
 @pytest.mark.parametrize(("own", "other"), BOTH)

@@ -105,20 +105,20 @@ class HandListener:
     """Writes down what it is told."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.events: list[str] = []
 
     def on_replies(self) -> None:
-        self.told.append("heard")
+        self.events.append("heard")
 
     def on_timeout(self, seen: str) -> None:
-        self.told.append(f"missed: {seen}")
+        self.events.append(f"missed: {seen}")
 
     def on_error(self, call: RedisCall, error: ErrorReply) -> None:
-        self.told.append(f"refused: {error.code}")
+        self.events.append(f"refused: {error.code}")
         call.fail(error)
 
     def on_close(self, seen: str) -> None:
-        self.told.append(f"lost: {seen}")
+        self.events.append(f"lost: {seen}")
 
 
 class Wire:

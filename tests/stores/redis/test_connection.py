@@ -28,7 +28,7 @@ def wires() -> Iterator[Wires]:
         wire.close()
 
 
-def seen(future: asyncio.Future[Any]) -> str:
+def detail_of(future: asyncio.Future[Any]) -> str:
     error = future.exception()
     assert isinstance(error, Unavailable), error
     return error.detail
@@ -75,7 +75,7 @@ def test_an_error_reply_fails_its_call_alone(wires: Wires) -> None:
     assert isinstance(first.exception(), ErrorReply)
     assert second.result() == b"b"
     assert wire.connection.is_open
-    assert wire.owner.told == ["refused: WRONGTYPE", "heard"]
+    assert wire.owner.events == ["refused: WRONGTYPE", "heard"]
 
 
 def test_what_is_not_resp_ends_the_connection_and_says_what_it_may_be(wires: Wires) -> None:
@@ -83,9 +83,9 @@ def test_what_is_not_resp_ends_the_connection_and_says_what_it_may_be(wires: Wir
     asked = wire.ask("PING")
     wire.loop.turn()
     wire.answer(b"HTTP/1.1 400 Bad Request\r\n")
-    assert "is this the port of a Redis?" in seen(asked)
+    assert "is this the port of a Redis?" in detail_of(asked)
     assert wire.transport.ended
-    assert seen(wire.ask("PING")) == seen(asked)
+    assert detail_of(wire.ask("PING")) == detail_of(asked)
 
 
 def test_an_answer_to_no_question_ends_the_connection(wires: Wires) -> None:
@@ -100,9 +100,9 @@ def test_an_answer_to_no_question_ends_the_connection(wires: Wires) -> None:
 def test_more_calls_than_inflight_max_fail_at_once_until_answers_come(wires: Wires) -> None:
     wire = wires(inflight_max=3)
     asked = [wire.ask("PING") for _ in range(3)]
-    assert "inflight_max" in seen(wire.ask("PING"))
+    assert "inflight_max" in detail_of(wire.ask("PING"))
     asked[0].cancel()  # its answer is still owed, and so its place is taken
-    assert "inflight_max" in seen(wire.ask("PING"))
+    assert "inflight_max" in detail_of(wire.ask("PING"))
     wire.loop.turn()
     wire.answer(b"+PONG\r\n")
     again = wire.ask("PING")
@@ -117,7 +117,7 @@ def test_a_socket_that_takes_nothing_holds_no_more_than_its_bound(wires: Wires) 
     asked = [wire.ask("SET", "key", "x" * 1_000) for _ in range(4)]
     wire.loop.turn()
     assert wire.transport.writes == []
-    assert "unsent_bytes_max" in seen(asked[-1])
+    assert "unsent_bytes_max" in detail_of(asked[-1])
     wire.connection.resume_writing()
     assert len(wire.transport.writes) == 1
     wire.answer(b"+1\r\n+2\r\n+3\r\n")
@@ -139,7 +139,7 @@ def test_a_reply_without_end_ends_the_connection(wires: Wires) -> None:
     wire.loop.turn()
     wire.answer(b"$100000\r\n" + b"x" * 2_000)
     assert not wire.connection.is_open
-    assert "reply_bytes_max" in seen(asked)
+    assert "reply_bytes_max" in detail_of(asked)
 
 
 def test_a_call_fails_between_one_and_one_and_a_quarter_time_outs(wires: Wires) -> None:
@@ -149,8 +149,8 @@ def test_a_call_fails_between_one_and_one_and_a_quarter_time_outs(wires: Wires) 
     wire.loop.advance(ms=9.9, steps=99)
     assert not asked.done()
     wire.loop.advance(ms=2.6, steps=26)
-    assert seen(asked) == "no answer in 10 ms"
-    assert wire.owner.told == ["missed: no answer in 10 ms"]
+    assert detail_of(asked) == "no answer in 10 ms"
+    assert wire.owner.events == ["missed: no answer in 10 ms"]
 
 
 def test_a_late_answer_goes_to_nobody_and_the_next_to_its_call(wires: Wires) -> None:
@@ -163,10 +163,10 @@ def test_a_late_answer_goes_to_nobody_and_the_next_to_its_call(wires: Wires) -> 
     wire.loop.advance(ms=5)
     assert late.exception() is not None
     wire.answer(b"+a\r\n")
-    assert wire.owner.told == ["missed: no answer in 10 ms"]  # too late to be a good sign
+    assert wire.owner.events == ["missed: no answer in 10 ms"]  # too late to be a good sign
     wire.answer(b"+b\r\n")
     assert in_time.result() == b"b"
-    assert wire.owner.told[-1] == "heard"
+    assert wire.owner.events[-1] == "heard"
 
 
 def test_a_program_that_was_late_itself_reads_before_it_complains(wires: Wires) -> None:
@@ -179,7 +179,7 @@ def test_a_program_that_was_late_itself_reads_before_it_complains(wires: Wires) 
     wire.answer(b"+PONG\r\n")
     wire.loop.turn()
     assert asked.result() == b"PONG"
-    assert wire.owner.told == ["heard"]
+    assert wire.owner.events == ["heard"]
 
 
 def test_ten_thousand_calls_over_a_second_cost_a_timer_each_few_milliseconds(wires: Wires) -> None:
@@ -214,7 +214,7 @@ def test_a_server_that_stays_silent_loses_its_connection(wires: Wires) -> None:
     still_open = wire.connection.is_open
     wire.loop.advance(ms=20, steps=20)
     assert (still_open, wire.connection.is_open) == (True, False)
-    assert wire.owner.told[-1].startswith("lost: it has said nothing for 200 ms")
+    assert wire.owner.events[-1].startswith("lost: it has said nothing for 200 ms")
 
 
 def test_a_server_that_answered_late_owes_nothing_any_more(wires: Wires) -> None:
@@ -245,8 +245,8 @@ def test_whoever_waits_when_it_ends_is_told_why(wires: Wires) -> None:
     wire.loop.turn()
     unsent = wire.ask("B")
     wire.connection.connection_lost(ConnectionResetError("reset by peer"))
-    assert "reset by peer" in seen(written)
-    assert seen(unsent) == seen(written)
-    assert len(wire.owner.told) == 1
+    assert "reset by peer" in detail_of(written)
+    assert detail_of(unsent) == detail_of(written)
+    assert len(wire.owner.events) == 1
     wire.loop.turn()
     assert len(wire.transport.writes) == 1

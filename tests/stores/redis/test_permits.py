@@ -193,13 +193,13 @@ def test_a_place_that_was_taken_unheard_is_given_back_by_the_next_acquire(
             redis_server.resume()
             while not members(redis_server):  # it was carried out all the same
                 await asyncio.sleep(0.01)
-            assert await asked_again(store, "ann", "heard")
+            assert await acquire_until_heard(store, "ann", "heard")
             assert members(redis_server) == ["heard"]
 
     run(story())
 
 
-async def asked_again(store: RedisPermits, key: str, permit_id: str) -> bool:
+async def acquire_until_heard(store: RedisPermits, key: str, permit_id: str) -> bool:
     """Ask until the client's breaker lets it through; what was not heard is owed once more."""
     while True:
         try:

@@ -69,7 +69,7 @@ class Checks:
     def check(self, ask: CheckRequest, by: Identity) -> MaybeAwaitable[CheckResponse]:
         by.require(Grant.CHECK)
         self.asks.append(ask)
-        return self._told(self.table.take(ask.user_id, ask.cost, self.clock()))
+        return self._response(self.table.take(ask.user_id, ask.cost, self.clock()))
 
     def check_each(
         self, asks: Sequence[CheckRequest], by: Identity
@@ -78,7 +78,7 @@ class Checks:
 
     def peek(self, ask: CheckRequest, by: Identity) -> MaybeAwaitable[CheckResponse]:
         by.require(Grant.CHECK)
-        return self._told(self.table.peek(ask.user_id, ask.cost, self.clock()))
+        return self._response(self.table.peek(ask.user_id, ask.cost, self.clock()))
 
     async def reset(self, ask: CheckRequest, by: Identity) -> int:
         by.require(Grant.RESET)
@@ -89,18 +89,20 @@ class Checks:
         by.require(Grant.LEASE)
         now_us, user = self.clock(), ask.user_id
         if not self.leasable:
-            return LeaseResponse("", 0, 0, self._told(self.table.peek(user, 0, now_us)))
+            return LeaseResponse("", 0, 0, self._response(self.table.peek(user, 0, now_us)))
         while True:
             decision = self.table.take(user, units, now_us)
             if decision.allowed or units == 1:
                 break
             units //= 2
         if not decision.allowed:
-            return LeaseResponse("", 0, 0, self._told(decision))
+            return LeaseResponse("", 0, 0, self._response(decision))
         lease_id = f"lease-{len(self.leases) + 1}"
         valid_us = self.limit.period_us - now_us % self.limit.period_us
         self.leases[lease_id] = Lent(user, units, now_us, now_us + valid_us)
-        return LeaseResponse(lease_id if self.kept else "", units, valid_us, self._told(decision))
+        return LeaseResponse(
+            lease_id if self.kept else "", units, valid_us, self._response(decision)
+        )
 
     async def give_back(self, lease_id: str, units: int, by: Identity) -> int:
         by.require(Grant.LEASE)
@@ -125,7 +127,7 @@ class Checks:
     def serving(self) -> bool:
         return True
 
-    def _told(self, decision: Decision) -> CheckResponse:
+    def _response(self, decision: Decision) -> CheckResponse:
         if self.degraded:
             decision = Decision(
                 False,

@@ -27,7 +27,7 @@ from sluicegate.system import now_us
 from sluicegate.testing import HandClock
 from sluicegate.wire.row_stream import StreamRow, row_bytes, rows_of, stream_of
 from tests.apps.kv.tables.dispatchers import ANYBODY, Node, memory
-from tests.doors.http.kv.serving import house
+from tests.doors.http.kv.serving import running_door
 
 SIMPLE = [StreamRow(b"p", b"1", b"tea", 1_500_000), StreamRow("ä".encode(), b"", b"", 0)]
 
@@ -209,8 +209,8 @@ class There:
 @asynccontextmanager
 async def there(**settings: Any) -> AsyncIterator[There]:
     node = Node(memory(), HandClock())
-    shelf = SimpleNamespace(uploads=node.uploads, clock=node.clock)
-    async with house(shelf=cast("Any", shelf), **settings) as here:
+    service = SimpleNamespace(uploads=node.uploads, clock=node.clock)
+    async with running_door(service=cast("Any", service), **settings) as here:
         yield There(node, here.port)
 
 

@@ -81,21 +81,21 @@ class Crashing:
         if not self.later:
             return self.inner.read(space, places)
 
-        async def told() -> Any:
+        async def read_later() -> Any:
             await asyncio.sleep(0)
             return self.inner.read(space, places)
 
-        return told()
+        return read_later()
 
     def scan(self, space: str, partition: bytes, **how: Any) -> Any:
         if not self.later:
             return self.inner.scan(space, partition, **how)
 
-        async def told() -> Any:
+        async def read_later() -> Any:
             await asyncio.sleep(0)
             return self.inner.scan(space, partition, **how)
 
-        return told()
+        return read_later()
 
     async def write(self, changes: Sequence[Change]) -> None:
         await self._made(self.inner.write(changes))

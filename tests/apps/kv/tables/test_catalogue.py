@@ -37,14 +37,14 @@ class FarBook(Crashing):
             return self.inner.read(space, places)
         self.looks += 1
 
-        async def told() -> Any:
+        async def read_later() -> Any:
             found = self.inner.read(space, places)
             await self.gate.wait()
             if self.failing:
                 raise Unavailable("the shard of the book", "it is away")
             return found
 
-        return told()
+        return read_later()
 
 
 async def turns() -> None:
@@ -53,8 +53,8 @@ async def turns() -> None:
 
 
 async def got(node: Node, key: bytes = b"p") -> bytes | None:
-    told = node.tables.read_one("t", key, b"", node.clock.now_us())
-    row: Row | None = await told if isinstance(told, Awaitable) else told
+    rows = node.tables.read_one("t", key, b"", node.clock.now_us())
+    row: Row | None = await rows if isinstance(rows, Awaitable) else rows
     return None if row is None else row.value
 
 
@@ -97,8 +97,8 @@ async def test_reads_go_on_for_a_while_when_the_book_cannot_be_had_and_writes_fa
         assert await got(node) == b"newer"
     assert far.looks == looks  # it is known to be slow: nobody waits for it
     found = node.tables.read("t", [(b"p", b""), (b"x", b"")], node.clock.now_us())
-    told = await found if isinstance(found, Awaitable) else found
-    assert [None if row is None else row.value for row in told] == [b"newer", None]
+    rows = await found if isinstance(found, Awaitable) else found
+    assert [None if row is None else row.value for row in rows] == [b"newer", None]
     absent = WriteCondition(absent=True)
     for work in (
         lambda: put(node, b"p", b"mine"),

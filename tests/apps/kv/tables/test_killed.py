@@ -152,12 +152,12 @@ def test_an_upload_outlives_what_is_killed_on_its_way(tmp_path: Path, lmdb_folde
 
         server = Served(lmdb_folder)
         assert server.upload()["state"] == "folding"
-        seen_all(server)
+        check_every_row(server)
         deadline_s = time.monotonic() + 60
         while server.upload()["state"] != "done":
             assert time.monotonic() < deadline_s
             time.sleep(0.1)
-        seen_all(server)
+        check_every_row(server)
     finally:
         server.kill()
         if loader.poll() is None:
@@ -165,7 +165,7 @@ def test_an_upload_outlives_what_is_killed_on_its_way(tmp_path: Path, lmdb_folde
             loader.wait(20)
 
 
-def seen_all(server: Served) -> None:
+def check_every_row(server: Served) -> None:
     for at in range(0, ROWS, 997):
         status, value = server.get(f"/v1/tables/t/rows/p{at // 100}/{at % 100:03}")
         assert (status, value) == (200, b"v%d" % at)

@@ -96,14 +96,14 @@ async def test_a_part_asks_as_much_of_the_engine_however_many_came_before() -> N
 async def test_a_part_is_told_with_all_that_are_kept() -> None:
     node = Node(memory(), HandClock())
     await begun(node)
-    told = await send(node, 2)
-    assert (list(told.parts), told.rows) == ([2], 2)
-    told = await send(node, 0, rows_of(0, 5))
-    assert (list(told.parts), told.rows) == ([0, 2], 7)
+    state = await send(node, 2)
+    assert (list(state.parts), state.rows) == ([2], 2)
+    state = await send(node, 0, rows_of(0, 5))
+    assert (list(state.parts), state.rows) == ([0, 2], 7)
     size = len(stream_of(rows_of(2))) + len(stream_of(rows_of(0, 5)))
-    assert told.bytes == size
+    assert state.bytes == size
     again = await send(node, 2)
-    assert again == told == await node.uploads.show("t", "u", ANYBODY) == await begun(node)
+    assert again == state == await node.uploads.show("t", "u", ANYBODY) == await begun(node)
 
 
 async def test_parts_of_two_dispatchers_at_once_are_all_counted() -> None:
@@ -112,9 +112,9 @@ async def test_parts_of_two_dispatchers_at_once_are_all_counted() -> None:
     await begun(nodes[0])
     # Each is sent to both, so who claims it and who counts it are often two.
     await asyncio.gather(*[send(node, number) for number in range(30) for node in nodes])
-    told = await send(nodes[1], 30)
-    assert (list(told.parts), told.rows) == (list(range(31)), 62)
-    assert told == await nodes[0].uploads.show("t", "u", ANYBODY)
+    state = await send(nodes[1], 30)
+    assert (list(state.parts), state.rows) == (list(range(31)), 62)
+    assert state == await nodes[0].uploads.show("t", "u", ANYBODY)
 
 
 async def test_no_upload_takes_more_than_it_may_and_the_same_part_again_is_no_more() -> None:
@@ -143,8 +143,8 @@ async def test_what_was_begun_and_never_kept_counts_against_the_bound() -> None:
     engine.calls_left = None
     with pytest.raises(BadValue, match="an upload takes"):
         await send(node, 1)
-    told = await send(node, 0)
-    assert (list(told.parts), told.rows) == ([0], 2)
+    state = await send(node, 0)
+    assert (list(state.parts), state.rows) == ([0], 2)
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -165,8 +165,8 @@ async def test_whatever_call_of_a_part_crashes_it_is_counted_once(after: bool) -
         other = Node(engine, node.clock, holder="b")
         truth = await sum_parts(engine, "1")
         assert (await begun(other)).rows == truth.stored.rows
-        told = await send(other, 1)
-        assert (list(told.parts), told.rows) == ([0, 1], 4)
+        state = await send(other, 1)
+        assert (list(state.parts), state.rows) == ([0, 1], 4)
         assert await count_part(
             engine, "1", 0, UploadPart(True, 9, 9, b""), bytes_max=0
         ) == await sum_parts(engine, "1")
@@ -181,8 +181,8 @@ async def test_who_goes_on_mends_what_a_kill_left_out() -> None:
     await claimed(engine, 0)
     await count_part(engine, "1", 0, claim(0), bytes_max=BYTES_MAX)
     await claimed(engine, 0, kept=True)  # and killed before it was counted as kept
-    told = await rebuild_totals(engine, "1")
-    assert told.stored == PartSum(1, 10, 1)
+    state = await rebuild_totals(engine, "1")
+    assert state.stored == PartSum(1, 10, 1)
     part = await claimed(engine, 1)
     assert (await count_part(engine, "1", 1, part, bytes_max=BYTES_MAX)).stored == PartSum(1, 10, 1)
 
@@ -198,8 +198,8 @@ async def test_a_part_that_a_killed_dispatcher_kept_and_did_not_count_is_told() 
     engine.calls_left = None
     other = Node(engine, node.clock, holder="b")
     assert list((await begun(other)).parts) == [0, 1]
-    told = await send(other, 2)
-    assert (list(told.parts), told.rows) == ([0, 1, 2], 6)
+    state = await send(other, 2)
+    assert (list(state.parts), state.rows) == ([0, 1, 2], 6)
 
 
 async def test_mending_undoes_nothing_that_is_counted_meanwhile() -> None:
@@ -212,13 +212,13 @@ async def test_mending_undoes_nothing_that_is_counted_meanwhile() -> None:
     def counted_behind(*what: Any, **how: Any) -> Any:
         engine.scan = scan
 
-        async def told() -> Any:
+        async def read_later() -> Any:
             page = scan(*what, **how)
             part = await claimed(engine, 1)
             await count_part(engine, "1", 1, part, bytes_max=BYTES_MAX)
             return page
 
-        return told()
+        return read_later()
 
     engine.scan = counted_behind
     assert list((await rebuild_totals(engine, "1")).begun.numbers()) == [0]
@@ -234,8 +234,8 @@ async def test_the_bound_holds_also_where_there_is_no_record_and_not_for_what_is
     part = await claimed(engine, 1)
     with pytest.raises(BadValue, match="an upload takes 25"):
         await count_part(engine, "1", 1, part, bytes_max=25)
-    told = await count_part(engine, "1", 0, claim(0, kept=True), bytes_max=5)
-    assert told.stored == PartSum(1, 10, 1)
+    state = await count_part(engine, "1", 0, claim(0, kept=True), bytes_max=5)
+    assert state.stored == PartSum(1, 10, 1)
 
 
 async def test_a_part_that_is_kept_and_counted_changes_nothing() -> None:
@@ -257,8 +257,8 @@ async def test_an_upload_that_an_older_release_began_is_counted_from_its_parts()
             part_change("1", 4, UploadPart(False, 5, 500, bytes(32))),
         ]
     )
-    told = await send(node, 1)
-    assert (list(told.parts), told.rows) == ([0, 1], 5)
+    state = await send(node, 1)
+    assert (list(state.parts), state.rows) == ([0, 1], 5)
     with pytest.raises(BadValue, match="an upload takes 1,000"):
         await send(node, 2, rows_of(2, 5))
 

@@ -57,7 +57,7 @@ async def one(node: Node, sort: bytes, partition: bytes = b"p") -> Row | None:
     return await told if isinstance(told, Awaitable) else told
 
 
-async def seen(node: Node) -> dict[bytes, bytes]:
+async def read_partition(node: Node) -> dict[bytes, bytes]:
     """Everything in the partition, by a scan; point reads and a walk must say the same."""
     now_us = node.clock.now_us()
     told = await node.tables.scan("t", b"p", KeyRange(), now_us)
@@ -88,12 +88,12 @@ async def test_an_upload_is_invisible_until_it_is_committed_and_then_there_for_g
     await put(node, b"0", b"old")
     await put(node, b"9", b"other")
     await loaded(node)
-    assert await seen(node) == {b"0": b"old", b"9": b"other"}
+    assert await read_partition(node) == {b"0": b"old", b"9": b"other"}
     told = await commit(node)
     assert (told.state, told.rows, list(told.parts)) == ("folding", 6, [0, 1])
-    assert await seen(node) == {**ALL, b"9": b"other"}
+    assert await read_partition(node) == {**ALL, b"9": b"other"}
     await node.until_normal("t")
-    assert await seen(node) == {**ALL, b"9": b"other"}
+    assert await read_partition(node) == {**ALL, b"9": b"other"}
     assert (await node.uploads.show("t", "u", ANYBODY)).state == "done"
     assert await node.engine.walk("u/1", None, 10) == ()  # its space is gone
 
@@ -104,14 +104,14 @@ async def test_mode_replace_leaves_nothing_of_before() -> None:
     await put(node, b"9", b"other")
     await loaded(node, "replace")
     await commit(node)
-    assert await seen(node) == ALL
+    assert await read_partition(node) == ALL
     await put(node, b"8", b"new")
     await put(node, b"1", None)
     left = {**ALL, b"8": b"new"}
     del left[b"1"]
-    assert await seen(node) == left
+    assert await read_partition(node) == left
     await node.until_normal("t")
-    assert await seen(node) == left
+    assert await read_partition(node) == left
     assert len(await node.engine.walk("t/t", None, 100)) == len(left) + 1  # and a tombstone
 
 
@@ -122,8 +122,8 @@ async def test_a_deleted_row_does_not_come_back_when_the_upload_is_folded() -> N
     await put(node, b"3", None)
     await put(node, b"4", b"live")
     await node.until_normal("t")
-    assert b"3" not in await seen(node)
-    assert (await seen(node))[b"4"] == b"live"
+    assert b"3" not in await read_partition(node)
+    assert (await read_partition(node))[b"4"] == b"live"
 
 
 async def test_a_live_row_that_expires_hides_the_upload_s() -> None:
@@ -184,7 +184,7 @@ async def test_parts_may_come_twice_in_any_order_and_from_anybody() -> None:
     await asyncio.gather(send(first, 0, PARTS[0]), send(second, 0, PARTS[0]))
     assert list((await second.uploads.begin("t", "u", "merge", ANYBODY)).parts) == [0, 1]
     await commit(second)
-    assert await seen(first) == ALL
+    assert await read_partition(first) == ALL
 
 
 async def test_a_commit_that_is_not_of_what_is_kept_is_refused() -> None:
@@ -233,7 +233,7 @@ async def test_an_abandoned_upload_leaves_nothing_also_while_sealing() -> None:
             assert node.catalogue.state.tables["t"].phase == "sealing"
         assert (await node.uploads.abandon("t", "u", ANYBODY)).state == "abandoned"
         await node.until_normal("t")
-        assert await seen(node) == {b"0": b"old"}
+        assert await read_partition(node) == {b"0": b"old"}
         assert await node.engine.walk("u/1", None, 10) == ()
         with pytest.raises(Conflict, match="abandoned"):
             await commit(node)
@@ -241,7 +241,7 @@ async def test_an_abandoned_upload_leaves_nothing_also_while_sealing() -> None:
         await commit(node)
         with pytest.raises(Conflict, match="cannot be abandoned"):
             await node.uploads.abandon("t", "u", ANYBODY)
-        assert await seen(node) == ALL
+        assert await read_partition(node) == ALL
 
 
 async def test_two_who_commit_and_one_who_abandons_agree() -> None:
@@ -258,7 +258,7 @@ async def test_two_who_commit_and_one_who_abandons_agree() -> None:
         told = await asyncio.gather(*works, return_exceptions=True)
         await nodes[0].until_normal("t")
         state = (await nodes[0].uploads.show("t", "u", ANYBODY)).state
-        assert await seen(nodes[0]) == (ALL if state == "done" else {})
+        assert await read_partition(nodes[0]) == (ALL if state == "done" else {})
         good = [each for each in told if isinstance(each, Upload)]
         assert good
         assert {each.state for each in good} <= (
@@ -282,9 +282,9 @@ async def test_a_part_begun_before_the_seal_and_never_committed_opens_it_again()
     node.engine.swap = claimed_then_swapped  # type: ignore[method-assign]
     with pytest.raises(BadValue, match="3 were begun"):
         await commit(node)
-    assert await seen(node) == {}
+    assert await read_partition(node) == {}
     await commit(node, [*PARTS, PARTS[0]])
-    assert await seen(node) == ALL
+    assert await read_partition(node) == ALL
 
 
 async def test_another_upload_waits_until_the_last_is_folded() -> None:
@@ -302,10 +302,10 @@ async def test_another_upload_waits_until_the_last_is_folded() -> None:
 
     node.uploads._pause = followed
     await commit(node, [[StreamRow(b"p", b"0", b"second")]], "v")
-    assert await seen(node) == {**ALL, b"0": b"second"}
+    assert await read_partition(node) == {**ALL, b"0": b"second"}
     assert [each.name for each in await node.uploads.all("t", ANYBODY)] == ["u", "v"]
     await node.until_normal("t")
-    assert await seen(node) == {**ALL, b"0": b"second"}
+    assert await read_partition(node) == {**ALL, b"0": b"second"}
 
 
 async def test_everything_is_asked_of_whom_may_and_within_bounds() -> None:
@@ -349,7 +349,7 @@ async def test_what_is_admitted_is_told_and_its_permit_ends() -> None:
     ended: list[Any] = []
     asked: list[tuple[str, int]] = []
 
-    class Held:
+    class RecordingPermit:
         def end(self, outcome: Any, now_us: int, *, spent: bool = True) -> bool:
             ended.append(outcome.value)
             return True
@@ -357,7 +357,7 @@ async def test_what_is_admitted_is_told_and_its_permit_ends() -> None:
     async def admit(call: CallContext, rows: int, size: int) -> Any:
         assert size > 0
         asked.append((call.identity.name, rows))
-        return Held()
+        return RecordingPermit()
 
     node = Node(memory(), HandClock())
     node.jobs.admit = node.upload_jobs.admit = admit
@@ -381,11 +381,11 @@ async def test_a_dispatcher_that_is_behind_shows_the_older_rows_and_never_a_mix(
     states: list[dict[bytes, bytes]] = []
     while not task.done():
         await asyncio.sleep(0)
-        found = await seen(behind)
+        found = await read_partition(behind)
         assert found in ({b"0": b"old"}, ALL)
         states.append(found)
     await task
-    assert await seen(behind) == ALL  # a commit returns when all show it
+    assert await read_partition(behind) == ALL  # a commit returns when all show it
     assert {b"0": b"old"} in states
 
 
@@ -421,7 +421,7 @@ async def test_writes_of_a_dispatcher_that_is_behind_are_not_lost(mode: str) -> 
             seen_behind = await one(behind, b"1")
             assert seen_behind == Row(b"1", b"ahead")
         await sealed.until_normal("t")
-        now = await seen(sealed)
+        now = await read_partition(sealed)
         if visible or ended:
             assert now == {
                 **{k: v for k, v in ALL.items() if k != b"2"},
@@ -471,7 +471,7 @@ async def test_whatever_call_crashes_a_fresh_dispatcher_goes_on(mode: str, after
         clock.advance(us=SETTINGS.lease_us)
         told = await node.uploads.begin("t", "u", mode, ANYBODY)
         assert kept <= set(told.parts)
-        before = await seen(node)
+        before = await read_partition(node)
         base = {b"9": b"other"} if mode == "merge" else {}
         whole = {**base, **ALL}
         if told.state == "open":
@@ -480,7 +480,7 @@ async def test_whatever_call_crashes_a_fresh_dispatcher_goes_on(mode: str, after
                 if number not in told.parts:
                     await send(node, number, part)
         await commit(node)
-        found = await seen(node)
+        found = await read_partition(node)
         for sort, value in wrote.items():
             assert found.get(sort) == value
         unsure = {b"1", b"7"} - set(wrote)
@@ -489,7 +489,7 @@ async def test_whatever_call_crashes_a_fresh_dispatcher_goes_on(mode: str, after
         for sort in unsure:
             assert found.get(sort) in (whole.get(sort), None if sort == b"1" else b"live")
         await node.until_normal("t")
-        assert await seen(node) == found
+        assert await read_partition(node) == found
         if not crashed:
             assert call > 20
             return
@@ -511,7 +511,7 @@ async def test_whoever_was_killed_in_a_fold_is_followed_by_another_when_the_leas
     assert engine.calls == calls  # the other may still be at it
     clock.advance(us=SETTINGS.lease_us)
     await second.until_normal("t")
-    assert await seen(second) == ALL
+    assert await read_partition(second) == ALL
 
 
 async def test_a_folder_that_slept_undoes_nothing() -> None:

@@ -85,7 +85,7 @@ def recorded(at_s: float = 0.0, count: int = 0, **some: Any) -> dict[str, Any]:
     return json.loads(json.dumps(board(**(said | some))))  # type: ignore[no-any-return]
 
 
-def seen(
+def picture_of(
     before: dict[str, Any] | None = None, after: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     return picture(
@@ -97,7 +97,7 @@ def seen(
 
 
 def test_counts_become_rates_by_the_time_between_the_boards() -> None:
-    found = seen()
+    found = picture_of()
     assert found["work"] == {"entered": 150, "admitted": 100, "refused": 50, "under_way": 7}
     assert found["callers"] == [
         {"caller": "ann", "ru": 250, "admitted": 100, "refused": 0},
@@ -124,18 +124,18 @@ def test_two_dispatchers_are_added_up_and_of_levels_the_worst_is_told() -> None:
 
 
 def test_a_dispatcher_that_was_restarted_has_no_rates_below_nothing() -> None:
-    assert seen(recorded(0, 1_000), recorded(1, 10))["work"]["admitted"] == 20
+    assert picture_of(recorded(0, 1_000), recorded(1, 10))["work"]["admitted"] == 20
 
 
 def test_a_dispatcher_that_was_not_there_before_has_no_rates_yet() -> None:
     found = picture([BoardSample("u", None, "gone")], [BoardSample("u", recorded(1, 10))])
     assert found["work"]["admitted"] == 0
-    assert seen(recorded(1), recorded(1, 10))["work"]["admitted"] == 0  # the same instant
+    assert picture_of(recorded(1), recorded(1, 10))["work"]["admitted"] == 0  # the same instant
 
 
 def test_a_dispatcher_without_layers_has_a_board_too() -> None:
     bare = json.loads(json.dumps(board(at_us=START)))
-    lines = top_lines(seen(bare, bare))
+    lines = top_lines(picture_of(bare, bare))
     assert lines[0].startswith("1 dispatcher: 0 asked/s")
 
 
@@ -174,7 +174,7 @@ def test_a_store_that_is_gone_for_some_is_told_with_the_one_that_lost_it_first()
 
 
 def test_the_lines_tell_who_is_served_who_is_refused_and_what_is_hot() -> None:
-    text = "\n".join(top_lines(seen()))
+    text = "\n".join(top_lines(picture_of()))
     for part in (
         "1 dispatcher: 350 asked/s, 200 answered from memory, 100 admitted, 50 refused, 7 under",
         "stressed (ratio): latency ratio 0.28 of get",
@@ -193,7 +193,7 @@ def test_the_lines_tell_who_is_served_who_is_refused_and_what_is_hot() -> None:
 
 def test_what_there_is_no_room_for_is_counted() -> None:
     usage = {f"c{i}": CallerUse(i, 1, 2) for i in range(12)}
-    lines = top_lines(seen(after=recorded(1, 1, usage=usage)))
+    lines = top_lines(picture_of(after=recorded(1, 1, usage=usage)))
     assert "  and 2 callers more" in lines
 
 
@@ -278,7 +278,7 @@ def serving(*answers: tuple[int, Any], token: str = "") -> Iterator[str]:
 TWO = ((200, {"board": recorded()}), (200, {"board": recorded(2.0, 100)}))
 
 
-def asked(command: Any, *flags: str) -> tuple[int, str]:
+def run_command(command: Any, *flags: str) -> tuple[int, str]:
     parser = ArgumentParser()
     command.add_arguments(parser)
     out = io.StringIO()
@@ -287,14 +287,14 @@ def asked(command: Any, *flags: str) -> tuple[int, str]:
 
 def test_top_once_shows_a_picture_and_ends() -> None:
     with serving(*TWO) as url:
-        code, text = asked(top, url, "--once")
+        code, text = run_command(top, url, "--once")
     assert code == 0
     assert text.startswith("1 dispatcher: 350 asked/s")
 
 
 def test_top_as_json_is_the_whole_picture() -> None:
     with serving(*TWO) as url:
-        _, text = asked(top, "--url", url, "--once", "--json")
+        _, text = run_command(top, "--url", url, "--once", "--json")
     assert json.loads(text)["work"]["entered"] == 150
 
 
@@ -302,18 +302,18 @@ def test_hot_shows_so_many_keys_with_their_places() -> None:
     keys = [HotPlace(key_of("t", b"%d" % i, b""), 10 - i, 1, 1, 1) for i in range(5)]
     boards = [(200, {"board": recorded(i, 10 * i, hot=keys)}) for i in range(2)]
     with serving(*boards) as url:
-        _, text = asked(hot, url, "--once", "--k", "2")
+        _, text = run_command(hot, url, "--once", "--k", "2")
     assert "t:0" in text
     assert "t:1" in text
     assert "and 3 keys more" in text
     with serving(*boards) as url:
-        _, text = asked(hot, url, "--once", "--json", "--k", "2")
+        _, text = run_command(hot, url, "--once", "--json", "--k", "2")
     assert [one["place"] for one in json.loads(text)["hot"]] == ["t:0", "t:1"]
 
 
 def test_one_of_two_may_be_gone() -> None:
     with serving(*TWO) as url:
-        _, text = asked(top, url, "http://127.0.0.1:1", "--once")
+        _, text = run_command(top, url, "http://127.0.0.1:1", "--once")
     assert text.startswith("1 dispatcher: 350 asked/s")
     assert "http://127.0.0.1:1 does not answer" in text
 
@@ -334,25 +334,25 @@ def test_one_of_two_may_be_gone() -> None:
 )
 def test_a_malformed_board_is_told_beside_the_others(wrong: dict[str, Any]) -> None:
     with serving(*TWO) as url, serving((200, {"board": recorded() | wrong})) as other:
-        _, text = asked(top, url, other, "--once")
+        _, text = run_command(top, url, other, "--once")
         assert text.startswith("1 dispatcher: 350 asked/s")
         assert f"{other} does not answer: its board cannot be understood" in text
         with pytest.raises(Unavailable, match="its board cannot be understood"):
-            asked(top, other, "--once", "--json")
+            run_command(top, other, "--once", "--json")
 
 
 def test_when_all_are_gone_it_says_so() -> None:
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
-        asked(top, "http://127.0.0.1:1", "--once")
+        run_command(top, "http://127.0.0.1:1", "--once")
 
 
 def test_a_token_is_sent_and_the_lack_of_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(*TWO, token="secret") as url:
         with pytest.raises(SluicegateError, match="a token with the grant audit"):
-            asked(top, url, "--once")
-        assert asked(top, url, "--once", "--token", "secret")[0] == 0
+            run_command(top, url, "--once")
+        assert run_command(top, url, "--once", "--token", "secret")[0] == 0
         monkeypatch.setenv("SLUICEGATE_TOKEN", "secret")
-        assert asked(top, url, "--once")[0] == 0
+        assert run_command(top, url, "--once")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ def test_a_token_is_sent_and_the_lack_of_one_is_told(monkeypatch: pytest.MonkeyP
 )
 def test_what_it_cannot_read_it_says(answer: tuple[int, Any], told: str) -> None:
     with serving(answer) as url, pytest.raises(SluicegateError, match=told):
-        asked(top, url, "--once")
+        run_command(top, url, "--once")
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,15 @@ from sluicegate.doors.http.kv.settings import KvHttpSettings
 from sluicegate.doors.http.protocol import HttpDoor
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.listener import Language, Listener
-from tests.doors.kv_shelf import Keeper, Shelf
 from tests.doors.listening import WAIT_S
+from tests.doors.memory_service import Keeper, MemoryService
 
 
-class House(NamedTuple):
+class RunningDoor(NamedTuple):
     """Where it listens, what it serves, and a client of it."""
 
     port: int
-    shelf: Shelf
+    service: MemoryService
     client: httpx.AsyncClient
 
     async def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
@@ -31,15 +31,15 @@ class House(NamedTuple):
 
 
 @asynccontextmanager
-async def house(
+async def running_door(
     *,
-    shelf: Shelf | None = None,
+    service: MemoryService | None = None,
     everybody: bool = True,
     token: str = "",
     **settings: Any,
-) -> AsyncIterator[House]:
-    """A house that is open, and closed afterwards."""
-    kept = Shelf() if shelf is None else shelf
+) -> AsyncIterator[RunningDoor]:
+    """A door that listens, and is closed afterwards."""
+    kept = MemoryService() if service is None else service
     bounds = KvHttpSettings(**settings)
     kv = KvHttp(kept, kept, Keeper(everybody=everybody), kept.clock, bounds)
     door = HttpDoor(kv.handle, kept.clock, HttpSettings(body_bytes_max=bounds.body_bytes_max))
@@ -49,4 +49,4 @@ async def house(
         async with httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=WAIT_S
         ) as client:
-            yield House(port, kept, client)
+            yield RunningDoor(port, kept, client)

@@ -22,16 +22,16 @@ from sluicegate.contracts.reasons import (
 )
 from sluicegate.doors.http.kv.settings import KvHttpSettings
 from sluicegate.wire.key_values_messages import KvBounds
-from tests.doors.http.kv.serving import house
-from tests.doors.kv_shelf import Shelf, refused
+from tests.doors.http.kv.serving import running_door
 from tests.doors.listening import Caller, run
+from tests.doors.memory_service import MemoryService, refused
 
 JSON = {"content-type": "application/json"}
 
 
 def test_nobody_is_asked_for_a_name_and_who_has_one_for_a_grant() -> None:
     async def story() -> None:
-        async with house(everybody=False) as here:
+        async with running_door(everybody=False) as here:
             for method, path in (
                 ("GET", "t/rows/a"),
                 ("PUT", "t/rows/a"),
@@ -61,18 +61,18 @@ def test_nobody_is_asked_for_a_name_and_who_has_one_for_a_grant() -> None:
             body = {"json": {"folder": "/b"}}
             got = await here.ask("POST", "/v1/backup", **mine, **body)
             assert (got.status_code, got.json()["grant"]) == (403, "operate")
-            assert here.shelf.folders == []
+            assert here.service.folders == []
             for action, grant in (("get", "read"), ("write", "write"), ("remove", "write")):
                 got = await here.ask("POST", f"x/rows:{action}", json={}, **mine)
                 assert got.json()["grant"] == f"{grant} on x"
-            assert [call.identity.name for call in here.shelf.contexts] == ["reads", "reads"]
+            assert [call.identity.name for call in here.service.contexts] == ["reads", "reads"]
 
     run(story)
 
 
 def test_another_site_s_page_neither_reads_nor_writes() -> None:
     async def story() -> None:
-        async with house() as here:
+        async with running_door() as here:
             for headers in (
                 {"sec-fetch-site": "cross-site"},
                 {"sec-fetch-site": "same-site"},
@@ -83,7 +83,7 @@ def test_another_site_s_page_neither_reads_nor_writes() -> None:
                     assert got.status_code == 403
                 got = await here.ask("POST", "t/rows:get", json={"places": []}, headers=headers)
                 assert got.status_code == 403
-            assert here.shelf.contexts == []
+            assert here.service.contexts == []
             own = {"origin": f"http://127.0.0.1:{here.port}", "sec-fetch-site": "same-origin"}
             assert (await here.ask("PUT", "t/rows/a", headers=own)).status_code == 204
             got = await here.ask("OPTIONS", "t/rows/a/b")
@@ -94,7 +94,7 @@ def test_another_site_s_page_neither_reads_nor_writes() -> None:
             assert not [name for name in got.headers if name.startswith("access-control")]
             assert (await here.ask("PATCH", "t/rows/a")).status_code == 405
             assert (await here.ask("GET", "t/nothing")).status_code == 404
-        async with house(hosts=frozenset({"kv.example"})) as here:
+        async with running_door(hosts=frozenset({"kv.example"})) as here:
             assert (await here.ask("GET", "t/rows/a")).status_code == 421
             assert (await here.ask("GET", "/healthz")).status_code == 200
 
@@ -104,7 +104,7 @@ def test_another_site_s_page_neither_reads_nor_writes() -> None:
 def test_a_body_of_the_wrong_type_or_length_is_refused_by_its_head() -> None:
     async def story() -> None:
         bounds = KvBounds(value_bytes_max=100)
-        async with house(bounds=bounds, part_bytes_max=2_000, json_bytes_max=1_024) as here:
+        async with running_door(bounds=bounds, part_bytes_max=2_000, json_bytes_max=1_024) as here:
             for path in ("t/rows:get", "t/rows:write", "/v1/backup", "t/uploads/u:commit"):
                 got = await here.ask("POST", path, content=b"{}", headers={"content-type": "a/b"})
                 assert got.status_code == 415
@@ -132,7 +132,7 @@ def test_a_body_of_the_wrong_type_or_length_is_refused_by_its_head() -> None:
                     assert bound in got.json()["detail"] or most == 2_000
                 got = await here.ask(method, path, content=b"x" * most, headers=JSON)
                 assert got.status_code in (204, 400)
-            assert set(here.shelf.kept()) == {(b"a", b""), (b"a", b"b")}
+            assert set(here.service.rows()) == {(b"a", b""), (b"a", b"b")}
         assert KvHttpSettings(part_bytes_max=9 << 20).body_bytes_max == 9 << 20
         assert KvHttpSettings(bounds=KvBounds(value_bytes_max=16 << 20)).body_bytes_max == 16 << 20
         for wrong in ({"quota_status": 418}, {"part_bytes_max": 1}, {"json_bytes_max": 1 << 40}):
@@ -144,7 +144,7 @@ def test_a_body_of_the_wrong_type_or_length_is_refused_by_its_head() -> None:
 
 def test_who_has_no_leave_is_told_before_the_body_is_sent() -> None:
     async def story() -> None:
-        async with house(bounds=KvBounds(value_bytes_max=100), everybody=False) as here:
+        async with running_door(bounds=KvBounds(value_bytes_max=100), everybody=False) as here:
             for token, size, status in (("all", 101, 413), ("reads", 100, 403), ("x", 100, 401)):
                 reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
                 caller = Caller(reader, writer)
@@ -154,7 +154,7 @@ def test_who_has_no_leave_is_told_before_the_body_is_sent() -> None:
                 )
                 await caller.hears(b"HTTP/1.1 %d " % status)
                 await caller.leave()
-            assert here.shelf.contexts == []
+            assert here.service.contexts == []
 
     run(story)
 
@@ -182,7 +182,7 @@ def test_a_refusal_says_why_and_exactly_when_to_come_back(
     retry: str,
 ) -> None:
     async def story() -> None:
-        async with house(shelf=Shelf(far=far)) as here:
+        async with running_door(service=MemoryService(far=far)) as here:
             for method, path, more in (
                 ("GET", "t/rows/a", {}),
                 ("PUT", "t/rows/a", {"content": b"x"}),
@@ -190,7 +190,7 @@ def test_a_refusal_says_why_and_exactly_when_to_come_back(
                 ("POST", "t/rows:get", {"json": {"places": []}}),
                 ("GET", "t/uploads", {}),
             ):
-                here.shelf.values.raise_next(refused(reason, after_us))
+                here.service.values.raise_next(refused(reason, after_us))
                 got = await here.ask(method, path, **more)
                 assert (got.status_code, got.headers.get("retry-after")) == (status, seconds)
                 assert got.headers["content-type"] == "application/problem+json"
@@ -205,12 +205,12 @@ def test_a_refusal_says_why_and_exactly_when_to_come_back(
 
 def test_spent_units_have_a_status_of_their_own_by_setting() -> None:
     async def story() -> None:
-        async with house(quota_status=419) as here:
-            here.shelf.values.raise_next(refused(QUOTA_SPENT, 1))
+        async with running_door(quota_status=419) as here:
+            here.service.values.raise_next(refused(QUOTA_SPENT, 1))
             got = await here.ask("GET", "t/rows/a")
             assert (got.status_code, got.json()["status"]) == (419, 419)
             assert got.headers["retry-after"] == "1"
-            here.shelf.values.raise_next(refused(RATE_LIMITED, 1))
+            here.service.values.raise_next(refused(RATE_LIMITED, 1))
             assert (await here.ask("GET", "t/rows/a")).status_code == 429, "that one alone"
 
     run(story)
@@ -218,8 +218,8 @@ def test_spent_units_have_a_status_of_their_own_by_setting() -> None:
 
 def test_an_engine_that_is_away_and_a_bug_of_ours_are_told_apart() -> None:
     async def story() -> None:
-        async with house() as here:
-            here.shelf.values.raise_next(Unavailable("the engine", "nothing for a second"))
+        async with running_door() as here:
+            here.service.values.raise_next(Unavailable("the engine", "nothing for a second"))
             got = await here.ask("PUT", "t/rows/a", content=b"x")
             assert (got.status_code, got.headers["retry-after"]) == (503, "1")
             assert got.json()["what"] == "the engine"
@@ -237,10 +237,12 @@ def test_an_engine_that_is_away_and_a_bug_of_ours_are_told_apart() -> None:
 @pytest.mark.parametrize("far", [False, True])
 def test_health_needs_no_name_and_the_rest_is_for_who_may(far: bool) -> None:
     async def story() -> None:
-        async with house(shelf=Shelf(far=far), everybody=False, metrics_open=True) as here:
+        async with running_door(
+            service=MemoryService(far=far), everybody=False, metrics_open=True
+        ) as here:
             assert (await here.ask("GET", "/healthz")).json() == {"status": "ok"}
             assert (await here.ask("GET", "/readyz")).status_code == 200
-            here.shelf.ready = "draining"
+            here.service.ready = "draining"
             got = await here.ask("GET", "/readyz")
             assert (got.status_code, got.json()["reason"]) == (503, "draining")
             assert "up 1" in (await here.ask("GET", "/metrics")).text
@@ -248,7 +250,7 @@ def test_health_needs_no_name_and_the_rest_is_for_who_may(far: bool) -> None:
             assert (await here.ask("GET", "/v1/state", **mine)).json() == {"asked": 0}
             assert (await here.ask("GET", "/v1/hot", **mine)).json() == {"keys": []}
             got = await here.ask("POST", "/v1/backup", json={"folder": "/b"}, **mine)
-            assert (got.json(), here.shelf.folders) == ({"bytes": 4096}, ["/b"])
+            assert (got.json(), here.service.folders) == ({"bytes": 4096}, ["/b"])
             for folder in ("", None, 1, "x" * 5_000):
                 got = await here.ask("POST", "/v1/backup", json={"folder": folder}, **mine)
                 assert (got.status_code, got.json()["field"]) == (400, "folder")
@@ -260,7 +262,7 @@ def test_health_needs_no_name_and_the_rest_is_for_who_may(far: bool) -> None:
             )
             assert (got.status_code, got.json()["field"]) == (400, "folder")
             assert "send text that UTF-8 can hold" in got.json()["detail"]
-            assert here.shelf.folders == ["/b"]
+            assert here.service.folders == ["/b"]
 
     run(story)
 
@@ -313,7 +315,7 @@ def template(path: str) -> str:
 
 def test_the_document_is_valid_and_every_answer_is_as_it_says() -> None:
     async def story() -> None:
-        async with house() as here:
+        async with running_door() as here:
             document = (await here.ask("GET", "/openapi.json")).json()
             OpenAPIV31SpecValidator(document).validate()
             said = {
@@ -333,14 +335,14 @@ def test_the_document_is_valid_and_every_answer_is_as_it_says() -> None:
                     digest = "sha-256=:IEXSrG97Bk7KxWMUr2nRVa/UMCvOTHm0AHuHA2+31QY=:"
                     kind = "application/x-ndjson"
                     more["headers"] = {"content-type": kind, "content-digest": digest}
-                _as_said(document, operation, await here.ask(method, path, **more))
+                _check_documented(document, operation, await here.ask(method, path, **more))
             uploads = document["paths"][template("/v1/tables/t/uploads")]["get"]
             assert "`bulk` on the table" in uploads["description"]
 
     run(story)
 
 
-def _as_said(document: Any, operation: Any, got: httpx.Response) -> None:
+def _check_documented(document: Any, operation: Any, got: httpx.Response) -> None:
     said = operation["responses"].get(str(got.status_code), operation["responses"]["default"])
     if not got.content:
         assert "content" not in said

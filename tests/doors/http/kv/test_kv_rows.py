@@ -17,9 +17,9 @@ from sluicegate.contracts.errors import BadValue, Conflict
 from sluicegate.contracts.key_values import KeyRange, tag_of
 from sluicegate.doors.http.kv.request_fields import after_text, place_after, token_bytes, token_text
 from sluicegate.wire.key_values_messages import KvBounds
-from tests.doors.http.kv.serving import house
-from tests.doors.kv_shelf import NOW_US, Shelf
+from tests.doors.http.kv.serving import running_door
 from tests.doors.listening import LOOPS, WAIT_S, run
+from tests.doors.memory_service import NOW_US, MemoryService
 
 both = pytest.mark.parametrize("loop", sorted(LOOPS))
 EVERY_BYTE = bytes(range(256))
@@ -29,7 +29,7 @@ EVERY_BYTE = bytes(range(256))
 @pytest.mark.parametrize("far", [False, True])
 def test_a_value_comes_back_as_it_was_sent_under_any_key(loop: str, far: bool) -> None:
     async def story() -> None:
-        async with house(shelf=Shelf(far=far)) as here:
+        async with running_door(service=MemoryService(far=far)) as here:
             for partition, sort in (
                 (b"ann", b"1"),
                 (b"a/b c?d#e%f", b"/"),
@@ -41,7 +41,7 @@ def test_a_value_comes_back_as_it_was_sent_under_any_key(loop: str, far: bool) -
                     "PUT", path, content=EVERY_BYTE, headers={"content-type": "image/png"}
                 )
                 assert (put.status_code, put.content) == (204, b"")
-                assert (partition, sort) in here.shelf.kept()
+                assert (partition, sort) in here.service.rows()
                 got = await here.ask("GET", path)
                 assert (got.status_code, got.content) == (200, EVERY_BYTE)
                 assert got.headers["content-type"] == "application/octet-stream"
@@ -62,14 +62,14 @@ def test_a_value_comes_back_as_it_was_sent_under_any_key(loop: str, far: bool) -
 
 def test_a_path_without_a_sort_key_is_the_empty_one() -> None:
     async def story() -> None:
-        async with house() as here:
+        async with running_door() as here:
             assert (await here.ask("PUT", "t/rows/ann", content=b"x")).status_code == 204
-            assert list(here.shelf.kept()) == [(b"ann", b"")]
+            assert list(here.service.rows()) == [(b"ann", b"")]
             assert (await here.ask("GET", "t/rows/ann")).content == b"x"
             assert (await here.ask("PUT", "t/rows/ann", content=b"")).status_code == 204
             assert (await here.ask("GET", "t/rows/ann")).content == b"", "a value may be empty"
             assert (await here.ask("DELETE", "t/rows/ann")).status_code == 204
-            assert here.shelf.kept() == {}
+            assert here.service.rows() == {}
             assert (await here.ask("GET", "t/rows/ann/1/2")).status_code == 404
 
     run(story)
@@ -104,25 +104,25 @@ def test_a_percent_sign_that_begins_no_escape_is_refused(
     method: str, path: str, field: str
 ) -> None:
     async def story() -> None:
-        async with house() as here:
+        async with running_door() as here:
             said = await ask_as_written(here.port, method, f"/v1/tables/t/{path}")
             assert said.startswith(b"HTTP/1.1 400 "), said
             problem = json.loads(said.partition(b"\r\n\r\n")[2])
             assert problem["field"] == field
             assert "write % as %25" in problem["detail"]
-            assert here.shelf.kept() == {}
+            assert here.service.rows() == {}
             table = await ask_as_written(here.port, "GET", "/v1/tables/%zz/rows/ann")
             assert table.startswith(b"HTTP/1.1 400 ")
             put = await ask_as_written(here.port, "PUT", "/v1/tables/t/rows/100%25/%fF%aB")
             assert put.startswith(b"HTTP/1.1 204 ")
-            assert list(here.shelf.kept()) == [(b"100%", b"\xff\xab")]
+            assert list(here.service.rows()) == [(b"100%", b"\xff\xab")]
 
     run(story)
 
 
 def test_what_is_known_is_not_sent_again() -> None:
     async def story() -> None:
-        async with house() as here:
+        async with running_door() as here:
             await here.ask("PUT", "t/rows/ann", content=b"x", params={"ttl_ms": "900"})
             tag = f'"{tag_of(b"x").hex()}"'
             for said in (tag, f'"other", W/{tag}', "*"):
@@ -145,7 +145,7 @@ def test_what_is_known_is_not_sent_again() -> None:
 
 def test_a_write_under_a_condition_is_made_or_tells_what_is_there() -> None:
     async def story() -> None:
-        async with house() as here:
+        async with running_door() as here:
             first, second = (f'"{tag_of(value).hex()}"' for value in (b"1", b"2"))
             put: Any = {"content": b"1", "headers": {"if-match": "*"}}
             got = await here.ask("PUT", "t/rows/ann", **put)
@@ -159,7 +159,7 @@ def test_a_write_under_a_condition_is_made_or_tells_what_is_there() -> None:
                 params={"ttl_ms": "5"},
             )
             assert (got.status_code, got.headers["etag"]) == (204, first)
-            assert here.shelf.kept()[b"ann", b""] == (b"1", NOW_US + 5_000)
+            assert here.service.rows()[b"ann", b""] == (b"1", NOW_US + 5_000)
             got = await here.ask("PUT", "t/rows/ann", content=b"2", headers={"if-none-match": "*"})
             assert (got.status_code, got.headers["etag"]) == (412, first)
             assert got.json()["status"] == 412
@@ -172,8 +172,8 @@ def test_a_write_under_a_condition_is_made_or_tells_what_is_there() -> None:
             assert (got.status_code, got.headers["etag"]) == (412, first)
             got = await here.ask("DELETE", "t/rows/ann", headers={"if-match": first})
             assert (got.status_code, "etag" in got.headers) == (204, False)
-            assert here.shelf.kept() == {}
-            here.shelf.values.raise_next(Conflict("the row", "another value"))
+            assert here.service.rows() == {}
+            here.service.values.raise_next(Conflict("the row", "another value"))
             got = await here.ask("PUT", "t/rows/raced", content=b"x", headers={"if-match": "*"})
             assert (got.status_code, got.json()["seen"]) == (409, "another value")
 
@@ -197,25 +197,25 @@ def test_a_write_under_a_condition_is_made_or_tells_what_is_there() -> None:
 )
 def test_a_header_that_cannot_be_understood_is_named(headers: dict[str, str], field: str) -> None:
     async def story() -> None:
-        async with house() as here:
+        async with running_door() as here:
             got = await here.ask("PUT", "t/rows/ann", content=b"x", headers=headers)
             assert (got.status_code, got.json()["field"]) == (400, field)
-            assert here.shelf.contexts == []
+            assert here.service.contexts == []
 
     run(story)
 
 
 def test_a_time_to_live_is_told_and_counted_down() -> None:
     async def story() -> None:
-        async with house() as here:
+        async with running_door() as here:
             await here.ask("PUT", "t/rows/ann", content=b"x", params={"ttl_ms": "1500"})
-            here.shelf.clock.advance(s=0.9999)
+            here.service.clock.advance(s=0.9999)
             got = await here.ask("GET", "t/rows/ann")
             assert got.headers["x-sluicegate-ttl-ms"] == "500"
-            here.shelf.clock.advance(s=0.5)
+            here.service.clock.advance(s=0.5)
             got = await here.ask("GET", "t/rows/ann")
             assert got.headers["x-sluicegate-ttl-ms"] == "1", "0 would be for ever"
-            here.shelf.clock.advance(s=0.01)
+            here.service.clock.advance(s=0.01)
             assert (await here.ask("GET", "t/rows/ann")).status_code == 404
             for said in ("-1", "x", "", "315619200000000"):
                 got = await here.ask("PUT", "t/rows/ann", content=b"x", params={"ttl_ms": said})
@@ -228,9 +228,9 @@ def test_a_time_to_live_is_told_and_counted_down() -> None:
 
 def test_what_a_request_claims_reaches_the_service() -> None:
     async def story() -> None:
-        async with house(token="all") as here:
+        async with running_door(token="all") as here:
             await here.ask("GET", "t/rows/ann")
-            plain = here.shelf.contexts[-1]
+            plain = here.service.contexts[-1]
             assert (plain.identity.name, plain.criticality, plain.deadline_us) == (
                 "all",
                 None,
@@ -254,10 +254,10 @@ def test_what_a_request_claims_reaches_the_service() -> None:
                 ("POST", "t/rows:expire", {"json": {"partition": "ann", "ttl_ms": 1}}),
                 ("GET", "t/uploads", {}),
             ):
-                before = len(here.shelf.contexts)
+                before = len(here.service.contexts)
                 assert (await here.ask(method, path, headers=claims, **more)).status_code < 500
-                assert len(here.shelf.contexts) == before + 1
-                call = here.shelf.contexts[-1]
+                assert len(here.service.contexts) == before + 1
+                call = here.service.contexts[-1]
                 assert (call.criticality, call.strong) == (Criticality.BEST_EFFORT, True)
                 assert call.deadline_us == NOW_US + 250_000
 
@@ -266,10 +266,10 @@ def test_what_a_request_claims_reaches_the_service() -> None:
 
 def test_a_range_is_told_in_pages_from_either_side() -> None:
     async def story() -> None:
-        async with house() as here:
+        async with running_door() as here:
             rows = {(b"ann", b"%d" % number): (b"v%d" % number, 0) for number in range(5)}
             rows[b"ann", b"\xff"] = (b"\x80", 2_000_000)
-            here.shelf.fill("t", rows)
+            here.service.fill("t", rows)
             got = (await here.ask("GET", "t/range/ann")).json()
             assert got["rows"][0] == {"sort": "0", "value": "v0"}
             assert got["rows"][-1] == {
@@ -278,7 +278,7 @@ def test_a_range_is_told_in_pages_from_either_side() -> None:
                 "ttl_ms": 2_000,
             }
             assert got["token"] == ""
-            assert here.shelf.spans[-1] == KeyRange()
+            assert here.service.spans[-1] == KeyRange()
             for reverse, wanted in (("false", ["1", "2", "3"]), ("true", ["3", "2", "1"])):
                 found: list[str] = []
                 token = ""
@@ -295,7 +295,7 @@ def test_a_range_is_told_in_pages_from_either_side() -> None:
                     token = page["token"]
                 assert (found, token) == (wanted, "")
             await here.ask("GET", "t/range/ann?begin=%ff%2F&end=&bytes_max=9&rows_max=7")
-            assert here.shelf.spans[-1] == KeyRange(b"\xff/", None, False, 7, 9)
+            assert here.service.spans[-1] == KeyRange(b"\xff/", None, False, 7, 9)
 
     run(story)
 
@@ -306,13 +306,13 @@ def test_a_range_is_told_in_pages_from_either_side() -> None:
 def test_a_range_that_cannot_be_asked_names_the_field(query: str) -> None:
     async def story() -> None:
         bounds = KvBounds(rows_max=10, answer_bytes_max=4_096)
-        async with house(bounds=bounds) as here:
+        async with running_door(bounds=bounds) as here:
             got = await here.ask("GET", f"t/range/ann?{query}")
             name = query.partition("=")[0]
             assert (got.status_code, got.json()["field"]) == (400, "query" if name == "x" else name)
-            assert here.shelf.contexts == []
+            assert here.service.contexts == []
             assert (await here.ask("GET", "t/range/ann")).status_code == 200
-            assert here.shelf.spans[-1] == KeyRange(rows_max=10, bytes_max=4_096)
+            assert here.service.spans[-1] == KeyRange(rows_max=10, bytes_max=4_096)
 
     run(story)
 
@@ -320,7 +320,7 @@ def test_a_range_that_cannot_be_asked_names_the_field(query: str) -> None:
 @pytest.mark.parametrize("far", [False, True])
 def test_several_rows_are_read_written_and_removed_at_once(far: bool) -> None:
     async def story() -> None:
-        async with house(shelf=Shelf(far=far)) as here:
+        async with running_door(service=MemoryService(far=far)) as here:
             writes = [
                 {"partition": "ann", "sort": "1", "value": "tea", "ttl_ms": 60_000},
                 {"partition_base64": "/w==", "value_base64": "gICA"},
@@ -328,7 +328,7 @@ def test_several_rows_are_read_written_and_removed_at_once(far: bool) -> None:
             ]
             got = await here.ask("POST", "t/rows:write", json={"writes": writes})
             assert (got.status_code, got.json()) == (200, {"written": 3})
-            assert here.shelf.kept() == {
+            assert here.service.rows() == {
                 (b"ann", b"1"): (b"tea", NOW_US + 60_000_000),
                 (b"\xff", b""): (b"\x80\x80\x80", 0),
                 (b"ann", b"2"): (b"", 0),
@@ -349,14 +349,14 @@ def test_several_rows_are_read_written_and_removed_at_once(far: bool) -> None:
             expiry = {"partition": "ann", "sort": "1", "ttl_ms": 7}
             got = await here.ask("POST", "t/rows:expire", json=expiry)
             assert got.json() == {"there": True}
-            assert here.shelf.kept()[b"ann", b"1"] == (b"tea", NOW_US + 7_000)
+            assert here.service.rows()[b"ann", b"1"] == (b"tea", NOW_US + 7_000)
             got = await here.ask("POST", "t/rows:expire", json={**expiry, "sort": "9"})
             assert got.json() == {"there": False}
             got = await here.ask("POST", "t/rows:remove", json={"places": places})
             assert got.json() == {"removed": 2}
             delete = {"partition": "ann", "sort": "2", "delete": True}
             await here.ask("POST", "t/rows:write", json={"writes": [delete]})
-            assert here.shelf.kept() == {}
+            assert here.service.rows() == {}
 
     run(story)
 
@@ -391,21 +391,21 @@ ROW = {"partition": "p", "value": "v"}
 def test_json_that_cannot_be_asked_names_the_field(path: str, body: Any, field: str | None) -> None:
     async def story() -> None:
         bounds = KvBounds(places_max=3, writes_max=2, value_bytes_max=4)
-        async with house(bounds=bounds) as here:
+        async with running_door(bounds=bounds) as here:
             kind = {"content-type": "application/json"}
             sent = json.dumps(body).encode()
             got = await here.ask("POST", f"t/{path}", content=sent, headers=kind)
             assert got.status_code == 400
             assert field in (None, got.json()["field"])
-            assert here.shelf.contexts == []
+            assert here.service.contexts == []
 
     run(story)
 
 
 def test_a_walk_goes_on_behind_any_place() -> None:
     async def story() -> None:
-        async with house() as here:
-            here.shelf.fill("t", {(b"\xfe%d" % n, b"/"): (b"", 0) for n in range(5)})
+        async with running_door() as here:
+            here.service.fill("t", {(b"\xfe%d" % n, b"/"): (b"", 0) for n in range(5)})
             found: list[Any] = []
             after = ""
             for _ in range(3):

@@ -16,9 +16,9 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.http.kv.uploads import LINES_A_TURN, stream_of_lines
 from sluicegate.wire.key_values_messages import KvBounds
 from sluicegate.wire.row_stream import ROWS_MEDIA_TYPE, StreamRow, rows_of, stream_of
-from tests.doors.http.kv.serving import House, house
-from tests.doors.kv_shelf import NOW_US
+from tests.doors.http.kv.serving import RunningDoor, running_door
 from tests.doors.listening import run
+from tests.doors.memory_service import NOW_US
 
 LINES = "application/x-ndjson"
 ROWS = [StreamRow(b"p", b"%d" % number, b"v%d" % number, number * 1_000) for number in range(4)]
@@ -29,7 +29,7 @@ def digest_of(body: bytes) -> str:
     return f"sha-256=:{b64encode(sha256(body).digest()).decode()}:"
 
 
-async def send(here: House, number: int, body: bytes, kind: str, **headers: str) -> Any:
+async def send(here: RunningDoor, number: int, body: bytes, kind: str, **headers: str) -> Any:
     """One part; what the answer says."""
     said = {"content-type": kind, "content-digest": digest_of(body), **headers}
     got = await here.ask("PUT", f"t/uploads/u/parts/{number}", content=body, headers=said)
@@ -54,7 +54,7 @@ def lines_of(rows: list[StreamRow]) -> bytes:
 
 def test_an_upload_is_sent_in_parts_resumed_and_made_visible_at_once() -> None:
     async def story() -> None:
-        async with house(token="all") as here:
+        async with running_door(token="all") as here:
             got = await here.ask("PUT", "t/uploads/u", json={"mode": "merge"})
             assert got.json() == {
                 "table": "t",
@@ -85,8 +85,8 @@ def test_an_upload_is_sent_in_parts_resumed_and_made_visible_at_once() -> None:
             got = await here.ask("GET", "t/rows/p/3")
             assert (got.content, got.headers["x-sluicegate-ttl-ms"]) == (b"v3", "3")
             assert (await here.ask("GET", "t/uploads")).json()["uploads"][0]["name"] == "u"
-            assert [call.identity.name for call in here.shelf.contexts] == ["all"] * len(
-                here.shelf.contexts
+            assert [call.identity.name for call in here.service.contexts] == ["all"] * len(
+                here.service.contexts
             )
 
     run(story)
@@ -94,7 +94,7 @@ def test_an_upload_is_sent_in_parts_resumed_and_made_visible_at_once() -> None:
 
 def test_an_upload_is_abandoned() -> None:
     async def story() -> None:
-        async with house() as here:
+        async with running_door() as here:
             await here.ask("PUT", "t/uploads/u", json={"mode": "replace"})
             got = await here.ask("DELETE", "t/uploads/u")
             assert (got.status_code, got.json()["state"]) == (200, "abandoned")
@@ -104,7 +104,7 @@ def test_an_upload_is_abandoned() -> None:
 
 def test_a_part_that_is_not_what_it_says_is_not_kept() -> None:
     async def story() -> None:
-        async with house() as here:
+        async with running_door() as here:
             await here.ask("PUT", "t/uploads/u", json={"mode": "merge"})
             stream, lines = stream_of(ROWS), lines_of(ROWS)
             other = digest_of(b"other")

@@ -64,7 +64,7 @@ class Proposal:
     version: int = 0
     history: list[dict[str, str]] = field(default_factory=list)
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """As the admin answers it."""
         return {**vars(self), "version": self.version or None, "history": list(self.history)}
 
@@ -148,12 +148,12 @@ class MemoryRuleAdmin(RuleAdmin):
         self, state: str = "", *, count_max: int = 100, by: Identity = NOBODY
     ) -> Sequence[Answer]:
         with self._read(by):
-            found = [one.told() for one in self._proposals.values() if state in ("", one.state)]
+            found = [one.as_json() for one in self._proposals.values() if state in ("", one.state)]
             return found[::-1][:count_max]
 
     def proposal(self, id: str, *, by: Identity = NOBODY) -> Answer:
         with self._read(by):
-            return self._proposal(id).told()
+            return self._proposal(id).as_json()
 
     def report(self, id: str, *, by: Identity = NOBODY) -> Answer:
         with self._read(by):
@@ -214,7 +214,7 @@ class MemoryRuleAdmin(RuleAdmin):
             )
             self._proposals[made.id] = made
             self._judge(made)
-            return made.told()
+            return made.as_json()
 
         return self._do("propose", Grant.PROPOSE, by, work, reason)
 
@@ -223,7 +223,7 @@ class MemoryRuleAdmin(RuleAdmin):
             it = self._proposal(id)
             self._must_be(it, OPEN_STATES, "judged")
             self._judge(it)
-            return it.told()
+            return it.as_json()
 
         return self._do("judge", Grant.PROPOSE, by, work)
 
@@ -239,7 +239,7 @@ class MemoryRuleAdmin(RuleAdmin):
                 it.override = override
             it.state = APPROVED
             it.history.append({"by": by.name, "what": "approved", "why": override})
-            return it.told()
+            return it.as_json()
 
         return self._do("approve", Grant.APPROVE, by, work, override)
 
@@ -249,7 +249,7 @@ class MemoryRuleAdmin(RuleAdmin):
             self._must_be(it, OPEN_STATES, "rejected")
             it.state = REJECTED
             it.history.append({"by": by.name, "what": "rejected", "why": reason})
-            return it.told()
+            return it.as_json()
 
         return self._do("reject", Grant.APPROVE, by, work, reason)
 
@@ -260,7 +260,7 @@ class MemoryRuleAdmin(RuleAdmin):
             if it.base != self._at(LIVE_REVISION).id:
                 raise Conflict("what is live", f"it is {self._at(LIVE_REVISION).id[:12]} now")
             self._publish(it)
-            return it.told()
+            return it.as_json()
 
         return self._do("publish", Grant.APPROVE, by, work)
 
@@ -276,7 +276,7 @@ class MemoryRuleAdmin(RuleAdmin):
             else:
                 it.state = CANARY
                 self._canary = {"proposal": it.id, "by": kind, "share": share}
-            return it.told()
+            return it.as_json()
 
         return self._do("canary", Grant.APPROVE, by, work)
 

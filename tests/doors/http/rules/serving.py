@@ -68,7 +68,7 @@ class Well:
         return self.ready
 
 
-class RulesHouse:
+class RunningRulesDoor:
     """A listener with the rulebook's door behind it."""
 
     def __init__(
@@ -124,7 +124,7 @@ def rules_of(limit: int) -> str:
 
 
 @asynccontextmanager
-async def rules_house(
+async def running_rules_door(
     *,
     admin: MemoryRuleAdmin | None = None,
     doorkeeper: Access | None = None,
@@ -134,8 +134,8 @@ async def rules_house(
     reports: Mapping[str, Any] | None = None,
     clock: Clock | None = None,
     **settings: Any,
-) -> AsyncIterator[RulesHouse]:
-    """A house that is open, and closed afterwards."""
+) -> AsyncIterator[RunningRulesDoor]:
+    """A door that listens, and is closed afterwards."""
     serves = MemoryRuleAdmin(no_gate) if admin is None else admin
     time = HandClock() if clock is None else clock
     well = Well()
@@ -152,7 +152,7 @@ async def rules_house(
     look = ListenerSettings(look_s=0.02)
     try:
         async with Listener([address], {Language.HTTP1: door}, settings=look, tls=tls) as listening:
-            yield RulesHouse(listening, door, rules, serves, well)
+            yield RunningRulesDoor(listening, door, rules, serves, well)
     finally:
         rules.close()
     async with asyncio.timeout(5):
@@ -161,15 +161,15 @@ async def rules_house(
 
 
 @contextmanager
-def rules_house_aside(**how: Any) -> Iterator[RulesHouse]:
+def rules_door_in_thread(**how: Any) -> Iterator[RunningRulesDoor]:
     """The same on a loop in a thread of its own."""
-    made: list[RulesHouse] = []
+    made: list[RunningRulesDoor] = []
     open_now, failed = threading.Event(), []
     loop = asyncio.new_event_loop()
     ends = asyncio.Event()
 
     async def live() -> None:
-        async with rules_house(**how) as here:
+        async with running_rules_door(**how) as here:
             made.append(here)
             open_now.set()
             await ends.wait()
@@ -199,6 +199,6 @@ def rules_house_aside(**how: Any) -> Iterator[RulesHouse]:
         raise failed[0]
 
 
-def said(got: Answer) -> str:
+def whole_text(got: Answer) -> str:
     """A whole answer as text, to look for what must not be in it."""
     return json.dumps(dict(got.headers)) + got.body.decode("utf-8", "replace")

@@ -15,7 +15,14 @@ from sluicegate.doors.binding import Address
 from sluicegate.doors.http.site import hosts_of
 from sluicegate.doors.tls import Tls, TlsFiles
 from sluicegate.policies.access import Credential, KnownCallers, OpenAccess, token_digest
-from tests.doors.http.rules.serving import READS, access, rules_house, rules_of, said, token_of
+from tests.doors.http.rules.serving import (
+    READS,
+    access,
+    rules_of,
+    running_rules_door,
+    token_of,
+    whole_text,
+)
 from tests.doors.http.serving import answer, request
 from tests.doors.listening import Caller, run
 
@@ -44,7 +51,7 @@ READ = (
 
 def test_nobody_is_asked_for_a_name_and_a_wrong_token_is_nobodys() -> None:
     async def story() -> None:
-        async with rules_house() as here:
+        async with running_rules_door() as here:
             for path in (*READ, "/metrics"):
                 got = await here.ask("GET", path, who="")
                 assert (got.status, got.headers["www-authenticate"][:6]) == (401, "Bearer")
@@ -53,7 +60,7 @@ def test_nobody_is_asked_for_a_name_and_a_wrong_token_is_nobodys() -> None:
             wrong = "Bearer wrong-wrong-wrong-wrong"
             got = await here.ask("GET", "/v1/rules", authorization=wrong)
             assert got.status == 401
-            assert "wrong-wrong" not in said(got)
+            assert "wrong-wrong" not in whole_text(got)
             assert here.admin.calls == 0
             for path in ("/healthz", "/readyz", "/v1/rules/openapi.json"):
                 assert (await here.ask("GET", path, who="")).status == 200
@@ -63,7 +70,7 @@ def test_nobody_is_asked_for_a_name_and_a_wrong_token_is_nobodys() -> None:
 
 def test_a_grant_that_lacks_is_named_and_the_refusal_of_a_known_caller_is_noted() -> None:
     async def story() -> None:
-        async with rules_house() as here:
+        async with running_rules_door() as here:
             for path, body, grant in CHANGES:
                 who = "rita" if grant is Grant.APPROVE else "ada"
                 got = await here.ask("POST", path, body, who=who)
@@ -86,7 +93,7 @@ def test_nobody_may_read_where_the_access_says_so_and_never_change_anything(
     grants: frozenset[Grant],
 ) -> None:
     async def story() -> None:
-        async with rules_house(doorkeeper=access(anonymous=grants)) as here:
+        async with running_rules_door(doorkeeper=access(anonymous=grants)) as here:
             for path in READ:
                 assert (await here.ask("GET", path, who="")).status == 200
             calls = here.admin.calls
@@ -103,7 +110,7 @@ def test_who_may_not_look_is_told_what_is_wrong_all_the_same() -> None:
     async def story() -> None:
         blind = Credential("ida", frozenset({Grant.APPROVE}), token_digest(token_of("ida")))
         both = KnownCallers([blind, Credential("bob", EVERY_GRANT, token_digest(token_of("bob")))])
-        async with rules_house(doorkeeper=both) as here:
+        async with running_rules_door(doorkeeper=both) as here:
             one = (await here.propose(rules_of(7), who="bob"))["id"]
             got = await here.ask("POST", f"/v1/rules/proposals/{one}/publish", who="ida")
             assert (got.status, got.json["field"]) == (400, "proposal")
@@ -117,7 +124,7 @@ def test_who_may_not_look_is_told_what_is_wrong_all_the_same() -> None:
 def test_nobody_without_the_grant_is_refused_before_the_desk_hears_of_it() -> None:
     async def story() -> None:
         nobody = access(anonymous=frozenset({Grant.CHECK}))
-        async with rules_house(doorkeeper=nobody) as here:
+        async with running_rules_door(doorkeeper=nobody) as here:
             for path in READ:
                 assert (await here.ask("GET", path, who="")).status == 403
             assert here.admin.calls == 0
@@ -142,7 +149,7 @@ class Forgetful:
 @pytest.mark.parametrize("doorkeeper", [OpenAccess(), Forgetful()])
 def test_where_everybody_may_do_everything_changes_still_take_a_name(doorkeeper: Any) -> None:
     async def story() -> None:
-        async with rules_house(doorkeeper=doorkeeper) as here:
+        async with running_rules_door(doorkeeper=doorkeeper) as here:
             assert (await here.ask("GET", "/v1/rules", who="")).status == 200
             for path, body, _ in CHANGES:
                 assert (await here.ask("POST", path, body, who="")).status == 401
@@ -155,7 +162,7 @@ def test_where_everybody_may_do_everything_changes_still_take_a_name(doorkeeper:
 
 def test_no_page_of_another_site_can_drive_it_through_a_browser() -> None:
     async def story() -> None:
-        async with rules_house(doorkeeper=access(anonymous=READS)) as here:
+        async with running_rules_door(doorkeeper=access(anonymous=READS)) as here:
             foreign: tuple[dict[str, str], ...] = (
                 {"origin": "https://evil.example"},
                 {"origin": "null"},
@@ -188,7 +195,7 @@ def test_no_page_of_another_site_can_drive_it_through_a_browser() -> None:
 def test_only_our_own_names_are_answered_to() -> None:
     async def story() -> None:
         hosts = hosts_of([Address("127.0.0.1", 8_080)])
-        async with rules_house(hosts=hosts) as here:
+        async with running_rules_door(hosts=hosts) as here:
             for host in ("evil.example", "127.0.0.1:1", "127.0.0.1:8080.evil.example"):
                 assert (await here.ask("GET", "/v1/rules", host=host)).status == 421
                 got = await here.ask("POST", "/v1/rules/proposals", PROPOSE, host=host)
@@ -202,12 +209,12 @@ def test_only_our_own_names_are_answered_to() -> None:
 
 def test_a_listener_of_this_machine_goes_by_its_own_names_without_a_setting() -> None:
     async def story() -> None:
-        async with rules_house(doorkeeper=access(anonymous=READS)) as here:
+        async with running_rules_door(doorkeeper=access(anonymous=READS)) as here:
             for host in ("evil.example", f"evil.example:{here.port}", "127.0.0.1"):
                 assert (await here.ask("GET", "/v1/rules", host=host, who="")).status == 421
             for host in (here.host, f"localhost:{here.port}"):
                 assert (await here.ask("GET", "/v1/rules", host=host, who="")).status == 200
-        async with rules_house(doorkeeper=access(), address="0.0.0.0:0") as here:
+        async with running_rules_door(doorkeeper=access(), address="0.0.0.0:0") as here:
             assert (await here.ask("GET", "/v1/rules", host="rules.example")).status == 200
 
     run(story)
@@ -223,7 +230,7 @@ def test_a_certificate_is_as_good_as_a_token(tmp_path: Path) -> None:
         ca.cert_pem.write_to_path(str(clients))
         files = TlsFiles(str(cert), str(key), str(clients), client_required=False)
         nobody = access(anonymous=READS)
-        async with rules_house(tls=Tls(files), doorkeeper=nobody) as here:
+        async with running_rules_door(tls=Tls(files), doorkeeper=nobody) as here:
 
             async def ask(name: str, said: bytes) -> Any:
                 context = ssl.create_default_context()
@@ -252,11 +259,11 @@ def test_a_certificate_is_as_good_as_a_token(tmp_path: Path) -> None:
 
 def test_a_token_is_in_no_log_and_no_answer(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
-        async with rules_house() as here:
+        async with running_rules_door() as here:
             here.admin.versions = None  # type: ignore[assignment,method-assign]
             got = await here.ask("GET", "/v1/rules/versions")
             assert got.status == 500
-            assert token_of("bob") not in said(got)
+            assert token_of("bob") not in whole_text(got)
             assert here.door.faults == 1
 
     with caplog.at_level("DEBUG"):

@@ -12,7 +12,7 @@ import pytest
 from sluicegate.doors.http.rules.thread_calls import ThreadCalls
 from sluicegate.doors.http.settings import HttpSettings
 from tests.doors.http.rules.memory_admin import MemoryRuleAdmin
-from tests.doors.http.rules.serving import identity, rules_house, rules_of, token_of
+from tests.doors.http.rules.serving import identity, rules_of, running_rules_door, token_of
 from tests.doors.http.serving import request
 from tests.doors.listening import run, until
 
@@ -28,7 +28,7 @@ def test_calls_beyond_the_threads_and_the_queue_are_refused_at_once_and_health_i
         return {}
 
     async def story() -> None:
-        async with rules_house(
+        async with running_rules_door(
             admin=MemoryRuleAdmin(slowly), calls_max=1, calls_waiting_max=1
         ) as here:
             asks = [
@@ -54,7 +54,7 @@ def test_calls_beyond_the_threads_and_the_queue_are_refused_at_once_and_health_i
 
 def test_a_wait_is_answered_when_the_nodes_report_and_takes_no_calls_thread() -> None:
     async def story() -> None:
-        async with rules_house(calls_max=1, calls_waiting_max=0, waits_max=2) as here:
+        async with running_rules_door(calls_max=1, calls_waiting_max=0, waits_max=2) as here:
             waits = [
                 asyncio.ensure_future(here.ask("GET", f"{WAIT}&nodes={nodes}")) for nodes in (1, 2)
             ]
@@ -78,7 +78,7 @@ def test_a_wait_is_answered_when_the_nodes_report_and_takes_no_calls_thread() ->
 def test_one_caller_never_takes_all_the_places() -> None:
     async def story() -> None:
         bounds = {"waits_max": 3, "waits_of_caller_max": 2, "calls_of_caller_max": 1}
-        async with rules_house(**bounds) as here:  # type: ignore[arg-type]
+        async with running_rules_door(**bounds) as here:  # type: ignore[arg-type]
             waits = [asyncio.ensure_future(here.ask("GET", WAIT, who="rita")) for _ in range(2)]
             await until(lambda: here.http.stats().waits == 2)
             assert (await here.ask("GET", WAIT, who="rita")).status == 503
@@ -94,7 +94,7 @@ def test_one_caller_never_takes_all_the_places() -> None:
 
 def test_a_wait_ends_with_its_time_and_never_takes_longer_than_the_bound() -> None:
     async def story() -> None:
-        async with rules_house(wait_s_max=0.05) as here:
+        async with running_rules_door(wait_s_max=0.05) as here:
             for path in (f"{WAIT}&timeout_s=0", f"{WAIT}&timeout_s=0.02", f"{WAIT}&timeout_s=9999"):
                 got = await here.ask("GET", path)
                 assert (got.status, got.json["reached"]) == (200, False)
@@ -104,7 +104,7 @@ def test_a_wait_ends_with_its_time_and_never_takes_longer_than_the_bound() -> No
 
 def test_a_wait_ends_soon_after_the_door_does() -> None:
     async def story() -> None:
-        async with rules_house() as here:
+        async with running_rules_door() as here:
             caller = await here.call()
             told = {"authorization": f"Bearer {token_of('bob')}"}
             caller.writer.write(request("GET", WAIT, here.host, **told))
@@ -123,7 +123,7 @@ def test_a_call_that_nobody_waits_for_any_more_is_not_begun() -> None:
 
     async def story() -> None:
         http = HttpSettings(answer_timeout_s=0.05)
-        async with rules_house(admin=admin, http=http, calls_max=1) as here:
+        async with running_rules_door(admin=admin, http=http, calls_max=1) as here:
             first = asyncio.ensure_future(here.ask("POST", "/v1/rules/proposals", PROPOSE))
             await until(lambda: here.http.stats().calls == 1)
             second = await here.ask("POST", "/v1/rules/proposals", PROPOSE)
@@ -138,7 +138,7 @@ def test_a_call_that_nobody_waits_for_any_more_is_not_begun() -> None:
 
 def test_a_body_beyond_the_bound_is_refused_before_it_has_come() -> None:
     async def story() -> None:
-        async with rules_house(http=HttpSettings(body_bytes_max=100)) as here:
+        async with running_rules_door(http=HttpSettings(body_bytes_max=100)) as here:
             ask = {**PROPOSE, "reason": "x" * 200}
             assert (await here.ask("POST", "/v1/rules/proposals", ask)).status == 413
             assert here.admin.calls == 0

@@ -10,7 +10,7 @@ import pytest
 from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.http.rules.settings import RulesHttpSettings
 from tests.doors.http.rules.memory_admin import MemoryRuleAdmin, no_gate
-from tests.doors.http.rules.serving import rules_house, rules_of, said, token_of
+from tests.doors.http.rules.serving import rules_of, running_rules_door, token_of, whole_text
 from tests.doors.listening import run
 
 PROPOSALS = "/v1/rules/proposals"
@@ -22,7 +22,7 @@ def judged(_: Mapping[str, str]) -> dict[str, Any]:
 
 def test_a_change_goes_from_a_proposal_to_what_is_live_and_back() -> None:
     async def story() -> None:
-        async with rules_house() as here:
+        async with running_rules_door() as here:
             live = (await here.ask("GET", "/v1/rules")).json
             assert (live["version"], live["files"][0]["name"]) == (1, "shop.yaml")
             ask = {
@@ -75,7 +75,7 @@ def test_a_change_goes_from_a_proposal_to_what_is_live_and_back() -> None:
 
 def test_a_proposal_is_rejected_judged_and_published_by_its_own_routes() -> None:
     async def story() -> None:
-        async with rules_house(admin=MemoryRuleAdmin(judged)) as here:
+        async with running_rules_door(admin=MemoryRuleAdmin(judged)) as here:
             one = (await here.propose(rules_of(1)))["id"]
             got = await here.ask("POST", f"{PROPOSALS}/{one}/reject", {"reason": "no"}, who="ada")
             assert got.json["state"] == "rejected"
@@ -99,7 +99,7 @@ def test_rules_that_cannot_be_used_are_told_with_file_line_field_value_and_remed
     text = "rules:\n  - rule_id: a\n    limit: -3\n  - rule_id: b\n    limit: many\n"
 
     async def story() -> None:
-        async with rules_house() as here:
+        async with running_rules_door() as here:
             ask: dict[str, Any] = {
                 "base": "live",
                 "changes": {"shop.yaml": text},
@@ -137,7 +137,7 @@ def test_rules_that_cannot_be_used_are_told_with_file_line_field_value_and_remed
 
 def test_who_was_faster_is_told_with_what_is_there_now() -> None:
     async def story() -> None:
-        async with rules_house() as here:
+        async with running_rules_door() as here:
             base = (await here.ask("GET", "/v1/rules")).json["commit"]
             one = await here.propose(rules_of(1))
             two = await here.propose(rules_of(2))
@@ -160,7 +160,7 @@ def test_who_was_faster_is_told_with_what_is_there_now() -> None:
 
 def test_an_etag_is_of_what_was_read_and_if_match_keeps_others_from_being_overrun() -> None:
     async def story() -> None:
-        async with rules_house() as here:
+        async with running_rules_door() as here:
             live = await here.ask("GET", "/v1/rules")
             tag = live.headers["etag"]
             assert (await here.ask("HEAD", "/v1/rules")).headers["etag"] == tag
@@ -201,7 +201,7 @@ def test_an_etag_is_of_what_was_read_and_if_match_keeps_others_from_being_overru
 
 def test_what_is_not_there_is_404_and_what_cannot_be_asked_says_what_would_be_right() -> None:
     async def story() -> None:
-        async with rules_house() as here:
+        async with running_rules_door() as here:
             for path in ("", "/judge", "/approve", "/publish"):
                 method = "POST" if path else "GET"
                 got = await here.ask(method, f"{PROPOSALS}/p99{path}")
@@ -293,7 +293,7 @@ def test_a_body_that_cannot_be_used_names_its_field(path: str, body: Any, field:
             "message_bytes_max": 40,
             "reason_bytes_max": 40,
         }
-        async with rules_house(**bounds) as here:
+        async with running_rules_door(**bounds) as here:
             got = await here.ask("POST", f"/v1/rules/{path}", body)
             assert (got.status, got.json["field"]) == (400, field)
             assert got.json["remedy"]
@@ -304,7 +304,7 @@ def test_a_body_that_cannot_be_used_names_its_field(path: str, body: Any, field:
 
 def test_a_text_beyond_its_bound_is_told_which_setting_that_is() -> None:
     async def story() -> None:
-        async with rules_house(reason_bytes_max=40) as here:
+        async with running_rules_door(reason_bytes_max=40) as here:
             body = {"to": "1", "reason": "é" * 20 + "x"}
             got = await here.ask("POST", "/v1/rules/rollback", body)
             assert got.status == 400
@@ -317,7 +317,7 @@ def test_a_text_beyond_its_bound_is_told_which_setting_that_is() -> None:
 def test_a_report_is_told_as_json_text_or_a_page_that_runs_nothing() -> None:
     async def story() -> None:
         reports = {"html": lambda report: f"<p>{report['figures']}</p>", "text": str}
-        async with rules_house(admin=MemoryRuleAdmin(judged), reports=reports) as here:
+        async with running_rules_door(admin=MemoryRuleAdmin(judged), reports=reports) as here:
             one = (await here.propose(rules_of(9)))["id"]
             path = f"/v1/rules/report/{one}"
             got = await here.ask("GET", path)
@@ -340,7 +340,7 @@ def test_a_report_is_told_as_json_text_or_a_page_that_runs_nothing() -> None:
 def test_a_form_of_reports_that_there_is_not_is_refused() -> None:
     async def story() -> None:
         with pytest.raises(BadValue, match="reports"):
-            async with rules_house(reports={"pdf": str}):
+            async with running_rules_door(reports={"pdf": str}):
                 pass
 
     run(story)
@@ -348,7 +348,7 @@ def test_a_form_of_reports_that_there_is_not_is_refused() -> None:
 
 def test_an_answer_longer_than_the_bound_is_refused_and_the_bound_named() -> None:
     async def story() -> None:
-        async with rules_house(answer_bytes_max=2_000) as here:
+        async with running_rules_door(answer_bytes_max=2_000) as here:
             one = (await here.propose(rules_of(9) + "# " + "x" * 2_000))["id"]
             got = await here.ask("GET", f"/v1/rules/files/shop.yaml?at={one}")
             assert (got.status, got.json["field"]) == (400, "answer")
@@ -359,12 +359,12 @@ def test_an_answer_longer_than_the_bound_is_refused_and_the_bound_named() -> Non
 
 def test_a_repository_that_does_not_answer_is_503_and_no_answer_holds_a_token() -> None:
     async def story() -> None:
-        async with rules_house() as here:
+        async with running_rules_door() as here:
             here.admin.away = "it is locked"
             got = await here.ask("GET", "/v1/rules")
             assert (got.status, got.headers["retry-after"]) == (503, "1")
             assert (got.json["what"], got.json["seen"]) == ("the repository", "it is locked")
-            assert token_of("bob") not in said(got)
+            assert token_of("bob") not in whole_text(got)
             assert (await here.ask("GET", "/healthz", who="")).status == 200
             here.well.ready = "the repository is locked"
             got = await here.ask("GET", "/readyz", who="")
@@ -385,7 +385,7 @@ def test_a_setting_out_of_range_is_refused(name: str, value: Any) -> None:
 @pytest.mark.parametrize("gate", [no_gate, lambda _: {}])
 def test_a_verdict_without_figures_has_no_report_and_says_why(gate: Any) -> None:
     async def story() -> None:
-        async with rules_house(admin=MemoryRuleAdmin(gate), reports={"html": str}) as here:
+        async with running_rules_door(admin=MemoryRuleAdmin(gate), reports={"html": str}) as here:
             one = (await here.propose(rules_of(9)))["id"]
             for form in ("", "?form=html"):
                 got = await here.ask("GET", f"/v1/rules/report/{one}{form}")
@@ -401,7 +401,7 @@ def test_a_proposal_that_nobody_has_judged_has_no_report(monkeypatch: pytest.Mon
     monkeypatch.setattr(admin, "_judge", lambda _: None)
 
     async def story() -> None:
-        async with rules_house(admin=admin) as here:
+        async with running_rules_door(admin=admin) as here:
             one = (await here.propose(rules_of(9)))["id"]
             got = await here.ask("GET", f"/v1/rules/report/{one}")
             assert (got.status, "has not been judged" in got.json["remedy"]) == (404, True)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.doors.http.rules.serving import RulesHouse, rules_house, rules_of, token_of
+from tests.doors.http.rules.serving import RunningRulesDoor, rules_of, running_rules_door, token_of
 from tests.doors.http.serving import answer, request
 from tests.doors.listening import run
 
@@ -117,7 +117,7 @@ SENT = st.one_of(
 @given(st.lists(SENT, min_size=8, max_size=24))
 def test_no_request_is_a_fault_of_ours(sent: list[Any]) -> None:
     async def story() -> None:
-        async with rules_house(wait_s_max=0.01) as here:
+        async with running_rules_door(wait_s_max=0.01) as here:
             await here.propose(rules_of(1))
             caller = await here.call()
             for method, path, word, query, body, headers in sent:
@@ -144,7 +144,7 @@ def test_no_request_is_a_fault_of_ours(sent: list[Any]) -> None:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not here")
 def test_curl_is_served_as_the_guide_says() -> None:
-    async def curl(here: RulesHouse, path: str, *words: str) -> Any:
+    async def curl(here: RunningRulesDoor, path: str, *words: str) -> Any:
         done = await asyncio.to_thread(
             subprocess.run,
             [
@@ -158,7 +158,7 @@ def test_curl_is_served_as_the_guide_says() -> None:
         return json.loads(done.stdout)
 
     async def story() -> None:
-        async with rules_house() as here:
+        async with running_rules_door() as here:
             live = await curl(here, "")
             ask = {"base": live["commit"], "changes": {"a.yaml": rules_of(5)}, "message": "m"}
             post = ("-H", "content-type: application/json", "-H", "idempotency-key: k", "-d")

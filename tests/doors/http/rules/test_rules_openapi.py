@@ -12,7 +12,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from sluicegate.contracts.access import Grant
 from tests.doors.http.rules.memory_admin import MemoryRuleAdmin
-from tests.doors.http.rules.serving import rules_house, rules_of
+from tests.doors.http.rules.serving import rules_of, running_rules_door
 from tests.doors.listening import run
 
 R = "/v1/rules"
@@ -22,7 +22,7 @@ def report(_: Mapping[str, str]) -> dict[str, Any]:
     return {"figures": [1, 2]}
 
 
-def asked(one: str, two: str) -> list[tuple[str, str, Any, int]]:
+def calls_in_order(one: str, two: str) -> list[tuple[str, str, Any, int]]:
     """Every route, each answer it has a name for, in an order in which they make sense."""
     p, q, r = f"{R}/proposals/{one}", f"{R}/proposals/{two}", {"reason": "r"}
     propose = {"base": "live", "changes": {"a.yaml": rules_of(1)}, "message": "m"}
@@ -63,14 +63,14 @@ def asked(one: str, two: str) -> list[tuple[str, str, Any, int]]:
 
 def test_the_document_is_valid_and_every_answer_is_as_it_says() -> None:
     async def story() -> None:
-        async with rules_house(admin=MemoryRuleAdmin(report), reports={"html": str}) as here:
+        async with running_rules_door(admin=MemoryRuleAdmin(report), reports={"html": str}) as here:
             document = (await here.ask("GET", f"{R}/openapi.json")).json
             OpenAPIV31SpecValidator(document).validate()
             assert document["openapi"].startswith("3.1")
             one = (await here.propose(rules_of(1)))["id"]
             two = (await here.propose(rules_of(2)))["id"]
             met = set()
-            for method, path, body, status in asked(one, two):
+            for method, path, body, status in calls_in_order(one, two):
                 template = _template(document, path.partition("?")[0])
                 operation = document["paths"][template][method.lower()]
                 met.add((method, template))
@@ -100,7 +100,7 @@ def test_the_document_is_valid_and_every_answer_is_as_it_says() -> None:
 
 def test_what_is_needed_is_said_the_grant_the_places_and_how_long_a_key_is_kept() -> None:
     async def story() -> None:
-        async with rules_house(keys_kept_s=1_234) as here:
+        async with running_rules_door(keys_kept_s=1_234) as here:
             document = (await here.ask("GET", f"{R}/openapi.json")).json
             propose = document["paths"][f"{R}/proposals"]["post"]
             key = next(one for one in propose["parameters"] if one["name"] == "Idempotency-Key")

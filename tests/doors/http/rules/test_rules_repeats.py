@@ -20,7 +20,7 @@ from sluicegate.doors.http.rules.settings import RulesHttpSettings
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.testing import HandClock
 from tests.doors.http.rules.memory_admin import MemoryRuleAdmin
-from tests.doors.http.rules.serving import identity, rules_house, rules_of
+from tests.doors.http.rules.serving import identity, rules_of, running_rules_door
 from tests.doors.listening import run
 
 PROPOSALS = "/v1/rules/proposals"
@@ -30,7 +30,7 @@ PROPOSE = {"base": "live", "changes": {"shop.yaml": rules_of(3)}, "message": "m"
 def test_a_repeated_call_gets_the_first_answer_and_is_done_once() -> None:
     async def story() -> None:
         clock = HandClock()
-        async with rules_house(clock=clock, keys_kept_s=100) as here:
+        async with running_rules_door(clock=clock, keys_kept_s=100) as here:
             first = await here.ask("POST", PROPOSALS, PROPOSE, idempotency_key="k-1")
             assert (first.status, first.headers["idempotency-key-kept-s"]) == (201, "100")
             assert "idempotent-replayed" not in first.headers
@@ -59,7 +59,7 @@ def test_a_repeated_call_gets_the_first_answer_and_is_done_once() -> None:
 
 def test_what_did_nothing_is_tried_again_under_its_key() -> None:
     async def story() -> None:
-        async with rules_house() as here:
+        async with running_rules_door() as here:
             one = (await here.propose(rules_of(7)))["id"]
             path = f"{PROPOSALS}/{one}"
             got = await here.ask("POST", f"{path}/publish", who="ada", idempotency_key="k")
@@ -84,7 +84,7 @@ def test_a_call_that_comes_again_while_it_is_under_way_waits_for_its_answer() ->
     async def story() -> None:
         admin = MemoryRuleAdmin(slowly)
         http = HttpSettings(answer_timeout_s=0.05)
-        async with rules_house(admin=admin, http=http) as here:
+        async with running_rules_door(admin=admin, http=http) as here:
             got = await here.ask("POST", PROPOSALS, PROPOSE, idempotency_key="k")
             assert got.status == 504, "it took longer than an answer may"
             assert here.http.stats().calls == 1, "and goes on"
@@ -104,7 +104,7 @@ def test_a_call_that_comes_again_while_it_is_under_way_waits_for_its_answer() ->
 @pytest.mark.parametrize("key", ["a b", "é", "x" * 256, " "])
 def test_a_key_that_is_none_is_refused(key: str) -> None:
     async def story() -> None:
-        async with rules_house() as here:
+        async with running_rules_door() as here:
             got = await here.ask("POST", PROPOSALS, PROPOSE, idempotency_key=key)
             assert (got.status, got.json["field"]) == (400, "idempotency-key")
             assert len((await here.ask("GET", PROPOSALS)).json["proposals"]) == 0
@@ -112,30 +112,30 @@ def test_a_key_that_is_none_is_refused(key: str) -> None:
     run(story)
 
 
-def asked(*headers: tuple[bytes, bytes], path: str = "/a", query: bytes = b"") -> HttpRequest:
+def request(*headers: tuple[bytes, bytes], path: str = "/a", query: bytes = b"") -> HttpRequest:
     return HttpRequest("POST", path, query, list(headers), PeerInfo("h", 1, Address("h", 1)))
 
 
 def test_two_keys_are_none() -> None:
     key = (b"idempotency-key", b"k")
-    assert key_of(asked()) == ""
-    assert key_of(asked(key)) == "k"
-    for odd in (asked(key, key), asked((b"idempotency-key", b""))):
+    assert key_of(request()) == ""
+    assert key_of(request(key)) == "k"
+    for odd in (request(key, key), request((b"idempotency-key", b""))):
         with pytest.raises(BadValue):
             key_of(odd)
 
 
 def test_the_digest_is_of_all_that_is_asked() -> None:
     calls = [
-        digest_of(asked(), b""),
-        digest_of(asked(), b"x"),
-        digest_of(asked(path="/b"), b""),
-        digest_of(asked(path="/", query=b"a"), b""),
-        digest_of(asked(query=b"a"), b""),
-        digest_of(asked((b"if-match", b"x")), b""),
+        digest_of(request(), b""),
+        digest_of(request(), b"x"),
+        digest_of(request(path="/b"), b""),
+        digest_of(request(path="/", query=b"a"), b""),
+        digest_of(request(query=b"a"), b""),
+        digest_of(request((b"if-match", b"x")), b""),
     ]
     assert len(set(calls)) == len(calls)
-    assert digest_of(asked((b"x-other", b"1")), b"") == calls[0]
+    assert digest_of(request((b"x-other", b"1")), b"") == calls[0]
 
 
 STEP = st.tuples(
@@ -181,9 +181,9 @@ def test_what_is_remembered_stays_within_all_bounds_and_is_what_was_answered(
                     last[caller, key] = (clock.now_us(), body)
             assert len(repeats) <= 8
             for name in "abc":
-                kept = [at for at in last if at[0] == name and repeats.find(*at)]
-                assert len(kept) <= 4
-                total = sum(len(last[at][1]) for at in kept)
+                remembered = [at for at in last if at[0] == name and repeats.find(*at)]
+                assert len(remembered) <= 4
+                total = sum(len(last[at][1]) for at in remembered)
                 assert total <= 1_024
             clock.advance(s=later_s)
 
@@ -201,21 +201,21 @@ def test_the_oldest_goes_first_and_at_its_time_to_the_microsecond() -> None:
         reply.set_result(HttpReply(200, bytes(size)))
         await asyncio.sleep(0)
 
-    def kept() -> str:
+    def remembered() -> str:
         at = [(caller, key) for caller in "ab" for key in "123"]
         return " ".join(f"{caller}{key}" for caller, key in at if repeats.find(caller, key))
 
     async def story() -> None:
         for key in "123":
             await done("a", key)
-        assert kept() == "a2 a3"
+        assert remembered() == "a2 a3"
         await done("b", "1")
         await done("b", "2")
-        assert kept() == "a3 b1 b2"
+        assert remembered() == "a3 b1 b2"
         clock.advance(us=49_999_999)
-        assert kept() == "a3 b1 b2"
+        assert remembered() == "a3 b1 b2"
         clock.advance(us=1)
-        assert kept() == ""
+        assert remembered() == ""
         assert len(repeats) == 0
 
     asyncio.run(story())

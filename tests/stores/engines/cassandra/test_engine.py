@@ -33,7 +33,7 @@ def url_of(cassandra: CassandraCluster, more: str = "", keyspace: str = KEYSPACE
 Story = Callable[..., Coroutine[Any, Any, None]]
 
 
-def told(story: Story, *urls: str) -> None:
+def run_story(story: Story, *urls: str) -> None:
     """The story of an engine for each URL."""
 
     async def tell() -> None:
@@ -70,7 +70,7 @@ def test_dispatchers_may_make_the_tables_at_once(cassandra: CassandraCluster) ->
 
     # Often a node has not heard yet of what another one has made.
     for number in range(8):
-        told(story, *[url_of(cassandra, keyspace=f"made_at_once_{number}")] * 3)
+        run_story(story, *[url_of(cassandra, keyspace=f"made_at_once_{number}")] * 3)
 
 
 def test_a_keyspace_that_may_not_be_made_is_unavailable(cassandra: CassandraCluster) -> None:
@@ -79,7 +79,7 @@ def test_a_keyspace_that_may_not_be_made_is_unavailable(cassandra: CassandraClus
             with pytest.raises(Unavailable, match="nowhere"):
                 await engine.read("t", [(b"p", b"")])
 
-    told(story, url_of(cassandra, "&create=no", keyspace="nowhere"))
+    run_story(story, url_of(cassandra, "&create=no", keyspace="nowhere"))
 
 
 def test_a_value_larger_than_a_change_may_be_is_a_bad_value(cassandra: CassandraCluster) -> None:
@@ -88,7 +88,7 @@ def test_a_value_larger_than_a_change_may_be_is_a_bad_value(cassandra: Cassandra
             with pytest.raises(BadValue, match="commitlog_segment_size"):
                 await engine.write([Change("t", b"large", b"", b"v" * size)])
 
-    told(story, url_of(cassandra))
+    run_story(story, url_of(cassandra))
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -121,7 +121,7 @@ def test_each_value_is_swapped_away_once_and_none_comes_back(
         assert last not in swapped
         await engines[0].drop(space)
 
-    told(story, *[url_of(cassandra, f"&order={order}")] * 2)
+    run_story(story, *[url_of(cassandra, f"&order={order}")] * 2)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -141,7 +141,7 @@ def test_writes_and_swaps_of_two_dispatchers_in_turn_are_seen_in_that_order(
             assert await second.swap(Change(space, *place, None), b"anew")
         await one.drop(space)
 
-    told(story, *[url_of(cassandra, f"&order={order}")] * 2)
+    run_story(story, *[url_of(cassandra, f"&order={order}")] * 2)
 
 
 def test_what_two_dispatchers_change_by_swaps_is_all_there(cassandra: CassandraCluster) -> None:
@@ -160,7 +160,7 @@ def test_what_two_dispatchers_change_by_swaps_is_all_there(cassandra: CassandraC
         await asyncio.gather(*(add(engine) for engine in engines for _ in range(2)))
         assert await engines[0].read(space, [(b"p", b"")]) == [b"24"]
 
-    told(story, *[url_of(cassandra)] * 2)
+    run_story(story, *[url_of(cassandra)] * 2)
 
 
 def test_a_swap_whose_answer_was_lost_is_found_out(cassandra: CassandraCluster) -> None:
@@ -188,7 +188,7 @@ def test_a_swap_whose_answer_was_lost_is_found_out(cassandra: CassandraCluster) 
         assert lost == 1
         await engine.drop("lost")
 
-    told(story, url_of(cassandra))
+    run_story(story, url_of(cassandra))
 
 
 def test_what_may_be_purged_goes_by_itself(cassandra: CassandraCluster) -> None:
@@ -210,7 +210,7 @@ def test_what_may_be_purged_goes_by_itself(cassandra: CassandraCluster) -> None:
         assert await engine.swap(Change("purge", b"p", b"1", b"new"), None)
         await engine.drop("purge")
 
-    told(story, url_of(cassandra))
+    run_story(story, url_of(cassandra))
 
 
 def test_requests_beyond_the_bounds_wait_or_are_refused_at_once(
@@ -226,7 +226,7 @@ def test_requests_beyond_the_bounds_wait_or_are_refused_at_once(
         assert "waiting_max" in refused[0].detail
         assert await engine.read("t", [(b"p", b"")]) == [None]
 
-    told(story, url_of(cassandra, "&inflight_max=2&waiting_max=3&load_max=2"))
+    run_story(story, url_of(cassandra, "&inflight_max=2&waiting_max=3&load_max=2"))
 
 
 def test_a_cluster_that_is_not_there_is_unavailable(cassandra: CassandraCluster) -> None:
@@ -235,7 +235,7 @@ def test_a_cluster_that_is_not_there_is_unavailable(cassandra: CassandraCluster)
             with pytest.raises(Unavailable):
                 await engine.write([Change("t", b"p", b"", b"v")])
 
-    told(story, "cassandra://127.0.0.1:1/kv?connect_timeout_ms=500")
+    run_story(story, "cassandra://127.0.0.1:1/kv?connect_timeout_ms=500")
 
 
 def test_what_a_quorum_acknowledged_outlives_a_killed_node(cassandra: CassandraCluster) -> None:
@@ -268,4 +268,4 @@ def test_what_a_quorum_acknowledged_outlives_a_killed_node(cassandra: CassandraC
         # The two that are left are a quorum, for swaps too.
         assert await engine.swap(Change("journal", b"swap", b"", b"v"), None)
 
-    told(story, url_of(cassandra))
+    run_story(story, url_of(cassandra))

@@ -27,13 +27,13 @@ class Invalid(Failure):
     """A request that a node refuses."""
 
 
-class Found(list[Any]):
+class ResultRows(list[Any]):
     """Rows, as the driver has them."""
 
     def count(self, *_: object) -> int:
         return len(self)
 
-    def all(self) -> Found:
+    def all(self) -> ResultRows:
         return self
 
     def first(self) -> Any:
@@ -58,24 +58,24 @@ class Nodes:
         if self.asked[kind] <= self.failing.get(kind, 0):
             raise self.error
 
-    async def query(self, text: str) -> Found:
+    async def query(self, text: str) -> ResultRows:
         if text == GREETING:
-            return Found([row(1_000, "name")])
+            return ResultRows([row(1_000, "name")])
         if text.startswith("CREATE TABLE"):
             self._ask("table")
-        return Found()
+        return ResultRows()
 
     async def create_prepared(self, text: str) -> str:
         self._ask("prepare")
         return text
 
-    async def execute(self, _statement: object) -> Found:
+    async def execute(self, _statement: object) -> ResultRows:
         self._ask("execute")
-        return Found([row(b"v")])
+        return ResultRows([row(b"v")])
 
-    async def execute_batch(self, _batch: object) -> Found:
+    async def execute_batch(self, _batch: object) -> ResultRows:
         self._ask("batch")
-        return Found([row(True)])
+        return ResultRows([row(True)])
 
     async def close(self) -> None:
         self.closed = True
@@ -104,7 +104,7 @@ def link_to(nodes: Nodes, query: str = "") -> CassandraSession:
     return link
 
 
-async def asked_of(link: CassandraSession, *, batch: bool = False) -> Any:
+async def run_statement(link: CassandraSession, *, batch: bool = False) -> Any:
     try:
         await link.ready()
         return await link.run("a statement", batch=batch)
@@ -116,14 +116,14 @@ async def asked_of(link: CassandraSession, *, batch: bool = False) -> Any:
 @pytest.mark.parametrize("kind", ["table", "prepare", "execute"])
 def test_a_node_that_has_not_heard_of_the_tables_is_asked_again(said: str, kind: str) -> None:
     nodes = Nodes(Invalid(said), **{kind: 3})
-    assert asyncio.run(asked_of(link_to(nodes))) == [(b"v",)]
+    assert asyncio.run(run_statement(link_to(nodes))) == [(b"v",)]
     assert nodes.asked["table"] == (5 if kind == "table" else 2)
     assert nodes.closed
 
 
 def test_a_batch_is_sent_again_to_a_node_that_had_not_heard() -> None:
     nodes = Nodes(Invalid(TABLE), batch=2)
-    assert asyncio.run(asked_of(link_to(nodes), batch=True)) == [(True,)]
+    assert asyncio.run(run_statement(link_to(nodes), batch=True)) == [(True,)]
     assert nodes.asked["batch"] == 3
 
 
@@ -132,7 +132,7 @@ def test_a_batch_is_sent_again_to_a_node_that_had_not_heard() -> None:
 def test_what_no_node_hears_of_in_time_is_told(query: str, kind: str) -> None:
     nodes = Nodes(Invalid(KEYSPACE), **{kind: 1 << 30})
     with pytest.raises(Unavailable, match="Keyspace 'k' does not exist"):
-        asyncio.run(asked_of(link_to(nodes, query)))
+        asyncio.run(run_statement(link_to(nodes, query)))
     assert query == "&heard_ms=2" or nodes.asked[kind] == 1
 
 
@@ -149,7 +149,7 @@ def test_whatever_else_a_node_says_is_not_asked_again(
 ) -> None:
     nodes = Nodes(error, execute=1)
     with pytest.raises(told):
-        asyncio.run(asked_of(link_to(nodes)))
+        asyncio.run(run_statement(link_to(nodes)))
     assert nodes.asked["execute"] == 1
 
 

@@ -15,7 +15,7 @@ class Stage:
 
     def __init__(self) -> None:
         self.turns = PartitionLocks()
-        self.told: list[str] = []
+        self.events: list[str] = []
         self.may_go: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -23,9 +23,9 @@ class Stage:
         self.may_go[name] = asyncio.Event()
 
         async def work() -> None:
-            self.told.append(f"+{name}")
+            self.events.append(f"+{name}")
             await self.may_go[name].wait()
-            self.told.append(f"-{name}")
+            self.events.append(f"-{name}")
 
         turn = self.turns.run("t", partition, work, alone=alone)
         self.tasks[name] = asyncio.create_task(turn)
@@ -49,12 +49,12 @@ async def settled() -> None:
 
 
 def tell(story: Callable[[Stage], Awaitable[None]]) -> None:
-    async def told() -> None:
+    async def main() -> None:
         stage = Stage()
         await story(stage)
         await stage.ends()
 
-    asyncio.run(told())
+    asyncio.run(main())
 
 
 def test_writes_share_a_turn_and_a_swap_waits_for_all_of_them() -> None:
@@ -63,9 +63,12 @@ def test_writes_share_a_turn_and_a_swap_waits_for_all_of_them() -> None:
         await stage.comes("write 2", alone=False)
         await stage.comes("swap", alone=True)
         await stage.goes("write 1")
-        assert stage.told == ["+write 1", "+write 2", "-write 1"]
+        assert stage.events == ["+write 1", "+write 2", "-write 1"]
         await stage.goes("write 2")
-        assert stage.told[-2:] == ["+swap", "-write 2"] or stage.told[-2:] == ["-write 2", "+swap"]
+        assert stage.events[-2:] == ["+swap", "-write 2"] or stage.events[-2:] == [
+            "-write 2",
+            "+swap",
+        ]
 
     tell(story)
 
@@ -77,13 +80,13 @@ def test_a_write_behind_a_swap_waits_and_so_does_one_behind_a_swap_that_waits() 
         await stage.comes("write 2", alone=False)
         await stage.comes("write 3", alone=False)
         await stage.comes("swap 2", alone=True)
-        assert stage.told == ["+write 1"]
+        assert stage.events == ["+write 1"]
         await stage.goes("write 1")
-        assert stage.told[-1] in ("+swap 1", "-write 1")
-        assert "+write 2" not in stage.told
+        assert stage.events[-1] in ("+swap 1", "-write 1")
+        assert "+write 2" not in stage.events
         await stage.goes("swap 1")
-        assert {"+write 2", "+write 3"} <= set(stage.told)
-        assert "+swap 2" not in stage.told
+        assert {"+write 2", "+write 3"} <= set(stage.events)
+        assert "+swap 2" not in stage.events
 
     tell(story)
 
@@ -92,9 +95,9 @@ def test_a_write_waits_for_a_swap_that_is_at_it() -> None:
     async def story(stage: Stage) -> None:
         await stage.comes("swap", alone=True)
         await stage.comes("write", alone=False)
-        assert stage.told == ["+swap"]
+        assert stage.events == ["+swap"]
         await stage.goes("swap")
-        assert "+write" in stage.told
+        assert "+write" in stage.events
 
     tell(story)
 
@@ -103,9 +106,9 @@ def test_two_swaps_are_never_at_it_together() -> None:
     async def story(stage: Stage) -> None:
         await stage.comes("swap 1", alone=True)
         await stage.comes("swap 2", alone=True)
-        assert stage.told == ["+swap 1"]
+        assert stage.events == ["+swap 1"]
         await stage.goes("swap 1")
-        assert "+swap 2" in stage.told
+        assert "+swap 2" in stage.events
 
     tell(story)
 
@@ -117,15 +120,15 @@ def test_a_turn_ends_with_its_work_and_not_with_whoever_asked_for_it() -> None:
         stage.tasks["swap"].cancel()
         await settled()
         assert stage.tasks["swap"].cancelled()
-        assert stage.told == ["+swap"], "its work is under way"
+        assert stage.events == ["+swap"], "its work is under way"
         await stage.goes("swap")
-        assert stage.told == ["+swap", "-swap", "+write"]
+        assert stage.events == ["+swap", "-swap", "+write"]
 
     tell(story)
 
 
 def test_work_that_fails_ends_its_turn_and_is_told() -> None:
-    async def told() -> None:
+    async def main() -> None:
         turns = PartitionLocks()
 
         async def fails() -> None:
@@ -140,14 +143,14 @@ def test_work_that_fails_ends_its_turn_and_is_told() -> None:
         await settled()
         assert len(turns) == 0
 
-    asyncio.run(told())
+    asyncio.run(main())
 
 
 def test_other_partitions_do_not_wait() -> None:
     async def story(stage: Stage) -> None:
         await stage.comes("swap 1", alone=True)
         await stage.comes("swap 2", alone=True, partition=b"q")
-        assert stage.told == ["+swap 1", "+swap 2"]
+        assert stage.events == ["+swap 1", "+swap 2"]
 
     tell(story)
 
@@ -159,7 +162,7 @@ def test_whoever_is_cancelled_while_waiting_holds_up_nobody() -> None:
         await stage.comes("write 2", alone=False)
         stage.tasks["swap"].cancel()
         await settled()
-        assert stage.told == ["+write 1", "+write 2"]
+        assert stage.events == ["+write 1", "+write 2"]
 
     tell(story)
 
@@ -176,8 +179,8 @@ def test_whoever_is_cancelled_as_the_turn_comes_gives_it_on() -> None:
                 await asyncio.sleep(0)
             stage.tasks["swap 2"].cancel()
             await settled()
-            if "+swap 2" in stage.told:
+            if "+swap 2" in stage.events:
                 await stage.goes("swap 2")  # its work had begun, and ends like any
-            assert "+swap 3" in stage.told
+            assert "+swap 3" in stage.events
 
         tell(story)

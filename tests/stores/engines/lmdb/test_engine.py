@@ -97,14 +97,14 @@ asyncio.run(main())
 
 
 def tell(url: str, story: Callable[[LmdbEngine], Awaitable[None]]) -> None:
-    async def told() -> None:
+    async def main() -> None:
         engine = LmdbEngine(parse_url(url))
         try:
             await story(engine)
         finally:
             await engine.close()
 
-    asyncio.run(told())
+    asyncio.run(main())
 
 
 def test_a_full_map_grows_and_one_that_may_not_is_unavailable_for_writes_alone(
@@ -256,7 +256,7 @@ def test_a_backup_is_for_nobody_else_from_the_first_moment(
 
 @pytest.mark.parametrize("scheme", ["lmdb", "rocksdb"])
 @pytest.mark.parametrize(
-    ("folder", "told"),
+    ("folder", "message"),
     [
         ("copy", "absolute"),
         ("", "absolute"),
@@ -270,13 +270,13 @@ def test_a_backup_is_for_nobody_else_from_the_first_moment(
     ],
 )
 def test_a_backup_goes_where_it_can_only_be_meant_to_go(
-    scheme: str, folder: str, told: str, tmp_path: Path
+    scheme: str, folder: str, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "kv")
 
     async def story() -> None:
         engine = open_engine(f"{scheme}:{tmp_path}/kv")
-        with pytest.raises(BadValue, match=told):
+        with pytest.raises(BadValue, match=message):
             await engine.backup(folder.replace("{tmp}", str(tmp_path)))  # type: ignore[attr-defined]
         await engine.close()
 
@@ -353,7 +353,7 @@ def test_a_checkpoint_of_rocksdb_can_be_started_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("mongo:x", "lmdb"),
         ("lmdb:", "folder"),
@@ -368,6 +368,6 @@ def test_a_checkpoint_of_rocksdb_can_be_started_on(tmp_path: Path) -> None:
         ("faulty+memory:?slots_by=row", "all or shard"),
     ],
 )
-def test_a_wrong_url_is_told_with_what_there_is(url: str, told: str) -> None:
-    with pytest.raises(BadValue, match=told):
+def test_a_wrong_url_is_told_with_what_there_is(url: str, message: str) -> None:
+    with pytest.raises(BadValue, match=message):
         open_engine(url)

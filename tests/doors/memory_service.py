@@ -1,4 +1,4 @@
-"""The public key-value service in memory with a desk, for the doors in front of it."""
+"""The public key-value service in memory for the doors in front of it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def refused(reason: Reason | None, after_us: int) -> Refused:
     return Refused(Decision(False, 0, after_us, 0, reason, "ann"))
 
 
-class Shelf:
-    """Tables in memory, and what was asked of them; `far` answers later."""
+class MemoryService:
+    """Tables in memory, and what was asked of them; `late` answers later."""
 
     def __init__(self, *, far: bool = False) -> None:
         self.far = far
@@ -53,7 +53,7 @@ class Shelf:
         loaded = [StreamRow(*place, *kept) for place, kept in rows.items()]
         self.values.load(table, loaded, replace=True)
 
-    def kept(self, table: str = "t") -> dict[Place, tuple[bytes, int]]:
+    def rows(self, table: str = "t") -> dict[Place, tuple[bytes, int]]:
         """What is there, and until when."""
         found = self.values.enter("look", table, TableGrant.READ, CallContext(ALL))
         self.values.calls.pop()
