@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from itertools import pairwise
 
 import pytest
@@ -272,6 +273,96 @@ def test_there_is_no_way_out_of_the_world() -> None:
     for main in (thread, socket, another_thread):
         with pytest.raises(OutOfBounds):
             run(main, 0)
+
+
+def test_whatever_asyncio_asks_of_a_loop_is_there_or_refused() -> None:
+    loop = VirtualLoop()
+    answered = {
+        "call_at", "call_exception_handler", "call_later", "call_soon", "close", "create_future",
+        "create_task", "get_debug", "is_closed", "is_running", "run_until_complete", "time",
+    }  # fmt: skip
+    for name in vars(asyncio.AbstractEventLoop):
+        if not name.startswith("_") and name not in answered:
+            with pytest.raises(OutOfBounds, match="use the lab's network"):
+                getattr(loop, name)()
+
+
+def test_a_run_inside_a_run_is_refused_and_the_outer_goes_on() -> None:
+    async def main(world: World) -> int:
+        inner = VirtualLoop()
+        with pytest.raises(RuntimeError, match="await it"):
+            inner.run_until_complete(inner.create_future())
+        await world.sleep_us(7)
+        return world.elapsed_us
+
+    assert run(main, 0).value == 7
+
+
+def test_a_generator_that_is_dropped_half_way_is_closed_in_the_run_it_was_made_in() -> None:
+    closed_us: list[int] = []
+
+    async def numbers(world: World) -> AsyncIterator[int]:
+        try:
+            yield 1
+            yield 2
+        finally:
+            await world.sleep_us(5)
+            closed_us.append(world.elapsed_us)
+
+    async def main(world: World) -> None:
+        async for _ in numbers(world):
+            break
+        await world.sleep_us(10)
+
+    assert run(main, 0).elapsed_us == 10
+    assert closed_us == [5]
+
+
+def test_a_generator_that_is_dropped_at_the_end_is_closed_and_no_leak() -> None:
+    closed: list[str] = []
+
+    async def numbers() -> AsyncIterator[int]:
+        try:
+            yield 1
+            yield 2
+        finally:
+            closed.append("closed")
+
+    async def main(world: World) -> None:
+        async for _ in numbers():
+            break
+
+    assert run(main, 0).leaked == ()
+    assert closed == ["closed"]
+
+
+def test_an_interrupt_ends_the_run_and_the_next_run_is_whole() -> None:
+    async def interrupted(world: World) -> None:
+        await world.sleep_us(3)
+        raise KeyboardInterrupt
+
+    async def main(world: World) -> int:
+        await world.sleep_us(4)
+        return world.elapsed_us
+
+    with pytest.raises(KeyboardInterrupt):
+        run(interrupted, 0)
+    assert run(main, 0).value == 4
+
+
+def test_a_timer_that_has_fired_can_be_cancelled_and_is_not_counted() -> None:
+    async def main(world: World) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        timer = loop.call_later(0.001, int)
+        assert timer.when() == 0.001
+        await asyncio.sleep(0.002)
+        assert not timer.cancelled()
+        timer.cancel()
+        assert timer.cancelled()
+        assert loop._timers_cancelled == 0
+
+    run(main, 0)
 
 
 def test_a_seed_below_zero_is_refused() -> None:

@@ -12,7 +12,6 @@ Nothing in a run may use the real clock or real chance: hand out `world.clock` a
 from __future__ import annotations
 
 import asyncio
-from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeVar, final
@@ -149,7 +148,6 @@ def run(
     if seed < 0:
         raise BadValue("seed", seed, "give a whole number from 0")
     loop = VirtualLoop(span_us_max=span_us_max, ticks_at_once_max=ticks_at_once_max)
-    loop.set_exception_handler(_fail)
     try:
         task = loop.create_task(main(World(seed, loop)), name="main")
         value = loop.run_until_complete(task)
@@ -169,13 +167,6 @@ def _leak(loop: VirtualLoop, left: tuple[str, ...]) -> NoReturn:
     raise Leak(sentence, loop.elapsed_us, left)
 
 
-def _fail(loop: AbstractEventLoop, context: dict[str, Any]) -> None:
-    # A callback that failed, or a task whose error nobody took.
-    error = context.get("exception")
-    if error is not None and isinstance(loop, VirtualLoop):
-        loop.failure = error
-
-
 def _end(loop: VirtualLoop) -> None:
     """Cancel what is left, in order, and close."""
     for _ in range(ENDING_ROUNDS_MAX):
@@ -185,8 +176,7 @@ def _end(loop: VirtualLoop) -> None:
         for task in left:
             task.cancel()
         _run_on(loop, asyncio.wait(left))
-    _run_on(loop, loop.shutdown_asyncgens())
-    loop.set_exception_handler(lambda _, __: None)  # what still has not ended was reported
+    _run_on(loop, asyncio.sleep(0))  # generators that were dropped just now are closed
     loop.close()
 
 
