@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from sluicegate.command_line.process_pool import process_pool
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.lab.progress import RunProgress
+from sluicegate.lab.progress import RunKind, RunProgress
 from sluicegate.lab.scenario import (
     AnyScenario,
     Curves,
@@ -45,6 +45,11 @@ class RunSpec(NamedTuple):
     seed: int
     with_curves: bool = False
     changes: tuple[SettingChange, ...] = ()  # of the settings' defaults
+
+    @property
+    def kind(self) -> RunKind:
+        """Runs of one kind take about as long."""
+        return (self.where, self.candidate, self.case)
 
 
 class RunResult(NamedTuple):
@@ -101,12 +106,12 @@ def run_groups(
     groups: Sequence[Sequence[RunSpec]], progress: RunProgress, jobs: int
 ) -> Iterator[list[RunResult]]:
     """Run all groups, and yield the results of each once all its runs have ended, in order."""
-    progress.expect([*chain(*groups)], jobs)
+    progress.expect([spec.kind for spec in chain(*groups)], jobs)
     group_of = {spec: at for at, group in enumerate(groups) for spec in group}
     results: list[list[RunResult]] = [[] for _ in groups]
     at = 0
     for result in run_all(chain(*groups), jobs):
-        progress.record(result)
+        progress.record(result.spec.kind, result.wall_us)
         results[group_of[result.spec]].append(result)
         while at < len(groups) and len(results[at]) == len(groups[at]):
             progress.end()

@@ -9,18 +9,16 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias, final
+from typing import Final, TypeAlias, final
 
 from sluicegate.lab.text import format_time_left
-
-if TYPE_CHECKING:
-    from sluicegate.lab.jobs import RunResult, RunSpec
 
 BAR: Final = 24
 LONG: Final = 20  # runs, from which on progress is printed off a terminal
 _TENTHS: Final = 10
 
-_Similar: TypeAlias = tuple[str, ...]
+# What makes runs similar, the broadest first: the scenario, the candidate, the case.
+RunKind: TypeAlias = tuple[str, ...]
 
 
 def write_status(text: str) -> None:
@@ -66,30 +64,28 @@ class RunProgress:
     def __init__(self, write: Callable[[str], object], *, live: bool) -> None:
         self._write = write
         self._bar = ProgressBar(write, live=live)
-        self._left: Counter[_Similar] = Counter()
-        self._took: dict[_Similar, tuple[int, int]] = {}  # runs, and their time
+        self._left: Counter[RunKind] = Counter()
+        self._took: dict[RunKind, tuple[int, int]] = {}  # runs, and their time
         self._at_once = 1
         self._done = 0
         self._total = 0
         self._tenths = 0
 
-    def expect(self, specs: Sequence[RunSpec], at_once: int) -> None:
+    def expect(self, runs: Sequence[RunKind], at_once: int) -> None:
         """These will be run, so many at once."""
-        self._left.update((spec.where, spec.candidate, spec.case) for spec in specs)
-        self._total += len(specs)
+        self._left.update(runs)
+        self._total += len(runs)
         self._at_once = at_once
 
-    def record(self, result: RunResult) -> None:
+    def record(self, similar: RunKind, took_us: int) -> None:
         """A run has ended."""
-        spec = result.spec
-        similar = (spec.where, spec.candidate, spec.case)
         self._left[similar] -= 1
         self._done += 1
         for broader in (similar, similar[:2], similar[:1], ()):
             runs, wall_us = self._took.get(broader, (0, 0))
-            self._took[broader] = (runs + 1, wall_us + result.wall_us)
+            self._took[broader] = (runs + 1, wall_us + took_us)
         left = format_time_left(self.left_us())
-        text = f"{spec.where} {spec.candidate} {spec.case}, {left} left"
+        text = f"{' '.join(similar)}, {left} left"
         self._bar.show(self._done, self._total, text)
         tenths = _TENTHS * self._done // max(self._total, 1)
         if not self._bar.live and self._total >= LONG and tenths > self._tenths:
@@ -105,7 +101,7 @@ class RunProgress:
         """Clear the line."""
         self._bar.clear()
 
-    def _mean_us(self, similar: _Similar) -> float:
+    def _mean_us(self, similar: RunKind) -> float:
         for broader in (similar, similar[:2], similar[:1], ()):
             if broader in self._took:
                 runs, wall_us = self._took[broader]

@@ -13,7 +13,7 @@ from sluicegate.shadow.capture.key import CaptureKey, read_key
 from sluicegate.shadow.capture.reader import CaptureRead, read_capture
 from sluicegate.shadow.gate import JudgeSettings, ShadowJudge, verdict_not_judged
 from sluicegate.shadow.literals import describe_untried, vocabulary_of
-from sluicegate.shadow.replay import Progress
+from sluicegate.shadow.pair_run import Progress
 
 QUERIES_MAX: Final = 500_000  # different ones, of which each takes about a kilobyte
 

@@ -27,7 +27,8 @@ from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.shadow.analysis import Analysis, Pinned, RefusalCounts, analyse
 from sluicegate.shadow.confidence import confidence_of
-from sluicegate.shadow.replay import WORKERS_MAX, Progress, replay
+from sluicegate.shadow.pair_run import Progress
+from sluicegate.shadow.replay import WORKERS_MAX, replay
 from sluicegate.shadow.replay_rules import ReplayRules
 from sluicegate.shadow.report.report import report_of
 from sluicegate.shadow.traffic import CapturedTraffic

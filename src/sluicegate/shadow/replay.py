@@ -15,17 +15,17 @@ counts are the same for any number of them. Ctrl-C ends it between two blocks.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import gt
-from typing import Final, TypeAlias, final
+from typing import Final, final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.mesh.settings import MeshSettings
-from sluicegate.rules.service_rule_set import ServiceRuleSet
 from sluicegate.shadow.pair import ReplayPair
+from sluicegate.shadow.pair_run import Progress, pair_of, run
 from sluicegate.shadow.partition import ONE_GROUP_SHARE, distribute, groups_of, largest_share
 from sluicegate.shadow.replay_parts import VirtualClock
 from sluicegate.shadow.replay_rules import ReplayRules
@@ -34,11 +34,7 @@ from sluicegate.shadow.side import Query, ReplaySide
 from sluicegate.shadow.traffic import CapturedTraffic, ascending
 from sluicegate.shadow.workers import ReplayPart, replay_parts
 
-BLOCK: Final = 2_048  # requests between two looks at the world: some 10 ms of work
 WORKERS_MAX: Final = 64
-
-# Gets how many requests are done, of how many.
-Progress: TypeAlias = Callable[[int, int], object]
 
 
 @dataclass
@@ -108,45 +104,6 @@ def replay(
         if progress is not None:
             progress(done, total)
     return result
-
-
-def pair_of(
-    current: ServiceRuleSet,
-    candidate: ServiceRuleSet,
-    mesh: MeshSettings,
-    traffic: CapturedTraffic,
-    *,
-    began_us: int,
-    ends_us: int,
-    by_candidate: bool,
-) -> ReplayPair:
-    """Both rule sets with all queries prepared, before the first request."""
-    clock = VirtualClock(began_us)
-    one, other = ReplaySide(current, clock, mesh), ReplaySide(candidate, clock, mesh)
-    pair = ReplayPair(
-        one, other, clock, began_us=began_us, ends_us=ends_us, by_candidate=by_candidate
-    )
-    for query in traffic.queries:
-        pair.prepare(query)
-    one.begin()
-    other.begin()
-    return pair
-
-
-def run(
-    pair: ReplayPair,
-    at_us: array[int],
-    which: array[int],
-    outcomes: array[int],
-    progress: Progress | None = None,
-) -> None:
-    """Replay the requests in blocks, so that signals and progress come through."""
-    total = len(which)
-    for begin in range(0, total, BLOCK):
-        end = min(begin + BLOCK, total)
-        pair.step(at_us, which, outcomes, begin, end)
-        if progress is not None:
-            progress(end, total)
 
 
 def _check(current: ReplayRules, candidate: ReplayRules, settings: MeshSettings) -> None:

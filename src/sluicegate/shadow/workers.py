@@ -21,6 +21,7 @@ from sluicegate.contracts.rulebook import Files
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.shadow.pair import PairCounts
+from sluicegate.shadow.pair_run import pair_of, run
 from sluicegate.shadow.replay_rules import ReplayRules
 from sluicegate.shadow.side import Query
 from sluicegate.shadow.traffic import CapturedTraffic
@@ -123,9 +124,6 @@ def parse_mesh_request(values: Plain) -> Query:
 
 
 def _replay_there(task: _Task) -> PairCounts:
-    # It knows us, so we come to know it only here.
-    from sluicegate.shadow.replay import pair_of, run  # noqa: PLC0415
-
     traffic = CapturedTraffic()
     traffic.queries += [parse_mesh_request(values) for values in task.queries]
     current, candidate = _rules_of(task.current), _rules_of(task.candidate)

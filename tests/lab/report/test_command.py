@@ -290,11 +290,11 @@ def test_the_time_left_is_that_of_the_runs_left_by_their_like_and_divided_by_the
     written: list[str] = []
     progress = RunProgress(written.append, live=True)
     units = [RunSpec("a", "ours", case, seed) for seed in range(2) for case in ("slow", "quick")]
-    progress.expect(units, 2)
+    progress.expect([unit.kind for unit in units], 2)
     assert progress.left_us() == 0  # nothing is known yet
-    progress.record(RunResult(units[0], {}, {}, 100 * SECOND))
+    progress.record(units[0].kind, 100 * SECOND)
     assert progress.left_us() == (100 + 100 + 100) * SECOND // 2  # the like of it, as far as known
-    progress.record(RunResult(units[1], {}, {}, 10 * SECOND))
+    progress.record(units[1].kind, 10 * SECOND)
     assert progress.left_us() == (100 + 10) * SECOND // 2
     assert "2/4 a ours quick, 55 s left" in written[-1]
     progress.end()
@@ -304,8 +304,8 @@ def test_the_time_left_is_that_of_the_runs_left_by_their_like_and_divided_by_the
 def test_a_bar_is_not_written_where_nobody_looks() -> None:
     written: list[str] = []
     progress = RunProgress(written.append, live=False)
-    progress.expect([RunSpec("a", "ours", "x", 0)], 1)
-    progress.record(RunResult(RunSpec("a", "ours", "x", 0), {}, {}, 5))
+    progress.expect([("a", "ours", "x")], 1)
+    progress.record(("a", "ours", "x"), 5)
     progress.end()
     assert written == []
 
@@ -314,9 +314,9 @@ def test_off_a_terminal_a_long_play_says_a_line_for_each_tenth() -> None:
     written: list[str] = []
     progress = RunProgress(written.append, live=False)
     units = [RunSpec("a", "ours", "x", seed) for seed in range(40)]
-    progress.expect(units, 1)
+    progress.expect([unit.kind for unit in units], 1)
     for unit in units:
-        progress.record(RunResult(unit, {}, {}, SECOND))
+        progress.record(unit.kind, SECOND)
     assert len(written) == 10
     assert written[0] == "4/40 a ours x, 36 s left\n"
 

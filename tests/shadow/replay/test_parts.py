@@ -17,8 +17,9 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.mesh.rule import Semantics
 from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.shadow.gate import JudgeSettings, ShadowJudge
+from sluicegate.shadow.pair_run import BLOCK
 from sluicegate.shadow.partition import distribute, largest_share
-from sluicegate.shadow.replay import BLOCK, replay
+from sluicegate.shadow.replay import replay
 from sluicegate.shadow.report.report import as_json
 from sluicegate.shadow.side import Query
 from sluicegate.shadow.synthetic import synthetic_traffic

@@ -19,7 +19,7 @@ from sluicegate.rules.repository.repository import Repository
 from sluicegate.rules.snapshot.snapshot import compile_snapshot
 from sluicegate.shadow.folder_judge import FolderJudge
 from sluicegate.shadow.gate import JudgeSettings
-from sluicegate.shadow.replay import Progress
+from sluicegate.shadow.pair_run import Progress
 from sluicegate.stores.blob_stores import open_blobs
 from sluicegate.stores.event_logs import open_log
 

@@ -152,10 +152,10 @@ def run_report(
     )
     for specs_of, at_once in rounds:
         specs = specs_of()
-        progress.expect(specs, at_once)
+        progress.expect([spec.kind for spec in specs], at_once)
         for result in run_all(specs, at_once):
             reports[result.spec.where].record(result)
-            progress.record(result)
+            progress.record(result.spec.kind, result.wall_us)
     wall_s = (now_us() - begun_us) / _US
     return LabReport(tuple(reports.values()), seeds, jobs, wall_s, begun_us)
 

@@ -17,14 +17,12 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
 from sluicegate.rules.repository.refs import HEAD, check_ref
-
-if TYPE_CHECKING:
-    from sluicegate.rules.repository.repository import Repository
+from sluicegate.rules.repository.settings import RepositorySettings
 
 SCHEMES: Final = ("file", "git", "http", "https", "ssh", "git+ssh")
 _PROGRAM: Final = "from sluicegate.rules.repository.carrier import main; main()"
@@ -33,8 +31,32 @@ _SEEN_CHARS_MAX: Final = 500
 _TRIES: Final = 8
 
 
+class LocalRepository(Protocol):
+    """What taking from a remote and bringing to it need of the repository that is here."""
+
+    path: str
+    settings: RepositorySettings
+
+    @property
+    def objects_folder(self) -> str:
+        """Where the objects are."""
+        ...
+
+    def tip(self, ref: str) -> str | None:
+        """The id that a ref leads to, if there is one."""
+        ...
+
+    def is_ancestor(self, older: str, newer: str) -> bool:
+        """Whether the newer commit is the older one, or descends from it."""
+        ...
+
+    def move(self, ref: str, to: str, *, expected: str | None) -> None:
+        """Have a ref lead to a commit, if it leads to what is expected."""
+        ...
+
+
 def fetch(
-    repository: Repository, url: str, ref: str, *, into: str | None, timeout_us: int | None
+    repository: LocalRepository, url: str, ref: str, *, into: str | None, timeout_us: int | None
 ) -> str:
     """Bring the commit that a ref leads to elsewhere; `into` follows it."""
     if into is not None:
@@ -51,25 +73,13 @@ def fetch(
 
 
 def push(
-    repository: Repository, url: str, ref: str, *, to: str | None, timeout_us: int | None
-) -> str:
-    """Have a ref elsewhere lead where it leads here."""
-    tip, target = repository.tip(check_ref(ref)), check_ref(ref if to is None else to)
-    if tip is None:
-        raise BadValue("ref", ref, f"there is no such ref in {repository.path}")
-    path = local_path(url)
-    if path is None:
-        return _carry(repository, url, {"do": "push", "to": target, "commit": tip}, timeout_us)
-    # What is on this machine is written as safely as what is ours: it fetches, and follows.
-    with type(repository).open(path, settings=repository.settings) as other:
-        if other.has_checked_out(target):
-            raise BadValue("to", target, f"it is checked out in {path}; push to another branch")
-        other.fetch(os.path.abspath(repository.path), ref, timeout_us=timeout_us)
-        follow(other, target, tip, f"it should lead to {tip}")
-    return tip
+    repository: LocalRepository, url: str, commit: str, to: str, timeout_us: int | None
+) -> None:
+    """Have a ref of another machine's repository lead to a commit that is here."""
+    _carry(repository, url, {"do": "push", "to": to, "commit": commit}, timeout_us)
 
 
-def follow(repository: Repository, ref: str, commit: str, expected: str) -> None:
+def follow(repository: LocalRepository, ref: str, commit: str, expected: str) -> None:
     """Move a ref on to a commit that descends from where it leads."""
     for _ in range(_TRIES):
         tip = repository.tip(ref)
@@ -107,7 +117,7 @@ def local_path(url: str) -> str | None:
     return None if colon and "/" not in host else os.path.abspath(url)
 
 
-def _new_folder(repository: Repository) -> str:
+def _new_folder(repository: LocalRepository) -> str:
     try:
         folder = tempfile.mkdtemp(prefix=_PREFIX, dir=repository.objects_folder)
         os.mkdir(os.path.join(folder, "pack"))
@@ -117,7 +127,7 @@ def _new_folder(repository: Repository) -> str:
 
 
 def _carry(
-    repository: Repository, url: str, task: Mapping[str, Any], timeout_us: int | None
+    repository: LocalRepository, url: str, task: Mapping[str, Any], timeout_us: int | None
 ) -> str:
     path, settings = local_path(url), repository.settings
     limit_us = settings.remote_us_max if timeout_us is None else timeout_us

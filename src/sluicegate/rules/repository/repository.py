@@ -34,7 +34,7 @@ from sluicegate.rules.repository.contents import CommitContents
 from sluicegate.rules.repository.folders import find_folders
 from sluicegate.rules.repository.history import History
 from sluicegate.rules.repository.objects import ID_CHARS, Objects, check_id
-from sluicegate.rules.repository.refs import Refs
+from sluicegate.rules.repository.refs import Refs, check_ref
 from sluicegate.rules.repository.settings import SUFFIXES, RepositorySettings
 from sluicegate.rules.repository.trees import FILE_MODE, TreeEntry, Trees
 from sluicegate.system import SystemClock
@@ -356,7 +356,20 @@ class Repository:
 
         Never by force: where it does not lead to an ancestor of that, it is a `Conflict`.
         """
-        return remote.push(self, url, ref, to=to, timeout_us=timeout_us)
+        tip, target = self.tip(check_ref(ref)), check_ref(ref if to is None else to)
+        if tip is None:
+            raise BadValue("ref", ref, f"there is no such ref in {self.path}")
+        path = remote.local_path(url)
+        if path is None:
+            remote.push(self, url, tip, target, timeout_us)
+            return tip
+        # What is on this machine is written as safely as what is ours: it fetches, and follows.
+        with Repository.open(path, settings=self.settings) as other:
+            if other.has_checked_out(target):
+                raise BadValue("to", target, f"it is checked out in {path}; push to another branch")
+            other.fetch(os.path.abspath(self.path), ref, timeout_us=timeout_us)
+            remote.follow(other, target, tip, f"it should lead to {tip}")
+        return tip
 
     # For what stands beside this file.
 
