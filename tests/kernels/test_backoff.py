@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from sluicegate.kernels.backoff import (
     NONE,
     WAIT_US_MAX,
     Backoff,
+    BackoffSettings,
     between_us,
     ceiling_us,
 )
@@ -24,6 +26,10 @@ LAST_DRAW = 1.0 - 2.0**-53  # the largest float below 1
 
 draws = st.floats(0.0, 1.0, exclude_max=True)
 spans = st.tuples(st.integers(1, WAIT_US_MAX), st.integers(1, WAIT_US_MAX)).map(sorted)
+
+
+def backoff_of(base_us: int = 100_000, wait_us_max: int = 20_000_000, **others: Any) -> Backoff:
+    return Backoff(BackoffSettings(base_us=base_us, wait_us_max=wait_us_max, **others))
 
 
 def slow_wait_us(
@@ -54,43 +60,43 @@ def test_the_ceiling_doubles_until_the_cap() -> None:
 
 
 def test_full_jitter_is_the_default_and_reaches_from_nothing_to_the_ceiling() -> None:
-    backoff = Backoff(100, 1_000)
+    backoff = backoff_of(100, 1_000)
     assert backoff.wait_us(1, 0.0) == 0
     assert backoff.wait_us(1, 0.5) == 100
     assert backoff.wait_us(1, LAST_DRAW) == 200
 
 
 def test_equal_jitter_never_waits_less_than_half_the_ceiling() -> None:
-    backoff = Backoff(100, 1_000, jitter=EQUAL)
+    backoff = backoff_of(100, 1_000, jitter=EQUAL)
     assert (backoff.wait_us(2, 0.0), backoff.wait_us(2, LAST_DRAW)) == (200, 400)
 
 
 def test_no_jitter_keeps_the_crowd_together() -> None:
-    backoff = Backoff(100, 1_000, jitter=NONE)
+    backoff = backoff_of(100, 1_000, jitter=NONE)
     assert {backoff.wait_us(2, draw) for draw in (0.0, 0.3, LAST_DRAW)} == {400}
 
 
 def test_decorrelated_jitter_grows_from_the_wait_before() -> None:
-    backoff = Backoff(100, 1_000, jitter=DECORRELATED)
+    backoff = backoff_of(100, 1_000, jitter=DECORRELATED)
     assert (backoff.wait_us(0, 0.0), backoff.wait_us(0, LAST_DRAW)) == (100, 300)
     assert backoff.wait_us(1, LAST_DRAW, previous_us=200) == 600
     assert backoff.wait_us(2, LAST_DRAW, previous_us=600) == 1_000
 
 
 def test_a_servers_hint_lifts_the_low_end_and_keeps_the_spread() -> None:
-    full, equal = Backoff(100, 1_000), Backoff(100, 1_000, jitter=EQUAL)
+    full, equal = backoff_of(100, 1_000), backoff_of(100, 1_000, jitter=EQUAL)
     assert full.wait_us(1, 0.0, hint_us=SECOND) == SECOND
     assert full.wait_us(1, LAST_DRAW, hint_us=SECOND) == SECOND + 200
     assert equal.wait_us(1, LAST_DRAW, hint_us=SECOND) == SECOND + 100
 
 
 def test_a_hint_below_the_own_wait_changes_nothing() -> None:
-    backoff = Backoff(100, 1_000, jitter=EQUAL)
+    backoff = backoff_of(100, 1_000, jitter=EQUAL)
     assert backoff.wait_us(2, 0.25, hint_us=150) == backoff.wait_us(2, 0.25)
 
 
 def test_a_hint_too_long_or_negative_says_give_up() -> None:
-    backoff = Backoff(100, 1_000, hint_us_max=5 * SECOND)
+    backoff = backoff_of(100, 1_000, hint_us_max=5 * SECOND)
     assert backoff.wait_us(0, 0.0, hint_us=5 * SECOND) == 5 * SECOND
     assert backoff.wait_us(0, 0.0, hint_us=5 * SECOND + 1) == NEVER
     assert backoff.wait_us(0, 0.0, hint_us=-1) == NEVER
@@ -98,7 +104,7 @@ def test_a_hint_too_long_or_negative_says_give_up() -> None:
 
 @pytest.mark.parametrize("jitter", JITTERS)
 def test_a_million_attempts_neither_overflow_nor_pass_the_cap(jitter: str) -> None:
-    backoff = Backoff(WAIT_US_MAX - 1, WAIT_US_MAX, jitter=jitter)
+    backoff = backoff_of(WAIT_US_MAX - 1, WAIT_US_MAX, jitter=jitter)
     assert backoff.wait_us(10**6, LAST_DRAW, previous_us=WAIT_US_MAX) == WAIT_US_MAX
 
 
@@ -108,14 +114,14 @@ def test_the_shift_is_never_made_when_it_could_only_reach_the_cap() -> None:
 
 
 def test_the_defaults_are_a_tenth_of_a_second_twenty_seconds_and_five_minutes() -> None:
-    backoff = Backoff()
+    backoff = Backoff(BackoffSettings())
     assert [backoff.wait_us(n, LAST_DRAW) for n in (0, 99)] == [SECOND // 10, 20 * SECOND]
     assert backoff.wait_us(0, 0.0, hint_us=300 * SECOND) == 300 * SECOND
     assert backoff.wait_us(0, 0.0, hint_us=300 * SECOND + 1) == NEVER
 
 
 def test_the_smallest_settings_are_allowed() -> None:
-    assert Backoff(1, 1, hint_us_max=1).wait_us(5, LAST_DRAW, hint_us=1) == 2
+    assert backoff_of(1, 1, hint_us_max=1).wait_us(5, LAST_DRAW, hint_us=1) == 2
 
 
 @pytest.mark.parametrize(
@@ -133,19 +139,19 @@ def test_settings_out_of_range_are_refused_by_name(
     base_us: int, wait_us_max: int, jitter: str, hint_us_max: int, field: str
 ) -> None:
     with pytest.raises(ValueError, match=field):
-        Backoff(base_us, wait_us_max, jitter=jitter, hint_us_max=hint_us_max)
+        backoff_of(base_us, wait_us_max, jitter=jitter, hint_us_max=hint_us_max)
 
 
 @pytest.mark.parametrize("draw", [-0.1, 1.0, float("nan"), float("inf")])
 def test_a_draw_outside_its_range_is_refused(draw: float) -> None:
     with pytest.raises(ValueError, match="draw"):
-        Backoff().wait_us(0, draw)
+        backoff_of().wait_us(0, draw)
 
 
 @pytest.mark.parametrize("jitter", JITTERS)
 def test_a_negative_attempt_is_refused(jitter: str) -> None:
     with pytest.raises(ValueError, match="attempt"):
-        Backoff(jitter=jitter).wait_us(-1, 0.0)
+        backoff_of(jitter=jitter).wait_us(-1, 0.0)
 
 
 @given(
@@ -160,7 +166,7 @@ def test_it_waits_what_the_table_says(
     jitter: str, span: list[int], attempt: int, draw: float, hint_us: int, previous_us: int
 ) -> None:
     base_us, wait_us_max = span
-    backoff = Backoff(base_us, wait_us_max, jitter=jitter, hint_us_max=1 << 40)
+    backoff = backoff_of(base_us, wait_us_max, jitter=jitter, hint_us_max=1 << 40)
     wait_us = backoff.wait_us(attempt, draw, hint_us=hint_us, previous_us=previous_us)
     exact = slow_wait_us(jitter, base_us, wait_us_max, attempt, draw, hint_us, previous_us)
     # A float product may round up across a whole number; only beyond 2^52 could it miss more.

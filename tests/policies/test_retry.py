@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request
+from sluicegate.kernels.backoff import Backoff
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.policies.retry import Retry, RetryPlan, RetrySettings, decide
@@ -55,7 +56,7 @@ def planned(
 ) -> RetryPlan:
     told = RetrySettings(**settings)  # type: ignore[arg-type]
     request = Request("k", deadline_us=deadline_us, criticality=level)
-    return decide(told, told.backoff(), request, answer, attempt, 0, draw, idempotent=idempotent)
+    return decide(told, Backoff(told), request, answer, attempt, 0, draw, idempotent=idempotent)
 
 
 def test_a_call_that_fails_is_sent_again_after_a_wait() -> None:

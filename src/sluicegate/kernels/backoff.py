@@ -31,9 +31,10 @@ attempt number, since the shift is bounded by the cap's bits.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, final
 
-from sluicegate.kernels.bounds import within
+from sluicegate.kernels.bounds import check_ranges, ranged, within
 from sluicegate.kernels.verdict import NEVER
 
 WAIT_US_MAX: Final = 1 << 52
@@ -62,29 +63,33 @@ def between_us(low_us: int, high_us: int, draw: float) -> int:
     return low_us + int(draw * (high_us - low_us + 1))
 
 
+@dataclass(frozen=True, kw_only=True)
+class BackoffSettings:
+    """Where the waits begin, where they end, how they are spread, and the longest hint heeded."""
+
+    base_us: int = ranged(100_000, 1, WAIT_US_MAX)
+    wait_us_max: int = 20_000_000
+    jitter: str = FULL
+    hint_us_max: int = ranged(300_000_000, 1, WAIT_US_MAX)
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        within("wait_us_max", self.wait_us_max, self.base_us, WAIT_US_MAX)
+        if self.jitter not in JITTERS:
+            raise ValueError(f"jitter must be one of {', '.join(JITTERS)}, not {self.jitter!r}")
+
+
 @final
 class Backoff:
     """Waits that start at `base_us` and grow to `wait_us_max`, spread by `jitter`."""
 
     __slots__ = ("_base_us", "_hint_us_max", "_jitter", "_wait_us_max")
 
-    def __init__(
-        self,
-        base_us: int = 100_000,
-        wait_us_max: int = 20_000_000,
-        *,
-        jitter: str = FULL,
-        hint_us_max: int = 300_000_000,
-    ) -> None:
-        within("base_us", base_us, 1, WAIT_US_MAX)
-        within("wait_us_max", wait_us_max, base_us, WAIT_US_MAX)
-        within("hint_us_max", hint_us_max, 1, WAIT_US_MAX)
-        if jitter not in JITTERS:
-            raise ValueError(f"jitter must be one of {', '.join(JITTERS)}, not {jitter!r}")
-        self._base_us = base_us
-        self._wait_us_max = wait_us_max
-        self._hint_us_max = hint_us_max
-        self._jitter = jitter
+    def __init__(self, settings: BackoffSettings) -> None:
+        self._base_us = settings.base_us
+        self._wait_us_max = settings.wait_us_max
+        self._hint_us_max = settings.hint_us_max
+        self._jitter = settings.jitter
 
     def wait_us(self, attempt: int, draw: float, *, hint_us: int = 0, previous_us: int = 0) -> int:
         """The wait before retry `attempt`, or `NEVER` when the server's hint says to give up.

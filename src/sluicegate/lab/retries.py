@@ -12,7 +12,7 @@ from typing import Final, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import BadValue
-from sluicegate.kernels.backoff import Backoff
+from sluicegate.kernels.backoff import Backoff, BackoffSettings
 from sluicegate.kernels.retry_budget import RetryBudget, RetryShareSettings
 
 ATTEMPTS_MAX: Final = 100
@@ -56,7 +56,12 @@ class Retrier:
         self._backoff: Backoff | None = None
         self._budget: RetryBudget | None = None
         if retries.base_us is not None:
-            self._backoff = Backoff(retries.base_us, max(retries.wait_us_max, retries.base_us))
+            self._backoff = Backoff(
+                BackoffSettings(
+                    base_us=retries.base_us,
+                    wait_us_max=max(retries.wait_us_max, retries.base_us),
+                )
+            )
         if retries.budget_milli is not None:
             self._budget = RetryBudget(
                 RetryShareSettings(

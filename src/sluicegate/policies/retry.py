@@ -38,7 +38,7 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.reasons import DEADLINE, RETRIES_SPENT
 from sluicegate.contracts.request import Request
-from sluicegate.kernels.backoff import FULL, WAIT_US_MAX, Backoff
+from sluicegate.kernels.backoff import WAIT_US_MAX, Backoff, BackoffSettings
 from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.policies.call_result import CallResult, ResultKind, result_of
@@ -67,14 +67,10 @@ BUDGET_SPENT: Final = RETRIES_SPENT.name
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class RetrySettings:
+class RetrySettings(BackoffSettings):
     """How often by class (CRITICAL first), and how long between."""
 
     attempts: tuple[int, ...] = (3, 3, 3, 1)
-    base_us: int = 100_000
-    wait_us_max: int = 20_000_000
-    jitter: str = FULL
-    hint_us_max: int = 300_000_000
     slack_us: int = ranged(0, 0, WAIT_US_MAX)
     on_overload: str = WITHIN_BUDGET
 
@@ -85,14 +81,8 @@ class RetrySettings:
         for number in self.attempts:
             within("retry.attempts", number, 1, ATTEMPTS_MAX)
         one_of("retry.on_overload", self.on_overload, (WITHIN_BUDGET, NEVER_ON_OVERLOAD))
-        self.backoff()
-
-    def backoff(self) -> Backoff:
-        """The kernel that says how long to wait."""
         try:
-            return Backoff(
-                self.base_us, self.wait_us_max, jitter=self.jitter, hint_us_max=self.hint_us_max
-            )
+            super().__post_init__()
         except ValueError as error:
             raise wrong_setting(RULE_ID, error) from None
 
@@ -177,7 +167,7 @@ class Retry:
     ) -> None:
         self.settings = RetrySettings() if settings is None else settings
         self.budgets = RetryBudgets() if budgets is None else budgets
-        self._backoff = self.settings.backoff()
+        self._backoff = Backoff(self.settings)
         self._chance = chance
         self._calls = self._attempts = self._mended = self._inflight = 0
         self._stopped: dict[str, int] = {}

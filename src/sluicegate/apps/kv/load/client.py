@@ -17,7 +17,7 @@ from sluicegate.apps.kv.address import dispatcher_at
 from sluicegate.apps.kv.load.files import LoadPart
 from sluicegate.command_line.service_client import ServiceAddress, ServiceClient
 from sluicegate.contracts.errors import SluicegateError, Unavailable
-from sluicegate.kernels.backoff import EQUAL, Backoff
+from sluicegate.kernels.backoff import EQUAL, Backoff, BackoffSettings
 from sluicegate.system import SystemChance, now_us
 from sluicegate.wire.row_stream import ROWS_MEDIA_TYPE
 
@@ -66,7 +66,11 @@ class UploadClient:
         self._patience_us = round(patience_s * 1e6)
         self._stop = stop
         self._on_wait = on_wait
-        self._backoff = Backoff(_BASE_US, _CAP_US, jitter=EQUAL, hint_us_max=_HINT_US_MAX)
+        self._backoff = Backoff(
+            BackoffSettings(
+                base_us=_BASE_US, wait_us_max=_CAP_US, jitter=EQUAL, hint_us_max=_HINT_US_MAX
+            )
+        )
         self._chance = SystemChance()
         self._all = f"/v1/tables/{quote(target.table, safe='')}/uploads"
         self._one = f"{self._all}/{quote(target.name, safe='')}"
