@@ -86,7 +86,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="exit code 1 if anything is missing that a command would get",
+        help="exit code 1 if anything is missing that can be installed",
     )
 
 

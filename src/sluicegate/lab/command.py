@@ -65,8 +65,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "name", metavar="NAME", help="a scenario's name, number or .py file; all for all of ours"
     )
     add_run_arguments(run_one)
-    run_one.add_argument("--as", dest="candidate", metavar="NAME", help="in place of ours")
-    run_one.add_argument("--case", metavar="NAME", help="only this case of it")
+    run_one.add_argument("--as", dest="candidate", metavar="NAME", help="candidate to run")
+    run_one.add_argument("--case", metavar="NAME", help="only this case of the scenario")
     compare = _add_verb(verbs, "compare", "run several candidates on the same seeds")
     compare.add_argument("name", metavar="NAME", help="a scenario's name, number or .py file")
     add_run_arguments(compare)
@@ -75,7 +75,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         dest="others",
         metavar="A,B",
         required=True,
-        help="whom to compare ours with",
+        help="the candidates to compare ours with",
     )
     for verb in VERBS:
         module = _module(verb)

@@ -24,7 +24,7 @@ def add_service_flags(parser: ArgumentParser, settings: type[ServiceSettings]) -
     """Add the flags of a service: one a setting, and those that print and end."""
     add_flags(parser, settings)
     parser.add_argument(
-        "--new-token", action="store_true", help="make a token and its digest, print both, and end"
+        "--new-token", action="store_true", help="make a token and its digest, print both, and exit"
     )
 
 

@@ -157,7 +157,7 @@ def add_flags(parser: ArgumentParser, settings: type[SettingsBase]) -> None:
     parser.add_argument(
         "--print-config",
         action="store_true",
-        help="show every setting in effect and where it comes from, and end",
+        help="show every setting in effect and where it comes from, and exit",
     )
 
 

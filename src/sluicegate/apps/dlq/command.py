@@ -86,18 +86,18 @@ def add_arguments(parser: ArgumentParser) -> None:
         verb.add_argument("--since", metavar="SPAN", help="only what is newer: 90s, 10m, 2h or 7d")
         verb.add_argument("--user", default="", help="only this user, or other entity")
         verb.add_argument("--rule", metavar="ID", default="", help="only this rule")
-        verb.add_argument("--json", action="store_true", help="for programs")
+        verb.add_argument("--json", action="store_true", help="print JSON")
         verb.add_argument(
             "--patience",
             metavar="SPAN",
             default="10s",
-            help="how long a log may say nothing before its end; default: %(default)s",
+            help="how long to wait for a silent log; default: %(default)s",
         )
         add(verb)
 
 
 def _add_show(verb: ArgumentParser) -> None:
-    verb.add_argument("--follow", action="store_true", help="go on as letters come, until Ctrl-C")
+    verb.add_argument("--follow", action="store_true", help="show new letters until Ctrl-C")
 
 
 def _add_check(verb: ArgumentParser) -> None:
@@ -113,7 +113,7 @@ def _add_check(verb: ArgumentParser) -> None:
 
 def _add_replay(verb: ArgumentParser) -> None:
     _add_store(verb, f"default: ${STORE_VARIABLE}")
-    verb.add_argument("--dry-run", action="store_true", help="say what would be charged, and stop")
+    verb.add_argument("--dry-run", action="store_true", help="show what would be charged, and stop")
 
 
 def _add_store(verb: ArgumentParser, purpose: str) -> None:

@@ -25,7 +25,7 @@ examples:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The flags."""
-    parser.add_argument("folder", metavar="FOLDER", help="an empty folder, where it runs")
+    parser.add_argument("folder", metavar="FOLDER", help="an empty folder on its machine")
     add_address_flags(parser, "with the grant operate")
 
 

@@ -43,13 +43,13 @@ def add_source(parser: ArgumentParser) -> None:
         "at", metavar="URL", nargs="*", help=f"dispatchers to look at (default {AT_DEFAULT})"
     )
     parser.add_argument(
-        "--url", action="append", default=[], metavar="URL", help="one more; may be repeated"
+        "--url", action="append", default=[], metavar="URL", help="another address; may be repeated"
     )
     add_token_flags(parser, "with the grant audit")
     parser.add_argument(
         "--every", default=1.0, type=float, metavar="S", help="seconds between looks (default 1)"
     )
-    parser.add_argument("--once", action="store_true", help="show one picture, and end")
+    parser.add_argument("--once", action="store_true", help="show one picture, and exit")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each picture")
     parser.add_argument("--plain", action="store_true", help="lines, also on a terminal")
 

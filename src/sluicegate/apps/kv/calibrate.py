@@ -54,7 +54,7 @@ class Shape(NamedTuple):
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The flags."""
-    parser.add_argument("--engine", required=True, metavar="URL", help="as sluicegate kv has it")
+    parser.add_argument("--engine", required=True, metavar="URL", help="as for sluicegate kv")
     parser.add_argument(
         "--seconds", type=float, default=10.0, metavar="S", help="how long it may take (default 10)"
     )

@@ -45,8 +45,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     check = verbs.add_parser(
         "check",
-        help="explain rules files, and say what is wrong or odd",
-        description="Explain rules files, and say what is wrong or odd.",
+        help="explain rules files, and list errors and oddities",
+        description="Explain rules files, and list errors and oddities.",
         epilog=CHECK_EXAMPLES,
         formatter_class=RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -69,9 +69,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         required=True,
         help="the request; @FILE reads it from a file, - from standard input",
     )
-    steps.add_argument("--times", metavar="N", default="1", help="so many of it (default 1)")
+    steps.add_argument("--times", metavar="N", default="1", help="how many requests (default 1)")
     steps.add_argument(
-        "--every", metavar="TIME", default="0", help="so far apart, as 100ms or 1s (default 0)"
+        "--every", metavar="TIME", default="0", help="time between, as 100ms (default 0)"
     )
     _add_format(steps)
     glass.add_arguments(verbs.add_parser("glass", help="stop enforcement, for a while"))

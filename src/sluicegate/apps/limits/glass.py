@@ -77,22 +77,22 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def _add_break(parser: ArgumentParser) -> None:
     parser.add_argument("--rule", metavar="NAME", help="only this rule")
-    parser.add_argument("--key", help="only this key, written as the limiter is asked for it")
+    parser.add_argument("--key", help="only this key, as it is passed to the limiter")
     parser.add_argument("--all", action="store_true", help="every rule for every key")
     parser.add_argument(
         "--for", dest="span", metavar="SPAN", required=True, help="90s, 15m or 2h; at most 24h"
     )
-    parser.add_argument("--by", metavar="WHO", required=True, help="who answers for it")
-    parser.add_argument("--why", metavar="TEXT", required=True, help="for those who read it later")
+    parser.add_argument("--by", metavar="WHO", required=True, help="who is responsible")
+    parser.add_argument("--why", metavar="TEXT", required=True, help="the reason, for the audit")
 
 
 def _add_mend(parser: ArgumentParser) -> None:
-    parser.add_argument("id", nargs="?", help="of one opening, as `list` shows it")
+    parser.add_argument("id", nargs="?", help="the id of one opening, as `list` shows it")
     parser.add_argument(
-        "--all", action="store_true", help="every opening, and whatever cannot be understood"
+        "--all", action="store_true", help="every opening, and entries that cannot be read"
     )
-    parser.add_argument("--by", metavar="WHO", required=True, help="who answers for it")
-    parser.add_argument("--why", metavar="TEXT", default="", help="for those who read it later")
+    parser.add_argument("--by", metavar="WHO", required=True, help="who is responsible")
+    parser.add_argument("--why", metavar="TEXT", default="", help="the reason, for the audit")
 
 
 def _add_audit(parser: ArgumentParser) -> None:

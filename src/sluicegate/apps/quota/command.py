@@ -63,13 +63,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add = tune.add_argument
     add("--usage", action="append", required=True, metavar="DIR",
-        help="of sluicegate kv --usage; once more for each further folder")  # fmt: skip
+        help="the folder of sluicegate kv --usage; may be repeated")  # fmt: skip
     add("--rules", default="", metavar="FILE", help="the rules file whose callers have quotas")
-    add("--days", default="30", metavar="N", help="so many, up to today (default 30)")
-    add("--default", default="", metavar="RU", help="the quota of who has none, in RU/s")
-    add("--headroom", default="30", metavar="PERCENT", help="on top of usage (default 30)")
+    add("--days", default="30", metavar="N", help="days of usage, up to today (default 30)")
+    add("--default", default="", metavar="RU", help="the quota of callers without one, in RU/s")
+    add("--headroom", default="30", metavar="PERCENT", help="headroom above usage (default 30)")
     add("--dead-band", default="10", metavar="PERCENT",
-        help="a proposal that is closer to the quota now is none (default 10)")  # fmt: skip
+        help="propose nothing that is closer to the current quota (default 10)")  # fmt: skip
     add("--floor", default="1", metavar="RU", help="propose at least this (default 1)")
     add("--cap", default="", metavar="RU", help="propose at most this")
     add("--days-min", default="14", metavar="N", help="days with enough data (default 14)")
@@ -78,11 +78,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--write", action="store_true", help="change the rules file")
     add("--file", default="", metavar="RULEBOOK", help="propose the change: a folder, or a URL")
     add("--under", default="", metavar="NAME", help="the file's name there (default: its own)")
-    add("--reason", default="", metavar="WHY", help="noted with the proposal")
-    add("--ca", default="", metavar="FILE", help="of the rulebook server's certificate")
+    add("--reason", default="", metavar="WHY", help="the reason, kept with the proposal")
+    add("--ca", default="", metavar="FILE", help="authority of the server certificate")
     add("--cert", default="", metavar="FILE", help="a client certificate for it")
     add("--cert-key", default="", metavar="FILE", help="its key")
-    add("--as", dest="who", default="", metavar="NAME", help="who proposes, in a folder here")
+    add("--as", dest="who", default="", metavar="NAME", help="the proposer, in a folder here")
 
 
 def run(arguments: Namespace) -> int:

@@ -39,9 +39,9 @@ class Verb(NamedTuple):
 
 
 def _init(parser: ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="DIR", help="where the rulebook is to live")
+    parser.add_argument("folder", metavar="DIR", help="the folder to make the rulebook in")
     parser.add_argument(
-        "--rules", metavar="PATH", action="append", default=[], help="rules to begin with"
+        "--rules", metavar="PATH", action="append", default=[], help="the first rules"
     )
     parser.add_argument(
         "--alone", action="store_true", help="one person proposes and approves (own_approval = on)"
@@ -53,13 +53,13 @@ def _init(parser: ArgumentParser) -> None:
         help="a git repository of yours, in place of a new one: bare, or a clone's .git",
     )
     parser.add_argument(
-        "--branch", metavar="NAME", default="main", help="that people push to (default main)"
+        "--branch", metavar="NAME", default="main", help="people push to it (default main)"
     )
     parser.add_argument(
         "--blobs",
         metavar="URL",
         default="files:blobs",
-        help="where nodes are to find the rules: files:DIR, s3://... (default files:blobs)",
+        help="where nodes find the rules: files:DIR, s3://... (default files:blobs)",
     )
     parser.add_argument(
         "--events",
@@ -77,16 +77,16 @@ def _lint(parser: ArgumentParser) -> None:
 
 def _list(parser: ArgumentParser) -> None:
     _where(parser)
-    parser.add_argument("--state", default="", help="only those: open, approved, live, ...")
-    parser.add_argument("--versions", action="store_true", help="the releases instead")
-    parser.add_argument("--files", action="store_true", help="the files of --at instead")
+    parser.add_argument("--state", default="", help="in this state: open, approved, ...")
+    parser.add_argument("--versions", action="store_true", help="list releases")
+    parser.add_argument("--files", action="store_true", help="list the files of --at")
     parser.add_argument("--at", metavar="REVISION", default="live", help="(default: live)")
     _count(parser)
 
 
 def _show(parser: ArgumentParser) -> None:
     _where(parser)
-    parser.add_argument("id", metavar="ID", help="of a proposal, or the name of a file")
+    parser.add_argument("id", metavar="ID", help="the id of a proposal, or the name of a file")
     parser.add_argument("--at", metavar="REVISION", default="live", help="of a file")
     parser.add_argument("--html", metavar="FILE", help="write the report of the gate as a page")
 
@@ -99,13 +99,13 @@ def _status(parser: ArgumentParser) -> None:
 
 def _shadow(parser: ArgumentParser) -> None:
     _where(parser)
-    parser.add_argument("id", metavar="ID", nargs="?", help="of a proposal, to be tried (again)")
+    parser.add_argument("id", metavar="ID", nargs="?", help="the proposal to judge (again)")
     parser.add_argument(
         "--rules",
         metavar="PATH",
         action="append",
         default=[],
-        help="said twice: the rules in force and those to be tried, each a file or a folder",
+        help="given twice: the rules in force and the candidate, each a file or a folder",
     )
     parser.add_argument("--capture", metavar="DIR", default="", help="captured traffic")
     parser.add_argument("--key", metavar="FILE", default="", help="the key of its redaction")
@@ -115,17 +115,17 @@ def _shadow(parser: ArgumentParser) -> None:
         metavar="NAME=FIELD",
         action="append",
         default=[],
-        help="of Envoy's log: which field says the user, path, time, status, priority, ...",
+        help="of Envoy's log: which field holds the user, path, time, status, priority, ...",
     )
     parser.add_argument(
-        "--domain", metavar="NAME", default="", help="of Envoy's log: whose asks they are of a mesh"
+        "--domain", metavar="NAME", default="", help="of Envoy's log: the mesh's domain"
     )
     parser.add_argument(
         "--descriptor",
         metavar="KEY=FIELD,...",
         action="append",
         default=[],
-        help="with --domain, may be said again: what Envoy would ask, KEY==TEXT for a constant",
+        help="with --domain, may be repeated: Envoy's descriptors, KEY==TEXT for a constant",
     )
     parser.add_argument("--csv", metavar="FILE", help="traffic from a table with a header")
     parser.add_argument("--jsonl", metavar="FILE", help="traffic from lines of JSON")
@@ -133,10 +133,10 @@ def _shadow(parser: ArgumentParser) -> None:
         "--unit",
         choices=("s", "ms", "us", "ns"),
         default="s",
-        help="of times that are numbers (default s)",
+        help="the unit of times that are numbers (default s)",
     )
     parser.add_argument(
-        "--bad-rows", metavar="N", default="0", help="rows that may be bad, and are left out (0)"
+        "--bad-rows", metavar="N", default="0", help="how many bad rows to skip (default 0)"
     )
     parser.add_argument("--workers", metavar="N", default="1", help="processes (default 1)")
     parser.add_argument("--html", metavar="FILE", help="write the report as a page")
@@ -145,10 +145,10 @@ def _shadow(parser: ArgumentParser) -> None:
 
 def _import_envoy(parser: ArgumentParser) -> None:
     _where(parser)
-    parser.add_argument("paths", metavar="PATH", nargs="+", help="files and folders of Envoy's")
+    parser.add_argument("paths", metavar="PATH", nargs="+", help="Envoy's files and folders")
     parser.add_argument("--under", metavar="FOLDER", default="envoy", help="(default envoy)")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be proposed")
-    parser.add_argument("-m", "--message", default="", help="what changes, in a line")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be proposed")
+    parser.add_argument("-m", "--message", default="", help="the change, in one line")
     _semantics(parser)
 
 
@@ -235,15 +235,15 @@ def _where(parser: ArgumentParser) -> None:
         default="",
         help=f"its folder, or https://... of its server; else ${RULEBOOK_VARIABLE}, else .",
     )
-    parser.add_argument("--ca", metavar="FILE", default="", help="of the server's certificate")
+    parser.add_argument("--ca", metavar="FILE", default="", help="the server's authority")
     parser.add_argument("--cert", metavar="FILE", default="", help="a client certificate")
     parser.add_argument("--cert-key", metavar="FILE", default="", help="its key")
-    parser.add_argument("--as", dest="who", metavar="NAME", default="", help="who is acting here")
+    parser.add_argument("--as", dest="who", metavar="NAME", default="", help="your name")
     _json(parser)
 
 
 def _json(parser: ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _count(parser: ArgumentParser) -> None:
@@ -254,10 +254,10 @@ def _count(parser: ArgumentParser) -> None:
 
 def _waiting(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--wait", metavar="NODES", default="0", help="wait until so many nodes run it"
+        "--wait", metavar="NODES", default="0", help="wait until this many nodes run it"
     )
     parser.add_argument(
-        "--timeout", metavar="SECONDS", default="30", help="for so long at most (default 30)"
+        "--timeout", metavar="SECONDS", default="30", help="at most this long (default 30)"
     )
 
 

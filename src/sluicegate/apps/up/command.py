@@ -45,7 +45,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--rules",
         metavar="'NAME = RATE'",
         action="append",
-        help="a rule in place of the demo's; repeat the flag, or part several by ';'",
+        help="a rule in place of the demo's; repeat the flag, or separate several with ';'",
     )
     parser.add_argument(
         "--load",
@@ -57,7 +57,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--plain", action="store_true", help="a line a second, as when the output is no terminal"
     )
-    parser.add_argument("--for", dest="for_s", metavar="SECONDS", help="end after so long")
+    parser.add_argument("--for", dest="for_s", metavar="SECONDS", help="end after this time")
     parser.add_argument(
         "--insecure",
         action="store_true",

@@ -35,16 +35,16 @@ def add_arguments(parser: ArgumentParser) -> None:
     """The flags."""
     add = parser.add_argument
     add("name", metavar="NAME", help=f"a drill's name, {ALL} for each in turn, or {LIST}")
-    add("--seconds", metavar="N", help="send each of its loads for so long")
+    add("--seconds", metavar="N", help="how long to send each of its loads")
     add("--out", metavar="DIR", default=".", help="the folder for its picture (default: here)")
-    add("--json", action="store_true", help="for programs")
+    add("--json", action="store_true", help="print JSON")
     add(
         "--policy",
         choices=POLICIES,
         default=LAYERS,
         help="with which layers; without them a drill shows what they are for (default layers)",
     )
-    add("--seed", metavar="N", default="0", help="the seed of what is sent when (default 0)")
+    add("--seed", metavar="N", default="0", help="the seed of the load (default 0)")
 
 
 def drills_by_name() -> dict[str, Drill]:

@@ -47,7 +47,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         default="1",
         help="how many processes, or auto: one a core (default 1)",
     )
-    parser.add_argument("--minutes", metavar="M", help="stop after so many minutes")
+    parser.add_argument("--minutes", metavar="M", help="stop after this many minutes")
     parser.add_argument(
         "--out",
         metavar="DIR",

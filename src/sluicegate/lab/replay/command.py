@@ -50,19 +50,19 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--cost", metavar="A,B", help="csv: the columns whose sum is the cost")
     parser.add_argument("--unit", default="s", help="csv: of time: s, ms, us or ns (default s)")
     parser.add_argument(
-        "--bad-rows", metavar="N", default="0", help="csv: skip up to so many (default 0)"
+        "--bad-rows", metavar="N", default="0", help="csv: how many bad rows to skip (default 0)"
     )
     parser.add_argument(
-        "--rows", metavar="N", default=str(ROWS_DEFAULT), help="read at most so many"
+        "--rows", metavar="N", default=str(ROWS_DEFAULT), help="read at most this many"
     )
-    parser.add_argument("--speed", metavar="X", default="1", help="replay it so many times as fast")
+    parser.add_argument("--speed", metavar="X", default="1", help="replay it X times as fast")
     parser.add_argument(
         "--capacity",
         metavar="C",
         help="cost a second that can be served (default: the mean load is 0.8); "
         "of keys alone, the entries of a cache (default 1000)",
     )
-    parser.add_argument("--workers", metavar="N", default="8", help="how many share it (default 8)")
+    parser.add_argument("--workers", metavar="N", default="8", help="workers (default 8)")
     parser.add_argument("--timeout", metavar="MS", help="how long callers wait")
     parser.add_argument("--as", dest="candidate", metavar="NAME", help="in place of our chain")
     parser.add_argument(

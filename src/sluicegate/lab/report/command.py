@@ -28,7 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("names", metavar="NAME", nargs="*", help="names, numbers or .py files (default: all)")
     add_run_arguments(parser, jobs="auto")
     add("--out", metavar="DIR", default="lab-report", help="the folder (default lab-report)")
-    add("--no-drills", action="store_true", help="leave out what takes real processes and time")
+    add("--no-drills", action="store_true", help="leave out drills (real processes, real time)")
     add("--everyone", action="store_true", help="run also the candidates that are in no plot")
 
 

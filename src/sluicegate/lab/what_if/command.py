@@ -61,15 +61,15 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=[],
         help="of Envoy's log: which field has the user, path, time, status, priority, ...",
     )
-    add("--requests", metavar="N", default=str(REQUESTS_DEFAULT), help="read at most so many")
-    add("--speed", metavar="X", default="1", help="replay it so many times as fast (default 1)")
+    add("--requests", metavar="N", default=str(REQUESTS_DEFAULT), help="read at most this many")
+    add("--speed", metavar="X", default="1", help="replay it this many times as fast (default 1)")
     add(
         "--capacity",
         metavar="C",
         help="units of weight a second that can be served (default: all that comes is a load of "
         "0.8)",
     )
-    add("--workers", metavar="N", help="how many share it (default 8)")
+    add("--workers", metavar="N", help="how many workers share it (default 8)")
     add(
         "--cost",
         metavar="US",
@@ -93,7 +93,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add("--queue", metavar="N", default="1000000", help="how many may wait (default 1e6)")
     add("--seed", metavar="N", default="0", help="the seed (default 0)")
-    add("--json", action="store_true", help="for programs")
+    add("--json", action="store_true", help="print JSON")
     add("--html", metavar="FILE", help="write a page with pictures")
     add(
         "--semantics",

@@ -69,7 +69,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--mode",
         choices=("merge", "replace"),
         default="merge",
-        help="into what is there, or in place of it (default merge)",
+        help="merge into the rows there, or replace them (default merge)",
     )
     parser.add_argument(
         "--allow-empty",
@@ -77,10 +77,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="with --mode replace: input without a row is meant to empty the table",
     )
     parser.add_argument(
-        "--name", default="", help="of the upload (default: a digest of what is loaded)"
+        "--name", default="", help="the upload's name (default: a digest of the input)"
     )
     parser.add_argument(
-        "--abandon", action="store_true", help="forget the open upload of these files or this name"
+        "--abandon", action="store_true", help="abandon the open upload of these files or this name"
     )
     parser.add_argument(
         "--format", choices=("auto", *FORMS), default="auto", help="(default: by the file's name)"
@@ -90,13 +90,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add_address_flags(parser, "with bulk on the table")
     parser.add_argument(
-        "--at-once", type=int, default=AT_ONCE_DEFAULT, metavar="N", help="parts on their way"
+        "--at-once", type=int, default=AT_ONCE_DEFAULT, metavar="N", help="parts in flight"
     )
     parser.add_argument(
-        "--part-rows", type=int, default=PART_ROWS_DEFAULT, metavar="N", help="rows of a part"
+        "--part-rows", type=int, default=PART_ROWS_DEFAULT, metavar="N", help="rows per part"
     )
     parser.add_argument(
-        "--part-bytes", type=int, default=PART_BYTES_DEFAULT, metavar="N", help="and its bytes"
+        "--part-bytes", type=int, default=PART_BYTES_DEFAULT, metavar="N", help="bytes per part"
     )
     parser.add_argument(
         "--patience-s",
@@ -105,7 +105,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="S",
         help=f"how long a part is tried again (default {PATIENCE_S_DEFAULT:.0f})",
     )
-    parser.add_argument("--quiet", action="store_true", help="say only how it ended")
+    parser.add_argument("--quiet", action="store_true", help="print only the result")
 
 
 def run(arguments: Namespace) -> int:
