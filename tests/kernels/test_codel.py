@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.kernels.codel import Codel, CodelTimeout, allowance, step
+from sluicegate.kernels.codel import Codel, CodelSettings, CodelTimeout, allowance, step
 
 MS = 1_000
 SECOND = 1_000_000
@@ -18,7 +18,7 @@ HOUR = 3_600 * SECOND
 
 def overloaded_codel() -> Codel:
     """A Codel of 5 ms and 100 ms whose first interval (0 to 100 ms) saw nothing below 6 ms."""
-    codel = Codel(target_us=5 * MS, interval_us=100 * MS)
+    codel = Codel()
     assert not codel.drop(8 * MS, 0)
     assert not codel.drop(6 * MS, 50 * MS)
     assert not codel.drop(60 * MS, 100 * MS)
@@ -47,7 +47,7 @@ def test_one_short_delay_in_an_interval_ends_the_overload() -> None:
 
 
 def test_held_until_empty_an_overload_ends_only_when_somebody_has_not_waited() -> None:
-    codel = Codel(target_us=5 * MS, interval_us=100 * MS, until_empty=True)
+    codel = Codel(until_empty=True)
     codel.drop(6 * MS, 0)
     codel.drop(60 * MS, 101 * MS)
     assert codel.overloaded
@@ -61,7 +61,7 @@ def test_held_until_empty_an_overload_ends_only_when_somebody_has_not_waited() -
 
 
 def test_held_until_empty_it_also_ends_when_the_queue_is_said_to_be_empty() -> None:
-    codel = Codel(target_us=5 * MS, interval_us=100 * MS, until_empty=True)
+    codel = Codel(until_empty=True)
     codel.drop(6 * MS, 0)
     codel.drop(60 * MS, 101 * MS)
     codel.record_empty()
@@ -72,14 +72,14 @@ def test_held_until_empty_it_also_ends_when_the_queue_is_said_to_be_empty() -> N
 
 
 def test_held_until_empty_a_short_delay_still_begins_no_overload() -> None:
-    codel = Codel(target_us=5 * MS, interval_us=100 * MS, until_empty=True)
+    codel = Codel(until_empty=True)
     codel.drop(5 * MS, 0)
     codel.drop(60 * MS, 101 * MS)
     assert not codel.overloaded
 
 
 def test_a_least_delay_of_exactly_the_target_is_no_overload() -> None:
-    codel = Codel(target_us=5 * MS, interval_us=100 * MS)
+    codel = Codel()
     codel.drop(5 * MS, 0)
     codel.drop(50 * MS, 101 * MS)
     assert not codel.overloaded
@@ -92,12 +92,12 @@ def test_the_first_unit_of_every_interval_passes_however_long_it_waited() -> Non
 
 
 def test_with_fewer_than_two_units_an_interval_nothing_is_ever_dropped() -> None:
-    codel = Codel(target_us=5 * MS, interval_us=100 * MS)
+    codel = Codel()
     assert not any(codel.drop(900 * MS, at * 101 * MS) for at in range(50))
 
 
 def test_the_load_is_the_least_delay_as_a_share_of_twice_the_target() -> None:
-    codel = Codel(target_us=5 * MS, interval_us=100 * MS)
+    codel = Codel()
     codel.drop(30 * MS, 0)
     codel.drop(4 * MS, MS)
     codel.drop(9 * MS, 2 * MS)
@@ -120,7 +120,7 @@ def test_a_unit_that_waited_since_before_the_interval_ended_does_carry_it() -> N
 
 
 def test_a_clock_that_goes_back_ends_no_interval_and_freezes_none() -> None:
-    codel = Codel(target_us=5 * MS, interval_us=100 * MS)
+    codel = Codel()
     for now_us in (HOUR, HOUR + 101 * MS):
         codel.drop(200 * MS, now_us)
     assert codel.drop(60 * MS, 1_000 * MS)  # an hour back: still overloaded, still dropping
@@ -139,7 +139,7 @@ def test_a_negative_delay_passes_and_tells_nothing() -> None:
 
 
 def test_fitted_to_a_slow_service_target_and_interval_keep_their_proportion() -> None:
-    codel = Codel(target_us=5 * MS, interval_us=100 * MS, target_us_max=400 * MS)
+    codel = Codel(CodelSettings(target_us_max=400 * MS))
     codel.fit(200 * MS)
     assert (codel.target_us, codel.interval_us) == (100 * MS, 2_000 * MS)
     codel.fit(10_000 * MS)
@@ -157,11 +157,15 @@ def test_fitted_to_a_slow_service_target_and_interval_keep_their_proportion() ->
         ({"interval_us": HOUR + 1}, "interval_us"),
         ({"target_us_max": 4_999}, "target_us_max"),
         ({"target_us_max": HOUR + 1}, "target_us_max"),
+        ({"normal_us": 0}, "normal_us"),
+        ({"normal_us": HOUR + 1}, "normal_us"),
+        ({"aggressive_us": 0}, "aggressive_us"),
+        ({"aggressive_us": 100_001}, "aggressive_us"),
     ],
 )
-def test_codel_refuses_settings_outside_their_range(settings: dict[str, int], field: str) -> None:
+def test_settings_outside_their_range_are_refused(settings: dict[str, int], field: str) -> None:
     with pytest.raises(ValueError, match=f"{field} must be from"):
-        Codel(**settings)  # type: ignore[arg-type]
+        CodelSettings(**settings)
 
 
 def test_a_negative_service_time_is_refused() -> None:
@@ -203,7 +207,8 @@ def test_it_drops_what_the_slow_one_drops(
     target_us: int, above_us: int, leaving: list[tuple[int, int]], until_empty: bool
 ) -> None:
     interval_us = target_us + above_us
-    codel = Codel(target_us=target_us, interval_us=interval_us, until_empty=until_empty)
+    settings = CodelSettings(target_us=target_us, interval_us=interval_us)
+    codel = Codel(settings, until_empty=until_empty)
     oracle = SlowCodel(target_us, interval_us, until_empty)
     now_us = 0
     for gap_us, delay_us in leaving:
@@ -234,7 +239,7 @@ def test_whatever_the_clock_does_a_unit_within_twice_the_target_is_never_dropped
 
 
 def test_a_queue_that_empties_in_time_grants_the_normal_timeout() -> None:
-    timeout = CodelTimeout(normal_us=100 * MS, aggressive_us=5 * MS)
+    timeout = CodelTimeout()
     assert timeout.timeout_us(0, 1 * MS) == 100 * MS
     assert timeout.timeout_us(7, 101 * MS) == 100 * MS
     assert not timeout.standing
@@ -243,7 +248,7 @@ def test_a_queue_that_empties_in_time_grants_the_normal_timeout() -> None:
 
 
 def test_a_queue_last_empty_longer_ago_than_n_grants_m_until_it_has_emptied() -> None:
-    timeout = CodelTimeout(normal_us=100 * MS, aggressive_us=5 * MS)
+    timeout = CodelTimeout()
     timeout.timeout_us(0, 0)
     assert timeout.timeout_us(1, 100 * MS) == 100 * MS
     assert timeout.timeout_us(1, 100 * MS + 1) == 5 * MS
@@ -253,7 +258,7 @@ def test_a_queue_last_empty_longer_ago_than_n_grants_m_until_it_has_emptied() ->
 
 
 def test_it_says_whether_the_queue_stands() -> None:
-    timeout = CodelTimeout(normal_us=100 * MS, aggressive_us=5 * MS)
+    timeout = CodelTimeout()
     seen: list[bool] = []
     for queued, now_us in ((0, 0), (1, 100 * MS), (1, 101 * MS), (9, 102 * MS), (0, 103 * MS)):
         timeout.timeout_us(queued, now_us)
@@ -262,34 +267,18 @@ def test_it_says_whether_the_queue_stands() -> None:
 
 
 def test_a_clock_that_goes_back_empties_no_standing_queue() -> None:
-    timeout = CodelTimeout(normal_us=100 * MS, aggressive_us=5 * MS)
+    timeout = CodelTimeout()
     timeout.timeout_us(0, HOUR)
     timeout.timeout_us(1, HOUR + 101 * MS)
     assert timeout.timeout_us(1, 0) == 5 * MS
 
 
 def test_a_clock_that_goes_back_delays_the_aggressive_timeout_by_at_most_n() -> None:
-    timeout = CodelTimeout(normal_us=100 * MS, aggressive_us=5 * MS)
+    timeout = CodelTimeout()
     timeout.timeout_us(0, HOUR)
     assert timeout.timeout_us(1, 1 * MS) == 100 * MS
     assert timeout.timeout_us(1, 101 * MS) == 100 * MS
     assert timeout.timeout_us(1, 101 * MS + 1) == 5 * MS
-
-
-@pytest.mark.parametrize(
-    ("settings", "field"),
-    [
-        ({"normal_us": 0}, "normal_us"),
-        ({"normal_us": HOUR + 1}, "normal_us"),
-        ({"aggressive_us": 0}, "aggressive_us"),
-        ({"aggressive_us": 100_001}, "aggressive_us"),
-    ],
-)
-def test_a_timeout_refuses_settings_outside_their_range(
-    settings: dict[str, int], field: str
-) -> None:
-    with pytest.raises(ValueError, match=f"{field} must be from 1 to"):
-        CodelTimeout(**settings)
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=60))

@@ -66,9 +66,10 @@ target < interval, all up to one hour.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, final
 
-from sluicegate.kernels.bounds import within
+from sluicegate.kernels.bounds import check_ranges, ranged, within
 
 SPAN_US_MAX: Final = 3_600_000_000
 
@@ -121,17 +122,35 @@ def step(
     return delay_us_min, interval_end_us, overloaded, overloaded and delay_us > 2 * target_us
 
 
+@dataclass(frozen=True, kw_only=True)
+class CodelSettings:
+    """Target and interval, for units that leave; the two timeouts, for those that are queued."""
+
+    target_us: int = 5_000
+    interval_us: int = ranged(100_000, 2, SPAN_US_MAX)
+    target_us_max: int = 1_000_000
+    normal_us: int = ranged(100_000, 1, SPAN_US_MAX)
+    aggressive_us: int = 5_000
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        within("target_us", self.target_us, 1, self.interval_us - 1)
+        within("target_us_max", self.target_us_max, self.target_us, SPAN_US_MAX)
+        within("aggressive_us", self.aggressive_us, 1, self.normal_us)
+
+
+DEFAULTS: Final = CodelSettings()
+
+
 @final
 class CodelTimeout:
     """The form that decides when a unit is queued."""
 
     __slots__ = ("_aggressive_us", "_empty_us", "_normal_us", "_standing")
 
-    def __init__(self, *, normal_us: int = 100_000, aggressive_us: int = 5_000) -> None:
-        within("normal_us", normal_us, 1, SPAN_US_MAX)
-        within("aggressive_us", aggressive_us, 1, normal_us)
-        self._normal_us = normal_us
-        self._aggressive_us = aggressive_us
+    def __init__(self, settings: CodelSettings = DEFAULTS) -> None:
+        self._normal_us = settings.normal_us
+        self._aggressive_us = settings.aggressive_us
         self._empty_us = 0
         self._standing = False
 
@@ -164,26 +183,11 @@ class Codel:
         "target_us",
     )
 
-    def __init__(
-        self,
-        *,
-        target_us: int = 5_000,
-        interval_us: int = 100_000,
-        target_us_max: int = 1_000_000,
-        until_empty: bool = False,
-    ) -> None:
-        within("interval_us", interval_us, 2, SPAN_US_MAX)
-        if not 1 <= target_us < interval_us:
-            raise ValueError(
-                f"target_us must be from 1 to below interval_us ({interval_us}), not {target_us}"
-            )
-        within("target_us_max", target_us_max, target_us, SPAN_US_MAX)
-        self._base_target_us = target_us
-        self._base_interval_us = interval_us
-        self._target_us_max = target_us_max
+    def __init__(self, settings: CodelSettings = DEFAULTS, *, until_empty: bool = False) -> None:
+        self._base_target_us = self.target_us = settings.target_us
+        self._base_interval_us = self.interval_us = settings.interval_us
+        self._target_us_max = settings.target_us_max
         self._until_empty = until_empty
-        self.target_us = target_us
-        self.interval_us = interval_us
         self._delay_us_min = 0
         self._interval_end_us = _NOT_STARTED
         self._overloaded = False

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol, final
 
 from sluicegate.kernels.adaptive_lifo import AdaptiveLifo, QueueEntry
-from sluicegate.kernels.codel import CodelTimeout
+from sluicegate.kernels.codel import CodelSettings, CodelTimeout
 
 
 @final
@@ -64,7 +64,7 @@ class KernelQueue:
         aggressive_us: int = 5_000,
         lifo: bool = True,
     ) -> None:
-        self._codel = CodelTimeout(normal_us=normal_us, aggressive_us=aggressive_us)
+        self._codel = CodelTimeout(CodelSettings(normal_us=normal_us, aggressive_us=aggressive_us))
         self._lifo: AdaptiveLifo[WorkUnit] = AdaptiveLifo(
             length_max=length_max, standing_us=normal_us if lifo else None
         )

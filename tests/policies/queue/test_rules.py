@@ -6,6 +6,7 @@ from math import sqrt
 
 import pytest
 
+from sluicegate.kernels.codel import CodelSettings
 from sluicegate.policies.queue.rules import CodelRule, FacebookRule, PacketRule, QueueRule
 
 MS = 1_000
@@ -13,13 +14,8 @@ START = 1_000_000_000_000_000
 
 
 def codel(*, until_empty: bool) -> CodelRule:
-    return CodelRule(
-        target_us=5 * MS,
-        interval_us=100 * MS,
-        target_us_max=50 * MS,
-        wait_us_max=500 * MS,
-        until_empty=until_empty,
-    )
+    settings = CodelSettings(target_us_max=50 * MS)
+    return CodelRule(settings, wait_us_max=500 * MS, until_empty=until_empty)
 
 
 def folly() -> CodelRule:
@@ -27,7 +23,7 @@ def folly() -> CodelRule:
 
 
 def packets() -> PacketRule:
-    return PacketRule(target_us=5 * MS, interval_us=100 * MS, wait_us_max=500 * MS)
+    return PacketRule(CodelSettings(), wait_us_max=500 * MS)
 
 
 def dropped(rule: PacketRule | CodelRule, delay_us: int, first_ms: int, last_ms: int) -> list[int]:
@@ -67,7 +63,7 @@ def test_folly_is_scaled_with_the_service_up_to_its_bound() -> None:
 
 
 def test_facebook_gives_a_newcomer_little_time_once_the_queue_stands() -> None:
-    rule = FacebookRule(normal_us=100 * MS, aggressive_us=5 * MS, wait_us_max=80 * MS)
+    rule = FacebookRule(CodelSettings(), wait_us_max=80 * MS)
     assert rule.timeout_us(0, START) == 80 * MS
     assert rule.timeout_us(3, START + 100 * MS) == 80 * MS
     assert not rule.overloaded()

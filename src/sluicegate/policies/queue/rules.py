@@ -26,7 +26,7 @@ from __future__ import annotations
 from math import sqrt
 from typing import Final, final
 
-from sluicegate.kernels.codel import Codel, CodelTimeout
+from sluicegate.kernels.codel import Codel, CodelSettings, CodelTimeout
 
 FORMS: Final = ("codel", "folly", "facebook", "rfc8289", "none")
 
@@ -68,22 +68,9 @@ class CodelRule(QueueRule):
 
     __slots__ = ("_codel",)
 
-    def __init__(
-        self,
-        *,
-        target_us: int,
-        interval_us: int,
-        target_us_max: int,
-        wait_us_max: int,
-        until_empty: bool,
-    ) -> None:
+    def __init__(self, settings: CodelSettings, *, wait_us_max: int, until_empty: bool) -> None:
         super().__init__(wait_us_max=wait_us_max)
-        self._codel = Codel(
-            target_us=target_us,
-            interval_us=interval_us,
-            target_us_max=target_us_max,
-            until_empty=until_empty,
-        )
+        self._codel = Codel(settings, until_empty=until_empty)
 
     def drop(self, delay_us: int, now_us: int) -> bool:
         """By the kernel."""
@@ -112,10 +99,10 @@ class FacebookRule(QueueRule):
 
     __slots__ = ("_codel", "_target_us")
 
-    def __init__(self, *, normal_us: int, aggressive_us: int, wait_us_max: int) -> None:
+    def __init__(self, settings: CodelSettings, *, wait_us_max: int) -> None:
         super().__init__(wait_us_max=wait_us_max)
-        self._codel = CodelTimeout(normal_us=normal_us, aggressive_us=aggressive_us)
-        self._target_us = aggressive_us
+        self._codel = CodelTimeout(settings)
+        self._target_us = settings.aggressive_us
 
     def timeout_us(self, queued: int, now_us: int) -> int:
         """By the kernel."""
@@ -143,10 +130,10 @@ class PacketRule(QueueRule):
         "_target_us",
     )
 
-    def __init__(self, *, target_us: int, interval_us: int, wait_us_max: int) -> None:
+    def __init__(self, settings: CodelSettings, *, wait_us_max: int) -> None:
         super().__init__(wait_us_max=wait_us_max)
-        self._target_us = target_us
-        self._interval_us = interval_us
+        self._target_us = settings.target_us
+        self._interval_us = settings.interval_us
         self._above_us = 0  # when the delay will have been above the target for an interval
         self._next_us = 0
         self._count = 0

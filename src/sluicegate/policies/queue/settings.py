@@ -41,7 +41,7 @@ from typing import Final
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.bounds import ranged
-from sluicegate.kernels.codel import SPAN_US_MAX
+from sluicegate.kernels.codel import SPAN_US_MAX, CodelSettings
 from sluicegate.kernels.weighted_queue import SHARE_MAX, QueueClass
 from sluicegate.policies.queue.rules import (
     FORMS,
@@ -50,7 +50,7 @@ from sluicegate.policies.queue.rules import (
     PacketRule,
     QueueRule,
 )
-from sluicegate.policies.settings import check_ranges, one_of, within
+from sluicegate.policies.settings import check_ranges, one_of, within, wrong_setting
 
 WAITER_BYTES: Final = 2_048  # a task that waits, its future and its place, roughly
 WEIGHTS_MAX: Final = 15
@@ -60,8 +60,8 @@ BYTES_MAX: Final = 1 << 40
 NO_WEIGHTS: Final[Mapping[str, int]] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueSettings:
+@dataclass(frozen=True, kw_only=True)
+class QueueSettings(CodelSettings):
     """How many work, how many wait, for how long, and in which order."""
 
     name: str = "queue"
@@ -71,12 +71,7 @@ class QueueSettings:
     wait_us_max: int = ranged(500_000, 1, SPAN_US_MAX)
     line_us: int | None = None  # how long a line may be while all have to wait; None: no matter
     form: str = "codel"
-    target_us: int = 5_000
-    interval_us: int = ranged(100_000, 2, SPAN_US_MAX)
-    target_us_max: int = 1_000_000
     adaptive_target: bool = True
-    normal_us: int = ranged(100_000, 1, SPAN_US_MAX)  # of the facebook form
-    aggressive_us: int = 5_000
     standing_us: int | None = None  # None: first in, first out, always
     weights: Mapping[str, int] = field(default_factory=lambda: NO_WEIGHTS)
     floor_permille: int = ranged(10, 0, 500)  # what BULK is served of while nothing critical stands
@@ -88,9 +83,10 @@ class QueueSettings:
         if self.line_us is not None:
             within("queue.line_us", self.line_us, 1, SPAN_US_MAX)
         one_of("queue.form", self.form, FORMS)
-        within("queue.target_us", self.target_us, 1, self.interval_us - 1)
-        within("queue.target_us_max", self.target_us_max, self.target_us, SPAN_US_MAX)
-        within("queue.aggressive_us", self.aggressive_us, 1, self.normal_us)
+        try:
+            super().__post_init__()
+        except ValueError as error:
+            raise wrong_setting("queue", error) from None
         if self.standing_us is not None:
             within("queue.standing_us", self.standing_us, 0, SPAN_US_MAX)
         within("queue.weights", len(self.weights), 0, WEIGHTS_MAX)
@@ -117,26 +113,12 @@ def queue_classes(settings: QueueSettings) -> list[QueueClass]:
 
 def rule_for(settings: QueueSettings) -> QueueRule:
     """The rule of one class."""
-    wait_us_max = settings.wait_us_max
     form = settings.form
+    wait_us_max = settings.wait_us_max
     if form in {"codel", "folly"}:
-        return CodelRule(
-            target_us=settings.target_us,
-            interval_us=settings.interval_us,
-            target_us_max=settings.target_us_max,
-            wait_us_max=wait_us_max,
-            until_empty=form == "codel",
-        )
+        return CodelRule(settings, wait_us_max=wait_us_max, until_empty=form == "codel")
     if form == "facebook":
-        return FacebookRule(
-            normal_us=settings.normal_us,
-            aggressive_us=settings.aggressive_us,
-            wait_us_max=wait_us_max,
-        )
+        return FacebookRule(settings, wait_us_max=wait_us_max)
     if form == "rfc8289":
-        return PacketRule(
-            target_us=settings.target_us,
-            interval_us=settings.interval_us,
-            wait_us_max=wait_us_max,
-        )
+        return PacketRule(settings, wait_us_max=wait_us_max)
     return QueueRule(wait_us_max=wait_us_max)
