@@ -12,7 +12,7 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.rule import Algorithm, Limit
-from sluicegate.contracts.store import Charge, PartialTake, Ruling, Store
+from sluicegate.contracts.store import Charge, Key, PartialTake, Ruling, Store
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.system import SystemClock
 from sluicegate.testing import HandClock
@@ -292,7 +292,7 @@ class KeysWithoutCase(Whole):
     async def take(
         self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False
     ) -> Ruling:
-        folded = [charge._replace(key=charge.key.casefold()) for charge in charges]
+        folded = [charge._replace(key=str(charge.key).casefold()) for charge in charges]
         return await super().take(folded, keep=keep, count_refused=count_refused)
 
 
@@ -304,7 +304,7 @@ class KeysCutShort(Whole):
     async def take(
         self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False
     ) -> Ruling:
-        short = [charge._replace(key=charge.key[:4_095]) for charge in charges]
+        short = [charge._replace(key=str(charge.key)[:4_095]) for charge in charges]
         return await super().take(short, keep=keep, count_refused=count_refused)
 
 
@@ -379,7 +379,7 @@ class ResetsEveryLimit(Whole):
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
-        self.seen: dict[str, set[Charge]] = {}
+        self.seen: dict[Key, set[Charge]] = {}
 
     async def take(
         self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False

@@ -9,20 +9,52 @@ so synchronous code may step such a coroutine to its end. A store that cannot an
 `Unavailable`; it never guesses. Instants are the store's own; no caller's clock is ever read.
 
 A service may have a million rules that say few different limits. Those share one limit whose id
-begins with `SHARED`, and each key names its rule at its end (`shared_key`, `split_key`). A store
-that names keys for people to read puts the rule's name in the place of the limit's id.
+begins with `SHARED`, and each key says its rule beside its entity (`SharedKey`). A store that names
+keys for people to read puts the rule's name in the place of the limit's id.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.rule import Limit
+from sluicegate.kernels.native import mypyc_attr
 
 SHARED: Final = "~"
-_RULE_MARK: Final = "\x1f"  # never in the name of a rule, so whatever an entity holds is its own
+
+
+@final
+@mypyc_attr(acyclic=True)
+class SharedKey:
+    """The key of an entity under a rule that shares its limit with others.
+
+    As text, for who keeps no more than that, no two are alike: no rule's name holds the mark.
+    """
+
+    __slots__ = ("entity", "rule_id")
+
+    def __init__(self, entity: str, rule_id: str) -> None:
+        self.entity = entity
+        self.rule_id = rule_id
+
+    def __str__(self) -> str:
+        return f"{self.entity}\x1f{self.rule_id}"
+
+    def __len__(self) -> int:
+        return len(self.entity) + len(self.rule_id)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SharedKey):
+            return NotImplemented
+        return self.entity == other.entity and self.rule_id == other.rule_id
+
+    def __hash__(self) -> int:
+        return hash((self.entity, self.rule_id))
+
+
+Key: TypeAlias = str | SharedKey
 
 
 class Charge(NamedTuple):
@@ -30,19 +62,8 @@ class Charge(NamedTuple):
 
     rule_id: str
     limit: Limit
-    key: str
+    key: Key
     cost: int = 1
-
-
-def shared_key(entity: str, rule_id: str) -> str:
-    """Return the key of an entity under a rule that shares its limit with others."""
-    return f"{entity}{_RULE_MARK}{rule_id}"
-
-
-def split_key(key: str) -> tuple[str, str]:
-    """Return the entity and the rule of a shared key."""
-    entity, _, rule_id = key.rpartition(_RULE_MARK)
-    return entity, rule_id
 
 
 class Ruling(NamedTuple):

@@ -13,20 +13,20 @@ from typing import NamedTuple, SupportsIndex, TypeAlias
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.guard import Judgement, RuleDecision
-from sluicegate.contracts.store import Store
+from sluicegate.contracts.store import Key, Store
 from sluicegate.limits.remote_keys import RemoteKeys
 from sluicegate.limits.rule import Mode, RuleLike
 from sluicegate.limits.terms import KeysWithTerms, as_trial, off_decision
 from sluicegate.stores.memory.joint import binding, charge_all, take_all
 from sluicegate.stores.memory.table import LocalKeys
 
-LocalClaim: TypeAlias = "tuple[LocalKeys, str, int]"
+LocalClaim: TypeAlias = "tuple[LocalKeys, Key, int]"
 
 
 class Claim(NamedTuple):
     """One of several things asked for together: a key, the rule for it, and what it costs."""
 
-    key: str
+    key: Key
     rule: RuleLike | None = None
     cost: SupportsIndex = 1
 
@@ -75,7 +75,7 @@ def judge_local(
 
 async def judge_remote(
     store: Store,
-    resolved: Sequence[tuple[RemoteKeys, str, int]],
+    resolved: Sequence[tuple[RemoteKeys, Key, int]],
     now_us: int,
     overridden: Sequence[RuleDecision] = (),
 ) -> Judgement:
@@ -102,7 +102,7 @@ async def judge_remote(
 
 
 def _refusal_here(
-    enforced: Sequence[tuple[RemoteKeys, str, int]], now_us: int
+    enforced: Sequence[tuple[RemoteKeys, Key, int]], now_us: int
 ) -> RuleDecision | None:
     """Return a refusal that can be told without the store."""
     for keys, key, cost in enforced:
@@ -114,7 +114,7 @@ def _refusal_here(
 
 
 async def _enforced(
-    store: Store, enforced: Sequence[tuple[RemoteKeys, str, int]], now_us: int
+    store: Store, enforced: Sequence[tuple[RemoteKeys, Key, int]], now_us: int
 ) -> list[RuleDecision]:
     """Take from all of them or from none."""
     if len(enforced) == 1:
@@ -138,7 +138,7 @@ async def _enforced(
 
 
 async def rule_together(
-    store: Store, enforced: Sequence[tuple[RemoteKeys, str, int]], now_us: int
+    store: Store, enforced: Sequence[tuple[RemoteKeys, Key, int]], now_us: int
 ) -> list[Decision]:
     """One group of several rules: every charge or none, each rule's terms respected."""
     charges = [charge for keys, key, cost in enforced for charge in keys.charges(key, cost)]
@@ -165,7 +165,7 @@ async def rule_together(
 
 
 def _decide_without_store(
-    enforced: Sequence[tuple[RemoteKeys, str, int]], now_us: int, *, keep: bool
+    enforced: Sequence[tuple[RemoteKeys, Key, int]], now_us: int, *, keep: bool
 ) -> list[Decision]:
     return [
         decision

@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple, final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import BURSTING, Limit
-from sluicegate.contracts.store import shared_key
+from sluicegate.contracts.store import SharedKey
 from sluicegate.limits.dead_letter import BEGUN, CLOSED, DeadLetter, ProcessMark
 from sluicegate.stores.memory.table import KeyTable
 from sluicegate.stores.memory.tables import table_for
@@ -437,8 +437,8 @@ def _place(letter_id: str) -> tuple[str, int]:
     return process, int(number) if number.isdecimal() else -1
 
 
-def _key(one: DeadLetter | DecisionRecord) -> str:
-    return shared_key(one.user, one.rule_id)
+def _key(one: DeadLetter | DecisionRecord) -> SharedKey:
+    return SharedKey(one.user, one.rule_id)
 
 
 def _limits(letters: Iterable[DeadLetter]) -> dict[tuple[str, str], Limit]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, final
 
 from sluicegate.contracts.errors import BadValue, Refused
 from sluicegate.limits.permit import KeyPermit
-from sluicegate.limits.wrapper import Cost, Key
+from sluicegate.limits.wrapper import CallCost, CallKey
 
 if TYPE_CHECKING:
     from sluicegate.limits.permit_stores import Heartbeat
@@ -101,7 +101,7 @@ class HoldDecorator:
     __slots__ = ("_count", "_key", "_permits", "_renew", "_wait_s")
 
     def __init__(
-        self, permits: Permits, key: Key, count: Cost, wait_s: float | None, renew: bool
+        self, permits: Permits, key: CallKey, count: CallCost, wait_s: float | None, renew: bool
     ) -> None:
         if not isinstance(key, str) and not callable(key):
             raise BadValue("key", key, "give a text, or a function of the call that returns one")

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import Limit
-from sluicegate.contracts.store import SHARED, Charge, Store, shared_key
+from sluicegate.contracts.store import SHARED, Charge, SharedKey, Store
 from sluicegate.limits.completeness import capacity, units_held
 from sluicegate.limits.dead_letter import DeadLetter
 
@@ -119,7 +119,7 @@ async def _claim_letters(
 
 
 def _charge(place: CountingPlace, units: int) -> Charge:
-    key = shared_key(place.user, place.rule_id)
+    key = SharedKey(place.user, place.rule_id)
     return Charge(shared_id(place.limit), place.limit, key, units)
 
 
@@ -127,4 +127,4 @@ def _claim(place: CountingPlace, letter: DeadLetter) -> Charge:
     limit = place.limit
     span_us = max(limit.period_us, limit.period_us * limit.burst // limit.count)
     claim = Limit(1, max(_CLAIM_SPANS * span_us, _CLAIM_US_MIN))
-    return Charge(shared_id(claim), claim, shared_key(place.user, f"replayed {letter.id}"))
+    return Charge(shared_id(claim), claim, SharedKey(place.user, f"replayed {letter.id}"))

@@ -33,7 +33,7 @@ from typing import Final, NamedTuple, final
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
-from sluicegate.contracts.store import PartialTake
+from sluicegate.contracts.store import Key, PartialTake
 from sluicegate.kernels.leased_block import HotKeys, LeasedBlock, ladder
 from sluicegate.limits.wait_lines import Ticket
 from sluicegate.stores.memory.light_lock import FORKS, LightLock
@@ -53,7 +53,7 @@ RUNGS_MAX: Final = 16
 class EndedBlock(NamedTuple):
     """A block that is over: whose, what became of it, and when the store had given it."""
 
-    key: str
+    key: Key
     taken_us: int
     spent: int
     lapsed: int
@@ -124,11 +124,11 @@ class Leases:
         self._span_us = min(SPAN_US, (self._life_us or limit.period_us // limit.cells) // 2)
         self.limit = limit  # as the store is to count it
         self._lock = LightLock()
-        self._blocks: dict[str, KeyBlock] = {}
+        self._blocks: dict[Key, KeyBlock] = {}
         self._hot = HotKeys(HOT_REQUESTS, HOT_US, KEYS_MAX)
         self._forks = FORKS.count
 
-    def spend(self, key: str, cost: int, now_us: int) -> Decision | None:
+    def spend(self, key: Key, cost: int, now_us: int) -> Decision | None:
         """Spend `cost` of the key's block; None if it does not hold that much."""
         block = self._blocks.get(key)
         if block is None or self._forks != FORKS.count:
@@ -144,7 +144,7 @@ class Leases:
         finally:
             self._lock.release()
 
-    def left(self, key: str, now_us: int) -> int:
+    def left(self, key: Key, now_us: int) -> int:
         """Return what the key's block holds."""
         block = self._blocks.get(key)
         if block is None or self._forks != FORKS.count:
@@ -155,7 +155,7 @@ class Leases:
         finally:
             self._lock.release()
 
-    def block_for(self, key: str, now_us: int) -> KeyBlock | None:
+    def block_for(self, key: Key, now_us: int) -> KeyBlock | None:
         """Return the block of a key to be leased; None if it is not worth it, or not yet."""
         if self._forks != FORKS.count:
             self._reset_after_fork()
@@ -191,7 +191,7 @@ class Leases:
         return ladder(cost, extra, RUNGS_MAX)
 
     def fill(
-        self, key: str, block: KeyBlock, cost: int, sent_us: int, grant: PartialTake
+        self, key: Key, block: KeyBlock, cost: int, sent_us: int, grant: PartialTake
     ) -> EndedBlock:
         """Take a grant in, `cost` of it spent; return how the block before it ended."""
         self._lock.acquire()
@@ -237,7 +237,7 @@ class Leases:
                 self._lock.release()
         return ended
 
-    def forget(self, key: str) -> None:
+    def forget(self, key: Key) -> None:
         """Void what is here of a key that was reset."""
         block = self._blocks.get(key)
         if block is not None:
@@ -253,7 +253,7 @@ class Leases:
         self._blocks = {}
 
 
-def _end(key: str, block: KeyBlock) -> EndedBlock:
+def _end(key: Key, block: KeyBlock) -> EndedBlock:
     units = block.units
     left = units.take_rest()
     age_us = units.spent_us - units.sent_us

@@ -22,7 +22,7 @@ from sluicegate.contracts.errors import BadValue, MissingPackage
 from sluicegate.contracts.guard import Judgement, RuleDecision
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.rule import Algorithm, Limit
-from sluicegate.contracts.store import Store
+from sluicegate.contracts.store import Key, Store
 from sluicegate.limits.claims import Claim, LocalClaim, judge_local, judge_remote, judgement_of
 from sluicegate.limits.glass.break_glass import Glass, override_decision
 from sluicegate.limits.remote_keys import RemoteKeys
@@ -38,7 +38,7 @@ from sluicegate.limits.wait_lines import (
     task_ticket,
     ticket_on,
 )
-from sluicegate.limits.wrapper import Cost, Key, LimitWrapper
+from sluicegate.limits.wrapper import CallCost, CallKey, LimitWrapper
 from sluicegate.stores.memory.joint import AllOf
 from sluicegate.stores.memory.store import (
     KEYS_MAX_DEFAULT,
@@ -151,7 +151,7 @@ class Limiter:
 
     # Ask.
 
-    def take(self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> Decision:
+    def take(self, key: Key, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> Decision:
         """Decide whether `key` may spend `cost` now; a refusal takes nothing from any limit."""
         if len(key) > KEY_CHARS_MAX:
             raise _key_too_long(key)
@@ -171,7 +171,7 @@ class Limiter:
         return self._record(decision, key, now_us)
 
     async def atake(
-        self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
+        self, key: Key, cost: SupportsIndex = 1, rule: RuleLike | None = None
     ) -> Decision:
         """`take`, for asyncio."""
         table, cost_units, now_us = self.keys_of(rule), _units(cost), self._now_us()
@@ -181,12 +181,12 @@ class Limiter:
             decision = await self._ask_remote(table, key, cost_units, now_us)
         return decision if self._observer is None else self._record(decision, key, now_us)
 
-    def peek(self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> Decision:
+    def peek(self, key: Key, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> Decision:
         """Return what `take` would decide now; nothing is taken."""
         return self.keys_of(rule).peek(_check(key), _units(cost), self._now_us())
 
     async def apeek(
-        self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
+        self, key: Key, cost: SupportsIndex = 1, rule: RuleLike | None = None
     ) -> Decision:
         """`peek`, for asyncio."""
         remote = self._remote
@@ -197,7 +197,7 @@ class Limiter:
 
     def wait(
         self,
-        key: str,
+        key: Key,
         cost: SupportsIndex = 1,
         rule: RuleLike | None = None,
         *,
@@ -223,7 +223,7 @@ class Limiter:
 
     async def await_(
         self,
-        key: str,
+        key: Key,
         cost: SupportsIndex = 1,
         rule: RuleLike | None = None,
         *,
@@ -303,8 +303,8 @@ class Limiter:
         self,
         rule: RuleLike | None = None,
         *,
-        key: Key,
-        cost: Cost = 1,
+        key: CallKey,
+        cost: CallCost = 1,
         wait_s: float | None = None,
     ) -> LimitWrapper:
         """Put a limit around a function or a block; what is refused raises `Refused`.
@@ -320,7 +320,7 @@ class Limiter:
         )
 
     def reserve(
-        self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
+        self, key: Key, cost: SupportsIndex = 1, rule: RuleLike | None = None
     ) -> Reservation:
         """Take an estimate now, to be settled when the true cost is known."""
         keys, cost_units, now_us = self.keys_of(rule), _units(cost), self._now_us()
@@ -331,7 +331,7 @@ class Limiter:
         return Reservation(decision, cost_units, LocalSettlement(keys, key, now_us, self._now_us))
 
     async def areserve(
-        self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
+        self, key: Key, cost: SupportsIndex = 1, rule: RuleLike | None = None
     ) -> Reservation:
         """`reserve`, for asyncio; settle it with `asettle`."""
         remote = self._remote
@@ -342,18 +342,18 @@ class Limiter:
 
     # Correct.
 
-    def refund(self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> None:
+    def refund(self, key: Key, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> None:
         """Give back what was taken just now and not used; a limit is never fuller than full."""
         now_us = self._now_us()
         self.keys_of(rule).settle(_check(key), -_units(cost), now_us, now_us)
 
     async def arefund(
-        self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
+        self, key: Key, cost: SupportsIndex = 1, rule: RuleLike | None = None
     ) -> None:
         """`refund`, for asyncio."""
         await self._acorrect(key, -_units(cost), rule)
 
-    def charge(self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> None:
+    def charge(self, key: Key, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> None:
         """Take `cost` whether it is there or not: for work that is done already.
 
         A window fills up to its limit; the others go into debt by one burst at most.
@@ -362,16 +362,16 @@ class Limiter:
         self.keys_of(rule).settle(_check(key), _units(cost), now_us, now_us)
 
     async def acharge(
-        self, key: str, cost: SupportsIndex = 1, rule: RuleLike | None = None
+        self, key: Key, cost: SupportsIndex = 1, rule: RuleLike | None = None
     ) -> None:
         """`charge`, for asyncio."""
         await self._acorrect(key, _units(cost), rule)
 
-    def reset(self, key: str, rule: RuleLike | None = None) -> None:
+    def reset(self, key: Key, rule: RuleLike | None = None) -> None:
         """Forget what `key` has taken under this rule."""
         self.keys_of(rule).reset(_check(key))
 
-    async def areset(self, key: str, rule: RuleLike | None = None) -> None:
+    async def areset(self, key: Key, rule: RuleLike | None = None) -> None:
         """`reset`, for asyncio."""
         remote = self._remote
         if remote is None:
@@ -460,7 +460,7 @@ class Limiter:
         return system_now_us() if clock is None else clock.now_us()
 
     def _decide_here(
-        self, keys: LimitKeys, key: str, cost_units: int, now_us: int
+        self, keys: LimitKeys, key: Key, cost_units: int, now_us: int
     ) -> Decision | None:
         """Return what can be decided without waiting; None if a remote store must be asked."""
         overridden = self._overridden(keys, key, now_us)
@@ -471,29 +471,29 @@ class Limiter:
         return cast("RemoteKeys", keys).decide_here(key, cost_units, now_us)
 
     def _ask_remote(
-        self, keys: LimitKeys, key: str, cost_units: int, now_us: int
+        self, keys: LimitKeys, key: Key, cost_units: int, now_us: int
     ) -> Coroutine[Any, Any, Decision]:
         # The coroutine itself, and not one around it: each costs a step of every wait.
         remote = cast("LimitStores", self._remote)
         return cast("RemoteKeys", keys).take_from(remote.here(), key, cost_units, now_us)
 
-    def _overridden(self, keys: LimitKeys, key: str, now_us: int) -> Decision | None:
+    def _overridden(self, keys: LimitKeys, key: Key, now_us: int) -> Decision | None:
         """Return the decision where the glass is broken; None where it is whole."""
         glass = self._glass
         if glass is None or not glass.broken:
             return None
         name = self._rule_keys.name_of(keys)
-        if glass.opening_for(name, key, now_us) is None:
+        if glass.opening_for(name, str(key), now_us) is None:
             return None
         return override_decision(name, min(limit.burst for limit in _limits(keys)))
 
     def _split_overridden(
-        self, resolved: list[tuple[LimitKeys, str, int]], now_us: int
-    ) -> tuple[list[tuple[LimitKeys, str, int]], list[RuleDecision]]:
+        self, resolved: list[tuple[LimitKeys, Key, int]], now_us: int
+    ) -> tuple[list[tuple[LimitKeys, Key, int]], list[RuleDecision]]:
         """Return the claims that are to be decided, and those that a broken glass admits."""
         if self._glass is None or not self._glass.broken:
             return resolved, []
-        undecided: list[tuple[LimitKeys, str, int]] = []
+        undecided: list[tuple[LimitKeys, Key, int]] = []
         overridden: list[RuleDecision] = []
         for one in resolved:
             decision = self._overridden(one[0], one[1], now_us)
@@ -503,14 +503,14 @@ class Limiter:
                 overridden.append(RuleDecision(decision.rule_id, _limits(one[0])[0], decision))
         return undecided, overridden
 
-    def _record(self, decision: Decision, key: str, began_us: int) -> Decision:
+    def _record(self, decision: Decision, key: Key, began_us: int) -> Decision:
         observer = self._observer
         if observer is not None:
-            observer.record_decision(decision, key, began_us, self._now_us())
+            observer.record_decision(decision, str(key), began_us, self._now_us())
         return decision
 
     def _record_judgement(
-        self, judgement: Judgement, resolved: list[tuple[LimitKeys, str, int]], began_us: int
+        self, judgement: Judgement, resolved: list[tuple[LimitKeys, Key, int]], began_us: int
     ) -> Judgement:
         if self._observer is not None:
             self._record(judgement.decision, resolved[0][1], began_us)
@@ -519,7 +519,7 @@ class Limiter:
                     self._record(one.decision, resolved[0][1], began_us)
         return judgement
 
-    async def _acorrect(self, key: str, correction: int, rule: RuleLike | None) -> None:
+    async def _acorrect(self, key: Key, correction: int, rule: RuleLike | None) -> None:
         keys, now_us = self.keys_of(rule), self._now_us()
         _check(key)
         remote = self._remote
@@ -528,7 +528,7 @@ class Limiter:
         else:
             await cast("RemoteKeys", keys).settle_in(remote.here(), key, correction, None)
 
-    def _resolve(self, claims: tuple[Claim, ...]) -> list[tuple[LimitKeys, str, int]]:
+    def _resolve(self, claims: tuple[Claim, ...]) -> list[tuple[LimitKeys, Key, int]]:
         if not 1 <= len(claims) <= CLAIMS_MAX:
             raise BadValue("claims", len(claims), f"give from 1 to {CLAIMS_MAX}")
         return [(self.keys_of(rule), _check(key), _units(cost)) for key, rule, cost in claims]
@@ -583,8 +583,10 @@ def _guard_observer(observer: Observer) -> Observer:
     return ObserverGroup(observer)
 
 
-def _remote_claims(resolved: list[tuple[LimitKeys, str, int]]) -> list[tuple[RemoteKeys, str, int]]:
-    return cast("list[tuple[RemoteKeys, str, int]]", resolved)
+def _remote_claims(
+    resolved: list[tuple[LimitKeys, Key, int]],
+) -> list[tuple[RemoteKeys, Key, int]]:
+    return cast("list[tuple[RemoteKeys, Key, int]]", resolved)
 
 
 def _limits(keys: LimitKeys) -> list[Limit]:
@@ -601,14 +603,14 @@ def _timeout_us(timeout_s: float | None) -> int | None:
     return int(min(timeout_s, 1e9) * 1e6)
 
 
-def _check(key: str) -> str:
+def _check(key: Key) -> Key:
     if len(key) > KEY_CHARS_MAX:
         raise _key_too_long(key)
     return key
 
 
-def _key_too_long(key: str) -> BadValue:
-    return BadValue("key", key, f"at most {KEY_CHARS_MAX:,} characters; use a hash of it")
+def _key_too_long(key: Key) -> BadValue:
+    return BadValue("key", str(key), f"at most {KEY_CHARS_MAX:,} characters; use a hash of it")
 
 
 def _units(cost: SupportsIndex) -> int:

@@ -42,7 +42,7 @@ from sluicegate.limits.wait_lines import (
     task_ticket,
     ticket_on,
 )
-from sluicegate.limits.wrapper import Cost, Key
+from sluicegate.limits.wrapper import CallCost, CallKey
 from sluicegate.stores.memory.permits import KEYS_MAX_DEFAULT, MemoryPermits
 from sluicegate.system import SystemChance
 from sluicegate.system import now_us as system_now_us
@@ -189,7 +189,7 @@ class Permits:
         return Hold(self, key, _check_count(key, count), _check_wait(wait_s), renew)
 
     def limit(
-        self, *, key: Key, count: Cost = 1, wait_s: float | None = None, renew: bool = False
+        self, *, key: CallKey, count: CallCost = 1, wait_s: float | None = None, renew: bool = False
     ) -> HoldDecorator:
         """Hold a permit during each call of a function, plain or async; else raise `Refused`."""
         return HoldDecorator(self, key, count, _check_wait(wait_s), renew)

@@ -19,7 +19,7 @@ from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.reasons import STORE_UNAVAILABLE
 from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
-from sluicegate.contracts.store import Charge, Ruling, Store
+from sluicegate.contracts.store import Charge, Key, Ruling, Store
 from sluicegate.limits.lease import FILL_US_MAX, EndedBlock, KeyBlock, Leases
 from sluicegate.limits.reservation import Reservation, Settlement
 from sluicegate.limits.rule import Failure, Mode
@@ -79,28 +79,28 @@ class RemoteKeys(LimitKeys):
 
     # What a thread calls.
 
-    def take(self, key: str, cost: int, now_us: int) -> Decision:
+    def take(self, key: Key, cost: int, now_us: int) -> Decision:
         """Take `cost` for `key` if every limit has it."""
         decision = self.decide_here(key, cost, now_us)
         if decision is None:
             decision = finish(self.take_from(self.stores.blocking, key, cost, now_us))
         return decision
 
-    def peek(self, key: str, cost: int, now_us: int) -> Decision:
+    def peek(self, key: Key, cost: int, now_us: int) -> Decision:
         """Return what `take` would decide; nothing is taken."""
         return finish(self.peek_from(self.stores.blocking, key, cost, now_us))
 
-    def settle(self, key: str, correction: int, now_us: int, taken_us: int) -> None:
+    def settle(self, key: Key, correction: int, now_us: int, taken_us: int) -> None:
         """Charge more, or give back, at the store's own instant; `now_us` is not its time."""
         finish(self.settle_in(self.stores.blocking, key, correction, None))
 
-    def reset(self, key: str) -> None:
+    def reset(self, key: Key) -> None:
         """Forget what `key` has taken."""
         finish(self.reset_in(self.stores.blocking, key))
 
     # The same for whoever has a store at block.
 
-    def decide_here(self, key: str, cost: int, now_us: int) -> Decision | None:
+    def decide_here(self, key: Key, cost: int, now_us: int) -> Decision | None:
         """Decide without the store; None if it must be asked."""
         if self.terms.mode is Mode.OFF:
             return off_decision(self.terms)
@@ -109,11 +109,11 @@ class RemoteKeys(LimitKeys):
             return self._apply_mode(decision)
         return None if self._leases is None else self._leases.spend(key, cost, now_us)
 
-    def refusal_here(self, key: str, cost: int, now_us: int) -> Decision | None:
+    def refusal_here(self, key: Key, cost: int, now_us: int) -> Decision | None:
         """Return the refusal that still holds for this key; None if there is none."""
         return self._denials.refusal(key, cost, now_us)
 
-    async def take_from(self, store: Store, key: str, cost: int, now_us: int) -> Decision:
+    async def take_from(self, store: Store, key: Key, cost: int, now_us: int) -> Decision:
         """Take `cost` for `key`."""
         leases = self._leases
         if leases is not None:
@@ -124,7 +124,7 @@ class RemoteKeys(LimitKeys):
             binding((await self.request_ruling(store, key, cost, now_us)).decisions)
         )
 
-    async def request_ruling(self, store: Store, key: str, cost: int, now_us: int) -> Ruling:
+    async def request_ruling(self, store: Store, key: Key, cost: int, now_us: int) -> Ruling:
         """Take `cost` in the store; return each limit's decision, and the store's instant."""
         charges = self.charges(key, cost)
         try:
@@ -135,7 +135,7 @@ class RemoteKeys(LimitKeys):
             self.remember(key, cost, binding(ruling.decisions), now_us)
         return ruling
 
-    async def reserve(self, store: Store, key: str, cost: int, now_us: int) -> Reservation:
+    async def reserve(self, store: Store, key: Key, cost: int, now_us: int) -> Reservation:
         """Take `cost` as an estimate, to be settled. It is never taken from a lease."""
         here = off_decision(self.terms) if self.terms.mode is Mode.OFF else None
         here = here or self._denials.refusal(key, cost, now_us)
@@ -145,7 +145,7 @@ class RemoteKeys(LimitKeys):
         decision = self._apply_mode(binding(ruling.decisions))
         return Reservation(decision, cost, _RemoteSettlement(self, key, ruling.at_us))
 
-    async def peek_from(self, store: Store, key: str, cost: int, now_us: int) -> Decision:
+    async def peek_from(self, store: Store, key: Key, cost: int, now_us: int) -> Decision:
         """Return what `take_from` would decide."""
         if self.terms.mode is Mode.OFF:
             return off_decision(self.terms)
@@ -162,7 +162,7 @@ class RemoteKeys(LimitKeys):
         return self._apply_mode(decision)
 
     async def settle_in(
-        self, store: Store, key: str, correction: int, taken_us: int | None
+        self, store: Store, key: Key, correction: int, taken_us: int | None
     ) -> bool:
         """Charge more than was taken at `taken_us`, or give back; False if it cannot be now.
 
@@ -179,18 +179,18 @@ class RemoteKeys(LimitKeys):
             return False
         return True
 
-    async def reset_in(self, store: Store, key: str) -> None:
+    async def reset_in(self, store: Store, key: Key) -> None:
         """Forget what `key` has taken; `Unavailable` if that cannot be done now."""
         self._denials.forget(key)
         if self._leases is not None:
             self._leases.forget(key)
         await store.reset(self.charges(key, 0))
 
-    def charges(self, key: str, cost: int) -> list[Charge]:
+    def charges(self, key: Key, cost: int) -> list[Charge]:
         """Return a charge of this key in each limit of the rule."""
         return [Charge(rule_id, limit, key, cost) for rule_id, limit in self._store_limits]
 
-    def remember(self, key: str, cost: int, decision: Decision, asked_us: int) -> None:
+    def remember(self, key: Key, cost: int, decision: Decision, asked_us: int) -> None:
         """Keep a refusal, unless the store must count those that follow."""
         if not self.terms.count_refused:
             self._denials.remember(key, cost, decision, asked_us)
@@ -221,7 +221,7 @@ class RemoteKeys(LimitKeys):
         return as_trial(decision) if self.terms.mode is Mode.SHADOW else decision
 
     async def _take_from_block(
-        self, store: Store, leases: Leases, block: KeyBlock, key: str, cost: int
+        self, store: Store, leases: Leases, block: KeyBlock, key: Key, cost: int
     ) -> Decision:
         """Fill the key's block and take `cost` of it, or wait for whoever is filling it."""
         while True:
@@ -239,7 +239,7 @@ class RemoteKeys(LimitKeys):
         return await self._fill(store, leases, block, key, cost)
 
     async def _fill(
-        self, store: Store, leases: Leases, block: KeyBlock, key: str, cost: int
+        self, store: Store, leases: Leases, block: KeyBlock, key: Key, cost: int
     ) -> Decision:
         sent_us = self._clock()
         charge = Charge(leases.rule_id, leases.limit, key, cost)
@@ -289,7 +289,7 @@ class _RemoteSettlement(Settlement):
 
     __slots__ = ("_key", "_keys", "_taken_us")
 
-    def __init__(self, keys: RemoteKeys, key: str, taken_us: int | None) -> None:
+    def __init__(self, keys: RemoteKeys, key: Key, taken_us: int | None) -> None:
         self._keys = keys
         self._key = key
         self._taken_us = taken_us

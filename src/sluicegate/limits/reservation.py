@@ -16,6 +16,7 @@ from typing import SupportsIndex, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.store import Key
 from sluicegate.stores.memory.table import LimitKeys
 
 COST_MAX = 1 << 53
@@ -41,7 +42,7 @@ class LocalSettlement(Settlement):
 
     __slots__ = ("_key", "_keys", "_now_us", "_taken_us")
 
-    def __init__(self, keys: LimitKeys, key: str, taken_us: int, now_us: Callable[[], int]) -> None:
+    def __init__(self, keys: LimitKeys, key: Key, taken_us: int, now_us: Callable[[], int]) -> None:
         self._keys = keys
         self._key = key
         self._taken_us = taken_us

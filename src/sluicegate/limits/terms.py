@@ -10,6 +10,7 @@ from typing import Final, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.rule import Limit
+from sluicegate.contracts.store import Key
 from sluicegate.limits.rule import Failure, Mode
 from sluicegate.stores.memory.table import LocalKeys, TableCharge
 
@@ -88,7 +89,7 @@ class KeysWithTerms(LocalKeys):
         self.keys: Final = keys
         self.terms: Final = terms
 
-    def take(self, key: str, cost: int, now_us: int) -> Decision:
+    def take(self, key: Key, cost: int, now_us: int) -> Decision:
         """Take `cost` as the terms say."""
         if self.terms.mode is Mode.OFF:
             return off_decision(self.terms)
@@ -97,23 +98,23 @@ class KeysWithTerms(LocalKeys):
             self.keys.settle(key, cost, now_us, now_us)
         return as_trial(decision) if self.terms.mode is Mode.SHADOW else decision
 
-    def peek(self, key: str, cost: int, now_us: int) -> Decision:
+    def peek(self, key: Key, cost: int, now_us: int) -> Decision:
         """Return what `take` would answer."""
         if self.terms.mode is Mode.OFF:
             return off_decision(self.terms)
         decision = self.keys.peek(key, cost, now_us)
         return as_trial(decision) if self.terms.mode is Mode.SHADOW else decision
 
-    def settle(self, key: str, correction: int, now_us: int, taken_us: int) -> None:
+    def settle(self, key: Key, correction: int, now_us: int, taken_us: int) -> None:
         """Charge more after the fact, or give back."""
         if self.terms.mode is not Mode.OFF:
             self.keys.settle(key, correction, now_us, taken_us)
 
-    def reset(self, key: str) -> None:
+    def reset(self, key: Key) -> None:
         """Forget what `key` has taken."""
         self.keys.reset(key)
 
-    def charges(self, key: str, cost: int) -> list[TableCharge]:
+    def charges(self, key: Key, cost: int) -> list[TableCharge]:
         """Return this key in each of the tables."""
         return self.keys.charges(key, cost)
 

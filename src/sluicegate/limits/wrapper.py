@@ -23,8 +23,8 @@ from sluicegate.contracts.errors import BadValue, Refused
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Key = str | Callable[..., str]
-Cost = SupportsIndex | Callable[..., SupportsIndex]
+CallKey = str | Callable[..., str]
+CallCost = SupportsIndex | Callable[..., SupportsIndex]
 
 
 class LimitWrapper:
@@ -39,8 +39,8 @@ class LimitWrapper:
         self,
         take: Callable[[str, SupportsIndex], Decision],
         atake: Callable[[str, SupportsIndex], Awaitable[Decision]],
-        key: Key,
-        cost: Cost,
+        key: CallKey,
+        cost: CallCost,
     ) -> None:
         if not isinstance(key, str) and not callable(key):
             raise BadValue("key", key, "give a text, or a function of the call that returns one")

@@ -2,8 +2,8 @@
 
 A limiter keeps a table for each of its rules, and a service may have more rules than tables would
 be wise. So rules with the same limit on the same terms share a *shape*, the limiter's rule, and
-name themselves at the end of their keys (see `contracts/store.py`). What a shape is called follows
-from what it says: a rule that stays as it is keeps its counts over any reload.
+name themselves in their keys (`SharedKey`, see `contracts/store.py`). What a shape is called
+follows from what it says: a rule that stays as it is keeps its counts over any reload.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from sluicegate.contracts.store import Key
 from sluicegate.shadow.side import ReplaySide
 
 ONE_GROUP_SHARE: Final = 0.9  # a group of so much of the work leaves too little for the others
@@ -19,7 +20,7 @@ ONE_GROUP_SHARE: Final = 0.9  # a group of so much of the work leaves too little
 def groups_of(sides: Sequence[ReplaySide], queries: int) -> list[int]:
     """For each query the first one of its group."""
     above = list(range(queries))
-    owner: dict[tuple[int, str], int] = {}
+    owner: dict[tuple[int, Key], int] = {}
 
     def top(query: int) -> int:
         while above[query] != query:

@@ -23,6 +23,7 @@ from typing import Final, final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.store import Key
 from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.shadow.pair import ReplayPair
 from sluicegate.shadow.pair_run import Progress, pair_of, run
@@ -124,7 +125,7 @@ def _spanning(pair: ReplayPair, traffic: CapturedTraffic) -> set[RuleName]:
     """The rules that count several entities together: by what they say, or by what they did."""
     spanning: set[RuleName] = set()
     for side in (pair.current, pair.candidate):
-        owner: dict[str, str] = {}
+        owner: dict[Key, str] = {}
         for prepared, entity in zip(side.prepared, traffic.entities, strict=True):
             for place, key in prepared.counters():
                 rule = prepared.rules[place]

@@ -21,6 +21,7 @@ from typing import Any, Final, TypeAlias, cast, final
 from sluicegate.contracts.checks import CheckRequest, CheckResponse, MeshRequest, MeshResponse
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.store import Key
 from sluicegate.limits.claims import Claim
 from sluicegate.limits.limiter import Limiter
 from sluicegate.limits.rule import RuleLike
@@ -76,8 +77,8 @@ class PreparedQuery:
         self.way = way
         self.priority = priority
         self.rules: tuple[AnyRule, ...] = ()
-        self._counters: tuple[tuple[int, str], ...] = ()  # where nothing else says them
-        self.key = ""
+        self._counters: tuple[tuple[int, Key], ...] = ()  # where nothing else says them
+        self.key: Key = ""
         self.cost = 0
         self.rule: RuleLike = ""
         self.claims: tuple[Claim, ...] = ()
@@ -85,7 +86,7 @@ class PreparedQuery:
         self.part: CounterState | None = None
         self.trial = False
 
-    def counters(self) -> Sequence[tuple[int, str]]:
+    def counters(self) -> Sequence[tuple[int, Key]]:
         """What it is counted under: the place of the rule, and the key."""
         if self.way == ONE:
             return ((0, self.key),)
@@ -93,7 +94,7 @@ class PreparedQuery:
             return [(at, claim.key) for at, claim in enumerate(self.claims)]
         return self._counters
 
-    def keep(self, counters: Sequence[tuple[int, str]]) -> None:
+    def keep(self, counters: Sequence[tuple[int, Key]]) -> None:
         """Have these counters."""
         self._counters = tuple(counters)
 
@@ -233,7 +234,7 @@ class ReplaySide:
         except BadValue:
             return PreparedQuery(query, NEVER, settings.priority)
         rules: list[MeshRule] = []
-        counters: list[tuple[int, str]] = []
+        counters: list[tuple[int, Key]] = []
         for at, rule in enumerate(matches):
             if rule is not None and not rule.form.unlimited:
                 one = state_of(

@@ -106,14 +106,14 @@ def test_the_counters_and_the_letters_together_may_be_over_the_limit(
 ) -> None:
     import asyncio
 
-    from sluicegate.contracts.store import Charge, shared_key
+    from sluicegate.contracts.store import Charge, SharedKey
     from sluicegate.limits.late_charges import shared_id
     from sluicegate.limits.stores import open_stores
     from tests.apps.dlq.logs import TEN_AN_HOUR
 
     async def count() -> None:
         stores = open_stores(redis_server.url, "rate_limit")
-        charge = Charge(shared_id(TEN_AN_HOUR), TEN_AN_HOUR, shared_key("ann", "login"), 7)
+        charge = Charge(shared_id(TEN_AN_HOUR), TEN_AN_HOUR, SharedKey("ann", "login"), 7)
         assert (await stores.here().take([charge])).allowed
         await stores.aclose()
 

@@ -22,7 +22,7 @@ from tests.stores.redis.live import run
 ANN = Identity("ann", EVERY_GRANT)
 ONLY_CHECKS = Identity("web", {Grant.CHECK})
 MINUTE = 60_000_000
-CHARGE = ("login", "gcra", 5, MINUTE, 5, 1, "k")
+CHARGE = ("login", "gcra", 5, MINUTE, 5, 1, "k", "")
 
 
 class Client:
@@ -356,7 +356,23 @@ def test_the_operations_of_a_store() -> None:
     async def story() -> None:
         client = Client()
         now_us = client.service.clock.now_us()
-        take = ("SG.TAKE", 1, 0, 2, *CHARGE, 2, "pages", "fixed_window", 9, MINUTE, 9, 1, "k", 1)
+        take = (
+            "SG.TAKE",
+            1,
+            0,
+            2,
+            *CHARGE,
+            2,
+            "pages",
+            "fixed_window",
+            9,
+            MINUTE,
+            9,
+            1,
+            "k",
+            "",
+            1,
+        )
         told = await client.say(*take)
         assert told[:6] == [now_us, 1, 3, 0, 24_000_000, ""]
         assert told[6:8] == [1, 8]
@@ -402,7 +418,7 @@ def test_every_limit_can_be_said() -> None:
             ("fixed_window", 5, 7, 5, 1), ("sliding_window", 5, 60, 5, 10),
             ("sliding_log", 5, 7, 5, 1),
         ):  # fmt: skip
-            told = await client.say("SG.TAKE", 1, 0, 1, str(rate), *rate, "k", 1)
+            told = await client.say("SG.TAKE", 1, 0, 1, str(rate), *rate, "k", "", 1)
             assert told[1] == 1
         assert len(client.door._shared.table_state) <= 2
         for rate, why in (
@@ -410,7 +426,7 @@ def test_every_limit_can_be_said() -> None:
             (("nonsense", 5, 7, 5, 1), "algorithm"), (("fixed_window", 5, 7, 6, 1), "burst"),
             (("gcra", 5, 7, 5, 2), "cells"), (("sliding_window", 5, 7, 5, 1_001), "limit.cells"),
         ):  # fmt: skip
-            assert f"ERR {why}: " in await client.say("SG.TAKE", 1, 0, 1, "l", *rate, "k", 1)
+            assert f"ERR {why}: " in await client.say("SG.TAKE", 1, 0, 1, "l", *rate, "k", "", 1)
 
     run(story())
 

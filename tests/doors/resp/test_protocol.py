@@ -451,7 +451,7 @@ SENT = [
     *(command(name.lower()) for name in LIMITER.by_name if name != b"QUIT"),
     ASK,
     command("SG.CHECK", "ann", "/x", "WEIGHT", 2, "HEADER", "A", "b"),
-    command("SG.TAKE", 1, 0, 1, "l", "gcra", 5, 1_000_000, 5, 1, "k", 1),
+    command("SG.TAKE", 1, 0, 1, "l", "gcra", 5, 1_000_000, 5, 1, "k", "", 1),
     command("HELLO", 3, "SETNAME", "me"),
     b'echo "a b"\r\n',
 ]

@@ -13,7 +13,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.reasons import RATE_LIMITED, SHED
 from sluicegate.contracts.rule import Limit
-from sluicegate.contracts.store import shared_key
+from sluicegate.contracts.store import SharedKey
 from sluicegate.rules.resources.leases import ladder
 from sluicegate.testing import Faults
 from tests.rules.resources.stories import Story, rule
@@ -46,7 +46,7 @@ def test_a_lease_takes_its_units_at_once_from_all_rules_together() -> None:
     assert story.ledger.lines[0] == ("ann", "minute", 8, Criticality.DEGRADED, True)
     story.clock.advance(s=120)
     assert story.limiter.peek(
-        shared_key("ann", "hour"), 90, story.book.find("/a", "", Criticality.BULK)[1].kind.shared_id
+        SharedKey("ann", "hour"), 90, story.book.find("/a", "", Criticality.BULK)[1].kind.shared_id
     )
 
 
@@ -64,8 +64,8 @@ def test_what_one_rule_refuses_is_taken_from_none() -> None:
     story.check(path="/a", cost=6)
     assert lease(story, 50).units == 3
     hour = story.book.find("/a", "", Criticality.BULK)[0]
-    assert story.limiter.peek(shared_key("ann", "hour"), 91, hour.kind.shared_id).allowed
-    assert not story.limiter.peek(shared_key("ann", "hour"), 92, hour.kind.shared_id).allowed
+    assert story.limiter.peek(SharedKey("ann", "hour"), 91, hour.kind.shared_id).allowed
+    assert not story.limiter.peek(SharedKey("ann", "hour"), 92, hour.kind.shared_id).allowed
 
 
 def test_a_far_store_is_not_asked_for_what_it_said_is_not_there() -> None:
@@ -211,9 +211,7 @@ def test_a_trial_beside_a_rule_neither_refuses_nor_shortens_a_lease() -> None:
     story.check(path="/a", cost=2)
     assert give_back(story, found.lease_id, 8) == 8
     trial = story.book.find("/a", "", Criticality.BULK)[1]
-    assert (
-        story.limiter.peek(shared_key("ann", "trial"), 1, trial.kind.shared_id).reason is not None
-    )
+    assert story.limiter.peek(SharedKey("ann", "trial"), 1, trial.kind.shared_id).reason is not None
 
 
 def test_the_number_of_open_leases_is_bounded_and_those_that_have_ended_go() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import Algorithm, Limit
-from sluicegate.contracts.store import Charge
+from sluicegate.contracts.store import Charge, SharedKey
 from sluicegate.kernels.sliding_window import log_settle, log_step
 from sluicegate.stores.redis.counters import (
     SPAN_US_MAX,
@@ -373,6 +373,6 @@ def test_no_more_is_given_back_than_has_not_flowed_back_by_itself(
 
 def test_rules_that_share_a_limit_have_keys_of_their_own() -> None:
     counter = counter_for("rate_limit", "~5 per 60000000us gcra", Limit(5, MINUTE))
-    assert counter.key("ann\x1flogin") == b"rate_limit:{ann}:login:60s"
-    assert counter.key("a\x1fb\x1flogin") == b"rate_limit:{a\x1fb}:login:60s"
+    assert counter.key(SharedKey("ann", "login")) == b"rate_limit:{ann}:login:60s"
+    assert counter.key(SharedKey("a\x1fb", "login")) == b"rate_limit:{a\x1fb}:login:60s"
     assert counter_for("rate_limit", "login", Limit(5, MINUTE)).key("a\x1fb").endswith(b"login:60s")

@@ -10,7 +10,7 @@ import pytest
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import Algorithm, Limit
-from sluicegate.contracts.store import Charge
+from sluicegate.contracts.store import Charge, SharedKey
 from sluicegate.stores.redis.counters import CellsCounter, WindowsCounter, counter_for
 from sluicegate.stores.redis.settings import WINDOWS, parse_url
 from sluicegate.stores.redis.store import BATCH_MAX_WINDOWS, RedisStore
@@ -95,7 +95,7 @@ def test_a_shared_limit_names_its_rule_in_the_key(redis_server: RedisServer) -> 
     async def story() -> None:
         async with stored(of_windows(redis_server.url)) as store:
             at(store, 1_700_000_050 * SECOND)
-            await store.take([Charge("~10 per 60s", pair_of(), "ann\x1fplayback")])
+            await store.take([Charge("~10 per 60s", pair_of(), SharedKey("ann", "playback"))])
             (key,) = await store._client.call("KEYS", "*")
             assert key == b"rate_limit:{ann}:playback:1700000040"
 

@@ -59,8 +59,6 @@ def test_a_prefix_keeps_apart_programs_that_name_their_rules_alike(service: Serv
 
     asyncio.run(story())
     assert StoreCommands("shop").name("daily") == "shop:daily"
-    # What is shared by many rules keeps its mark in front.
-    assert StoreCommands("shop").name("~7") == "~shop:7"
     assert StoreCommands().name("daily") == "daily"
 
 

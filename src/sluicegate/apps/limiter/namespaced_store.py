@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, final
 
-from sluicegate.contracts.store import Charge, PartialTake, Ruling, Store
+from sluicegate.contracts.store import Charge, PartialTake, Ruling, SharedKey, Store
 
 MARK: Final = "@"
 
@@ -52,4 +52,7 @@ class NamespacedStore:
 
 
 def _marked(charge: Charge) -> Charge:
-    return Charge(MARK + charge.rule_id, charge.limit, charge.key, charge.cost)
+    rule_id, limit, key, cost = charge
+    if not isinstance(key, str):
+        key = SharedKey(key.entity, MARK + key.rule_id)
+    return Charge(MARK + rule_id, limit, key, cost)

@@ -12,7 +12,7 @@ from typing import Final, final
 from sluicegate.contracts.checks import RESET_UNKNOWN, MeshStatus
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, RATE_LIMITED
-from sluicegate.contracts.store import shared_key
+from sluicegate.contracts.store import SharedKey
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.rules.mesh.identity import entity_of
 from sluicegate.rules.mesh.rule import Counting, MeshRule
@@ -38,7 +38,7 @@ class CounterState:
         "to_take",
     )
 
-    def __init__(self, counting: Counting, key: str, cost: int) -> None:
+    def __init__(self, counting: Counting, key: SharedKey, cost: int) -> None:
         self.counting: Final = counting
         self.key: Final = key
         self.cost: Final = cost
@@ -158,7 +158,7 @@ class DescriptorState:
         form = rule.form
         for counting in form.countings:
             name = rule.rule_id if form.only is not None else rule.rule_id + counting.suffix
-            part = CounterState(counting, shared_key(entity, name), cost)
+            part = CounterState(counting, SharedKey(entity, name), cost)
             if counting.blocks:
                 part.decision = Decision(False, 0, NEVER, 0, COST_ABOVE_LIMIT, rule.rule_id)
             self.parts.append(part)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import final
 
+from sluicegate.contracts.store import SharedKey
+
 
 @final
 class OverLimitCache:
@@ -16,10 +18,10 @@ class OverLimitCache:
     __slots__ = ("_until_us", "keys_max")
 
     def __init__(self, keys_max: int) -> None:
-        self._until_us: dict[str, int] = {}
+        self._until_us: dict[SharedKey, int] = {}
         self.keys_max = keys_max
 
-    def has(self, key: str, now_us: int) -> bool:
+    def has(self, key: SharedKey, now_us: int) -> bool:
         """Whether this key is known to be over now."""
         until_us = self._until_us.get(key)
         if until_us is None:
@@ -29,7 +31,7 @@ class OverLimitCache:
         self._until_us.pop(key, None)
         return False
 
-    def add(self, key: str, until_us: int) -> None:
+    def add(self, key: SharedKey, until_us: int) -> None:
         """Remember a key."""
         entries = self._until_us
         if key not in entries and len(entries) >= self.keys_max:

@@ -32,7 +32,7 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.guard import RuleDecision
-from sluicegate.contracts.store import SHARED, shared_key
+from sluicegate.contracts.store import SHARED, SharedKey
 from sluicegate.limits.claims import Claim
 from sluicegate.limits.limiter import Limiter
 from sluicegate.limits.wait_lines import finish
@@ -144,7 +144,7 @@ class Mesh:
                     return self._shed(
                         request, refusal, [rule], [DescriptorState(rule, entity, cost)], now_us
                     )
-                part = CounterState(counting, shared_key(entity, rule.rule_id), cost)
+                part = CounterState(counting, SharedKey(entity, rule.rule_id), cost)
                 if self._local:
                     part.decision = self._limiter.take(part.key, cost, counting.rule)
                     return self._respond_one(request, rule, entity, part, now_us)
@@ -467,12 +467,12 @@ class Mesh:
         return stats
 
 
-def _counter_of(part: CounterState) -> str:
+def _counter_of(part: CounterState) -> SharedKey:
     """What tells a counter from all others: limits that descriptors bring along have their own."""
     counting = part.counting
     if isinstance(counting.rule, str):
         return part.key
-    return shared_key(part.key, f"{counting.count}/{counting.period_us}")
+    return SharedKey(str(part.key), f"{counting.count}/{counting.period_us}")
 
 
 def cost_of(own: int, whole: int) -> int:

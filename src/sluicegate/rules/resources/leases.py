@@ -22,6 +22,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.store import SharedKey
 from sluicegate.limits.reservation import Reservation
 
 LEASES_MAX: Final = 100_000
@@ -32,7 +33,7 @@ NOT_KEPT: Final = ""  # the id of a lease that nobody can give back
 class LeasePart(NamedTuple):
     """What a lease has taken of one rule: its key, and how to give back."""
 
-    key: str
+    key: SharedKey
     cost: int
     reservation: Reservation
 
@@ -88,7 +89,7 @@ class OpenLeases:
         del self._leases[lease_id]
         return lease if now_us < lease.deadline_us else None
 
-    def void(self, keys: set[str]) -> None:
+    def void(self, keys: set[SharedKey]) -> None:
         """These keys were reset: what was taken of them before can no more be given back."""
         ended = [
             lease_id

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Final, final
 
 from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
-from sluicegate.contracts.store import shared_key
+from sluicegate.contracts.store import SharedKey
 from sluicegate.kernels.native import mypyc_attr
 from sluicegate.limits.lease import life_us
 
@@ -92,15 +92,15 @@ class ResourceRule:
         self.client_type = client_type
         self.priority = priority
 
-    def key(self, user_id: str, path: str) -> str:
+    def key(self, user_id: str, path: str) -> SharedKey:
         """The key under which this rule counts that user's work on that plain path."""
         kind = self.kind
         if kind.of_user:
-            return shared_key(user_id, self.rule_id)
+            return SharedKey(user_id, self.rule_id)
         if kind.per is Per.RESOURCE:
-            return shared_key(path, self.rule_id)
+            return SharedKey(path, self.rule_id)
         # A plain path has no two slashes in a row, so the last two say where the user ends.
-        return shared_key(f"{user_id}/{path}", self.rule_id)
+        return SharedKey(f"{user_id}/{path}", self.rule_id)
 
     def __repr__(self) -> str:
         return f"<ResourceRule {self.rule_id!r} on {self.path or 'every path'}>"

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.store import Key
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.stores.memory.table import KeyTable, LocalKeys, TableCharge
 
@@ -79,25 +80,25 @@ class AllOf(LocalKeys):
     def __init__(self, tables: Sequence[KeyTable[Any]]) -> None:
         self._tables = list(tables)
 
-    def take(self, key: str, cost: int, now_us: int) -> Decision:
+    def take(self, key: Key, cost: int, now_us: int) -> Decision:
         """Take from every limit or from none; the decision is the binding one."""
         return binding(take_all(self.charges(key, cost), now_us))
 
-    def peek(self, key: str, cost: int, now_us: int) -> Decision:
+    def peek(self, key: Key, cost: int, now_us: int) -> Decision:
         """Return what `take` would answer; nothing is taken."""
         return binding(take_all(self.charges(key, cost), now_us, keep=False))
 
-    def settle(self, key: str, correction: int, now_us: int, taken_us: int) -> None:
+    def settle(self, key: Key, correction: int, now_us: int, taken_us: int) -> None:
         """Charge `correction` more in every limit, or give back if negative."""
         for table in self._tables:
             table.settle(key, correction, now_us, taken_us)
 
-    def reset(self, key: str) -> None:
+    def reset(self, key: Key) -> None:
         """Forget what `key` has taken, in every limit."""
         for table in self._tables:
             table.reset(key)
 
-    def charges(self, key: str, cost: int) -> list[TableCharge]:
+    def charges(self, key: Key, cost: int) -> list[TableCharge]:
         """Return this key in each of the limits."""
         return [TableCharge(table, key, cost) for table in self._tables]
 

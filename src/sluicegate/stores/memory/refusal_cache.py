@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Final, Generic, TypeVar, final
 
 from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.store import Key
 from sluicegate.stores.memory.light_lock import LightLock
 
 HOLD_US_MAX: Final = 10_000_000
@@ -102,22 +103,22 @@ class Denials:
     __slots__ = ("_cache",)
 
     def __init__(self, *, hold_us_max: int = HOLD_US_MAX, keys_max: int = KEYS_MAX) -> None:
-        self._cache: Final[RefusalCache[str, Decision]] = RefusalCache(
+        self._cache: Final[RefusalCache[Key, Decision]] = RefusalCache(
             hold_us_max=hold_us_max, keys_max=keys_max
         )
 
-    def refusal(self, key: str, cost: int, now_us: int) -> Decision | None:
+    def refusal(self, key: Key, cost: int, now_us: int) -> Decision | None:
         """Return the refusal that still holds for as much; None if the store must be asked."""
         cached = self._cache.find(key, cost, now_us)
         return None if cached is None else with_age(cached.value, now_us - cached.sent_us)
 
-    def remember(self, key: str, cost: int, decision: Decision, sent_us: int) -> None:
+    def remember(self, key: Key, cost: int, decision: Decision, sent_us: int) -> None:
         """Believe a refusal; `sent_us` is from before the store was asked."""
         # A cost above the limit is none: the cost says so each time.
         if decision.retry_after_us > 0:
             self._cache.remember(key, cost, decision, sent_us, decision.retry_after_us)
 
-    def forget(self, key: str) -> None:
+    def forget(self, key: Key) -> None:
         """The key may have room again."""
         self._cache.forget(key)
 

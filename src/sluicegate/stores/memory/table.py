@@ -24,6 +24,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, KEYS_EXHAUSTED, RATE_LIMITED
 from sluicegate.contracts.rule import Limit
+from sluicegate.contracts.store import Key
 from sluicegate.kernels.native import i64
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.stores.memory.light_lock import LightLock
@@ -46,19 +47,19 @@ class LimitKeys(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def take(self, key: str, cost: int, now_us: int) -> Decision:
+    def take(self, key: Key, cost: int, now_us: int) -> Decision:
         """Take `cost` for `key` if the limit has it."""
 
     @abstractmethod
-    def peek(self, key: str, cost: int, now_us: int) -> Decision:
+    def peek(self, key: Key, cost: int, now_us: int) -> Decision:
         """Return what `take` would answer; nothing is taken."""
 
     @abstractmethod
-    def settle(self, key: str, correction: int, now_us: int, taken_us: int) -> None:
+    def settle(self, key: Key, correction: int, now_us: int, taken_us: int) -> None:
         """Charge `correction` more than was taken at `taken_us`, or give back if negative."""
 
     @abstractmethod
-    def reset(self, key: str) -> None:
+    def reset(self, key: Key) -> None:
         """Forget what `key` has taken."""
 
 
@@ -68,7 +69,7 @@ class LocalKeys(LimitKeys):
     __slots__ = ()
 
     @abstractmethod
-    def charges(self, key: str, cost: int) -> list[TableCharge]:
+    def charges(self, key: Key, cost: int) -> list[TableCharge]:
         """Return this key in each of the tables that are asked."""
 
     @abstractmethod
@@ -113,40 +114,41 @@ class KeyTable(LocalKeys, Generic[State]):
         self.rule_id = rule_id
         self.lock = LightLock()
 
-    def take(self, key: str, cost: int, now_us: int) -> Decision:
+    def take(self, key: Key, cost: int, now_us: int) -> Decision:
         """Take `cost` for `key` if the limit has it. A clock that goes back stands still here."""
         self.lock.acquire()
         try:
-            return self.decide(key, cost, now_us, True)
+            return self.decide(str(key), cost, now_us, True)
         finally:
             self.lock.release()
 
-    def peek(self, key: str, cost: int, now_us: int) -> Decision:
+    def peek(self, key: Key, cost: int, now_us: int) -> Decision:
         """Return what `take` would answer; nothing is taken."""
         self.lock.acquire()
         try:
-            return self.decide(key, cost, now_us, False)
+            return self.decide(str(key), cost, now_us, False)
         finally:
             self.lock.release()
 
-    def settle(self, key: str, correction: int, now_us: int, taken_us: int) -> None:
+    def settle(self, key: Key, correction: int, now_us: int, taken_us: int) -> None:
         """Charge `correction` more than was taken at `taken_us`, or give back if negative."""
         self.lock.acquire()
         try:
-            self.settle_locked(key, correction, now_us, taken_us)
+            self.settle_locked(str(key), correction, now_us, taken_us)
         finally:
             self.lock.release()
 
-    def reset(self, key: str) -> None:
+    def reset(self, key: Key) -> None:
         """Forget what `key` has taken."""
         self.lock.acquire()
         try:
-            if self._shards[self._index(key)].pop(key, None) is not None:
+            text = str(key)
+            if self._shards[self._index(text)].pop(text, None) is not None:
                 self._keys -= 1
         finally:
             self.lock.release()
 
-    def charges(self, key: str, cost: int) -> list[TableCharge]:
+    def charges(self, key: Key, cost: int) -> list[TableCharge]:
         """Return this key in this table."""
         return [TableCharge(self, key, cost)]
 
@@ -268,11 +270,11 @@ class KeyTable(LocalKeys, Generic[State]):
 
 @final
 class TableCharge:
-    """One of several limits: the table, the key in it, and what it is to be charged."""
+    """One of several limits: the table, the key as it stands there, and what it is charged."""
 
     __slots__ = ("cost", "key", "table")
 
-    def __init__(self, table: KeyTable[Any], key: str, cost: int) -> None:
+    def __init__(self, table: KeyTable[Any], key: Key, cost: int) -> None:
         self.table = table
-        self.key = key
+        self.key = str(key)
         self.cost = cost

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, TypeVar, final
 
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.contracts.observer import Observer
-from sluicegate.contracts.store import Ruling
+from sluicegate.contracts.store import Key, Ruling
 from sluicegate.stores.redis.client import RedisClient
 from sluicegate.stores.redis.counters import RedisCounter, Reply
 from sluicegate.stores.redis.errors import as_unavailable
@@ -330,17 +330,17 @@ class ScriptBatches:
         finally:
             observer.record_round_trip(1, sent_us, self._clock(), failure)
 
-    def ask(self, counter: RedisCounter, entity: str, cost: int, keep: bool) -> Waiter:
+    def ask(self, counter: RedisCounter, limit_key: Key, cost: int, keep: bool) -> Waiter:
         """One charge of one limit."""
         if not counter.script:
             return self.submit_group(
-                ChargeGroup([(counter, counter.key(entity), cost)], keep, False)
+                ChargeGroup([(counter, counter.key(limit_key), cost)], keep, False)
             )
         lanes = self._lanes.get(counter)
         lane = None if lanes is None else lanes.get(cost if keep else -1 - cost)
         if lane is None:
             lane = self._new_lane(counter, cost, keep)
-        key = counter.key(entity)
+        key = counter.key(limit_key)
         waiter: Waiter = asyncio.Future(loop=self._loop)
         waiters = lane.asks.get(key)
         if waiters is None:

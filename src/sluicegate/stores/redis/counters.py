@@ -21,7 +21,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, RATE_LIMITED
 from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
-from sluicegate.contracts.store import SHARED, split_key
+from sluicegate.contracts.store import Key
 from sluicegate.kernels.fixed_window import step as fixed_step
 from sluicegate.kernels.gcra import step as paced_step
 from sluicegate.kernels.native import i64
@@ -76,23 +76,20 @@ class RedisCounter(ABC):
         # The window whose beginning a script adds to the key; empty where the key is whole.
         self.times_key = b""
         self._key_head = f"{prefix}:{{"
-        window = self.window()
-        self._key_tail = f"}}:{rule_id}:{window}"
-        # Behind a rule's name, where the key brings it along; empty where it does not.
-        self._key_end = f":{window}" if rule_id.startswith(SHARED) else ""
+        self._key_end = f":{self.window()}"
+        self._key_tail = f"}}:{rule_id}{self._key_end}"
         self._key_bytes_max = key_bytes_max
 
     def window(self) -> str:
         """Return how the key ends."""
         return span_text(self.limit.period_us)
 
-    def key(self, entity: str) -> bytes:
-        """Return the key of an entity; all of one entity's keys share a slot of a cluster."""
-        tail = self._key_tail
-        if self._key_end:
-            entity, rule_id = split_key(entity)
-            tail = f"}}:{rule_id}{self._key_end}"
-        return key_of(self._key_head, entity, tail, self._key_bytes_max)
+    def key(self, key: Key) -> bytes:
+        """Return the name of a key; all keys of one entity share a slot of a cluster."""
+        if isinstance(key, str):
+            return key_of(self._key_head, key, self._key_tail, self._key_bytes_max)
+        tail = f"}}:{key.rule_id}{self._key_end}"
+        return key_of(self._key_head, key.entity, tail, self._key_bytes_max)
 
     @abstractmethod
     def charge(self, cost: int) -> tuple[int, int]:

@@ -128,13 +128,13 @@ class RedisStore:
         if not self._spread and (reason := self._client.unavailable_reason(-1)):
             raise Unavailable(self.what, f"{reason}; calls are held back")
         if len(charges) == 1 and not count_refused:
-            rule_id, limit, entity, cost = charges[0]
+            rule_id, limit, key, cost = charges[0]
             counter = self._counters.get(rule_id)
             if counter is None or counter.limit is not limit:
                 counter = self._counter(rule_id, limit)
             if cost < 0:
                 raise _negative(cost)
-            return await self._batches.ask(counter, entity, cost, keep)
+            return await self._batches.ask(counter, key, cost, keep)
         keyed = self._keyed_charges(charges)
         for _, _, cost in keyed:
             if cost < 0:
@@ -214,9 +214,9 @@ class RedisStore:
 
     def _keyed_charges(self, charges: Sequence[Charge]) -> list[KeyedCharge]:
         keyed = []
-        for rule_id, limit, entity, cost in charges:
+        for rule_id, limit, key, cost in charges:
             counter = self._counter(rule_id, limit)
-            keyed.append((counter, counter.key(entity), cost))
+            keyed.append((counter, counter.key(key), cost))
         return keyed
 
     def _by_slot(self, keyed: Sequence[KeyedCharge]) -> list[Sequence[int]]:

@@ -1,6 +1,6 @@
 """Commands: operations on a service's store as bytes, and its replies as values.
 
-A charge is eight arguments. Of those, what a limit says the same each time is written once and
+A charge is nine arguments. Of those, what a limit says the same each time is written once and
 kept, for `LIMITS_MAX` limits. A reply that is not what was asked for is `Unavailable`: whatever
 answered is no service of ours.
 """
@@ -14,12 +14,12 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 from sluicegate.contracts.reasons import REASONS
 from sluicegate.contracts.rule import Limit
-from sluicegate.contracts.store import SHARED, Charge, PartialTake, Ruling
+from sluicegate.contracts.store import Charge, PartialTake, Ruling
 from sluicegate.wire.resp import ErrorReply, Part, arguments
 
 LIMITS_MAX: Final = 10_000
 PREFIX_DEFAULT: Final = "rate_limit"
-_CHARGE_WORDS: Final = 8
+_CHARGE_WORDS: Final = 9
 _DECISION_WORDS: Final = 5
 _BAD_VALUE: Final = " cannot be used; "  # as `BadValue` says it on the other side
 
@@ -90,7 +90,9 @@ class StoreCommands:
         words = self._limit_words.get(rule_id)
         if words is None or (words.limit is not limit and words.limit != limit):
             words = self._encode_limit(rule_id, limit)
-        return words.words + arguments((key, cost))
+        if isinstance(key, str):
+            return words.words + arguments((key, "", cost))
+        return words.words + arguments((key.entity, self.name(key.rule_id), cost))
 
     def _encode_limit(self, rule_id: str, limit: Limit) -> _LimitWords:
         encoded = arguments(
@@ -109,12 +111,8 @@ class StoreCommands:
         return words
 
     def name(self, rule_id: str) -> str:
-        """Return the limit's id as the service knows it."""
-        if self.prefix == PREFIX_DEFAULT:
-            return rule_id
-        if rule_id.startswith(SHARED):
-            return f"{SHARED}{self.prefix}:{rule_id[len(SHARED) :]}"
-        return f"{self.prefix}:{rule_id}"
+        """Return the id of a limit or a rule as the service knows it."""
+        return rule_id if self.prefix == PREFIX_DEFAULT else f"{self.prefix}:{rule_id}"
 
 
 def ruling_of(reply: Any, charges: Sequence[Charge]) -> Ruling:

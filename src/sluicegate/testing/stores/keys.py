@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.contracts.rule import Algorithm, Limit
-from sluicegate.contracts.store import Charge
+from sluicegate.contracts.store import Charge, Key, SharedKey
 from sluicegate.testing.stores.cases import DAILY, DAY_US, each_algorithm
 from sluicegate.testing.stores.stage import StoreStage, StoreTrial
 
@@ -93,7 +93,7 @@ class Keys(StoreStage):
         async def story(trial: StoreTrial) -> None:
             limit = Limit(1, DAY_US, algorithm=Algorithm.FIXED_WINDOW)
             run = trial.charge(limit).rule_id
-            names = (
+            names: tuple[tuple[str, Key], ...] = (
                 (f"{run}a", "b:c"),
                 (f"{run}a:b", "c"),
                 (f"{run}a:b:c", ""),
@@ -102,6 +102,9 @@ class Keys(StoreStage):
                 (f"{run}a}}:b", "c"),
                 (f"{run}a; b/{{c}}", "d"),
                 (f"{run}é", "d"),
+                (f"{run}~", SharedKey("d", f"{run}one rule")),
+                (f"{run}~", SharedKey("d", f"{run}another")),
+                (f"{run}~", SharedKey(f"d\x1f{run}one rule", f"{run}another")),
             )
             for rule_id, key in names:
                 ruling = await trial.take(Charge(rule_id, limit, key))

@@ -250,7 +250,7 @@ def _counter(charge: Charge) -> Counter:
 
 
 def _place(charge: Charge) -> tuple[str, str]:
-    return charge.rule_id, charge.key
+    return charge.rule_id, str(charge.key)
 
 
 def _decision(rule_id: str, stepped: Stepped) -> Decision:

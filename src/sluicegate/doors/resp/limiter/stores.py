@@ -1,7 +1,8 @@
 """Stores: the rows by which limiters elsewhere keep their counts here, a store's operations each.
 
-A charge is eight words: rule_id algorithm count period_us burst cells key cost. What is answered
-is in microseconds and whole numbers, so that the other side makes the same decision of it.
+A charge is nine words: rule_id algorithm count period_us burst cells key rule cost. The rule is
+that of a key whose limit several share, and else empty. What is answered is in microseconds and
+whole numbers, so that the other side makes the same decision of it.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from sluicegate.contracts.checks import MaybeAwaitable, RateLimits
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
-from sluicegate.contracts.store import Charge, Store
+from sluicegate.contracts.store import Charge, Key, SharedKey, Store
 from sluicegate.doors.resp.errors import reply_to_error
 from sluicegate.doors.resp.limiter.checks import COST_MAX, parse_count
 from sluicegate.doors.resp.session import RespState, Session, identity_of
 from sluicegate.doors.resp.settings import RespSettings
 from sluicegate.wire.resp import OK, encode_reply, text_of, whole_number
 
-CHARGE_WORDS: Final = 8
+CHARGE_WORDS: Final = 9
 _ALGORITHMS: Final = {algorithm.value: algorithm for algorithm in Algorithm}
 
 
@@ -52,7 +53,7 @@ def take_some(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     store = _store(session)
     most = session.state.settings.charges_max
     if len(parts) < CHARGE_WORDS + 2:
-        raise BadValue("charge", len(parts) - 1, "give its eight words, then n and n rungs")
+        raise BadValue("charge", len(parts) - 1, "give its nine words, then n and n rungs")
     rungs = parse_count("n", parts[CHARGE_WORDS + 1], 1)
     if rungs > most or len(parts) != CHARGE_WORDS + 2 + rungs:
         raise BadValue("n", rungs, f"give as many rungs as you say, at most {most} (charges_max)")
@@ -113,7 +114,7 @@ def _charges(session: Session, parts: list[bytes], at: int, cost_min: int) -> li
     count = parse_count("n", parts[at], 0)
     if count > most or len(parts) != at + 1 + count * CHARGE_WORDS:
         raise BadValue(
-            "n", count, f"give eight words for each charge, and at most {most} (charges_max)"
+            "n", count, f"give nine words for each charge, and at most {most} (charges_max)"
         )
     starts = range(at + 1, len(parts), CHARGE_WORDS)
     return [_charge(session.state, parts, start, cost_min) for start in starts]
@@ -128,8 +129,11 @@ def _charge(state: RespState, parts: list[bytes], at: int, cost_min: int) -> Cha
         if len(kept) >= state.settings.limits_kept_max:
             kept.clear()
         kept[words] = limit
-    cost = _whole("cost", parts[at + 7], cost_min)
-    return Charge(text_of(parts[at]), limit, text_of(parts[at + 6]), cost)
+    cost = _whole("cost", parts[at + 8], cost_min)
+    key: Key = text_of(parts[at + 6])
+    if parts[at + 7]:
+        key = SharedKey(text_of(parts[at + 6]), text_of(parts[at + 7]))
+    return Charge(text_of(parts[at]), limit, key, cost)
 
 
 def _limit(words: tuple[bytes, bytes, bytes, bytes, bytes]) -> Limit:
