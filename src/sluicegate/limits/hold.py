@@ -13,10 +13,10 @@ stops with the process, and with an event loop that hangs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import wraps
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, final
+from typing import TYPE_CHECKING, Any, ParamSpec, SupportsIndex, TypeVar, cast, final
 
 from sluicegate.contracts.errors import BadValue, Refused
 from sluicegate.limits.permit import KeyPermit
@@ -24,7 +24,6 @@ from sluicegate.limits.wrapper import CallCost, CallKey
 
 if TYPE_CHECKING:
     from sluicegate.limits.permit_stores import Heartbeat
-    from sluicegate.limits.permits import Permits
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,26 +33,29 @@ R = TypeVar("R")
 class Hold:
     """A block, plain or async, in which one permit is held; entered once at a time."""
 
-    __slots__ = ("_count", "_heartbeat", "_key", "_permit", "_permits", "_renew", "_wait_s")
+    __slots__ = ("_aacquire", "_acquire", "_beat", "_beat_here", "_heartbeat", "_permit")
 
     def __init__(
-        self, permits: Permits, key: str, count: Any, wait_s: float | None, renew: bool
+        self,
+        acquire: Callable[[], KeyPermit],
+        aacquire: Callable[[], Awaitable[KeyPermit]],
+        beat: Callable[[KeyPermit], Heartbeat] | None,
+        beat_here: Callable[[KeyPermit], Heartbeat] | None,
     ) -> None:
-        self._permits = permits
-        self._key = key
-        self._count = count
-        self._wait_s = wait_s
-        self._renew = renew
+        self._acquire = acquire
+        self._aacquire = aacquire
+        self._beat = beat
+        self._beat_here = beat_here
         self._permit: KeyPermit | None = None
         self._heartbeat: Heartbeat | None = None
 
     def __enter__(self) -> KeyPermit:
         self._check_free()
-        permit = self._permits.acquire(self._key, self._count, wait_s=self._wait_s)
+        permit = self._acquire()
         self._begin(permit)
-        if self._renew:
+        if self._beat is not None:
             try:
-                self._heartbeat = self._permits.heartbeat(permit)
+                self._heartbeat = self._beat(permit)
             except BaseException:
                 self.__exit__()
                 raise
@@ -66,10 +68,10 @@ class Hold:
 
     async def __aenter__(self) -> KeyPermit:
         self._check_free()
-        permit = await self._permits.aacquire(self._key, self._count, wait_s=self._wait_s)
+        permit = await self._aacquire()
         self._begin(permit)
-        if self._renew:
-            self._heartbeat = self._permits.heartbeat_here(permit)
+        if self._beat_here is not None:
+            self._heartbeat = self._beat_here(permit)
         return permit
 
     async def __aexit__(self, *_: object) -> None:
@@ -98,18 +100,16 @@ class Hold:
 class HoldDecorator:
     """A decorator for functions, plain or async; `key` and `count` may be functions of the call."""
 
-    __slots__ = ("_count", "_key", "_permits", "_renew", "_wait_s")
+    __slots__ = ("_count", "_hold", "_key")
 
     def __init__(
-        self, permits: Permits, key: CallKey, count: CallCost, wait_s: float | None, renew: bool
+        self, hold: Callable[[str, SupportsIndex], Hold], key: CallKey, count: CallCost
     ) -> None:
         if not isinstance(key, str) and not callable(key):
             raise BadValue("key", key, "give a text, or a function of the call that returns one")
-        self._permits = permits
+        self._hold = hold
         self._key = key
         self._count = count
-        self._wait_s = wait_s
-        self._renew = renew
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return the function, held a permit for during each call."""
@@ -121,19 +121,19 @@ class HoldDecorator:
 
             @wraps(function)
             async def call_async(*args: P.args, **kwargs: P.kwargs) -> Any:
-                async with self._hold(args, kwargs):
+                async with self._hold_for(args, kwargs):
                     return await function(*args, **kwargs)
 
             return cast("Callable[P, R]", call_async)
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            with self._hold(args, kwargs):
+            with self._hold_for(args, kwargs):
                 return function(*args, **kwargs)
 
         return call
 
-    def _hold(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hold:
+    def _hold_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hold:
         key = self._key(*args, **kwargs) if callable(self._key) else self._key
         count = self._count(*args, **kwargs) if callable(self._count) else self._count
-        return Hold(self._permits, key, count, self._wait_s, self._renew)
+        return self._hold(key, count)

@@ -8,15 +8,12 @@ the place can be somebody else's. What it costs to give back is the store's busi
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, final
+from typing import Protocol, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.permit import Outcome
 from sluicegate.limits.wait_lines import finish
-
-if TYPE_CHECKING:
-    from sluicegate.limits.permits import Permits
 
 
 class PermitStore(Protocol):
@@ -67,6 +64,25 @@ class FixedPermitStore:
         """Nothing is open."""
 
 
+class PermitOwner(Protocol):
+    """What a permit needs of those it is one of."""
+
+    expires_after_us: int
+
+    def now_us(self) -> int:
+        """Return the instant of this process."""
+
+    @property
+    def blocking(self) -> PermitStore:
+        """The store as a thread asks it."""
+
+    def here(self) -> PermitStore:
+        """Return the store of the running loop."""
+
+    def wake(self, key: str) -> None:
+        """A place of `key` may be free: have the first of its line ask."""
+
+
 @final
 class KeyPermit:
     """The right to do one unit of work. True in a condition if it was admitted.
@@ -78,7 +94,7 @@ class KeyPermit:
 
     def __init__(
         self,
-        permits: Permits,
+        permits: PermitOwner,
         local: PermitStore | None,
         permit_id: str,
         key: str,

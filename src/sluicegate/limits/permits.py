@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from itertools import count as numbers
 from threading import Lock
 from typing import TYPE_CHECKING, Final, SupportsIndex, final
@@ -186,13 +187,20 @@ class Permits:
 
         With `renew`, a heartbeat keeps the permit from expiring while the block runs.
         """
-        return Hold(self, key, _check_count(key, count), _check_wait(wait_s), renew)
+        places, wait_s = _check_count(key, count), _check_wait(wait_s)
+        return Hold(
+            partial(self.acquire, key, places, wait_s=wait_s),
+            partial(self.aacquire, key, places, wait_s=wait_s),
+            self.heartbeat if renew else None,
+            self.heartbeat_here if renew else None,
+        )
 
     def limit(
         self, *, key: CallKey, count: CallCost = 1, wait_s: float | None = None, renew: bool = False
     ) -> HoldDecorator:
         """Hold a permit during each call of a function, plain or async; else raise `Refused`."""
-        return HoldDecorator(self, key, count, _check_wait(wait_s), renew)
+        hold = partial(self.hold, wait_s=_check_wait(wait_s), renew=renew)
+        return HoldDecorator(hold, key, count)
 
     def heartbeat(self, permit: KeyPermit) -> Heartbeat:
         """Renew a thread's permit until it ends, or until the heartbeat is stopped."""

@@ -200,13 +200,14 @@ class RemoteKeys(LimitKeys):
         """How many keys have a lease here now."""
         return 0 if self._leases is None else len(self._leases)
 
-    async def give_back(self, store: Store, *, every: bool = False) -> None:
-        """Give back the blocks of idle keys, or of all."""
+    async def give_back(self, store: Store, *, every: bool = False) -> bool:
+        """Give back the blocks of idle keys, or of all; whether there are others."""
         leases = self._leases
         if leases is None:
-            return
+            return False
         for ended in leases.take_idle(self._clock(), every=every):
             await self._end_block(store, ended)
+        return len(leases) > 0
 
     def decide_without_store(
         self, charges: Sequence[Charge], now_us: int, *, keep: bool = True
@@ -262,7 +263,7 @@ class RemoteKeys(LimitKeys):
         else:
             self.remember(key, cost, decision, sent_us)
         leases.end_fill(block, failed=False)
-        self.stores.sweep(store, self)
+        self.stores.sweep(store, self.give_back)
         if before is not None:
             await self._end_block(store, before)
         return decision

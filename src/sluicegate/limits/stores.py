@@ -7,14 +7,13 @@ here: a store that blocks a thread, and the sweeps that give idle blocks of leas
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeAlias, final
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.store import Charge, PartialTake, Ruling, Store
 from sluicegate.limits.loop_stores import LoopStores, check_url
-from sluicegate.limits.remote_keys import RemoteKeys
 from sluicegate.limits.task_ticket import TaskTicket
 from sluicegate.limits.wait_lines import ThreadTicket, Ticket
 from sluicegate.stores.thread_bridge import ThreadBridge
@@ -22,8 +21,10 @@ from sluicegate.system import SystemChance, now_us
 
 SWEEP_S: Final = 0.5  # between looks for idle blocks
 
-# Whose blocks are looked after, and by which task.
-Sweeps: TypeAlias = "dict[RemoteKeys, ReferenceType[asyncio.Task[None]]]"
+# Gives idle blocks back to this store, and says whether there are others.
+GiveBack: TypeAlias = Callable[[Store], Awaitable[bool]]
+# What is done now and then, and by which task.
+Sweeps: TypeAlias = "dict[GiveBack, ReferenceType[asyncio.Task[None]]]"
 
 
 @final
@@ -35,20 +36,20 @@ class LimitStores(LoopStores[Store]):
         # By loop, and weakly: what a task holds is held by its loop, by a timer or by the store's
         # answer. Held from here, a loop that nobody ended properly would be kept for ever.
         self._swept: WeakKeyDictionary[asyncio.AbstractEventLoop, Sweeps] = WeakKeyDictionary()
-        self._threads_swept: set[RemoteKeys] = set()  # in the background loop, without a look at it
+        self._threads_swept: set[GiveBack] = set()  # in the background loop, without a look at it
         self.blocking: Store = _BlockingStore(self.bridge)
 
     def ticket(self, store: Store) -> Ticket:
         """Return a place in a line, for whoever asks this store."""
         return ThreadTicket() if store is self.blocking else TaskTicket()
 
-    def sweep(self, store: Store, keys: RemoteKeys) -> None:
+    def sweep(self, store: Store, give_back: GiveBack) -> None:
         """Have idle blocks of leases given back, now and then, while there are any."""
         if store is not self.blocking:
-            self._sweep_here(store, keys)
-        elif keys not in self._threads_swept:
-            self._threads_swept.add(keys)
-            self.bridge.run(lambda its: self._arm(its, keys))
+            self._sweep_here(store, give_back)
+        elif give_back not in self._threads_swept:
+            self._threads_swept.add(give_back)
+            self.bridge.run(lambda its: self._arm(its, give_back))
 
     async def aclose(self) -> None:
         """Close the store of the running loop, and end what looks after its blocks."""
@@ -65,26 +66,24 @@ class LimitStores(LoopStores[Store]):
         self._swept = WeakKeyDictionary()
         self._threads_swept = set()
 
-    async def _arm(self, store: Store, keys: RemoteKeys) -> None:
-        self._sweep_here(store, keys)
+    async def _arm(self, store: Store, give_back: GiveBack) -> None:
+        self._sweep_here(store, give_back)
 
-    def _sweep_here(self, store: Store, keys: RemoteKeys) -> None:
+    def _sweep_here(self, store: Store, give_back: GiveBack) -> None:
         loop = asyncio.get_running_loop()
         swept = self._swept.setdefault(loop, {})
-        if keys not in swept:
-            swept[keys] = ref(loop.create_task(self._sweep(store, keys, swept)))
+        if give_back not in swept:
+            swept[give_back] = ref(loop.create_task(self._sweep(store, give_back, swept)))
 
-    async def _sweep(self, store: Store, keys: RemoteKeys, swept: Sweeps) -> None:
+    async def _sweep(self, store: Store, give_back: GiveBack, swept: Sweeps) -> None:
         """From the first block to the last: a timer would begin tasks in a loop that ends."""
         try:
             await asyncio.sleep(SWEEP_S)
-            await keys.give_back(store)
-            while keys.lease_count:
+            while await give_back(store):
                 await asyncio.sleep(SWEEP_S)
-                await keys.give_back(store)
         finally:
-            swept.pop(keys, None)
-            self._threads_swept.discard(keys)
+            swept.pop(give_back, None)
+            self._threads_swept.discard(give_back)
 
 
 @final

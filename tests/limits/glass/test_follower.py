@@ -16,7 +16,8 @@ from sluicegate import BadValue, Unavailable
 from sluicegate.limits.glass import follower as glass_follower
 from sluicegate.limits.glass.break_glass import Glass, Opening
 from sluicegate.limits.glass.follower import GlassFollower
-from sluicegate.limits.glass.sources import GlassPage, GlassSource, memory_source, open_source
+from sluicegate.limits.glass.page import GlassPage
+from sluicegate.limits.glass.sources import GlassSource, memory_source, open_source
 from sluicegate.testing import HandClock, SeededChance
 from sluicegate.wire.timestamps import utc_text
 from tests.engines.child import until

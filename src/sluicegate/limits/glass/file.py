@@ -22,8 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.limits.glass.page import PAGE_BYTES_MAX
-from sluicegate.limits.glass.sources import GlassPage
+from sluicegate.limits.glass.page import PAGE_BYTES_MAX, GlassPage
 
 AUDIT_BYTES_MAX: Final = 1_048_576  # then it becomes the old one, and the one before that goes
 LOCK_S_MAX: Final = 2.0

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple, Protocol, cast
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.limits.glass.break_glass import (
@@ -51,6 +51,39 @@ class UnreadableLine(NamedTuple):
 
     text: str
     what: str = UNREADABLE
+
+
+class GlassPage(NamedTuple):
+    """The content of a glass store, by its clock. `foreign` says why it cannot be a page."""
+
+    now_us: int
+    text: bytes
+    foreign: str = ""
+
+
+class GlassStore(Protocol):
+    """Keeps one page and an audit. Instants are its own. `Unavailable` if it cannot be asked."""
+
+    @property
+    def what(self) -> str:
+        """What and where it is, for people."""
+
+    async def read(self) -> GlassPage:
+        """Return the page; no text if there is none."""
+
+    async def swap(
+        self, page: GlassPage, text: bytes, lines: Sequence[bytes], until_us: int
+    ) -> bool:
+        """Put `text` in place of `page` and `lines` into the audit; False if it has changed.
+
+        A foreign page is replaced whatever it is. After `until_us` the text need not be kept.
+        """
+
+    async def lines(self, last: int) -> list[bytes]:
+        """Return the newest lines of the audit, the oldest first."""
+
+    async def close(self) -> None:
+        """Give back what is held."""
 
 
 _NAMES: Final = ("id", "rule", "key", "by", "why")

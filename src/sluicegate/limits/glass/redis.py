@@ -17,8 +17,7 @@ from typing import Any, Final, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import BadValue
-from sluicegate.limits.glass.page import PAGE_BYTES_MAX
-from sluicegate.limits.glass.sources import GlassPage
+from sluicegate.limits.glass.page import PAGE_BYTES_MAX, GlassPage
 from sluicegate.stores.redis.client import RedisClient, open_client
 from sluicegate.stores.redis.errors import as_unavailable, is_wrong_type, reply_of
 from sluicegate.stores.redis.script import Script

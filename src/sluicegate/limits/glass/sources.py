@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol, final
+from typing import Final, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
@@ -30,10 +30,13 @@ from sluicegate.limits.glass.break_glass import (
     check_opening,
     check_words,
 )
+from sluicegate.limits.glass.file import FileGlassStore, path_of
 from sluicegate.limits.glass.page import (
     BREAK,
     MEND,
     AuditEntry,
+    GlassPage,
+    GlassStore,
     UnreadableLine,
     add_opening,
     history,
@@ -50,39 +53,6 @@ AUDIT_MAX: Final = 1_000  # lines kept and told
 _WAY_OUT: Final = "glass mend --all puts an empty page there"
 _TRIES_MAX: Final = 20
 _PAUSE_S_MAX: Final = 0.02  # after each try that somebody else was quicker at
-
-
-class GlassPage(NamedTuple):
-    """The content of a glass store, by its clock. `foreign` says why it cannot be a page."""
-
-    now_us: int
-    text: bytes
-    foreign: str = ""
-
-
-class GlassStore(Protocol):
-    """Keeps one page and an audit. Instants are its own. `Unavailable` if it cannot be asked."""
-
-    @property
-    def what(self) -> str:
-        """What and where it is, for people."""
-
-    async def read(self) -> GlassPage:
-        """Return the page; no text if there is none."""
-
-    async def swap(
-        self, page: GlassPage, text: bytes, lines: Sequence[bytes], until_us: int
-    ) -> bool:
-        """Put `text` in place of `page` and `lines` into the audit; False if it has changed.
-
-        A foreign page is replaced whatever it is. After `until_us` the text need not be kept.
-        """
-
-    async def lines(self, last: int) -> list[bytes]:
-        """Return the newest lines of the audit, the oldest first."""
-
-    async def close(self) -> None:
-        """Give back what is held."""
 
 
 @final
@@ -245,8 +215,6 @@ def open_source(
     chance = chance or SystemChance()
     store: GlassStore
     if url.partition(":")[0] == "file":
-        from sluicegate.limits.glass.file import FileGlassStore, path_of  # noqa: PLC0415
-
         store = FileGlassStore(path_of(url), clock or SystemClock())
     elif "://" in url and not url.startswith(("memory:", "async+memory:")):
         try:
