@@ -36,7 +36,8 @@ from benchmarks.resp_door import pinned, pressed, redis_server
 from benchmarks.rounds import ROUNDS, Bars, Result, build_of, interleaved, print_results, ratio
 from sluicegate.apps.kv.app import KvApp
 from sluicegate.apps.kv.settings import KvSettings
-from sluicegate.contracts.key_values import CallContext, KeyRange, Row, Write
+from sluicegate.contracts.engine import KeyRange
+from sluicegate.contracts.key_values import CallContext, Row, Write
 from sluicegate.policies.access import EVERYBODY
 from sluicegate.service.settings import settings_from
 

@@ -17,7 +17,7 @@ from statistics import median
 
 import lmdb
 
-from sluicegate.contracts.engine import Change, Engine
+from sluicegate.contracts.engine import Change, Engine, KeyRange
 from sluicegate.stores.engines.lmdb.keys import key_of, number_bytes
 from sluicegate.stores.open_engine import open_engine
 
@@ -97,9 +97,7 @@ async def reads(folder: str) -> None:
                     break
 
     def our_range() -> None:
-        engine.scan(
-            "t", b"p", begin=b"000777", end=None, reverse=False, rows_max=100, bytes_max=1 << 20
-        )
+        engine.scan("t", b"p", KeyRange(b"000777", rows_max=100))
 
     gets, ranges = [], []
     for _ in range(ROUNDS):

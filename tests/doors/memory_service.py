@@ -8,11 +8,10 @@ from collections.abc import Awaitable, Mapping, Sequence
 from sluicegate.contracts.access import EVERY_GRANT, EVERY_TABLE_GRANT, Grant, Identity, TableGrant
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.decision import Decision
-from sluicegate.contracts.engine import Place
+from sluicegate.contracts.engine import KeyRange, Place
 from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.key_values import (
     CallContext,
-    KeyRange,
     PlacePage,
     Row,
     RowPage,

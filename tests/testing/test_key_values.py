@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from sluicegate.contracts.access import EVERY_TABLE_GRANT, Identity, TableGrant
-from sluicegate.contracts.engine import Place
+from sluicegate.contracts.engine import KeyRange, Place
 from sluicegate.contracts.errors import BadValue, Forbidden, Unavailable
 from sluicegate.contracts.key_values import (
     CallContext,
-    KeyRange,
     KeyValues,
     Row,
     Write,

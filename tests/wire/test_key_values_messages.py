@@ -10,10 +10,9 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.contracts.engine import VALUE_BYTES_MAX
+from sluicegate.contracts.engine import VALUE_BYTES_MAX, KeyRange
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import (
-    KeyRange,
     PlacePage,
     Row,
     RowPage,

@@ -24,6 +24,8 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from sluicegate.contracts.checks import MaybeAwaitable
 
+ROWS_MAX_DEFAULT: Final = 100
+BYTES_MAX_DEFAULT: Final = 1 << 20
 SPACE_CHARS_MAX: Final = 120  # of a-z, 0-9 and - _ . /
 PARTITION_BYTES_MAX: Final = 240  # at least one
 SORT_BYTES_MAX: Final = 240  # none is a sort key too, the first of all
@@ -47,6 +49,19 @@ class Change(NamedTuple):
     sort: bytes
     value: bytes | None
     purge_us: int = 0
+
+
+class KeyRange(NamedTuple):
+    """Sort keys with `begin` <= key < `end` (None: to the last), from either side.
+
+    At most `rows_max` rows, and no further one once keys and values make `bytes_max`.
+    """
+
+    begin: bytes = b""
+    end: bytes | None = None
+    reverse: bool = False
+    rows_max: int = ROWS_MAX_DEFAULT
+    bytes_max: int = BYTES_MAX_DEFAULT
 
 
 class EnginePage(NamedTuple):
@@ -80,22 +95,10 @@ class Engine(Protocol):
     def read(self, space: str, places: Sequence[Place]) -> MaybeAwaitable[Sequence[bytes | None]]:
         """Return the values at these places, in their order; None where there is none."""
 
-    def scan(
-        self,
-        space: str,
-        partition: bytes,
-        *,
-        begin: bytes,
-        end: bytes | None,
-        reverse: bool,
-        rows_max: int,
-        bytes_max: int,
-    ) -> MaybeAwaitable[EnginePage]:
-        """Return rows with `begin` <= sort key < `end` (None: to the last), from either side.
+    def scan(self, space: str, partition: bytes, span: KeyRange) -> MaybeAwaitable[EnginePage]:
+        """Return the rows of the range, at least one if there is any.
 
-        At most `rows_max`, and no further row once keys and values make `bytes_max`; at least one
-        if there is any. To go on: forwards from the last key and a zero byte, backwards with the
-        last key as `end`.
+        To go on: forwards from the last key and a zero byte, backwards with the last key as `end`.
         """
 
     async def write(self, changes: Sequence[Change]) -> None:

@@ -21,12 +21,10 @@ from typing import Final, NamedTuple, Protocol, final
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.contracts.engine import Place
+from sluicegate.contracts.engine import KeyRange, Place
 
 TABLE_CHARS_MAX: Final = 64  # of a-z, 0-9 and - _ .
 TAG_BYTES: Final = 16
-ROWS_MAX_DEFAULT: Final = 100
-BYTES_MAX_DEFAULT: Final = 1 << 20
 
 
 @final
@@ -61,16 +59,6 @@ class Row(NamedTuple):
     sort: bytes
     value: bytes
     expires_us: int = 0
-
-
-class KeyRange(NamedTuple):
-    """Sort keys with `begin` <= key < `end` (None: to the last), from either side."""
-
-    begin: bytes = b""
-    end: bytes | None = None
-    reverse: bool = False
-    rows_max: int = ROWS_MAX_DEFAULT
-    bytes_max: int = BYTES_MAX_DEFAULT
 
 
 class RowPage(NamedTuple):

@@ -18,11 +18,10 @@ from typing import Final, NamedTuple, TypeVar, final
 from sluicegate.contracts.access import TableGrant
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.engine import Place
+from sluicegate.contracts.engine import KeyRange, Place
 from sluicegate.contracts.errors import BadValue, Conflict
 from sluicegate.contracts.key_values import (
     CallContext,
-    KeyRange,
     PlacePage,
     Row,
     RowPage,

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, final
 
-from sluicegate.contracts.engine import VALUE_BYTES_MAX, Place
-from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.key_values import (
+from sluicegate.contracts.engine import (
     BYTES_MAX_DEFAULT,
     ROWS_MAX_DEFAULT,
+    VALUE_BYTES_MAX,
     KeyRange,
+    Place,
+)
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.key_values import (
     PlacePage,
     Row,
     RowPage,

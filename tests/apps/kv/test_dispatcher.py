@@ -16,9 +16,9 @@ from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.kv.tables.jobs import KEEPER
 from sluicegate.contracts.access import ANY_TABLE, EVERY_TABLE_GRANT, Identity
 from sluicegate.contracts.checks import MaybeAwaitable
-from sluicegate.contracts.engine import Engine, Place
+from sluicegate.contracts.engine import Engine, KeyRange, Place
 from sluicegate.contracts.errors import BadValue, Refused
-from sluicegate.contracts.key_values import CallContext, KeyRange, Row, RowPage, Write
+from sluicegate.contracts.key_values import CallContext, Row, RowPage, Write
 from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.policies.group_settings import ResourceGroup, ResourceGroupsSettings
 from sluicegate.policies.resource_groups import ResourceGroups

@@ -23,7 +23,7 @@ from sluicegate.apps.kv.calibration import (
 )
 from sluicegate.apps.kv.chain import BULK, GET, MULTI_GET, PUT, SCAN, SWAP
 from sluicegate.apps.kv.weights import weights_text
-from sluicegate.contracts.engine import Change, Engine
+from sluicegate.contracts.engine import Change, Engine, KeyRange
 from sluicegate.contracts.errors import BadValue
 from sluicegate.stores.open_engine import open_engine
 from sluicegate.system import SystemClock
@@ -223,17 +223,11 @@ class Work:
         return do
 
     def _scan_work(self, size: int, rows: int) -> Callable[[int], Awaitable[None]]:
+        span = KeyRange(rows_max=rows, bytes_max=1 << 30)
+
         async def do(times: int) -> None:
             for _ in range(times):
-                values = self._engine.scan(
-                    SPACE,
-                    _partition(size),
-                    begin=b"",
-                    end=None,
-                    reverse=False,
-                    rows_max=rows,
-                    bytes_max=1 << 30,
-                )
+                values = self._engine.scan(SPACE, _partition(size), span)
                 if isinstance(values, Awaitable):
                     await values
 

@@ -29,11 +29,10 @@ from sluicegate.apps.kv.tables.tokens import read_token, span_after, token_after
 from sluicegate.contracts.access import TableGrant
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.engine import Place
+from sluicegate.contracts.engine import KeyRange, Place
 from sluicegate.contracts.errors import BadValue, Refused
 from sluicegate.contracts.key_values import (
     CallContext,
-    KeyRange,
     PlacePage,
     Row,
     RowPage,

@@ -11,7 +11,7 @@ from inspect import isawaitable
 from typing import Any, Final, Protocol, cast, final
 
 from sluicegate.contracts.chance import Chance
-from sluicegate.contracts.engine import Change, Engine
+from sluicegate.contracts.engine import Change, Engine, KeyRange
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import tag_of
 from sluicegate.stores.redis.client import RedisClient, open_client
@@ -102,15 +102,8 @@ class EngineTarget:
     async def scan(self, row: int, rows_max: int) -> Sequence[tuple[int, bytes]]:
         """By `scan`."""
         partition = partition_of(row)
-        page = self._engine.scan(
-            self._space,
-            partition,
-            begin=sort_key_of(row),
-            end=None,
-            reverse=False,
-            rows_max=rows_max,
-            bytes_max=BYTES_MAX,
-        )
+        span = KeyRange(sort_key_of(row), rows_max=rows_max, bytes_max=BYTES_MAX)
+        page = self._engine.scan(self._space, partition, span)
         if isawaitable(page):
             page = await page
         return [(row_of(partition, sort), value) for sort, value in page.rows]

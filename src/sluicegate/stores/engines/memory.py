@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from sluicegate.contracts.engine import Change, EnginePage, Entry, Place
+from sluicegate.contracts.engine import Change, EnginePage, Entry, KeyRange, Place
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.stores.engines.bounds import (
     CHANGE_BYTES,
@@ -92,19 +92,10 @@ class MemoryEngine:
             values.append(None if rows is None else rows.values.get(sort))
         return values
 
-    def scan(
-        self,
-        space: str,
-        partition: bytes,
-        *,
-        begin: bytes,
-        end: bytes | None,
-        reverse: bool,
-        rows_max: int,
-        bytes_max: int,
-    ) -> EnginePage:
+    def scan(self, space: str, partition: bytes, span: KeyRange) -> EnginePage:
         """Rows of one partition, from either side."""
         check_place(partition, b"")
+        begin, end, reverse, rows_max, bytes_max = span
         check_rows_max(rows_max)
         contents = self._space(space)
         rows = None if contents is None else contents.partitions.get(partition)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sluicegate.contracts.engine import Change
+from sluicegate.contracts.engine import Change, KeyRange
 from sluicegate.testing.engines.trial import (
     BYTES_MAX,
     EngineChecks,
@@ -100,17 +100,8 @@ class ConcurrencyChecks(EngineChecks):
         async def look() -> int:
             looks = 0
             while not ended:
-                page = await resolve(
-                    trial.engine.scan(
-                        space,
-                        b"p",
-                        begin=b"",
-                        end=None,
-                        reverse=bool(looks % 2),
-                        rows_max=100,
-                        bytes_max=BYTES_MAX,
-                    )
-                )
+                span = KeyRange(reverse=bool(looks % 2), bytes_max=BYTES_MAX)
+                page = await resolve(trial.engine.scan(space, b"p", span))
                 (value,) = {value for _, value in page.rows}
                 assert len(page.rows) == (10 if int(value) % 2 else 20)
                 looks += 1

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from sluicegate.contracts.engine import Change, Engine, EnginePage
+from sluicegate.contracts.engine import Change, Engine, EnginePage, KeyRange
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.testing.engines.trial import (
     BYTES_MAX,
@@ -23,17 +23,8 @@ async def scan(
     engine: Engine, space: str, partition: bytes = b"p", rows_max: int = 1
 ) -> EnginePage:
     """The first rows."""
-    return await resolve(
-        engine.scan(
-            space,
-            partition,
-            begin=b"",
-            end=None,
-            reverse=False,
-            rows_max=rows_max,
-            bytes_max=BYTES_MAX,
-        )
-    )
+    span = KeyRange(rows_max=rows_max, bytes_max=BYTES_MAX)
+    return await resolve(engine.scan(space, partition, span))
 
 
 async def read(engine: Engine, space: str, partition: bytes = b"p", sort: bytes = b"") -> object:

@@ -14,7 +14,15 @@ from inspect import Signature, isawaitable, signature
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast, final
 
 from sluicegate.contracts.checks import MaybeAwaitable
-from sluicegate.contracts.engine import VALUE_BYTES_MAX, Change, Engine, EnginePage, Entry, Place
+from sluicegate.contracts.engine import (
+    VALUE_BYTES_MAX,
+    Change,
+    Engine,
+    EnginePage,
+    Entry,
+    KeyRange,
+    Place,
+)
 from sluicegate.stores.engines.memory import MemoryEngine
 from sluicegate.system import SystemChance
 
@@ -162,18 +170,9 @@ class EngineTrial:
     ) -> EnginePage:
         """Scan; both must return the same."""
         space = self.space(name)
+        span = KeyRange(begin, end, reverse, rows_max, bytes_max)
         page, right = [
-            await resolve(
-                engine.scan(
-                    space,
-                    partition,
-                    begin=begin,
-                    end=end,
-                    reverse=reverse,
-                    rows_max=rows_max,
-                    bytes_max=bytes_max,
-                )
-            )
+            await resolve(engine.scan(space, partition, span))
             for engine in (self.engine, self.oracle)
         ]
         return check_page(page, right)

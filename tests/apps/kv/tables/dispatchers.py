@@ -13,7 +13,7 @@ from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.apps.kv.tables.tables import Tables
 from sluicegate.apps.kv.tables.uploads import TableUploads
 from sluicegate.contracts.access import EVERY_TABLE_GRANT, Identity
-from sluicegate.contracts.engine import Change, Engine, Entry, Place
+from sluicegate.contracts.engine import Change, Engine, Entry, KeyRange, Place
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.key_values import CallContext
 from sluicegate.contracts.policy import NOTHING_HELD
@@ -87,13 +87,13 @@ class Crashing:
 
         return read_later()
 
-    def scan(self, space: str, partition: bytes, **how: Any) -> Any:
+    def scan(self, space: str, partition: bytes, span: KeyRange) -> Any:
         if not self.later:
-            return self.inner.scan(space, partition, **how)
+            return self.inner.scan(space, partition, span)
 
         async def read_later() -> Any:
             await asyncio.sleep(0)
-            return self.inner.scan(space, partition, **how)
+            return self.inner.scan(space, partition, span)
 
         return read_later()
 

@@ -9,8 +9,8 @@ import pytest
 
 from sluicegate.apps.kv.tables.catalogue import TableView
 from sluicegate.apps.kv.tables.scan import PAGE_ROWS_MOST, scan_rows
-from sluicegate.contracts.engine import Change
-from sluicegate.contracts.key_values import KeyRange, Row
+from sluicegate.contracts.engine import Change, KeyRange
+from sluicegate.contracts.key_values import Row
 from sluicegate.stores.engines.memory import MemoryEngine
 from sluicegate.wire.row_envelope import seal_row
 
@@ -27,9 +27,9 @@ class Paged:
         self.engine = MemoryEngine()
         self.pages: list[int] = []
 
-    def scan(self, *where: Any, **how: Any) -> Any:
-        self.pages.append(how["rows_max"])
-        return self.engine.scan(*where, **how)
+    def scan(self, space: str, partition: bytes, span: KeyRange) -> Any:
+        self.pages.append(span.rows_max)
+        return self.engine.scan(space, partition, span)
 
 
 async def filled(space: str, *stretches: tuple[int, int]) -> Any:

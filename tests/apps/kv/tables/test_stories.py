@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from sluicegate.apps.kv.tables.catalogue import CATALOGUE_PLACE, CATALOGUE_SPACE
 from sluicegate.apps.kv.tables.catalogue_state import parse_catalogue
 from sluicegate.apps.kv.tables.settings import TableSettings
+from sluicegate.contracts.engine import KeyRange
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.contracts.key_values import KeyRange, Write, WriteCondition, tag_of
+from sluicegate.contracts.key_values import Write, WriteCondition, tag_of
 from sluicegate.testing import HandClock
 from sluicegate.wire.row_stream import StreamRow
 from tests.apps.kv.tables.dispatchers import Crashing, Node, memory

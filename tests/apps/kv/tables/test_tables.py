@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.apps.kv.tables.tokens import read_token, span_after, token_after
+from sluicegate.contracts.engine import KeyRange
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.contracts.key_values import KeyRange, Row, Write, WriteCondition, tag_of
+from sluicegate.contracts.key_values import Row, Write, WriteCondition, tag_of
 from sluicegate.testing import START_US, HandClock
 from tests.apps.kv.tables.dispatchers import SETTINGS, Crashing, Node, memory
 

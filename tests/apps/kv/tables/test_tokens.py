@@ -9,9 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sluicegate.apps.kv.tables.tokens import read_token, span_after, token_after
-from sluicegate.contracts.engine import PARTITION_BYTES_MAX, SORT_BYTES_MAX
+from sluicegate.contracts.engine import PARTITION_BYTES_MAX, SORT_BYTES_MAX, KeyRange
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.key_values import KeyRange
 
 ALL = KeyRange(b"", None)
 TABLES = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,63}", fullmatch=True)

@@ -11,10 +11,10 @@ import pytest
 
 from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.contracts.access import Identity, TableGrant
+from sluicegate.contracts.engine import KeyRange
 from sluicegate.contracts.errors import BadValue, Conflict, Forbidden, Unavailable
 from sluicegate.contracts.key_values import (
     CallContext,
-    KeyRange,
     Row,
     Upload,
     Write,

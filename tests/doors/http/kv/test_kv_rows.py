@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.engine import KeyRange
 from sluicegate.contracts.errors import BadValue, Conflict
-from sluicegate.contracts.key_values import KeyRange, tag_of
+from sluicegate.contracts.key_values import tag_of
 from sluicegate.doors.http.kv.request_fields import after_text, place_after, token_bytes, token_text
 from sluicegate.wire.key_values_messages import KvBounds
 from tests.doors.http.kv.serving import running_door

@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluicegate.contracts.engine import Place
-from sluicegate.contracts.key_values import CallContext, KeyRange, PlacePage, Row, RowPage, Write
+from sluicegate.contracts.engine import KeyRange, Place
+from sluicegate.contracts.key_values import CallContext, PlacePage, Row, RowPage, Write
 from sluicegate.doors.resp.kv.commands import KEY_VALUES
 from sluicegate.doors.resp.order import Order
 from sluicegate.doors.resp.protocol import RespDoor

@@ -8,7 +8,7 @@ from typing import Final, cast
 import pytest
 
 from sluicegate.contracts.checks import MaybeAwaitable
-from sluicegate.contracts.engine import Change
+from sluicegate.contracts.engine import Change, KeyRange
 from sluicegate.contracts.errors import BadValue
 from sluicegate.stores.engines.faulty.engine import FaultyEngine, shard_number
 from sluicegate.stores.engines.faulty.slots import CREDIT_US, WorkSlots
@@ -130,9 +130,7 @@ def test_a_slow_shard_and_a_long_scan_are_answered_after_what_came_later() -> No
             await resolve(answer)
             order.append(name)
 
-        scanned = engine.scan(
-            "t", fast, begin=b"", end=None, reverse=False, rows_max=20, bytes_max=1_000
-        )
+        scanned = engine.scan("t", fast, KeyRange(rows_max=20, bytes_max=1_000))
         await asyncio.gather(
             tell("slow", engine.read("t", [(slow, b"")])),
             tell("scan", scanned),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sluicegate.contracts.engine import Change
+from sluicegate.contracts.engine import Change, KeyRange
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.stores.engines.redis.engine import RedisEngine, Spread, open_redis
 from sluicegate.stores.engines.redis.keys import bucket_of, keys_of
@@ -135,9 +135,7 @@ def test_a_scan_takes_out_keys_whose_values_are_gone(
         try:
             await engine.write([Change("t", b"p", b"%d" % n, b"v") for n in range(6)])
             redis_server.ask("HDEL", keys.values.decode(), "0", "3", "5")
-            page = await engine.scan(
-                "t", b"p", begin=b"", end=None, reverse=reverse, rows_max=3, bytes_max=1 << 20
-            )
+            page = await engine.scan("t", b"p", KeyRange(reverse=reverse, rows_max=3))
             left = [b"4", b"2", b"1"] if reverse else [b"1", b"2", b"4"]
             assert [sort for sort, _ in page.rows] == left
             assert not page.more, "behind the last lay only what is gone"
@@ -159,7 +157,7 @@ def test_a_server_that_evicts_is_refused_until_it_does_not(redis_server: RedisSe
                 engine.read("t", [(b"p", b"")]),
                 engine.walk("t", None, 9),
                 engine.drop("t"),
-                engine.scan("t", b"p", begin=b"", end=None, reverse=False, rows_max=1, bytes_max=1),
+                engine.scan("t", b"p", KeyRange()),
             ):
                 with pytest.raises(Unavailable, match="maxmemory-policy is allkeys-lru"):
                     await ask

@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Sequence
 from typing import Final, NamedTuple, final
 
 from sluicegate.apps.kv.tables.catalogue import TableView
-from sluicegate.contracts.engine import Engine
-from sluicegate.contracts.key_values import KeyRange, Row
+from sluicegate.contracts.engine import Engine, KeyRange
+from sluicegate.contracts.key_values import Row
 from sluicegate.wire.row_envelope import PLAIN, RowEnvelope, open_row
 
 PAGE_ROWS_LEAST: Final = 128  # behind a page that was mostly dead
@@ -88,15 +88,8 @@ class SpaceCursor:
                     span._replace(end=last) if span.reverse else span._replace(begin=last + b"\x00")
                 )
                 self._span = span
-            result = self._engine.scan(
-                self._space,
-                self._partition,
-                begin=span.begin,
-                end=span.end,
-                reverse=span.reverse,
-                rows_max=rows_max,
-                bytes_max=bytes_max,
-            )
+            span = span._replace(rows_max=rows_max, bytes_max=bytes_max)
+            result = self._engine.scan(self._space, self._partition, span)
             page = await result if isinstance(result, Awaitable) else result
             self._rows, self._at = page.rows, 0
             self.more = page.more and bool(page.rows)

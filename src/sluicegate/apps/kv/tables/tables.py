@@ -19,11 +19,10 @@ from sluicegate.apps.kv.tables.scan import ScanResult, scan_rows
 from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.engine import Change, Engine, Place
+from sluicegate.contracts.engine import Change, Engine, KeyRange, Place
 from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
 from sluicegate.contracts.key_values import (
     TAG_BYTES,
-    KeyRange,
     PlacePage,
     Row,
     Write,

@@ -15,9 +15,8 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Final
 
-from sluicegate.contracts.engine import SORT_BYTES_MAX
+from sluicegate.contracts.engine import SORT_BYTES_MAX, KeyRange
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.key_values import KeyRange
 
 _VERSION: Final = 2  # 1 did not check the sort key
 _CHECK_BYTES: Final = 8

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from sluicegate.apps.kv.tables.catalogue import CATALOGUE_SPACE
-from sluicegate.contracts.engine import Change, Engine, Place
+from sluicegate.contracts.engine import Change, Engine, KeyRange, Place
 from sluicegate.contracts.errors import BadValue, Unavailable
 
 SHA256_BYTES: Final = 32
@@ -80,23 +80,15 @@ async def read_part(engine: Engine, upload: str, number: int) -> UploadPart | No
 async def read_parts(engine: Engine, upload: str) -> dict[int, UploadPart]:
     """All that are claimed or kept, by number, in order."""
     parts: dict[int, UploadPart] = {}
-    begin = b""
+    span = KeyRange(rows_max=_PAGE_ROWS, bytes_max=_PAGE_BYTES)
     while True:
-        result = engine.scan(
-            CATALOGUE_SPACE,
-            _partition(upload),
-            begin=begin,
-            end=None,
-            reverse=False,
-            rows_max=_PAGE_ROWS,
-            bytes_max=_PAGE_BYTES,
-        )
+        result = engine.scan(CATALOGUE_SPACE, _partition(upload), span)
         page = await result if isinstance(result, Awaitable) else result
         for sort, record in page.rows:
             parts[int.from_bytes(sort, "big")] = parse_part(record)
         if not page.more or not page.rows:
             return parts
-        begin = page.rows[-1][0] + b"\x00"
+        span = span._replace(begin=page.rows[-1][0] + b"\x00")
         await asyncio.sleep(0)
 
 

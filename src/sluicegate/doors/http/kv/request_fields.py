@@ -14,14 +14,11 @@ from typing import Final
 from urllib.parse import unquote, unquote_to_bytes
 
 from sluicegate.contracts.access import Identity
-from sluicegate.contracts.engine import Place
+from sluicegate.contracts.engine import BYTES_MAX_DEFAULT, ROWS_MAX_DEFAULT, KeyRange, Place
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import (
-    BYTES_MAX_DEFAULT,
-    ROWS_MAX_DEFAULT,
     TAG_BYTES,
     CallContext,
-    KeyRange,
     WriteCondition,
 )
 from sluicegate.doors.claims import (

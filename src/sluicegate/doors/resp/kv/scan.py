@@ -12,13 +12,10 @@ from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from sluicegate.contracts.checks import MaybeAwaitable
-from sluicegate.contracts.engine import Place
+from sluicegate.contracts.engine import BYTES_MAX_DEFAULT, ROWS_MAX_DEFAULT, KeyRange, Place
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import (
-    BYTES_MAX_DEFAULT,
-    ROWS_MAX_DEFAULT,
     CallContext,
-    KeyRange,
     RowPage,
 )
 from sluicegate.doors.resp.errors import NOT_INTEGER, SYNTAX

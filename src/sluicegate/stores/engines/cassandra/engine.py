@@ -30,7 +30,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final, final
 
-from sluicegate.contracts.engine import Change, EnginePage, Entry, Place
+from sluicegate.contracts.engine import Change, EnginePage, Entry, KeyRange, Place
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.stores.engines.batches import all_of, batches_of, some_at_once
 from sluicegate.stores.engines.bounds import (
@@ -126,20 +126,11 @@ class CassandraEngine:
         rows = await self._link.run(self._link.bound("get_each", [space, partition, [*sorts]]))
         return {(partition, sort): value for sort, value in rows if value is not None}
 
-    async def scan(
-        self,
-        space: str,
-        partition: bytes,
-        *,
-        begin: bytes,
-        end: bytes | None,
-        reverse: bool,
-        rows_max: int,
-        bytes_max: int,
-    ) -> EnginePage:
+    async def scan(self, space: str, partition: bytes, span: KeyRange) -> EnginePage:
         """Rows of one partition, from either side."""
         check_space(space)
         check_place(partition, b"")
+        begin, end, reverse, rows_max, bytes_max = span
         check_rows_max(rows_max)
         await self._link.ready()
         end = AFTER_ALL if end is None else end
@@ -418,11 +409,7 @@ class CassandraBuckets:
         page = await self._engine.scan(
             self._space,
             part,
-            begin=begin,
-            end=None,
-            reverse=False,
-            rows_max=rows_max,
-            bytes_max=bytes_max,
+            KeyRange(begin, rows_max=rows_max, bytes_max=bytes_max),
         )
         seen_us = self._seen_us.get(part)
         if not page.rows and not begin and seen_us is not None:

@@ -38,7 +38,15 @@ from typing import Final, TypeVar, cast, final
 from zlib import crc32
 
 from sluicegate.contracts.checks import MaybeAwaitable
-from sluicegate.contracts.engine import BackupSource, Change, Engine, EnginePage, Entry, Place
+from sluicegate.contracts.engine import (
+    BackupSource,
+    Change,
+    Engine,
+    EnginePage,
+    Entry,
+    KeyRange,
+    Place,
+)
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.stores.engines.bounds import check_changes, check_place, check_rows_max
 from sluicegate.stores.engines.faulty.slots import WorkSlots
@@ -109,28 +117,10 @@ class FaultyEngine:
         await self._work({partition for partition, _ in places}, 0)
         return await _resolve(self._engine.read(space, places))
 
-    def scan(
-        self,
-        space: str,
-        partition: bytes,
-        *,
-        begin: bytes,
-        end: bytes | None,
-        reverse: bool,
-        rows_max: int,
-        bytes_max: int,
-    ) -> MaybeAwaitable[EnginePage]:
+    def scan(self, space: str, partition: bytes, span: KeyRange) -> MaybeAwaitable[EnginePage]:
         """As within; how long it works depends on what there is, so it looks first."""
-        check_rows_max(rows_max)
-        page = self._engine.scan(
-            space,
-            partition,
-            begin=begin,
-            end=end,
-            reverse=reverse,
-            rows_max=rows_max,
-            bytes_max=bytes_max,
-        )
+        check_rows_max(span.rows_max)
+        page = self._engine.scan(space, partition, span)
         if not self._slow():
             return page
         return self._delay_page(page, partition)

@@ -25,7 +25,7 @@ from typing import Final, final
 
 import lmdb
 
-from sluicegate.contracts.engine import Change, EnginePage, Entry, Place
+from sluicegate.contracts.engine import Change, EnginePage, Entry, KeyRange, Place
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.stores.engines.batches import runs_of
 from sluicegate.stores.engines.bounds import (
@@ -101,19 +101,10 @@ class LmdbEngine:
         except lmdb.Error as error:
             raise self._unavailable(error) from error
 
-    def scan(
-        self,
-        space: str,
-        partition: bytes,
-        *,
-        begin: bytes,
-        end: bytes | None,
-        reverse: bool,
-        rows_max: int,
-        bytes_max: int,
-    ) -> EnginePage:
+    def scan(self, space: str, partition: bytes, span: KeyRange) -> EnginePage:
         """Rows of one partition, from either side, of one snapshot."""
         check_place(partition, b"")
+        begin, end, reverse, rows_max, bytes_max = span
         check_rows_max(rows_max)
         try:
             with self._reading:

@@ -27,7 +27,7 @@ from functools import partial
 from typing import Any, Final, final
 
 from sluicegate.contracts.chance import Chance
-from sluicegate.contracts.engine import Change, EnginePage, Entry, Place
+from sluicegate.contracts.engine import Change, EnginePage, Entry, KeyRange, Place
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.stores.engines.batches import all_of, batches_of, some_at_once
 from sluicegate.stores.engines.bounds import (
@@ -127,38 +127,19 @@ class RedisEngine:
                 values[number] = value
         return values
 
-    async def scan(
-        self,
-        space: str,
-        partition: bytes,
-        *,
-        begin: bytes,
-        end: bytes | None,
-        reverse: bool,
-        rows_max: int,
-        bytes_max: int,
-    ) -> EnginePage:
+    async def scan(self, space: str, partition: bytes, span: KeyRange) -> EnginePage:
         """Rows of one partition as they are at one instant, from either side."""
         check_space(space)
         check_place(partition, b"")
-        check_rows_max(rows_max)
+        check_rows_max(span.rows_max)
         if len(self._trusted) < self._runs:
             await self.trust(space, {bucket_of(partition)})
-        call = self.scan_of(space, partition, begin, end, reverse, rows_max, bytes_max)
-        (reply,) = await self.all_of([call])
+        (reply,) = await self.all_of([self.scan_of(space, partition, span)])
         return _page(reply)
 
-    def scan_of(
-        self,
-        space: str,
-        partition: bytes,
-        begin: bytes,
-        end: bytes | None,
-        reverse: bool,
-        rows_max: int,
-        bytes_max: int,
-    ) -> Awaitable[Reply]:
+    def scan_of(self, space: str, partition: bytes, span: KeyRange) -> Awaitable[Reply]:
         """The answer to a scan, on its way."""
+        begin, end, reverse, rows_max, bytes_max = span
         keys = self._keys(space, partition)
         args: list[Part] = [
             b"[" + begin,
@@ -372,7 +353,9 @@ class RedisBuckets:
         engine = self._engine
         await engine.trust(self._space, {bucket_of(part) for part in parts})
         asks = [
-            engine.scan_of(self._space, part, begin, None, False, rows_max, bytes_max)
+            engine.scan_of(
+                self._space, part, KeyRange(begin, rows_max=rows_max, bytes_max=bytes_max)
+            )
             for part in parts
         ]
         return [_page(reply) for reply in await engine.all_of(asks)]

@@ -24,7 +24,7 @@ from typing import Final, final
 
 import rocksdict
 
-from sluicegate.contracts.engine import Change, EnginePage, Entry, Place
+from sluicegate.contracts.engine import Change, EnginePage, Entry, KeyRange, Place
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.stores.engines.batches import runs_of
 from sluicegate.stores.engines.bounds import (
@@ -112,19 +112,10 @@ class RocksEngine:
             raise self._unavailable(error) from error
         return list(values or ())
 
-    def scan(
-        self,
-        space: str,
-        partition: bytes,
-        *,
-        begin: bytes,
-        end: bytes | None,
-        reverse: bool,
-        rows_max: int,
-        bytes_max: int,
-    ) -> EnginePage:
+    def scan(self, space: str, partition: bytes, span: KeyRange) -> EnginePage:
         """Rows of one partition, from either side, of one instant."""
         check_place(partition, b"")
+        begin, end, reverse, rows_max, bytes_max = span
         check_rows_max(rows_max)
         number = self._number(space)
         if number is None:
