@@ -10,7 +10,6 @@ from sluicegate.lab.baselines import TABLE
 from sluicegate.lab.baselines.queues import BoundedFifo, NoControl
 from sluicegate.lab.durations import Constant, Duration, Exponential
 from sluicegate.lab.kernel_mode import MakeQueue, run_queue
-from sluicegate.lab.measures import mean_wait_us
 from sluicegate.lab.retries import NAIVE, Retries
 from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.speed_profile import SpeedProfile
@@ -48,7 +47,8 @@ def waits(service: Duration, workers: int, load: float, *, units: int, seeds: ra
         span_us=span_us,
         warm_us=span_us // 20,
     )
-    means = [mean_wait_us(run_queue(rig, lambda _: NoControl(), seed)) for seed in seeds]
+    runs = [run_queue(rig, lambda _: NoControl(), seed) for seed in seeds]
+    means = [run.waited_us / run.served for run in runs]
     return interval(means, level=99)
 
 

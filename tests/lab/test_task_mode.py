@@ -13,7 +13,7 @@ from sluicegate.lab import kernel_mode, task_mode
 from sluicegate.lab.arrivals import Even, Poisson, Replay
 from sluicegate.lab.backend import Backend
 from sluicegate.lab.baselines.queues import FifoPool, NoControl, fifo_pool
-from sluicegate.lab.clients import RetryingCall, bots, closed_loop, make_request, open_loop
+from sluicegate.lab.clients import RetryingCall, bots, make_request, open_loop
 from sluicegate.lab.durations import Constant, Exponential
 from sluicegate.lab.retries import NAIVE, SMART, Retrier
 from sluicegate.lab.rig import Rig, WorkKind
@@ -180,26 +180,6 @@ def test_an_open_loop_does_not_wait_for_answers() -> None:
         return came
 
     assert run(main, 0).value == list(range(10_000, 100_000, 10_000))
-
-
-def test_a_closed_loop_has_never_more_under_way_than_users() -> None:
-    async def main(world: World) -> tuple[int, int]:
-        under_way = peak = served = 0
-
-        async def call(request: Request) -> bool:
-            nonlocal under_way, peak, served
-            under_way += 1
-            peak = max(peak, under_way)
-            await world.sleep_us(5_000)
-            under_way -= 1
-            served += 1
-            return True
-
-        think = Constant(5_000)
-        await closed_loop(world, KIND, call, think=think, until_us=SECOND, users=7)
-        return peak, served
-
-    assert run(main, 0).value == (7, 700)
 
 
 def test_a_bot_sends_again_whatever_it_was_told() -> None:

@@ -28,7 +28,7 @@ from sluicegate.doors.proxies import Proxies, proxies_of
 from sluicegate.doors.wsgi import Environ, WsgiArrival, title_case
 
 try:
-    from flask import Flask, Response, current_app, g, request
+    from flask import Flask, Response, g, request
     from werkzeug.exceptions import HTTPException
 except ModuleNotFoundError as error:
     raise MissingPackage(error.name or "flask", "flask") from None
@@ -163,8 +163,3 @@ class SluicegateLimits:
             if name not in response.headers:
                 response.headers[name] = value
         return response
-
-
-def limits_of_app() -> SluicegateLimits:
-    """The extension of the application that is served now."""
-    return cast("SluicegateLimits", current_app.extensions[_NAME])

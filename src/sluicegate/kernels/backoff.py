@@ -118,3 +118,8 @@ class Backoff:
         if self._jitter == EQUAL:
             return ceiling // 2, ceiling
         return ceiling, ceiling
+
+
+def reconnect_backoff(base_us: int, wait_us_max: int) -> Backoff:
+    """A backoff for whoever tries until it works: never at once, and never all together."""
+    return Backoff(BackoffSettings(base_us=base_us, wait_us_max=wait_us_max, jitter=EQUAL))

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeAlias, final
 
 from sluicegate.contracts.request import Request
-from sluicegate.lab.durations import Duration
 from sluicegate.lab.retries import NO_MORE, Retrier
 from sluicegate.lab.rig import WorkKind
 from sluicegate.lab.world import World
@@ -83,22 +82,6 @@ async def run_callers(
         world.spawn(open_loop(world, kind, call, until_us=until_us), f"clients/{kind.name}")
     await world.until_us(until_us)
     await world.cancel_others()
-
-
-async def closed_loop(
-    world: World, kind: WorkKind, call: Call, *, think: Duration, until_us: int, users: int
-) -> None:
-    """`users` who send, wait for the answer, think, and send again; `kind.arrivals` is not read."""
-
-    async def user(number: int) -> None:
-        think_us = think.sampler(world.chance(f"think/{kind.name}/{number}"))
-        while world.elapsed_us < until_us:
-            await world.sleep_us(max(think_us(), 1))
-            await call(make_request(world, kind, number % kind.callers))
-
-    async with asyncio.TaskGroup() as group:
-        for number in range(users):
-            group.create_task(user(number), name=f"{kind.name}-{number}")
 
 
 async def bots(

@@ -116,11 +116,6 @@ def settled_s(ledger: RunLedger, begin_us: int, *, window_buckets: int = 5) -> f
     return (unsettled[-1] + 1) * BUCKET_US / 1e6
 
 
-def mean_wait_us(ledger: RunLedger) -> float:
-    """The mean time in the queue of those that were served."""
-    return ledger.waited_us / ledger.served if ledger.served else inf
-
-
 TABLE: Final[Mapping[str, Callable[[Rig, RunLedger], float]]] = {
     "goodput": goodput,
     "p50_ms": lambda _, ledger: good_quantile_ms(ledger, 0.50),

@@ -112,9 +112,6 @@ class _Call(asyncio.TimerHandle):
     def when(self) -> float:
         return self.at_us / _US
 
-    def get_context(self) -> Context:
-        return self.context
-
 
 @final
 class VirtualLoop(asyncio.AbstractEventLoop):

@@ -20,7 +20,6 @@ The file holds digests, never tokens, and is read once at the start and again on
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, final
 
@@ -43,6 +42,7 @@ from sluicegate.policies.access import (
     OpenAccess,
     token_digest,
 )
+from sluicegate.service.toml_file import read_toml
 
 FILE_BYTES_MAX: Final = 10_000_000
 _TOP: Final = ("anonymous", "callers")
@@ -117,17 +117,7 @@ def make_access(path: str, token: str) -> Access:
 
 def read_access_file(path: str) -> tuple[Credential, list[Credential]]:
     """What nobody in particular may do, and the callers."""
-    try:
-        with open(path, "rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise BadValue("--access", path, f"it cannot be read: {error.strerror}") from None
-    if len(data) > FILE_BYTES_MAX:
-        raise BadValue("--access", path, f"it may have at most {FILE_BYTES_MAX:,} bytes")
-    try:
-        top = tomllib.loads(data.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadValue("--access", path, f"it is not TOML: {error}") from None
+    top = read_toml("--access", path, FILE_BYTES_MAX)
     _refuse_unknown(top, _TOP, path)
     anonymous = top.get("anonymous", {})
     if not isinstance(anonymous, dict):

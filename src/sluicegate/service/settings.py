@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import inspect
 import os
-import tomllib
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar, final, get_type_hints
 
 from sluicegate.contracts.errors import BadValue
+from sluicegate.service.toml_file import read_toml
 
 FILE_BYTES_MAX: Final = 1_000_000
 _SECRET_SHOWN: Final = "(set, not shown)"
@@ -292,17 +292,7 @@ def _flag(field: SettingField) -> str:
 
 
 def _read_file(path: str, declared_fields: Sequence[SettingField]) -> dict[str, tuple[str, ...]]:
-    try:
-        with open(path, "rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise BadValue("--config", path, f"it cannot be read: {error.strerror}") from None
-    if len(data) > FILE_BYTES_MAX:
-        raise BadValue("--config", path, f"a settings file has at most {FILE_BYTES_MAX:,} bytes")
-    try:
-        table = tomllib.loads(data.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadValue("--config", path, f"it is not TOML: {error}") from None
+    table = read_toml("--config", path, FILE_BYTES_MAX)
     by_name = {field.name: field for field in declared_fields}
     found: dict[str, tuple[str, ...]] = {}
     for name, value in table.items():

@@ -14,13 +14,13 @@ An operation that is not named has its default. Learning while serving starts fr
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
 from typing import Any, Final
 
 from sluicegate.apps.kv.chain import OPERATIONS, default_weights
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.cost_model import Weights
+from sluicegate.service.toml_file import read_toml
 
 VERSION: Final = 1
 FILE_BYTES_MAX: Final = 100_000
@@ -33,13 +33,7 @@ def read_weights_file(path: str) -> dict[str, Weights]:
     weights = default_weights()
     if not path:
         return weights
-    try:
-        with open(path, "rb") as file:
-            document = tomllib.loads(file.read(FILE_BYTES_MAX).decode())
-    except OSError as error:
-        raise BadValue("--weights", path, f"it cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadValue("--weights", path, f"it is not TOML: {error}") from None
+    document = read_toml("--weights", path, FILE_BYTES_MAX)
     version = document.pop("version", None)
     if version != VERSION:
         raise BadValue(f"{path}: version", version, f"write version = {VERSION}")

@@ -16,7 +16,7 @@ from typing import Final, final
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.event_log import OLDEST, EventLog, Reader
 from sluicegate.contracts.rulebook import RULES_CHANGED
-from sluicegate.kernels.backoff import EQUAL, Backoff, BackoffSettings
+from sluicegate.kernels.backoff import reconnect_backoff
 from sluicegate.rules.following.failures import ANNOUNCEMENTS, FailureRecord
 
 EVENTS_MAX: Final = 256
@@ -71,9 +71,7 @@ class AnnouncementReader:
             thread.join(timeout_s)
 
     def _run(self) -> None:
-        backoff = Backoff(
-            BackoffSettings(base_us=RETRY_US_MIN, wait_us_max=RETRY_US_MAX, jitter=EQUAL)
-        )
+        backoff = reconnect_backoff(RETRY_US_MIN, RETRY_US_MAX)
         attempt = 0
         while not self._closed.is_set():
             try:

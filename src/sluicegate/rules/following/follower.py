@@ -31,7 +31,7 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 from sluicegate.contracts.event_log import EventLog
 from sluicegate.contracts.rulebook import NodeReport
-from sluicegate.kernels.backoff import EQUAL, Backoff, BackoffSettings
+from sluicegate.kernels.backoff import reconnect_backoff
 from sluicegate.rules.following.announcements import AnnouncementReader
 from sluicegate.rules.following.failures import (
     ANNOUNCEMENTS,
@@ -146,9 +146,7 @@ class Follower:
             self._chance,
             every_us=int(report_every_s * 1e6),
         )
-        self._retry = Backoff(
-            BackoffSettings(base_us=RETRY_US_MIN, wait_us_max=RETRY_US_MAX, jitter=EQUAL)
-        )
+        self._retry = reconnect_backoff(RETRY_US_MIN, RETRY_US_MAX)
         self._thread: Thread | None = None
         self._lock = Lock()  # over what was heard
         self._announced: _Wanted | None = None

@@ -13,7 +13,7 @@ from typing import Final, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.rulebook import NodeReport
-from sluicegate.kernels.backoff import EQUAL, Backoff, BackoffSettings
+from sluicegate.kernels.backoff import reconnect_backoff
 from sluicegate.rules.following.failures import REPORTS, FailureRecord
 
 RETRY_US_MIN: Final = 500_000
@@ -74,11 +74,7 @@ class Reporter:
             thread.join(timeout_s)
 
     def _run(self) -> None:
-        backoff = Backoff(
-            BackoffSettings(
-                base_us=min(RETRY_US_MIN, self._every_us), wait_us_max=self._every_us, jitter=EQUAL
-            )
-        )
+        backoff = reconnect_backoff(min(RETRY_US_MIN, self._every_us), self._every_us)
         attempt = 0
         while not self._closed.is_set():
             self._wake.clear()

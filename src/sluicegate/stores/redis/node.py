@@ -27,7 +27,7 @@ from typing import Final, Protocol, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import SluicegateError, Unavailable
-from sluicegate.kernels.backoff import EQUAL, Backoff, BackoffSettings
+from sluicegate.kernels.backoff import reconnect_backoff
 from sluicegate.kernels.breaker import (
     CLOSED,
     FAILURE,
@@ -105,11 +105,7 @@ class RedisNode(RedisClient):
         self._settings = settings
         self._draw = chance.draw
         self._breaker = Circuit(breaker)
-        self._backoff = Backoff(
-            BackoffSettings(
-                base_us=settings.backoff_us, wait_us_max=settings.backoff_us_max, jitter=EQUAL
-            )
-        )
+        self._backoff = reconnect_backoff(settings.backoff_us, settings.backoff_us_max)
         self._owner = owner
         self._resends_max = settings.resends_max
         self._loop = asyncio.get_running_loop()

@@ -13,7 +13,7 @@ from typing import Final, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import SluicegateError
-from sluicegate.kernels.backoff import EQUAL, Backoff, BackoffSettings
+from sluicegate.kernels.backoff import reconnect_backoff
 from sluicegate.stores.redis.connection import Reply, open_connection
 from sluicegate.stores.redis.node import RedisNode
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings
@@ -45,12 +45,8 @@ class TopologyWatch:
         self._look = look
         self._every_s = settings.refresh_us / 1e6
         self._gap_s = settings.refresh_us_min / 1e6
-        self._backoff = Backoff(
-            BackoffSettings(
-                base_us=settings.refresh_us_min,
-                wait_us_max=max(settings.refresh_us_min, _UNSETTLED_US_MAX),
-                jitter=EQUAL,
-            )
+        self._backoff = reconnect_backoff(
+            settings.refresh_us_min, max(settings.refresh_us_min, _UNSETTLED_US_MAX)
         )
         self._draw = chance.draw
         self._nudged = asyncio.Event()
