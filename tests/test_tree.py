@@ -7,6 +7,7 @@ import re
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,27 @@ def trees() -> Iterator[tuple[Path, ast.Module]]:
     for path in MODULES:
         if "_pb2" not in path.name:
             yield path, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def test_no_module_is_imported_by_what_it_imports_itself() -> None:
+    """Imports inside functions and for types alone included: they only hide a circle."""
+    modules = {
+        ".".join(path.relative_to(SRC.parent).with_suffix("").parts).removesuffix(".__init__")
+        for path in MODULES
+    }
+    imports: dict[str, set[str]] = {}
+    for path, tree in trees():
+        name = ".".join(path.relative_to(SRC.parent).with_suffix("").parts)
+        found = imports.setdefault(name.removesuffix(".__init__"), set())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                found.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                members = {f"{node.module}.{alias.name}" for alias in node.names}
+                found.update(members & modules)
+                if members - modules:
+                    found.add(str(node.module))
+    TopologicalSorter(imports).prepare()  # a CycleError names the circle
 
 
 def test_a_public_class_has_a_name_of_its_own() -> None:
