@@ -103,14 +103,14 @@ def test_who_is_ejected_gets_nothing_until_it_is_taken_back_and_then_little_at_f
     back_us = until_us + 1
     policy.outlier.sweep(back_us)
     early: Counter[str] = Counter()
-    held = []
+    permits = []
     for n in range(1000):
         permit = policy.admit(Request("k"), back_us + n * 100)
         assert isinstance(permit, BalancePermit)
         early[permit.host] += 1
-        held.append((permit, back_us + n * 100))
-        if len(held) > 40:
-            old, at_us = held.pop(0)
+        permits.append((permit, back_us + n * 100))
+        if len(permits) > 40:
+            old, at_us = permits.pop(0)
             old.end_with(CallResult(ResultKind.OK), at_us + 10_000)
     assert 0 < early["h3"] < 50, "an even share is 100"
 
@@ -218,28 +218,28 @@ Step = tuple[int, int, int]
 def test_a_permit_ends_exactly_once_and_nothing_leaks(steps: list[Step]) -> None:
     policy = balance(["a", "b", "c"], settings=OutlierSettings(ejected_percent_max=50))
     kinds = list(ResultKind)
-    held: list[BalancePermit] = []
+    permits: list[BalancePermit] = []
     ended: list[BalancePermit] = []
     now_us = 0
     for what, which, later_us in steps:
         now_us += later_us
-        if what == 0 or not held:
+        if what == 0 or not permits:
             permit = policy.admit(Request(str(which)), now_us)
             assert isinstance(permit, BalancePermit), "a group with hosts never refuses"
-            held.append(permit)
+            permits.append(permit)
         elif what == 1 and ended:
             assert not ended[which % len(ended)].end(Outcome.SUCCESS, now_us)
             assert not ended[which % len(ended)].end_with(CallResult(ResultKind.FAILED), now_us)
         elif what == 4:
             policy.set_hosts("abc"[: 1 + which % 3], now_us)
         else:
-            permit = held.pop(which % len(held))
+            permit = permits.pop(which % len(permits))
             if what == 2:
                 assert permit.end_with(CallResult(kinds[which % len(kinds)]), now_us)
             else:
                 assert permit.end(Outcome.DROPPED, now_us, spent=which % 2 == 0)
             ended.append(permit)
-        assert policy.stats().inflight == len(held)
-    for permit in held:
+        assert policy.stats().inflight == len(permits)
+    for permit in permits:
         assert permit.end(Outcome.SUCCESS, now_us)
     assert policy.stats().inflight == 0

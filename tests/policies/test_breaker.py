@@ -122,9 +122,9 @@ def test_the_retry_after_is_exact_and_a_few_probes_close_it() -> None:
     at_us = refusal.retry_after_us
     assert not call(gate, of("a"), ResultKind.OK, at_us - 1)
     probes = [gate.admit(of("a"), at_us) for _ in range(5)]
-    held = [probe for probe in probes if isinstance(probe, BreakerPermit)]
-    assert len(held) == 3, "no herd of probes"
-    for probe in held:
+    permits = [probe for probe in probes if isinstance(probe, BreakerPermit)]
+    assert len(permits) == 3, "no herd of probes"
+    for probe in permits:
         probe.end_with(OK, at_us)
     assert call(gate, of("a"), ResultKind.OK, at_us)
     assert gate.stats().not_closed == 0
@@ -234,26 +234,26 @@ Step = tuple[int, int, int]
 def test_a_permit_ends_exactly_once_and_nothing_leaks(steps: list[Step]) -> None:
     gate = breaker(on_pressure="trip")
     kinds = list(ResultKind)
-    held: list[BreakerPermit] = []
+    permits: list[BreakerPermit] = []
     ended: list[BreakerPermit] = []
     now_us = 0
     for what, which, later_us in steps:
         now_us += later_us
-        if what == 0 or not held:
+        if what == 0 or not permits:
             permit = gate.admit(of(str(which % 2)), now_us)
             if isinstance(permit, BreakerPermit):
-                held.append(permit)
+                permits.append(permit)
         elif what == 1 and ended:
             assert not ended[which % len(ended)].end(Outcome.DROPPED, now_us)
             assert not ended[which % len(ended)].end_with(CallResult(ResultKind.OVERLOADED), now_us)
         else:
-            permit = held.pop(which % len(held))
+            permit = permits.pop(which % len(permits))
             if what == 2:
                 assert permit.end_with(CallResult(kinds[which % len(kinds)]), now_us)
             else:
                 assert permit.end(Outcome.DROPPED, now_us, spent=which % 2 == 0)
             ended.append(permit)
-        assert gate.stats().inflight == len(held)
-    for permit in held:
+        assert gate.stats().inflight == len(permits)
+    for permit in permits:
         assert permit.end(Outcome.SUCCESS, now_us)
     assert gate.stats().inflight == 0

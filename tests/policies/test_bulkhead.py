@@ -46,10 +46,10 @@ def refused(hull: Bulkhead, shard: str) -> Decision:
 
 def test_a_full_part_refuses_and_the_others_go_on() -> None:
     hull = bulkhead(cap=2, pool=6)
-    held = [enter(hull, "slow") for _ in range(2)]
+    permits = [enter(hull, "slow") for _ in range(2)]
     refused(hull, "slow")
     enter(hull, "healthy")
-    assert held[0].end(OK, 8_000)
+    assert permits[0].end(OK, 8_000)
     enter(hull, "slow")
     assert hull.stats() == (3, 2, 1, 4, 1, 0)
 
@@ -87,7 +87,7 @@ def healthy_success(settings: BulkheadSettings) -> float:
     dice = random.Random(3)
     hull = Bulkhead(settings, SeededChance())
     running: list[tuple[int, BulkheadPermit]] = []
-    asked = served = 0
+    calls = served = 0
     for now_us in range(0, 3 * SECOND, 300):
         while running and running[0][0] <= now_us:
             running.pop(0)[1].end(OK, now_us)
@@ -97,9 +97,9 @@ def healthy_success(settings: BulkheadSettings) -> float:
             running.append((now_us + (1_500_000 if shard == 0 else 30_000), permit))
             running.sort(key=lambda one: one[0])
         if shard and now_us > SECOND:
-            asked += 1
+            calls += 1
             served += isinstance(permit, BulkheadPermit)
-    return served / asked
+    return served / calls
 
 
 def test_one_slow_shard_takes_the_whole_of_a_shared_pool_and_not_of_a_divided_one() -> None:
@@ -152,10 +152,10 @@ def test_a_late_end_after_resharding_frees_no_place_of_another() -> None:
 
 def test_more_shards_than_may_be_tracked_share_one_compartment() -> None:
     hull = bulkhead(cap=2, shards_max=2)
-    held = [enter(hull, shard) for shard in ["a", "b", "c", "d"]]
+    permits = [enter(hull, shard) for shard in ["a", "b", "c", "d"]]
     refused(hull, "e")
     enter(hull, "a")
-    for permit in held:
+    for permit in permits:
         permit.end(OK, 1)
     assert hull.inflight == 1
     assert hull.stats().shards == 1
@@ -205,11 +205,11 @@ def test_the_part_idle_longest_is_forgotten_when_its_room_is_needed() -> None:
 def test_a_busy_part_is_never_forgotten() -> None:
     hull = adaptive_hull(shards_max=2)
     lose(hull, "busy", 10)
-    held = enter(hull, "busy")
+    permit = enter(hull, "busy")
     for shard in ["b", "c", "d"]:
         enter(hull, shard).end(OK, 1_500)
     refused(hull, "busy")
-    assert held.end(OK, 2_000)
+    assert permit.end(OK, 2_000)
 
 
 def test_caches_cancelled_and_unwound_work_teach_nothing() -> None:
@@ -281,22 +281,22 @@ def test_nothing_leaks_in_any_order_of_entering_ending_and_resharding(
         shards_max=3,
         adaptive=AdaptiveSettings(algorithm="aimd", initial=2) if adaptive else None,
     )
-    held: list[BulkheadPermit] = []
+    permits: list[BulkheadPermit] = []
     for shard, choice in steps:
         if choice < 22:
             permit = hull.admit(Request("k", shard=str(shard)), choice)
             if isinstance(permit, BulkheadPermit):
-                held.append(permit)
-        elif choice < 37 and held:
-            permit = held.pop(choice % len(held))
+                permits.append(permit)
+        elif choice < 37 and permits:
+            permit = permits.pop(choice % len(permits))
             assert permit.end(list(Outcome)[choice % 3], choice, spent=choice % 2 == 0)
             assert not permit.end(OK, choice)
         elif choice >= 37:
             hull.reshard({str(shard): 1 + choice % 3})
-        assert hull.inflight == len(held) <= 6
-        assert sum(hull.at_work(str(n)) for n in range(5)) + hull.at_work("") == len(held)
+        assert hull.inflight == len(permits) <= 6
+        assert sum(hull.at_work(str(n)) for n in range(5)) + hull.at_work("") == len(permits)
         assert hull.stats().shards <= 4
-    for permit in held:
+    for permit in permits:
         assert permit.end(OK, 50)
     assert hull.inflight == 0
     assert adaptive or hull.stats().shards == 0

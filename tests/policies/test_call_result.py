@@ -19,9 +19,9 @@ def refused(reason: Reason, retry_after_us: int) -> Refused:
 
 
 def named(error: Exception) -> CallResult[object]:
-    found = result_of_error(error)
-    assert found is not None
-    return found
+    result = result_of_error(error)
+    assert result is not None
+    return result
 
 
 def test_a_quota_and_an_overload_are_different_refusals() -> None:

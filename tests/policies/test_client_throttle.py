@@ -186,28 +186,28 @@ Step = tuple[int, int, int]
 def test_a_permit_ends_exactly_once_and_nothing_leaks(steps: list[Step]) -> None:
     policy = throttle(requests_min=1)
     kinds = list(ResultKind)
-    held: list[ClientThrottlePermit] = []
+    permits: list[ClientThrottlePermit] = []
     ended: list[ClientThrottlePermit] = []
     now_us = 0
     for what, which, later_us in steps:
         now_us += later_us
-        if what == 0 or not held:
+        if what == 0 or not permits:
             permit = policy.admit(of(shard=str(which % 2)), now_us)
             if isinstance(permit, ClientThrottlePermit):
-                held.append(permit)
+                permits.append(permit)
         elif what == 1 and ended:
             assert not ended[which % len(ended)].end(Outcome.SUCCESS, now_us)
             assert not ended[which % len(ended)].end_with(
                 CallResult(ResultKind.OK, admits=BULK), now_us
             )
         else:
-            permit = held.pop(which % len(held))
+            permit = permits.pop(which % len(permits))
             if what == 2:
                 assert permit.end_with(CallResult(kinds[which % len(kinds)]), now_us)
             else:
                 assert permit.end(Outcome.DROPPED, now_us, spent=which % 2 == 0)
             ended.append(permit)
-        assert policy.stats().inflight == len(held)
-    for permit in held:
+        assert policy.stats().inflight == len(permits)
+    for permit in permits:
         assert permit.end(Outcome.SUCCESS, now_us)
     assert policy.stats().inflight == 0

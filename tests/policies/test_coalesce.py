@@ -179,8 +179,8 @@ def test_the_fetch_is_cancelled_when_the_last_one_has_left_and_not_before() -> N
 
 def test_nobody_joins_a_fetch_that_is_being_cancelled() -> None:
     async def story(world: World) -> None:
-        gone = await world.ask()
-        gone.cancel()
+        leaver = await world.ask()
+        leaver.cancel()
         await asyncio.sleep(0)  # it has left, and the fetch has not ended yet
         fresh = await world.ask()
         world.answers[-1].set_result("answer")
@@ -662,7 +662,7 @@ def test_in_any_interleaving_of_reads_writes_and_ends_no_read_is_older_than_its_
     dice = random.Random(seed)
     cache: LruTtl[str] = LruTtl(1 << 20, ttl_us=1_000_000, epoch_slots=4)
     version = {"a": 0, "b": 0}
-    seen: list[tuple[int, int]] = []
+    reads: list[tuple[int, int]] = []
 
     async def story(world: World) -> None:
         async def fetch(flight: Flight[str]) -> str:
@@ -679,9 +679,9 @@ def test_in_any_interleaving_of_reads_writes_and_ends_no_read_is_older_than_its_
 
         async def read(key: str) -> None:
             least = version[key]
-            found, value = cache.get(key, world.now_us, 0.5)
-            if found != FRESH:
-                assert found == MISS
+            state, value = cache.get(key, world.now_us, 0.5)
+            if state != FRESH:
+                assert state == MISS
                 left_us = dice.choice([None, 1_000])
                 deadline_us = None if left_us is None else world.now_us + left_us
                 request = Request(key, deadline_us=deadline_us)
@@ -690,7 +690,7 @@ def test_in_any_interleaving_of_reads_writes_and_ends_no_read_is_older_than_its_
                 except (ConnectionError, Refused):
                     return
             assert value is not None
-            seen.append((least, int(value)))
+            reads.append((least, int(value)))
 
         tasks: list[asyncio.Task[None]] = []
         for _ in range(60):
@@ -714,7 +714,7 @@ def test_in_any_interleaving_of_reads_writes_and_ends_no_read_is_older_than_its_
         assert broken == []
 
     run(story, waiters_max=5, flights_max=3)
-    assert all(value >= least for least, value in seen)
+    assert all(value >= least for least, value in reads)
 
 
 @pytest.mark.parametrize("field", ["waiters_max", "flights_max"])

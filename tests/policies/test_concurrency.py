@@ -142,7 +142,7 @@ def critical_success(shares: dict[str, float]) -> float:
     dice = random.Random(7)
     shared = gate(10, shares=shares)
     running: list[tuple[int, WorkPermit]] = []
-    asked = served = 0
+    calls = served = 0
     for now_us in range(0, 2 * SECOND, 500):  # 2,000 a second where 1,000 can be done
         for ended in [one for one in running if one[0] <= now_us]:
             running.remove(ended)
@@ -152,9 +152,9 @@ def critical_success(shares: dict[str, float]) -> float:
         if isinstance(permit, WorkPermit):
             running.append((now_us + 10_000, permit))
         if critical:
-            asked += 1
+            calls += 1
             served += isinstance(permit, WorkPermit)
-    return served / asked
+    return served / calls
 
 
 def test_without_partitions_critical_work_is_halved_at_twice_the_load_and_with_them_it_is_not() -> (
@@ -262,20 +262,20 @@ def test_nothing_leaks_in_any_order_and_the_whole_stays_within_limit_and_shares(
     steps: list[tuple[int, int]],
 ) -> None:
     shared = gate(5, shares={"CRITICAL": 0.4, "DEGRADED": 0.2})
-    held: list[WorkPermit] = []
+    permits: list[WorkPermit] = []
     for kind, choice in steps:
         if choice < 18:
             permit = shared.admit(of(Criticality(kind)), choice)
             if isinstance(permit, WorkPermit):
-                held.append(permit)
+                permits.append(permit)
             else:
-                assert len(held) >= 5
-        elif held:
-            permit = held.pop(choice % len(held))
+                assert len(permits) >= 5
+        elif permits:
+            permit = permits.pop(choice % len(permits))
             assert permit.end(list(Outcome)[kind % 3], choice, spent=choice % 2 == 0)
             assert not permit.end(OK, choice)
-        assert shared.inflight == len(held) <= 5 + 2 + 1
-    for permit in held:
+        assert shared.inflight == len(permits) <= 5 + 2 + 1
+    for permit in permits:
         permit.end(OK, 100)
     assert shared.inflight == 0
     assert [partition.inflight for partition in shared._classes] == [0, 0, 0, 0]

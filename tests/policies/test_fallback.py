@@ -155,16 +155,16 @@ def test_it_leaves_the_caller_the_rest_of_its_time() -> None:
     assert fallback(timeout_us=0).budget_us(TRENDS, START_US) is None
 
     async def story(loop: VirtualLoop) -> None:
-        asked = 0
+        calls = 0
 
         async def work(_: int) -> CallResult[str]:
-            nonlocal asked
-            asked += 1
+            nonlocal calls
+            calls += 1
             return CallResult(ResultKind.OK, "x")
 
         over = Request("k", deadline_us=START_US)
         assert (await policy.call(work, over, loop, default=nothing)).degraded
-        assert asked == 0
+        assert calls == 0
         assert (await fallback(timeout_us=0).call(work, TRENDS, loop)).unwrap() == "x"
 
     run(story)

@@ -29,13 +29,13 @@ class Backend:
 
     def __init__(self, *attempts: tuple[int, ResultKind]) -> None:
         self.attempts = attempts
-        self.asked = 0
+        self.calls = 0
         self.cancelled: list[int] = []
         self.ended: list[int] = []
 
     async def work(self, attempt: int) -> CallResult[int]:
-        assert attempt == self.asked
-        self.asked += 1
+        assert attempt == self.calls
+        self.calls += 1
         took_us, kind = self.attempts[min(attempt, len(self.attempts) - 1)]
         try:
             await pause_us(took_us)
@@ -81,7 +81,7 @@ def test_a_call_in_time_is_not_hedged_and_the_first_may_still_win() -> None:
         await warm(policy, loop)
         quick = Backend((5 * MS, ResultKind.OK))
         assert (await policy.call(quick.work, GET, loop, idempotent=True)).unwrap() == 0
-        assert quick.asked == 1
+        assert quick.calls == 1
         close = Backend((12 * MS, ResultKind.OK), (50 * MS, ResultKind.OK))
         assert (await policy.call(close.work, GET, loop, idempotent=True)).unwrap() == 0
         await pause_us(1)
@@ -107,7 +107,7 @@ def test_what_is_never_sent_twice(request_: Request, idempotent: bool) -> None:
         await warm(policy, loop)
         backend = Backend((S, ResultKind.OK))
         await policy.call(backend.work, request_, loop, idempotent=idempotent)
-        assert backend.asked == 1
+        assert backend.calls == 1
 
     run(story)
 
@@ -139,7 +139,7 @@ def test_when_everything_slows_down_the_budget_holds_the_hedges_to_its_share() -
             await retry.call(hedged, GET, loop, idempotent=True)
 
         await asyncio.gather(*(call(backend) for backend in backends))
-        assert sum(backend.asked for backend in backends) == 550
+        assert sum(backend.calls for backend in backends) == 550
         assert policy.stats().budget_spent == 450
 
     run(story)
@@ -158,10 +158,10 @@ def test_an_error_does_not_win_while_another_attempt_runs() -> None:
         await warm(no_more, loop)
         failed = Backend((15 * MS, ResultKind.FAILED), (S, ResultKind.OK))
         await no_more.call(failed.work, GET, loop, idempotent=True)
-        assert failed.asked == 2, "after an error no further hedge is sent"
+        assert failed.calls == 2, "after an error no further hedge is sent"
         fast = Backend((MS, ResultKind.FAILED))
         assert (await policy.call(fast.work, GET, loop, idempotent=True)).kind is ResultKind.FAILED
-        assert fast.asked == 1, "an early error is the retry's business"
+        assert fast.calls == 1, "an early error is the retry's business"
 
     run(story)
 
@@ -214,8 +214,8 @@ def test_the_winner_does_not_wait_for_a_loser_that_will_not_go() -> None:
     async def story(loop: VirtualLoop) -> None:
         policy = hedge()
         await warm(policy, loop)
-        seen: list[object] = []
-        loop.set_exception_handler(lambda _, context: seen.append(context["exception"]))
+        errors: list[object] = []
+        loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
 
         async def work(attempt: int) -> CallResult[int]:
             if attempt == 1:
@@ -234,7 +234,7 @@ def test_the_winner_does_not_wait_for_a_loser_that_will_not_go() -> None:
         assert policy.stats().running == 1
         await pause_us(2 * S)
         assert policy.stats().running == 0
-        assert [type(error) for error in seen] == [ValueError]
+        assert [type(error) for error in errors] == [ValueError]
 
     run(story)
 
@@ -294,12 +294,12 @@ def test_nothing_leaks_however_it_ends(
                 await call
         else:
             answer = call.result()
-            kinds = {plan[min(n, len(plan) - 1)][1] for n in range(backend.asked)}
+            kinds = {plan[min(n, len(plan) - 1)][1] for n in range(backend.calls)}
             assert answer.kind in kinds
         await pause_us(1)
         assert policy.stats().running == 0
-        assert backend.asked <= 1 + hedges_max
-        assert sorted(backend.ended + backend.cancelled) == list(range(backend.asked))
+        assert backend.calls <= 1 + hedges_max
+        assert sorted(backend.ended + backend.cancelled) == list(range(backend.calls))
         assert loop.now_us() > START_US
 
     run(story)

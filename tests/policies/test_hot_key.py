@@ -165,12 +165,12 @@ def test_a_large_value_asked_for_seldom_is_found_by_its_weight() -> None:
 
 def test_who_cycles_through_endless_keys_heats_none_and_hides_none() -> None:
     hot = shield(counters=100, hot_min=100)
-    found = 0
+    misses = 0
     for step in range(20_000):
         assert hot.look(f"fresh{step}", START, 0.5)[0] == COLD
         if step % 10 == 0:
-            found += hot.look("hot", START, 0.5)[0] == MISS
-    assert found > 1_500
+            misses += hot.look("hot", START, 0.5)[0] == MISS
+    assert misses > 1_500
     assert hot.stats().counted == 100
 
 
@@ -208,20 +208,20 @@ def funnel(keys: int, seconds: int) -> float:
     """What is fetched of 20,000 asked a second for a few keys, among 2,000 others."""
     dice = random.Random(8)
     hot: HotKey[str] = HotKey(HotKeySettings(hot_permille=0))
-    asked = fetched = 0
+    reads = fetched = 0
     for step in range(20_000 * seconds):
         now_us = START + step * 50
         if dice.random() < 0.8:
             key = f"hot{dice.randrange(keys)}"
             state, _ = hot.look(key, now_us, dice.random())
-            asked += 1
+            reads += 1
             if state in (COLD, MISS, STALE, REFRESH):
                 fetched += 1
                 if state != COLD:
                     hot.begin(key, now_us).put("v", 100, now_us=now_us, draw=dice.random())
         else:
             hot.look(f"cold{dice.randrange(2_000)}", now_us, dice.random())
-    return fetched / asked
+    return fetched / reads
 
 
 def test_a_flood_on_a_few_keys_becomes_a_trickle() -> None:

@@ -40,7 +40,7 @@ class Bank:
     def __init__(self, quota_mru: int = 1_000 * RU, skew_us: int = 0) -> None:
         self.quota_mru = quota_mru
         self.skew_us = skew_us
-        self.given: dict[tuple[str, int], int] = {}
+        self.grants: dict[tuple[str, int], int] = {}
 
     def answer(self, these: LeasedBudget, now_us: int) -> None:
         """Ask for all that is wanted, and be told at once, `TRIP` later."""
@@ -50,9 +50,9 @@ class Bank:
     def tell(self, these: LeasedBudget, request: BlockRequest, now_us: int) -> int:
         at_us = now_us + TRIP // 2 + self.skew_us
         place = (request.caller, at_us // SECOND)
-        left = self.quota_mru - self.given.get(place, 0)
+        left = self.quota_mru - self.grants.get(place, 0)
         units = next((rung for rung in request.ladder if rung <= left), 0)
-        self.given[place] = self.given.get(place, 0) + units
+        self.grants[place] = self.grants.get(place, 0) + units
         these.credit(request, units, left - units, at_us, now_us, now_us + TRIP)
         return units
 
@@ -104,7 +104,7 @@ def test_the_whole_quota_can_be_had_and_no_more() -> None:
 
 def test_what_others_have_taken_is_not_asked_for_again_in_this_epoch() -> None:
     these, bank = budget(), Bank()
-    bank.given["a", START // SECOND] = bank.quota_mru
+    bank.grants["a", START // SECOND] = bank.quota_mru
     assert these.charge("a", RU, START).retry_after_us < SECOND // 2
     bank.answer(these, START)
     refused = these.charge("a", RU, START + 100_000)
@@ -151,18 +151,18 @@ def test_at_half_of_a_block_the_next_is_wanted_and_only_once() -> None:
 
 def test_who_asks_is_heard_at_once() -> None:
     these = budget()
-    heard: list[int] = []
-    these.on_request = lambda: heard.append(1)
+    requests: list[int] = []
+    these.on_request = lambda: requests.append(1)
     these.charge("a", RU, START)
     these.charge("a", RU, START)
     these.charge("b", RU, START)
-    assert len(heard) == 2
+    assert len(requests) == 2
     assert {request.caller for request in these.block_requests(9, START)} == {"a", "b"}
 
 
 def test_what_a_small_request_needs_is_had_where_a_large_one_is_refused() -> None:
     these, bank = budget(), Bank()
-    bank.given["a", START // SECOND] = 700 * RU
+    bank.grants["a", START // SECOND] = 700 * RU
     assert not supplied(bank, these, "a", 500 * RU, START)
     assert supplied(bank, these, "a", 10 * RU, START)
 
@@ -172,7 +172,7 @@ def test_a_store_whose_clock_is_elsewhere_says_when_an_epoch_ends() -> None:
     had = sum(supplied(bank, these, "a", RU, START + n * 1_000) for n in range(1_500))
     # Epochs end at 0.6 and 1.6 s by the clock here: of the first it had 600, of the second 900.
     assert 1_480 <= had <= 1_500
-    assert len(bank.given) == 2
+    assert len(bank.grants) == 2
 
 
 def test_what_is_granted_by_an_epoch_that_is_over_is_void() -> None:
@@ -351,12 +351,12 @@ def test_a_caller_whose_ask_was_not_answered_has_its_share_for_that_epoch() -> N
 def test_no_price_changes_what_comes_in(prices: list[int], form: str) -> None:
     """Whatever stress does to the price, an epoch brings the same."""
     brought: list[list[int]] = []
-    for told in (prices, [1] * len(prices)):
+    for series in (prices, [1] * len(prices)):
         these = budget(form=form, live=3)
         if form == "leases":
             these.detach_store(START)
         brought.append([])
-        for epoch, price in enumerate(told):
+        for epoch, price in enumerate(series):
             now_us = START + epoch * SECOND
             for n in range(20):
                 these.charge("a", 10 * RU * price, now_us + n)
@@ -372,8 +372,8 @@ def test_at_any_price_a_thirsty_caller_is_granted_its_quota_an_epoch(prices: lis
         for n in range(130):
             supplied(bank, these, "a", 9 * RU * price, START + epoch * SECOND + n * 7_500)
     for epoch in range(len(prices)):
-        given = bank.given["a", START // SECOND + epoch]
-        assert 1_000 * RU - 9 * max(prices) * RU <= given <= 1_000 * RU
+        grant = bank.grants["a", START // SECOND + epoch]
+        assert 1_000 * RU - 9 * max(prices) * RU <= grant <= 1_000 * RU
 
 
 @given(
@@ -409,15 +409,15 @@ def test_the_fleet_never_spends_more_than_the_quota(
                 break
             for request in these.block_requests(9, now_us):
                 if fate == 8:
-                    units = bank.quota_mru - bank.given.get(("a", true_us // SECOND), 0)
-                    bank.given["a", true_us // SECOND] = bank.quota_mru - units // 2
+                    units = bank.quota_mru - bank.grants.get(("a", true_us // SECOND), 0)
+                    bank.grants["a", true_us // SECOND] = bank.quota_mru - units // 2
                     these.credit(request, 0, 0, true_us, now_us, now_us + TRIP)
                 else:
                     bank.tell(these, request, now_us)
             now_us += TRIP
             true_us += TRIP
     assert all(mru <= 1_000 * RU for mru in spent.values())
-    assert all(mru <= 1_000 * RU for mru in bank.given.values())
+    assert all(mru <= 1_000 * RU for mru in bank.grants.values())
 
 
 def test_callers_beyond_the_bound_share_one_account_but_who_is_named_has_room() -> None:

@@ -45,9 +45,9 @@ def windows(penalty: Penalty, count: int, first: int = 0, **took_ms: int) -> int
 
 
 def test_who_has_most_of_the_time_of_slow_windows_pays_more_each_window_up_to_a_bound() -> None:
-    told = HandStress()
-    told.slow = True
-    penalty = Penalty(told, PenaltySettings(times_max=4, strikes_min=3))
+    stress = HandStress()
+    stress.slow = True
+    penalty = Penalty(stress, PenaltySettings(times_max=4, strikes_min=3))
     at = windows(penalty, 3, scraper=800, shop=50, app=50)
     assert penalty.price_milli("scraper", NOW + 3 * S - 1) == ONE_MILLI  # two strikes
     prices = []
@@ -59,31 +59,31 @@ def test_who_has_most_of_the_time_of_slow_windows_pays_more_each_window_up_to_a_
 
 
 def test_in_calm_windows_prices_fall_again_and_are_forgotten() -> None:
-    told = HandStress()
-    told.slow = True
-    penalty = Penalty(told)
+    stress = HandStress()
+    stress.slow = True
+    penalty = Penalty(stress)
     at = windows(penalty, 6, scraper=800, shop=50, app=50)
-    told.slow = False
+    stress.slow = False
     windows(penalty, 12, at, scraper=800, shop=50, app=50)
     assert penalty.stats().prices_milli == {}
     assert penalty.stats().slow_windows > 0
 
 
 def test_who_is_alone_or_small_is_not_blamed() -> None:
-    told = HandStress()
-    told.slow = True
-    penalty = Penalty(told, PenaltySettings(floor_us=50_000))
+    stress = HandStress()
+    stress.slow = True
+    penalty = Penalty(stress, PenaltySettings(floor_us=50_000))
     windows(penalty, 10, alone=900)
     assert penalty.stats().prices_milli == {}
-    small = Penalty(told, PenaltySettings(floor_us=50_000))
+    small = Penalty(stress, PenaltySettings(floor_us=50_000))
     windows(small, 10, most=40, least=1, other=1)
     assert small.stats().prices_milli == {}
 
 
 def test_what_came_from_a_cache_or_took_no_time_counts_for_nothing() -> None:
-    told = HandStress()
-    told.slow = True
-    penalty = Penalty(told)
+    stress = HandStress()
+    stress.slow = True
+    penalty = Penalty(stress)
     for window in range(10):
         now_us = NOW + window * S
         penalty.price_milli("", now_us)
@@ -94,9 +94,9 @@ def test_what_came_from_a_cache_or_took_no_time_counts_for_nothing() -> None:
 
 
 def test_callers_beyond_the_bound_are_not_blamed_and_cost_no_memory() -> None:
-    told = HandStress()
-    told.slow = True
-    penalty = Penalty(told, PenaltySettings(callers_max=2))
+    stress = HandStress()
+    stress.slow = True
+    penalty = Penalty(stress, PenaltySettings(callers_max=2))
     windows(penalty, 8, a=100, b=100, scraper=900)
     assert penalty.price_milli("scraper", NOW + 8 * S) == ONE_MILLI
 
@@ -108,10 +108,10 @@ def test_callers_beyond_the_bound_are_not_blamed_and_cost_no_memory() -> None:
     )
 )
 def test_a_price_stays_between_one_and_the_bound(story: list[tuple[bool, dict[str, int]]]) -> None:
-    told = HandStress()
-    penalty = Penalty(told, PenaltySettings(times_max=3))
+    stress = HandStress()
+    penalty = Penalty(stress, PenaltySettings(times_max=3))
     for window, (slow, took) in enumerate(story):
-        told.slow = slow
+        stress.slow = slow
         windows(penalty, 1, window, **took)
         for caller in "abc":
             price = penalty.price_milli(caller, NOW + window * S + 2)

@@ -105,11 +105,11 @@ async def played(queue: Queue, rates: list[float], work_us: int = WORK_US) -> Qu
         elif isinstance(event, QueuePermit):
             event.end(Outcome.SUCCESS, now_us)
         else:
-            found = queue.enter(request(event, now_us), now_us)
-            if isinstance(found, QueuePermit | Decision):
-                record_answer(found, now_us, event, now_us)
+            answer = queue.enter(request(event, now_us), now_us)
+            if isinstance(answer, QueuePermit | Decision):
+                record_answer(answer, now_us, event, now_us)
             else:
-                waiting.append((found.future, now_us, event))
+                waiting.append((answer.future, now_us, event))
         for turn, since_us, who in waiting:
             if turn.done():
                 record_answer(turn.result(), since_us, who, now_us)
@@ -158,8 +158,8 @@ def test_one_class_at_four_fifths_of_the_capacity_is_served_whole() -> None:
 
 def crowded(queue: Queue) -> list[QueuePermit]:
     """All places are taken, and of the last who came all had to wait, in vain."""
-    held = [queue.enter(request(DEGRADED), START_US) for _ in range(PLACES)]
-    permits = [one for one in held if isinstance(one, QueuePermit)]
+    entries = [queue.enter(request(DEGRADED), START_US) for _ in range(PLACES)]
+    permits = [one for one in entries if isinstance(one, QueuePermit)]
     for _ in permits:
         queue.learn(WORK_US, True, START_US)
     for at in range(300):

@@ -197,8 +197,10 @@ def test_a_class_whose_cost_has_tripled_is_charged_three_times_as_much_before_lo
     for _ in range(1_500):
         request = rows(dice.randrange(5, 200), operation="scan")
         permit = enter(these, request)
-        asked = int(request.attributes["rows"])
-        request.measured = Measured(rows=max(1, round(3 * asked * dice.lognormvariate(0, 0.3))))
+        rows_claimed = int(request.attributes["rows"])
+        request.measured = Measured(
+            rows=max(1, round(3 * rows_claimed * dice.lognormvariate(0, 0.3)))
+        )
         permit.end(OK, START)
     assert these.predict_mru(rows(100, operation="scan")) == pytest.approx(301_000, rel=0.15)
     assert these.weights("get").row_ru == 1.0, "another operation has its own model"
@@ -207,9 +209,9 @@ def test_a_class_whose_cost_has_tripled_is_charged_three_times_as_much_before_lo
     assert 0.7 < stats.learned_predicted_mru / stats.learned_actual_mru < 1.1
 
 
-def do(these: RequestUnits, told: int, looked_at: int, caller: str) -> int:
+def do(these: RequestUnits, row_count: int, looked_at: int, caller: str) -> int:
     """A scan from begin to end; what was charged before the fact."""
-    request = rows(told, caller)
+    request = rows(row_count, caller)
     permit = enter(these, request)
     request.measured = Measured(rows=looked_at)
     permit.end(OK, START)
@@ -369,7 +371,7 @@ def test_what_costs_more_than_a_whole_budget_is_admitted_when_it_is_full_and_owe
 def test_cost_and_not_count_keeps_point_reads_alive_beside_scans() -> None:
     def reads_served(weights: Weights) -> float:
         these = units(weights=weights, rate_ru=500, burst_ru=500)
-        capacity = served = asked = 0
+        capacity = served = calls = 0
         for ms in range(5_000):
             capacity = min(2_000, capacity + 1)  # one row a millisecond can be read
             now_us = START + ms * 1_000
@@ -378,9 +380,9 @@ def test_cost_and_not_count_keeps_point_reads_alive_beside_scans() -> None:
             if isinstance(permit, RequestUnitsPermit):
                 capacity -= 200
             if ms % 5 == 0 and ms > 1_000:
-                asked += 1
+                calls += 1
                 served += capacity > 0 and bool(these.admit(rows(1, "reads"), now_us))
-        return served / asked
+        return served / calls
 
     assert reads_served(Weights(1.0, 0.0, 0.0, 0.0)) < 0.1
     assert reads_served(PLAIN) > 0.95
@@ -482,22 +484,22 @@ def test_callers_beyond_the_bound_share_one_budget_and_a_full_one_is_forgotten_f
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=80))
 def test_the_books_balance_in_any_interleaving(steps: list[tuple[int, int]]) -> None:
     these = units(burst_ru=1_000_000, debt_ru=1_000_000, rate_ru=1)
-    held: list[tuple[RequestUnitsPermit, Request]] = []
+    permits: list[tuple[RequestUnitsPermit, Request]] = []
     for count, choice in steps:
         if choice < 10:
             request = rows(count)
-            held.append((enter(these, request), request))
-        elif held:
-            permit, request = held.pop(choice % len(held))
+            permits.append((enter(these, request), request))
+        elif permits:
+            permit, request = permits.pop(choice % len(permits))
             if choice % 2:
                 request.measured = Measured(rows=count, from_cache=choice % 5 == 0)
             assert permit.end(list(Outcome)[count % 3], START, spent=choice % 4 != 0)
             assert not permit.end(OK, START)
-        assert these.stats().under_way == len(held)
+        assert these.stats().under_way == len(permits)
         stats = these.stats()
         paid = stats.charged_mru + stats.debited_mru - stats.refunded_mru
         assert left_ru(these) * 1_000 == 1_000_000_000 - paid
-    for permit, _ in held:
+    for permit, _ in permits:
         permit.end(IGNORE, START, spent=False)
     assert these.stats().under_way == 0
 

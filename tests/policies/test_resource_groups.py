@@ -31,8 +31,8 @@ TREE: dict[str, Any] = {
 }
 
 
-def tree(said: dict[str, Any] = TREE) -> ResourceGroups:
-    return ResourceGroups(read_groups(said))
+def tree(document: dict[str, Any] = TREE) -> ResourceGroups:
+    return ResourceGroups(read_groups(document))
 
 
 def spend(these: Budget, caller: str, ru: int, epoch: int, at_us: int = 0) -> int:
@@ -154,7 +154,7 @@ def test_idle_callers_are_forgotten_and_there_is_a_bound() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "path"),
+    ("document", "path"),
     [
         ({"groups": {"a": {"quota": 1}}}, "groups.a.quota"),
         ({"groups": {"a": {"quota_ru": "1"}}}, "groups.a.quota_ru"),
@@ -180,9 +180,9 @@ def test_idle_callers_are_forgotten_and_there_is_a_bound() -> None:
         ({"group": {}}, "group"),
     ],
 )
-def test_what_is_wrong_is_named_by_its_path(said: dict[str, Any], path: str) -> None:
+def test_what_is_wrong_is_named_by_its_path(document: dict[str, Any], path: str) -> None:
     with pytest.raises(BadValue) as caught:
-        read_groups(said)
+        read_groups(document)
     assert caught.value.field == path
 
 

@@ -54,9 +54,18 @@ def planned(
     level: Criticality = Criticality.DEGRADED,
     **settings: object,
 ) -> RetryPlan:
-    told = RetrySettings(**settings)  # type: ignore[arg-type]
+    retry_settings = RetrySettings(**settings)  # type: ignore[arg-type]
     request = Request("k", deadline_us=deadline_us, criticality=level)
-    return decide(told, Backoff(told), request, answer, attempt, 0, draw, idempotent=idempotent)
+    return decide(
+        retry_settings,
+        Backoff(retry_settings),
+        request,
+        answer,
+        attempt,
+        0,
+        draw,
+        idempotent=idempotent,
+    )
 
 
 def test_a_call_that_fails_is_sent_again_after_a_wait() -> None:
@@ -129,11 +138,11 @@ def test_after_a_busy_loop_the_deadline_is_looked_at_again() -> None:
         class Late:
             """A clock that is 1 s on when it is asked the second time after the failure."""
 
-            asked = 0
+            calls = 0
 
             def now_us(self) -> int:
-                self.asked += 1
-                return loop.now_us() + (S if self.asked > 2 else 0)
+                self.calls += 1
+                return loop.now_us() + (S if self.calls > 2 else 0)
 
         backend = Backend(loop, CallResult(ResultKind.FAILED))
         request = Request("k", deadline_us=START_US + S)
@@ -146,11 +155,11 @@ def test_after_a_busy_loop_the_deadline_is_looked_at_again() -> None:
 
 def test_only_one_layer_retries() -> None:
     async def story(loop: VirtualLoop) -> None:
-        asked = 0
+        calls = 0
 
         async def lowest(_: int) -> CallResult[str]:
-            nonlocal asked
-            asked += 1
+            nonlocal calls
+            calls += 1
             return CallResult(ResultKind.FAILED)
 
         inner, middle, outer = retry(), retry(), retry()
@@ -163,7 +172,7 @@ def test_only_one_layer_retries() -> None:
             return await middle.call(third, request, loop, idempotent=True)
 
         answer = await outer.call(second, request, loop, idempotent=True)
-        assert asked == 3, "not 27"
+        assert calls == 3, "not 27"
         assert answer.dont_retry
         assert answer.stop_reason == "attempts"
         assert outer.stats().marked_final == 1
@@ -174,16 +183,16 @@ def test_only_one_layer_retries() -> None:
 def test_retries_are_a_share_of_the_traffic_however_much_fails() -> None:
     async def story(loop: VirtualLoop) -> None:
         policy = retry(poor=True)
-        asked = 0
+        calls = 0
 
         async def fails(_: int) -> CallResult[str]:
-            nonlocal asked
-            asked += 1
+            nonlocal calls
+            calls += 1
             return CallResult(ResultKind.FAILED)
 
         for _ in range(1000):
             await policy.call(fails, Request("k"), loop, idempotent=True)
-        assert 1090 <= asked <= 1100
+        assert 1090 <= calls <= 1100
         assert policy.stats().budget_spent >= 900
 
     run(story)
@@ -233,17 +242,17 @@ def test_a_call_cancelled_while_it_waits_leaves_nothing_behind() -> None:
 
 def test_a_bug_passes_through_and_is_not_repeated() -> None:
     async def story(loop: VirtualLoop) -> None:
-        asked = 0
+        calls = 0
 
         async def bug(_: int) -> CallResult[str]:
-            nonlocal asked
-            asked += 1
+            nonlocal calls
+            calls += 1
             raise KeyError("x")
 
         policy = retry()
         with pytest.raises(KeyError):
             await policy.call(bug, Request("k"), loop, idempotent=True)
-        assert asked == 1
+        assert calls == 1
         assert policy.stats().inflight == 0
 
     run(story)

@@ -66,9 +66,9 @@ class Never:
         return 0.999
 
 
-def made(told: HandStress | Stress, chance: Any = None, **settings: Any) -> Shed:
+def made(stress: HandStress | Stress, chance: Any = None, **settings: Any) -> Shed:
     settings = {"window_us": 100 * MS, "cut_permille": 50, **settings}
-    return Shed(told, chance or Never(), ShedSettings(**settings))
+    return Shed(stress, chance or Never(), ShedSettings(**settings))
 
 
 def passes(shed: Shed, criticality: Criticality, now_us: int, caller: str = "c") -> bool:
@@ -112,10 +112,10 @@ def test_calm_admits_everything_in_every_form() -> None:
 
 
 def test_levels_refuse_class_by_class_from_below_and_open_again() -> None:
-    told = HandStress()
-    shed = made(told)
+    stress = HandStress()
+    shed = made(stress)
     now_us = mixed(shed, windows=2)
-    told.says(StressLevel.STRESSED, crowded=True)
+    stress.says(StressLevel.STRESSED, crowded=True)
     now_us = mixed(shed, windows=4, begin_us=now_us)
     after_few = shares(shed, now_us)
     assert after_few[:3] == [1.0, 1.0, 1.0]
@@ -125,7 +125,7 @@ def test_levels_refuse_class_by_class_from_below_and_open_again() -> None:
     assert after_more[:2] == [1.0, 1.0]
     assert 0.0 < after_more[2] < 0.6
     assert after_more[3] == 0.0
-    told.says(StressLevel.CALM)
+    stress.says(StressLevel.CALM)
     now_us = mixed(shed, windows=100, begin_us=now_us + 100 * MS)
     assert shares(shed, now_us) == [1.0] * 4
 
@@ -133,10 +133,10 @@ def test_levels_refuse_class_by_class_from_below_and_open_again() -> None:
 def test_the_deeper_the_overload_the_more_is_cut_at_once_up_to_a_bound() -> None:
     levels = {}
     for depth in (1.0, 1.99, 3.0, 5.0, 900.0):
-        told = HandStress()
-        told.says(StressLevel.STRESSED, crowded=True)
-        told.depth = depth
-        shed = made(told)
+        stress = HandStress()
+        stress.says(StressLevel.STRESSED, crowded=True)
+        stress.depth = depth
+        shed = made(stress)
         mixed(shed, windows=2)
         levels[depth] = 512 - shed.stats().level
     assert levels[1.0] == levels[1.99] == pytest.approx(512 * 0.05, abs=6)
@@ -145,30 +145,30 @@ def test_the_deeper_the_overload_the_more_is_cut_at_once_up_to_a_bound() -> None
 
 
 def test_a_signal_that_never_ends_leaves_the_levels_that_are_kept() -> None:
-    told = HandStress()
-    told.says(StressLevel.STRESSED, crowded=True)
-    shed = made(told, levels_kept=20)
+    stress = HandStress()
+    stress.says(StressLevel.STRESSED, crowded=True)
+    shed = made(stress, levels_kept=20)
     now_us = mixed(shed, windows=200)
     assert shed.stats().level == 20
-    kept = [name for name in map(str, range(999)) if cohort(name, now_us // (3_600 * S)) < 20]
-    assert kept
-    assert all(passes(shed, CRITICAL, now_us, name) for name in kept)
+    names = [name for name in map(str, range(999)) if cohort(name, now_us // (3_600 * S)) < 20]
+    assert names
+    assert all(passes(shed, CRITICAL, now_us, name) for name in names)
 
 
 def test_slow_work_alone_moves_no_level() -> None:
-    told = HandStress()
-    told.says(StressLevel.HARD, slow=True)
-    shed = made(told)
+    stress = HandStress()
+    stress.says(StressLevel.HARD, slow=True)
+    shed = made(stress)
     mixed(shed, windows=50)
     assert shed.stats().level == shed.stats().levels == 512
 
 
 def test_a_caller_is_consistently_in_or_out_until_cohorts_rotate() -> None:
-    told = HandStress()
-    told.says(StressLevel.STRESSED, crowded=True)
-    shed = made(told, rotate_us=60 * S)
+    stress = HandStress()
+    stress.says(StressLevel.STRESSED, crowded=True)
+    shed = made(stress, rotate_us=60 * S)
     now_us = mixed(shed, windows=5)
-    told.says(StressLevel.CALM)
+    stress.says(StressLevel.CALM)
     callers = [f"x{number}" for number in range(60)]
     first = [passes(shed, BULK, now_us, caller) for caller in callers]
     assert 0 < sum(first) < 60
@@ -177,23 +177,23 @@ def test_a_caller_is_consistently_in_or_out_until_cohorts_rotate() -> None:
         cohort(caller, now_us // (60 * S)) + 384 < shed.stats().level for caller in callers
     ] == first
     later_us = now_us + 60 * S
-    fresh = made(told, rotate_us=60 * S)
+    fresh = made(stress, rotate_us=60 * S)
     assert fresh.stats().level == 512
-    told.says(StressLevel.STRESSED, crowded=True)
+    stress.says(StressLevel.STRESSED, crowded=True)
     later_us = mixed(fresh, windows=5, begin_us=later_us)
     assert [passes(fresh, BULK, later_us, caller) for caller in callers] != first
 
 
 def test_a_rotation_changes_the_cohorts_of_one_shed() -> None:
-    told = HandStress()
-    shed = made(told, rotate_us=3_600 * S, cut_permille=150)
+    stress = HandStress()
+    shed = made(stress, rotate_us=3_600 * S, cut_permille=150)
     callers = [f"x{number}" for number in range(200)]
     sides = []
     for hour in (0, 1):
         begin_us = NOW // (3_600 * S) * 3_600 * S + hour * 3_600 * S
-        told.says(StressLevel.CALM)
+        stress.says(StressLevel.CALM)
         begin_us = mixed(shed, windows=110, begin_us=begin_us)
-        told.says(StressLevel.STRESSED, crowded=True)
+        stress.says(StressLevel.STRESSED, crowded=True)
         mixed(shed, windows=1, begin_us=begin_us)
         sides.append([passes(shed, BULK, begin_us, caller) for caller in callers])
     assert 0 < sum(sides[0]) < 200
@@ -201,12 +201,12 @@ def test_a_rotation_changes_the_cohorts_of_one_shed() -> None:
 
 
 def test_whoever_has_no_name_is_spread_by_key_and_so_is_all_if_that_is_set() -> None:
-    told = HandStress()
-    told.says(StressLevel.STRESSED, crowded=True)
+    stress = HandStress()
+    stress.says(StressLevel.STRESSED, crowded=True)
     for settings, caller in (({}, ""), ({"spread": "key"}, "the only one")):
-        shed = made(told, **settings)
+        shed = made(stress, **settings)
         for window in range(6):
-            seen = {
+            answers = {
                 isinstance(
                     shed.admit(
                         Request(f"k{number}", caller=caller, criticality=BULK),
@@ -216,38 +216,38 @@ def test_whoever_has_no_name_is_spread_by_key_and_so_is_all_if_that_is_set() -> 
                 )
                 for number in range(300)
             }
-        assert seen == {True, False}
+        assert answers == {True, False}
 
 
 def test_the_floor_lets_a_few_pass_but_not_in_hard_overload() -> None:
-    told = HandStress()
-    told.says(StressLevel.STRESSED, crowded=True)
-    shed = made(told, SeededChance(5), floor=0.02)
+    stress = HandStress()
+    stress.says(StressLevel.STRESSED, crowded=True)
+    shed = made(stress, SeededChance(5), floor=0.02)
     now_us = mixed(shed, windows=30)
     assert shed.stats().level < 128 * 3
     passed = sum(passes(shed, BULK, now_us, "b") for _ in range(10_000))
     assert passed == pytest.approx(200, abs=50)
-    told.says(StressLevel.HARD, crowded=True)
+    stress.says(StressLevel.HARD, crowded=True)
     now_us = mixed(shed, windows=1, begin_us=now_us + 100 * MS)
     assert sum(passes(shed, BULK, now_us, "b") for _ in range(10_000)) == 0
 
 
 def test_a_gate_that_nobody_asks_opens_again() -> None:
-    told = HandStress()
-    told.says(StressLevel.STRESSED, crowded=True)
-    shed = made(told)
+    stress = HandStress()
+    stress.says(StressLevel.STRESSED, crowded=True)
+    shed = made(stress)
     now_us = mixed(shed, windows=40)
     low = shed.stats().level
     assert low < 128
-    told.says(StressLevel.CALM)
+    stress.says(StressLevel.CALM)
     passes(shed, CRITICAL, now_us + 10 * 365 * 86_400 * S)  # at once, whatever the time
     assert shed.stats().level > 500
 
 
 def test_the_hint_to_come_back_is_longer_for_what_matters_less_and_bounded() -> None:
-    told = HandStress()
-    told.says(StressLevel.STRESSED, crowded=True)
-    shed = made(told, levels_kept=0, cut_permille=300)
+    stress = HandStress()
+    stress.says(StressLevel.STRESSED, crowded=True)
+    shed = made(stress, levels_kept=0, cut_permille=300)
     now_us = mixed(shed, windows=40)
     level = shed.stats().level
     assert level <= 1
@@ -260,7 +260,7 @@ def test_the_hint_to_come_back_is_longer_for_what_matters_less_and_bounded() -> 
     place = cohort("a", now_us // (3_600 * S)) + 1
     # 1% of 512 levels a window of 0.1 s.
     assert hints[3] == -(-(place + 384 - level) * 1_000 // 5_120) * 100 * MS
-    short = made(told, retry_after_us_max=200 * MS)
+    short = made(stress, retry_after_us_max=200 * MS)
     now_us = mixed(short, windows=40)
     decision = short.admit(Request("k", caller="a", criticality=BULK), now_us)
     assert isinstance(decision, Decision)
@@ -331,7 +331,7 @@ def test_ten_times_too_much_bulk_leaves_the_rest_alone() -> None:
 def test_no_class_is_refused_where_a_lower_one_with_the_same_draw_and_cohort_passes(
     steps: list[tuple[StressLevel, bool, int, list[tuple[Criticality, int, float]]]], form: str
 ) -> None:
-    told = HandStress()
+    stress = HandStress()
 
     class Fixed:
         value = 0.0
@@ -340,11 +340,11 @@ def test_no_class_is_refused_where_a_lower_one_with_the_same_draw_and_cohort_pas
             return self.value
 
     fixed = Fixed()
-    shed = made(told, fixed, form=form, floor=0.1)
+    shed = made(stress, fixed, form=form, floor=0.1)
     now_us = NOW
     for level, crowded, ahead_ms, units in steps:
-        told.says(level, crowded=crowded)
-        told.utilization = ahead_ms / 500
+        stress.says(level, crowded=crowded)
+        stress.utilization = ahead_ms / 500
         now_us += ahead_ms * MS
         passes(shed, CRITICAL, now_us)
         for criticality, caller, draw in units:
@@ -362,9 +362,9 @@ def priced(shed: Shed, now_us: int) -> list[int]:
 
 
 def test_prices_rise_from_bulk_up_and_relax_in_reverse() -> None:
-    told = HandStress()
-    shed = made(told, form="prices")
-    told.says(StressLevel.STRESSED, slow=True)
+    stress = HandStress()
+    shed = made(stress, form="prices")
+    stress.says(StressLevel.STRESSED, slow=True)
     climb = [priced(shed, NOW + s * S) for s in range(60)]
     assert climb[0] == [1_000, 1_000, 1_000, 1_500]
     assert climb[2] == [1_000, 1_000, 1_000, 3_375]
@@ -372,7 +372,7 @@ def test_prices_rise_from_bulk_up_and_relax_in_reverse() -> None:
     assert climb[3][2:] == [1_000, 5_062]
     assert climb[4][2:] == [1_500, 7_593]
     assert climb[-1] == [1_000, 16_000, 16_000, 16_000]
-    told.says(StressLevel.CALM)
+    stress.says(StressLevel.CALM)
     relax = [priced(shed, NOW + s * S) for s in range(60, 120)]
     assert relax[0] == [1_000, 12_800, 16_000, 16_000]
     assert relax[-1] == [1_000] * 4
@@ -382,9 +382,9 @@ def test_prices_rise_from_bulk_up_and_relax_in_reverse() -> None:
 
 
 def test_a_price_changes_by_at_most_a_factor_of_two_a_window_even_in_hard_overload() -> None:
-    told = HandStress()
-    told.says(StressLevel.HARD, crowded=True)
-    shed = made(told, form="prices")
+    stress = HandStress()
+    stress.says(StressLevel.HARD, crowded=True)
+    shed = made(stress, form="prices")
     before = [1_000] * 4
     for tenth in range(300):
         now = priced(shed, NOW + tenth * 100 * MS)
@@ -396,29 +396,29 @@ def test_a_price_changes_by_at_most_a_factor_of_two_a_window_even_in_hard_overlo
 
 
 def test_prices_hold_while_stress_neither_worsens_nor_ends_at_their_bound() -> None:
-    told = HandStress()
-    told.says(StressLevel.STRESSED, slow=True)
-    shed = made(told, form="prices", price_max_milli=4_000, dearest=BEST_EFFORT)
+    stress = HandStress()
+    stress.says(StressLevel.STRESSED, slow=True)
+    shed = made(stress, form="prices", price_max_milli=4_000, dearest=BEST_EFFORT)
     for s in range(30):
         prices = priced(shed, NOW + s * S)
     assert prices == [1_000, 1_000, 4_000, 4_000]
 
 
 def test_the_prices_form_refuses_nobody() -> None:
-    told = HandStress()
-    told.says(StressLevel.HARD, slow=True, crowded=True)
-    told.utilization = 1.0
-    shed = made(told, form="prices")
+    stress = HandStress()
+    stress.says(StressLevel.HARD, slow=True, crowded=True)
+    stress.utilization = 1.0
+    shed = made(stress, form="prices")
     assert shares(shed, mixed(shed, windows=100)) == [1.0] * 4
 
 
 def test_prices_relax_though_the_stage_that_charges_lets_nobody_through() -> None:
-    told = HandStress()
-    told.says(StressLevel.STRESSED, slow=True)
-    shed = made(told, form="prices")
+    stress = HandStress()
+    stress.says(StressLevel.STRESSED, slow=True)
+    shed = made(stress, form="prices")
     for s in range(60):
         shed.price_milli(BULK, NOW + s * S)
-    told.says(StressLevel.CALM)
+    stress.says(StressLevel.CALM)
     assert shed.price_milli(BULK, NOW + 600 * S) == 1_000
 
 
@@ -439,24 +439,24 @@ def test_prices_never_fall_towards_what_matters_less(moves: list[str]) -> None:
 
 
 def test_utilization_refuses_along_the_ramps_and_falls_with_a_backlash() -> None:
-    told = HandStress()
-    shed = made(told, SeededChance(3), form="utilization", floor=0.0)
-    told.utilization = 0.65
+    stress = HandStress()
+    shed = made(stress, SeededChance(3), form="utilization", floor=0.0)
+    stress.utilization = 0.65
     assert shares(shed, NOW) == [1.0, 1.0, 1.0, pytest.approx(0.5, abs=0.15)]
-    told.utilization = 0.9
+    stress.utilization = 0.9
     got = shares(shed, NOW + 100 * MS)
     assert (got[0], got[2:]) == (1.0, [0.0, 0.0])
-    told.utilization = 0.75
+    stress.utilization = 0.75
     assert shares(shed, NOW + 200 * MS)[1:3] == [1.0, 0.0]  # as if it were 0.8
-    told.utilization = None  # the sensor has fallen silent
+    stress.utilization = None  # the sensor has fallen silent
     assert shares(shed, NOW + 300 * MS) == [1.0] * 4
     assert shed.stats().utilization == pytest.approx(0.05)
 
 
 def test_the_hint_by_the_ramps_is_the_setting() -> None:
-    told = HandStress()
-    told.utilization = 1.0
-    shed = made(told, form="utilization", retry_after_us=3 * S)
+    stress = HandStress()
+    stress.utilization = 1.0
+    shed = made(stress, form="utilization", retry_after_us=3 * S)
     decision = shed.admit(Request("k", criticality=BULK), NOW)
     assert isinstance(decision, Decision)
     assert decision.retry_after_us == 3 * S
@@ -467,21 +467,21 @@ def test_the_hint_by_the_ramps_is_the_setting() -> None:
 
 @pytest.mark.parametrize("form", ["levels", "prices", "utilization"])
 def test_the_picture_is_read_once_each_window_and_when_the_clock_went_back(form: str) -> None:
-    told = HandStress()
-    shed = made(told, form=form, window_us=100 * MS, price_window_us=100 * MS)
+    stress = HandStress()
+    shed = made(stress, form=form, window_us=100 * MS, price_window_us=100 * MS)
     for now_us in (NOW, NOW + 50 * MS, NOW + 100 * MS - 1):
         passes(shed, BULK, now_us)
-    assert told.reads == 1
+    assert stress.reads == 1
     passes(shed, BULK, NOW + 100 * MS)
-    assert told.reads == 2
+    assert stress.reads == 2
     passes(shed, BULK, NOW - S)
-    assert told.reads == 3
+    assert stress.reads == 3
 
 
 def test_statistics_count_by_class() -> None:
-    told = HandStress()
-    told.utilization = 0.75
-    shed = made(told, form="utilization", floor=0.0)
+    stress = HandStress()
+    stress.utilization = 0.75
+    shed = made(stress, form="utilization", floor=0.0)
     for criticality in (CRITICAL, DEGRADED, BULK, BULK):
         passes(shed, criticality, NOW)
     stats = shed.stats()

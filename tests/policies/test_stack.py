@@ -54,8 +54,8 @@ class GatePermit:
         if self.ended:
             return False
         self.ended = True
-        self.gate.held -= 1
-        self.gate.said.append((f"{self.gate.name} ends", outcome, now_us, spent))
+        self.gate.in_use -= 1
+        self.gate.log.append((f"{self.gate.name} ends", outcome, now_us, spent))
         if self.gate.fails_to_end:
             raise RuntimeError(f"{self.gate.name} cannot end")
         return True
@@ -64,25 +64,25 @@ class GatePermit:
 class Gate:
     """A policy that does what the test says, and writes down what it hears."""
 
-    def __init__(self, name: str, said: list[Any] | None = None) -> None:
+    def __init__(self, name: str, log: list[Any] | None = None) -> None:
         self.name = name
-        self.said: list[Any] = [] if said is None else said
+        self.log: list[Any] = [] if log is None else log
         self.refuses: Decision | None = None
         self.raises: Exception | None = None
         self.fails_to_end = False
-        self.held = 0
+        self.in_use = 0
 
     def admit(self, request: Request, now_us: int) -> GatePermit | Decision:
-        self.said.append((f"{self.name} asked", now_us))
+        self.log.append((f"{self.name} asked", now_us))
         if self.raises is not None:
             raise self.raises
         if self.refuses is not None:
             return self.refuses
-        self.held += 1
+        self.in_use += 1
         return GatePermit(self)
 
     def stats(self) -> tuple[str, int]:
-        return (self.name, self.held)
+        return (self.name, self.in_use)
 
 
 class Line:
@@ -143,29 +143,29 @@ async def admitted(stack: Stack, request: Request, clock: HandClock) -> StackPer
 
 def test_stages_are_asked_in_order_and_end_in_reverse() -> None:
     async def story() -> None:
-        said: list[Any] = []
+        log: list[Any] = []
         clock = HandClock()
-        stack = Stack(*[at_once(name, Gate(name, said)) for name in "abc"])
+        stack = Stack(*[at_once(name, Gate(name, log)) for name in "abc"])
         permit = await admitted(stack, Request("k"), clock)
-        assert said == [("a asked", NOW), ("b asked", NOW), ("c asked", NOW)]
-        said.clear()
+        assert log == [("a asked", NOW), ("b asked", NOW), ("c asked", NOW)]
+        log.clear()
         assert permit.end(Outcome.SUCCESS, NOW + 5)
-        assert said == [(f"{name} ends", Outcome.SUCCESS, NOW + 5, True) for name in "cba"]
+        assert log == [(f"{name} ends", Outcome.SUCCESS, NOW + 5, True) for name in "cba"]
         assert not permit.end(Outcome.DROPPED, NOW + 6)
-        assert len(said) == 3
+        assert len(log) == 3
 
     run(story)
 
 
 def test_a_refusal_unwinds_what_earlier_stages_took_and_asks_no_later_one() -> None:
     async def story() -> None:
-        said: list[Any] = []
-        gates = [Gate(name, said) for name in "abcd"]
+        log: list[Any] = []
+        gates = [Gate(name, log) for name in "abcd"]
         gates[2].refuses = no(SHED)
         stack = Stack(*[at_once(gate.name, gate) for gate in gates])
         decision = await stack.admit(Request("k"), HandClock())
         assert decision is gates[2].refuses
-        assert said[3:] == [
+        assert log[3:] == [
             ("b ends", Outcome.IGNORE, NOW, False),
             ("a ends", Outcome.IGNORE, NOW, False),
         ]
@@ -183,20 +183,20 @@ def test_a_refusal_unwinds_what_earlier_stages_took_and_asks_no_later_one() -> N
 
 def test_who_is_cancelled_in_a_line_holds_nothing() -> None:
     async def story() -> None:
-        said: list[Any] = []
+        log: list[Any] = []
         clock = HandClock()
-        first, last = Gate("first", said), Gate("last", said)
-        line = Line(Gate("line", said))
+        first, last = Gate("first", log), Gate("last", log)
+        line = Line(Gate("line", log))
         stack = Stack(at_once("first", first), waits("line", line), at_once("last", last))
         task = asyncio.create_task(stack.admit(Request("k"), clock))
         await turns()
-        assert (first.held, line.waiting, stack.stats().entering) == (1, 1, 1)
+        assert (first.in_use, line.waiting, stack.stats().entering) == (1, 1, 1)
         clock.advance(s=3)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert said[-1] == ("first ends", Outcome.IGNORE, NOW + 3 * S, False)
-        assert (first.held, line.waiting, last.held) == (0, 0, 0)
+        assert log[-1] == ("first ends", Outcome.IGNORE, NOW + 3 * S, False)
+        assert (first.in_use, line.waiting, last.in_use) == (0, 0, 0)
         stats = stack.stats()
         assert (stats.broken_off, stats.entering, stats.under_way, stats.refused) == (1, 0, 0, 0)
         assert stats.stages[0].unwound == 1
@@ -211,7 +211,7 @@ def test_a_stage_that_fails_is_heard_of_and_the_others_are_unwound() -> None:
         stack = Stack(at_once("first", first), at_once("broken", broken))
         with pytest.raises(ValueError, match="a bug"):
             await stack.admit(Request("k"), HandClock())
-        assert first.held == 0
+        assert first.in_use == 0
         assert stack.stats().broken_off == 1
 
     run(story)
@@ -221,13 +221,13 @@ def test_an_end_that_fails_keeps_no_other_from_ending() -> None:
     async def story() -> None:
         gates = [Gate(name) for name in "abc"]
         gates[1].fails_to_end = gates[2].fails_to_end = True
-        told = RecordingObserver()
-        stack = Stack(*[at_once(gate.name, gate) for gate in gates], observers=[told])
+        observer = RecordingObserver()
+        stack = Stack(*[at_once(gate.name, gate) for gate in gates], observers=[observer])
         permit = await admitted(stack, Request("k"), HandClock())
         with pytest.raises(RuntimeError, match="c cannot end"):
             permit.end(Outcome.SUCCESS, NOW)
-        assert [gate.held for gate in gates] == [0, 0, 0]
-        assert len(told.events) == 1
+        assert [gate.in_use for gate in gates] == [0, 0, 0]
+        assert len(observer.events) == 1
         assert not permit.end(Outcome.SUCCESS, NOW)
         assert stack.stats().under_way == 0
 
@@ -236,25 +236,25 @@ def test_an_end_that_fails_keeps_no_other_from_ending() -> None:
 
 def test_a_stage_after_a_wait_is_told_the_later_instant() -> None:
     async def story() -> None:
-        said: list[Any] = []
+        log: list[Any] = []
         clock = HandClock()
-        line = Line(Gate("line", said))
-        stack = Stack(waits("line", line), at_once("last", Gate("last", said)))
+        line = Line(Gate("line", log))
+        stack = Stack(waits("line", line), at_once("last", Gate("last", log)))
         task = asyncio.create_task(stack.admit(Request("k"), clock))
         await turns()
         clock.advance(ms=30)
         line.opened.set()
         assert isinstance(await task, StackPermit)
-        assert said == [("line asked", NOW + 30 * MS), ("last asked", NOW + 30 * MS)]
+        assert log == [("line asked", NOW + 30 * MS), ("last asked", NOW + 30 * MS)]
 
     run(story)
 
 
 def test_work_is_measured_from_the_last_admission_without_the_wait() -> None:
     async def story() -> None:
-        clock, told = HandClock(), RecordingObserver()
+        clock, observer = HandClock(), RecordingObserver()
         line = Line(Gate("line"))
-        stack = Stack(waits("line", line), observers=[told])
+        stack = Stack(waits("line", line), observers=[observer])
         request = Request("k", arrived_us=NOW - 4 * MS)
         task = asyncio.create_task(stack.admit(request, clock))
         await turns()
@@ -264,7 +264,7 @@ def test_work_is_measured_from_the_last_admission_without_the_wait() -> None:
         assert isinstance(permit, StackPermit)
         clock.advance(ms=10)
         permit.end(Outcome.SUCCESS, clock.now_us())
-        assert told.events == [
+        assert observer.events == [
             ("waited", 34 * MS, NOW + 30 * MS),
             ("ended", Outcome.SUCCESS, Measured(10 * MS), NOW + 40 * MS),
         ]
@@ -274,20 +274,20 @@ def test_work_is_measured_from_the_last_admission_without_the_wait() -> None:
 
 def test_what_was_measured_is_kept_and_what_says_nothing_is_not_measured() -> None:
     async def story() -> None:
-        clock, told = HandClock(), RecordingObserver()
-        stack = Stack(at_once("a", Gate("a")), observers=[told])
+        clock, observer = HandClock(), RecordingObserver()
+        stack = Stack(at_once("a", Gate("a")), observers=[observer])
         request = Request("k")
         permit = await admitted(stack, request, clock)
         request.measured = Measured(3, rows=7)
         permit.end(Outcome.SUCCESS, NOW + 9)
         # It comes in again, as the next chunk of itself: the old measure is not the new one.
         permit = await admitted(stack, request, clock)
-        assert told.events[0][2] is not None
+        assert observer.events[0][2] is not None
         assert measured_now(request) is None
         permit.end(Outcome.IGNORE, NOW + 9)
         permit = await admitted(stack, request, clock)
         permit.end(Outcome.DROPPED, NOW - 9)  # a clock that went back
-        measures = [heard[2] for heard in told.events]
+        measures = [event[2] for event in observer.events]
         assert measures == [Measured(3, rows=7), None, Measured(0)]
 
     run(story)
@@ -295,29 +295,29 @@ def test_what_was_measured_is_kept_and_what_says_nothing_is_not_measured() -> No
 
 def test_observers_hear_of_refusals_and_not_of_what_was_unwound() -> None:
     async def story() -> None:
-        clock, told = HandClock(), RecordingObserver()
+        clock, observer = HandClock(), RecordingObserver()
         gate = Gate("gate")
-        stack = Stack(at_once("gate", gate), observers=[told])
+        stack = Stack(at_once("gate", gate), observers=[observer])
         permit = await admitted(stack, Request("k"), clock)
         assert permit.end(Outcome.IGNORE, NOW, spent=False)
-        assert gate.said[-1] == ("gate ends", Outcome.IGNORE, NOW, False)
+        assert gate.log[-1] == ("gate ends", Outcome.IGNORE, NOW, False)
         assert stack.stats().stages[0].unwound == 1
         gate.refuses = no(QUOTA_SPENT)
         await stack.admit(Request("k"), clock)
-        assert told.events == [("refused", "gate", "quota_spent", NOW)]
+        assert observer.events == [("refused", "gate", "quota_spent", NOW)]
 
     run(story)
 
 
 def test_a_wait_that_ends_in_a_refusal_was_a_wait() -> None:
     async def story() -> None:
-        clock, told = HandClock(), RecordingObserver()
+        clock, observer = HandClock(), RecordingObserver()
         line = Line(Gate("line"))
         line.gate.refuses = no(QUEUE_FULL)
         line.opened.set()
-        stack = Stack(waits("line", line), observers=[told])
+        stack = Stack(waits("line", line), observers=[observer])
         await stack.admit(Request("k", arrived_us=NOW + S), clock)
-        assert told.events == [("waited", 0, NOW), ("refused", "line", "queue_full", NOW)]
+        assert observer.events == [("waited", 0, NOW), ("refused", "line", "queue_full", NOW)]
 
     run(story)
 
@@ -336,8 +336,8 @@ def test_a_refusal_that_is_only_tried_out_admits() -> None:
 
 def test_enter_ends_the_permit_however_the_block_ends() -> None:
     async def story() -> None:
-        clock, gate, told = HandClock(), Gate("gate"), RecordingObserver()
-        stack = Stack(at_once("gate", gate), observers=[told])
+        clock, gate, observer = HandClock(), Gate("gate"), RecordingObserver()
+        stack = Stack(at_once("gate", gate), observers=[observer])
         async with stack.enter(Request("k"), clock) as permit:
             assert permit.request.key == "k"
             clock.advance(ms=2)
@@ -345,22 +345,22 @@ def test_enter_ends_the_permit_however_the_block_ends() -> None:
             with pytest.raises(type(raised)):
                 async with stack.enter(Request("k"), clock):
                     raise raised
-        assert [heard[1] for heard in told.events] == [
+        assert [event[1] for event in observer.events] == [
             Outcome.SUCCESS,
             Outcome.DROPPED,
             Outcome.IGNORE,
             Outcome.IGNORE,
         ]
-        assert told.events[0][2:] == (Measured(2 * MS), NOW + 2 * MS)
+        assert observer.events[0][2:] == (Measured(2 * MS), NOW + 2 * MS)
         async with stack.enter(Request("k"), clock) as permit:
             permit.end(Outcome.DROPPED, NOW)
-        assert told.events[-1][1] is Outcome.DROPPED
+        assert observer.events[-1][1] is Outcome.DROPPED
         gate.refuses = no(OVERLOADED)
         with pytest.raises(Refused) as refusal:
             async with stack.enter(Request("k"), clock):
                 raise AssertionError("it was refused")
         assert refusal.value.decision is gate.refuses
-        assert gate.held == 0
+        assert gate.in_use == 0
         assert stack.stats().under_way == 0
 
     run(story)
@@ -376,13 +376,13 @@ def test_the_outcome_of_a_block_is_in_a_table() -> None:
 
 def test_a_stack_is_a_stage_of_another() -> None:
     async def story() -> None:
-        said: list[Any] = []
-        inner = Stack(at_once("b", Gate("b", said)), at_once("c", Gate("c", said)))
-        outer = Stack(at_once("a", Gate("a", said)), waits("inner", inner))
+        log: list[Any] = []
+        inner = Stack(at_once("b", Gate("b", log)), at_once("c", Gate("c", log)))
+        outer = Stack(at_once("a", Gate("a", log)), waits("inner", inner))
         permit = await admitted(outer, Request("k"), HandClock())
-        said.clear()
+        log.clear()
         permit.end(Outcome.SUCCESS, NOW)
-        assert [what for what, *_ in said] == ["c ends", "b ends", "a ends"]
+        assert [what for what, *_ in log] == ["c ends", "b ends", "a ends"]
         own = outer.stats().stages[1].own
         assert isinstance(own, StackStats)
         assert own.ended == 1
@@ -471,13 +471,13 @@ def test_every_permit_ends_once_in_any_interleaving_and_nothing_leaks(
             await turns()
             stats = stack.stats()
             assert stats.entering == line.waiting
-            assert gates[0].held == stats.under_way + stats.entering
-            assert gates[1].held == gates[2].held == stats.under_way
+            assert gates[0].in_use == stats.under_way + stats.entering
+            assert gates[1].in_use == gates[2].in_use == stats.under_way
         line.opened.set()
         for got in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(got, StackPermit):
                 assert got.end(Outcome.IGNORE, clock.now_us()) == (got not in over)
-        assert [gate.held for gate in gates] == [0, 0, 0]
+        assert [gate.in_use for gate in gates] == [0, 0, 0]
         stats = stack.stats()
         assert (stats.entering, stats.under_way) == (0, 0)
         assert stats.entered == stats.admitted + stats.refused + stats.broken_off
@@ -664,29 +664,29 @@ def test_who_is_ready_is_answered_at_once_as_who_waits_would_be(
     async def play() -> None:
         clock = HandClock()
         (prompt, first), (patient, second) = stack_of(), stack_of()
-        held: list[tuple[StackPermit, StackPermit]] = []
+        permits: list[tuple[StackPermit, StackPermit]] = []
         for word, criticality in story:
             clock.advance(us=100)
-            if word == "out" and held:
-                for permit in held.pop(0):
+            if word == "out" and permits:
+                for permit in permits.pop(0):
                     permit.end(Outcome.SUCCESS, clock.now_us())
                 continue
             first.refuses = second.refuses = no(SHED) if word == "refuse" else None
             one = Request("k", criticality=criticality)
             if not prompt.ready(one, clock.now_us()):
-                assert len(held) == 3  # nobody overtakes, and nobody waits for nothing
+                assert len(permits) == 3  # nobody overtakes, and nobody waits for nothing
                 continue
             mine = prompt.admit_now(one, clock.now_us())
             theirs = await patient.admit(Request("k", criticality=criticality), clock)
             if isinstance(mine, StackPermit):
                 assert isinstance(theirs, StackPermit)
-                held.append((mine, theirs))
+                permits.append((mine, theirs))
             else:
                 assert mine == theirs
         assert prompt.stats()[:-1] == patient.stats()[:-1]
         stages = zip(prompt.stats().stages, patient.stats().stages, strict=True)
         assert all(a[:-1] == b[:-1] for a, b in stages)
-        assert first.held == second.held == len(held)
+        assert first.in_use == second.in_use == len(permits)
 
     asyncio.run(play())
 

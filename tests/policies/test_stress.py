@@ -118,11 +118,11 @@ def test_cache_hits_and_cancelled_work_are_not_the_backends() -> None:
 
 def test_a_full_machine_is_crowded_with_hysteresis() -> None:
     stress = Stress(StressSettings(refresh_us=0))
-    seen = []
+    levels = []
     for utilization in (0.85, 0.86, 0.80, 0.98, 0.76, 0.75, 0.85):
         stress.record_utilization(utilization, NOW)
-        seen.append(stress.read(NOW).level)
-    assert seen == [CALM, STRESSED, STRESSED, HARD, STRESSED, CALM, CALM]
+        levels.append(stress.read(NOW).level)
+    assert levels == [CALM, STRESSED, STRESSED, HARD, STRESSED, CALM, CALM]
     stress.record_utilization(7.0, NOW)
     picture = stress.read(NOW)
     assert picture.utilization == 1.0
@@ -130,10 +130,10 @@ def test_a_full_machine_is_crowded_with_hysteresis() -> None:
     assert (picture.slow, picture.crowded) == (False, True)
 
 
-@pytest.mark.parametrize("told", [-0.1, float("nan"), float("inf")])
-def test_a_utilization_that_is_none_is_refused(told: float) -> None:
+@pytest.mark.parametrize("utilization", [-0.1, float("nan"), float("inf")])
+def test_a_utilization_that_is_none_is_refused(utilization: float) -> None:
     with pytest.raises(BadValue, match="utilization"):
-        Stress().record_utilization(told, NOW)
+        Stress().record_utilization(utilization, NOW)
 
 
 def test_waiting_and_lagging_are_crowded_and_the_means_count() -> None:
@@ -220,25 +220,25 @@ def test_classes_beyond_the_bound_share_one() -> None:
 
 
 @given(
-    told=st.lists(st.tuples(st.integers(0, 400), st.integers(-50, 1_000)), max_size=40),
+    readings=st.lists(st.tuples(st.integers(0, 400), st.integers(-50, 1_000)), max_size=40),
     ahead=st.integers(0, 3_000),
 )
 def test_a_window_mean_is_that_of_the_last_two_windows(
-    told: list[tuple[int, int]], ahead: int
+    readings: list[tuple[int, int]], ahead: int
 ) -> None:
     window_us, stale_us = 500, 2_000
     mean = _WindowMean(window_us, stale_us)
-    kept: list[list[int]] = [[], []]
+    windows: list[list[int]] = [[], []]
     begin_us, now_us, last_us = -window_us, 0, None
-    for passed_us, value in told:
+    for passed_us, value in readings:
         now_us += passed_us
         if now_us >= begin_us + window_us:
-            kept = [kept[1] if now_us < begin_us + 2 * window_us else [], []]
+            windows = [windows[1] if now_us < begin_us + 2 * window_us else [], []]
             begin_us = now_us
-        kept[1].append(max(value, 0))
+        windows[1].append(max(value, 0))
         mean.add(value, now_us, window_us)
         last_us = now_us
-    values = kept[0] + kept[1]
+    values = windows[0] + windows[1]
     expected = sum(values) // len(values) if values else None
     if last_us is not None and ahead > stale_us:
         expected = None

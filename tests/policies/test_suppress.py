@@ -238,10 +238,10 @@ def test_late_and_doubled_messages_change_nothing() -> None:
 
 def test_a_late_word_takes_nothing_away() -> None:
     late = SuppressReport("n", 1, (AccountCount("a", 100, 100, 0.0),))
-    told = SuppressReport("n", 1, (AccountCount("a", 50, 150, 0.0),))
+    report = SuppressReport("n", 1, (AccountCount("a", 50, 150, 0.0),))
     more = SuppressReport("n", 1, (AccountCount("a", 50, 200, 0.0),))
     factors = []
-    for messages in ([told, more], [told, late, more]):
+    for messages in ([report, more], [report, late, more]):
         master = SuppressMaster("m", 1, lambda _: AccountLimit(1, 0), START_US)
         for message in messages:
             master.receive(message, START_US)
@@ -266,12 +266,12 @@ def test_a_burst_that_is_over_is_no_reason_to_reject_what_comes_after_it() -> No
 def test_a_node_without_an_answer_goes_over_to_its_equal_share() -> None:
     policy = node(fuse_ratio=0, decay_us=2 * S)
     policy.admit(OP, 0)
-    policy.receive(heard(1, 1, 0.0), 0)
+    policy.receive(factor_message(1, 1, 0.0), 0)
     for n in range(500):
         policy.admit(Request("k", caller="acct", cost=10), n * 10 * MS)
         policy.report(n * 10 * MS)
     assert 0.7 < policy.factor("acct", 5 * S) < 0.8, "of 1,000 a second a quarter passes"
-    assert policy.receive(heard(1, 2, 0.1), 5 * S) == 1
+    assert policy.receive(factor_message(1, 2, 0.1), 5 * S) == 1
     assert policy.factor("acct", 5 * S) == 0.1
 
 
@@ -292,7 +292,7 @@ def test_a_word_from_before_a_nodes_restart_is_void() -> None:
     )
 
 
-def heard(term: int, generation: int, factor: float, *, nodes: int = 4) -> FactorMessage:
+def factor_message(term: int, generation: int, factor: float, *, nodes: int = 4) -> FactorMessage:
     return FactorMessage(
         "m", term, generation, 2 * S, nodes, (AccountFactor("acct", factor, L, L),)
     )
@@ -308,12 +308,12 @@ OP = Request("k", caller="acct")
 def test_late_generations_and_terms_are_void() -> None:
     policy = node()
     policy.admit(OP, 0)
-    assert policy.receive(heard(2, 5, 0.5), 0) == 1
-    for late in (heard(2, 5, 0.9), heard(2, 4, 0.9), heard(1, 99, 0.9)):
+    assert policy.receive(factor_message(2, 5, 0.5), 0) == 1
+    for late in (factor_message(2, 5, 0.9), factor_message(2, 4, 0.9), factor_message(1, 99, 0.9)):
         assert policy.receive(late, 0) == 0
         assert policy.factor("acct", 0) == 0.5
-    assert policy.receive(heard(2, 6, 0.2), 0) == 1
-    assert policy.receive(heard(3, 1, 0.1), 0) == 1
+    assert policy.receive(factor_message(2, 6, 0.2), 0) == 1
+    assert policy.receive(factor_message(3, 1, 0.1), 0) == 1
     assert policy.factor("acct", 0) == 0.1
     assert policy.stats().void == 3
 
@@ -321,7 +321,7 @@ def test_late_generations_and_terms_are_void() -> None:
 def test_a_fraction_is_rejected_evenly_and_exactly_with_its_reason() -> None:
     policy = node(fuse_ratio=0)
     policy.admit(OP, 0)
-    policy.receive(heard(1, 1, 0.25), 0)
+    policy.receive(factor_message(1, 1, 0.25), 0)
     answers = [policy.admit(OP, 0) for _ in range(400)]
     refused = [answer for answer in answers if isinstance(answer, Decision)]
     assert len(refused) == 100
@@ -334,7 +334,7 @@ def test_a_fraction_is_rejected_evenly_and_exactly_with_its_reason() -> None:
 def test_a_node_alone_never_admits_more_than_twice_the_limit() -> None:
     policy = node()
     policy.admit(OP, 0)
-    policy.receive(heard(1, 1, 0.0), 0)
+    policy.receive(factor_message(1, 1, 0.0), 0)
     admitted = sum(not isinstance(policy.admit(OP, n * 10), Decision) for n in range(100_000))
     assert admitted <= 2 * L + 2 * L + 1
     assert policy.stats().fused == 100_000 - admitted
@@ -352,14 +352,14 @@ def test_a_repeated_operation_is_not_counted_as_demand_but_rejected_like_any_oth
     report = policy.report(0)
     assert report is not None
     assert report.counts[0].total == 10
-    policy.receive(heard(1, 1, 1.0), 0)
+    policy.receive(factor_message(1, 1, 1.0), 0)
     assert isinstance(policy.admit(again, 0), Decision)
 
 
 def test_what_was_rejected_is_attempted_all_the_same() -> None:
     policy = node()
     policy.admit(OP, 0)
-    policy.receive(heard(1, 1, 1.0), 0)
+    policy.receive(factor_message(1, 1, 1.0), 0)
     for _ in range(9):
         assert isinstance(policy.admit(Request("k", caller="acct", cost=1001), 0), Decision)
     report = policy.report(0)
@@ -403,13 +403,13 @@ def test_a_suppressed_account_is_told_of_even_when_it_is_idle() -> None:
     policy = node()
     policy.admit(OP, 0)
     policy.report(0)
-    policy.receive(heard(1, 1, 0.5), 0)
+    policy.receive(factor_message(1, 1, 0.5), 0)
     policy.admit(OP, 1)
     for n in range(1, 5):
         report = policy.report(n * 100 * MS)
         assert report is not None
         assert report.counts[0].factor == 0.5
-    policy.receive(heard(1, 2, 0.0), 500 * MS)
+    policy.receive(factor_message(1, 2, 0.0), 500 * MS)
     policy.report(500 * MS)
     assert policy.report(600 * MS) is None
     assert policy.factor("acct", 700 * MS) == 0.0
@@ -419,7 +419,7 @@ def test_an_idle_account_is_not_in_silence() -> None:
     policy = node()
     policy.admit(OP, 0)
     policy.report(0)
-    policy.receive(heard(1, 1, 0.0, nodes=100), 0)
+    policy.receive(factor_message(1, 1, 0.0, nodes=100), 0)
     for _ in range(L):
         assert not isinstance(policy.admit(OP, 3600 * S), Decision), "its burst is its own"
     policy.report(3600 * S)
@@ -430,12 +430,12 @@ def test_an_idle_account_is_not_in_silence() -> None:
 def test_what_was_not_answered_is_asked_again_until_it_is() -> None:
     policy = node()
     policy.admit(OP, 0)
-    policy.receive(heard(1, 1, 0.0), 0)
+    policy.receive(factor_message(1, 1, 0.0), 0)
     for n in range(1, 4):
         report = policy.report(n * 50 * MS)
         assert report is not None
         assert [(count.delta, count.total) for count in report.counts] == [(n == 1, 1)]
-    policy.receive(heard(1, 2, 0.0), 190 * MS)
+    policy.receive(factor_message(1, 2, 0.0), 190 * MS)
     assert policy.report(200 * MS) is None
 
 
@@ -447,7 +447,7 @@ def test_a_surge_at_a_node_that_is_cut_off_gets_what_the_node_had_before() -> No
             judged = policy.admit(OP, n * 10 * MS)
             admitted[n >= 400] += not isinstance(judged, Decision)
         if policy.report(n * 10 * MS) is not None and n < 200:
-            policy.receive(heard(1, n + 1, 0.0, nodes=20), n * 10 * MS)
+            policy.receive(factor_message(1, n + 1, 0.0, nodes=20), n * 10 * MS)
     assert 100 * 2 * 0.8 <= admitted[True] <= 100 * 2 * 1.1
     assert admitted[False] <= 300 + 100 * 4, "the surge's first second"
 
@@ -525,7 +525,7 @@ def test_a_master_tells_unasked_who_is_suppressed() -> None:
     world = Cluster(2)
     world.run(3, 10 * L)
     message = world.master.broadcast(world.now_us)
-    assert [told.account for told in message.factors] == ["acct"]
+    assert [factor.account for factor in message.factors] == ["acct"]
     assert message.factors[0].per_s == L
     assert message.nodes == 2
     fresh = Suppress("new", 1, SeededChance(1))
@@ -553,24 +553,24 @@ def test_a_wrong_setting_is_named() -> None:
 )
 def test_totals_never_fall_and_deltas_add_up(steps: list[tuple[int, int, int]]) -> None:
     policy = node()
-    held: list[SuppressPermit] = []
+    permits: list[SuppressPermit] = []
     now_us = 0
-    told = 0
+    delta_sum = 0
     total = 0
     for what, which, later_us in steps:
         now_us += later_us
         if what == 0:
             permit = policy.admit(Request("k", caller="acct", cost=which), now_us)
             assert isinstance(permit, SuppressPermit)
-            held.append(permit)
-        elif what == 1 and held:
-            permit = held.pop(which % len(held))
+            permits.append(permit)
+        elif what == 1 and permits:
+            permit = permits.pop(which % len(permits))
             assert permit.end(Outcome.IGNORE, now_us, spent=which % 2 == 0)
             assert not permit.end(Outcome.SUCCESS, now_us, spent=False)
         else:
             report = policy.report(now_us)
             if report is not None and report.counts:
                 assert report.counts[0].total >= total
-                told += report.counts[0].delta
+                delta_sum += report.counts[0].delta
                 total = report.counts[0].total
-                assert told == total
+                assert delta_sum == total

@@ -42,9 +42,9 @@ def test_above_it_bulk_goes_first_and_in_part() -> None:
 
 
 def gate_refusal(a_gate: UtilizationGate):  # type: ignore[no-untyped-def]
-    while (found := a_gate.refusal(BULK, "ann")) is None:
+    while (refusal := a_gate.refusal(BULK, "ann")) is None:
         pass
-    return found
+    return refusal
 
 
 def test_critical_is_never_shed_but_by_setting() -> None:

@@ -20,12 +20,12 @@ class _Leaping(selectors.SelectSelector):
         self.at_us = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        found = super().select(0)
-        if not found and timeout is None:
+        ready = super().select(0)
+        if not ready and timeout is None:
             raise AssertionError("everything waits, and nothing is to come")
-        if not found and timeout:
+        if not ready and timeout:
             self.at_us += round(timeout * 1_000_000)
-        return found
+        return ready
 
 
 @final

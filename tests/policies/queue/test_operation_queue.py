@@ -23,24 +23,24 @@ def test_only_what_is_named_takes_a_place_of_the_lane() -> None:
     lane = OperationQueue(["scan"], QueueSettings(places=1))
     now_us = clock.now_us()
     assert lane.ready(scan(), now_us)
-    held = lane.admit_now(scan(), now_us)
-    assert isinstance(held, QueuePermit)
+    permit = lane.admit_now(scan(), now_us)
+    assert isinstance(permit, QueuePermit)
     assert not lane.ready(scan(), now_us)
     quick = Request("k", operation="get")
     assert lane.ready(quick, now_us)
     assert lane.admit_now(quick, now_us) is NOTHING_HELD
     assert asyncio.run(lane.admit(quick, clock)) is NOTHING_HELD
     assert lane.stats().inflight == 1
-    held.end(Outcome.SUCCESS, now_us)
+    permit.end(Outcome.SUCCESS, now_us)
     assert lane.ready(scan(), now_us)
 
 
 def test_what_waits_in_it_waits_for_its_own_kind_and_nobody_hears_of_it() -> None:
     class Ear:
-        heard: list[int] = []  # noqa: RUF012 - one ear, one list
+        delays: list[int] = []  # noqa: RUF012 - one ear, one list
 
         def record_wait(self, request: Request, delay_us: int, now_us: int) -> None:
-            self.heard.append(delay_us)
+            self.delays.append(delay_us)
 
         def record_refusal(
             self, request: Request, stage: str, decision: Decision, now_us: int
@@ -62,6 +62,6 @@ def test_what_waits_in_it_waits_for_its_own_kind_and_nobody_hears_of_it() -> Non
         clock.advance(us=3_000)
         first.end(Outcome.SUCCESS, clock.now_us())
         assert isinstance(await waiting, StackPermit)
-        assert Ear.heard == [0, 0]
+        assert Ear.delays == [0, 0]
 
     asyncio.run(story())

@@ -74,17 +74,17 @@ class World:
 
 def permit_of(task: Admitted) -> QueuePermit:
     assert task.done()
-    found = task.result()
-    assert isinstance(found, QueuePermit)
-    return found
+    permit = task.result()
+    assert isinstance(permit, QueuePermit)
+    return permit
 
 
 def refusal_of(task: Admitted) -> Decision:
     assert task.done()
-    found = task.result()
-    assert isinstance(found, Decision)
-    assert found.rule_id == "queue"
-    return found
+    decision = task.result()
+    assert isinstance(decision, Decision)
+    assert decision.rule_id == "queue"
+    return decision
 
 
 def run(
@@ -141,7 +141,7 @@ def test_a_free_place_costs_no_loop_at_all() -> None:
 def test_what_matters_more_goes_first_and_within_a_class_whoever_came_first() -> None:
     async def story(world: World) -> None:
         order: list[str] = []
-        held = await world.ask()
+        holder = await world.ask()
         tasks = {
             name: await world.ask(kind)
             for name, kind in [
@@ -153,10 +153,10 @@ def test_what_matters_more_goes_first_and_within_a_class_whoever_came_first() ->
             ]
         }
         while tasks:
-            await world.end(held)
+            await world.end(holder)
             name = next(name for name, task in tasks.items() if task.done())
             order.append(name)
-            held = tasks.pop(name)
+            holder = tasks.pop(name)
         assert order == ["critical", "first", "second", "best effort", "bulk"]
 
     run(story, places=1, floor_permille=0)
@@ -164,13 +164,13 @@ def test_what_matters_more_goes_first_and_within_a_class_whoever_came_first() ->
 
 def test_within_a_class_operations_share_by_weight() -> None:
     async def story(world: World) -> None:
-        held = await world.ask()
+        holder = await world.ask()
         tasks = [await world.ask(operation=op) for op in ["scan", "get"] * 20]
         served = {"scan": 0, "get": 0}
         for _ in range(20):
-            await world.end(held)
-            held = next(task for task in tasks if task.done())
-            served[["scan", "get"][(world_index := tasks.index(held)) % 2]] += 1
+            await world.end(holder)
+            holder = next(task for task in tasks if task.done())
+            served[["scan", "get"][(world_index := tasks.index(holder)) % 2]] += 1
             tasks[world_index] = asyncio.get_running_loop().create_future()  # type: ignore[call-overload]
         assert served["get"] == pytest.approx(15, abs=1)
 
@@ -179,19 +179,19 @@ def test_within_a_class_operations_share_by_weight() -> None:
 
 def test_once_it_stands_the_newest_is_served_and_the_oldest_is_told_to_go() -> None:
     async def story(world: World) -> None:
-        held = await world.ask()
-        asked: list[Admitted] = []
+        holder = await world.ask()
+        tasks: list[Admitted] = []
         for _ in range(150):  # one a millisecond, and one served in two
-            asked.append(await world.ask())
+            tasks.append(await world.ask())
             await world.wait(ms=1)
-            asked.append(await world.ask())
+            tasks.append(await world.ask())
             await world.wait(ms=1)
-            await world.end(held)
-            held = [task for task in asked if task.done() and admitted(task)][-1]
+            await world.end(holder)
+            holder = [task for task in tasks if task.done() and admitted(task)][-1]
         served = [
-            permit_of(task).waited_us for task in asked[200:] if task.done() and admitted(task)
+            permit_of(task).waited_us for task in tasks[200:] if task.done() and admitted(task)
         ]
-        refused = [task for task in asked[200:] if task.done() and not admitted(task)]
+        refused = [task for task in tasks[200:] if task.done() and not admitted(task)]
         assert len(served) >= 49
         assert sorted(served)[len(served) // 2] <= 2_000
         assert len(refused) >= 35
@@ -205,27 +205,27 @@ def test_once_it_stands_the_newest_is_served_and_the_oldest_is_told_to_go() -> N
 def test_a_class_is_let_go_though_the_places_are_never_free_because_of_a_lesser_one() -> None:
     async def story(world: World) -> None:
         working = await world.ask(BULK)
-        asked: list[Admitted] = []
+        tasks: list[Admitted] = []
 
         async def a_millisecond() -> None:
             nonlocal working
-            asked.append(await world.ask(BULK))  # always more of it than there is room for
+            tasks.append(await world.ask(BULK))  # always more of it than there is room for
             await world.wait(ms=1)
             await world.end(working)
             ended.add(working)
-            running = [task for task in asked if task.done() and task not in ended]
+            running = [task for task in tasks if task.done() and task not in ended]
             working = next(task for task in running if admitted(task))
 
         ended: set[Admitted] = set()
-        asked += [await world.ask(CRITICAL) for _ in range(150)]
+        tasks += [await world.ask(CRITICAL) for _ in range(150)]
         for at in range(500):  # nine in ten milliseconds, each waits for the one at work
             if at % 10:
-                asked.append(await world.ask(CRITICAL))
+                tasks.append(await world.ask(CRITICAL))
             await a_millisecond()
         refused = world.queue.stats().refused_timeout
         assert refused > 100  # it stood, and was shed
         burst = [await world.ask(CRITICAL) for _ in range(20)]
-        asked += burst
+        tasks += burst
         for _ in range(25):
             await a_millisecond()
         assert all(admitted(task) for task in burst)
@@ -239,27 +239,27 @@ def admitted(task: Admitted) -> bool:
 
 def overload(form: str, standing_us: int | None, load: int) -> tuple[int, int]:
     """Served within 20 ms and served in all, in 2 s at `load` times what one place can do."""
-    found = [0, 0]
+    counts = [0, 0]
 
     async def story(world: World) -> None:
-        asked: list[Admitted] = []
-        held: list[Admitted] = []
+        tasks: list[Admitted] = []
+        holders: list[Admitted] = []
         for ms in range(1_500):
-            asked += [await world.ask() for _ in range(load)]
+            tasks += [await world.ask() for _ in range(load)]
             world.clock.advance(ms=1)
             await world.settle()
             if ms % 2:  # two places, each 2 ms of work: one a millisecond
-                held = [task for task in asked if task.done() and admitted(task)]
-            for task in held:
+                holders = [task for task in tasks if task.done() and admitted(task)]
+            for task in holders:
                 waited_us = permit_of(task).waited_us
                 await world.end(task)
                 if ms > 500:
-                    found[0] += waited_us <= 20_000
-                    found[1] += 1
-            asked = [task for task in asked if not task.done()] + [
-                task for task in asked if task.done() and admitted(task) and task not in held
+                    counts[0] += waited_us <= 20_000
+                    counts[1] += 1
+            tasks = [task for task in tasks if not task.done()] + [
+                task for task in tasks if task.done() and admitted(task) and task not in holders
             ]
-            held = []
+            holders = []
 
     run(
         story,
@@ -270,7 +270,7 @@ def overload(form: str, standing_us: int | None, load: int) -> tuple[int, int]:
         wait_us_max=400_000,
         adaptive_target=False,
     )
-    return found[0], found[1]
+    return counts[0], counts[1]
 
 
 def test_codel_and_facebook_answer_in_time_at_thrice_the_load_where_packets_do_not() -> None:
@@ -321,13 +321,13 @@ def test_who_has_less_left_than_the_work_takes_is_refused_before_its_deadline() 
             await world.wait(ms=10)
             await world.end(task)
         assert world.queue.slack_us == pytest.approx(10_000, rel=0.02)
-        held = await world.ask()
+        holder = await world.ask()
         hopeless = await world.ask(deadline_us=world.now_us + 30_000)
         await world.wait(ms=19)
         assert not hopeless.done()
         await world.wait(ms=6)  # 25 ms: still five before its deadline
         assert refusal_of(hopeless).reason is DEADLINE
-        await world.end(held)
+        await world.end(holder)
         assert world.queue.stats().refused_deadline == 1
 
     run(story, places=1)
@@ -335,11 +335,11 @@ def test_who_has_less_left_than_the_work_takes_is_refused_before_its_deadline() 
 
 def test_the_slack_that_counts_is_that_of_the_dequeue() -> None:
     async def story(world: World) -> None:
-        held = await world.ask()
+        holder = await world.ask()
         waiter = await world.ask(deadline_us=world.now_us + 100_000)
         await world.wait(ms=80)  # what was held took 80 ms, and the p99 with it
         assert world.queue.slack_us == 0
-        await world.end(held)
+        await world.end(holder)
         assert refusal_of(waiter).reason is DEADLINE
         assert world.queue.inflight == 0
 
@@ -363,11 +363,11 @@ def test_a_short_deadline_is_not_shut_out_by_a_long_tail() -> None:
         task = await world.ask()
         await world.wait(ms=300)
         await world.end(task)
-        held = await world.ask(deadline_us=world.now_us + 20_000)
-        assert held.done()  # a free place asks nothing
+        holder = await world.ask(deadline_us=world.now_us + 20_000)
+        assert holder.done()  # a free place asks nothing
         short = await world.ask(deadline_us=world.now_us + 20_000)
         await world.wait(ms=5)
-        await world.end(held)
+        await world.end(holder)
         assert permit_of(short).waited_us == 5_000
 
     run(story, places=1)
@@ -409,13 +409,13 @@ def test_it_is_bounded_in_bytes() -> None:
 
 def test_a_cancelled_waiter_leaves_no_trace() -> None:
     async def story(world: World) -> None:
-        held = await world.ask()
-        gone, next_one = await world.ask(), await world.ask()
-        gone.cancel()
+        holder = await world.ask()
+        leaver, next_one = await world.ask(), await world.ask()
+        leaver.cancel()
         await world.settle()
-        assert gone.cancelled()
+        assert leaver.cancelled()
         assert world.queue.stats().queued == 1
-        await world.end(held)
+        await world.end(holder)
         await world.end(next_one)
         assert world.queue.inflight == 0
         assert world.queue.stats().cancelled == 1
@@ -425,12 +425,12 @@ def test_a_cancelled_waiter_leaves_no_trace() -> None:
 
 def test_a_place_given_to_a_task_that_is_cancelled_in_the_same_instant_goes_on() -> None:
     async def story(world: World) -> None:
-        held = await world.ask()
-        gone, next_one = await world.ask(), await world.ask()
-        permit_of(held).end(OK, world.now_us)  # gone has its place, and does not know it yet
-        gone.cancel()
+        holder = await world.ask()
+        leaver, next_one = await world.ask(), await world.ask()
+        permit_of(holder).end(OK, world.now_us)  # `leaver` has its place, and does not know it yet
+        leaver.cancel()
         await world.settle()
-        assert gone.cancelled()
+        assert leaver.cancelled()
         assert next_one.done()
         await world.end(next_one)
         assert world.queue.inflight == 0
@@ -440,10 +440,10 @@ def test_a_place_given_to_a_task_that_is_cancelled_in_the_same_instant_goes_on()
 
 def test_a_task_that_is_cancelled_before_it_can_say_so_is_given_no_place() -> None:
     async def story(world: World) -> None:
-        held = await world.ask()
-        gone, next_one = await world.ask(), await world.ask()
-        gone.cancel()
-        permit_of(held).end(OK, world.now_us)
+        holder = await world.ask()
+        leaver, next_one = await world.ask(), await world.ask()
+        leaver.cancel()
+        permit_of(holder).end(OK, world.now_us)
         await world.settle()
         assert next_one.done()
         await world.end(next_one)
@@ -470,7 +470,7 @@ def test_more_places_begin_more_and_fewer_wait_for_permits_to_end() -> None:
 
 def test_a_waiting_unit_that_comes_to_matter_more_is_moved_up() -> None:
     async def story(world: World) -> None:
-        held = await world.ask()
+        holder = await world.ask()
         first = await world.ask()
         request = Request("shared", criticality=BULK)
         raised = asyncio.ensure_future(world.queue.admit(request, world.clock))
@@ -478,7 +478,7 @@ def test_a_waiting_unit_that_comes_to_matter_more_is_moved_up() -> None:
         request.criticality = CRITICAL
         assert world.queue.requeue(request, world.now_us)
         assert world.queue.stats().queued_bytes == 2 * WAITER_BYTES
-        await world.end(held)
+        await world.end(holder)
         assert raised.done()
         assert not first.done()
         assert not world.queue.requeue(request, world.now_us)
@@ -489,12 +489,12 @@ def test_a_waiting_unit_that_comes_to_matter_more_is_moved_up() -> None:
 
 def test_one_request_may_stand_in_line_twice() -> None:
     async def story(world: World) -> None:
-        held = await world.ask()
+        holder = await world.ask()
         request = Request("hedged")
         twice = [asyncio.ensure_future(world.queue.admit(request, world.clock)) for _ in range(2)]
         await world.settle()
         assert world.queue.stats().queued == 2
-        await world.end(held)
+        await world.end(holder)
         await world.end(twice[0])
         await world.end(twice[1])
         assert world.queue.stats()[1:4] == (0, 0, 0)
@@ -537,15 +537,15 @@ def test_the_target_follows_an_unloaded_service_and_not_a_loaded_one() -> None:
 
 def test_bulk_is_served_a_little_while_nothing_critical_stands() -> None:
     async def story(world: World) -> None:
-        held = await world.ask()
+        holder = await world.ask()
         bulk = await world.ask(BULK)
         served = 0
         while not bulk.done() and served < 50:
             waiting = await world.ask()
-            await world.end(held)
+            await world.end(holder)
             if bulk.done():
                 break
-            held = waiting
+            holder = waiting
             served += 1
         assert 5 <= served <= 20
 
@@ -566,11 +566,11 @@ def test_it_says_how_long_the_oldest_has_waited() -> None:
 
 def test_a_clock_that_goes_back_loses_nobody() -> None:
     async def story(world: World) -> None:
-        held = await world.ask()
+        holder = await world.ask()
         waiter = await world.ask()
         world.clock.go_back(s=5)
         await world.settle()
-        await world.end(held)
+        await world.end(holder)
         assert permit_of(waiter).waited_us == 0
         await world.end(waiter)
         assert world.queue.inflight == 0
@@ -606,7 +606,7 @@ class Mix:
         self.world = world
         self.dice = dice
         self.tasks: list[Admitted] = []
-        self.held: list[QueuePermit] = []
+        self.permits: list[QueuePermit] = []
         self._seen: set[Admitted] = set()
 
     def gather(self) -> None:
@@ -614,7 +614,7 @@ class Mix:
             if task.done() and task not in self._seen:
                 self._seen.add(task)
                 if not task.cancelled() and admitted(task):
-                    self.held.append(permit_of(task))
+                    self.permits.append(permit_of(task))
 
     async def step(self) -> None:
         world, dice = self.world, self.dice
@@ -624,8 +624,8 @@ class Mix:
             criticality = dice.choice(list(Criticality))
             request = Request("key", criticality=criticality, deadline_us=deadline_us)
             self.tasks.append(asyncio.ensure_future(world.queue.admit(request, world.clock)))
-        elif what == 2 and self.held:
-            permit = self.held.pop(dice.randrange(len(self.held)))
+        elif what == 2 and self.permits:
+            permit = self.permits.pop(dice.randrange(len(self.permits)))
             assert permit.end(dice.choice(list(Outcome)), world.now_us, spent=dice.random() < 0.8)
             assert not permit.end(OK, world.now_us)
         elif what == 3 and self.tasks:
@@ -641,8 +641,8 @@ class Mix:
     async def finish(self) -> None:
         await self.world.wait(ms=120)
         self.gather()
-        while self.held:
-            assert self.held.pop().end(OK, self.world.now_us)
+        while self.permits:
+            assert self.permits.pop().end(OK, self.world.now_us)
             await self.world.settle()
             self.gather()
 
@@ -657,7 +657,7 @@ def test_in_any_interleaving_every_unit_has_one_answer_and_every_place_comes_bac
         for _ in range(80):
             await mix.step()
             stats = world.queue.stats()
-            assert stats.inflight >= len(mix.held)
+            assert stats.inflight >= len(mix.permits)
             assert stats.queued <= 6
             assert stats.queued_bytes == stats.queued * WAITER_BYTES
         await mix.finish()

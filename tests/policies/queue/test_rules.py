@@ -77,12 +77,12 @@ def test_facebook_gives_a_newcomer_little_time_once_the_queue_stands() -> None:
 
 def test_packets_are_dropped_ever_sooner_while_the_delay_stays_above_the_target() -> None:
     rule = packets()
-    found = dropped(rule, 6 * MS, 0, 500)
+    drops = dropped(rule, 6 * MS, 0, 500)
     at, expected = 100.0, [100]
     for count in range(1, 12):
         at += 100 / sqrt(count)
         expected.append(round(at))
-    assert found == pytest.approx([ms for ms in expected if ms < 500], abs=2)
+    assert drops == pytest.approx([ms for ms in expected if ms < 500], abs=2)
     assert rule.overloaded()
 
 
