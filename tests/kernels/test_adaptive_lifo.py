@@ -343,8 +343,8 @@ class SlowQueue:
         self.waiting.append(entry)
 
     def fits(self, weight: int) -> bool:
-        held = sum(entry.weight for entry in self.waiting)
-        return len(self.waiting) < self.length_max and held + weight <= self.weight_max
+        weight_waiting = sum(entry.weight for entry in self.waiting)
+        return len(self.waiting) < self.length_max and weight_waiting + weight <= self.weight_max
 
     def pop(self, now_us: int) -> None:
         self.look(now_us)

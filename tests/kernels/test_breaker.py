@@ -399,7 +399,7 @@ def test_every_state_has_a_name() -> None:
 
 def test_the_defaults_are_what_the_page_says() -> None:
     chosen = CircuitSettings()
-    told = {
+    defaults = {
         "failures_in_row": 5,
         "failure_percent": 50,
         "slow_percent": 0,
@@ -413,7 +413,7 @@ def test_the_defaults_are_what_the_page_says() -> None:
         "probe_successes": 2,
         "probe_us_max": 30 * SECOND,
     }
-    assert {field: getattr(chosen, field) for field in told} == told
+    assert {field: getattr(chosen, field) for field in defaults} == defaults
 
 
 def test_the_smallest_settings_are_allowed() -> None:
@@ -544,11 +544,11 @@ class SlowBreaker:
         row = self.s.failures_in_row
         if row and len(self.results) >= row and all(f for _, f, _ in self.results[-row:]):
             return True
-        seen = [result for result in self.results if result[0] > bucket - self.s.buckets]
-        if len(seen) < self.s.calls_min:
+        recent = [result for result in self.results if result[0] > bucket - self.s.buckets]
+        if len(recent) < self.s.calls_min:
             return False
-        failed = 100 * sum(f for _, f, _ in seen) / len(seen)
-        slow = 100 * sum(s for _, _, s in seen) / len(seen)
+        failed = 100 * sum(f for _, f, _ in recent) / len(recent)
+        slow = 100 * sum(s for _, _, s in recent) / len(recent)
         return (0 < self.s.failure_percent <= failed) or (0 < self.s.slow_percent <= slow)
 
 

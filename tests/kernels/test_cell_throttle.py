@@ -25,11 +25,11 @@ def ask(
 
 
 def test_a_fresh_key_has_max_burst_and_one() -> None:
-    tat, told = 0, []
+    tat, replies = 0, []
     for _ in range(4):
         tat, reply = ask(tat, NOW, 2, 30, 60)
-        told.append(reply)
-    assert told == [(0, 3, 2, -1, 2), (0, 3, 1, -1, 4), (0, 3, 0, -1, 6), (1, 3, 0, 2, 6)]
+        replies.append(reply)
+    assert replies == [(0, 3, 2, -1, 2), (0, 3, 1, -1, 4), (0, 3, 0, -1, 6), (1, 3, 0, 2, 6)]
 
 
 def test_a_schedule_comes_back_as_time_passes() -> None:

@@ -67,8 +67,8 @@ def test_held_until_empty_it_also_ends_when_the_queue_is_said_to_be_empty() -> N
     codel.record_empty()
     codel.drop(60 * MS, 202 * MS)
     assert not codel.overloaded
-    held = overloaded_codel()  # folly's own goes by delays alone
-    held.record_empty()
+    queue_codel = overloaded_codel()  # folly's own goes by delays alone
+    queue_codel.record_empty()
 
 
 def test_held_until_empty_a_short_delay_still_begins_no_overload() -> None:
@@ -259,11 +259,11 @@ def test_a_queue_last_empty_longer_ago_than_n_grants_m_until_it_has_emptied() ->
 
 def test_it_says_whether_the_queue_stands() -> None:
     timeout = CodelTimeout()
-    seen: list[bool] = []
+    states: list[bool] = []
     for queued, now_us in ((0, 0), (1, 100 * MS), (1, 101 * MS), (9, 102 * MS), (0, 103 * MS)):
         timeout.timeout_us(queued, now_us)
-        seen.append(timeout.standing)
-    assert seen == [False, False, True, True, False]
+        states.append(timeout.standing)
+    assert states == [False, False, True, True, False]
 
 
 def test_a_clock_that_goes_back_empties_no_standing_queue() -> None:
@@ -431,8 +431,8 @@ def test_packet_codel_is_already_lost_a_little_above_capacity() -> None:
 
 def test_fitted_to_its_service_time_it_does_not_shed_before_a_queue_stands() -> None:
     slow = {"service_us": 100 * MS, "span_us": 50 * SECOND}
-    asked, _ = answers(Fifo(), 0.95, **slow)
+    by_fifo, _ = answers(Fifo(), 0.95, **slow)
     unfitted, _ = answers(FifoWithCodel(), 0.95, **slow)
     fitted, _ = answers(FifoWithCodel(100 * MS), 0.95, **slow)
-    assert unfitted < 0.975 * asked
-    assert fitted > 0.999 * asked
+    assert unfitted < 0.975 * by_fifo
+    assert fitted > 0.999 * by_fifo

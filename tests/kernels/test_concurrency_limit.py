@@ -234,10 +234,10 @@ def test_a_probe_does_not_go_below_the_least_limit() -> None:
 @pytest.mark.parametrize("make", [Aimd, Vegas, Gradient2])
 def test_drops_bring_every_limit_down_to_one_and_no_further(make: type[Limit]) -> None:
     limit = make(initial=1_000)
-    seen = [limit.update(10 * MS, 1_000, True, 0.5) for _ in range(600)]
-    assert seen == sorted(seen, reverse=True)
-    assert seen[0] < 1_000
-    assert seen[-1] == 1
+    limits = [limit.update(10 * MS, 1_000, True, 0.5) for _ in range(600)]
+    assert limits == sorted(limits, reverse=True)
+    assert limits[0] < 1_000
+    assert limits[-1] == 1
 
 
 @pytest.mark.parametrize("make", [Aimd, Vegas, Gradient2])
@@ -339,13 +339,13 @@ def test_whatever_is_measured_the_limit_keeps_its_bounds_and_grows_only_when_use
     make: type[Limit], samples: list[tuple[int, int, bool, float]]
 ) -> None:
     limit = make(initial=20, limit_min=2, limit_max=100)
-    held = 20  # the limit outside of probes, which halve it and give it back
+    steady = 20  # the limit outside of probes, which halve it and give it back
     for rtt_us, inflight, dropped, draw in samples:
         now = limit.update(rtt_us, inflight, dropped, draw)
         assert 2 <= now <= 100
-        if dropped or inflight * 2 < held:
-            assert now <= held
-        held = max(held, now) if now == held // 2 else now
+        if dropped or inflight * 2 < steady:
+            assert now <= steady
+        steady = max(steady, now) if now == steady // 2 else now
 
 
 # The window
@@ -396,10 +396,10 @@ def test_a_long_silence_forgets_a_window_that_was_begun() -> None:
     window.add(10 * MS, 1, False, 20 * SECOND + 1)
     window.add(10 * MS, 1, False, 21 * SECOND)
     assert window.add(10 * MS, 1, False, 22 * SECOND) == WindowSample(10 * MS, 1, False)
-    kept = SampleWindow(samples_min=3)
+    samples = SampleWindow(samples_min=3)
     for now_us in (0, 10 * SECOND):
-        kept.add(90 * MS, 9, False, now_us)
-    assert kept.add(90 * MS, 9, False, 20 * SECOND) is not None
+        samples.add(90 * MS, 9, False, now_us)
+    assert samples.add(90 * MS, 9, False, 20 * SECOND) is not None
 
 
 def test_a_clock_that_goes_back_makes_the_window_begin_there() -> None:
@@ -463,7 +463,7 @@ def service(limit: Limit) -> list[tuple[float, float]]:
     waiting: deque[float] = deque()
     working: list[tuple[float, float]] = []  # when it is done, when it came
     arrival_us = end_us = 0.0
-    found: list[tuple[float, float]] = []
+    points: list[tuple[float, float]] = []
     for seconds, workers, slower in CHANGES:
         half_us = end_us + seconds * SECOND / 2
         end_us += seconds * SECOND
@@ -490,8 +490,8 @@ def service(limit: Limit) -> list[tuple[float, float]]:
                 done_us = now_us + chance.expovariate(1 / (SERVICE_US * slower))
                 heapq.heappush(working, (done_us, waiting.popleft()))
         capacity = workers * seconds * SECOND / 2 / (SERVICE_US * slower)
-        found.append((sum(limits) / len(limits), done / capacity))
-    return found
+        points.append((sum(limits) / len(limits), done / capacity))
+    return points
 
 
 FORMS: dict[str, Limit] = {

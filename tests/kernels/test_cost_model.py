@@ -417,12 +417,12 @@ def test_one_outlier_moves_a_ratio_by_a_factor_of_e_at_most() -> None:
 def test_a_ratio_follows_the_mean_of_the_noise_and_is_pulled_back_by_three_percent() -> None:
     dice = random.Random(3)
     ratio = CostRatio(0.01)
-    seen = []
+    ratios = []
     for number in range(6_000):
         ratio.learn(1_000, round(50_000 * dice.lognormvariate(-0.08, 0.4)))
         if number >= 1_000:
-            seen.append(ratio.times)
-    assert 0.95 * 50 < sum(seen) / len(seen) < 50
+            ratios.append(ratio.times)
+    assert 0.95 * 50 < sum(ratios) / len(ratios) < 50
 
 
 def test_a_ratio_that_is_not_needed_any_more_is_pulled_back_to_one() -> None:

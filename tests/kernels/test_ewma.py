@@ -123,14 +123,14 @@ def test_the_order_of_a_tie_does_not_matter(
 
 
 def test_a_clock_that_goes_back_counts_as_no_time_at_all() -> None:
-    back, held = Ewma(SECOND), Ewma(SECOND)
-    for average, third_us in ((back, 1 * SECOND), (held, 5 * SECOND)):
+    back, steady = Ewma(SECOND), Ewma(SECOND)
+    for average, third_us in ((back, 1 * SECOND), (steady, 5 * SECOND)):
         average.add(1.0, 0)
         average.add(2.0, 5 * SECOND)
         average.add(9.0, third_us)
         average.add(4.0, 6 * SECOND)
-    assert back.mean() == held.mean()
-    assert back.weight(0) == back.weight(6 * SECOND) == held.weight(6 * SECOND)
+    assert back.mean() == steady.mean()
+    assert back.weight(0) == back.weight(6 * SECOND) == steady.weight(6 * SECOND)
     fast = Ewma(half_life_us=1)
     for now_us in (5, 4, 3, 0):
         fast.add(1.0, now_us)

@@ -17,13 +17,13 @@ def limits_under_load(
 ) -> list[int]:
     """The limits while so many workers are all busy; what they do not serve waits."""
     random = Random(1)
-    seen = []
+    limits = []
     for _ in range(updates):
         at_work = limit.limit
         mean_us = work_us * max(1.0, at_work / workers)
         rtt_us = round(mean_us * random.gauss(1.0, noise)) if noise else round(mean_us)
-        seen.append(limit.update(rtt_us, at_work, False, random.random()))
-    return seen
+        limits.append(limit.update(rtt_us, at_work, False, random.random()))
+    return limits
 
 
 def middle(limits: list[int]) -> int:
@@ -129,10 +129,10 @@ def test_a_probe_is_a_fifth_lower_for_two_updates() -> None:
     st.integers(0, 500),
 )
 def test_it_stays_within_its_bounds_whatever_it_is_told(
-    told: list[tuple[int, int, bool, float]], low: int, more: int
+    samples: list[tuple[int, int, bool, float]], low: int, more: int
 ) -> None:
     limit = FastLimit(initial=low, limit_min=low, limit_max=low + more)
-    for rtt_us, inflight, dropped, draw in told:
+    for rtt_us, inflight, dropped, draw in samples:
         assert low <= limit.update(rtt_us, inflight, dropped, draw) <= low + more
         assert limit.limit <= low + more
 

@@ -93,8 +93,8 @@ def test_owners_are_the_same_in_every_process_and_version(ring: Ring, expected: 
     assert mix(1, 2) == 1941860639479880
     assert mix((1 << 60) - 1, 0) == 2026971912475257
     assert mix(0x123456789ABCDEF, 0xFEDCBA987654321) == 2026289428820384
-    found = [ring(even(10)).owner(f"user:{number}")[-1] for number in range(20)]
-    assert "".join(found) == expected
+    owner_digits = [ring(even(10)).owner(f"user:{number}")[-1] for number in range(20)]
+    assert "".join(owner_digits) == expected
 
 
 @pytest.mark.parametrize("ring", RINGS)
@@ -111,11 +111,11 @@ def test_a_node_that_leaves_gives_its_keys_to_the_second_in_rank_and_moves_no_ot
 ) -> None:
     weights = even(8) | {"node-3": 2.0}
     whole = ring(weights)
-    for gone in ("node-3", "node-5"):
-        rest = ring({name: weight for name, weight in weights.items() if name != gone})
+    for leaver in ("node-3", "node-5"):
+        rest = ring({name: weight for name, weight in weights.items() if name != leaver})
         for key in KEYS:
             first, second = whole.rank(key, 2)
-            assert rest.owner(key) == (second if first == gone else first)
+            assert rest.owner(key) == (second if first == leaver else first)
 
 
 @pytest.mark.parametrize("ring", RINGS)

@@ -36,7 +36,7 @@ class Load:
         self.sample = 0
 
     def run(self, seconds: int, factor: Callable[[int], float] | float = 1.0) -> list[float]:
-        said = []
+        ratios = []
         for passed in range(seconds):
             times = factor if isinstance(factor, float) else factor(passed)
             for i in range(self.rate):
@@ -44,8 +44,8 @@ class Load:
                 self.ratio.add(LATENCIES_US[self.sample % len(LATENCIES_US)] * times, now_us)
                 self.sample += 1
             self.second += 1
-            said.append(self.ratio.ratio(self.second * SECOND - 1))
-        return said
+            ratios.append(self.ratio.ratio(self.second * SECOND - 1))
+        return ratios
 
     @property
     def now_us(self) -> int:
@@ -67,9 +67,9 @@ def baseline_us(load: Load) -> float:
     return load.ratio.baseline_us()
 
 
-def first(said: list[float], wanted: Callable[[float], bool]) -> int | None:
+def first(ratios: list[float], condition: Callable[[float], bool]) -> int | None:
     """In which second after the start something was said first."""
-    return next((i + 1 for i, ratio in enumerate(said) if wanted(ratio)), None)
+    return next((i + 1 for i, ratio in enumerate(ratios) if condition(ratio)), None)
 
 
 # The default form.
@@ -88,10 +88,10 @@ def test_it_is_neutral_while_cold_even_if_latency_jumps() -> None:
 
 def test_a_step_is_seen_within_two_seconds_and_reads_as_what_it_is() -> None:
     load = after_healthy()
-    said = load.run(60, 4.0)
-    assert first(said, lambda ratio: ratio < 0.6) == 2
+    ratios = load.run(60, 4.0)
+    assert first(ratios, lambda ratio: ratio < 0.6) == 2
     assert is_under_stress(load)
-    assert sum(said[10:]) / 50 == pytest.approx(0.25, abs=0.02)
+    assert sum(ratios[10:]) / 50 == pytest.approx(0.25, abs=0.02)
 
 
 def test_getting_faster_is_not_more_than_healthy() -> None:
@@ -101,12 +101,12 @@ def test_getting_faster_is_not_more_than_healthy() -> None:
 
 def test_a_30_minute_slow_down_of_4_times_never_heals_falsely_and_then_clears() -> None:
     load = after_healthy(seconds=1_200)
-    said = load.run(1_800, 4.0)
-    assert first(said, lambda ratio: ratio < 0.6) == 1
-    assert max(said[3:]) < 0.4
+    ratios = load.run(1_800, 4.0)
+    assert first(ratios, lambda ratio: ratio < 0.6) == 1
+    assert max(ratios[3:]) < 0.4
     assert is_under_stress(load)
     # The leak is what moved it: from 0.25 by a hundredth a minute.
-    assert sum(said[-60:]) / 60 == pytest.approx(0.25 * 1.01**30, abs=0.02)
+    assert sum(ratios[-60:]) / 60 == pytest.approx(0.25 * 1.01**30, abs=0.02)
     assert first(load.run(60), lambda ratio: ratio >= 0.85) == 5
     assert not is_under_stress(load)
     # The leak is kept, and the next slow down is seen though the baseline is a third too high.
@@ -129,18 +129,18 @@ def test_the_p2_form_heals_falsely_under_the_same_slow_down() -> None:
     # With its spans of 10 minutes: as soon as the long one has seen nothing but the slow down.
     spans = Load(P2Ratio())
     spans.run(1_200)
-    said = spans.run(1_800, 4.0)
-    assert first(said, lambda ratio: ratio < 0.3) == 6
-    assert not any(ratio > 0.6 for ratio in said[6:600])
-    assert min(said[600:]) > 0.6
-    assert sum(said[-60:]) / 60 == pytest.approx(0.96, abs=0.02)
+    ratios = spans.run(1_800, 4.0)
+    assert first(ratios, lambda ratio: ratio < 0.3) == 6
+    assert not any(ratio > 0.6 for ratio in ratios[6:600])
+    assert min(ratios[600:]) > 0.6
+    assert sum(ratios[-60:]) / 60 == pytest.approx(0.96, abs=0.02)
     # With one long span that pools everything: long before half of it has been slow.
     pooled = Load(P2Ratio(long_us=24 * 60 * MINUTE))
     pooled.run(1_800)
-    said = pooled.run(1_800, 4.0)
-    assert first(said, lambda ratio: ratio < 0.3) == 6
-    assert first(said[60:], lambda ratio: ratio > 0.6) == pytest.approx(218 - 60, abs=10)
-    assert sum(said[-60:]) / 60 == pytest.approx(0.91, abs=0.02)
+    ratios = pooled.run(1_800, 4.0)
+    assert first(ratios, lambda ratio: ratio < 0.3) == 6
+    assert first(ratios[60:], lambda ratio: ratio > 0.6) == pytest.approx(218 - 60, abs=10)
+    assert sum(ratios[-60:]) / 60 == pytest.approx(0.91, abs=0.02)
 
 
 def test_the_baseline_is_frozen_even_if_nobody_asks_for_the_ratio() -> None:
@@ -155,22 +155,22 @@ def test_the_baseline_is_frozen_even_if_nobody_asks_for_the_ratio() -> None:
 def test_what_keeps_it_from_healing_is_that_the_baseline_is_frozen() -> None:
     load = Load(LatencyRatio(RatioSettings(enter=0.0)))  # never stressed, never frozen
     load.run(1_200)
-    said = load.run(400, 4.0)
-    assert first(said, lambda ratio: ratio < 0.6) == 1
-    assert first(said[60:], lambda ratio: ratio > 0.6) == pytest.approx(311 - 60, abs=15)
+    ratios = load.run(400, 4.0)
+    assert first(ratios, lambda ratio: ratio < 0.6) == 1
+    assert first(ratios[60:], lambda ratio: ratio > 0.6) == pytest.approx(311 - 60, abs=15)
 
 
 def test_a_day_that_swings_by_half_trips_nothing_even_when_it_passes_in_an_hour() -> None:
     load = after_healthy()
-    said = load.run(3_600, lambda second: 1.0 + 0.5 * math.sin(2 * math.pi * second / 3_600))
-    assert min(said) > 0.6
+    ratios = load.run(3_600, lambda second: 1.0 + 0.5 * math.sin(2 * math.pi * second / 3_600))
+    assert min(ratios) > 0.6
 
 
 def test_a_slow_down_that_takes_ten_minutes_is_seen_and_one_that_takes_an_hour_is_drift() -> None:
     load = after_healthy()
-    seen = first(load.run(600, lambda second: 4.0 ** (second / 600)), lambda ratio: ratio < 0.6)
-    assert seen is not None
-    assert seen < 300
+    delay = first(load.run(600, lambda second: 4.0 ** (second / 600)), lambda ratio: ratio < 0.6)
+    assert delay is not None
+    assert delay < 300
     drift = after_healthy()
     assert min(drift.run(1_800, lambda second: 2.0 ** (second / 1_800))) > 0.6
 
@@ -225,11 +225,11 @@ def test_with_few_samples_it_holds_what_it_said_and_after_a_while_it_is_neutral(
     load.run(20, 4.0)
     ratio, then_us = load.ratio, load.now_us
     assert isinstance(ratio, LatencyRatio)
-    held = ratio.ratio(then_us)
+    reading = ratio.ratio(then_us)
     for second in range(1, 30):
         ratio.add(10.0, then_us + second * SECOND)  # one fast sample a second says nothing
         if second >= 5:
-            assert ratio.ratio(then_us + second * SECOND) == pytest.approx(held, rel=0.1)
+            assert ratio.ratio(then_us + second * SECOND) == pytest.approx(reading, rel=0.1)
             assert ratio.stressed
     assert ratio.ratio(then_us + 36 * SECOND) == NEUTRAL
     assert not ratio.stressed
@@ -238,10 +238,10 @@ def test_with_few_samples_it_holds_what_it_said_and_after_a_while_it_is_neutral(
 def test_between_two_refreshes_it_holds_what_it_said() -> None:
     load = after_healthy()
     ratio, now_us = load.ratio, load.second * SECOND + 200_000
-    held = ratio.ratio(now_us)
+    reading = ratio.ratio(now_us)
     for _ in range(400):
         ratio.add(1e6, now_us + 1)
-    assert ratio.ratio(now_us + 99_999) == held
+    assert ratio.ratio(now_us + 99_999) == reading
     assert ratio.ratio(now_us + 100_000) < 0.1
 
 
@@ -341,7 +341,7 @@ class SlowRatio:
         self.p95s: list[float] = []
         self.frozen_us: float | None = None
         self.low_us: int | None = None
-        self.said = NEUTRAL
+        self.answer = NEUTRAL
         self.sampled_us = 0
 
     def rounded(self, latency_us: float) -> float:
@@ -367,22 +367,22 @@ class SlowRatio:
         short = self.p95([latency_us for _, latency_us in self.short])
         if short is None:
             if now_us - self.sampled_us >= self.s.hold_us_max:
-                self.said, self.frozen_us, self.low_us = NEUTRAL, None, None
+                self.answer, self.frozen_us, self.low_us = NEUTRAL, None, None
             return
         self.sampled_us = now_us
         baseline = self.baseline()
         if baseline is None:
             return
-        self.said = min(NEUTRAL, baseline / short)
-        if self.said >= self.s.enter:
+        self.answer = min(NEUTRAL, baseline / short)
+        if self.answer >= self.s.enter:
             self.low_us = None
         elif self.low_us is None:
             self.low_us = now_us
-        deep = self.said < self.s.at_once
+        deep = self.answer < self.s.at_once
         lasts = self.low_us is not None and now_us - self.low_us >= self.s.confirm_us
-        if self.frozen_us is None and self.said < self.s.enter and (deep or lasts):
+        if self.frozen_us is None and self.answer < self.s.enter and (deep or lasts):
             self.frozen_us, self.long = baseline, []
-        elif self.frozen_us is not None and self.said >= self.s.leave:
+        elif self.frozen_us is not None and self.answer >= self.s.leave:
             self.frozen_us = None
 
     def at(self, now_us: int) -> None:
@@ -408,7 +408,7 @@ class SlowRatio:
     def ratio(self, now_us: int) -> float:
         self.at(now_us)
         self.judge(now_us)
-        return self.said
+        return self.answer
 
 
 @given(
@@ -443,12 +443,12 @@ def test_it_says_what_lists_and_sorting_say(
     ratio, oracle = LatencyRatio(settings), SlowRatio(settings)
     now_us = 1_000 * SECOND
     # Ten healthy seconds first, so that most histories get past the cold start.
-    for gap_us, samples, latency_us, asked in [(SECOND, 8, 100.0, True)] * 10 + bursts:
+    for gap_us, samples, latency_us, is_read in [(SECOND, 8, 100.0, True)] * 10 + bursts:
         now_us += gap_us
         for i in range(samples):
             ratio.add(latency_us + i, now_us)
             oracle.add(latency_us + i, now_us)
-        if asked:
+        if is_read:
             assert ratio.ratio(now_us) == pytest.approx(oracle.ratio(now_us), rel=1e-9)
         assert ratio.stressed == (oracle.frozen_us is not None)
 
@@ -466,9 +466,9 @@ def test_the_p2_form_is_neutral_while_cold() -> None:
 def test_the_p2_form_sees_a_step_after_one_short_span() -> None:
     load = Load(P2Ratio(enter=0.6))
     load.run(600)
-    said = load.run(20, 4.0)
-    assert first(said, lambda ratio: ratio < 0.6) == 6
-    assert said[-1] == pytest.approx(0.25, abs=0.05)
+    ratios = load.run(20, 4.0)
+    assert first(ratios, lambda ratio: ratio < 0.6) == 6
+    assert ratios[-1] == pytest.approx(0.25, abs=0.05)
     assert is_under_stress(load)
     load.run(20)
     assert not is_under_stress(load)
@@ -487,10 +487,10 @@ def test_a_span_with_too_few_samples_leaves_the_last_answer() -> None:
     load = Load(P2Ratio())
     load.run(600)
     load.run(10, 4.0)
-    held = load.ratio.ratio(load.now_us + 1)
+    reading = load.ratio.ratio(load.now_us + 1)
     for second in range(1, 60):
         load.ratio.add(10.0, load.now_us + second * SECOND)
-        assert load.ratio.ratio(load.now_us + second * SECOND) == held
+        assert load.ratio.ratio(load.now_us + second * SECOND) == reading
 
 
 # Bad input.

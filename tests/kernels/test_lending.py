@@ -74,17 +74,17 @@ def test_what_no_longer_divides_goes_one_by_one() -> None:
     assert share_out(5, [claim(0, 9, weight=9), claim(0, 9, weight=9)], 0) == [3, 2]
 
 
-@given(amount=st.integers(0, 10_000), claims=CLAIMS, kept=st.integers(0, 1_000))
+@given(amount=st.integers(0, 10_000), claims=CLAIMS, kept_milli=st.integers(0, 1_000))
 def test_no_more_than_the_amount_nor_any_ceiling_and_no_less_than_guaranteed(
-    amount: int, claims: list[QuotaClaim], kept: int
+    amount: int, claims: list[QuotaClaim], kept_milli: int
 ) -> None:
-    parts = share_out(amount, claims, kept)
+    parts = share_out(amount, claims, kept_milli)
     assert sum(parts) <= amount
     assert all(0 <= part <= one.ceiling for part, one in zip(parts, claims, strict=True))
     if sum(one.guarantee for one in claims) <= amount:
         for part, one in zip(parts, claims, strict=True):
             assert part >= min(one.demand, one.guarantee)
-            assert part >= one.guarantee * kept // 1_000
+            assert part >= one.guarantee * kept_milli // 1_000
 
 
 @given(amount=st.integers(0, 10_000), claims=CLAIMS)

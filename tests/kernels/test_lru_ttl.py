@@ -114,8 +114,8 @@ def test_jitter_only_ever_shortens_a_life() -> None:
 def test_a_refresh_is_due_the_likelier_the_nearer_the_expiry_and_the_dearer_the_fetch() -> None:
     draws = [number / 10_000 for number in range(10_000)]
     for remaining_us, fetch_us, beta in ((1_000, 1_000, 1.0), (3_000, 1_000, 1.0), (500, 250, 4.0)):
-        told = sum(refresh_due(0, remaining_us, fetch_us, beta, draw) for draw in draws)
-        assert told / 10_000 == pytest.approx(exp(-remaining_us / (fetch_us * beta)), abs=2e-4)
+        refreshes = sum(refresh_due(0, remaining_us, fetch_us, beta, draw) for draw in draws)
+        assert refreshes / 10_000 == pytest.approx(exp(-remaining_us / (fetch_us * beta)), abs=2e-4)
     assert refresh_due(5, 5, 0, 1.0, 0.0)
     assert not refresh_due(4, 5, 0, 1.0, 0.999)
 
@@ -277,8 +277,8 @@ def test_no_interleaving_of_readers_and_writers_serves_what_a_finished_write_rep
                 cache.invalidate(written)
                 finished[written] = max(finished[written], version)
             case _:
-                found, served = cache.get(key, now_us, 0.5)
-                if found != MISS:
+                state, served = cache.get(key, now_us, 0.5)
+                if state != MISS:
                     assert served is not None
                     assert served >= finished[key]
 
@@ -322,18 +322,18 @@ def test_with_a_doorman_a_scan_does_not_wash_the_cache_out() -> None:
             200, ttl_us=3_600 * SECOND, overhead_bytes=0, jitter=0.0, admission=admission
         )
         odds = list(accumulate(1 / (rank + 1) for rank in range(2_000)))
-        wanted = hits = 0
+        reads = hits = 0
         for number in range(20_000):
             if number % 2:
                 key = f"scan{number}"
             else:
                 key = f"page{random.choices(range(2_000), cum_weights=odds)[0]}"
-                wanted += 1
-            found, _ = cache.get(key, number, 0.5)
-            hits += found == FRESH
-            if found == MISS:
+                reads += 1
+            state, _ = cache.get(key, number, 0.5)
+            hits += state == FRESH
+            if state == MISS:
                 put(cache, key, now_us=number, size=1)
-        return hits / wanted
+        return hits / reads
 
     # Half of all requests scan. The 200 most wanted pages, known beforehand, would give 0.72.
     assert hit_ratio(None) < 0.48
@@ -421,43 +421,43 @@ class SlowCache:
         self.by_use: list[OracleEntry] = []
         self.written: list[OracleEntry] = []
         self.epochs: Counter[str] = Counter()
-        self.asked: Counter[str] = Counter()
+        self.requests: Counter[str] = Counter()
         self.doorman = False
 
     def used(self) -> int:
-        return sum(kept.size for kept in self.by_use)
+        return sum(entry.size for entry in self.by_use)
 
     def find(self, key: str) -> OracleEntry | None:
-        return next((kept for kept in self.by_use if kept.key == key), None)
+        return next((entry for entry in self.by_use if entry.key == key), None)
 
-    def drop(self, kept: OracleEntry) -> None:
-        self.by_use = [other for other in self.by_use if other is not kept]
-        self.written = [other for other in self.written if other is not kept]
+    def drop(self, entry: OracleEntry) -> None:
+        self.by_use = [other for other in self.by_use if other is not entry]
+        self.written = [other for other in self.written if other is not entry]
 
     def get(self, key: str, now_us: int, draw: float) -> tuple[int, str | None]:
-        self.asked[key] += 1
+        self.requests[key] += 1
         self.now_us = max(self.now_us, now_us)
-        kept = self.find(key)
-        if kept is None:
+        entry = self.find(key)
+        if entry is None:
             return MISS, None
-        if self.now_us >= kept.dead_us:
-            self.drop(kept)
+        if self.now_us >= entry.dead_us:
+            self.drop(entry)
             return MISS, None
-        self.by_use = [other for other in self.by_use if other is not kept] + [kept]
-        if kept.negative:
+        self.by_use = [other for other in self.by_use if other is not entry] + [entry]
+        if entry.negative:
             return NEGATIVE, None
-        if self.now_us >= kept.expires_us:
-            return STALE, kept.value
-        due = refresh_due(self.now_us, kept.expires_us, kept.fetch_us, 1.0, draw)
-        return (REFRESH if due else FRESH), kept.value
+        if self.now_us >= entry.expires_us:
+            return STALE, entry.value
+        due = refresh_due(self.now_us, entry.expires_us, entry.fetch_us, 1.0, draw)
+        return (REFRESH if due else FRESH), entry.value
 
     def reclaim(self, most: int) -> None:
         for _ in range(most):
             oldest = [
-                [kept for kept in self.written if kept.negative == negative][:1]
+                [entry for entry in self.written if entry.negative == negative][:1]
                 for negative in (True, False)
             ]
-            dead = [kept for kept in oldest[0] + oldest[1] if self.now_us >= kept.dead_us]
+            dead = [entry for entry in oldest[0] + oldest[1] if self.now_us >= entry.dead_us]
             if dead:
                 self.drop(dead[0])
 
@@ -475,32 +475,32 @@ class SlowCache:
             return False
         self.now_us = max(self.now_us, now_us)
         self.reclaim(2)
-        known = self.find(key)
-        if known is not None:
-            self.drop(known)
+        previous = self.find(key)
+        if previous is not None:
+            self.drop(previous)
         if size > self.entry_max:
             return False
         while self.used() + size > self.bytes_max:
             victim = self.by_use[0]
             alive = self.now_us < victim.dead_us
-            contested = self.doorman and known is None and alive
-            if contested and self.asked[key] <= self.asked[victim.key]:
+            contested = self.doorman and previous is None and alive
+            if contested and self.requests[key] <= self.requests[victim.key]:
                 return False
             self.drop(victim)
         ttl_us = -(-self.ttl_us // 10) if value is None else self.ttl_us
         expires_us = expiry_us(self.now_us, ttl_us, 0.25, draw)
         dead_us = expires_us + (0 if value is None else self.stale_us)
-        kept = OracleEntry(key, value, size, expires_us, dead_us, fetch_us)
-        self.by_use.append(kept)
-        self.written.append(kept)
+        entry = OracleEntry(key, value, size, expires_us, dead_us, fetch_us)
+        self.by_use.append(entry)
+        self.written.append(entry)
         return True
 
     def invalidate(self, key: str) -> bool:
         self.epochs[key] += 1
-        kept = self.find(key)
-        if kept is not None:
-            self.drop(kept)
-        return kept is not None
+        entry = self.find(key)
+        if entry is not None:
+            self.drop(entry)
+        return entry is not None
 
 
 @given(st.integers(0, 2**32), st.integers(1, 40), st.integers(1, 60), st.booleans())
@@ -556,6 +556,6 @@ def test_it_does_what_the_obvious_cache_does(
                     draw=draw,
                     fetch_us=fetch_us,
                 ) == oracle.put(key, value, size + 1, epoch, now_us, draw, fetch_us)
-        assert keys_by_use(cache) == [kept.key for kept in oracle.by_use]
+        assert keys_by_use(cache) == [entry.key for entry in oracle.by_use]
         assert cache.bytes_used == oracle.used() <= bytes_max
         assert len(cache) == len(oracle.by_use)

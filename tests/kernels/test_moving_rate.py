@@ -25,16 +25,16 @@ class SlowRate:
 
     def __init__(self) -> None:
         self.now_us = 0
-        self.seen: list[tuple[int, int]] = []
+        self.arrivals: list[tuple[int, int]] = []
 
     def add(self, count: int, now_us: int) -> None:
         self.now_us = max(self.now_us, now_us)
-        self.seen.append((self.now_us, count))
+        self.arrivals.append((self.now_us, count))
 
     def counts(self, slots: int, slot_us: int) -> list[int]:
         newest = self.now_us // slot_us
         return [
-            sum(count for at_us, count in self.seen if at_us // slot_us == slot)
+            sum(count for at_us, count in self.arrivals if at_us // slot_us == slot)
             for slot in range(newest - slots + 1, newest + 1)
         ]
 

@@ -102,8 +102,10 @@ def test_evidence_bounds_the_chance_of_so_many_failures() -> None:
         tail = sum(
             math.comb(calls, k) * 0.01**k * 0.99 ** (calls - k) for k in range(failed, calls + 1)
         )
-        found = evidence(failed, calls, failed + 99, calls + 9_998)  # the others': one in a hundred
-        assert tail <= math.exp(-found) <= 20 * tail
+        strength = evidence(
+            failed, calls, failed + 99, calls + 9_998
+        )  # the others': one in a hundred
+        assert tail <= math.exp(-strength) <= 20 * tail
     assert evidence(1, 100, 1 + 99, 100 + 9_998) == 0.0
     assert evidence(100, 100, 100 + 99, 100 + 9_998) == pytest.approx(100 * math.log(100))
 
@@ -229,8 +231,8 @@ def test_equally_bad_hosts_go_in_the_order_they_are_listed() -> None:
 
 
 def test_hosts_already_out_take_up_room() -> None:
-    gone = HostStats("gone", ejected=True, until_us=1)
-    assert ejected(group(gone, HostStats("bad", requests=100, failures=99))) == {}
+    ejected_host = HostStats("gone", ejected=True, until_us=1)
+    assert ejected(group(ejected_host, HostStats("bad", requests=100, failures=99))) == {}
     many = [HostStats(f"gone {n}", ejected=True, until_us=1) for n in range(5)]
     assert ejected(group(*many, HostStats("bad", requests=100, failures=99))) == {}
 
@@ -291,14 +293,18 @@ def test_the_draw_places_the_first_return() -> None:
 
 
 def test_when_the_time_is_up_a_host_is_taken_back_and_not_judged_in_the_same_sweep() -> None:
-    gone = HostStats("gone", requests=100, failures=100, ejected=True, until_us=50, ejections=3)
-    assert sweep(group(gone), DEFAULTS, 49, 0.0) == []
-    assert sweep(group(gone), DEFAULTS, 50, 0.0) == [HostVerdict("gone", False, 50, 3, TIME_IS_UP)]
+    ejected_host = HostStats(
+        "gone", requests=100, failures=100, ejected=True, until_us=50, ejections=3
+    )
+    assert sweep(group(ejected_host), DEFAULTS, 49, 0.0) == []
+    assert sweep(group(ejected_host), DEFAULTS, 50, 0.0) == [
+        HostVerdict("gone", False, 50, 3, TIME_IS_UP)
+    ]
 
 
 def test_a_host_taken_back_makes_room_for_another() -> None:
-    gone = HostStats("gone", ejected=True, until_us=50)
-    hosts = group(gone, HostStats("bad", requests=100, failures=99))
+    ejected_host = HostStats("gone", ejected=True, until_us=50)
+    hosts = group(ejected_host, HostStats("bad", requests=100, failures=99))
     assert [one.name for one in sweep(hosts, DEFAULTS, 50, 0.0)] == ["gone", "bad"]
 
 
@@ -312,8 +318,8 @@ def test_a_returning_host_starts_slowly() -> None:
 
 
 def test_a_clock_that_goes_back_takes_nobody_back_and_forgives_nothing() -> None:
-    gone = HostStats("gone", ejected=True, until_us=50)
-    assert sweep(group(gone), DEFAULTS, -(10**15), 0.0) == []
+    ejected_host = HostStats("gone", ejected=True, until_us=50)
+    assert sweep(group(ejected_host), DEFAULTS, -(10**15), 0.0) == []
     bad = HostStats("bad", requests=100, failures=99, ejections=2, until_us=10**15)
     assert sweep(group(bad), DEFAULTS, 0, 0.0)[0].ejections == 3
     assert slow_start(0, 100, 1_000, 0.1) == 0.1
@@ -353,7 +359,7 @@ def test_a_slow_start_out_of_range_is_refused(least: float) -> None:
 
 
 def test_the_defaults_are_what_the_page_says() -> None:
-    told = {
+    defaults = {
         "failures_in_row": 5,
         "failure_percent": 50,
         "deviations": 1.9,
@@ -371,7 +377,7 @@ def test_the_defaults_are_what_the_page_says() -> None:
         "jitter_us": 3 * SECOND,
         "calm_us": 30 * SECOND,
     }
-    assert {field: getattr(DEFAULTS, field) for field in told} == told
+    assert {field: getattr(DEFAULTS, field) for field in defaults} == defaults
     fresh = HostStats("fresh")
     assert (fresh.requests, fresh.failures_in_row, fresh.until_us, fresh.ejections) == (0, 0, 0, 0)
     assert (fresh.failures, fresh.latency_us_p95, fresh.ejected) == (0, 0, False)
@@ -419,13 +425,13 @@ def test_settings_out_of_range_are_refused_by_name(field: str, value: float) -> 
 
 
 hosts_of = st.builds(
-    lambda requests, share, row, latency, gone, until, ejections: HostStats(
+    lambda requests, share, row, latency, out, until, ejections: HostStats(
         "",
         requests=requests,
         failures=int(requests * share),
         failures_in_row=row,
         latency_us_p95=latency,
-        ejected=gone,
+        ejected=out,
         until_us=until,
         ejections=ejections,
     ),
@@ -478,12 +484,12 @@ def slow_sweep(hosts: list[HostStats], now_us: int) -> tuple[set[str], dict[str,
     share = {host.name: host.failures / host.requests if host.requests else 1.0 for host in rest}
     suspects.sort(key=lambda host: (share[host.name], host.latency_us_p95), reverse=True)
     room = 0 if len(hosts) < 2 else max(1, len(hosts) * 30 // 100)
-    gone = {}
+    ejections = {}
     for host in suspects[: max(0, room - len(out))]:
         forgiven = max(0, (now_us - host.until_us) // (30 * SECOND))
         count = max(0, host.ejections - forgiven) + 1
-        gone[host.name] = (now_us + min(30 * count, 300) * SECOND, count)
-    return back, gone
+        ejections[host.name] = (now_us + min(30 * count, 300) * SECOND, count)
+    return back, ejections
 
 
 def values_of(host: HostStats) -> list[object]:
@@ -498,9 +504,11 @@ def test_it_decides_what_the_rules_read_one_by_one_decide(hosts: list[HostStats]
     settings = SweepSettings(ejected_percent_max=30, jitter_us=0)
     before = [values_of(host) for host in hosts]
     decisions = sweep(hosts, settings, 100 * SECOND, 0.5)
-    back, gone = slow_sweep(hosts, 100 * SECOND)
+    back, ejections = slow_sweep(hosts, 100 * SECOND)
     assert {one.name for one in decisions if not one.ejected} == back
-    assert {one.name: (one.until_us, one.ejections) for one in decisions if one.ejected} == gone
+    assert {
+        one.name: (one.until_us, one.ejections) for one in decisions if one.ejected
+    } == ejections
     # It decides and does nothing else.
     assert before == [values_of(host) for host in hosts]
 

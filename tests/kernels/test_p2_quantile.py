@@ -109,14 +109,14 @@ def test_the_worked_example_ends_at_the_median_of_the_paper() -> None:
 
 @pytest.mark.parametrize("q", [0.05, 0.5, 0.75, 0.95, 0.999])
 def test_below_five_observations_it_is_exact(q: float) -> None:
-    estimator, seen = P2Quantile(q), []
+    estimator, values = P2Quantile(q), []
     assert estimator.value() is None
     assert estimator.markers() == []
     for value in (4.0, 1.0, 3.0, 2.0):
         estimator.add(value)
-        seen.append(value)
-        assert estimator.value() == exact(q, seen)
-        assert [h for _, h in estimator.markers()] == sorted(seen)
+        values.append(value)
+        assert estimator.value() == exact(q, values)
+        assert [h for _, h in estimator.markers()] == sorted(values)
 
 
 @given(st.lists(st.one_of(st.floats(-1e6, 1e6), st.integers(0, 5)), max_size=120), st.data())

@@ -87,14 +87,14 @@ def test_the_root_can_have_a_rule_of_its_own() -> None:
 
 def test_a_payload_of_none_takes_paths_out_of_broader_rules() -> None:
     rules: Rules = [("/*", "all"), ("/health", None), ("/ops/{x}", None), ("/static/*", None)]
-    found = PathIndex(rules)
-    assert [found.find(path) for path in ("/x", "/health", "/ops/1", "/static/a/b")] == [
+    path_index = PathIndex(rules)
+    assert [path_index.find(path) for path in ("/x", "/health", "/ops/1", "/static/a/b")] == [
         "all",
         None,
         None,
         None,
     ]
-    assert found.find("/health/") is None
+    assert path_index.find("/health/") is None
 
 
 def test_the_index_counts_its_rules() -> None:
@@ -207,15 +207,15 @@ paths = st.lists(st.sampled_from(["a", "b", "c"]), max_size=5).map(
 
 def slow_find(rules: Rules, path: str) -> str | None:
     """The oracle: try every rule, and rank those that fit."""
-    asked = [part for part in path.split("/") if part]
+    parts = [part for part in path.split("/") if part]
     best: tuple[int, int, list[bool]] | None = None
     answer = None
     for pattern, payload in rules:
         written = [part for part in pattern.split("/") if part]
         prefix = written[-1:] == ["*"]
         written = written[:-1] if prefix else written
-        fits = len(asked) >= len(written) if prefix else len(asked) == len(written)
-        if fits and all(one in ("{x}", other) for one, other in zip(written, asked, strict=False)):
+        fits = len(parts) >= len(written) if prefix else len(parts) == len(written)
+        if fits and all(one in ("{x}", other) for one, other in zip(written, parts, strict=False)):
             rank = (0 if prefix else 1, len(written), [part != "{x}" for part in written])
             if best is None or rank > best:
                 best, answer = rank, payload
@@ -223,8 +223,8 @@ def slow_find(rules: Rules, path: str) -> str | None:
 
 
 @given(st.lists(patterns, max_size=14, unique=True), st.lists(paths, min_size=1, max_size=8))
-def test_it_finds_what_ranking_all_rules_finds(written: list[str], asked: list[str]) -> None:
+def test_it_finds_what_ranking_all_rules_finds(written: list[str], queries: list[str]) -> None:
     rules: Rules = [(one, None if at % 5 == 4 else one) for at, one in enumerate(written)]
-    found = PathIndex(rules)
-    for path in asked:
-        assert found.find(path) == slow_find(rules, path)
+    path_index = PathIndex(rules)
+    for path in queries:
+        assert path_index.find(path) == slow_find(rules, path)

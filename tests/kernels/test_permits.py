@@ -118,9 +118,9 @@ class Oracle:
         return sum(count for _, _, count in self.live_rows(now))
 
     def acquire(self, name: str, count: int, now: int) -> tuple[bool, int, int, int]:
-        told = self.look(count, now)
-        if not told[0]:
-            return told
+        answer = self.look(count, now)
+        if not answer[0]:
+            return answer
         self.rows.append((name, now + self.span, count))
         _, _, _, reset = self.look(1, now)
         return True, self.limit - self.used(now), 0, reset
@@ -139,15 +139,15 @@ class Oracle:
         return False, left, retry, reset
 
     def renew(self, name: str, now: int) -> bool:
-        held = [row for row in self.live_rows(now) if row[0] == name]
+        own_rows = [row for row in self.live_rows(now) if row[0] == name]
         self.rows = [row for row in self.rows if row[0] != name]
-        self.rows += [(name, now + self.span, count) for _, _, count in held]
-        return bool(held)
+        self.rows += [(name, now + self.span, count) for _, _, count in own_rows]
+        return bool(own_rows)
 
     def release(self, name: str, now: int) -> bool:
-        held = [row for row in self.live_rows(now) if row[0] == name]
+        own_rows = [row for row in self.live_rows(now) if row[0] == name]
         self.rows = [row for row in self.rows if row[0] != name]
-        return bool(held)
+        return bool(own_rows)
 
 
 STEPS = st.lists(
@@ -171,10 +171,10 @@ def test_any_story_is_told_as_the_oracle_tells_it(
         now += passed
         if step == "acquire":
             names += 1
-            told = places.acquire(f"p{names}", count, now)
+            answer = places.acquire(f"p{names}", count, now)
             expected = oracle.acquire(f"p{names}", count, now)
         elif step == "look":
-            told, expected = places.look(count, now), oracle.look(count, now)
+            answer, expected = places.look(count, now), oracle.look(count, now)
         else:
             name = f"p{which}"
             if step == "renew":
@@ -182,6 +182,6 @@ def test_any_story_is_told_as_the_oracle_tells_it(
             else:
                 assert places.release(name, now) == oracle.release(name, now)
             continue
-        fields = (told.allowed, told.remaining, told.retry_after_us, told.reset_after_us)
+        fields = (answer.allowed, answer.remaining, answer.retry_after_us, answer.reset_after_us)
         assert fields == expected
         assert places.used(now) == oracle.used(now) <= limit

@@ -215,7 +215,7 @@ class SlowShed:
         return sum(self.counts[:whole]) + inside
 
     def tick(self, came: list[int], overloaded: bool) -> int:
-        self.counts = [held + new * 1_024 for held, new in zip(self.counts, came, strict=True)]
+        self.counts = [count + new * 1_024 for count, new in zip(self.counts, came, strict=True)]
         now, total = self.admitted(self.mark), sum(self.counts)
         mark = self.mark
         if overloaded:
@@ -224,11 +224,11 @@ class SlowShed:
         elif total == 0:
             mark = min(12, mark // 1_000 + max(1, 12 * self.raised // 1_000)) * 1_000
         else:
-            wanted = now + total * Fraction(self.raised, 1_000)
-            while mark < 12_000 and self.admitted(mark) < wanted:
+            target = now + total * Fraction(self.raised, 1_000)
+            while mark < 12_000 and self.admitted(mark) < target:
                 mark += 1
         self.mark = max(1_000, mark)
-        self.counts = [int(Fraction(held * self.keep, 1_000)) for held in self.counts]
+        self.counts = [int(Fraction(count * self.keep, 1_000)) for count in self.counts]
         return self.mark
 
 

@@ -322,10 +322,10 @@ def test_a_small_lean_stays_flat() -> None:
 def test_a_slope_is_found_with_any_one_day_wild(base: float, slope: float, wild: int) -> None:
     levels: list[float | None] = [base + slope * day for day in range(DAYS)]
     levels[wild] = 1e6
-    found = fit_level(levels)
-    assert found.kind == "slope"
-    assert found.slope == pytest.approx(slope, rel=0.01)
-    assert found.at(29) == pytest.approx(base + slope * 29, rel=0.01)
+    fit = fit_level(levels)
+    assert fit.kind == "slope"
+    assert fit.slope == pytest.approx(slope, rel=0.01)
+    assert fit.at(29) == pytest.approx(base + slope * 29, rel=0.01)
 
 
 @given(st.floats(0.1, 1.0), st.floats(1.5, 3.0), st.integers(8, 22), st.integers(0, 29))
@@ -334,9 +334,9 @@ def test_a_step_is_found_with_any_one_day_wild(
 ) -> None:
     levels: list[float | None] = [before if day < cut else after for day in range(DAYS)]
     levels[wild] = None
-    found = fit_level(levels)
-    assert (found.kind, found.base, found.after) == ("step", before, after)
-    assert found.at(cut) == after or wild == cut
+    fit = fit_level(levels)
+    assert (fit.kind, fit.base, fit.after) == ("step", before, after)
+    assert fit.at(cut) == after or wild == cut
 
 
 @settings(max_examples=50, deadline=None)
@@ -353,8 +353,8 @@ def test_the_profile_is_the_median_of_each_hour_of_the_week(curve: Curve) -> Non
         assert shape[place] == min(pair, default=0)
     levels = day_levels(days, [100.0] * (7 * 24))
     for day, level in zip(days, levels, strict=True):
-        known = [value / 100 for value in day if value is not None]
-        assert level == (median(known) if known else None)
+        values = [value / 100 for value in day if value is not None]
+        assert level == (median(values) if values else None)
 
 
 def test_hours_that_hardly_matter_do_not_say_how_a_day_stands() -> None:
@@ -424,8 +424,8 @@ def test_nothing_is_proposed_outside_floor_and_cap_or_inside_the_dead_band(
 ) -> None:
     made = propose([*curve], floor=floor, cap=floor + room, current=current, dead_band_percent=20)
     if made.quota is None:
-        held = min(max(made.estimate, floor), floor + room)
-        assert 5 * abs(held - current) <= current
+        target = min(max(made.estimate, floor), floor + room)
+        assert 5 * abs(target - current) <= current
     else:
         assert floor <= made.quota <= floor + room
         assert 5 * abs(made.quota - current) > current

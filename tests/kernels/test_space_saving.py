@@ -26,15 +26,15 @@ class SlowSummary:
         self.capacity = capacity
         self.counters: dict[str, tuple[int, int]] = {}
 
-    def update(self, key: str, weight: int, gone: set[str]) -> None:
+    def update(self, key: str, weight: int, victims: set[str]) -> None:
         if key in self.counters:
-            assert not gone
+            assert not victims
             count, error = self.counters[key]
         elif len(self.counters) < self.capacity:
-            assert not gone
+            assert not victims
             count, error = 0, 0
         else:
-            (victim,) = gone
+            (victim,) = victims
             least = min(count for count, _ in self.counters.values())
             assert self.counters.pop(victim)[0] == least
             count, error = least, least
@@ -280,8 +280,8 @@ def test_the_hundred_heaviest_of_ten_thousand_keys_are_found(skew: float) -> Non
     for key in stream:
         summary.update(key)
     hundredth = truth.most_common(100)[-1][1]
-    found = sum(truth[str(heavy.key)] >= hundredth for heavy in summary.top(100))
-    assert found >= 98
+    hits = sum(truth[str(heavy.key)] >= hundredth for heavy in summary.top(100))
+    assert hits >= 98
 
 
 def test_a_long_weighted_stream_agrees_with_the_obvious_summary() -> None:
@@ -289,14 +289,14 @@ def test_a_long_weighted_stream_agrees_with_the_obvious_summary() -> None:
     summary, oracle = SpaceSaving(40), SlowSummary(40)
     for number, key in enumerate(zipf(0.8, keys=300, draws=6_000, seed=4)):
         weight = random.choice([1, random.randint(1, 10_000), 1 << random.randint(0, 53)])
-        gone: set[str] = set()
+        victims: set[str] = set()
         if key not in summary and len(summary) == 40:
             before = set(oracle.counters)
             summary.update(key, weight)
-            gone = {old for old in before if old not in summary}
+            victims = {old for old in before if old not in summary}
         else:
             summary.update(key, weight)
-        oracle.update(key, weight, gone)
+        oracle.update(key, weight, victims)
         if number % 1_000 == 999:
             summary.halve()
             oracle.halve()

@@ -243,12 +243,12 @@ class SlowHost:
 
     def __init__(self, half_life_us: int, start_us: int) -> None:
         self.half_life_us = half_life_us
-        self.seen: list[tuple[int, float]] = [(0, float(start_us))]
+        self.samples: list[tuple[int, float]] = [(0, float(start_us))]
         self.open: list[int] = []
 
     def load(self, now_us: int) -> float:
         aged = [
-            value * math.exp2((at_us - now_us) / self.half_life_us) for at_us, value in self.seen
+            value * math.exp2((at_us - now_us) / self.half_life_us) for at_us, value in self.samples
         ]
         ages = [now_us - started_us for started_us in self.open]
         mean_age = sum(ages) / len(ages) if ages else 0.0
@@ -281,11 +281,11 @@ def test_it_knows_what_the_list_of_all_calls_knows(
             took_us = now_us - started_us
             if action == "good":
                 one.succeed(started_us, now_us)
-                oracle.seen.append((now_us, took_us))
+                oracle.samples.append((now_us, took_us))
             elif action == "bad":
                 one.fail(started_us, now_us, asked_us)
                 penalty_us = min(asked_us or SECOND, 300 * SECOND)
-                oracle.seen.append((now_us, max(took_us, penalty_us)))
+                oracle.samples.append((now_us, max(took_us, penalty_us)))
             else:
                 one.cancel(started_us)
         assert one.load(now_us) == pytest.approx(oracle.load(now_us), rel=1e-9)

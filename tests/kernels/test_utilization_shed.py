@@ -81,11 +81,11 @@ def test_a_ramp_of_no_length_is_a_step() -> None:
 
 def test_it_rises_at_once_and_falls_only_by_what_passes_the_hysteresis() -> None:
     shed = UtilizationShed(hysteresis=0.05)
-    seen = []
+    levels = []
     for utilization in (0.62, 0.70, 0.66, 0.65, 0.60, 0.63, 0.66, 0.2):
         shed.observe(utilization)
-        seen.append(round(shed.effective, 9))
-    assert seen == [0.62, 0.70, 0.70, 0.70, 0.65, 0.65, 0.66, 0.25]
+        levels.append(round(shed.effective, 9))
+    assert levels == [0.62, 0.70, 0.70, 0.70, 0.65, 0.65, 0.66, 0.25]
 
 
 def test_without_hysteresis_it_follows_every_reading() -> None:
@@ -167,9 +167,9 @@ class SlowBacklash:
         """The greatest of each reading and what it was pulled down to by all that came after."""
         self.readings.append(min(1.0, reading))
         best = 0.0
-        for at, seen in enumerate(self.readings):
+        for at, utilization in enumerate(self.readings):
             lowest = min(self.readings[at:])
-            best = max(best, min(seen, lowest + self.hysteresis))
+            best = max(best, min(utilization, lowest + self.hysteresis))
         return best
 
 
@@ -178,10 +178,10 @@ readings = st.lists(st.floats(0, 1.5), max_size=30)
 
 @given(st.floats(0, 0.5), readings)
 def test_the_effective_utilization_is_what_all_readings_together_say(
-    hysteresis: float, seen: list[float]
+    hysteresis: float, history: list[float]
 ) -> None:
     shed, oracle = UtilizationShed(hysteresis=hysteresis), SlowBacklash(hysteresis)
-    for reading in seen:
+    for reading in history:
         shed.observe(reading)
         assert shed.effective == pytest.approx(oracle.effective(reading))
         assert min(1.0, reading) <= shed.effective <= min(1.0, reading) + hysteresis
@@ -195,12 +195,12 @@ def test_the_effective_utilization_is_what_all_readings_together_say(
     st.floats(0, 1, exclude_max=True),
 )
 def test_no_class_is_refused_while_a_less_important_one_is_admitted(
-    corners: list[float], floor: float, hard_from: float, seen: list[float], draw: float
+    corners: list[float], floor: float, hard_from: float, history: list[float], draw: float
 ) -> None:
     low = sorted(corners)
     ramps = [None, Ramp(low[4], low[5]), Ramp(low[2], low[3]), Ramp(low[0], low[1])]
     shed = UtilizationShed(ramps, floor=floor, hard_from=hard_from)
-    for reading in seen:
+    for reading in history:
         shed.observe(reading)
         admitted = [shed.admits(criticality, draw) for criticality in range(4)]
         assert admitted == sorted(admitted, reverse=True)

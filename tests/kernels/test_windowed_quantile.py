@@ -159,12 +159,12 @@ def test_a_sketch_counts_what_a_plain_dictionary_counts(
             key = math.floor(math.log(min(value, 3.6e9)) / math.log(gamma)) + 1
             buckets[key] = buckets.get(key, 0) + 1
     low = max(buckets, default=0) - buckets_max + 1
-    kept = {key: hits for key, hits in buckets.items() if key > low}
-    kept[low] = sum(hits for key, hits in buckets.items() if key <= low)
+    expected = {key: hits for key, hits in buckets.items() if key > low}
+    expected[low] = sum(hits for key, hits in buckets.items() if key <= low)
     sketch = sketched(values, Scale(buckets_max=buckets_max))
     got = {sketch.low + i: hits for i, hits in enumerate(sketch.counts) if hits}
     assert (sketch.zeros, sketch.count) == (zeros, len(values))
-    assert got == {key: hits for key, hits in kept.items() if hits}
+    assert got == {key: hits for key, hits in expected.items() if hits}
     assert len(sketch.counts) <= buckets_max
 
 
@@ -209,15 +209,15 @@ class SlowWindow:
     def __init__(self, windows: int, sub_window_us: int) -> None:
         self.windows, self.sub_window_us = windows, sub_window_us
         self.newest = 0
-        self.seen: list[tuple[int, float]] = []
+        self.values: list[tuple[int, float]] = []
 
     def at(self, now_us: int) -> list[float]:
         self.newest = max(self.newest, now_us // self.sub_window_us)
-        return [value for slot, value in self.seen if slot > self.newest - self.windows]
+        return [value for slot, value in self.values if slot > self.newest - self.windows]
 
     def add(self, value: float, now_us: int) -> None:
         self.at(now_us)
-        self.seen.append((self.newest, value))
+        self.values.append((self.newest, value))
 
 
 def test_a_value_lives_from_the_first_to_the_last_microsecond_of_its_window() -> None:
