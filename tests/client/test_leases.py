@@ -348,7 +348,7 @@ def test_a_reset_forgets_what_was_leased_and_refused() -> None:
 def test_a_lease_that_nobody_keeps_is_spent_and_not_given_back() -> None:
     async def story() -> None:
         world = World(window(100), lease=10)
-        world.checks.kept = False
+        world.checks.returns_leases = False
         assert (await world.client.check("ann", "/play")).source == "lease"
         await world.client.close()
         assert world.asked == ["SG.LEASE"]

@@ -116,17 +116,17 @@ def test_a_lock_that_was_waited_for_leaves_no_gate_behind() -> None:
 
 def test_a_child_whose_parent_held_the_lock_in_another_thread_is_not_stuck() -> None:
     lock = LightLock()
-    held, done = threading.Event(), threading.Event()
+    locked, done = threading.Event(), threading.Event()
 
     def hold() -> None:
         lock.acquire()
-        held.set()
+        locked.set()
         done.wait(10)
         lock.release()
 
     holder = threading.Thread(target=hold)
     holder.start()
-    assert held.wait(10)
+    assert locked.wait(10)
     child = os.fork()
     if child == 0:
         signal.alarm(5)

@@ -38,8 +38,10 @@ def memory() -> MemoryStore:
 
 
 @contextmanager
-def bridged(open_store: Callable[[], Store] = memory, **told: Any) -> Iterator[ThreadBridge[Store]]:
-    bridge = ThreadBridge(open_store, **told)
+def bridged(
+    open_store: Callable[[], Store] = memory, **options: Any
+) -> Iterator[ThreadBridge[Store]]:
+    bridge = ThreadBridge(open_store, **options)
     try:
         yield bridge
     finally:
@@ -64,8 +66,8 @@ def test_many_threads_take_exactly_what_there_is_and_share_round_trips(
         limit = limit_of(Algorithm.FIXED_WINDOW, 500, 10**15)
         charge = Charge("r", limit, "ann", 1)
         with ThreadPoolExecutor(16) as pool:
-            told = [pool.submit(bridge.run, lambda store: store.take([charge])) for _ in range(800)]
-            assert sum(one.result(WAIT_S).allowed for one in told) == 500
+            jobs = [pool.submit(bridge.run, lambda store: store.take([charge])) for _ in range(800)]
+            assert sum(one.result(WAIT_S).allowed for one in jobs) == 500
         assert len(opened) == 1
         stats = opened[0].stats()
         assert stats.asks == 800
@@ -101,11 +103,11 @@ def test_nothing_runs_before_the_first_errand_and_nothing_is_left_after_the_end(
 
 
 def test_a_store_that_cannot_be_opened_says_so_and_is_tried_again() -> None:
-    tried: list[int] = []
+    attempts: list[int] = []
 
     def open_store() -> Store:
-        tried.append(1)
-        if len(tried) < 3:
+        attempts.append(1)
+        if len(attempts) < 3:
             raise BadValue("redis.url", "x", "give another")
         return memory()
 

@@ -98,8 +98,8 @@ def test_if_every_key_is_limited_new_ones_share_what_is_left() -> None:
     throttle = MemoryThrottle(clock.now_us, keys_max=10)
     for n in range(10):
         throttle.throttle(ThrottleRequest(f"limited {n}", 0, 1, 60))
-    told = [throttle.throttle(ThrottleRequest(f"new {n}", 2, 1, 60)).limited for n in range(5)]
-    assert told == [False, False, False, True, True]
+    limits = [throttle.throttle(ThrottleRequest(f"new {n}", 2, 1, 60)).limited for n in range(5)]
+    assert limits == [False, False, False, True, True]
     assert len(throttle) == 10
 
 

@@ -47,8 +47,8 @@ def test_a_query_may_be_empty(query: str) -> None:
     ],
 )
 def test_a_folder_may_be_written_with_and_without_slashes(url: str, folder: str) -> None:
-    told, pairs = split_folder_url(url, "x:", "engine")
-    assert told == folder
+    folder_path, pairs = split_folder_url(url, "x:", "engine")
+    assert folder_path == folder
     assert pairs == ([("c", "1")] if "?" in url else [])
 
 

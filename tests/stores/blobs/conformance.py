@@ -199,12 +199,12 @@ class BlobStoreConformance:
             blobs.put(first, b"first")
             assert blobs.get(second, bytes_max=MANY) is None
             for conditions in ({}, {"if_absent": True}):
-                held = sorted([first, second])
+                names_kept = sorted([first, second])
                 try:
                     blobs.put(second, b"second", **conditions)  # type: ignore[arg-type]
                 except BadValue:
-                    held = [first]
-                assert list(blobs.names()) == held
+                    names_kept = [first]
+                assert list(blobs.names()) == names_kept
                 blobs.delete(second)
             assert value(blobs, first) == b"first"
             blobs.delete(first)
@@ -214,8 +214,8 @@ class BlobStoreConformance:
         for name in reversed(names):
             blobs.put(name, b"x")
         for prefix in ("", "a", "ab", "abc", "b", "b/", "b/1", "b/c", "b/c/", "b/c/d", "b-", "c/"):
-            wanted = sorted(name for name in names if name.startswith(prefix))
-            assert list(blobs.names(prefix)) == wanted, prefix
+            matching = sorted(name for name in names if name.startswith(prefix))
+            assert list(blobs.names(prefix)) == matching, prefix
 
     @pytest.mark.parametrize("prefix", ["/", "../", "a/../", "/etc/", ".", "a//", "a\0", "*"])
     def test_a_bad_prefix_is_refused(self, blobs: BlobStore, prefix: str) -> None:

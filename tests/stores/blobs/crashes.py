@@ -76,8 +76,8 @@ def _fork(
         act(open_blobs("files:" + folder))
         os._exit(0)
     os.close(write)
-    with open(read, encoding="ascii") as told:
-        calls = told.read().split()
+    with open(read, encoding="ascii") as pipe:
+        calls = pipe.read().split()
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == (0 if end is None else -signal.SIGKILL)
     return calls

@@ -75,8 +75,8 @@ class Tap:
     def _pass(self, client: socket.socket, request: bytes) -> None:
         head, end, body = request.partition(b"\r\n\r\n")
         if self.deaf:
-            for heard, unheard in DEAF:
-                head = head.replace(heard, unheard)
+            for allowed, unheard in DEAF:
+                head = head.replace(allowed, unheard)
         with socket.create_connection((HOST, self._to_port), 10) as server:
             server.sendall(head + b"\r\nconnection: close" + end + body)
             left = self.cut_after
@@ -91,14 +91,14 @@ class Tap:
 
 def _read_request(client: socket.socket) -> bytes:
     """One request with its body, whose length its head says."""
-    request, wanted = bytearray(), -1
-    while wanted < 0 or len(request) < wanted:
+    request, size = bytearray(), -1
+    while size < 0 or len(request) < size:
         piece = client.recv(PIECE)
         if not piece:
             break
         request += piece
-        if wanted < 0 and (end := request.find(b"\r\n\r\n")) >= 0:
-            wanted = end + 4 + _length(bytes(request[:end]))
+        if size < 0 and (end := request.find(b"\r\n\r\n")) >= 0:
+            size = end + 4 + _length(bytes(request[:end]))
     return bytes(request)
 
 

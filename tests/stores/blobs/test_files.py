@@ -81,8 +81,8 @@ def fallen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str,
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    return {kind: [each for each in told if each["kind"] == kind] for kind in KINDS}
+    reports = [json.loads(line) for line in done.stdout.splitlines()]
+    return {kind: [each for each in reports if each["kind"] == kind] for kind in KINDS}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -117,8 +117,8 @@ def test_killed_before_any_step_it_leaves_the_old_blob_or_the_new_one(
 def test_bytes_are_on_the_disk_before_their_name_and_the_name_before_the_answer(
     fallen: dict[str, list[dict[str, object]]],
 ) -> None:
-    for kind, told in fallen.items():
-        calls = [str(call) for call in told[0]["calls"]]  # type: ignore[attr-defined]
+    for kind, reports in fallen.items():
+        calls = [str(call) for call in reports[0]["calls"]]  # type: ignore[attr-defined]
         named = next(
             at for at, call in enumerate(calls) if call in {"link", "rename"} or kind == "a delete"
         )
@@ -481,10 +481,10 @@ def test_a_file_that_grows_while_it_is_read_is_read_no_further_than_asked(
 
 
 def test_a_url_says_everything_there_is_to_set() -> None:
-    said = parse_url("files:///var/x%20y?mode=640&bytes_max=7&lock_ms=1500&sweep_s=90")
-    assert said.folder == "/var/x y"
-    assert (said.mode, said.folder_mode, said.bytes_max) == (0o640, 0o750, 7)
-    assert (said.lock_us, said.sweep_us) == (1_500_000, 90_000_000)
+    settings = parse_url("files:///var/x%20y?mode=640&bytes_max=7&lock_ms=1500&sweep_s=90")
+    assert settings.folder == "/var/x y"
+    assert (settings.mode, settings.folder_mode, settings.bytes_max) == (0o640, 0o750, 7)
+    assert (settings.lock_us, settings.sweep_us) == (1_500_000, 90_000_000)
     assert parse_url("files:var/x").folder == "var/x"
 
 

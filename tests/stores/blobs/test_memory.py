@@ -51,9 +51,9 @@ def test_a_full_store_refuses_more_and_what_is_replaced_or_forgotten_makes_room(
 
 def test_what_was_given_in_a_buffer_does_not_change_with_it() -> None:
     blobs = MemoryBlobs()
-    given = bytearray(b"one")
-    blobs.put("a", given)  # type: ignore[arg-type]
-    given[:] = b"two"
+    buffer = bytearray(b"one")
+    blobs.put("a", buffer)  # type: ignore[arg-type]
+    buffer[:] = b"two"
     blob = blobs.get("a", bytes_max=9)
     assert blob is not None
     assert blob.data == b"one"

@@ -52,8 +52,10 @@ def answer(status: str, body: str) -> bytes:
 
 
 def refusal(status: str, code: str) -> bytes:
-    said = ", ".join(SECRETS.values())
-    return answer(status, f"<Error><Code>{code}</Code><Message>you said {said}</Message></Error>")
+    secrets = ", ".join(SECRETS.values())
+    return answer(
+        status, f"<Error><Code>{code}</Code><Message>you said {secrets}</Message></Error>"
+    )
 
 
 # Conditions.
@@ -216,7 +218,7 @@ def test_a_bucket_that_is_not_there_is_no_empty_store(s3_server: S3Server) -> No
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reply",
     [
         answer("404 Not Found", "<html>nothing here</html>"),
         refusal("404 Not Found", "NoSuchBucket"),
@@ -224,11 +226,11 @@ def test_a_bucket_that_is_not_there_is_no_empty_store(s3_server: S3Server) -> No
     ids=["a proxy that knows nothing", "a bucket that was removed"],
 )
 def test_not_found_is_no_empty_store_and_no_conflict_unless_the_server_says_so_of_the_blob(
-    tapped: BlobStore, tap: Tap, told: bytes
+    tapped: BlobStore, tap: Tap, reply: bytes
 ) -> None:
     tag = tapped.put("a", b"x", if_absent=True)
     tag = tapped.put("a", b"y", if_tag=tag)
-    tap.answer = told
+    tap.answer = reply
     for ask in (
         lambda: tapped.get("a", bytes_max=MANY),
         lambda: tapped.put("b", b"z", if_absent=True),
@@ -345,7 +347,7 @@ def test_no_secret_is_told(
 ) -> None:
     del s3_server
     tapped.put("a", b"x")
-    told = [
+    messages = [
         repr(tapped),
         repr(getattr(tapped, "settings", "")),
         repr(getattr(tapped, "_store", "")),
@@ -369,10 +371,10 @@ def test_no_secret_is_told(
             try:
                 ask()
             except (Unavailable, Conflict) as error:
-                told += [str(error), repr(error), "".join(traceback.format_exception(error))]
-    assert len(told) > 50
+                messages += [str(error), repr(error), "".join(traceback.format_exception(error))]
+    assert len(messages) > 50
     for secret in SECRETS.values():
-        assert not any(secret in text for text in [*told, caplog.text])
+        assert not any(secret in text for text in [*messages, caplog.text])
 
 
 @pytest.mark.parametrize(
@@ -391,13 +393,13 @@ def test_credentials_in_a_url_are_refused_and_not_repeated(url: str) -> None:
         BadValue, match="leave the credentials out; set AWS_ACCESS_KEY_ID"
     ) as describe:
         open_blobs(url)
-    told = f"{describe.value} {describe.value!r} {describe.value.value!r}"
-    assert "hush" not in told
-    assert "KEY:" not in told
+    message = f"{describe.value} {describe.value!r} {describe.value.value!r}"
+    assert "hush" not in message
+    assert "KEY:" not in message
 
 
 @pytest.mark.parametrize(
-    "given",
+    "environment",
     [
         {"AWS_METADATA_ENDPOINT": "http://127.0.0.1:1"},  # where a machine would be given its own
         {
@@ -409,11 +411,11 @@ def test_credentials_in_a_url_are_refused_and_not_repeated(url: str) -> None:
     ids=min,
 )
 def test_without_credentials_it_says_where_they_belong(
-    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
 ) -> None:
     for name in SECRETS:
         monkeypatch.delenv(name)
-    for name, text in given.items():
+    for name, text in environment.items():
         monkeypatch.setenv(name, text)
     with pytest.raises(Unavailable, match="no credentials; set AWS_ACCESS_KEY_ID"):
         open_blobs(s3_server.url(settings=ONCE)).get("a", bytes_max=MANY)

@@ -26,9 +26,9 @@ def test_every_place_is_in_one_batch_of_its_partition_with_its_last_value(
     entries: list[tuple[bytes, bytes, bytes]], bytes_max: int, change_bytes: int
 ) -> None:
     batches = batches_of("s", entries, bytes_max=bytes_max, change_bytes=change_bytes)
-    told = [(one.partition, one.sort, one.value) for _, batch in batches for one in batch]
+    rows = [(one.partition, one.sort, one.value) for _, batch in batches for one in batch]
     last = {(partition, sort): value for partition, sort, value in entries}
-    assert sorted(told) == sorted((*place, value) for place, value in last.items())
+    assert sorted(rows) == sorted((*place, value) for place, value in last.items())
     for partition, batch in batches:
         assert {one.partition for one in batch} == {partition}
         weight = check_changes(batch) + change_bytes * (len(batch) - 1)
@@ -40,8 +40,8 @@ def test_a_batch_is_not_left_before_it_is_full(
     entries: list[tuple[bytes, bytes, bytes]], bytes_max: int
 ) -> None:
     batches = batches_of("s", entries, bytes_max=bytes_max)
-    for wanted in (b"p", b"q", b"r"):
-        own = [batch for partition, batch in batches if partition == wanted]
+    for name in (b"p", b"q", b"r"):
+        own = [batch for partition, batch in batches if partition == name]
         for batch, following in pairwise(own):
             assert check_changes([*batch, following[0]]) > bytes_max
 

@@ -20,8 +20,8 @@ CALLED = {"lmdb": "LMDB", "rocksdb": "RocksDB"}
 def stored_values(url: str) -> list[bytes | None]:
     async def story() -> list[bytes | None]:
         engine = open_engine(url)
-        told = engine.read("t", [(b"p", b"")])
-        rows = list(await told if isinstance(told, Awaitable) else told)
+        answer = engine.read("t", [(b"p", b"")])
+        rows = list(await answer if isinstance(answer, Awaitable) else answer)
         await engine.close()
         return rows
 
@@ -49,11 +49,11 @@ def test_a_folder_of_the_other_engine_is_refused_and_left_as_it_was(
     folder = tmp_path / "kv"
     fill(f"{own}:{folder}")
     was = files(folder)
-    with pytest.raises(BadValue) as told:
+    with pytest.raises(BadValue) as error:
         open_engine(f"{before}{other}:{folder}")
-    assert (told.value.field, told.value.value) == (f"{other}.folder", str(folder))
-    assert f"it holds files of {CALLED[own]} (" in told.value.remedy
-    assert f"start with {own}:{folder}," in told.value.remedy
+    assert (error.value.field, error.value.value) == (f"{other}.folder", str(folder))
+    assert f"it holds files of {CALLED[own]} (" in error.value.remedy
+    assert f"start with {own}:{folder}," in error.value.remedy
     assert files(folder) == was
     assert stored_values(f"{own}:{folder}") == [b"v"]  # its own goes on
 

@@ -28,11 +28,11 @@ def test_a_call_that_fails_in_a_group_fails_alone() -> None:
 
     async def story() -> None:
         committer = GroupCommitter("the test", commit, GroupCommitSettings())
-        heard = await asyncio.gather(
+        results = await asyncio.gather(
             *(committer.commit(CommitCall((), weight)) for weight in range(20)),
             return_exceptions=True,
         )
-        assert [one is True for one in heard] == [weight != 13 for weight in range(20)]
+        assert [one is True for one in results] == [weight != 13 for weight in range(20)]
         assert max(sizes) > 1, "they were a group at first"
         await committer.close()
 
@@ -114,10 +114,10 @@ def test_a_writer_that_ends_fails_what_waits_and_whatever_comes_later() -> None:
     async def story() -> None:
         committer = GroupCommitter("the test", commit, GroupCommitSettings(calls_max=1))
         async with asyncio.timeout(10):
-            heard = await asyncio.gather(
+            results = await asyncio.gather(
                 *(committer.commit(CommitCall((), 1)) for _ in range(3)), return_exceptions=True
             )
-            assert [type(one) for one in heard] == [Unavailable] * 3
+            assert [type(one) for one in results] == [Unavailable] * 3
             with pytest.raises(Unavailable, match="its writer ended"):
                 await committer.commit(CommitCall((), 1))
         await committer.close()
@@ -142,8 +142,8 @@ def test_a_drop_between_two_writes_of_one_group_takes_the_first_alone(
             engine.drop("t"),
             engine.write([Change("t", b"p", b"b", b"after")]),
         )
-        found = await resolve(engine.read("t", [(b"p", b"a"), (b"p", b"b")]))
-        assert list(found) == [None, b"after"]
+        rows = await resolve(engine.read("t", [(b"p", b"a"), (b"p", b"b")]))
+        assert list(rows) == [None, b"after"]
         await engine.close()
         engine = open_engine(f"{scheme}:{tmp_path}/kv")
         assert list(await engine.walk("t", None, 9)) == [(b"p", b"b", b"after")]

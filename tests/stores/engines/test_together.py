@@ -41,12 +41,12 @@ async def settled() -> None:
 def test_results_are_told_in_the_order_of_the_asks(count: int) -> None:
     async def story() -> None:
         works = Works(count)
-        told = asyncio.create_task(_all(works, count))
+        work = asyncio.create_task(_all(works, count))
         await settled()
         for event in reversed(works.go):
             event.set()
             await settled()
-        assert await told == [number * number for number in range(count)]
+        assert await work == [number * number for number in range(count)]
 
     asyncio.run(story())
 
@@ -58,15 +58,15 @@ async def _all(works: Works, count: int) -> list[int]:
 def test_a_failure_is_told_when_all_have_ended_and_it_is_the_first_asks() -> None:
     async def story() -> None:
         works = Works(3, failing=frozenset({1, 2}))
-        told = asyncio.create_task(_all(works, 3))
+        work = asyncio.create_task(_all(works, 3))
         await settled()
         works.go[2].set()
         works.go[1].set()
         await settled()
-        assert not told.done()
+        assert not work.done()
         works.go[0].set()
         with pytest.raises(Unavailable, match="1"):
-            await told
+            await work
 
     asyncio.run(story())
 

@@ -35,18 +35,18 @@ def test_what_is_written_is_read_wherever_it_stands(
     kind = kind.encode("utf-8", "replace").decode()
     data = before + pack_entry(salt, offset, at_us, encode_kind(kind, body, at_us), body)
 
-    found = parse_entry(data, len(before), salt)
+    entry = parse_entry(data, len(before), salt)
 
-    assert found.event == Event(offset, at_us, kind, body)
-    assert found.end == len(data)
+    assert entry.event == Event(offset, at_us, kind, body)
+    assert entry.end == len(data)
 
 
 def test_every_cut_of_an_entry_is_one_that_may_still_come() -> None:
     whole = pack_entry(SALT, 5, 9, b"news", b"body")
 
     for cut in range(len(whole)):
-        found = parse_entry(whole[:cut], 0, SALT)
-        assert (found.event, found.end, found.more) == (None, 0, True)
+        entry = parse_entry(whole[:cut], 0, SALT)
+        assert (entry.event, entry.end, entry.more) == (None, 0, True)
     assert parse_entry(b"no entry here", 0, SALT).more is False
     assert parse_entry(b"no", 0, SALT).more is False
 

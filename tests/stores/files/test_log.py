@@ -227,9 +227,9 @@ def test_the_oldest_segments_go_when_all_are_too_large(folder: Path) -> None:
         write(url, f"{n} " + "x" * 300)
 
     assert sum(path.stat().st_size for path in segments(folder)) < 4_096 + 1_024 + 400
-    told = bodies(url)
-    assert 5 < len(told) < 20
-    assert told[-1].startswith("59 ")
+    left = bodies(url)
+    assert 5 < len(left) < 20
+    assert left[-1].startswith("59 ")
 
 
 def test_the_oldest_segments_go_when_they_are_too_old(folder: Path) -> None:
@@ -380,7 +380,7 @@ def test_damage_before_good_entries_is_not_taken_for_a_torn_tail(folder: Path) -
 
 def test_readers_follow_a_writer_from_segment_to_segment(folder: Path) -> None:
     url = f"files:{folder}?segment_bytes_max=2048&sync=system&poll_ms=1"
-    count, seen = 1_500, list[list[Event]]()
+    count, batches = 1_500, list[list[Event]]()
 
     def follow() -> None:
         events: list[Event] = []
@@ -391,15 +391,15 @@ def test_readers_follow_a_writer_from_segment_to_segment(folder: Path) -> None:
                     break
                 events += found
             assert not reader.damage
-        seen.append(events)
+        batches.append(events)
 
     readers = [Thread(target=follow) for _ in range(3)]
     for reader in readers:
         reader.start()
     log = open_log(url)
-    wanted = [f"{n} ".encode() + b"y" * (n * 31 % 700) for n in range(count)]
+    expected = [f"{n} ".encode() + b"y" * (n * 31 % 700) for n in range(count)]
     promises = []
-    for at, body in enumerate(wanted):
+    for at, body in enumerate(expected):
         promises.append(log.append("news", body, at))
         if at % 7 == 0:
             promises[-1].result(10)
@@ -407,9 +407,9 @@ def test_readers_follow_a_writer_from_segment_to_segment(folder: Path) -> None:
         reader.join(30)
     log.close(1_000_000)
 
-    assert len(seen) == 3
-    for events in seen:
-        assert [event.body for event in events] == wanted
+    assert len(batches) == 3
+    for events in batches:
+        assert [event.body for event in events] == expected
         assert [event.offset for event in events] == list(range(count))
 
 
@@ -455,11 +455,11 @@ def test_nothing_acknowledged_is_lost_and_nothing_invented_when_writers_are_kill
         acknowledged.update(killed_writer(url, f"child-{round_}", 50 + round_ * 173))
 
     events = {event.offset: event for event in read_all(url)}
-    told = {offset: " ".join(one.body.decode().split()[:2]) for offset, one in events.items()}
+    read = {offset: " ".join(one.body.decode().split()[:2]) for offset, one in events.items()}
 
     assert len(acknowledged) > 1_000
-    assert {offset: told.get(offset) for offset in acknowledged} == acknowledged
-    assert len(set(told.values())) == len(told)
+    assert {offset: read.get(offset) for offset in acknowledged} == acknowledged
+    assert len(set(read.values())) == len(read)
     for event in events.values():
         assert len(event.body.split()[-1]) in {event.at_us * 37 % 900, len(str(event.at_us))}
 

@@ -167,10 +167,12 @@ def test_a_killed_broker_that_returns_loses_nothing_acknowledged_and_blocks_nobo
     wait([promise for _, promise in promises], 60)
     log.close(1_000_000)
 
-    kept = {promise.result(): body for body, promise in promises if promise.exception() is None}
-    read = {event.offset: event.body for event in all_of(log.reader(), len(kept))}
-    assert len(kept) > 100
-    assert {offset: read.get(offset) for offset in kept} == kept
+    acknowledged = {
+        promise.result(): body for body, promise in promises if promise.exception() is None
+    }
+    read = {event.offset: event.body for event in all_of(log.reader(), len(acknowledged))}
+    assert len(acknowledged) > 100
+    assert {offset: read.get(offset) for offset in acknowledged} == acknowledged
     assert set(read.values()) <= {body for body, _ in promises}
     assert_none_waited(times_s, APPEND_P99_S_MAX)
 

@@ -110,15 +110,15 @@ class HandListener:
     def on_replies(self) -> None:
         self.events.append("heard")
 
-    def on_timeout(self, seen: str) -> None:
-        self.events.append(f"missed: {seen}")
+    def on_timeout(self, reason: str) -> None:
+        self.events.append(f"missed: {reason}")
 
     def on_error(self, call: RedisCall, error: ErrorReply) -> None:
         self.events.append(f"refused: {error.code}")
         call.fail(error)
 
-    def on_close(self, seen: str) -> None:
-        self.events.append(f"lost: {seen}")
+    def on_close(self, reason: str) -> None:
+        self.events.append(f"lost: {reason}")
 
 
 class Wire:
@@ -126,13 +126,13 @@ class Wire:
 
     def __init__(self, **settings: Any) -> None:
         self.loop = HandLoop()
-        told = RedisSettings(**settings)
+        redis_settings = RedisSettings(**settings)
         loop = cast("asyncio.AbstractEventLoop", self.loop)
-        self.connection = RedisConnection(Endpoint("redis.test", 6379), told, loop)
+        self.connection = RedisConnection(Endpoint("redis.test", 6379), redis_settings, loop)
         self.transport = HandTransport(self.connection)
         self.connection.connection_made(cast("asyncio.Transport", self.transport))
         self.owner = HandListener()
-        self.connection.serve(self.owner, told.timeout_us)
+        self.connection.serve(self.owner, redis_settings.timeout_us)
 
     def ask(self, *parts: bytes | str | int) -> asyncio.Future[Reply]:
         """Send a command; it leaves with the next turn."""

@@ -39,23 +39,23 @@ def run(story: Coroutine[Any, Any, T], loop: str = "asyncio") -> T:
     async def watched() -> T:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _loop, context: complaints.append(context))
-        told = await story
+        result = await story
         left = asyncio.all_tasks() - {asyncio.current_task()}
         assert not left, left
-        return told
+        return result
 
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
-        told = runner.run(watched())
+        result = runner.run(watched())
     gc.collect()  # a socket left open complains now
     assert not complaints, complaints
-    return told
+    return result
 
 
 @asynccontextmanager
 async def opened(url: str, **settings: Any) -> AsyncIterator[RedisClient]:
     """A connected client."""
-    told = replace(parse_url(url), **{"timeout_us": PATIENT_US} | settings)
-    client = open_client(told, SeededChance(1))
+    redis_settings = replace(parse_url(url), **{"timeout_us": PATIENT_US} | settings)
+    client = open_client(redis_settings, SeededChance(1))
     try:
         await client.connect()
         yield client

@@ -21,11 +21,11 @@ MINUTE = 60 * SECOND
 
 @asynccontextmanager
 async def stored(
-    url: str, *, timeout_us: int = PATIENT_US, **told: Any
+    url: str, *, timeout_us: int = PATIENT_US, **options: Any
 ) -> AsyncIterator[RedisStore]:
     """A connected store."""
     settings = replace(parse_url(url), timeout_us=timeout_us)
-    store = RedisStore(settings, SeededChance(1), **told)
+    store = RedisStore(settings, SeededChance(1), **options)
     try:
         await store.connect()
         yield store
@@ -54,17 +54,17 @@ class Pair:
 
     async def take(self, *charges: Charge, **how: bool) -> bool:
         """Ask both, and see that they say the same; whether it was admitted."""
-        told = await self.redis.take(charges, **how)
+        ruling = await self.redis.take(charges, **how)
         expected = await self.memory.take(charges, **how)
-        assert told.at_us == expected.at_us
-        assert list(told.decisions) == list(expected.decisions), charges
-        return told.allowed
+        assert ruling.at_us == expected.at_us
+        assert list(ruling.decisions) == list(expected.decisions), charges
+        return ruling.allowed
 
     async def take_some(self, charge: Charge, *ladder: int) -> int:
         """Likewise; how much was taken."""
-        told = await self.redis.take_some(charge, ladder)
-        assert told == await self.memory.take_some(charge, ladder)
-        return told.units
+        grant = await self.redis.take_some(charge, ladder)
+        assert grant == await self.memory.take_some(charge, ladder)
+        return grant.units
 
     async def settle(self, *charges: Charge, taken_us: int | None = None) -> None:
         """Settle in both."""

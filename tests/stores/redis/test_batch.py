@@ -110,8 +110,8 @@ def test_costs_modes_and_kinds_are_told_once_each_and_in_as_few_calls_as_there_a
             batches.ask(fixed, who, 1, True)
             batches.ask(counter(limit_of(Algorithm.SLIDING_LOG), "l"), who, 1, True)
         await turn()
-        told = sorted((name, len(keys), args[1]) for name, keys, args in client.calls)
-        assert told == [
+        calls = sorted((name, len(keys), args[1]) for name, keys, args in client.calls)
+        assert calls == [
             ("take", 2, b"1"),
             ("take_fixed", 2, b"1"),
             ("take_paced", 2, b""),
@@ -159,8 +159,8 @@ def test_who_is_cancelled_before_the_call_leaves_is_not_charged_and_afterwards_d
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             asks[1].cancel()
-            told = await asyncio.gather(*asks, *pairs, return_exceptions=True)
-            cancelled = [isinstance(one, asyncio.CancelledError) for one in told]
+            results = await asyncio.gather(*asks, *pairs, return_exceptions=True)
+            cancelled = [isinstance(one, asyncio.CancelledError) for one in results]
             assert cancelled == [True, True, False, True, False, False, True, False]
             (left,) = (await store.take([one], keep=False)).decisions
             assert left.remaining == 10 - 4 - 1 - 1
@@ -180,11 +180,11 @@ def test_a_value_that_cannot_be_sent_fails_alone(redis_server: RedisServer) -> N
                 one._replace(rule_id="log", limit=log),
             ]
             asks = [store.take([charge]) for charge in (one, *wrong, one)]
-            told = await asyncio.gather(*asks, return_exceptions=True)
-            assert [type(one) for one in told[1:-1]] == [BadValue] * len(wrong)
-            assert not isinstance(told[0], BaseException)
-            assert not isinstance(told[-1], BaseException)
-            assert told[-1].decisions[0].remaining == 8
+            results = await asyncio.gather(*asks, return_exceptions=True)
+            assert [type(one) for one in results[1:-1]] == [BadValue] * len(wrong)
+            assert not isinstance(results[0], BaseException)
+            assert not isinstance(results[-1], BaseException)
+            assert results[-1].decisions[0].remaining == 8
 
     run(story())
 
@@ -197,9 +197,9 @@ def test_a_call_that_fails_fails_all_in_it_each_with_an_error_of_their_own() -> 
         await turn()
         for answer in client.answers:
             answer.set_exception(Unavailable("Redis at x", "it is gone"))
-        told = await asyncio.gather(*asks, return_exceptions=True)
-        assert {str(error) for error in told} == {"Redis at x is unavailable: it is gone"}
-        assert len({id(error) for error in told}) == 3
+        errors = await asyncio.gather(*asks, return_exceptions=True)
+        assert {str(error) for error in errors} == {"Redis at x is unavailable: it is gone"}
+        assert len({id(error) for error in errors}) == 3
 
     run(story())
 
@@ -213,8 +213,8 @@ def test_an_answer_that_makes_no_sense_leaves_nobody_waiting(answer: Any) -> Non
         await turn()
         for future in client.answers:
             future.set_result(answer)
-        told = await asyncio.gather(*asks, return_exceptions=True)
-        assert [type(error) for error in told] == [Unavailable, Unavailable]
+        errors = await asyncio.gather(*asks, return_exceptions=True)
+        assert [type(error) for error in errors] == [Unavailable, Unavailable]
 
     run(story())
 
@@ -295,8 +295,8 @@ def test_on_a_cluster_each_slot_has_its_call_and_nobody_waits() -> None:
             batches.ask(ten, who, 1, True)
             batches.ask(five, who, 1, True)
         await turn()
-        told = sorted(keys for _, keys, _ in client.calls)
-        assert told == [
+        keys = sorted(keys for _, keys, _ in client.calls)
+        assert keys == [
             [b"p:{ann}:r:60s", b"p:{ann}:five:60s"],
             [b"p:{bob}:r:60s", b"p:{bob}:five:60s"],
         ]
@@ -330,10 +330,10 @@ def test_four_hundred_at_once_take_exactly_what_there_is(redis_server: RedisServ
                 beside = Charge("beside", limit_of(Algorithm.GCRA, 1_000), algorithm.value, 1)
                 alone = [store.take([hot]) for _ in range(200)]
                 both = [store.take([hot, beside]) for _ in range(200)]
-                told = await asyncio.gather(*alone, *both)
-                assert sum(ruling.allowed for ruling in told) == 100
+                rulings = await asyncio.gather(*alone, *both)
+                assert sum(ruling.allowed for ruling in rulings) == 100
                 (left,) = (await store.take([beside], keep=False)).decisions
-                assert 999 - left.remaining == sum(ruling.allowed for ruling in told[200:])
+                assert 999 - left.remaining == sum(ruling.allowed for ruling in rulings[200:])
 
     run(story())
 
@@ -342,8 +342,8 @@ def test_a_key_that_stands_twice_in_a_group_is_one_charge_of_both() -> None:
     async def story() -> None:
         client, batches = by_hand()
         ten = counter()
-        asked = [(ten, b"a", 1), (ten, b"b", 2), (ten, b"a", 3)]
-        waiter = batches.submit_group(ChargeGroup(asked, True, False))
+        charges = [(ten, b"a", 1), (ten, b"b", 2), (ten, b"a", 3)]
+        waiter = batches.submit_group(ChargeGroup(charges, True, False))
         await turn()
         ((name, keys, args),) = client.calls
         assert (name, keys) == ("take", [b"a", b"b"])

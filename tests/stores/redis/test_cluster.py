@@ -34,8 +34,8 @@ def test_each_key_goes_straight_to_its_master(redis_cluster: RedisCluster) -> No
     async def story() -> None:
         async with clustered(redis_cluster) as client:
             keys = [f"key:{n}" for n in range(1_000)]
-            asked = [client.run_script(ADD, [key], [n]) for n, key in enumerate(keys)]
-            assert await asyncio.gather(*asked) == [*range(1_000)]
+            calls = [client.run_script(ADD, [key], [n]) for n, key in enumerate(keys)]
+            assert await asyncio.gather(*calls) == [*range(1_000)]
             # No node had to send any of them on: the map was right.
             for number in (FIRST, SECOND, THIRD):
                 info = await asyncio.to_thread(
@@ -66,8 +66,8 @@ def test_calls_before_the_map_is_known_wait_for_it(redis_cluster: RedisCluster) 
         from sluicegate.testing import SeededChance
 
         client = open_client(redis_cluster.url + "?timeout_ms=5000", SeededChance(2))
-        asked = [client.run_script(ECHO, [f"key:{n}"], [n]) for n in range(300)]
-        assert await asyncio.gather(*asked) == [b"%d" % n for n in range(300)]
+        calls = [client.run_script(ECHO, [f"key:{n}"], [n]) for n in range(300)]
+        assert await asyncio.gather(*calls) == [b"%d" % n for n in range(300)]
         await client.close()
 
     run(story())

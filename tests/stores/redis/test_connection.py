@@ -46,14 +46,14 @@ def test_calls_of_one_turn_leave_in_one_write_and_in_order(wires: Wires) -> None
 @pytest.mark.parametrize("size", range(1, 60))
 def test_answers_find_their_calls_wherever_the_bytes_are_split(wires: Wires, size: int) -> None:
     wire = wires()
-    asked = [wire.ask("ANY") for _ in range(6)]
+    calls = [wire.ask("ANY") for _ in range(6)]
     wire.loop.turn()
-    told = b"+OK\r\n:12\r\n$3\r\na\r\n\r\n*2\r\n$1\r\nx\r\n_\r\n"
-    told += b">2\r\n+pushed\r\n+aside\r\n#f\r\n-ERR no\r\n"
-    for place in range(0, len(told), size):
-        wire.answer(told[place : place + size])
-    assert [one.result() for one in asked[:5]] == [b"OK", 12, b"a\r\n", [b"x", None], False]
-    assert isinstance(asked[5].exception(), ErrorReply)
+    data = b"+OK\r\n:12\r\n$3\r\na\r\n\r\n*2\r\n$1\r\nx\r\n_\r\n"
+    data += b">2\r\n+pushed\r\n+aside\r\n#f\r\n-ERR no\r\n"
+    for place in range(0, len(data), size):
+        wire.answer(data[place : place + size])
+    assert [one.result() for one in calls[:5]] == [b"OK", 12, b"a\r\n", [b"x", None], False]
+    assert isinstance(calls[5].exception(), ErrorReply)
     assert wire.connection.inflight == 0
 
 
@@ -80,28 +80,28 @@ def test_an_error_reply_fails_its_call_alone(wires: Wires) -> None:
 
 def test_what_is_not_resp_ends_the_connection_and_says_what_it_may_be(wires: Wires) -> None:
     wire = wires()
-    asked = wire.ask("PING")
+    call = wire.ask("PING")
     wire.loop.turn()
     wire.answer(b"HTTP/1.1 400 Bad Request\r\n")
-    assert "is this the port of a Redis?" in detail_of(asked)
+    assert "is this the port of a Redis?" in detail_of(call)
     assert wire.transport.ended
-    assert detail_of(wire.ask("PING")) == detail_of(asked)
+    assert detail_of(wire.ask("PING")) == detail_of(call)
 
 
 def test_an_answer_to_no_question_ends_the_connection(wires: Wires) -> None:
     wire = wires()
-    asked = wire.ask("PING")
+    call = wire.ask("PING")
     wire.loop.turn()
     wire.answer(b"+PONG\r\n+PONG\r\n")
-    assert asked.result() == b"PONG"
+    assert call.result() == b"PONG"
     assert not wire.connection.is_open
 
 
 def test_more_calls_than_inflight_max_fail_at_once_until_answers_come(wires: Wires) -> None:
     wire = wires(inflight_max=3)
-    asked = [wire.ask("PING") for _ in range(3)]
+    calls = [wire.ask("PING") for _ in range(3)]
     assert "inflight_max" in detail_of(wire.ask("PING"))
-    asked[0].cancel()  # its answer is still owed, and so its place is taken
+    calls[0].cancel()  # its answer is still owed, and so its place is taken
     assert "inflight_max" in detail_of(wire.ask("PING"))
     wire.loop.turn()
     wire.answer(b"+PONG\r\n")
@@ -114,14 +114,14 @@ def test_more_calls_than_inflight_max_fail_at_once_until_answers_come(wires: Wir
 def test_a_socket_that_takes_nothing_holds_no_more_than_its_bound(wires: Wires) -> None:
     wire = wires(unsent_bytes_max=4_096)
     wire.connection.pause_writing()
-    asked = [wire.ask("SET", "key", "x" * 1_000) for _ in range(4)]
+    calls = [wire.ask("SET", "key", "x" * 1_000) for _ in range(4)]
     wire.loop.turn()
     assert wire.transport.writes == []
-    assert "unsent_bytes_max" in detail_of(asked[-1])
+    assert "unsent_bytes_max" in detail_of(calls[-1])
     wire.connection.resume_writing()
     assert len(wire.transport.writes) == 1
     wire.answer(b"+1\r\n+2\r\n+3\r\n")
-    assert [one.result() for one in asked[:3]] == [b"1", b"2", b"3"]
+    assert [one.result() for one in calls[:3]] == [b"1", b"2", b"3"]
     again = wire.ask("SET", "key", "x" * 1_000)
     wire.loop.turn()
     wire.answer(b"+4\r\n")
@@ -135,21 +135,21 @@ def test_a_command_that_can_never_be_sent_is_the_askers_fault(wires: Wires) -> N
 
 def test_a_reply_without_end_ends_the_connection(wires: Wires) -> None:
     wire = wires(reply_bytes_max=1_024)
-    asked = wire.ask("GET", "key")
+    call = wire.ask("GET", "key")
     wire.loop.turn()
     wire.answer(b"$100000\r\n" + b"x" * 2_000)
     assert not wire.connection.is_open
-    assert "reply_bytes_max" in detail_of(asked)
+    assert "reply_bytes_max" in detail_of(call)
 
 
 def test_a_call_fails_between_one_and_one_and_a_quarter_time_outs(wires: Wires) -> None:
     wire = wires(timeout_us=10_000)
-    asked = wire.ask("PING")
+    call = wire.ask("PING")
     wire.loop.turn()
     wire.loop.advance(ms=9.9, steps=99)
-    assert not asked.done()
+    assert not call.done()
     wire.loop.advance(ms=2.6, steps=26)
-    assert detail_of(asked) == "no answer in 10 ms"
+    assert detail_of(call) == "no answer in 10 ms"
     assert wire.owner.events == ["missed: no answer in 10 ms"]
 
 
@@ -171,14 +171,14 @@ def test_a_late_answer_goes_to_nobody_and_the_next_to_its_call(wires: Wires) -> 
 
 def test_a_program_that_was_late_itself_reads_before_it_complains(wires: Wires) -> None:
     wire = wires(timeout_us=10_000)
-    asked = wire.ask("PING")
+    call = wire.ask("PING")
     wire.loop.turn()
     wire.loop.now += 5  # something held the loop for five seconds
     wire.loop.turn()
-    assert not asked.done()
+    assert not call.done()
     wire.answer(b"+PONG\r\n")
     wire.loop.turn()
-    assert asked.result() == b"PONG"
+    assert call.result() == b"PONG"
     assert wire.owner.events == ["heard"]
 
 
@@ -207,10 +207,10 @@ def test_a_timer_set_for_silence_does_not_delay_the_next_time_out(wires: Wires) 
 
 def test_a_server_that_stays_silent_loses_its_connection(wires: Wires) -> None:
     wire = wires(timeout_us=10_000, silence_us_max=200_000)
-    asked = wire.ask("PING")
+    call = wire.ask("PING")
     wire.loop.turn()
     wire.loop.advance(ms=190, steps=190)
-    assert asked.exception() is not None
+    assert call.exception() is not None
     still_open = wire.connection.is_open
     wire.loop.advance(ms=20, steps=20)
     assert (still_open, wire.connection.is_open) == (True, False)

@@ -166,11 +166,11 @@ def test_histories_are_decided_as_the_kernels_decide_them(
             pair = Pair(store)
             for seed, (rate, period_us) in enumerate(RATES):
                 rng = random.Random(seed)
-                told: dict[str, Any] = {}
+                options: dict[str, Any] = {}
                 if algorithm is Algorithm.SLIDING_WINDOW:
-                    told = {"cells": rng.choice([1, 2, 10, 60])}
+                    options = {"cells": rng.choice([1, 2, 10, 60])}
                 count = min(rate, 1_000) if algorithm is Algorithm.SLIDING_LOG else rate
-                limit = Limit(count, period_us, algorithm=algorithm, **told)
+                limit = Limit(count, period_us, algorithm=algorithm, **options)
                 compared += await history(pair, limit, rng)
         assert compared == len(RATES) * TURNS * KEYS
 
@@ -192,8 +192,8 @@ def test_a_clock_that_goes_back_admits_no_more_and_the_kernel_agrees(
                 for _ in range(60):
                     at(store, now_us - rng.randrange(period_us))
                     charges = [Charge(f"r{count}", limit, f"k{n}", 1) for n in range(8)]
-                    told = await asyncio.gather(*(store.take([one]) for one in charges))
-                    admitted += sum(ruling.allowed for ruling in told)
+                    rulings = await asyncio.gather(*(store.take([one]) for one in charges))
+                    admitted += sum(ruling.allowed for ruling in rulings)
                 # A fixed window that is entered again is counted on; so two windows at most.
                 assert admitted <= 8 * (2 if algorithm is Algorithm.FIXED_WINDOW else 1) * min(
                     count * 2, 60
@@ -220,12 +220,15 @@ def test_a_log_is_its_kernels_whatever_the_clock_does(redis_server: RedisServer)
                         log = log_settle(log, now_us, correction, taken, 1_000, 9)
                         continue
                     cost = rng.choice([0, 1, 1, 2, 3, 9, 10])
-                    (told,) = (await store.take([charge._replace(cost=cost)])).decisions
+                    (decision,) = (await store.take([charge._replace(cost=cost)])).decisions
                     log, allowed, remaining, retry_us, reset_us = log_step(
                         log, now_us, cost, 1_000, 9
                     )
-                    assert (told.allowed, told.remaining) == (allowed, remaining)
-                    assert (told.retry_after_us, told.reset_after_us) == (retry_us, reset_us)
+                    assert (decision.allowed, decision.remaining) == (allowed, remaining)
+                    assert (decision.retry_after_us, decision.reset_after_us) == (
+                        retry_us,
+                        reset_us,
+                    )
                     taken_us = now_us if allowed else taken_us
 
     run(story())
@@ -277,8 +280,8 @@ def test_a_foreign_value_under_a_key_counts_for_nothing_and_is_written_over(
                     assert not (await store.take([charge])).allowed
                     continue
                 other = [] if ask == "alone" else [Charge("other", two, who, 1)]
-                told = [(await store.take([charge, *other])).allowed for _ in range(4)]
-                assert told == [True, True, True, False], (ask, verb, value)
+                answers = [(await store.take([charge, *other])).allowed for _ in range(4)]
+                assert answers == [True, True, True, False], (ask, verb, value)
 
     async def open_and_tell() -> None:
         async with stored(redis_server.url) as store:
@@ -295,8 +298,8 @@ def test_a_rate_that_has_changed_goes_on_from_what_was_taken(redis_server: Redis
             assert (await store.take([charge])).allowed
             for count in (5, 60, 9, 7_000):
                 changed = charge._replace(limit=Limit(count, MINUTE), cost=1)
-                (told,) = (await store.take([changed])).decisions
-                assert not told.allowed  # a whole burst was taken: it is empty at any rate
+                (decision,) = (await store.take([changed])).decisions
+                assert not decision.allowed  # a whole burst was taken: it is empty at any rate
             at(store, START_US + MINUTE)
             assert (await store.take([charge])).allowed
 
@@ -316,9 +319,9 @@ def test_a_limit_that_was_lowered_admits_nothing_until_there_is_room(
             assert (await store.take([charge])).allowed
             lower = charge._replace(limit=Limit(10, MINUTE, algorithm=algorithm), cost=1)
             await store.settle([lower._replace(cost=-30)])
-            (told,) = (await store.take([lower])).decisions
-            assert not told.allowed
-            assert told.remaining == 0
+            (decision,) = (await store.take([lower])).decisions
+            assert not decision.allowed
+            assert decision.remaining == 0
             await store.settle([lower._replace(cost=-41)])
             assert (await store.take([lower])).allowed
 

@@ -30,9 +30,9 @@ async def scripted(answer: Answer) -> AsyncIterator[int]:
         parser = hiredis.Reader(notEnoughData=...)
         while data := await reader.read(65_536):
             parser.feed(data)
-            while (asked := parser.gets()) is not ...:
-                told = {b"HELLO": b"%0\r\n", b"PING": b"+PONG\r\n"}.get(asked[0])
-                writer.write(answer(asked) if told is None else told)
+            while (command := parser.gets()) is not ...:
+                reply = {b"HELLO": b"%0\r\n", b"PING": b"+PONG\r\n"}.get(command[0])
+                writer.write(answer(command) if reply is None else reply)
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -46,18 +46,18 @@ async def scripted(answer: Answer) -> AsyncIterator[int]:
 
 async def failure(answer: Any) -> Exception:
     try:
-        told = await answer
+        result = await answer
     except (Unavailable, ErrorReply) as error:
         return error
-    raise AssertionError(f"it was answered: {told!r}")
+    raise AssertionError(f"it was answered: {result!r}")
 
 
 def test_nodes_that_send_a_call_in_a_circle_do_so_only_so_often() -> None:
-    asked: list[bytes] = []
+    commands: list[bytes] = []
     port = 0
 
     def answer(parts: list[bytes]) -> bytes:
-        asked.append(parts[0])
+        commands.append(parts[0])
         if parts[0] == b"CLUSTER":
             return b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n" % port
         return b"-MOVED 1 127.0.0.1:%d\r\n" % port
@@ -70,16 +70,16 @@ def test_nodes_that_send_a_call_in_a_circle_do_so_only_so_often() -> None:
         ):
             error = await failure(client.run_script(ADD, ["key"], [1]))
             assert "sent on 3 times" in str(error)
-            assert asked.count(b"EVALSHA") == 4
+            assert commands.count(b"EVALSHA") == 4
 
     run(story())
 
 
 def test_a_script_that_never_stays_is_given_up() -> None:
-    asked: list[bytes] = []
+    commands: list[bytes] = []
 
     def answer(parts: list[bytes]) -> bytes:
-        asked.append(parts[0])
+        commands.append(parts[0])
         return b"+OK\r\n" if parts[0] == b"SCRIPT" else b"-NOSCRIPT No matching script.\r\n"
 
     async def story() -> None:
@@ -90,25 +90,27 @@ def test_a_script_that_never_stays_is_given_up() -> None:
             error = await failure(client.run_script(ADD, ["key"], [1]))
             assert isinstance(error, ErrorReply)
             assert error.code == "NOSCRIPT"
-            assert asked.count(b"EVALSHA") == 4
+            assert commands.count(b"EVALSHA") == 4
 
     run(story())
 
 
 def test_a_thousand_calls_that_miss_a_script_load_it_once() -> None:
-    asked: list[bytes] = []
+    commands: list[bytes] = []
 
     def answer(parts: list[bytes]) -> bytes:
-        asked.append(parts[0])
+        commands.append(parts[0])
         if parts[0] == b"SCRIPT":
             return b"+OK\r\n"
-        return b":1\r\n" if b"SCRIPT" in asked else b"-NOSCRIPT No matching script.\r\n"
+        return b":1\r\n" if b"SCRIPT" in commands else b"-NOSCRIPT No matching script.\r\n"
 
     async def story() -> None:
         async with scripted(answer) as port, opened(f"redis://127.0.0.1:{port}") as client:
-            told = await asyncio.gather(*(client.run_script(ADD, ["key"], [1]) for _ in range(100)))
-            assert told == [1] * 100
-            assert asked.count(b"SCRIPT") == 1
+            results = await asyncio.gather(
+                *(client.run_script(ADD, ["key"], [1]) for _ in range(100))
+            )
+            assert results == [1] * 100
+            assert commands.count(b"SCRIPT") == 1
 
     run(story())
 
@@ -139,11 +141,11 @@ def test_while_half_open_only_so_many_calls_are_let_in_and_they_decide() -> None
             assert node.state == "open"
             ill = False
             await asyncio.sleep(0.1)
-            told = await asyncio.gather(
+            results = await asyncio.gather(
                 *(node.call("GET", "key") for _ in range(10)), return_exceptions=True
             )
-            assert told[:3] == [b"OK"] * 3
-            assert all("held back" in str(error) for error in told[3:])
+            assert results[:3] == [b"OK"] * 3
+            assert all("held back" in str(error) for error in results[3:])
             assert node.state == "closed"
             await node.close()
 
@@ -154,11 +156,11 @@ def test_while_ping_is_not_answered_no_caller_spends_its_time_on_finding_out() -
     ill = False
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked = await reader.read(65_536)
+        data = await reader.read(65_536)
         writer.write(b"%0\r\n+PONG\r\n")  # HELLO and PING, when it connects
-        while asked := await reader.read(65_536):
+        while data := await reader.read(65_536):
             if not ill:
-                writer.write(b"+OK\r\n" * asked.count(b"*"))
+                writer.write(b"+OK\r\n" * data.count(b"*"))
         writer.close()
 
     async def story() -> None:
@@ -188,17 +190,17 @@ def test_while_ping_is_not_answered_no_caller_spends_its_time_on_finding_out() -
 
 
 def test_a_moved_slot_is_asked_for_in_its_new_place_from_then_on() -> None:
-    asked: dict[str, int] = {"old": 0, "new": 0}
+    calls: dict[str, int] = {"old": 0, "new": 0}
     ports: dict[str, int] = {}
 
     def old(parts: list[bytes]) -> bytes:
         if parts[0] == b"CLUSTER":
             return b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$0\r\n\r\n:%d\r\n" % ports["old"]
-        asked["old"] += 1
+        calls["old"] += 1
         return b"-MOVED %d :%d\r\n" % (slot_of("key"), ports["new"])
 
     def new(parts: list[bytes]) -> bytes:
-        asked["new"] += 1
+        calls["new"] += 1
         return b":1\r\n"
 
     async def story() -> None:
@@ -207,7 +209,7 @@ def test_a_moved_slot_is_asked_for_in_its_new_place_from_then_on() -> None:
             async with opened(url, refresh_us_min=1_000_000) as client:
                 for _ in range(10):
                     assert await client.run_script(ADD, ["key"], [1]) == 1
-        assert asked == {"old": 1, "new": 10}
+        assert calls == {"old": 1, "new": 10}
 
     run(story())
 
@@ -233,9 +235,9 @@ def test_a_replica_that_a_sentinel_still_calls_master_is_not_believed() -> None:
 def test_a_server_that_repeats_the_question_does_not_make_us_tell_the_password() -> None:
     async def story() -> None:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            asked = await reader.read(65_536)
-            shown = b" ".join(asked.split(b"\r\n"))
-            writer.write(b"-ERR I do not understand " + shown + b"\r\n" + b"+OK\r\n")
+            data = await reader.read(65_536)
+            line = b" ".join(data.split(b"\r\n"))
+            writer.write(b"-ERR I do not understand " + line + b"\r\n" + b"+OK\r\n")
             await writer.drain()
             writer.close()
 

@@ -38,11 +38,11 @@ async def holding(
     expires_after_us: int = MINUTE,
     *,
     timeout_us: int = PATIENT_US,
-    **told: Any,
+    **options: Any,
 ) -> AsyncIterator[RedisPermits]:
     """A connected store."""
     settings = replace(parse_url(url), timeout_us=timeout_us)
-    store = RedisPermits(settings, SeededChance(1), "exports", limit, expires_after_us, **told)
+    store = RedisPermits(settings, SeededChance(1), "exports", limit, expires_after_us, **options)
     try:
         await store.connect()
         yield store
@@ -59,27 +59,27 @@ def test_a_long_story_is_told_as_memory_tells_it(redis_server: RedisServer) -> N
         chance, clock = SeededChance(7), HandClock()
         async with holding(redis_server.url, expires_after_us=20) as store:
             memory = MemoryPermits(clock.now_us, "exports", 5, 20)
-            seen = set()
+            outcomes = set()
             for number in range(600):
                 clock.advance(us=int(chance.draw() * 6))
                 store.now = clock.now_us()
                 key, count = "ab"[int(chance.draw() * 2)], 1 + int(chance.draw() ** 3 * 6)
                 which = f"p{number - int(chance.draw() * 12)}"
                 step = ["acquire", "acquire", "look", "renew", "release"][int(chance.draw() * 5)]
-                told: list[object] = []
+                answers: list[object] = []
                 for place in (store, memory):
                     if step == "acquire":
-                        told.append(await place.acquire(key, f"p{number}", count))
+                        answers.append(await place.acquire(key, f"p{number}", count))
                     elif step == "look":
-                        told.append(await place.look(key, count))
+                        answers.append(await place.look(key, count))
                     else:
                         # What is there has one count; what is not has none that matters.
-                        told.append(await getattr(place, step)(key, which, counts.get(which, 1)))
+                        answers.append(await getattr(place, step)(key, which, counts.get(which, 1)))
                 if step == "acquire":
                     counts[f"p{number}"] = count
-                assert told[0] == told[1], (number, step, key, count, which)
-                seen.add((step, bool(told[0])))
-            assert len(seen) == 8  # each of them with both answers
+                assert answers[0] == answers[1], (number, step, key, count, which)
+                outcomes.add((step, bool(answers[0])))
+            assert len(outcomes) == 8  # each of them with both answers
 
     counts: dict[str, int] = {}
     run(story())
@@ -296,11 +296,11 @@ def test_on_a_cluster_every_key_has_places_where_it_lives(redis_cluster: RedisCl
         async with holding(redis_cluster.url, limit=3) as store:
             keys = [f"user {number}" for number in range(30)]
             assert len({slot_of(f"{{{key}}}") // 5_462 for key in keys}) == 3
-            told = await asyncio.gather(
+            decisions = await asyncio.gather(
                 *(store.acquire(key, f"{key}-{n}", 1) for n in range(5) for key in keys)
             )
             for place, key in enumerate(keys):
-                assert sum(told[place + 30 * n].allowed for n in range(5)) == 3, key
+                assert sum(decisions[place + 30 * n].allowed for n in range(5)) == 3, key
             assert await store.renew(keys[0], f"{keys[0]}-0", 1)
             assert await store.release(keys[0], f"{keys[0]}-0", 1)
             assert (await store.look(keys[0], 1)).remaining == 1
@@ -429,8 +429,8 @@ def test_the_places_of_a_killed_process_come_back_after_the_expiry_and_not_befor
 
     async def story() -> None:
         async with holding(redis_server.url, limit=2, expires_after_us=HELD_US) as store:
-            asked = time.monotonic()
-            while time.monotonic() < asked + 1.8:  # a heartbeat keeps it
+            start_s = time.monotonic()
+            while time.monotonic() < start_s + 1.8:  # a heartbeat keeps it
                 on_error = await store.look("ann", 1)
                 assert not on_error
                 await asyncio.sleep(0.05)

@@ -31,10 +31,10 @@ both_loops = pytest.mark.parametrize("loop", LOOPS)
 
 async def failure(answer: Any) -> Exception:
     try:
-        told = await answer
+        result = await answer
     except (Unavailable, ErrorReply) as error:
         return error
-    raise AssertionError(f"it was answered: {told!r}")
+    raise AssertionError(f"it was answered: {result!r}")
 
 
 @both_loops
@@ -43,10 +43,10 @@ def test_ten_thousand_calls_at_once_are_answered_in_their_order(
 ) -> None:
     async def story() -> None:
         async with opened(redis_server.url) as client:
-            asked = [client.run_script(ECHO, ["key"], [n]) for n in range(5_000)]
-            asked += [client.run_script(ADD, ["count"], [1]) for _ in range(5_000)]
-            told = await asyncio.gather(*asked)
-            assert told == [b"%d" % n for n in range(5_000)] + [*range(1, 5_001)]
+            calls = [client.run_script(ECHO, ["key"], [n]) for n in range(5_000)]
+            calls += [client.run_script(ADD, ["count"], [1]) for _ in range(5_000)]
+            results = await asyncio.gather(*calls)
+            assert results == [b"%d" % n for n in range(5_000)] + [*range(1, 5_001)]
 
     run(story(), loop)
 
@@ -99,12 +99,12 @@ def test_a_script_that_does_not_compile_says_so_and_harms_no_other(
     async def story() -> None:
         async with opened(redis_server.url) as client:
             broken = Script("return {{{")
-            told = await asyncio.gather(
+            results = await asyncio.gather(
                 *(failure(client.run_script(broken, ["key"])) for _ in range(10)),
                 client.run_script(ECHO, ["key"], ["well"]),
             )
-            assert told[-1] == b"well"
-            assert all("compiling" in str(error) for error in told[:-1]), told
+            assert results[-1] == b"well"
+            assert all("compiling" in str(error) for error in results[:-1]), results
             wrong = await failure(client.run_script(Script("return redis.call('GET')"), ["key"]))
             assert isinstance(wrong, ErrorReply)
             assert client.state == "closed" if isinstance(client, RedisNode) else False
@@ -159,7 +159,7 @@ def test_a_paused_server_costs_its_time_out_until_the_breaker_opens_and_then_not
                 await within(2, lambda: len(load.done["count"]) > before, "recovery")
                 await within(2, lambda: client.state == "closed", "the breaker")
             failed = load.failed["count"]
-            waited = [spent for _, spent, seen in failed if seen == "no answer in 50 ms"]
+            waited = [spent for _, spent, reason in failed if reason == "no answer in 50 ms"]
             assert waited
             assert min(waited) >= SHORT_US / 1e6 * 0.99
             while_open = [spent for at, spent, _ in failed if opened_at + 0.06 < at]
@@ -174,8 +174,8 @@ def test_cancelled_callers_never_shift_the_answers_of_others(
     redis_server: RedisServer, loop: str
 ) -> None:
     async def one(client: Any, number: int) -> None:
-        told = await client.run_script(ECHO, ["key"], [number])
-        assert told == b"%d" % number
+        reply = await client.run_script(ECHO, ["key"], [number])
+        assert reply == b"%d" % number
 
     async def story() -> None:
         async with opened(redis_server.url) as client:
@@ -184,9 +184,9 @@ def test_cancelled_callers_never_shift_the_answers_of_others(
                 await asyncio.sleep(0)
                 for number in range(turn % 7, 200, 7):
                     tasks[number].cancel()
-                told = await asyncio.gather(*tasks, return_exceptions=True)
-                kinds = {type(error) for error in told if error is not None}
-                assert kinds <= {asyncio.CancelledError}, told
+                results = await asyncio.gather(*tasks, return_exceptions=True)
+                kinds = {type(error) for error in results if error is not None}
+                assert kinds <= {asyncio.CancelledError}, results
 
     run(story(), loop)
 
@@ -196,10 +196,10 @@ def test_more_than_inflight_max_fail_at_once_and_the_others_are_answered(
 ) -> None:
     async def story() -> None:
         async with opened(redis_server.url, inflight_max=100) as client:
-            asked = [client.run_script(ADD, ["count"], [1]) for _ in range(150)]
-            told = await asyncio.gather(*asked, return_exceptions=True)
-            assert told[:100] == [*range(1, 101)]
-            assert all("inflight_max" in str(error) for error in told[100:])
+            calls = [client.run_script(ADD, ["count"], [1]) for _ in range(150)]
+            results = await asyncio.gather(*calls, return_exceptions=True)
+            assert results[:100] == [*range(1, 101)]
+            assert all("inflight_max" in str(error) for error in results[100:])
             assert await client.run_script(ADD, ["count"], [1]) == 101
 
     run(story())
@@ -308,10 +308,10 @@ class opened_when_busy:  # noqa: N801 - it reads as the function it stands for
 
     async def _ask(self, line: str) -> bytes:
         self.writer.write(f"{line}\r\n".encode())
-        told = await self.reader.readline()
-        if told.startswith(b"-"):
-            raise Unavailable("Redis", told.decode() + "end that with SCRIPT KILL")
-        return told
+        reply = await self.reader.readline()
+        if reply.startswith(b"-"):
+            raise Unavailable("Redis", reply.decode() + "end that with SCRIPT KILL")
+        return reply
 
     async def __aexit__(self, *_: object) -> None:
         self.writer.close()
@@ -338,8 +338,8 @@ def test_a_server_that_stays_a_replica_opens_the_breaker(redis_server: RedisServ
 def test_calls_before_the_first_connection_wait_for_it(redis_server: RedisServer) -> None:
     async def story() -> None:
         client = open_client(parse_url(redis_server.url), SeededChance(1))
-        asked = [client.run_script(ADD, ["count"], [1]) for _ in range(10)]
-        assert await asyncio.gather(*asked) == [*range(1, 11)]
+        calls = [client.run_script(ADD, ["count"], [1]) for _ in range(10)]
+        assert await asyncio.gather(*calls) == [*range(1, 11)]
         await client.close()
 
     run(story())
@@ -408,10 +408,10 @@ def test_closing_fails_who_waits_and_leaves_nothing(redis_server: RedisServer, l
         client = open_client(f"{redis_server.url}?timeout_ms={PATIENT_US // 1_000}", SeededChance())
         await client.connect()
         redis_server.pause()
-        asked = [client.call("PING") for _ in range(3)]
+        calls = [client.call("PING") for _ in range(3)]
         await asyncio.sleep(0)
         await client.close()
-        for one in asked:
+        for one in calls:
             assert "the client is closed" in str(await failure(one))
         await client.close()
 
@@ -422,8 +422,8 @@ def test_closing_fails_who_waits_and_leaves_nothing(redis_server: RedisServer, l
 def test_tls_is_spoken_and_a_stranger_is_not_believed(redis_tls: RedisServer, loop: str) -> None:
     async def story() -> None:
         async with opened(redis_tls.url) as client:
-            asked = [client.run_script(ECHO, ["key"], [n]) for n in range(1_000)]
-            assert await asyncio.gather(*asked) == [b"%d" % n for n in range(1_000)]
+            calls = [client.run_script(ECHO, ["key"], [n]) for n in range(1_000)]
+            assert await asyncio.gather(*calls) == [b"%d" % n for n in range(1_000)]
         with pytest.raises(Unavailable, match="TLS failed"):
             async with opened(redis_tls.url.partition("?")[0]):
                 pass

@@ -49,28 +49,34 @@ from sluicegate.stores.urls import redacted
 def test_a_url_says_where_the_servers_are(
     url: str, topology: str, tls: bool, endpoints: list[tuple[str, int, str]], db: int
 ) -> None:
-    told = parse_url(url)
-    assert (told.topology, told.tls, told.db) == (topology, tls, db)
-    assert list(told.endpoints) == endpoints
-    assert told.service == ("mymaster" if topology == "sentinel" else "")
+    settings = parse_url(url)
+    assert (settings.topology, settings.tls, settings.db) == (topology, tls, db)
+    assert list(settings.endpoints) == endpoints
+    assert settings.service == ("mymaster" if topology == "sentinel" else "")
 
 
 def test_credentials_are_percent_decoded_and_may_be_a_password_alone() -> None:
-    told = parse_url("redis://ann%40home:p%2Fa%3As%40s@cache")
-    assert (told.user, told.password) == ("ann@home", "p/a:s@s")
-    told = parse_url("redis://:secret@cache")
-    assert (told.user, told.password) == ("", "secret")
-    told = parse_url("redis+unix://:secret@/run/redis.sock")
-    assert (told.password, told.endpoints[0].path) == ("secret", "/run/redis.sock")
+    settings = parse_url("redis://ann%40home:p%2Fa%3As%40s@cache")
+    assert (settings.user, settings.password) == ("ann@home", "p/a:s@s")
+    settings = parse_url("redis://:secret@cache")
+    assert (settings.user, settings.password) == ("", "secret")
+    settings = parse_url("redis+unix://:secret@/run/redis.sock")
+    assert (settings.password, settings.endpoints[0].path) == ("secret", "/run/redis.sock")
 
 
 def test_a_query_sets_bounds_and_times_in_its_units() -> None:
-    told = parse_url("redis://cache?timeout_ms=2.5&inflight_max=10&tls_verify=false&user=&db=1")
-    assert told.timeout_us == 2_500
-    assert told.inflight_max == 10
-    assert told.tls_verify is False
-    told = parse_url("rediss://cache?socket_timeout=0.5&ssl_cert_reqs=none&ssl_ca_certs=/ca.pem")
-    assert (told.timeout_us, told.tls_verify, told.tls_ca) == (500_000, False, "/ca.pem")
+    settings = parse_url("redis://cache?timeout_ms=2.5&inflight_max=10&tls_verify=false&user=&db=1")
+    assert settings.timeout_us == 2_500
+    assert settings.inflight_max == 10
+    assert settings.tls_verify is False
+    settings = parse_url(
+        "rediss://cache?socket_timeout=0.5&ssl_cert_reqs=none&ssl_ca_certs=/ca.pem"
+    )
+    assert (settings.timeout_us, settings.tls_verify, settings.tls_ca) == (
+        500_000,
+        False,
+        "/ca.pem",
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,10 +143,10 @@ def test_no_error_tells_the_password(url: str) -> None:
 
 
 def test_the_settings_do_not_show_the_password() -> None:
-    told = parse_url(f"redis+sentinel://:{SECRET}@a/m?sentinel_password={SECRET}")
-    assert told.sentinel_password == SECRET
-    assert SECRET not in repr(told)
-    assert SECRET not in str(told)
+    settings = parse_url(f"redis+sentinel://:{SECRET}@a/m?sentinel_password={SECRET}")
+    assert settings.sentinel_password == SECRET
+    assert SECRET not in repr(settings)
+    assert SECRET not in str(settings)
 
 
 @given(st.text(), st.text())

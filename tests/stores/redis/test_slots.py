@@ -11,7 +11,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.stores.redis.settings import Endpoint
 from sluicegate.stores.redis.slots import SlotRange, parse_ranges, slot_of, slot_of_all
 
-ASKED = Endpoint("asked", 7000)
+ASKED_NODE = Endpoint("asked", 7000)
 
 
 @given(st.binary() | st.text(alphabet="ab{}", max_size=12).map(str.encode))
@@ -33,7 +33,7 @@ def test_the_map_is_read_with_replicas_and_with_hosts_that_have_no_name() -> Non
         [101, 200, [None, 2, b"id"]],
         [300, 300, [b"", 3, b"id"]],
     ]
-    assert parse_ranges(reply, ASKED) == [
+    assert parse_ranges(reply, ASKED_NODE) == [
         SlotRange(0, 100, Endpoint("a", 1)),
         SlotRange(101, 200, Endpoint("asked", 2)),
         SlotRange(300, 300, Endpoint("asked", 3)),
@@ -43,4 +43,4 @@ def test_the_map_is_read_with_replicas_and_with_hosts_that_have_no_name() -> Non
 @pytest.mark.parametrize("reply", [None, 7, [[1]], [[5, 1, [b"a", 1]]], [[0, 16_384, [b"a", 1]]]])
 def test_a_map_that_makes_no_sense_is_refused(reply: object) -> None:
     with pytest.raises(BadValue, match="CLUSTER SLOTS"):
-        parse_ranges(reply, ASKED)
+        parse_ranges(reply, ASKED_NODE)

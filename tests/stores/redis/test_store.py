@@ -91,11 +91,11 @@ def test_all_or_nothing_of_what_is_asked_together(
 
 def contents(server: RedisServer) -> dict[str, object]:
     """Every key's value, whatever its type."""
-    told: dict[str, object] = {}
+    rows: dict[str, object] = {}
     for key in server.ask("KEYS", "*"):
         is_list = server.ask("TYPE", key) == "list"
-        told[key] = server.ask("LRANGE", key, 0, -1) if is_list else server.ask("GET", key)
-    return told
+        rows[key] = server.ask("LRANGE", key, 0, -1) if is_list else server.ask("GET", key)
+    return rows
 
 
 @every_kind
@@ -113,8 +113,8 @@ def test_a_look_writes_nothing_and_leaves_what_is_there_alone(
             assert redis_server.ask("KEYS", "*") == []
             await store.take([one])
             before = contents(redis_server)
-            (told,) = (await store.take([one], keep=False)).decisions
-            assert told.remaining == 8
+            (decision,) = (await store.take([one], keep=False)).decisions
+            assert decision.remaining == 8
             await store.take([one, other], keep=False)
             assert contents(redis_server) == before
 
@@ -192,8 +192,8 @@ def test_instants_are_the_servers_and_never_the_callers(redis_server: RedisServe
             grant = await store.take_some(charge(Algorithm.GCRA), [1])
             assert 0 <= grant.at_us - ruling.at_us < 5 * SECOND
             await store.settle([charge(Algorithm.GCRA, cost=-2)], ruling.at_us)
-            (told,) = (await store.take([charge(Algorithm.GCRA)])).decisions
-            assert told.remaining == 9
+            (decision,) = (await store.take([charge(Algorithm.GCRA)])).decisions
+            assert decision.remaining == 9
 
     run(story())
 
@@ -234,14 +234,14 @@ def test_scripts_come_back_after_a_flush_and_nothing_is_counted_twice(
 
 def test_values_that_cannot_be_used_are_named(redis_server: RedisServer) -> None:
     async def story() -> None:
-        for told, what in (
+        for options, what in (
             ({"prefix": "a{b"}, "prefix"),
             ({"batch_max": 0}, "batch_max"),
             ({"batch_max": 5_000}, "batch_max"),
             ({"batch_us_max": -1}, "batch_us_max"),
         ):
             with pytest.raises(BadValue, match=what):
-                RedisStore(redis_server.url, SeededChance(1), **told)
+                RedisStore(redis_server.url, SeededChance(1), **options)
         async with stored(redis_server.url) as store:
             one = charge(Algorithm.GCRA)
             for wrong in ([one._replace(cost=-1)], [one, one._replace(key="bob", cost=-1)]):
@@ -289,8 +289,8 @@ def test_what_is_under_way_when_a_store_is_closed_fails(redis_server: RedisServe
                 for n in range(10)
             ]
             await asyncio.sleep(0)
-        told = await asyncio.gather(*asks, return_exceptions=True)
-        assert {type(one) for one in told} == {Unavailable}
+        errors = await asyncio.gather(*asks, return_exceptions=True)
+        assert {type(one) for one in errors} == {Unavailable}
 
     run(story())
 
@@ -314,8 +314,8 @@ def test_several_processes_together_never_take_more_than_the_limit(
     redis_server: RedisServer,
 ) -> None:
     with multiprocessing.get_context("spawn").Pool(3) as pool:
-        given = [(redis_server.url, 150)] * 3
-        admitted = pool.starmap(greedy, given)
+        jobs = [(redis_server.url, 150)] * 3
+        admitted = pool.starmap(greedy, jobs)
     # The narrow one gains a unit every five minutes.
     assert sum(admitted) == 200
 
@@ -358,8 +358,8 @@ def test_on_a_cluster_what_spans_slots_is_reserved_and_given_back(
             assert await pair.take(wide, narrow, third, keep=False)
             assert await pair.take(third, narrow, wide)
             for _ in range(20):
-                told = await store.take([wide, narrow, third])
-                assert [one.allowed for one in told.decisions] == [True, False, True]
+                ruling = await store.take([wide, narrow, third])
+                assert [one.allowed for one in ruling.decisions] == [True, False, True]
             fresh = charge(Algorithm.FIXED_WINDOW, key="zoe", count=10)
             assert not (await store.take([narrow, fresh])).allowed
             assert await store._client.call("KEYS", "*zoe*", key=str(fresh.key)) == []
@@ -407,10 +407,10 @@ def test_a_server_that_dies_is_unavailable_and_is_used_again_when_it_is_back(
             one = charge(Algorithm.GCRA)
             assert (await store.take([one])).allowed
             await asyncio.to_thread(redis_server.kill)
-            told = await asyncio.gather(
+            errors = await asyncio.gather(
                 *(store.take([one]) for _ in range(20)), return_exceptions=True
             )
-            assert {type(answer) for answer in told} == {Unavailable}
+            assert {type(answer) for answer in errors} == {Unavailable}
             await asyncio.to_thread(redis_server.restart, empty=True)
             time = asyncio.get_running_loop().time
             began = time()
@@ -435,15 +435,15 @@ def test_a_paused_server_costs_its_time_out_and_then_nothing(redis_server: Redis
             redis_server.pause()
             held_back = 0
             while not held_back:
-                told = await asyncio.gather(store.take([one]), return_exceptions=True)
-                held_back = "held back" in str(told[0])
+                results = await asyncio.gather(store.take([one]), return_exceptions=True)
+                held_back = "held back" in str(results[0])
             redis_server.resume()
             began, well = time(), 0
             # Half-open, a few calls are let in, and those decide.
             while well < 50:
                 assert time() - began < 10
-                told = await asyncio.gather(store.take([one]), return_exceptions=True)
-                well = 0 if isinstance(told[0], BaseException) else well + 1
+                results = await asyncio.gather(store.take([one]), return_exceptions=True)
+                well = 0 if isinstance(results[0], BaseException) else well + 1
                 await asyncio.sleep(0.001)
 
     run(story())

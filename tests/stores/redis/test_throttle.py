@@ -47,9 +47,9 @@ def five(answer: ThrottleResponse) -> tuple[bool, int, int, int, int]:
 
 
 @asynccontextmanager
-async def throttled(url: str, **told: Any) -> AsyncIterator[RedisThrottle]:
+async def throttled(url: str, **options: Any) -> AsyncIterator[RedisThrottle]:
     throttle = RedisThrottle(
-        replace(parse_url(url), timeout_us=PATIENT_US), SeededChance(1), **told
+        replace(parse_url(url), timeout_us=PATIENT_US), SeededChance(1), **options
     )
     try:
         await throttle.connect()
@@ -73,8 +73,8 @@ def test_redis_memory_and_the_kernel_say_the_same(redis_server: RedisServer) -> 
                     ThrottleRequest(rng.choice([*tats]), *rng.choice(RATES), rng.choice(QUANTITIES))
                     for _ in range(20)
                 ]
-                told = await asyncio.gather(*map(far.throttle, asks))
-                for ask, answer in zip(asks, told, strict=True):
+                answers = await asyncio.gather(*map(far.throttle, asks))
+                for ask, answer in zip(asks, answers, strict=True):
                     rate = ask.max_burst, ask.count, ask.period_s, ask.cost
                     tats[ask.key], on_error, left, retry, reset = step(
                         tats[ask.key], clock.now_us() * 1_000, *quota(*rate)
@@ -147,9 +147,9 @@ def test_asks_of_one_turn_share_a_call(redis_server: RedisServer) -> None:
 
             object.__setattr__(far, "_client", Watched(far._client, counted))
             asks = [ThrottleRequest(f"k{n % 7}", 2, 1, 60) for n in range(25)]
-            told = await asyncio.gather(*map(far.throttle, asks))
+            answers = await asyncio.gather(*map(far.throttle, asks))
             assert sent == [10, 10, 5]
-            assert sum(not answer.limited for answer in told) == 21
+            assert sum(not answer.limited for answer in answers) == 21
 
     run(story())
 
@@ -169,10 +169,10 @@ def test_any_key_is_a_key_of_its_own(redis_server: RedisServer) -> None:
     async def story() -> None:
         names = ["", "%", "%25", "}", "%7D", "{", "{}", "a}b", "a%7Db", "\n", "ü", "\ufffd\xff"]
         async with throttled(redis_server.url) as far:
-            told = await asyncio.gather(
+            answers = await asyncio.gather(
                 *(far.throttle(ThrottleRequest(name, 0, 1, 60)) for name in names)
             )
-            assert not any(answer.limited for answer in told)
+            assert not any(answer.limited for answer in answers)
             assert await far._client.call("DBSIZE") == len(names)
 
     run(story())
@@ -198,17 +198,17 @@ def test_what_cannot_be_asked_is_named_at_once(redis_server: RedisServer) -> Non
 def test_a_server_that_is_gone_is_unavailable(redis_server: RedisServer) -> None:
     async def story() -> None:
         async with throttled(redis_server.url) as far:
-            asked = far.throttle(ThrottleRequest("ann", 1, 1, 1))
+            call = far.throttle(ThrottleRequest("ann", 1, 1, 1))
         with pytest.raises(Unavailable):
-            await asked
+            await call
         with pytest.raises(Unavailable, match="closed"):
             far.throttle(ThrottleRequest("ann", 1, 1, 1))
-        gone = RedisThrottle("redis://127.0.0.1:1", SeededChance(1))
+        unreachable = RedisThrottle("redis://127.0.0.1:1", SeededChance(1))
         with pytest.raises(Unavailable):
-            await gone.throttle(ThrottleRequest("ann", 1, 1, 1))
+            await unreachable.throttle(ThrottleRequest("ann", 1, 1, 1))
         with pytest.raises(Unavailable):
-            await gone.reset("ann")
-        await gone.close()
+            await unreachable.reset("ann")
+        await unreachable.close()
 
     run(story())
 
@@ -226,8 +226,8 @@ def test_a_cluster_is_asked_slot_by_slot(redis_cluster: RedisCluster) -> None:
     async def story() -> None:
         async with throttled(redis_cluster.url) as far:
             asks = [ThrottleRequest(f"k{n % 20}", 2, 1, 60) for n in range(100)]
-            told = await asyncio.gather(*map(far.throttle, asks))
-            assert sum(not answer.limited for answer in told) == 60
+            answers = await asyncio.gather(*map(far.throttle, asks))
+            assert sum(not answer.limited for answer in answers) == 60
             await far.reset("k1")
             assert not (await far.throttle(asks[1])).limited
 

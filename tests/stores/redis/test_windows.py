@@ -120,8 +120,8 @@ def test_it_decides_as_memory_does(redis_server: RedisServer, limit: Limit) -> N
                 charges = [Charge(rule_id, limit, f"k{n}", rng.choice(costs)) for n in range(12)]
                 charges += charges[:3]
                 how = {"keep": rng.random() < 0.9, "count_refused": rng.random() < 0.2}
-                told = await asyncio.gather(*(pair.take(charge, **how) for charge in charges))
-                allowed += sum(told)
+                answers = await asyncio.gather(*(pair.take(charge, **how) for charge in charges))
+                allowed += sum(answers)
                 if rng.random() < 0.4:
                     corrections = [-1, 1, -count, count, rng.randrange(-count, count + 1)]
                     await pair.settle(
@@ -202,8 +202,8 @@ def test_on_a_cluster_both_windows_share_a_slot(redis_cluster: RedisCluster) -> 
         async with stored(of_windows(redis_cluster.url)) as store:
             charges = [Charge("login", pair_of(3), f"user {n}") for n in range(30)]
             for _ in range(4):
-                told = [await store.take([charge]) for charge in charges]
-            assert not any(ruling.allowed for ruling in told)
+                rulings = [await store.take([charge]) for charge in charges]
+            assert not any(ruling.allowed for ruling in rulings)
             await store.settle([charge._replace(cost=-1) for charge in charges])
             assert (await store.take(charges)).allowed
             await store.reset(charges)
@@ -219,8 +219,8 @@ def test_so_many_keys_as_one_script_cannot_read_are_refused(redis_server: RedisS
             RedisStore(url, SeededChance(1), batch_max=BATCH_MAX_WINDOWS + 1)
         async with stored(url, batch_max=BATCH_MAX_WINDOWS) as store:
             charges = [Charge("login", pair_of(), f"{n}") for n in range(BATCH_MAX_WINDOWS)]
-            told = await asyncio.gather(*(store.take([charge]) for charge in charges))
-            assert all(ruling.allowed for ruling in told)
+            rulings = await asyncio.gather(*(store.take([charge]) for charge in charges))
+            assert all(ruling.allowed for ruling in rulings)
             assert store.stats().calls == 1
 
     run(story())

@@ -53,7 +53,7 @@ class Checks:
     rule_id: str = "per-user"
     status: str = ""
     leasable: bool = True
-    kept: bool = True  # leases can be given back
+    returns_leases: bool = True  # leases can be given back
     degraded: bool = False  # its own store is away, and its policy refuses for five seconds
     leases: dict[str, Lent] = field(default_factory=dict)
     asks: list[CheckRequest] = field(default_factory=list)
@@ -101,7 +101,7 @@ class Checks:
         valid_us = self.limit.period_us - now_us % self.limit.period_us
         self.leases[lease_id] = Lent(user, units, now_us, now_us + valid_us)
         return LeaseResponse(
-            lease_id if self.kept else "", units, valid_us, self._response(decision)
+            lease_id if self.returns_leases else "", units, valid_us, self._response(decision)
         )
 
     async def give_back(self, lease_id: str, units: int, by: Identity) -> int:

@@ -10,33 +10,33 @@ from sluicegate.stores.service.settings import is_service, parse_service_url
 
 
 def test_a_url_says_where_and_how() -> None:
-    told = parse_service_url("sluicegates://:to%2Fken@limits:7071?timeout_ms=50&tls_verify=no")
-    assert [str(endpoint) for endpoint in told.endpoints] == ["limits:7071"]
-    assert (told.tls, told.password, told.timeout_us, told.tls_verify) == (
+    settings = parse_service_url("sluicegates://:to%2Fken@limits:7071?timeout_ms=50&tls_verify=no")
+    assert [str(endpoint) for endpoint in settings.endpoints] == ["limits:7071"]
+    assert (settings.tls, settings.password, settings.timeout_us, settings.tls_verify) == (
         True,
         "to/ken",
         50_000,
         False,
     )
-    assert told.kind == "Sluicegate"
+    assert settings.kind == "Sluicegate"
 
 
 def test_what_a_url_does_not_say_has_a_default() -> None:
-    told = parse_service_url("sluicegate://")
-    assert [str(endpoint) for endpoint in told.endpoints] == ["127.0.0.1:7070"]
-    assert (told.tls, told.password, told.timeout_us) == (False, "", 20_000)
+    settings = parse_service_url("sluicegate://")
+    assert [str(endpoint) for endpoint in settings.endpoints] == ["127.0.0.1:7070"]
+    assert (settings.tls, settings.password, settings.timeout_us) == (False, "", 20_000)
     assert parse_service_url("sluicegate://a?timeout_ms=50", timeout_us=5_000).timeout_us == 5_000
 
 
 def test_several_addresses_must_be_said_to_share_their_counts() -> None:
     with pytest.raises(BadValue, match=r"add \?shared=yes if all of them count in one store"):
         parse_service_url("sluicegate://a:7070,b:7070")
-    told = parse_service_url("sluicegate://a:7070,b?shared=yes")
-    assert [str(endpoint) for endpoint in told.endpoints] == ["a:7070", "b:7070"]
+    settings = parse_service_url("sluicegate://a:7070,b?shared=yes")
+    assert [str(endpoint) for endpoint in settings.endpoints] == ["a:7070", "b:7070"]
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("redis://a", "sluicegate.url: .* begin it with one of sluicegate://, sluicegates://"),
         ("sluicegate://a/3", "sluicegate.url: .* nothing is behind it"),
@@ -46,8 +46,8 @@ def test_several_addresses_must_be_said_to_share_their_counts() -> None:
         ("sluicegate://a?timeout_ms=0", "sluicegate.timeout_us: 0"),
     ],
 )
-def test_a_wrong_url_is_told_in_the_services_own_terms(url: str, said: str) -> None:
-    with pytest.raises(BadValue, match=said):
+def test_a_wrong_url_is_told_in_the_services_own_terms(url: str, message: str) -> None:
+    with pytest.raises(BadValue, match=message):
         parse_service_url(url)
 
 

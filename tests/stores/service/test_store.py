@@ -147,9 +147,9 @@ def test_a_closed_store_is_unavailable(service: Service) -> None:
     async def story() -> None:
         store = opened(service.url)
         await store.close()
-        for asked in (ONE, []):
+        for charges in (ONE, []):
             with pytest.raises(Unavailable, match="closed"):
-                await store.take(asked)
+                await store.take(charges)
 
     asyncio.run(story())
 

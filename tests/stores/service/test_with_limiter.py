@@ -27,9 +27,9 @@ def test_threads_and_tasks_share_one_count(service: Service) -> None:
         assert asyncio.run(story()) == [True] * 8 + [False] * 2
         # What was refused is refused here from now on.
         assert not limiter.take("ann")
-        asked = service.door.commands
+        commands = service.door.commands
         assert not limiter.take("ann")
-        assert service.door.commands == asked
+        assert service.door.commands == commands
 
 
 def test_two_limiters_are_one_limit_and_claims_are_all_or_none(service: Service) -> None:
@@ -96,11 +96,11 @@ def test_without_the_service_the_rule_says_what_happens(
 
 
 def test_a_gateway_fails_open_and_tells_its_upstream_and_its_client(service: Service) -> None:
-    seen: list[dict[bytes, bytes]] = []
+    headers: list[dict[bytes, bytes]] = []
     sent: list[Any] = []
 
     async def upstream(scope: Any, receive: Any, send: Any) -> None:
-        seen.append(dict(scope["headers"]))
+        headers.append(dict(scope["headers"]))
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
@@ -124,8 +124,8 @@ def test_a_gateway_fails_open_and_tells_its_upstream_and_its_client(service: Ser
         await limiter.aclose()
 
     asyncio.run(story())
-    assert b"x-ratelimit-error" not in seen[0]
-    assert seen[1][b"x-ratelimit-error"] == b"store_unavailable"
+    assert b"x-ratelimit-error" not in headers[0]
+    assert headers[1][b"x-ratelimit-error"] == b"store_unavailable"
     starts = [dict(message["headers"]) for message in sent if "headers" in message]
     assert b"x-ratelimit-error" not in starts[0]
     assert starts[1][b"x-ratelimit-error"] == b"store_unavailable"

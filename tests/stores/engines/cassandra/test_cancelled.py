@@ -34,16 +34,16 @@ class Session:
     """Tells what came, and answers batches when it may."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.events: list[str] = []
         self.may_answer = asyncio.Event()
 
     async def execute(self, statement: Statement) -> None:
-        self.told.append(statement.name)
+        self.events.append(statement.name)
 
     async def execute_batch(self, batch: Statement) -> Any:
-        self.told.append(batch.name)
+        self.events.append(batch.name)
         await self.may_answer.wait()
-        self.told.append("answered")
+        self.events.append("answered")
         return SimpleNamespace(all=lambda: [SimpleNamespace(as_tuple=lambda: (True,))])
 
     async def close(self) -> None:
@@ -73,10 +73,10 @@ def test_a_write_waits_for_a_conditional_write_whose_asker_was_cancelled() -> No
         assert swap.cancelled()
         write = asyncio.create_task(engine.write([Change("t", b"p", b"", b"w")]))
         await settled()
-        assert session.told == ["know", "batch try put_if"], "the write waits"
+        assert session.events == ["know", "batch try put_if"], "the write waits"
         session.may_answer.set()
         await write
-        assert session.told[2:] == ["answered", "put"]
+        assert session.events[2:] == ["answered", "put"]
         await engine.close()
 
     asyncio.run(story())

@@ -50,12 +50,12 @@ class Nodes:
     def __init__(self, error: Exception, **failing: int) -> None:
         self.error = error
         self.failing = failing
-        self.asked: dict[str, int] = {}
+        self.calls: dict[str, int] = {}
         self.closed = False
 
     def _ask(self, kind: str) -> None:
-        self.asked[kind] = self.asked.get(kind, 0) + 1
-        if self.asked[kind] <= self.failing.get(kind, 0):
+        self.calls[kind] = self.calls.get(kind, 0) + 1
+        if self.calls[kind] <= self.failing.get(kind, 0):
             raise self.error
 
     async def query(self, text: str) -> ResultRows:
@@ -112,19 +112,19 @@ async def run_statement(link: CassandraSession, *, batch: bool = False) -> Any:
         await link.close()
 
 
-@pytest.mark.parametrize("said", [KEYSPACE, TABLE, OLD_TABLE, "keyspace k doesn't exist"])
+@pytest.mark.parametrize("detail", [KEYSPACE, TABLE, OLD_TABLE, "keyspace k doesn't exist"])
 @pytest.mark.parametrize("kind", ["table", "prepare", "execute"])
-def test_a_node_that_has_not_heard_of_the_tables_is_asked_again(said: str, kind: str) -> None:
-    nodes = Nodes(Invalid(said), **{kind: 3})
+def test_a_node_that_has_not_heard_of_the_tables_is_asked_again(detail: str, kind: str) -> None:
+    nodes = Nodes(Invalid(detail), **{kind: 3})
     assert asyncio.run(run_statement(link_to(nodes))) == [(b"v",)]
-    assert nodes.asked["table"] == (5 if kind == "table" else 2)
+    assert nodes.calls["table"] == (5 if kind == "table" else 2)
     assert nodes.closed
 
 
 def test_a_batch_is_sent_again_to_a_node_that_had_not_heard() -> None:
     nodes = Nodes(Invalid(TABLE), batch=2)
     assert asyncio.run(run_statement(link_to(nodes), batch=True)) == [(True,)]
-    assert nodes.asked["batch"] == 3
+    assert nodes.calls["batch"] == 3
 
 
 @pytest.mark.parametrize("query", ["&create=no", "&heard_ms=0", "&heard_ms=2"])
@@ -133,11 +133,11 @@ def test_what_no_node_hears_of_in_time_is_told(query: str, kind: str) -> None:
     nodes = Nodes(Invalid(KEYSPACE), **{kind: 1 << 30})
     with pytest.raises(Unavailable, match="Keyspace 'k' does not exist"):
         asyncio.run(run_statement(link_to(nodes, query)))
-    assert query == "&heard_ms=2" or nodes.asked[kind] == 1
+    assert query == "&heard_ms=2" or nodes.calls[kind] == 1
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (Failure(KEYSPACE), Unavailable),
         (Invalid("no such column"), Unavailable),
@@ -145,12 +145,12 @@ def test_what_no_node_hears_of_in_time_is_told(query: str, kind: str) -> None:
     ],
 )
 def test_whatever_else_a_node_says_is_not_asked_again(
-    error: Exception, told: type[SluicegateError]
+    error: Exception, expected: type[SluicegateError]
 ) -> None:
     nodes = Nodes(error, execute=1)
-    with pytest.raises(told):
+    with pytest.raises(expected):
         asyncio.run(run_statement(link_to(nodes)))
-    assert nodes.asked["execute"] == 1
+    assert nodes.calls["execute"] == 1
 
 
 def test_nobody_is_asked_again_behind_a_close() -> None:
@@ -158,11 +158,11 @@ def test_nobody_is_asked_again_behind_a_close() -> None:
         nodes = Nodes(Invalid(TABLE), execute=1 << 30)
         link = link_to(nodes)
         await link.ready()
-        asked = asyncio.create_task(link.run("a statement"))
+        call = asyncio.create_task(link.run("a statement"))
         for _ in range(3):
             await asyncio.sleep(0)
         await link.close()
         with pytest.raises(Unavailable, match="closed"):
-            await asked
+            await call
 
     asyncio.run(story())

@@ -63,17 +63,17 @@ def test_a_url_that_cannot_be_meant_names_what_is_wrong(url: str, field: str) ->
 
 
 @pytest.mark.parametrize(
-    ("said", "bits", "names"),
+    ("query", "bits", "names"),
     [("", 1, False), ("&tls_verify=address", 3, False), ("&tls_verify=name", 5, True)],
 )
 def test_what_is_verified_of_a_node_is_as_it_was_said(
-    said: str, bits: int, names: bool, tmp_path: Path
+    query: str, bits: int, names: bool, tmp_path: Path
 ) -> None:
     (tmp_path / "ca.pem").write_text("an authority")
-    settings = parse_url(f"cassandra://a/k?tls=yes&tls_ca={tmp_path}/ca.pem{said}")
-    told = CassandraSession(settings)._tls()
-    assert told["ssl_verify_flags"] == VerifyFlags(bits)
-    assert told["hostname_resolution"] is names
+    settings = parse_url(f"cassandra://a/k?tls=yes&tls_ca={tmp_path}/ca.pem{query}")
+    options = CassandraSession(settings)._tls()
+    assert options["ssl_verify_flags"] == VerifyFlags(bits)
+    assert options["hostname_resolution"] is names
 
 
 def test_a_password_is_never_in_an_error() -> None:

@@ -81,10 +81,10 @@ def test_more_slots_are_taken_at_once_and_fewer_as_work_ends(
 def test_errors_are_a_share_of_all_and_come_evenly() -> None:
     async def story() -> None:
         engine = open_engine("faulty+memory:?error_share=0.25")
-        heard = await asyncio.gather(
+        results = await asyncio.gather(
             *(resolve(engine.read("t", [(b"p", b"")])) for _ in range(40)), return_exceptions=True
         )
-        failed = [isinstance(one, Exception) for one in heard]
+        failed = [isinstance(one, Exception) for one in results]
         assert failed == [False, False, False, True] * 10
         await engine.close()
 

@@ -154,11 +154,11 @@ def test_calls_at_once_are_committed_together(tmp_path: Path) -> None:
 
 def test_more_than_may_wait_is_refused_at_once(tmp_path: Path) -> None:
     async def story(engine: LmdbEngine) -> None:
-        heard = await asyncio.gather(
+        results = await asyncio.gather(
             *(engine.write([Change("t", b"p%d" % n, b"", b"v")]) for n in range(500)),
             return_exceptions=True,
         )
-        refused = [one for one in heard if one is not None]
+        refused = [one for one in results if one is not None]
         assert refused
         assert all("waiting_calls" in str(one) for one in refused)
         assert len(await engine.walk("t", None, 1_000)) == 500 - len(refused)
@@ -231,11 +231,11 @@ def test_a_backup_takes_no_module_from_the_folder_that_the_process_is_in(
 def test_a_backup_is_for_nobody_else_from_the_first_moment(
     scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[int] = []
+    modes: list[int] = []
     rename = os.rename
 
     def renamed(source: str, target: str) -> None:
-        seen.extend(stat.S_IMODE(os.stat(one).st_mode) for one in (source, Path(source).parent))
+        modes.extend(stat.S_IMODE(os.stat(one).st_mode) for one in (source, Path(source).parent))
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", renamed)
@@ -250,7 +250,7 @@ def test_a_backup_is_for_nobody_else_from_the_first_moment(
 
     asyncio.run(story())
     assert stat.S_IMODE((tmp_path / "copy").stat().st_mode) == 0o700
-    assert seen == ([0o700, 0o700] if scheme == "rocksdb" else [])
+    assert modes == ([0o700, 0o700] if scheme == "rocksdb" else [])
     assert sorted(one.name for one in tmp_path.iterdir()) == ["copy", "kv"], "nothing is left over"
 
 

@@ -76,8 +76,8 @@ def test_a_walk_tells_all_of_a_full_bucket_and_of_what_lies_behind_it(
             full = [name for name in names if bucket_of(name) == 7][:150]
             others = [name for name in names if bucket_of(name) in (3, 200)][:20]
             await engine.load("t", [(name, b"a", b"v") for name in full + others])
-            told = [partition for partition, _, _ in await walk_all(engine, "t", rows_max)]
-            assert sorted(told) == sorted(full + others)
+            partitions = [partition for partition, _, _ in await walk_all(engine, "t", rows_max)]
+            assert sorted(partitions) == sorted(full + others)
         finally:
             await engine.close()
 
