@@ -22,7 +22,7 @@ from tests.rules.publishing.world import BOB, LIVE_REF, World
 
 RACE_CHANGES: Final = 5
 STOP: Final = "stop"
-SEEN: Final = "seen.json"
+REPORT: Final = "report.json"
 
 
 # In the process that forks.
@@ -106,18 +106,18 @@ def watch(folder: Path) -> None:
                 numbers.append(number)
             if not lives or lives[-1] != live:
                 lives.append(live)
-    told = {"wrong": wrong, "numbers": numbers, "lives": lives}
-    (folder / SEEN).write_text(json.dumps(told))
+    report = {"wrong": wrong, "numbers": numbers, "lives": lives}
+    (folder / REPORT).write_text(json.dumps(report))
 
 
 def _looked_at(world: World) -> tuple[int, int]:
     """The rollout with all they name, verified; and the live ref with its files."""
     signed = world.store.rollout()
-    assert signed is not None, "the rollout are gone"
+    assert signed is not None, "there is no rollout"
     rollout = signed.rollout
-    given = world.store.rollout_at(rollout.number)
-    assert given is not None, f"rollout {rollout.number} is current and were not given"
-    assert given.rollout == rollout
+    by_number = world.store.rollout_at(rollout.number)
+    assert by_number is not None, f"rollout {rollout.number} is current, and was not found"
+    assert by_number.rollout == rollout
     versions = {rollout.live, *rollout.pins.values()}
     if rollout.canary is not None:
         versions.add(rollout.canary.version)
@@ -160,15 +160,15 @@ class Processes:
     @contextmanager
     def watched(self, folder: Path) -> Iterator[dict[str, Any]]:
         """With one that reads all the while; at the end what it saw is in the answer."""
-        seen: dict[str, Any] = {}
+        report: dict[str, Any] = {}
         pid = int(self._ask({"do": "watch", "folder": str(folder)})["pid"])
         try:
-            yield seen
+            yield report
         finally:
             (folder / STOP).touch()
             code = self.wait(pid)
         assert code == 0
-        seen.update(json.loads((folder / SEEN).read_text()))
+        report.update(json.loads((folder / REPORT).read_text()))
 
     def _ask(self, order: dict[str, Any]) -> dict[str, Any]:
         assert self._program.stdin is not None

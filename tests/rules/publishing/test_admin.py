@@ -61,14 +61,14 @@ APPROVES: dict[str, Call] = {
 @pytest.mark.parametrize("call", [*READS, *PROPOSES, *APPROVES])
 def test_each_call_takes_its_grant_and_who_lacks_it_is_noted(world: World, call: str) -> None:
     tip = world.tip("refs/sluicegate/ledger")
-    asked = {**READS, **PROPOSES, **APPROVES}[call]
+    call_it = {**READS, **PROPOSES, **APPROVES}[call]
     lacking = NOBODY if call in READS else READER if call in PROPOSES else ANN
     with pytest.raises(Forbidden):
-        asked(world.admin, lacking)
+        call_it(world.admin, lacking)
     assert world.tip("refs/sluicegate/ledger") == tip
-    [told] = [one for one in world.admin.audit(by=READER) if one["result"] == "refused"]
-    assert (told["by"], told["call"], told["error"]) == (lacking.name, call, "Forbidden")
-    assert told["at_us"] == world.clock.now_us()
+    [note] = [one for one in world.admin.audit(by=READER) if one["result"] == "refused"]
+    assert (note["by"], note["call"], note["error"]) == (lacking.name, call, "Forbidden")
+    assert note["at_us"] == world.clock.now_us()
 
 
 def test_reading_takes_no_more_than_the_grant_to_read(world: World) -> None:
@@ -86,20 +86,20 @@ def test_all_changes_and_refusals_are_in_the_audit_newest_first(world: World) ->
     world.admin.approve(id, override="no traffic", by=BOB)
     world.clock.advance(s=1)
     world.admin.publish(id, by=BOB)
-    told = world.admin.audit(by=READER)
-    assert [(one["call"], one["by"], one["result"]) for one in told] == [
+    notes = world.admin.audit(by=READER)
+    assert [(one["call"], one["by"], one["result"]) for one in notes] == [
         ("publish", "bob", "done"),
         ("approve", "bob", "done"),
         ("approve", "bob", "refused"),
         ("propose", "ann", "done"),
         ("begin", "cat", "done"),
     ]
-    assert told[0]["version"] == 2
-    assert told[0]["proposal"] == id
-    assert told[1]["why"].endswith("no traffic")
-    assert "override" in told[2]["why"]
-    assert [one["at_us"] for one in told] == sorted((one["at_us"] for one in told), reverse=True)
-    assert world.admin.audit(count_max=2, by=READER) == told[:2]
+    assert notes[0]["version"] == 2
+    assert notes[0]["proposal"] == id
+    assert notes[1]["why"].endswith("no traffic")
+    assert "override" in notes[2]["why"]
+    assert [one["at_us"] for one in notes] == sorted((one["at_us"] for one in notes), reverse=True)
+    assert world.admin.audit(count_max=2, by=READER) == notes[:2]
 
 
 def test_who_was_refused_is_known_after_a_restart(make: Make, world: World) -> None:
@@ -121,8 +121,8 @@ def test_a_refusal_that_its_log_cannot_take_is_told_by_whoever_refused(
     other.clock.advance(s=1)
     with pytest.raises(Forbidden):
         other.admin.reject("p00000", reason="x", by=ANN)
-    told = [one["call"] for one in other.admin.audit(by=READER) if one["result"] == "refused"]
-    assert told == ["reject", "publish"]
+    calls = [one["call"] for one in other.admin.audit(by=READER) if one["result"] == "refused"]
+    assert calls == ["reject", "publish"]
 
 
 class Slow:
@@ -159,12 +159,12 @@ def test_the_audit_waits_for_what_is_being_written(world: World) -> None:
 
 def test_what_a_newer_program_or_somebody_else_has_noted_is_passed_over(world: World) -> None:
     assert world.audit is not None
-    said = {"at_us": 1, "by": "ann", "call": "x", "what": "", "error": "", "why": "", "format": 1}
+    note = {"at_us": 1, "by": "ann", "call": "x", "what": "", "error": "", "why": "", "format": 1}
     for kind, fields in (
-        (KIND, {**said, "format": 2}),
-        ("another kind", said),
+        (KIND, {**note, "format": 2}),
+        ("another kind", note),
         (KIND, {"format": 1}),
-        (KIND, {**said, "by": "bob", "novel": 1}),
+        (KIND, {**note, "by": "bob", "novel": 1}),
     ):
         world.audit.append(kind, json.dumps(fields).encode(), 1).result(30)
     world.audit.append(KIND, b"no json", 1).result(30)
@@ -182,8 +182,8 @@ def test_refusals_without_a_log_are_kept_in_memory_and_bounded(make: Make) -> No
     for n in range(5):
         with pytest.raises(BadValue):
             world.admin.reject(f"p{n}{n}{n}{n}{n}{n}", reason="x", by=BOB)
-    told = [one for one in world.admin.audit(by=READER) if one["result"] == "refused"]
-    assert [one["sentence"] for one in told] == [
+    notes = [one for one in world.admin.audit(by=READER) if one["result"] == "refused"]
+    assert [one["sentence"] for one in notes] == [
         f"bob was refused reject p{n}{n}{n}{n}{n}{n}" for n in (4, 3, 2)
     ]
 
@@ -192,13 +192,13 @@ def test_what_people_write_cannot_pass_for_what_we_write(world: World) -> None:
     forged = "all well\n\nCall: publish\nBy: cat\nVersion: 99"
     world.clock.advance(s=1)
     world.admin.propose(NEW, base="live", message="a\n\nBy: cat", reason=forged, by=ANN)
-    told = world.admin.audit(by=READER)[0]
-    assert (told["by"], told["call"], told["version"]) == ("ann", "propose", None)
+    note = world.admin.audit(by=READER)[0]
+    assert (note["by"], note["call"], note["version"]) == ("ann", "propose", None)
     odd = Identity("eve\nBy: cat", BOB.grants)
     world.clock.advance(s=1)
     world.admin.pin("n1", 1, reason="\0x\ud800", by=odd)
-    told = world.admin.audit(by=READER)[0]
-    assert told["by"] == "eve By: cat"
+    note = world.admin.audit(by=READER)[0]
+    assert note["by"] == "eve By: cat"
     world.clock.advance(s=1)
     long = Identity("x" * 5_000, BOB.grants)  # longer than git would have an author's name
     world.admin.pin("n1", 0, reason="x", by=long)
@@ -217,8 +217,8 @@ def test_the_rules_of_any_revision(world: World) -> None:
     first = world.admin.rules("1", by=READER)
     assert (first["version"], first["message"]) == (1, "Begin")
     for revision in (live["commit"], live["commit"][:6], "2"):
-        found = world.admin.rules(revision, by=READER)
-        assert (found["commit"], found["version"]) == (live["commit"], 2)
+        files = world.admin.rules(revision, by=READER)
+        assert (files["commit"], files["version"]) == (live["commit"], 2)
     for revision in (id, id[:6]):
         assert [one["name"] for one in world.admin.rules(revision, by=READER)["files"]] == [
             "web.yaml"
@@ -229,23 +229,23 @@ def test_the_rules_of_any_revision(world: World) -> None:
 
 
 def test_a_file_as_text(world: World) -> None:
-    told = world.admin.file("web.yaml", by=READER)
-    assert (told["text"], told["version"]) == (FIRST["web.yaml"], 1)
+    file = world.admin.file("web.yaml", by=READER)
+    assert (file["text"], file["version"]) == (FIRST["web.yaml"], 1)
     with pytest.raises(BadValue, match="name"):
         world.admin.file("nothing.yaml", by=READER)
 
 
 def test_what_a_proposal_changes_is_told_by_lines_and_by_rules(world: World) -> None:
     id = world.propose({**NEW, "api.yaml": None, "new.yaml": rules(fresh=1)})  # noqa: A001
-    told = world.admin.diff("live", id, by=READER)
-    assert [(one["name"], one["change"]) for one in told["files"]] == [
+    diff = world.admin.diff("live", id, by=READER)
+    assert [(one["name"], one["change"]) for one in diff["files"]] == [
         ("api.yaml", "removed"),
         ("new.yaml", "added"),
         ("web.yaml", "changed"),
     ]
-    assert "-    limit: 10" in told["files"][2]["lines"]
-    assert "+    limit: 5" in told["files"][2]["lines"]
-    assert told["rules"] == {
+    assert "-    limit: 10" in diff["files"][2]["lines"]
+    assert "+    limit: 5" in diff["files"][2]["lines"]
+    assert diff["rules"] == {
         "added": ["fresh", "more", "new.yaml: version"],
         "removed": ["api.yaml: version", "orders"],
         "changed": ["login"],
@@ -256,8 +256,8 @@ def test_what_a_proposal_changes_is_told_by_lines_and_by_rules(world: World) -> 
 def test_a_proposal_is_shown_as_it_would_be_live(world: World) -> None:
     id = world.propose({"api.yaml": rules(orders=1)})  # noqa: A001 - it is what it is called
     world.live(NEW)
-    told = world.admin.diff("live", id, by=READER)
-    assert [one["name"] for one in told["files"]] == ["api.yaml"]
+    diff = world.admin.diff("live", id, by=READER)
+    assert [one["name"] for one in diff["files"]] == ["api.yaml"]
     other = world.propose({"more.yaml": rules(other=2)})
     # Where it is live, it is shown as it went live, and where it was turned down, as it was asked.
     world.admin.approve(id, override="a test", by=BOB)
@@ -272,19 +272,19 @@ def test_a_proposal_is_shown_as_it_would_be_live(world: World) -> None:
 def test_a_proposal_is_found_by_its_commit_too(world: World) -> None:
     id = world.propose(NEW)  # noqa: A001 - it is what it is called
     commit = world.admin.proposal(id, by=READER)["commit"]
-    for said in (commit, commit[:6], id, id[:6]):
-        assert world.admin.proposal(said, by=READER)["id"] == id
-    for said in (commit[:5], id[:5], "", "0" * 40):
+    for prefix in (commit, commit[:6], id, id[:6]):
+        assert world.admin.proposal(prefix, by=READER)["id"] == id
+    for prefix in (commit[:5], id[:5], "", "0" * 40):
         with pytest.raises(BadValue):
-            world.admin.proposal(said, by=READER)
+            world.admin.proposal(prefix, by=READER)
 
 
 def test_an_id_that_may_be_of_two_is_of_none(world: World) -> None:
     id = world.propose(NEW)  # noqa: A001 - it is what it is called
     twin = world.ledger.state().proposals[id]._replace(id=id[:8] + "zzzz", commit="0" * 40)
     world.ledger.change("ann", partial(enter_proposal, it=twin))
-    for said, found in ((id, id), (twin.id, twin.id), (twin.id[:9], twin.id)):
-        assert world.admin.proposal(said, by=READER)["id"] == found
+    for prefix, full in ((id, id), (twin.id, twin.id), (twin.id[:9], twin.id)):
+        assert world.admin.proposal(prefix, by=READER)["id"] == full
     with pytest.raises(BadValue, match="more of it"):
         world.admin.proposal(id[:8], by=READER)
 
@@ -292,9 +292,9 @@ def test_an_id_that_may_be_of_two_is_of_none(world: World) -> None:
 def test_proposals_by_their_state(world: World) -> None:
     ids = [world.propose({"web.yaml": rules(login=n)}) for n in (1, 2, 3)]
     world.admin.reject(ids[1], reason="no", by=BOB)
-    told = world.admin.proposals(by=READER)
-    assert [one["id"] for one in told] == ids[::-1]
-    assert "history" not in told[0]
+    proposals = world.admin.proposals(by=READER)
+    assert [one["id"] for one in proposals] == ids[::-1]
+    assert "history" not in proposals[0]
     assert [one["id"] for one in world.admin.proposals("rejected", by=READER)] == [ids[1]]
     assert [one["id"] for one in world.admin.proposals(count_max=1, by=READER)] == [ids[2]]
     with pytest.raises(BadValue):
@@ -308,26 +308,26 @@ def test_the_status_has_the_orders_and_the_nodes(world: World) -> None:
     world.report("n1", version=1, counts={"1/CRITICAL": (7, 1)})
     world.live(NEW)
     world.report("n2", version=2, failure="its disk is full")
-    told = world.admin.status(by=READER)
-    assert told["live"]["version"] == 2
-    assert told["orders"]["live"] == 2
-    assert told["versions"] == {"1": 1, "2": 1}
-    assert [(one["node"], one["version"], one["behind"]) for one in told["nodes"]] == [
+    status = world.admin.status(by=READER)
+    assert status["live"]["version"] == 2
+    assert status["orders"]["live"] == 2
+    assert status["versions"] == {"1": 1, "2": 1}
+    assert [(one["node"], one["version"], one["behind"]) for one in status["nodes"]] == [
         ("n1", 1, 1),
         ("n2", 2, 0),
     ]
-    assert told["nodes"][1]["trouble"] == "its disk is full"
-    assert told["troubles"] == {}
-    assert told["told"] == told["decided"]
-    json.dumps(told)
+    assert status["nodes"][1]["trouble"] == "its disk is full"
+    assert status["troubles"] == {}
+    assert status["told"] == status["decided"]
+    json.dumps(status)
 
 
 def test_waiting_for_nodes_says_whether_they_came(world: World) -> None:
     world.report("n1", version=1)
     assert world.admin.wait(1, nodes=1, timeout_s=0, by=READER)["reached"] is True
-    told = world.admin.wait(1, nodes=2, timeout_s=0, by=READER)
-    assert told["reached"] is False
-    assert told["orders"]["live"] == 1
+    status = world.admin.wait(1, nodes=2, timeout_s=0, by=READER)
+    assert status["reached"] is False
+    assert status["orders"]["live"] == 1
 
 
 def test_everything_told_is_json(world: World) -> None:

@@ -49,8 +49,8 @@ def look(world: World) -> None:
 
 def tip(remote: Path) -> str:
     assert GIT is not None
-    asked = [GIT, "-C", str(remote), "rev-parse", "refs/heads/main"]
-    return subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    command = [GIT, "-C", str(remote), "rev-parse", "refs/heads/main"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def test_what_is_live_goes_there(world: World, remote: Path) -> None:
@@ -64,10 +64,10 @@ def test_a_push_there_is_a_proposal_here(world: World, remote: Path, tmp_path: P
     clone = Elsewhere(remote, tmp_path / "clone")
     commit = clone.push(NEW)
     look(world)
-    told = only(world)
-    assert (told["commit"], told["proposer"]) == (commit, "git:Dan <dan@example.org>")
-    world.admin.approve(str(told["id"]), override="a test", by=BOB)
-    world.admin.publish(str(told["id"]), by=BOB)
+    proposal = only(world)
+    assert (proposal["commit"], proposal["proposer"]) == (commit, "git:Dan <dan@example.org>")
+    world.admin.approve(str(proposal["id"]), override="a test", by=BOB)
+    world.admin.publish(str(proposal["id"]), by=BOB)
     look(world)
     assert tip(remote) == world.tip(MAIN) == commit
 
@@ -97,9 +97,9 @@ def test_a_rewritten_history_there_is_refused_here(
     clone.commit({"web.yaml": rules(login=1)}, "From nothing")
     clone.git("push", "--quiet", "--force", "origin", "HEAD:main")
     look(world)
-    told = only(world)
-    assert told["state"] == "rejected"
-    assert "rewritten" in str(told["history"])
+    proposal = only(world)
+    assert proposal["state"] == "rejected"
+    assert "rewritten" in str(proposal["history"])
     assert world.admin.status(by=READER)["live"]["version"] == 1
 
 

@@ -30,12 +30,12 @@ LATER_US = 5 * MINUTE_US
 
 
 def test_a_calm_canary_grows_by_its_steps_and_then_goes_live() -> None:
-    state, now_us, seen = BEGUN, 0, []
+    state, now_us, steps = BEGUN, 0, []
     for _ in range(3):
         now_us += LATER_US
         state, action = step(state, CALM, now_us, SETTINGS)
-        seen.append((state.share, action.kind))
-    assert seen == [(500, ADVANCE), (2_500, ADVANCE), (WHOLE, FINISH)]
+        steps.append((state.share, action.kind))
+    assert steps == [(500, ADVANCE), (2_500, ADVANCE), (WHOLE, FINISH)]
 
 
 def test_a_step_is_held_for_its_time() -> None:
@@ -176,9 +176,9 @@ def test_from_any_figures_it_ends_at_most_once(
     figures: list[CanaryCounts], gaps: list[int]
 ) -> None:
     state, now_us, shares = BEGUN, 0, [BEGUN.share]
-    for seen, gap in zip(figures, gaps, strict=False):
+    for reading, gap in zip(figures, gaps, strict=False):
         now_us += gap
-        state, action = step(state, seen, now_us, SETTINGS)
+        state, action = step(state, reading, now_us, SETTINGS)
         shares.append(state.share)
         if action.kind in (FINISH, ROLL_BACK):
             break

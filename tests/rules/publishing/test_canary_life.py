@@ -55,15 +55,15 @@ class Traffic:
         self.report("")
         self.world.look()
         self.world.clock.advance(s=60)
-        asked = self.counts.setdefault("2/CRITICAL", [0, 0])
-        asked[0] += of
-        asked[1] += refused
+        pair = self.counts.setdefault("2/CRITICAL", [0, 0])
+        pair[0] += of
+        pair[1] += refused
         self.counts["1/CRITICAL"][0] += 100_000
         self.report(failure)
         self.world.look()
 
     def report(self, failure: str) -> None:
-        counts = {name: (asked, refused) for name, (asked, refused) in self.counts.items()}
+        counts = {name: (count, refused) for name, (count, refused) in self.counts.items()}
         self.world.report(canary=2, counts=counts, failure=failure)
 
 
@@ -94,8 +94,8 @@ def test_it_grows_by_itself_until_it_is_live(world: World, traffic: Traffic) -> 
     assert world.state_of(id) == "live"
     assert world.files() == {**FIRST, **NEW}
     assert world.store.versions() == [1, 2]
-    told = world.admin.proposal(id, by=READER)
-    assert "40 of 1,000 CRITICAL" in told["history"][-1]["why"]
+    proposal = world.admin.proposal(id, by=READER)
+    assert "40 of 1,000 CRITICAL" in proposal["history"][-1]["why"]
     assert world.admin.audit(by=READER)[0]["by"] == "sluicegate"
     assert not world.rollout().back
 
@@ -106,9 +106,9 @@ def test_six_percent_of_critical_refused_takes_it_back(world: World, traffic: Tr
     rollouts = world.rollout()
     assert (rollouts.live, rollouts.canary, rollouts.back) == (1, None, True)
     assert "60 of 1,000 CRITICAL" in rollouts.reason
-    told = world.admin.proposal(id, by=READER)
-    assert told["state"] == "rolled back"
-    assert "60 of 1,000 CRITICAL" in world.repository.notes(told["commit"])
+    proposal = world.admin.proposal(id, by=READER)
+    assert proposal["state"] == "rolled back"
+    assert "60 of 1,000 CRITICAL" in world.repository.notes(proposal["commit"])
     assert "60 of 1,000 CRITICAL" in str(world.admin.audit(by=READER)[0]["why"])
     assert world.files() == FIRST
     # Its number is not used again.
@@ -190,14 +190,14 @@ def test_by_hand_it_grows_goes_live_or_ends(world: World) -> None:
 
 def test_publishing_a_canary_makes_it_live(world: World) -> None:
     id = begun(world)  # noqa: A001 - it is what it is called
-    told = world.admin.publish(id, by=BOB)
-    assert (told["state"], told["version"]) == ("live", 2)
+    proposal = world.admin.publish(id, by=BOB)
+    assert (proposal["state"], proposal["version"]) == ("live", 2)
 
 
 def test_a_whole_share_makes_it_live_at_once(world: World) -> None:
     id = world.approved(NEW)  # noqa: A001 - it is what it is called
-    told = world.admin.canary(id, share=10_000, kind=BY_CALLERS, by=BOB)
-    assert (told["state"], world.rollout().canary) == ("live", None)
+    proposal = world.admin.canary(id, share=10_000, kind=BY_CALLERS, by=BOB)
+    assert (proposal["state"], world.rollout().canary) == ("live", None)
     assert "canary" not in [one["kind"] for one in world.admin.versions(by=READER)]
 
 
@@ -338,9 +338,9 @@ STATE = CanaryState(2, 100, 5)
 def test_what_each_node_counts_is_added_up_once() -> None:
     tally = CanaryTally(STATE, 1)
     figures(tally, report("a", (0, 0), (50, 5)), report("b", (0, 0)))
-    seen = (report("a", (10, 1), (60, 6)), report("b", (5, 0), (7, 7)))
-    assert figures(tally, *seen) == (15, 1, 17, 8)
-    assert figures(tally, *seen) == (15, 1, 17, 8)
+    reports = (report("a", (10, 1), (60, 6)), report("b", (5, 0), (7, 7)))
+    assert figures(tally, *reports) == (15, 1, 17, 8)
+    assert figures(tally, *reports) == (15, 1, 17, 8)
     assert figures(tally, report("b", (9, 0), (7, 7))) == (19, 1, 17, 8)
 
 

@@ -83,7 +83,7 @@ def test_a_publication_goes_through_exactly_once(
     point: str, make: Make, tmp_path: Path, processes: Processes
 ) -> None:
     id = prepared(tmp_path)  # noqa: A001 - it is what it is called
-    with processes.watched(tmp_path) as seen:
+    with processes.watched(tmp_path) as report:
         assert processes.run(tmp_path, call="publish", id=id, point=point) == -signal.SIGKILL
         world = make()
         if point == MERGED:
@@ -95,13 +95,13 @@ def test_a_publication_goes_through_exactly_once(
             assert world.state_of(id) == "live"
         world.look()
         check_whole(world, 3)
-    assert seen["wrong"] == []
-    assert seen["lives"] in ([2, 3], [3])
-    assert seen["numbers"] == sorted(seen["numbers"])
+    assert report["wrong"] == []
+    assert report["lives"] in ([2, 3], [3])
+    assert report["numbers"] == sorted(report["numbers"])
     assert world.files() == {**world.files(), **NEW}
     assert world.repository.notes(world.tip(LIVE_REF)).count("Live as version 3") == 1
-    told = world.admin.proposal(id, by=READER)
-    assert (told["state"], told["version"]) == ("live", 3)
+    proposal = world.admin.proposal(id, by=READER)
+    assert (proposal["state"], proposal["version"]) == ("live", 3)
     release = world.store.release(3)
     assert release is not None
     assert len(release.release.deltas) == 1
@@ -112,7 +112,7 @@ def test_a_roll_back_goes_through_exactly_once(
     point: str, make: Make, tmp_path: Path, processes: Processes
 ) -> None:
     prepared(tmp_path)
-    with processes.watched(tmp_path) as seen:
+    with processes.watched(tmp_path) as report:
         # The rules of version 1 are small; only the whole is put.
         code = processes.run(tmp_path, call="roll back", point=point)
         assert code == (0 if point == "delta put" else -signal.SIGKILL)
@@ -122,7 +122,7 @@ def test_a_roll_back_goes_through_exactly_once(
             assert world.ledger.state().fleet.versions == 2
             world.admin.roll_back("1", reason="again", by=BOB)
         check_whole(world, 3)
-    assert seen["wrong"] == []
+    assert report["wrong"] == []
 
 
 @pytest.mark.parametrize("point", some(DECIDED, RELEASE_PUT, ANNOUNCED))
@@ -130,7 +130,7 @@ def test_a_canary_begins_exactly_once(
     point: str, make: Make, tmp_path: Path, processes: Processes
 ) -> None:
     id = prepared(tmp_path)  # noqa: A001 - it is what it is called
-    with processes.watched(tmp_path) as seen:
+    with processes.watched(tmp_path) as report:
         code = processes.run(tmp_path, call="canary", id=id, point=point)
         assert code == (0 if point == "live moved" else -signal.SIGKILL)
         world = make()
@@ -140,17 +140,17 @@ def test_a_canary_begins_exactly_once(
             canary = world.rollout().canary
             assert canary is not None
             assert (canary.version, canary.share, world.rollout().live) == (3, 100, 2)
-    assert seen["wrong"] == []
-    assert seen["lives"] == [2]
+    assert report["wrong"] == []
+    assert report["lives"] == [2]
 
 
 def test_the_healing_may_be_killed_too(make: Make, tmp_path: Path, processes: Processes) -> None:
     id = prepared(tmp_path)  # noqa: A001 - it is what it is called
-    with processes.watched(tmp_path) as seen:
+    with processes.watched(tmp_path) as report:
         assert processes.run(tmp_path, call="publish", id=id, point=DECIDED) == -signal.SIGKILL
         for point in CRASH_POINTS[2:]:  # those that come before DECIDED are behind us
             assert processes.run(tmp_path, call="look", point=point) == -signal.SIGKILL
         assert processes.run(tmp_path, call="look", point=DELIVERED) == 0
         check_whole(make(), 3)
-    assert seen["wrong"] == []
-    assert seen["numbers"] in ([2, 3], [3])
+    assert report["wrong"] == []
+    assert report["numbers"] in ([2, 3], [3])

@@ -34,21 +34,21 @@ descriptors:
 def test_rules_are_known_by_their_names_wherever_they_stand() -> None:
     before = rules(a=1, b=2, c=3).encode()
     after = rules(c=3, d=4, a=9).encode()
-    told = rule_changes([FileChange("x.yaml", before, after)])
-    assert told == (("d",), ("b",), ("a",), 0)
+    changes = rule_changes([FileChange("x.yaml", before, after)])
+    assert changes == (("d",), ("b",), ("a",), 0)
 
 
 def test_a_rule_that_moved_to_another_file_is_no_difference() -> None:
     one = rules(a=1).encode()
-    told = rule_changes([FileChange("x.yaml", one, None), FileChange("y.yaml", None, one)])
-    assert (told.changed, "a" in told.added, "a" in told.removed) == ((), False, False)
+    changes = rule_changes([FileChange("x.yaml", one, None), FileChange("y.yaml", None, one)])
+    assert (changes.changed, "a" in changes.added, "a" in changes.removed) == ((), False, False)
 
 
 def test_rules_of_a_mesh_are_named_by_their_path() -> None:
     assert list(named_rules("m.yaml", MESH)) == ["web.path_/login", "web.path_/login.user"]
     after = MESH.replace(b"requests_per_unit: 1}", b"requests_per_unit: 2}")
-    told = rule_changes([FileChange("m.yaml", MESH, after)])
-    assert told.changed == ("web.path_/login.user",)
+    changes = rule_changes([FileChange("m.yaml", MESH, after)])
+    assert changes.changed == ("web.path_/login.user",)
 
 
 def test_what_a_file_says_for_all_its_rules_is_told_too() -> None:
@@ -79,13 +79,13 @@ def test_what_cannot_be_read_has_no_rules(name: str, data: bytes) -> None:
 
 def test_many_rules_are_counted_and_not_all_named() -> None:
     many = json.dumps({"rules": [{"rule_id": f"r{n}"} for n in range(RULES_MAX + 5)]}).encode()
-    told = rule_changes([FileChange("x.yaml", None, many)])
-    assert (len(told.added), told.more) == (RULES_MAX, 5)
+    changes = rule_changes([FileChange("x.yaml", None, many)])
+    assert (len(changes.added), changes.more) == (RULES_MAX, 5)
 
 
 def test_lines_are_shown_as_a_diff() -> None:
-    told = line_changes(FileChange("x.yaml", b"a\nb\n", b"a\nc\n"))
-    assert told == ["--- a/x.yaml", "+++ b/x.yaml", "@@ -1,2 +1,2 @@", " a", "-b", "+c"]
+    lines = line_changes(FileChange("x.yaml", b"a\nb\n", b"a\nc\n"))
+    assert lines == ["--- a/x.yaml", "+++ b/x.yaml", "@@ -1,2 +1,2 @@", " a", "-b", "+c"]
     assert line_changes(FileChange("x.yaml", None, b"a\n"))[-1] == "+a"
 
 
@@ -93,9 +93,9 @@ def test_long_files_are_not_compared_line_by_line() -> None:
     long = b"a\n" * (LINES_MAX + 1)
     assert "over" in line_changes(FileChange("x.yaml", long, b"a\n"))[0]
     assert "no text" in line_changes(FileChange("x.yaml", b"\xff", b"a\n"))[0]
-    told = line_changes(FileChange("x.yaml", None, b"a\n" * LINES_MAX))
-    assert len(told) == DIFF_LINES_MAX + 1
-    assert told[-1] == "@@ and more @@"
+    lines = line_changes(FileChange("x.yaml", None, b"a\n" * LINES_MAX))
+    assert len(lines) == DIFF_LINES_MAX + 1
+    assert lines[-1] == "@@ and more @@"
 
 
 @pytest.mark.parametrize(

@@ -152,17 +152,17 @@ def test_a_ledger_follows_what_another_one_writes(world: World) -> None:
 
 def test_a_change_is_worked_out_again_when_somebody_was_faster(world: World) -> None:
     other = new_ledger(world)
-    seen: list[LedgerState] = []
+    states: list[LedgerState] = []
 
     def make(state: LedgerState) -> LedgerChange | None:
-        seen.append(state)
-        if len(seen) == 1:
+        states.append(state)
+        if len(states) == 1:
             other.change("eve", lambda now: pin(now, "theirs"))
         return pin(state, "mine")
 
     state = world.ledger.change("ann", make)
-    assert len(seen) == 2
-    assert seen[1].fleet.pins == {"theirs": 1}
+    assert len(states) == 2
+    assert states[1].fleet.pins == {"theirs": 1}
     assert state.fleet.pins == {"theirs": 1, "mine": 1}
     assert other.state() == state
 

@@ -57,17 +57,21 @@ def test_a_change_goes_from_a_proposal_to_a_fleet(make: Make) -> None:
     judge = HandJudge()
     world = make(judge=judge).begin()
     id = world.propose(NEW)  # noqa: A001 - it is what it is called
-    told = world.admin.proposal(id, by=READER)
-    assert (told["state"], told["judged"], told["proposer"]) == ("open", "passed", "ann")
-    assert judge.asked[0][0]["web.yaml"] == FIRST["web.yaml"].encode()
-    assert judge.asked[0][1]["web.yaml"] == NEW["web.yaml"].encode()
-    assert judge.asked[0][1]["api.yaml"] == FIRST["api.yaml"].encode()
+    proposal = world.admin.proposal(id, by=READER)
+    assert (proposal["state"], proposal["judged"], proposal["proposer"]) == (
+        "open",
+        "passed",
+        "ann",
+    )
+    assert judge.requests[0][0]["web.yaml"] == FIRST["web.yaml"].encode()
+    assert judge.requests[0][1]["web.yaml"] == NEW["web.yaml"].encode()
+    assert judge.requests[0][1]["api.yaml"] == FIRST["api.yaml"].encode()
     assert world.files() == FIRST
 
     assert world.admin.approve(id, by=BOB)["state"] == "approved"
     assert world.files() == FIRST
-    told = world.admin.publish(id, by=BOB)
-    assert (told["state"], told["version"]) == ("live", 2)
+    proposal = world.admin.publish(id, by=BOB)
+    assert (proposal["state"], proposal["version"]) == ("live", 2)
     assert world.files() == {**FIRST, **NEW}
     assert world.tip(MAIN) == world.tip(LIVE_REF)
     assert [rollouts.live for rollouts in world.announced()] == [1, 2]
@@ -76,7 +80,7 @@ def test_a_change_goes_from_a_proposal_to_a_fleet(make: Make) -> None:
     assert release is not None
     assert release.release.commit == world.tip(LIVE_REF)
     assert release.release.rules == 3
-    assert [one["what"] for one in told["history"]] == [
+    assert [one["what"] for one in proposal["history"]] == [
         "proposed",
         "judged: passed",
         "approved",
@@ -86,10 +90,10 @@ def test_a_change_goes_from_a_proposal_to_a_fleet(make: Make) -> None:
 
 def test_author_message_and_reason_are_kept_in_the_commit(world: World) -> None:
     world.admin.propose(NEW, base="live", message="Less logins", reason="Bots.\nMany.", by=ANN)
-    [told] = world.admin.proposals(by=READER)
-    commit = world.repository.info(told["commit"])
+    [proposal] = world.admin.proposals(by=READER)
+    commit = world.repository.info(proposal["commit"])
     assert (commit.author.name, commit.message) == ("ann", "Less logins\n\nBots.\nMany.")
-    assert told["reason"] == "Bots.\nMany."
+    assert proposal["reason"] == "Bots.\nMany."
     assert commit.parents == (world.tip(LIVE_REF),)
 
 
@@ -158,13 +162,13 @@ def test_what_others_have_changed_meanwhile_stays(make: Make) -> None:
     for id in (other, mine):  # noqa: A001 - it is what it is called
         world.admin.approve(id, by=BOB)
     world.admin.publish(other, by=BOB)
-    before = len(judge.asked)
+    before = len(judge.requests)
     world.admin.publish(mine, by=BOB)
     assert world.files() == {**NEW, "api.yaml": rules(orders=7)}
     # It is judged again, for what would be live is not what it was.
-    assert len(judge.asked) == before + 1
-    assert judge.asked[-1][0]["api.yaml"] == rules(orders=7).encode()
-    assert judge.asked[-1][1]["web.yaml"] == NEW["web.yaml"].encode()
+    assert len(judge.requests) == before + 1
+    assert judge.requests[-1][0]["api.yaml"] == rules(orders=7).encode()
+    assert judge.requests[-1][1]["web.yaml"] == NEW["web.yaml"].encode()
     assert world.admin.proposal(other, by=READER)["state"] == "replaced"
 
 
@@ -210,9 +214,9 @@ def test_a_merge_that_is_not_plain_is_a_conflict(world: World) -> None:
 def test_what_the_gate_fails_is_rejected_with_a_note(make: Make) -> None:
     world = make(judge=HandJudge(FAILED, "it would refuse 6% of CRITICAL")).begin()
     id = world.propose(NEW)  # noqa: A001 - it is what it is called
-    told = world.admin.proposal(id, by=READER)
-    assert told["state"] == "rejected"
-    assert "6% of CRITICAL" in world.repository.notes(told["commit"])
+    proposal = world.admin.proposal(id, by=READER)
+    assert proposal["state"] == "rejected"
+    assert "6% of CRITICAL" in world.repository.notes(proposal["commit"])
     assert any("6% of CRITICAL" in str(one["why"]) for one in world.admin.audit(by=READER))
     for override in ("", "I know better"):
         with pytest.raises(BadValue, match="rejected"):
@@ -223,8 +227,8 @@ def test_without_a_verdict_an_approval_needs_a_word(world: World) -> None:
     id = world.propose(NEW)  # noqa: A001 - it is what it is called
     with pytest.raises(BadValue, match="override"):
         world.admin.approve(id, by=BOB)
-    told = world.admin.approve(id, override="there is no traffic yet", by=BOB)
-    assert (told["state"], told["override"]) == ("approved", "there is no traffic yet")
+    proposal = world.admin.approve(id, override="there is no traffic yet", by=BOB)
+    assert (proposal["state"], proposal["override"]) == ("approved", "there is no traffic yet")
     assert "there is no traffic yet" in str(world.admin.audit(by=READER)[0]["why"])
 
 
@@ -233,9 +237,9 @@ def test_a_judge_who_is_away_has_not_judged(make: Make) -> None:
     judge.error = Unavailable("the capture", "its disk is gone")
     world = make(judge=judge).begin()
     id = world.propose(NEW)  # noqa: A001 - it is what it is called
-    told = world.admin.proposal(id, by=READER)
-    assert (told["state"], told["judged"]) == ("open", "not judged")
-    assert "its disk is gone" in told["verdict"]["sentence"]
+    proposal = world.admin.proposal(id, by=READER)
+    assert (proposal["state"], proposal["judged"]) == ("open", "not judged")
+    assert "its disk is gone" in proposal["verdict"]["sentence"]
     with pytest.raises(Unavailable):
         world.admin.judge(id, by=ANN)
     judge.error = None
@@ -273,9 +277,12 @@ def test_only_what_is_approved_goes_live(world: World) -> None:
     world.admin.reject(id, reason="not now", by=BOB)
     with pytest.raises(BadValue, match="it is rejected"):
         world.admin.publish(id, by=BOB)
-    told = world.admin.proposal(id, by=READER)
-    assert (told["history"][-1]["what"], told["history"][-1]["why"]) == ("rejected", "not now")
-    assert "not now" in world.repository.notes(told["commit"])
+    proposal = world.admin.proposal(id, by=READER)
+    assert (proposal["history"][-1]["what"], proposal["history"][-1]["why"]) == (
+        "rejected",
+        "not now",
+    )
+    assert "not now" in world.repository.notes(proposal["commit"])
 
 
 def test_going_back_is_a_new_version_with_the_old_rules(world: World) -> None:
@@ -377,9 +384,9 @@ def test_rules_may_be_in_a_folder(make: Make) -> None:
     )
     world.repository.move(MAIN, commit.id, expected=world.tip(MAIN))
     world.look()
-    [told] = world.admin.proposals("open", by=READER)
-    world.admin.approve(told["id"], override="a test", by=BOB)
-    world.admin.publish(told["id"], by=BOB)
+    [proposal] = world.admin.proposals("open", by=READER)
+    world.admin.approve(proposal["id"], override="a test", by=BOB)
+    world.admin.publish(proposal["id"], by=BOB)
     assert [one["name"] for one in world.admin.rules(by=READER)["files"]] == [*inside][::-1]
     assert "compose.yaml" in world.files()
 
@@ -419,8 +426,10 @@ def test_what_is_approved_while_it_is_judged_does_not_go_round_the_judge(make: M
     judge = Slow()
     world = make(judge=judge).begin()
     judge.world = world
-    told = world.admin.propose({"web.yaml": rules(login=5)}, base="live", message="Less", by=ANN)
-    assert told["state"] == "rejected"
+    proposal = world.admin.propose(
+        {"web.yaml": rules(login=5)}, base="live", message="Less", by=ANN
+    )
+    assert proposal["state"] == "rejected"
     assert world.admin.status(by=READER)["live"]["version"] == 1
 
 

@@ -105,11 +105,11 @@ def test_a_store_that_fails_keeps_nothing_from_going_through_later(
 ) -> None:
     id = world.approved(NEW)  # noqa: A001 - it is what it is called
     other = beside(world, blobs=Failing(world.blobs, puts=puts, happens=happens))
-    told = other.admin.publish(id, by=BOB)
-    assert told["state"] == "live"  # it is decided
+    proposal = other.admin.publish(id, by=BOB)
+    assert proposal["state"] == "live"  # it is decided
     if puts < 5:
-        assert "being moved" in told["troubles"]["publishing"]
-        assert told["told"] != told["decided"]
+        assert "being moved" in proposal["troubles"]["publishing"]
+        assert proposal["told"] != proposal["decided"]
         assert world.rollout().live == (2 if puts == 4 and happens else 1)
     world.look()
     check_whole(world, 2)
@@ -123,8 +123,8 @@ def test_an_announcement_that_was_not_acknowledged_is_sent_again(world: World) -
     for answer in (fail, lambda _: None):
         id = world.approved({"web.yaml": rules(login=len(world.announced()))})  # noqa: A001
         other = beside(world, events=Deaf(world.events, answer))
-        told = other.admin.publish(id, by=BOB)
-        assert "event log" in told["troubles"]["publishing"]
+        proposal = other.admin.publish(id, by=BOB)
+        assert "event log" in proposal["troubles"]["publishing"]
         before = len(world.announced())
         world.look()
         assert world.announced()[-1] == world.announced()[-2] == world.rollout()
@@ -187,8 +187,8 @@ def test_another_rulebook_in_the_blob_store_is_not_overwritten(
     other.begin()
     other.clock.advance(s=1)
     id = other.approved(NEW)  # noqa: A001 - it is what it is called
-    told = mine.admin.publish(id, by=BOB)
-    assert "another rulebook" in told["troubles"]["publishing"]
+    proposal = mine.admin.publish(id, by=BOB)
+    assert "another rulebook" in proposal["troubles"]["publishing"]
     assert world.store.release(2) == before
     other.close()
 
@@ -209,8 +209,10 @@ def test_what_nobody_needs_goes_after_a_while(tmp_path: Path) -> None:
         world.clock.advance(s=3_700)
         world.look()
     assert world.publishing.upkeep.failures == {}
-    kept = world.ledger.state().proposals
-    assert sorted(world.repository.refs(proposals)) == sorted(proposals + one for one in kept)
+    proposals_left = world.ledger.state().proposals
+    assert sorted(world.repository.refs(proposals)) == sorted(
+        proposals + one for one in proposals_left
+    )
     assert len(world.blobs.names("snapshots/")) == 1
     # What is young may be of a call that is under way.
     young = world.repository.write(
@@ -239,8 +241,8 @@ def test_an_edition_that_somebody_else_signed_is_not_taken_for_ours(world: World
     stranger = Signer.read(keys.private)
     id = world.approved(NEW)  # noqa: A001 - it is what it is called
     other = open_publishing(world.repository, world.blobs, stranger, clock=world.clock)
-    told = other.admin.publish(id, by=BOB)
-    assert "cannot be trusted" in told["troubles"]["publishing"]
+    proposal = other.admin.publish(id, by=BOB)
+    assert "cannot be trusted" in proposal["troubles"]["publishing"]
     world.look()
     check_whole(world, 2)
 
@@ -327,7 +329,7 @@ def test_who_decides_is_answered_although_the_nodes_cannot_be_seen(world: World)
 
 
 def test_it_looks_by_itself(world: World) -> None:
-    seen = Flag()
+    flag = Flag()
     settings = PublishingSettings(look_us=10_000)
     other = open_publishing(
         world.repository, world.blobs, world.signer, settings=settings, clock=world.clock
@@ -346,7 +348,7 @@ def test_it_looks_by_itself(world: World) -> None:
         for _ in range(1_000):
             if world.admin.proposals(by=READER):
                 break
-            seen.wait(0.02)
+            flag.wait(0.02)
     finally:
         other.close()
     assert [one["message"] for one in world.admin.proposals(by=READER)] == ["theirs"]

@@ -82,18 +82,22 @@ def clone(world: World, tmp_path: Path) -> Clone:
 
 def only(world: World) -> dict[str, object]:
     """The one proposal there is."""
-    [told] = world.admin.proposals(by=READER)
-    return dict(world.admin.proposal(str(told["id"]), by=READER))
+    [proposal] = world.admin.proposals(by=READER)
+    return dict(world.admin.proposal(str(proposal["id"]), by=READER))
 
 
 def test_a_push_becomes_a_proposal_by_its_author(world: World, clone: Clone) -> None:
     commit = clone.push(NEW, "Less logins\n\nBots.")
     world.look()
-    told = only(world)
-    assert told["commit"] == commit
-    assert told["proposer"] == "git:Dan <dan@example.org>"
-    assert (told["message"], told["reason"], told["source"]) == ("Less logins", "Bots.", "push")
-    assert told["state"] == "open"
+    proposal = only(world)
+    assert proposal["commit"] == commit
+    assert proposal["proposer"] == "git:Dan <dan@example.org>"
+    assert (proposal["message"], proposal["reason"], proposal["source"]) == (
+        "Less logins",
+        "Bots.",
+        "push",
+    )
+    assert proposal["state"] == "open"
     assert world.files() == FIRST
     assert world.store.versions() == [1]
     world.look()
@@ -103,9 +107,9 @@ def test_a_push_becomes_a_proposal_by_its_author(world: World, clone: Clone) -> 
 def test_a_push_that_is_published_is_what_clones_see(world: World, clone: Clone) -> None:
     commit = clone.push(NEW)
     world.look()
-    told = only(world)
-    world.admin.approve(str(told["id"]), override="a test", by=BOB)
-    world.admin.publish(str(told["id"]), by=BOB)
+    proposal = only(world)
+    world.admin.approve(str(proposal["id"]), override="a test", by=BOB)
+    world.admin.publish(str(proposal["id"]), by=BOB)
     assert world.tip(LIVE_REF) == world.tip(MAIN) == commit
     # And what the admin publishes, they fetch.
     world.live({"api.yaml": rules(orders=7)})
@@ -130,8 +134,8 @@ def test_a_push_is_judged_as_any_proposal_is(make: Make, tmp_path: Path) -> None
 def test_a_push_of_bad_rules_is_rejected_with_what_is_wrong(world: World, clone: Clone) -> None:
     commit = clone.push({"web.yaml": "version: 1\nrules: 7\n"})
     world.look()
-    told = only(world)
-    assert told["state"] == "rejected"
+    proposal = only(world)
+    assert proposal["state"] == "rejected"
     assert "web.yaml" in world.repository.notes(commit)
     assert any("web.yaml" in str(one["why"]) for one in world.admin.audit(by=READER))
     listed = world.admin.rules(commit, by=READER)
@@ -161,10 +165,10 @@ def test_several_commits_at_once_are_one_proposal(world: World, clone: Clone) ->
     clone.commit({"api.yaml": rules(orders=1)})
     last = clone.push({"api.yaml": rules(orders=2)})
     world.look()
-    told = only(world)
-    assert told["commit"] == last
-    world.admin.approve(str(told["id"]), override="a test", by=BOB)
-    world.admin.publish(str(told["id"]), by=BOB)
+    proposal = only(world)
+    assert proposal["commit"] == last
+    world.admin.approve(str(proposal["id"]), override="a test", by=BOB)
+    world.admin.publish(str(proposal["id"]), by=BOB)
     assert world.files() == {**NEW, "api.yaml": rules(orders=2)}
     # What stood between was never live, and nobody has tried it.
     with pytest.raises(BadValue, match="was live"):
@@ -184,8 +188,8 @@ def test_a_push_beside_what_went_live_meanwhile_is_merged(world: World, clone: C
     # They go on from there, and what they push next is only what is new.
     clone.push({"api.yaml": rules(orders=7), "more.yaml": rules(more=1)}, "more")
     world.look()
-    told = world.admin.proposals("open", by=READER)[0]
-    diff = world.admin.diff("live", str(told["id"]), by=READER)
+    proposal = world.admin.proposals("open", by=READER)[0]
+    diff = world.admin.diff("live", str(proposal["id"]), by=READER)
     assert [one["name"] for one in diff["files"]] == ["more.yaml"]
 
 
@@ -202,8 +206,8 @@ def test_a_push_that_conflicts_with_live_is_rejected(world: World, clone: Clone)
 
 def state_of_commit(world: World, commit: str) -> str:
     """What the proposal of a commit is."""
-    [told] = [one for one in world.admin.proposals(by=READER) if one["commit"] == commit]
-    return str(told["state"])
+    [proposal] = [one for one in world.admin.proposals(by=READER) if one["commit"] == commit]
+    return str(proposal["state"])
 
 
 def test_a_rewritten_history_is_refused_and_not_followed(world: World, clone: Clone) -> None:
@@ -212,9 +216,9 @@ def test_a_rewritten_history_is_refused_and_not_followed(world: World, clone: Cl
     commit = clone.commit(NEW, "a new history")
     clone.git("push", "--quiet", "--force", "origin", "HEAD:main")
     world.look()
-    told = only(world)
-    assert told["state"] == "rejected"
-    history = told["history"]
+    proposal = only(world)
+    assert proposal["state"] == "rejected"
+    history = proposal["history"]
     assert isinstance(history, list)
     assert "rewritten" in history[-1]["why"]
     assert "rewritten" in world.repository.notes(commit)
@@ -222,7 +226,7 @@ def test_a_rewritten_history_is_refused_and_not_followed(world: World, clone: Cl
     assert "branch" in world.admin.status(by=READER)["troubles"]
     assert world.tip(LIVE_REF) == before
     with pytest.raises(BadValue, match="rejected"):
-        world.admin.approve(str(told["id"]), override="please", by=BOB)
+        world.admin.approve(str(proposal["id"]), override="please", by=BOB)
     # What is pushed on top of it is no better.
     clone.push({"web.yaml": rules(login=6)}, "on top")
     world.look()
@@ -306,11 +310,11 @@ def test_live_that_was_moved_by_hand_stops_publishing(world: World, clone: Clone
         partial(admin.pin, "n1", 1, reason="help", by=BOB),
     ]
     for call in calls:
-        with pytest.raises(Unavailable) as told:
+        with pytest.raises(Unavailable) as error:
             call()
-        assert was in str(told.value)
-        assert commit in str(told.value)
-        assert f"git update-ref {LIVE_REF} {was}" in str(told.value)
+        assert was in str(error.value)
+        assert commit in str(error.value)
+        assert f"git update-ref {LIVE_REF} {was}" in str(error.value)
     world.look()
     assert "moved what is live" in world.admin.status(by=READER)["troubles"]["publishing"]
     assert world.store.versions() == [1]
@@ -350,8 +354,8 @@ def test_a_ledger_that_has_lost_its_end_tells_nobody_anything(world: World, make
     other = make()
     other.clock.advance(s=100)
     id = other.approved({"api.yaml": rules(orders=1)})  # noqa: A001 - it is what it is called
-    told = other.admin.publish(id, by=BOB)
-    assert "lost its end" in told["troubles"]["publishing"]
+    proposal = other.admin.publish(id, by=BOB)
+    assert "lost its end" in proposal["troubles"]["publishing"]
     release = other.store.release(2)
     assert release is not None
     assert release.release.commit != other.ledger.state().versions[2].commit
@@ -389,7 +393,7 @@ def test_whoever_wrote_any_commit_of_a_push_cannot_approve_it(world: World, clon
     clone._env |= {"GIT_AUTHOR_NAME": "Dan", "GIT_AUTHOR_EMAIL": "dan@example.org"}
     clone.push({"README": "nothing"}, "Nothing of note")
     world.look()
-    told = only(world)
-    assert told["proposer"] == "git:Dan <dan@example.org>"
+    proposal = only(world)
+    assert proposal["proposer"] == "git:Dan <dan@example.org>"
     with pytest.raises(BadValue, match="proposed"):
-        world.admin.approve(str(told["id"]), override="mine", by=BOB)
+        world.admin.approve(str(proposal["id"]), override="mine", by=BOB)

@@ -85,21 +85,21 @@ def test_who_made_a_push_is_known_by_name_and_address() -> None:
 
 def test_what_somebody_else_has_decided_on_a_canary_holds() -> None:
     state = canary(begun(1))
-    seen = state.fleet.canary
-    assert seen is not None
-    wider = after(state, rollouts.widen_canary(state, seen, 500, why="", at_us=2, by="bob"))
+    earlier = state.fleet.canary
+    assert earlier is not None
+    wider = after(state, rollouts.widen_canary(state, earlier, 500, why="", at_us=2, by="bob"))
     # Whoever looked before that decides on something that is no more.
     with pytest.raises(Conflict, match="5%"):
-        rollouts.widen_canary(wider, seen, 2_500, why="", at_us=3, by="sluicegate")
+        rollouts.widen_canary(wider, earlier, 2_500, why="", at_us=3, by="sluicegate")
     with pytest.raises(Conflict, match="5%"):
-        rollouts.end_canary(wider, seen, why="", at_us=3, by="sluicegate")
+        rollouts.end_canary(wider, earlier, why="", at_us=3, by="sluicegate")
     now = wider.fleet.canary
     assert now is not None
-    gone = after(wider, rollouts.end_canary(wider, now, why="", at_us=3, by="bob"))
+    ended = after(wider, rollouts.end_canary(wider, now, why="", at_us=3, by="bob"))
     with pytest.raises(Conflict, match="ended"):
-        rollouts.end_canary(gone, now, why="", at_us=4, by="sluicegate")
+        rollouts.end_canary(ended, now, why="", at_us=4, by="sluicegate")
     with pytest.raises(Conflict, match="ended"):
-        rollouts.current_canary(gone, "p0")
+        rollouts.current_canary(ended, "p0")
 
 
 @pytest.mark.parametrize("share", [99, 100])

@@ -42,30 +42,30 @@ def processes() -> Iterator[Processes]:
 def at_once(*calls: Callable[[], object]) -> list[object]:
     """Call all of them at once, each in a thread of its own; what each gave or raised."""
     gate = Barrier(len(calls))
-    found: list[object] = [None] * len(calls)
+    results: list[object] = [None] * len(calls)
 
     def run(place: int) -> None:
         gate.wait(30)
         try:
-            found[place] = calls[place]()
+            results[place] = calls[place]()
         except SluicegateError as error:
-            found[place] = error
+            results[place] = error
 
     threads = [Thread(target=run, args=(place,)) for place in range(len(calls))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    return found
+    return results
 
 
 def test_two_admins_who_publish_at_once_lose_nothing(world: World) -> None:
     ids = [world.approved({f"f{n}.yaml": rules(**{f"r{n}": n + 1})}) for n in range(6)]
-    found = at_once(*(partial(world.admin.publish, one, by=BOB) for one in ids))
-    assert not [one for one in found if isinstance(one, Exception)]
+    results = at_once(*(partial(world.admin.publish, one, by=BOB) for one in ids))
+    assert not [one for one in results if isinstance(one, Exception)]
     for n in range(6):
         assert world.files()[f"f{n}.yaml"] == rules(**{f"r{n}": n + 1})
-    assert sorted(one["version"] for one in found) == [2, 3, 4, 5, 6, 7]  # type: ignore[index]
+    assert sorted(one["version"] for one in results) == [2, 3, 4, 5, 6, 7]  # type: ignore[index]
     states = [world.state_of(id) for id in ids]  # noqa: A001 - it is what it is called
     assert sorted(states) == ["live", *["replaced"] * 5]
     check_whole(world, 7)
@@ -73,18 +73,18 @@ def test_two_admins_who_publish_at_once_lose_nothing(world: World) -> None:
 
 def test_of_two_who_change_the_same_file_one_is_told(world: World) -> None:
     ids = [world.approved({"web.yaml": rules(login=n)}) for n in (3, 4)]
-    found = at_once(*(partial(world.admin.publish, one, by=BOB) for one in ids))
-    assert sorted(isinstance(one, Conflict) for one in found) == [False, True]
-    won = ids[0 if isinstance(found[1], Conflict) else 1]
+    results = at_once(*(partial(world.admin.publish, one, by=BOB) for one in ids))
+    assert sorted(isinstance(one, Conflict) for one in results) == [False, True]
+    won = ids[0 if isinstance(results[1], Conflict) else 1]
     assert world.state_of(won) == "live"
     check_whole(world, 2)
 
 
 def test_a_proposal_is_published_once_however_many_ask(world: World) -> None:
     id = world.approved(NEW)  # noqa: A001 - it is what it is called
-    found = at_once(*[lambda: world.admin.publish(id, by=BOB)] * 4)
-    assert len([one for one in found if not isinstance(one, Exception)]) == 1
-    assert all(isinstance(one, BadValue) for one in found if isinstance(one, Exception))
+    results = at_once(*[lambda: world.admin.publish(id, by=BOB)] * 4)
+    assert len([one for one in results if not isinstance(one, Exception)]) == 1
+    assert all(isinstance(one, BadValue) for one in results if isinstance(one, Exception))
     check_whole(world, 2)
 
 
@@ -106,25 +106,25 @@ def test_proposals_at_once_are_all_kept(world: World) -> None:
         return lambda: world.admin.propose(files, base="live", message=f"change {n}", by=ANN)
 
     at_once(*map(propose, range(8)))
-    told = world.admin.proposals(by=READER)
-    assert sorted(one["message"] for one in told) == [f"change {n}" for n in range(8)]
+    proposals = world.admin.proposals(by=READER)
+    assert sorted(one["message"] for one in proposals) == [f"change {n}" for n in range(8)]
 
 
 def test_two_publishers_of_one_repository_give_each_number_once(make: Make) -> None:
     first = make(events=False).begin()
     second = make(events=False, clock=first.clock)
     ids = [first.approved({f"f{n}.yaml": rules(**{f"r{n}": 1})}) for n in range(6)]
-    found = at_once(
+    results = at_once(
         *(
             partial(world.admin.publish, one, by=BOB)
             for one, world in zip(ids, [first, second] * 3, strict=True)
         )
     )
-    assert not [one for one in found if isinstance(one, Exception)]
+    assert not [one for one in results if isinstance(one, Exception)]
     first.look()
     second.look()
     assert first.publishing.upkeep.failures == second.publishing.upkeep.failures == {}
-    assert sorted(one["version"] for one in found) == [2, 3, 4, 5, 6, 7]  # type: ignore[index]
+    assert sorted(one["version"] for one in results) == [2, 3, 4, 5, 6, 7]  # type: ignore[index]
     assert first.store.versions() == [1, 2, 3, 4, 5, 6, 7]
     assert first.ledger.state() == second.ledger.state()
     assert first.rollout().number == 7
@@ -191,11 +191,11 @@ def test_processes_that_publish_at_once_lose_nothing(
 ) -> None:
     make(events=False).begin()
     names = ["a", "b", "c"]
-    with processes.watched(tmp_path) as seen:
+    with processes.watched(tmp_path) as report:
         pids = [processes.start(tmp_path, call="race", id=name) for name in names]
         assert [processes.wait(pid) for pid in pids] == [0, 0, 0]
-    assert seen["wrong"] == []
-    assert seen["numbers"] == sorted(seen["numbers"])
+    assert report["wrong"] == []
+    assert report["numbers"] == sorted(report["numbers"])
     world = make(events=False)
     world.look()
     state = world.ledger.state()

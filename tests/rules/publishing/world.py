@@ -60,11 +60,11 @@ class HandJudge:
     def __init__(self, result: str = "passed", sentence: str = "nobody is newly refused") -> None:
         self.result = result
         self.sentence = sentence
-        self.asked: list[tuple[Files, Files]] = []
+        self.requests: list[tuple[Files, Files]] = []
         self.error: Exception | None = None
 
     def judge(self, current: Files, candidate: Files) -> GateFinding:
-        self.asked.append((current, candidate))
+        self.requests.append((current, candidate))
         if self.error is not None:
             raise self.error
         return GateFinding(self.result, self.sentence, 0.9, {"newly_refused": 0})
@@ -169,9 +169,9 @@ class World:
 
     def tip(self, ref: str) -> str:
         """Where a ref leads."""
-        found = self.repository.tip(ref)
-        assert found is not None
-        return found
+        commit = self.repository.tip(ref)
+        assert commit is not None
+        return commit
 
     def files(self, ref: str = LIVE_REF) -> dict[str, str]:
         """The files there."""
@@ -189,7 +189,7 @@ class World:
     ) -> None:
         """What a node says of itself, now."""
         now_us = self.clock.now_us()
-        told: dict[str, Any] = {} if counts is None else dict(counts)
+        report_counts: dict[str, Any] = {} if counts is None else dict(counts)
         self.store.put_report(
             NodeReport(
                 node=node,
@@ -200,7 +200,7 @@ class World:
                 since_us=now_us if since_us is None else since_us,
                 took_us=1_000,
                 failure=failure,
-                counts=told,
+                counts=report_counts,
             )
         )
 
