@@ -19,7 +19,7 @@ from sluicegate.rules.resources.service import Checker
 from sluicegate.rules.service_rule_set import ServiceRuleSet
 from sluicegate.rules.service_rules import ServiceRules
 from sluicegate.testing import HandClock
-from tests.rules.resources.stories import OpenGate, Told, native, rule
+from tests.rules.resources.stories import OpenGate, RecordingLedger, native, rule
 
 
 def text_of(*limits: int) -> str:
@@ -302,7 +302,7 @@ def test_counts_outlive_a_reload_and_no_check_meets_half_a_book(tmp_path: Path) 
     file = tmp_path / "a.yaml"
     file.write_text(text_of(3))
     limiter, clock = Limiter(), HandClock()
-    checker = Checker(limiter, OpenGate(), Told())
+    checker = Checker(limiter, OpenGate(), RecordingLedger())
     books: list[ServiceRuleSet] = []
 
     def put(book: ServiceRuleSet) -> None:

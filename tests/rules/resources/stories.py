@@ -26,17 +26,17 @@ class OpenGate:
     def __init__(self) -> None:
         self.shed: dict[Criticality, Decision] = {}
         self.word = ""
-        self.asked: list[tuple[Criticality, str]] = []
+        self.requests: list[tuple[Criticality, str]] = []
 
     def refusal(self, priority: Criticality, caller: str) -> Decision | None:
-        self.asked.append((priority, caller))
+        self.requests.append((priority, caller))
         return self.shed.get(priority)
 
     def status(self) -> str:
         return self.word
 
 
-class Told:
+class RecordingLedger:
     """A ledger that is read afterwards."""
 
     def __init__(self) -> None:
@@ -59,9 +59,11 @@ class Told:
         self.began.append(began_us)
 
 
-def rule(rule_id: str, path: str | None = None, limit: int = 10, **said: object) -> dict[str, Any]:
-    fields: dict[str, Any] = {"rule_id": rule_id, "limit": limit, "window_seconds": 60, **said}
-    if "window" in said:
+def rule(
+    rule_id: str, path: str | None = None, limit: int = 10, **options: object
+) -> dict[str, Any]:
+    fields: dict[str, Any] = {"rule_id": rule_id, "limit": limit, "window_seconds": 60, **options}
+    if "window" in options:
         del fields["window_seconds"]
     if path is not None:
         fields["resource_path"] = path
@@ -113,7 +115,7 @@ class Story:
         self.limiter: Limiter
         self.clock: HandClock
         self.limiter, self.clock = hand_limiter(rules=self.shared_limits.rules, **limiter_settings)
-        self.gate, self.ledger = OpenGate(), Told()
+        self.gate, self.ledger = OpenGate(), RecordingLedger()
         self.checker = Checker(
             self.limiter, self.gate, self.ledger, book=self.book, chance=SeededChance(7), **settings
         )
@@ -123,16 +125,18 @@ class Story:
         return self.clock.now_us()
 
     def check(
-        self, user: str = "ann", path: str = "/", cost: int = 1, **said: Any
+        self, user: str = "ann", path: str = "/", cost: int = 1, **options: Any
     ) -> CheckResponse:
-        asked = CheckRequest(user, path, cost=cost, **said)
-        return cast("CheckResponse", self.checker.check(asked, self.now))
+        request = CheckRequest(user, path, cost=cost, **options)
+        return cast("CheckResponse", self.checker.check(request, self.now))
 
-    def peek(self, user: str = "ann", path: str = "/", **said: Any) -> CheckResponse:
-        return cast("CheckResponse", self.checker.peek(CheckRequest(user, path, **said), self.now))
+    def peek(self, user: str = "ann", path: str = "/", **options: Any) -> CheckResponse:
+        return cast(
+            "CheckResponse", self.checker.peek(CheckRequest(user, path, **options), self.now)
+        )
 
-    def admitted(self, times: int, *args: Any, **said: Any) -> int:
-        return sum(self.check(*args, **said).decision.allowed for _ in range(times))
+    def admitted(self, times: int, *args: Any, **options: Any) -> int:
+        return sum(self.check(*args, **options).decision.allowed for _ in range(times))
 
 
 def problems_of(value: object) -> Sequence[str]:

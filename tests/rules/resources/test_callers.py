@@ -11,11 +11,18 @@ from sluicegate.limits.limiter import Limiter
 from sluicegate.rules.resources.callers import CallerRules
 from sluicegate.rules.resources.service import Checker
 from sluicegate.testing import HandClock, SeededChance, hand_limiter
-from tests.rules.resources.stories import OpenGate, Story, Told, book_of, problems_of, rule
+from tests.rules.resources.stories import (
+    OpenGate,
+    RecordingLedger,
+    Story,
+    book_of,
+    problems_of,
+    rule,
+)
 
 
-def with_callers(**said: object) -> dict[str, object]:
-    return {"callers": said}
+def with_callers(**fields: object) -> dict[str, object]:
+    return {"callers": fields}
 
 
 def test_a_quota_counts_everything_its_caller_asks_for_and_nobody_else() -> None:
@@ -60,23 +67,23 @@ def test_a_penalty_makes_everything_dearer_for_one_caller() -> None:
 
 
 def test_what_a_penalty_makes_dear_cannot_be_leased() -> None:
-    async def told() -> None:
+    async def story() -> None:
         story = Story(rule("all", None, 100), top=with_callers(penalties={"scraper": 2}))
         got = await story.checker.lease(CheckRequest("scraper", "/"), 10, story.now)
         assert (got.units, got.check.decision.allowed) == (0, True)
         assert (await story.checker.lease(CheckRequest("ann", "/"), 10, story.now)).units == 10
 
-    asyncio.run(told())
+    asyncio.run(story())
 
 
 def test_a_quota_bounds_what_is_leased() -> None:
-    async def told() -> None:
+    async def story() -> None:
         story = Story(top=with_callers(quotas={"batch": "6/m"}))
         got = await story.checker.lease(CheckRequest("batch", "/"), 10, story.now)
         assert got.units == 5  # half of what was asked for
         assert story.admitted(9, "batch") == 1
 
-    asyncio.run(told())
+    asyncio.run(story())
 
 
 def test_the_defaults_of_a_file_are_for_its_rules_and_its_quotas() -> None:
@@ -92,7 +99,7 @@ def test_a_new_book_changes_a_quota_at_once_and_keeps_what_is_not_changed() -> N
     limiter: Limiter
     clock: HandClock
     limiter, clock = hand_limiter(rules={**shapes.rules, **more.rules})
-    checker = Checker(limiter, OpenGate(), Told(), book=before, chance=SeededChance(1))
+    checker = Checker(limiter, OpenGate(), RecordingLedger(), book=before, chance=SeededChance(1))
 
     def admitted(user: str) -> int:
         asks = [checker.check(CheckRequest(user, "/"), clock.now_us()) for _ in range(10)]
@@ -110,7 +117,7 @@ def test_a_file_may_say_only_who_the_callers_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("callers", "message"),
     [
         ({"quotas": {"a": "often"}}, "callers.quotas.a"),
         ({"quotas": {"a": {"limit": 0, "window": "1s"}}}, "callers.quotas.a.limit"),
@@ -126,9 +133,9 @@ def test_a_file_may_say_only_who_the_callers_are() -> None:
         ({"quota": {}}, "quotas"),
     ],
 )
-def test_what_is_wrong_with_callers_is_told_by_field(said: object, told: str) -> None:
-    (problem,) = problems_of({"version": 1, "callers": said})
-    assert told in problem
+def test_what_is_wrong_with_callers_is_told_by_field(callers: object, message: str) -> None:
+    (problem,) = problems_of({"version": 1, "callers": callers})
+    assert message in problem
 
 
 def test_no_rule_is_called_as_a_quota_is() -> None:

@@ -22,7 +22,7 @@ BLOCKS = re.findall(r"^```(yaml|toml|python)\n(.*?)^```", PAGE, re.DOTALL | re.M
 
 def book_of(value: object) -> ResourceRuleSet:
     wrong: list[object] = []
-    book = compile_rules([parsed(value)[0]], lambda *told: wrong.append(told))
+    book = compile_rules([parsed(value)[0]], lambda *problem: wrong.append(problem))
     assert wrong == []
     return book
 
@@ -54,10 +54,10 @@ def test_every_example_of_a_field_is_one() -> None:
         for text in re.findall("`(.*?)`", examples):
             value = read_text(f"a: {text}", form="yaml", source="page").value
             assert isinstance(value, dict)
-            said = {**rule("r", "/r", 100), name: value["a"]}
+            document = {**rule("r", "/r", 100), name: value["a"]}
             if name == "window":
-                del said["window_seconds"]
-            book_of(native(said))
+                del document["window_seconds"]
+            book_of(native(document))
 
 
 def test_the_example_folder_is_a_book_of_both_formats() -> None:

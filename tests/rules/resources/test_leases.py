@@ -22,14 +22,14 @@ MINUTE_US = 60_000_000
 
 
 def lease(
-    story: Story, units: int, path: str = "/a", user: str = "ann", **said: str
+    story: Story, units: int, path: str = "/a", user: str = "ann", **options: str
 ) -> LeaseResponse:
     ask = CheckRequest(user, path)
-    return asyncio.run(story.checker.lease(ask, units, story.now, **said))
+    return asyncio.run(story.checker.lease(ask, units, story.now, **options))
 
 
-def give_back(story: Story, lease_id: str, units: int, **said: str) -> int:
-    return asyncio.run(story.checker.give_back(lease_id, units, story.now, **said))
+def give_back(story: Story, lease_id: str, units: int, **options: str) -> int:
+    return asyncio.run(story.checker.give_back(lease_id, units, story.now, **options))
 
 
 def at_edge(story: Story, *, s: float = 0) -> None:
@@ -39,9 +39,9 @@ def at_edge(story: Story, *, s: float = 0) -> None:
 
 def test_a_lease_takes_its_units_at_once_from_all_rules_together() -> None:
     story = Story(rule("minute", "/a", 10), rule("hour", "/a", 100, window="1h"))
-    found = lease(story, 8)
-    assert (found.units, found.check.decision.rule_id, found.check.limit) == (8, "minute", 10)
-    assert found.check.decision.remaining == 2
+    grant = lease(story, 8)
+    assert (grant.units, grant.check.decision.rule_id, grant.check.limit) == (8, "minute", 10)
+    assert grant.check.decision.remaining == 2
     assert story.admitted(5, path="/a") == 2
     assert story.ledger.lines[0] == ("ann", "minute", 8, Criticality.DEGRADED, True)
     story.clock.advance(s=120)
@@ -109,9 +109,9 @@ def test_a_lease_ends_with_the_shortest_window_it_was_taken_in() -> None:
 def test_what_is_given_back_is_there_again_once() -> None:
     story = Story(rule("r", "/a", 10), rule("h", "/a", 50, window="1h"))
     at_edge(story)
-    found = lease(story, 8)
-    assert give_back(story, found.lease_id, 5) == 5
-    assert give_back(story, found.lease_id, 3) == 0
+    grant = lease(story, 8)
+    assert give_back(story, grant.lease_id, 5) == 5
+    assert give_back(story, grant.lease_id, 3) == 0
     assert story.admitted(20, path="/a") == 7
     assert story.checker.leases_open == 0
 
@@ -120,8 +120,8 @@ def test_more_than_was_leased_cannot_be_given_back() -> None:
     story = Story(rule("r", "/a", 10))
     at_edge(story)
     story.check(path="/a", cost=6)
-    found = lease(story, 4)
-    assert give_back(story, found.lease_id, 1_000) == 4
+    grant = lease(story, 4)
+    assert give_back(story, grant.lease_id, 1_000) == 4
     assert story.admitted(20, path="/a") == 4
     with pytest.raises(BadValue, match="units"):
         give_back(story, "x", -1)
@@ -130,11 +130,11 @@ def test_more_than_was_leased_cannot_be_given_back() -> None:
 def test_what_comes_back_late_or_from_others_is_void() -> None:
     story = Story(rule("r", "/a", 10), lease_us_max=1_000)
     at_edge(story)
-    found = lease(story, 10, holder="edge-1")
-    assert give_back(story, found.lease_id, 5, holder="edge-2") == 0
-    assert give_back(story, found.lease_id[:-1] + "_", 5, holder="edge-1") == 0
+    grant = lease(story, 10, holder="edge-1")
+    assert give_back(story, grant.lease_id, 5, holder="edge-2") == 0
+    assert give_back(story, grant.lease_id[:-1] + "_", 5, holder="edge-1") == 0
     story.clock.advance(us=1_000)
-    assert give_back(story, found.lease_id, 5, holder="edge-1") == 0
+    assert give_back(story, grant.lease_id, 5, holder="edge-1") == 0
     assert story.admitted(9, path="/a") == 0
     again = lease(story, 10, user="bob", holder="edge-1")
     story.clock.advance(us=999)
@@ -144,27 +144,27 @@ def test_what_comes_back_late_or_from_others_is_void() -> None:
 def test_what_comes_back_after_its_window_is_void() -> None:
     story = Story(rule("r", "/a", 10))
     at_edge(story, s=59.5)
-    found = lease(story, 10)
-    story.clock.advance(us=found.valid_us)
-    assert found.valid_us == 500_000
-    assert give_back(story, found.lease_id, 10) == 0
+    grant = lease(story, 10)
+    story.clock.advance(us=grant.valid_us)
+    assert grant.valid_us == 500_000
+    assert give_back(story, grant.lease_id, 10) == 0
 
 
 def test_a_reset_voids_the_leases_of_what_it_forgets() -> None:
     story = Story(rule("r", "/a", 10), rule("b", "/b", 10))
     at_edge(story)
-    found, other = lease(story, 5), lease(story, 5, "/b")
+    grant, other = lease(story, 5), lease(story, 5, "/b")
     asyncio.run(story.checker.reset(CheckRequest("ann", "/a")))
     story.check(path="/a", cost=10)
-    assert give_back(story, found.lease_id, 5) == 0
+    assert give_back(story, grant.lease_id, 5) == 0
     assert not story.check(path="/a").decision.allowed
     assert give_back(story, other.lease_id, 5) == 5
 
 
 def test_where_no_rule_applies_any_number_may_be_spent_for_a_while() -> None:
     story = Story(rule("r", "/a"), lease_us_max=5)
-    found = lease(story, 9, "/other")
-    assert (found.units, found.valid_us, found.lease_id, found.check.limit) == (9, 5, "", -1)
+    grant = lease(story, 9, "/other")
+    assert (grant.units, grant.valid_us, grant.lease_id, grant.check.limit) == (9, 5, "", -1)
     assert story.ledger.lines == [("ann", "", 9, Criticality.DEGRADED, True)]
 
 
@@ -175,27 +175,27 @@ def test_what_counts_each_unit_at_its_instant_is_not_leased_but_checked() -> Non
         rule("tiny", "/b", 1, algorithm="gcra"),
     )
     for path in ("/a", "/b"):
-        found = lease(story, 5, path)
-        assert (found.units, found.check.decision.allowed) == (0, True)
+        grant = lease(story, 5, path)
+        assert (grant.units, grant.check.decision.allowed) == (0, True)
         assert story.check(path=path).decision.allowed
     assert lease(story, 5, "/t").units == 5
 
 
 def test_a_bucket_pays_a_surcharge_and_lives_shortly() -> None:
     story = Story(rule("r", "/a", 100, algorithm="token_bucket"))
-    found = lease(story, 100)
-    assert (found.units, found.valid_us) == (50, 1_000_000)
+    grant = lease(story, 100)
+    assert (grant.units, grant.valid_us) == (50, 1_000_000)
     # In a second 1.66 units flow in.
-    assert found.check.decision.remaining == 48
-    assert give_back(story, found.lease_id, 50) == 50
+    assert grant.check.decision.remaining == 48
+    assert give_back(story, grant.lease_id, 50) == 50
     assert story.peek(path="/a").decision.remaining == 97  # after one more
 
 
 def test_what_is_shed_is_not_leased() -> None:
     story = Story(rule("r", "/a"))
     story.gate.shed[Criticality.DEGRADED] = Decision(False, 0, 5, 0, SHED, "")
-    found = lease(story, 9)
-    assert (found.units, found.check.decision.reason) == (0, SHED)
+    grant = lease(story, 9)
+    assert (grant.units, grant.check.decision.reason) == (0, SHED)
     assert story.ledger.lines == [("ann", "", 9, Criticality.DEGRADED, False)]
 
 
@@ -205,11 +205,11 @@ def test_a_trial_beside_a_rule_neither_refuses_nor_shortens_a_lease() -> None:
         lease_us_max=60_000_000,
     )  # fmt: skip
     at_edge(story, s=0.5)
-    found = lease(story, 8)
-    assert (found.units, found.valid_us, found.check.decision.rule_id) == (8, 59_500_000, "r")
+    grant = lease(story, 8)
+    assert (grant.units, grant.valid_us, grant.check.decision.rule_id) == (8, 59_500_000, "r")
     # The trial refused the eight, so it has nothing to be given back of.
     story.check(path="/a", cost=2)
-    assert give_back(story, found.lease_id, 8) == 8
+    assert give_back(story, grant.lease_id, 8) == 8
     trial = story.book.find("/a", "", Criticality.BULK)[1]
     assert story.limiter.peek(SharedKey("ann", "trial"), 1, trial.kind.shared_id).reason is not None
 
@@ -321,22 +321,22 @@ class Client:
 async def play(story: Story, steps: Sequence[tuple[str, int, int, int]]) -> list[tuple[int, int]]:
     """What was spent, and when."""
     spent: list[tuple[int, int]] = []
-    held: dict[int, Client] = {}
+    grants: dict[int, Client] = {}
     for what, who, units, gap_us in steps:
         sent_us = story.now
         story.clock.advance(us=gap_us)
         if what == "lease":
-            found = await story.checker.lease(CheckRequest("ann", "/a"), units, story.now)
-            held[who] = Client(found.lease_id, found.units, sent_us + found.valid_us)
+            grant = await story.checker.lease(CheckRequest("ann", "/a"), units, story.now)
+            grants[who] = Client(grant.lease_id, grant.units, sent_us + grant.valid_us)
         elif what == "check":
             if story.check(path="/a", cost=units).decision.allowed:
                 spent.append((story.now, units))
-        elif what == "spend" and who in held and story.now < held[who].deadline_us:
-            some = min(units, held[who].left)
-            held[who].left -= some
+        elif what == "spend" and who in grants and story.now < grants[who].deadline_us:
+            some = min(units, grants[who].left)
+            grants[who].left -= some
             spent.append((story.now, some))
-        elif what == "return" and who in held:
-            client = held.pop(who)
+        elif what == "return" and who in grants:
+            client = grants.pop(who)
             await story.checker.give_back(client.lease_id, client.left, story.now)
             await story.checker.give_back(client.lease_id, client.left, story.now)
     return spent
@@ -347,10 +347,10 @@ async def play(story: Story, steps: Sequence[tuple[str, int, int, int]]) -> list
 def test_a_lease_never_admits_more_than_the_limit(
     steps: list[tuple[str, int, int, int]], algorithm: str, cells: int
 ) -> None:
-    said: dict[str, object] = {"algorithm": algorithm, "window": "1s"}
+    fields: dict[str, object] = {"algorithm": algorithm, "window": "1s"}
     if algorithm == "sliding_window":
-        said["cells"] = cells
-    story = Story(rule("r", "/a", 50, **said))
+        fields["cells"] = cells
+    story = Story(rule("r", "/a", 50, **fields))
     (only,) = story.book.find("/a", "", Criticality.BULK)
     spent = asyncio.run(play(story, steps))
     assert HOLDS[algorithm](only.kind.limit, spent)

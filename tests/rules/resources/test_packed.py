@@ -44,8 +44,8 @@ def packed(rules: list[ResourceRule], off: tuple[str, ...] = ()) -> PackedIndex:
     forms: dict[tuple[int, str], tuple[int, int]] = {}
     for place, rule in enumerate(rules):
         key = key_of(rule.path, rule.client_type)
-        said = rule.priority | flag_of(rule.path)
-        record = record_of(key, said, MARKS[id(rule.kind)], rule.rule_id.encode())
+        flags = rule.priority | flag_of(rule.path)
+        record = record_of(key, flags, MARKS[id(rule.kind)], rule.rule_id.encode())
         order = (rule.priority << 1 | rule.kind.shadow) << 32 | place
         rows[crc32(key) >> CELL_BITS].append((crc32(key), key, order, record))
         family, shape, typed = form_of(key)
@@ -67,7 +67,7 @@ def plain(rules: list[ResourceRule]) -> ResourceIndex:
     return index
 
 
-def told(rules: tuple[ResourceRule, ...]) -> list[tuple[object, ...]]:
+def ids_and_kinds(rules: tuple[ResourceRule, ...]) -> list[tuple[object, ...]]:
     return [
         (rule.rule_id, rule.kind.shared_id, rule.path, rule.client_type, rule.priority)
         for rule in rules
@@ -98,29 +98,33 @@ RULES = st.lists(
         st.sampled_from(list(KINDS.values())),
     ),
     max_size=24,
-    unique_by=lambda said: (
-        plain_pattern(said[0]) if said[0] else "",
-        *said[1:3],
-        said[3].shared_id,
+    unique_by=lambda row: (
+        plain_pattern(row[0]) if row[0] else "",
+        *row[1:3],
+        row[3].shared_id,
     ),
 )
 
 
-@given(said=RULES, seed=st.integers(0, 1 << 32))
+@given(rows=RULES, seed=st.integers(0, 1 << 32))
 def test_it_finds_what_the_index_of_rules_finds(
-    said: list[tuple[str, str, int, LimitKind]], seed: int
+    rows: list[tuple[str, str, int, LimitKind]], seed: int
 ) -> None:
     draws = random.Random(seed)
     rules = [
         ResourceRule(f"r{place}", kind, plain_pattern(path) if path else "", client, priority)
-        for place, (path, client, priority, kind) in enumerate(said)
+        for place, (path, client, priority, kind) in enumerate(rows)
     ]
     ours, theirs = packed(rules), plain(rules)
     for path in draws.sample(PATHS, 20):
-        asked = plain_path(path)
+        plain_text = plain_path(path)
         for client, priority in product((*CLIENTS, "PHONE", "\ud800"), (0, 1, 2)):
-            wanted = told(theirs.find(asked, client, priority))
-            assert told(ours.find(asked, client, priority)) == wanted, (path, client, priority)
+            expected = ids_and_kinds(theirs.find(plain_text, client, priority))
+            assert ids_and_kinds(ours.find(plain_text, client, priority)) == expected, (
+                path,
+                client,
+                priority,
+            )
 
 
 def test_what_is_asked_is_never_taken_for_a_pattern() -> None:
@@ -131,7 +135,7 @@ def test_what_is_asked_is_never_taken_for_a_pattern() -> None:
     for rule in rules:
         MARKS[id(rule.kind)] = b"\x00\x01-first"
     index = packed(rules)
-    for path, wanted in (
+    for path, expected in (
         ("/a/{}/c", "/a/{}/c"),
         ("/{}/b/c", "/{}/b/c"),
         ("/{}/{}/c", None),
@@ -141,7 +145,7 @@ def test_what_is_asked_is_never_taken_for_a_pattern() -> None:
         ("/{}", None),
     ):
         found = [rule.rule_id for rule in index.find(path, "", 1)]
-        assert found == ([wanted] if wanted else []), path
+        assert found == ([expected] if expected else []), path
 
 
 def test_a_path_is_not_found_by_its_beginning() -> None:
@@ -167,7 +171,7 @@ def test_a_rule_is_found_by_its_name_unless_it_is_off() -> None:
     for rule in rules:
         found = index.rule(rule.rule_id)
         assert found is not None
-        assert told((found,)) == told((rule,))
+        assert ids_and_kinds((found,)) == ids_and_kinds((rule,))
     for name in ("gone", "ne", "", "two", "\ud800"):
         assert index.rule(name) is None, name
 

@@ -23,14 +23,14 @@ KIND = b"12345678"
 
 def keys_of_one_page(count: int) -> list[bytes]:
     """Keys whose checksums lie in the first page."""
-    found: list[bytes] = []
+    keys: list[bytes] = []
     number = 0
-    while len(found) < count:
+    while len(keys) < count:
         key = b"/%d" % number
         if crc32(key) >> pages.CELL_BITS == 0:
-            found.append(key)
+            keys.append(key)
         number += 1
-    return found
+    return keys
 
 
 KEYS = keys_of_one_page(24)
@@ -38,10 +38,10 @@ Groups = dict[bytes, list[bytes]]
 
 
 def groups(names: st.SearchStrategy[list[str]]) -> st.SearchStrategy[Groups]:
-    def made(said: dict[bytes, list[str]]) -> Groups:
+    def made(ids_by_key: dict[bytes, list[str]]) -> Groups:
         return {
             key: [record_of(key, place % 5, KIND, name.encode()) for place, name in enumerate(ids)]
-            for key, ids in said.items()
+            for key, ids in ids_by_key.items()
         }
 
     return st.dictionaries(st.sampled_from(KEYS), names, max_size=len(KEYS)).map(made)
@@ -51,25 +51,27 @@ FULL = groups(st.lists(st.text("abc", min_size=1, max_size=40), min_size=1, max_
 MAYBE = groups(st.lists(st.text("abc", min_size=1, max_size=40), max_size=3))
 
 
-def page(said: Groups) -> bytes:
-    order = sorted(said, key=lambda key: (crc32(key), key))
-    return page_of([record for key in order for record in said[key]])
+def page(page_groups: Groups) -> bytes:
+    order = sorted(page_groups, key=lambda key: (crc32(key), key))
+    return page_of([record for key in order for record in page_groups[key]])
 
 
-@given(said=FULL)
-def test_a_page_holds_the_records_it_was_made_of(said: Groups) -> None:
-    assert by_key(page(said)) == said
-    assert len(records_of(page(said))) == sum(map(len, said.values()))
+@given(page_groups=FULL)
+def test_a_page_holds_the_records_it_was_made_of(page_groups: Groups) -> None:
+    assert by_key(page(page_groups)) == page_groups
+    assert len(records_of(page(page_groups))) == sum(map(len, page_groups.values()))
 
 
-@given(said=FULL, changes=MAYBE)
+@given(page_groups=FULL, changes=MAYBE)
 def test_a_changed_page_is_the_page_that_would_have_been_made(
-    said: Groups, changes: Groups
+    page_groups: Groups, changes: Groups
 ) -> None:
-    after, gone = patch(page(said), changes)
-    now = {key: records for key, records in {**said, **changes}.items() if records}
+    after, removed = patch(page(page_groups), changes)
+    now = {key: records for key, records in {**page_groups, **changes}.items() if records}
     assert after == page(now)
-    assert sorted(gone) == sorted(record for key in changes for record in said.get(key, []))
+    assert sorted(removed) == sorted(
+        record for key in changes for record in page_groups.get(key, [])
+    )
 
 
 def test_a_page_without_records_is_no_page() -> None:

@@ -29,8 +29,8 @@ rules:
 """
 
 
-def limit_of(**said: object) -> Limit:
-    file, _ = parsed(native({**rule("r"), **said}))
+def limit_of(**fields: object) -> Limit:
+    file, _ = parsed(native({**rule("r"), **fields}))
     return file.rules[0].kind.limit
 
 
@@ -63,8 +63,8 @@ def test_a_burst_capacity_is_what_a_window_holds_and_what_a_bucket_is_as_large_a
 
 @given(limit=st.integers(1, 1 << 48), hundredths=st.integers(100, 1_000))
 def test_a_burst_capacity_is_what_is_written_and_rounded_down(limit: int, hundredths: int) -> None:
-    said = limit_of(limit=limit, burst_capacity=hundredths / 100)
-    assert said.count == limit * Fraction(hundredths, 100) // 1
+    limit_read = limit_of(limit=limit, burst_capacity=hundredths / 100)
+    assert limit_read.count == limit * Fraction(hundredths, 100) // 1
 
 
 def test_a_window_is_seconds_or_words() -> None:
@@ -93,9 +93,13 @@ def test_the_terms_of_a_rule_reach_its_limit() -> None:
         )
     )
     (only,) = file.rules
-    said = shared_limits.rules[only.kind.shared_id]
-    assert (said.failure, said.local_share, said.mode) == (Failure.LOCAL, 0.5, Mode.SHADOW)
-    assert said.lease == "10%"
+    limit_rule = shared_limits.rules[only.kind.shared_id]
+    assert (limit_rule.failure, limit_rule.local_share, limit_rule.mode) == (
+        Failure.LOCAL,
+        0.5,
+        Mode.SHADOW,
+    )
+    assert limit_rule.lease == "10%"
     assert only.kind.shadow
     assert only.kind.per is Per.RESOURCE
 
@@ -198,12 +202,12 @@ WRONG = [
 
 
 @pytest.mark.parametrize(
-    ("said", "field", "remedy"), WRONG, ids=[repr(one[0])[:40] for one in WRONG]
+    ("fields", "field", "remedy"), WRONG, ids=[repr(one[0])[:40] for one in WRONG]
 )
 def test_what_is_wrong_with_a_rule_is_told(
-    said: dict[str, object], field: str, remedy: str
+    fields: dict[str, object], field: str, remedy: str
 ) -> None:
-    problems = problems_of(native({**rule("r"), **said}))
+    problems = problems_of(native({**rule("r"), **fields}))
     assert len(problems) == 1
     assert problems[0].startswith(f"{field}:")
     assert remedy in problems[0]
@@ -254,8 +258,8 @@ def test_what_is_wrong_with_a_file_is_told(value: object, field: str, remedy: st
 def test_all_problems_are_told_at_once_with_their_lines() -> None:
     top = "version: 1\ndefaults:\n  mode: odd\nrules:\n"
     text = top + "  - rule_id: a\n    limit: 0\n    window: 9\n  - {}\n"
-    said = problems_of(text)
-    assert [one.split(":")[0] for one in said] == [
+    problems = problems_of(text)
+    assert [one.split(":")[0] for one in problems] == [
         "line 3",
         "line 6",
         "line 7",
@@ -264,7 +268,7 @@ def test_all_problems_are_told_at_once_with_their_lines() -> None:
         "line 4",
     ]
     # A bad default is told once, and not once a rule.
-    assert sum("mode" in one for one in said) == 1
+    assert sum("mode" in one for one in problems) == 1
 
 
 def test_two_rules_may_not_have_one_name_wherever_they_stand() -> None:
@@ -273,8 +277,8 @@ def test_two_rules_may_not_have_one_name_wherever_they_stand() -> None:
 
 
 def test_what_settles_priorities_stands_in_one_file() -> None:
-    for field, said in (("priorities", {}), ("callers", {}), ("client_type_header", "x-kind")):
-        one = native(**{field: said})
+    for field, value in (("priorities", {}), ("callers", {}), ("client_type_header", "x-kind")):
+        one = native(**{field: value})
         book_of(one, native())
         with pytest.raises(ValueError, match=f"1:{field}"):
             book_of(one, one)
@@ -310,10 +314,10 @@ def test_the_tables_of_one_file_are_those_of_the_book() -> None:
         "client_type_header": "x-kind",
     }
     for files in ([native(**tables), native()], [native(), native(**tables)]):
-        found = book_of(*files)[0].priorities
-        assert found.client_type_header == "x-kind"
-        assert found.settle("ann", None, {"x-name": "a"}) is Criticality.BULK
-        assert found.settle("boss", Criticality.CRITICAL, {}) is Criticality.CRITICAL
+        priorities = book_of(*files)[0].priorities
+        assert priorities.client_type_header == "x-kind"
+        assert priorities.settle("ann", None, {"x-name": "a"}) is Criticality.BULK
+        assert priorities.settle("boss", Criticality.CRITICAL, {}) is Criticality.CRITICAL
 
 
 def test_a_book_knows_its_rules_by_their_names() -> None:

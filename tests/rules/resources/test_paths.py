@@ -23,11 +23,14 @@ def kind(count: int = 1, *, per: Per = Per.USER, shadow: bool = False, s: int = 
 
 
 def rule(
-    path: str, client_type: str = "", priority: int = ANY_PRIORITY, said: LimitKind | None = None
+    path: str,
+    client_type: str = "",
+    priority: int = ANY_PRIORITY,
+    limit_kind: LimitKind | None = None,
 ) -> ResourceRule:
     name = f"{path} {client_type} {priority}"
     pattern = plain_pattern(path) if path else path
-    return ResourceRule(name, said or kind(), pattern, client_type, priority)
+    return ResourceRule(name, limit_kind or kind(), pattern, client_type, priority)
 
 
 def index_of(*rules: ResourceRule) -> ResourceIndex:
@@ -66,21 +69,21 @@ def test_where_the_best_path_is_for_others_the_next_best_counts() -> None:
 
 
 def test_rules_that_are_the_same_in_all_three_apply_together_and_trials_last() -> None:
-    trial = rule("/a", said=kind(9, shadow=True))
-    minute, hour = rule("/a", said=kind(1, s=60)), rule("/a", said=kind(2, s=3_600))
+    trial = rule("/a", limit_kind=kind(9, shadow=True))
+    minute, hour = rule("/a", limit_kind=kind(1, s=60)), rule("/a", limit_kind=kind(2, s=3_600))
     assert index_of(trial, minute, hour).find("/a", "", 0) == (minute, hour, trial)
 
 
 def test_a_rule_that_can_never_matter_is_refused() -> None:
     index = index_of(rule("/a"))
     with pytest.raises(ValueError, match="keep one of them"):
-        index.add(rule("/a", said=kind(5)))
-    index.add(rule("/a", said=kind(5, per=Per.RESOURCE)))
-    index.add(rule("/a", said=kind(5, shadow=True)))
+        index.add(rule("/a", limit_kind=kind(5)))
+    index.add(rule("/a", limit_kind=kind(5, per=Per.RESOURCE)))
+    index.add(rule("/a", limit_kind=kind(5, shadow=True)))
     for seconds in range(2, CELL_MAX - 1):
-        index.add(rule("/a", said=kind(s=seconds)))
+        index.add(rule("/a", limit_kind=kind(s=seconds)))
     with pytest.raises(ValueError, match="at most 16"):
-        index.add(rule("/a", said=kind(s=999)))
+        index.add(rule("/a", limit_kind=kind(s=999)))
 
 
 def test_the_names_in_braces_do_not_tell_two_paths_apart() -> None:
@@ -142,9 +145,9 @@ def plain(patterns: set[str]) -> list[str]:
 
 @given(patterns=st.sets(st.sampled_from(PATTERNS), max_size=12))
 def test_of_paths_alone_it_finds_what_the_path_index_finds(patterns: set[str]) -> None:
-    known = plain(patterns)
-    ours = index_of(*[ResourceRule(one, kind(), one, "", ANY_PRIORITY) for one in known])
-    theirs = PathIndex([(one.replace("{}", "{x}"), one) for one in known])
+    distinct = plain(patterns)
+    ours = index_of(*[ResourceRule(one, kind(), one, "", ANY_PRIORITY) for one in distinct])
+    theirs = PathIndex([(one.replace("{}", "{x}"), one) for one in distinct])
     for path in PATHS:
         best = theirs.find(path)
         assert [one.rule_id for one in ours.find(path, "", 0)] == ([best] if best else [])
@@ -159,15 +162,15 @@ def test_of_paths_alone_it_finds_what_the_path_index_finds(patterns: set[str]) -
 def test_it_finds_what_dropping_the_unfit_rules_first_would_find(
     patterns: set[tuple[str, str, int]],
 ) -> None:
-    known = sorted({(plain_pattern(path), client, bucket) for path, client, bucket in patterns})
-    index = index_of(*[ResourceRule(f"{one}", kind(), one[0], one[1], one[2]) for one in known])
+    distinct = sorted({(plain_pattern(path), client, bucket) for path, client, bucket in patterns})
+    index = index_of(*[ResourceRule(f"{one}", kind(), one[0], one[1], one[2]) for one in distinct])
     for client, bucket in product(["", "TV"], [0, 1]):
-        fit = [one for one in known if one[1] in {"", client} and one[2] in {4, bucket}]
+        fit = [one for one in distinct if one[1] in {"", client} and one[2] in {4, bucket}]
         best: dict[str, tuple[str, str, int]] = {}
         for one in sorted(fit, key=lambda one: (one[1] != "", one[2] != 4)):
             best[one[0]] = one
         oracle = PathIndex([(path.replace("{}", "{x}"), f"{one}") for path, one in best.items()])
         for path in PATHS[::3]:
-            wanted = oracle.find(path)
+            expected = oracle.find(path)
             got = [one.rule_id for one in index.find(path, client, bucket)]
-            assert got == ([wanted] if wanted else []), (path, client, bucket)
+            assert got == ([expected] if expected else []), (path, client, bucket)

@@ -12,7 +12,7 @@ from sluicegate.contracts.checks import CheckRequest, CheckResponse
 from sluicegate.limits.limiter import Limiter
 from sluicegate.rules.resources.service import Checker
 from sluicegate.system import now_us
-from tests.rules.resources.stories import OpenGate, Told, book_of, native, rule
+from tests.rules.resources.stories import OpenGate, RecordingLedger, book_of, native, rule
 
 if TYPE_CHECKING:
     from tests.engines.redis import RedisServer
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 def serving(server: RedisServer, *rules: Mapping[str, object]) -> tuple[Checker, Limiter]:
     book, shared_limits = book_of(native(*rules))
     limiter = Limiter(store_url=server.url, rules=shared_limits.rules)
-    return Checker(limiter, OpenGate(), Told(), book=book, lease_us_max=3_600_000_000), limiter
+    return Checker(
+        limiter, OpenGate(), RecordingLedger(), book=book, lease_us_max=3_600_000_000
+    ), limiter
 
 
 async def admitted(checker: Checker, times: int, path: str) -> int:
@@ -39,7 +41,7 @@ def test_a_user_is_counted_under_the_keys_of_the_rules(redis_server: RedisServer
         rule("day", "/play", 9, window="1d"),
     )
 
-    async def told() -> None:
+    async def story() -> None:
         async with limiter:
             assert await admitted(checker, 10, "/play") == 6
             answer = checker.check(CheckRequest("ann", "/play"), now_us())
@@ -48,7 +50,7 @@ def test_a_user_is_counted_under_the_keys_of_the_rules(redis_server: RedisServer
             assert await checker.reset(CheckRequest("ann", "/play")) == 2
             assert await admitted(checker, 10, "/play") == 6
 
-    asyncio.run(told())
+    asyncio.run(story())
     with redis.Redis.from_url(redis_server.url, decode_responses=True) as client:
         keys = sorted(key for key in client.scan_iter("rate_limit:*"))
     assert [key.split(":")[:3] for key in keys] == [
@@ -68,16 +70,16 @@ def test_a_lease_ends_with_the_servers_window_and_is_given_back_into_it(
         rule("bucket", "/b", 100, window="1h", algorithm="gcra"),
     )
 
-    async def told() -> None:
+    async def story() -> None:
         async with limiter:
             with redis.Redis.from_url(redis_server.url) as client:
                 second, us = client.time()
             left_us = hour_us - (int(second) * 1_000_000 + int(us)) % hour_us
-            found = await checker.lease(CheckRequest("ann", "/w"), 16, now_us())
-            assert (found.units, found.check.decision.rule_id) == (8, "hour")
-            assert 0 <= left_us - found.valid_us < 10_000_000
+            grant = await checker.lease(CheckRequest("ann", "/w"), 16, now_us())
+            assert (grant.units, grant.check.decision.rule_id) == (8, "hour")
+            assert 0 <= left_us - grant.valid_us < 10_000_000
             assert await admitted(checker, 5, "/w") == 2
-            assert await checker.give_back(found.lease_id, 5, now_us()) == 5
+            assert await checker.give_back(grant.lease_id, 5, now_us()) == 5
             assert await admitted(checker, 9, "/w") == 5
             block = await checker.lease(CheckRequest("ann", "/b"), 50, now_us())
             assert (block.units, block.valid_us) == (50, 1_000_000)
@@ -85,4 +87,4 @@ def test_a_lease_ends_with_the_servers_window_and_is_given_back_into_it(
             assert await checker.give_back(block.lease_id, 50, now_us()) == 50
             assert await admitted(checker, 120, "/b") == 99
 
-    asyncio.run(told())
+    asyncio.run(story())

@@ -13,7 +13,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.reasons import RATE_LIMITED, SHED, STORE_UNAVAILABLE
 from sluicegate.rules.resources.service import Checker
 from sluicegate.testing import Faults
-from tests.rules.resources.stories import OpenGate, Story, Told, book_of, native, rule
+from tests.rules.resources.stories import OpenGate, RecordingLedger, Story, book_of, native, rule
 
 CRITICAL, DEGRADED, BEST_EFFORT, BULK = Criticality
 
@@ -101,7 +101,7 @@ def test_the_priority_is_settled_before_rules_and_gate_see_it() -> None:
     claimed = story.check("ann", "/a", headers=start, priority=CRITICAL)
     assert (claimed.decision.rule_id, claimed.priority) == ("", DEGRADED)
     assert story.check("boss", "/a", priority=CRITICAL).decision.rule_id == "critical"
-    assert story.gate.asked == [
+    assert story.gate.requests == [
         (CRITICAL, "ann"), (BULK, "ann"), (DEGRADED, "ann"), (CRITICAL, "boss"),
     ]  # fmt: skip
 
@@ -215,11 +215,11 @@ def test_if_one_of_several_cannot_be_asked_none_is_counted() -> None:
 )
 def test_what_cannot_be_asked_is_named(field: str, ask: CheckRequest) -> None:
     story = Story(rule("a", "/a"))
-    for asked in (story.checker.check, story.checker.peek):
+    for method in (story.checker.check, story.checker.peek):
         with pytest.raises(BadValue) as caught:
-            asked(ask, story.now)
+            method(ask, story.now)
         assert caught.value.field == field
-    assert story.gate.asked == []
+    assert story.gate.requests == []
 
 
 def test_a_reset_forgets_what_the_rules_of_this_ask_have_counted() -> None:
@@ -256,7 +256,7 @@ def far(*rules: dict[str, object], **top: object) -> tuple[Story, Faults]:
 def test_a_far_store_answers_the_same_later() -> None:
     story, _ = far(rule("a", "/a", 2), rule("h", "/a", 9, window="1h"), rule("b", "/b", 3))
 
-    async def told() -> None:
+    async def play() -> None:
         answers = []
         for path, weight in [("/a", 1), ("/a", 2), ("/a", 1), ("/b", 2), ("/b", 2), ("/c", 1)]:
             soon = story.checker.check(CheckRequest("ann", path, cost=weight), story.now)
@@ -276,20 +276,20 @@ def test_a_far_store_answers_the_same_later() -> None:
             story.now,
         )
         assert not isinstance(each, list)
-        found = await cast("asyncio.Future[list[CheckResponse]]", each)
-        assert [one.decision.rule_id for one in found] == ["b", "", "b"]
+        responses = await cast("asyncio.Future[list[CheckResponse]]", each)
+        assert [one.decision.rule_id for one in responses] == ["b", "", "b"]
         assert await story.checker.reset(CheckRequest("ann", "/a")) == 2
         soon = story.checker.check(CheckRequest("ann", "/a", cost=2), story.now)
         assert not isinstance(soon, CheckResponse)
         assert (await soon).decision.allowed
 
-    asyncio.run(told())
+    asyncio.run(play())
 
 
 def test_a_far_refusal_that_is_believed_for_a_while_has_the_rules_name_each_time() -> None:
     story, _ = far(rule("a", "/a", 2), rule("h", "/a", 9, window="1h"), rule("b", "/b", 1))
 
-    async def told() -> None:
+    async def play() -> None:
         for path, name in (("/a", "a"), ("/b", "b")):
             decisions = []
             for _ in range(5):
@@ -299,7 +299,7 @@ def test_a_far_refusal_that_is_believed_for_a_while_has_the_rules_name_each_time
             assert [one.rule_id for one in decisions] == [name] * 5
             assert not decisions[-1].allowed
 
-    asyncio.run(told())
+    asyncio.run(play())
 
 
 def test_a_silent_store_is_answered_for_by_the_rules_policy_and_marked() -> None:
@@ -310,21 +310,21 @@ def test_a_silent_store_is_answered_for_by_the_rules_policy_and_marked() -> None
     )
     faults.fail()
 
-    async def told() -> None:
-        found = {}
+    async def play() -> None:
+        decisions = {}
         for path in ("/open", "/closed", "/local", "/local", "/open"):
             soon = story.checker.check(CheckRequest("ann", path), story.now)
             assert not isinstance(soon, CheckResponse)
             decision = (await soon).decision
             assert decision.degraded
             assert decision.rule_id == path[1:]
-            found[path] = decision
-        assert found["/open"].allowed
-        assert found["/closed"].reason is STORE_UNAVAILABLE
-        assert found["/local"].reason is RATE_LIMITED
+            decisions[path] = decision
+        assert decisions["/open"].allowed
+        assert decisions["/closed"].reason is STORE_UNAVAILABLE
+        assert decisions["/local"].reason is RATE_LIMITED
         assert all(decision.degraded for decision in story.ledger.decisions)
 
-    asyncio.run(told())
+    asyncio.run(play())
 
 
 def test_bounds_that_are_none_are_told() -> None:
@@ -332,6 +332,6 @@ def test_bounds_that_are_none_are_told() -> None:
     for name in ("weight_max", "requests_max", "lease_us_max"):
         bound: dict[str, Any] = {name: 0}
         with pytest.raises(BadValue, match=name):
-            Checker(story.limiter, OpenGate(), Told(), **bound)
+            Checker(story.limiter, OpenGate(), RecordingLedger(), **bound)
     with pytest.raises(BadValue, match="leases_max"):
-        Checker(story.limiter, OpenGate(), Told(), leases_max=-1)
+        Checker(story.limiter, OpenGate(), RecordingLedger(), leases_max=-1)
