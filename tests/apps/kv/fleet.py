@@ -39,12 +39,12 @@ class FarStore:
     def __init__(self, clock: Callable[[], int], trip_us: int = 600) -> None:
         self.inner = MemoryStore(clock)
         self.trip_us = trip_us
-        self.gone = False
+        self.down = False
         self.calls = 0
 
     async def _trip(self) -> None:
         await pause_us(self.trip_us // 2)
-        if self.gone:
+        if self.down:
             raise Unavailable("store", "gone")
 
     async def take(

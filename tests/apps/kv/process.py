@@ -29,9 +29,9 @@ def token_of(name: str) -> str:
 def access_file(folder: Path, callers: dict[str, str]) -> str:
     """An access file of callers by name; the text of each says all but its name and token."""
     lines = []
-    for name, said in callers.items():
+    for name, grants in callers.items():
         digest = token_digest(token_of(name))
-        lines += ["[[callers]]", f'name = "{name}"', f'token_sha256 = "{digest}"', said, ""]
+        lines += ["[[callers]]", f'name = "{name}"', f'token_sha256 = "{digest}"', grants, ""]
     path = folder / "callers.toml"
     path.write_text("\n".join(lines))
     return str(path)

@@ -85,7 +85,7 @@ class StaleWorld:
         self.gates: list[Callable[[], None]] = []
         self.tasks: list[asyncio.Task[Any]] = []
         self.leaps, self.cancels, self.faults = plan.leaps, plan.cancels, plan.faults
-        self.told = 0
+        self.answers = 0
         self.from_cache = 0
 
     def run(self, *, by_steps: bool) -> None:
@@ -240,7 +240,7 @@ class StaleWorld:
             try:
                 await self._one_read(strong)
             except SluicegateError:
-                self.told += 1  # an error is no stale answer
+                self.answers += 1  # an error is no stale answer
 
     async def _one_read(self, strong: bool) -> None:
         floor = self.acked
@@ -314,7 +314,7 @@ class StaleWorld:
     # What is held against it.
 
     def _hold(self, row: Row | None, floor: int) -> None:
-        self.told += 1
+        self.answers += 1
         self._may_be(row, floor, "acknowledged before the read began")
 
     def _hold_cached(self, row: Row | None) -> None:

@@ -41,13 +41,13 @@ def test_no_weight_is_below_zero_whatever_was_measured() -> None:
 
 
 def test_a_get_of_one_row_is_one_unit_and_the_others_are_told_in_it() -> None:
-    found = calibrate_costs(
+    calibration = calibrate_costs(
         samples("get", 2.0, 0.0, 0.001) + samples("put", 170.0, 2.0, 0.002), overhead_us=18.0
     )
-    assert found.unit_us == pytest.approx(20.0, rel=0.01)
-    assert found.weights["put"].base_ru == pytest.approx(188 / 20, rel=0.02)
-    assert found.weights["get"].byte_ru == pytest.approx(0.001 / 20, rel=0.02)
-    assert found.rank == pytest.approx(1.0)
+    assert calibration.unit_us == pytest.approx(20.0, rel=0.01)
+    assert calibration.weights["put"].base_ru == pytest.approx(188 / 20, rel=0.02)
+    assert calibration.weights["get"].byte_ru == pytest.approx(0.001 / 20, rel=0.02)
+    assert calibration.rank == pytest.approx(1.0)
     with pytest.raises(BadValue, match="measure get too"):
         calibrate_costs(samples("put", 1, 1, 1))
 
@@ -59,17 +59,19 @@ def test_ranks_are_alike_only_if_they_are() -> None:
 
 
 def test_a_weights_file_says_what_it_was_written_from(tmp_path: Path) -> None:
-    found = calibrate_costs(samples("get", 2.0, 0.0, 0.001) + samples("scan", 3.0, 0.5, 0.001))
+    calibration = calibrate_costs(
+        samples("get", 2.0, 0.0, 0.001) + samples("scan", 3.0, 0.5, 0.001)
+    )
     path = tmp_path / "weights.toml"
-    path.write_text(weights_text(found.weights, {"get": "a comment"}))
+    path.write_text(weights_text(calibration.weights, {"get": "a comment"}))
     read = read_weights_file(str(path))
     assert set(read) == set(OPERATIONS)
-    assert read["scan"].row_ru == pytest.approx(found.weights["scan"].row_ru, rel=1e-4)
+    assert read["scan"].row_ru == pytest.approx(calibration.weights["scan"].row_ru, rel=1e-4)
     assert read["put"].base_ru == 6  # the seed's
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("version = 2", "version"),
         ("version = 1\n[take]\nbase_ru = 1", "take"),
@@ -80,10 +82,10 @@ def test_a_weights_file_says_what_it_was_written_from(tmp_path: Path) -> None:
         ("get = [", "TOML"),
     ],
 )
-def test_a_wrong_weights_file_names_its_field(tmp_path: Path, text: str, said: str) -> None:
+def test_a_wrong_weights_file_names_its_field(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "weights.toml"
     path.write_text(text)
-    with pytest.raises(BadValue, match=said):
+    with pytest.raises(BadValue, match=message):
         read_weights_file(str(path))
 
 

@@ -57,8 +57,8 @@ def test_the_time_that_a_scan_takes_is_no_queue_of_ours() -> None:
             await fill(app, 1_500)
             now_us = app.clock.now_us()
             call = CallContext(ANYBODY, arrived_us=now_us)
-            found = await app.dispatcher.scan("t", b"p", KeyRange(rows_max=1_500), call)
-            assert len(found.rows) == 1_500
+            page = await app.dispatcher.scan("t", b"p", KeyRange(rows_max=1_500), call)
+            assert len(page.rows) == 1_500
             assert scans(app) > 5
             assert app.clock.now_us() - now_us > 30_000
             picture = app.chain.stress.read(app.clock.now_us())
@@ -78,13 +78,13 @@ def test_a_scan_that_runs_out_of_units_brings_what_it_has_and_goes_on_later() ->
             token = b""
             for by in (ANYBODY, plenty, plenty):
                 try:
-                    told: RowPage = await app.dispatcher.scan(
+                    page: RowPage = await app.dispatcher.scan(
                         "t", b"p", KeyRange(rows_max=1_000), CallContext(by), token
                     )
                 except Refused:
                     continue
-                brought += told.rows
-                token = told.token
+                brought += page.rows
+                token = page.token
                 if not token:
                     break
             assert [row.sort for row in brought] == [b"%05d" % at for at in range(len(brought))]
@@ -98,8 +98,8 @@ def test_places_of_several_shards_enter_by_shard() -> None:
         async with dispatcher("--engine", "faulty+memory:?slots=64&work_ms=0&shards=10") as one:
             places = [(b"%d" % at, b"") for at in range(40)]
             shards = {one.tables.shard_of("t", partition) for partition, _ in places}
-            found = one.dispatcher.get_each("t", places, CallContext(ANYBODY))
-            rows = await found if isinstance(found, Awaitable) else found
+            answer = one.dispatcher.get_each("t", places, CallContext(ANYBODY))
+            rows = await answer if isinstance(answer, Awaitable) else answer
             assert rows == [None] * 40
             assert one.usage.operations()["multi-get"][0] == len(shards) > 1
 
@@ -112,11 +112,11 @@ def test_a_read_is_given_up_at_its_deadline() -> None:
             # The book of tables is read through the same slow engine; that has been waited for.
             now_us = one.clock.now_us()
             call = CallContext(ANYBODY, deadline_us=now_us + 200_000)
-            found = one.dispatcher.get("t", b"p", b"", call)
-            assert isinstance(found, Awaitable)
-            with pytest.raises(Refused) as told:
-                await found
-            assert told.value.decision.reason is DEADLINE
+            answer = one.dispatcher.get("t", b"p", b"", call)
+            assert isinstance(answer, Awaitable)
+            with pytest.raises(Refused) as error:
+                await answer
+            assert error.value.decision.reason is DEADLINE
             assert one.clock.now_us() - now_us < 1_500_000
             assert one.chain.stack.stats().under_way == 0
 
@@ -182,18 +182,18 @@ class Weighed:
         self.under_way = self.under_way_max = 0
 
     def read(self, space: str, places: Sequence[Place]) -> MaybeAwaitable[Sequence[bytes | None]]:
-        found = self.inner.read(space, places)
-        assert isinstance(found, Sequence)
-        self.read_bytes += sum(len(one) for one in found if one is not None)
-        return found if self.at_once else self._later(found)
+        rows = self.inner.read(space, places)
+        assert isinstance(rows, Sequence)
+        self.read_bytes += sum(len(one) for one in rows if one is not None)
+        return rows if self.at_once else self._later(rows)
 
-    async def _later(self, found: Sequence[bytes | None]) -> Sequence[bytes | None]:
-        size = sum(len(one) for one in found if one is not None)
+    async def _later(self, rows: Sequence[bytes | None]) -> Sequence[bytes | None]:
+        size = sum(len(one) for one in rows if one is not None)
         self.under_way += size
         self.under_way_max = max(self.under_way_max, self.under_way)
         await asyncio.sleep(0.02)
         self.under_way -= size
-        return found
+        return rows
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -212,8 +212,8 @@ async def heavy(app: KvApp, table: str, rows: int) -> list[Place]:
 
 
 async def each(app: KvApp, places: list[Place], table: str = "t") -> Sequence[Row | None]:
-    found = app.dispatcher.get_each(table, places, CallContext(ANYBODY))
-    return await found if isinstance(found, Awaitable) else found
+    answer = app.dispatcher.get_each(table, places, CallContext(ANYBODY))
+    return await answer if isinstance(answer, Awaitable) else answer
 
 
 PLENTY = ("--engine", "memory:", "--quota-ru", str(1 << 30), "--hot", "off")
@@ -273,13 +273,13 @@ def test_a_place_that_weighs_more_than_others_did_is_reckoned_with_for_a_while()
     assert fits("t", 16 * MIB) == 17
     assert fits("t", 3 * MIB) == 4
     assert fits("t", 0) == fits("t", -5) == 1
-    seen = []
+    counts = []
     for _ in range(500):
         weigh("t", 10)
-        seen.append(fits("t", 16 * MIB))
-    assert seen == sorted(seen)
-    assert seen[0] < 25
-    assert seen[99] == 100
+        counts.append(fits("t", 16 * MIB))
+    assert counts == sorted(counts)
+    assert counts[0] < 25
+    assert counts[99] == 100
     assert fits("t", 999) == 100  # ten bytes each, as before
     assert fits("t", 500) == 51
 
@@ -291,13 +291,13 @@ def test_all_multi_gets_together_hold_a_bounded_number_of_bytes() -> None:
             places = (await heavy(one, "t", 16))[:15]
             engine = weighed(one, at_once=False)
             await each(one, places)  # from now on it is known what they weigh
-            told = await asyncio.gather(
+            results = await asyncio.gather(
                 *(each(one, places) for _ in range(40)), return_exceptions=True
             )
-            refused = [error for error in told if isinstance(error, Refused)]
+            refused = [error for error in results if isinstance(error, Refused)]
             assert all(error.decision.rule_id == "gathered" for error in refused)
             assert len(refused) >= 30
-            assert len(told) - len(refused) >= 8
+            assert len(results) - len(refused) >= 8
             assert engine.under_way_max <= RESPONSE_BYTES_MAX + 16 * MIB
             assert one.dispatcher._memory.size_bytes == 0
             assert one.chain.stack.stats().under_way == 0
@@ -312,10 +312,10 @@ def test_who_gives_up_amid_a_multi_get_holds_nothing_any_more() -> None:
             places = await heavy(one, "t", 16)
             weighed(one, at_once=False)
             for some in (places, places[:3]):
-                asked = asyncio.ensure_future(each(one, some))
+                task = asyncio.ensure_future(each(one, some))
                 await asyncio.sleep(0.005)
-                asked.cancel()
-                await asyncio.gather(asked, return_exceptions=True)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
                 await asyncio.sleep(0)
                 assert one.dispatcher._memory.size_bytes == 0
                 assert one.chain.stack.stats().under_way == 0

@@ -44,9 +44,9 @@ def test_a_quota_of_the_rulebook_is_in_force_without_a_restart(book: Book, tmp_p
     with KvProcess(tmp_path, *flags, *following) as kv:
         shop = kv.redis(token_of("shop"))
         assert admitted(shop, 10) == 0  # a write costs seven, and it has one a second
-        known = book.propose(rules(quotas={"shop": "1000000/s"}))
-        book.at("approve", known, "--override", "nothing captured yet")
-        version = book.json("publish", known)["version"]
+        proposal = book.propose(rules(quotas={"shop": "1000000/s"}))
+        book.at("approve", proposal, "--override", "nothing captured yet")
+        version = book.json("publish", proposal)["version"]
         until(
             lambda: [one.get("version") for one in book.json("status")["nodes"]] == [version],
             f"version {version}",

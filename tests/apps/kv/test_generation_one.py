@@ -22,8 +22,10 @@ def count_admitted(
     these: GenerationOne, clock: HandClock, caller: str = "a", times: int = 1
 ) -> int:
     async def story() -> int:
-        said = [await these.admit(Request("k", caller=caller, cost=9), clock) for _ in range(times)]
-        return sum(not isinstance(one, Decision) for one in said)
+        answers = [
+            await these.admit(Request("k", caller=caller, cost=9), clock) for _ in range(times)
+        ]
+        return sum(not isinstance(one, Decision) for one in answers)
 
     return asyncio.run(story())
 
@@ -66,7 +68,7 @@ def test_dispatchers_count_in_one_store() -> None:
 def test_what_happens_without_the_store_is_said(failure: str, admits: int) -> None:
     clock = HandClock()
     store = FarStore(clock.now_us, trip_us=0)
-    store.gone = True
+    store.down = True
     these = GenerationOne(GenerationOneSettings(qps=1, failure=failure), clock, store=store)
     assert count_admitted(these, clock, times=100) == admits
     assert these.stats().unanswered == 100

@@ -24,14 +24,14 @@ PLENTY = ("--quota-ru", "100000000")
 
 def test_the_settings_in_effect_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["kv", "--places", "7", "--print-config"]) == 0
-    shown = capsys.readouterr().out
-    assert 'places = "7" ' in shown
+    output = capsys.readouterr().out
+    assert 'places = "7" ' in output
     names = [field.name for field in fields_of(KvSettings) if field.name != "token"]
-    assert all(f"{name} = " in shown for name in names)
+    assert all(f"{name} = " in output for name in names)
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         (["--frob"], "unrecognized arguments: --frob"),
         (["frob"], "invalid choice: 'frob'"),
@@ -46,7 +46,7 @@ def test_the_settings_in_effect_can_be_shown(capsys: pytest.CaptureFixture[str])
 )
 def test_a_wrong_word_is_told_with_what_would_be_right(
     flags: list[str],
-    told: str,
+    message: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -57,9 +57,9 @@ def test_a_wrong_word_is_told_with_what_would_be_right(
     except SystemExit as end:  # as the reader of flags ends
         code = end.code
     assert code == 2
-    said = capsys.readouterr().err
-    assert told in said
-    assert "Traceback" not in said
+    output = capsys.readouterr().err
+    assert message in output
+    assert "Traceback" not in output
 
 
 def test_a_multi_get_answers_no_more_than_it_may_hold(tmp_path: Path) -> None:
@@ -76,9 +76,9 @@ def test_a_multi_get_answers_no_more_than_it_may_hold(tmp_path: Path) -> None:
                 with pytest.raises(redis.exceptions.ResponseError, match="ask for fewer"):
                     client.mget(["big:0"] * count)
         places = [{"partition": str(number % 20), "sort": ""} for number in range(150)]
-        status, said = kv.ask("/v1/tables/big/rows:get", {"places": places})
+        status, body = kv.ask("/v1/tables/big/rows:get", {"places": places})
         assert status == 400
-        assert said["field"] == "places"
+        assert body["field"] == "places"
         assert len(client.mget([f"big:{number}" for number in range(3)])) == 3
 
 
@@ -122,9 +122,9 @@ def test_a_copy_is_never_written_over_what_is_there(
         kv.redis().set("t:1", "x")
         assert run_verb("backup", str(copy), "--url", kv.url) == 0
         assert "copied" in capsys.readouterr().out
-        status, said = kv.ask("/v1/backup", {"folder": str(copy)})
+        status, body = kv.ask("/v1/backup", {"folder": str(copy)})
         assert status == 400  # whoever asks is mistaken; to come back later would not help
-        assert said["field"] == "folder"
+        assert body["field"] == "folder"
         assert run_verb("backup", str(copy), "--url", kv.url) != 0
         assert "give an empty one" in capsys.readouterr().err
     with KvProcess(tmp_path, "--engine", f"lmdb:{copy}") as kv:
@@ -140,8 +140,8 @@ def test_what_memory_answers_is_charged_and_shown(
         with client.pipeline(transaction=False) as pipe:
             for _ in range(3_000):
                 pipe.get("hot:1")
-            told = pipe.execute(raise_on_error=False)
-        assert told.count(b"x") > 2_000  # of the rest some came before it was known as hot
+            replies = pipe.execute(raise_on_error=False)
+        assert replies.count(b"x") > 2_000  # of the rest some came before it was known as hot
         board = kv.ask("/v1/state")[1]["board"]
         mru = next(one["mru"] for one in board["callers"] if one["caller"] == "anonymous")
         assert mru >= 200_000  # a tenth of a unit each

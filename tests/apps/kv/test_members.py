@@ -95,10 +95,10 @@ def test_a_beat_is_bounded_and_keeps_what_weighs_most(
 ) -> None:
     payload = encode_payload(demand, hot, most)
     assert len(payload) <= most
-    kept, _, known = parse_payload(payload)
-    assert known
-    left_out = [count for caller, count in demand.items() if caller not in kept]
-    assert not kept or not left_out or max(left_out) <= min(kept.values())
+    parsed_demand, _, valid = parse_payload(payload)
+    assert valid
+    left_out = [count for caller, count in demand.items() if caller not in parsed_demand]
+    assert not parsed_demand or not left_out or max(left_out) <= min(parsed_demand.values())
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_what_cannot_be_read_says_nothing(payload: bytes) -> None:
 
 
 def test_counts_that_are_none_are_left_out() -> None:
-    said = {"v": 1, "demand": {"a": -1, "b": "x", "c": True, "d": 3}, "hot": {}}
-    assert parse_payload(json.dumps(said).encode())[0] == {"d": 3}
+    payload = {"v": 1, "demand": {"a": -1, "b": "x", "c": True, "d": 3}, "hot": {}}
+    assert parse_payload(json.dumps(payload).encode())[0] == {"d": 3}
 
 
 def test_while_nobody_answers_the_last_that_was_heard_stands() -> None:
@@ -173,9 +173,9 @@ def test_who_joins_leaves_dies_and_pauses_is_seen(redis_server: RedisServer) -> 
         await three.beat()
         await one.beat()
         assert sorted(one.names()) == ["one", "three", "two"]
-        (heard,) = [beat for beat in one.others() if beat.name == "two"]
-        assert heard.demand_mru == {"caller": 5}
-        assert heard.hot == {"t:k": 7}
+        (other,) = [beat for beat in one.others() if beat.name == "two"]
+        assert other.demand_mru == {"caller": 5}
+        assert other.hot == {"t:k": 7}
         await two.leave()
         await one.beat()
         assert one.names() == ["one", "three"]

@@ -40,16 +40,16 @@ def test_who_is_taken_out_of_the_access_file_has_nothing_more_on_any_open_connec
             return answer.status
 
         def by_grpc() -> Any:
-            asked = key_values_pb2.GetRequest(table="t", partition=b"1")
-            return stub.Get(asked, metadata=(("authorization", bearer),), timeout=5)
+            request = key_values_pb2.GetRequest(table="t", partition=b"1")
+            return stub.Get(request, metadata=(("authorization", bearer),), timeout=5)
 
         for client in (ann, bob, carl):
             assert client.set("t:1", "a")
         assert by_http() == 200
         by_grpc()
-        said = access.read_text().replace(token_digest(token_of("bob")), "0" * 64)
-        at = said.index('name = "carl"')
-        access.write_text(said[:at] + said[at:].replace('"read", "write"', '"read"'))
+        text = access.read_text().replace(token_digest(token_of("bob")), "0" * 64)
+        at = text.index('name = "carl"')
+        access.write_text(text[:at] + text[at:].replace('"read", "write"', '"read"'))
         kv.signal(signal.SIGHUP)
         until(lambda: by_http() == 401, "the file read again", 5.0)
         with pytest.raises(grpc.RpcError) as refused:

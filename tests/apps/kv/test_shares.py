@@ -93,10 +93,10 @@ def test_the_last_share_is_kept_for_ten_minutes_without_the_store() -> None:
         for place, rate in enumerate((900, 300, 300)):
             fleet[place].offer("big", rate, seed=place, mru=20 * RU)
         await pause_us(20 * EPOCH_US)
-        store.gone = True
+        store.down = True
         await pause_us(600 * EPOCH_US)
         assert all(one.shares.stats().alone for one in fleet)
-        store.gone = False
+        store.down = False
         await pause_us(20 * EPOCH_US)
         assert not any(one.shares.stats().alone for one in fleet)
         for one in fleet:

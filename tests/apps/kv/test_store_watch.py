@@ -25,7 +25,7 @@ from tests.policies.virtual import VirtualLoop, pause_us, run
 if TYPE_CHECKING:
     from tests.engines.redis import RedisServer
 
-GONE = Unavailable("Redis at here", "connection\nrefused")
+UNAVAILABLE = Unavailable("Redis at here", "connection\nrefused")
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ def test_it_is_said_once_when_it_goes_and_once_when_it_is_back(
     assert watch.stats() == StoreState(False, 0, "", 0)
     gone_us = clock.now_us()
     for who in ("a", "b", "a"):
-        watch.failed(who, GONE)
+        watch.failed(who, UNAVAILABLE)
     assert lines(caplog) == [
         (
             "the store does not answer: Redis at here is unavailable: connection refused; "
@@ -60,8 +60,8 @@ def test_it_is_said_once_when_it_goes_and_once_when_it_is_back(
     watch.answered("b")
     watch.answered("b")
     assert lines(caplog)[1:] == ["the store answers again, after 3.0 s"]
-    told = watch.stats()
-    assert (told.gone, told.since_us, told.losses) == (False, clock.now_us(), 1)
+    stats = watch.stats()
+    assert (stats.gone, stats.since_us, stats.losses) == (False, clock.now_us(), 1)
 
 
 def test_a_store_that_answers_now_and_then_is_gone_and_not_a_line_a_request(
@@ -83,7 +83,7 @@ def test_a_store_that_answers_now_and_then_is_gone_and_not_a_line_a_request(
 def test_who_could_not_connect_at_the_start_is_followed_by_whoever_is_answered_first() -> None:
     clock = HandClock()
     watch = StoreWatch(clock, "-")
-    watch.failed(START, GONE)
+    watch.failed(START, UNAVAILABLE)
     clock.advance(s=5)
     assert watch.stats().gone
     watch.answered("heartbeat")
@@ -99,11 +99,11 @@ def test_leases_tell_the_watch(caplog: pytest.LogCaptureFixture) -> None:
         one.offer("big", 2_000, seed=1, mru=20 * RU)
         await pause_us(3 * EPOCH_US)
         assert watch.stats().losses == 0
-        store.gone = True
+        store.down = True
         await pause_us(60 * EPOCH_US)
         assert watch.stats().gone
         assert len(lines(caplog)) == 1
-        store.gone = False
+        store.down = False
         await pause_us(5 * EPOCH_US)
         assert watch.stats()[::3] == (False, 1)
         assert len(lines(caplog)) == 2
@@ -143,12 +143,12 @@ def test_generation_one_tells_the_watch(caplog: pytest.LogCaptureFixture) -> Non
         clock.advance(s=1)
 
     ask()
-    store.gone = True
+    store.down = True
     ask()
     ask()
     assert watch.stats().gone
     assert len(lines(caplog)) == 1
-    store.gone = False
+    store.down = False
     ask()
     assert not watch.stats().gone
     assert len(lines(caplog)) == 2
@@ -160,9 +160,9 @@ def test_groups_over_a_store_are_shared_out_in_equal_parts_and_nothing_else(form
         settings_from(KvSettings, "--groups", "groups.yaml", *flags)
 
     store = ("--store", "redis://127.0.0.1:1")
-    with pytest.raises(BadValue, match="--quota-form live") as told:
+    with pytest.raises(BadValue, match="--quota-form live") as error:
         settle(*store, "--quota-form", form)
-    assert (told.value.field, told.value.value) == ("--quota-form", form)
+    assert (error.value.field, error.value.value) == ("--quota-form", form)
     settle(*store, "--quota-form", "live")
     settle("--quota-form", form)  # without a store there is nothing to lease from
 
@@ -184,7 +184,7 @@ def test_a_store_that_dies_in_service_is_told_everywhere(
         RedisServer(redis_server.build) as store,
         KvProcess(tmp_path, "--engine", "memory:", "--store", store.url, *flags) as kv,
     ):
-        said = "the store does not answer"
+        message = "the store does not answer"
 
         def ask() -> None:
             for _ in range(5):
@@ -192,7 +192,7 @@ def test_a_store_that_dies_in_service_is_told_everywhere(
 
         ask()
         assert kv.metric("sluicegate_kv_store_answers") == 1
-        assert said not in kv.log.read_text()
+        assert message not in kv.log.read_text()
         store.kill(1)
 
         def has_gone() -> bool:
@@ -200,7 +200,7 @@ def test_a_store_that_dies_in_service_is_told_everywhere(
             return bool(kv.ask("/v1/state")[1]["store"]["gone"])
 
         until(has_gone, "the store is told to be gone", 10, [kv.child])
-        assert kv.log.read_text().count(said) == 1
+        assert kv.log.read_text().count(message) == 1
         assert kv.metric("sluicegate_kv_store_answers") == 0
         assert kv.ask("/v1/state")[1]["board"]["store"]["gone"]
         assert kv.ask("/readyz")[0] == 200

@@ -115,11 +115,11 @@ def test_over_http_too(kv: KvProcess, papers: Papers) -> None:
 
 
 def test_over_grpc_too(kv: KvProcess, papers: Papers) -> None:
-    asked = pb.GetRequest(table="homes", partition=b"not-there")
+    request = pb.GetRequest(table="homes", partition=b"not-there")
     with papers.grpc(kv, READER) as channel:
-        assert not KeyValuesStub(channel).Get(asked, timeout=10).HasField("row")
+        assert not KeyValuesStub(channel).Get(request, timeout=10).HasField("row")
     with papers.grpc(kv, STRANGER) as channel, pytest.raises(grpc.RpcError) as refused:
-        KeyValuesStub(channel).Get(asked, timeout=10)
+        KeyValuesStub(channel).Get(request, timeout=10)
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 

@@ -73,11 +73,11 @@ class Crowd:
         return await self.shield.read(self.key, row, request, self.loop, self.fetch)
 
     async def ended(self, clients: list[asyncio.Task[Row | None]]) -> Answers:
-        found: Answers = await asyncio.gather(*clients, return_exceptions=True)
+        answers: Answers = await asyncio.gather(*clients, return_exceptions=True)
         await pause_us(1)  # the last callbacks
         stats = self.shield.stats()
         assert (stats.flights.flights, stats.flights.waiting, stats.ahead) == (0, 0, 0)
-        return found
+        return answers
 
 
 def run_story(story: Callable[[Crowd], Coroutine[Any, Any, None]], **some: Any) -> None:
@@ -115,9 +115,9 @@ def test_the_fetch_answers_and_all_are_answered_by_one_read() -> None:
 def test_the_fetch_fails_and_each_is_told_by_an_error_of_his_own() -> None:
     async def story(crowd: Crowd) -> None:
         crowd.engine = crowd.fails
-        found = await crowd.ended(crowd.come(CROWD))
-        assert all(isinstance(one, Unavailable) for one in found)
-        assert len({id(one) for one in found}) == CROWD
+        answers = await crowd.ended(crowd.come(CROWD))
+        assert all(isinstance(one, Unavailable) for one in answers)
+        assert len({id(one) for one in answers}) == CROWD
         assert crowd.reads == 1
         # All of them try again at once, and the engine is asked but once more.
         crowd.engine = crowd.answers
@@ -134,8 +134,10 @@ def test_the_leader_is_refused_and_the_refusal_is_no_storm() -> None:
             raise Refused(Decision(False, 0, 5 * MS, 5 * MS, QUEUE_FULL, "queue"))
 
         crowd.engine = refuses
-        found = await crowd.ended(crowd.come(FEW))
-        assert all(isinstance(one, Refused) and one.decision.reason is QUEUE_FULL for one in found)
+        answers = await crowd.ended(crowd.come(FEW))
+        assert all(
+            isinstance(one, Refused) and one.decision.reason is QUEUE_FULL for one in answers
+        )
         assert crowd.reads == 1
 
     run_story(story)
@@ -146,9 +148,9 @@ def test_whoever_asked_first_is_cancelled_and_the_others_are_answered() -> None:
         clients = crowd.come(CROWD)
         await pause_us(MS)
         clients[0].cancel()
-        found = await crowd.ended(clients)
-        assert isinstance(found[0], asyncio.CancelledError)
-        assert found[1:] == [ROW] * (CROWD - 1)
+        answers = await crowd.ended(clients)
+        assert isinstance(answers[0], asyncio.CancelledError)
+        assert answers[1:] == [ROW] * (CROWD - 1)
         assert (crowd.reads, crowd.cancelled) == (1, 0)
 
     run_story(story)
@@ -158,10 +160,10 @@ def test_the_time_of_whoever_asked_first_is_over_and_the_others_are_answered() -
     async def story(crowd: Crowd) -> None:
         first = crowd.come(1, left_us=2 * MS)
         await pause_us(MS)
-        found = await crowd.ended(first + crowd.come(CROWD - 1))
-        assert isinstance(found[0], Refused)
-        assert found[0].decision.reason is DEADLINE
-        assert found[1:] == [ROW] * (CROWD - 1)
+        answers = await crowd.ended(first + crowd.come(CROWD - 1))
+        assert isinstance(answers[0], Refused)
+        assert answers[0].decision.reason is DEADLINE
+        assert answers[1:] == [ROW] * (CROWD - 1)
         assert crowd.reads == 1
 
     run_story(story)
@@ -176,9 +178,9 @@ def test_the_fetch_hangs_and_each_is_refused_when_his_time_is_over() -> None:
         later = crowd.come(CROWD // 4, 900 * MS)
         await asyncio.gather(*soon, return_exceptions=True)
         assert crowd.loop.now_us() - began_us <= 301 * MS
-        found = await crowd.ended(soon + late + later)
+        answers = await crowd.ended(soon + late + later)
         assert crowd.loop.now_us() - began_us <= 1_151 * MS
-        assert all(isinstance(one, Refused) and one.decision.reason is DEADLINE for one in found)
+        assert all(isinstance(one, Refused) and one.decision.reason is DEADLINE for one in answers)
         assert (crowd.reads, crowd.cancelled) == (2, 2)
 
     run_story(story)
@@ -203,8 +205,8 @@ def test_all_leave_and_the_fetch_is_given_up() -> None:
         await pause_us(MS)
         for client in clients:
             client.cancel()
-        found = await crowd.ended(clients)
-        assert all(isinstance(one, asyncio.CancelledError) for one in found)
+        answers = await crowd.ended(clients)
+        assert all(isinstance(one, asyncio.CancelledError) for one in answers)
         assert (crowd.reads, crowd.cancelled) == (1, 1)
 
     run_story(story)
@@ -258,9 +260,9 @@ def test_an_engine_that_is_slower_than_the_old_answer_still_brings_the_new_one()
 
 def test_one_more_than_there_is_room_for_is_refused_and_told_when_to_come_back() -> None:
     async def story(crowd: Crowd) -> None:
-        found = await crowd.ended(crowd.come(FEW + 1))
-        assert found[:FEW] == [ROW] * FEW
-        last = found[FEW]
+        answers = await crowd.ended(crowd.come(FEW + 1))
+        assert answers[:FEW] == [ROW] * FEW
+        last = answers[FEW]
         assert isinstance(last, Refused)
         assert last.decision.reason is WAITERS_FULL
         assert last.decision.retry_after_us > 0

@@ -35,9 +35,9 @@ def test_what_one_language_writes_the_others_read(kv: KvProcess) -> None:
     status, _ = kv.ask("/v1/tables/homes/rows/7/city", method="DELETE")
     assert status in {200, 204, 404}
     client.mset({f"homes:8:{number:03}": str(number) for number in range(50)})
-    status, said = kv.ask("/v1/tables/homes/range/8?rows_max=20&reverse=true")
+    status, body = kv.ask("/v1/tables/homes/range/8?rows_max=20&reverse=true")
     assert status == 200
-    assert [row["value"] for row in said["rows"]] == [str(49 - number) for number in range(20)]
+    assert [row["value"] for row in body["rows"]] == [str(49 - number) for number in range(20)]
 
 
 def test_the_state_shows_what_was_asked_and_what_it_cost(kv: KvProcess) -> None:
@@ -72,9 +72,9 @@ def test_a_scan_enters_anew_for_each_of_its_chunks(kv: KvProcess) -> None:
     for first in range(0, 1_000, 500):
         client.mset({f"long:1:{number:05}": "v" for number in range(first, first + 500)})
     before = kv.metric("sluicegate_kv_done_total", operation="scan")
-    status, said = kv.ask("/v1/tables/long/range/1?rows_max=1000")
+    status, body = kv.ask("/v1/tables/long/range/1?rows_max=1000")
     assert status == 200
-    assert len(said["rows"]) == 1_000
+    assert len(body["rows"]) == 1_000
     assert kv.metric("sluicegate_kv_done_total", operation="scan") - before >= 5
 
 
@@ -187,12 +187,12 @@ def test_killed_amid_writes_it_has_everything_it_acknowledged(tmp_path: Path) ->
     with KvProcess(tmp_path, "--engine", data, "--quota-ru", "10000000") as kv:
         client = kv.redis()
         keys = [f"t:{number}" for number in acknowledged]
-        found = [
+        values = [
             value
             for first in range(0, len(keys), 500)
             for value in client.mget(keys[first : first + 500])
         ]
-        assert found == [str(number).encode() for number in acknowledged]
+        assert values == [str(number).encode() for number in acknowledged]
 
 
 def test_workers_share_a_port_and_an_engine(tmp_path: Path, redis_server: RedisServer) -> None:
@@ -223,7 +223,7 @@ def test_a_copy_made_online_can_be_served(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (["--engine", "lbdm:x"], "engine"),
         (["--workers", "2", "--engine", "memory:"], "--engine"),
@@ -234,7 +234,7 @@ def test_a_copy_made_online_can_be_served(tmp_path: Path) -> None:
         (["--store", "http://x"], "--store"),
     ],
 )
-def test_a_wrong_flag_is_told_in_one_line(flags: list[str], said: str, tmp_path: Path) -> None:
+def test_a_wrong_flag_is_told_in_one_line(flags: list[str], message: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "sluicegate.cli", "kv", "--listen", "127.0.0.1:0", *flags],
         cwd=tmp_path,
@@ -245,7 +245,7 @@ def test_a_wrong_flag_is_told_in_one_line(flags: list[str], said: str, tmp_path:
     )
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.splitlines()) == 1
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_an_engine_of_one_shard_has_all_places_for_it(kv: KvProcess) -> None:

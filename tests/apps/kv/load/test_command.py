@@ -37,10 +37,10 @@ def read(data: bytes, form: str, *, base64: bool = False) -> list[StreamRow]:
     return rows_of(stream_of([]) + b"".join(rows))
 
 
-def arguments(*said: str) -> Namespace:
+def arguments(*argv: str) -> Namespace:
     parser = ArgumentParser()
     load.add_arguments(parser)
-    return parser.parse_args(said)
+    return parser.parse_args(argv)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_the_same_input_has_the_same_name_and_another_has_another(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "said",
+    "argv",
     [
         ("t", "missing.csv"),
         ("t", "what.is"),
@@ -150,9 +150,9 @@ def test_the_same_input_has_the_same_name_and_another_has_another(tmp_path: Path
         ("t", "--abandon"),
     ],
 )
-def test_what_is_asked_wrongly_is_told_before_anything_happens(said: tuple[str, ...]) -> None:
+def test_what_is_asked_wrongly_is_told_before_anything_happens(argv: tuple[str, ...]) -> None:
     with pytest.raises(BadValue):
-        load.run(arguments(*said))
+        load.run(arguments(*argv))
 
 
 def test_a_file_s_form_is_by_its_name() -> None:
@@ -180,8 +180,8 @@ def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
     """Run the story in a loop of its own."""
 
     @wraps(test)
-    def run(*given: Any, **named: Any) -> None:
-        asyncio.run(test(*given, **named))
+    def run(*args: Any, **named: Any) -> None:
+        asyncio.run(test(*args, **named))
 
     return run
 
@@ -193,16 +193,16 @@ class There:
         self.node = node
         self.port = port
 
-    async def load(self, *said: str) -> None:
+    async def load(self, *argv: str) -> None:
         """As the command does it, beside the loop."""
         at = ("--at", f"http://127.0.0.1:{self.port}", "--patience-s", "0")
-        await asyncio.to_thread(load.run, arguments("t", *said, *at))
+        await asyncio.to_thread(load.run, arguments("t", *argv, *at))
 
     async def value(self, partition: bytes) -> bytes | None:
         """What can be read."""
         await self.node.catalogue.refresh()
-        told = self.node.tables.read_one("t", partition, b"", self.node.clock.now_us())
-        row = await cast("Any", told) if not isinstance(told, tuple | None) else told
+        answer = self.node.tables.read_one("t", partition, b"", self.node.clock.now_us())
+        row = await cast("Any", answer) if not isinstance(answer, tuple | None) else answer
         return None if row is None else bytes(row.value)
 
 
@@ -239,11 +239,11 @@ async def test_a_file_that_was_loaded_is_not_said_to_be_loaded_again(
         await one.load(str(file))
         assert "6 rows in 1 parts are in t (6 of this run" in capsys.readouterr().err
         await one.load(str(file))
-        said = capsys.readouterr().err
-        assert said.startswith("nothing to do: load-")
-        assert "was loaded before, begun 20" in said
-        assert "this run loaded none" in said
-        assert "are in t" not in said
+        output = capsys.readouterr().err
+        assert output.startswith("nothing to do: load-")
+        assert "was loaded before, begun 20" in output
+        assert "this run loaded none" in output
+        assert "are in t" not in output
 
 
 async def half_loaded(one: There, file: Path, name: str) -> None:
@@ -260,18 +260,18 @@ async def test_a_half_loaded_file_that_changed_is_told_at_once_and_can_be_abando
 ) -> None:
     file = tmp_path / "prices.csv"
     file.write_text(csv_of("a"))
-    said = (str(file), "--name", "monday", "--part-rows", "2")
+    argv = (str(file), "--name", "monday", "--part-rows", "2")
     async with there() as one:
         await half_loaded(one, file, "monday")
         file.write_text(csv_of("b"))
         with pytest.raises(SluicegateError, match=r"the input has changed .*monday --abandon --at"):
-            await one.load(*said)
+            await one.load(*argv)
         assert "run the same command again" not in capsys.readouterr().err
         stands = await one.node.uploads.show("t", "monday", ANYBODY)
         assert list(stands.parts) == [0]  # nothing more was sent in vain
         await one.load("--name", "monday", "--abandon")
         assert "monday into t is abandoned" in capsys.readouterr().err
-        await one.load(*said)
+        await one.load(*argv)
         assert await one.value(b"k5") == b"b5"
 
 
@@ -321,8 +321,8 @@ async def test_a_file_that_is_written_while_it_is_read_is_not_committed(
     file = tmp_path / "prices.csv"
     file.write_text(csv_of("a"))
 
-    def named(said: Namespace) -> str:
-        name = name_of(said)
+    def named(options: Namespace) -> str:
+        name = name_of(options)
         file.write_text(csv_of("b", 7))
         return name
 
@@ -344,16 +344,16 @@ async def test_no_row_at_all_does_not_empty_a_table_unless_it_is_meant(
     file, full = tmp_path / name, tmp_path / "full.csv"
     file.write_text(text)
     full.write_text(csv_of("a"))
-    said = (str(file), "--name", "x", "--mode", "replace")
+    argv = (str(file), "--name", "x", "--mode", "replace")
     async with there() as one:
         await one.load(str(full))
         await one.node.until_normal("t")
         with pytest.raises(BadValue, match=r"no row in it, and t would be empty.*--allow-empty"):
-            await one.load(*said)
+            await one.load(*argv)
         assert await one.value(b"k0") == b"a0"
-        told = await one.node.uploads.all("t", ANYBODY)
-        assert [upload.name for upload in told] == [name_of(arguments("t", str(full)))]
-        await one.load(*said, "--allow-empty")
+        uploads = await one.node.uploads.all("t", ANYBODY)
+        assert [upload.name for upload in uploads] == [name_of(arguments("t", str(full)))]
+        await one.load(*argv, "--allow-empty")
         assert "0 rows in 0 parts are in t" in capsys.readouterr().err
         assert await one.value(b"k0") is None
 
@@ -364,19 +364,19 @@ async def test_no_row_to_merge_begins_nothing_and_leaves_the_name_free(
 ) -> None:
     file = tmp_path / "in.csv"
     file.write_text("partition,value\n")
-    said = (str(file), "--name", "x")
+    argv = (str(file), "--name", "x")
     async with there() as one:
-        await one.load(*said)
+        await one.load(*argv)
         assert (
             "there is no row to load, and no upload was begun; t stays" in capsys.readouterr().err
         )
         assert await one.node.uploads.all("t", ANYBODY) == []
         file.write_text(csv_of("a"))
-        await one.load(*said)
+        await one.load(*argv)
         assert await one.value(b"k5") == b"a5"
         file.write_text("partition,value\n")
         with pytest.raises(SluicegateError, match=r"no row in it now.* has ended"):
-            await one.load(*said)
+            await one.load(*argv)
         await one.node.until_normal("t")
         file.write_text(csv_of("b"))
         await half_loaded(one, file, "y")
@@ -417,9 +417,9 @@ async def test_a_bad_line_further_behind_tells_both_ways_out(
         file.write_text(csv_of("a") + "k6\n")
         with pytest.raises(BadValue, match=r"in\.csv line 8"):
             await one.load(str(file), "--name", "monday", *cut)
-        said = capsys.readouterr().err
-        assert "when that is mended go on with --name monday, or forget it: sluicegate kv" in said
-        assert "--name monday --abandon" in said
+        output = capsys.readouterr().err
+        assert "when that is mended go on with --name monday, or forget it: sluicegate kv" in output
+        assert "--name monday --abandon" in output
         file.write_text(csv_of("a", 7))
         await one.load(str(file), "--name", "monday", *cut)
         assert await one.value(b"k6") == b"a6"
@@ -472,8 +472,8 @@ async def test_an_upload_that_nobody_answers_stays_open_for_the_same_command(
             patched.setattr(UploadClient, "send", unanswered)
             with pytest.raises(Unavailable):
                 await one.load(str(file))
-        said = capsys.readouterr().err
-        assert said.startswith("0 rows are kept, and none can be seen yet; run the same command")
+        output = capsys.readouterr().err
+        assert output.startswith("0 rows are kept, and none can be seen yet; run the same command")
         (left,) = await one.node.uploads.all("t", ANYBODY)
         assert left.state == "open"
         await one.load(str(file))

@@ -59,8 +59,8 @@ class Bench:
         return self.shield.look(key or self.key, self.loop.now_us(), strong=strong)
 
     def read(self, stale: Row | None = None, request: Request | None = None) -> Awaitable[Any]:
-        asked = request or Request(self.key)
-        return self.shield.read(self.key, stale, asked, self.loop, self.fetch)
+        read_request = request or Request(self.key)
+        return self.shield.read(self.key, stale, read_request, self.loop, self.fetch)
 
     async def warm(self) -> None:
         """Hot, and kept."""
@@ -355,9 +355,9 @@ def test_dispatchers_tell_each_other_what_is_hot_whatever_their_turns() -> None:
         key = here.shield.key("t", b"p", b"s")
         for _ in range(3):
             here.look(key)
-        told = here.shield.top(10)
-        assert told == [(there.key, 3)]
-        assert there.shield.heed([*(name for name, _ in told), "no key"], loop.now_us()) == 1
+        hot_keys = here.shield.top(10)
+        assert hot_keys == [(there.key, 3)]
+        assert there.shield.heed([*(name for name, _ in hot_keys), "no key"], loop.now_us()) == 1
         assert there.look()[0] == MISS  # at its first read
 
     run(story)
@@ -407,8 +407,8 @@ def test_the_tallies_are_bounded() -> None:
             bench.look(name)
             fill = bench.shield.begin(name, loop.now_us())
             bench.shield.land(fill, ROW, loop.now_us())
-        told = {place.key: place.size_bytes for place in bench.shield.board(5)}
-        assert told == {"a": 0, "b": 5, "c": 5}
+        sizes = {place.key: place.size_bytes for place in bench.shield.board(5)}
+        assert sizes == {"a": 0, "b": 5, "c": 5}
 
     run(story)
 

@@ -38,11 +38,11 @@ class FarBook(Crashing):
         self.looks += 1
 
         async def read_later() -> Any:
-            found = self.inner.read(space, places)
+            rows = self.inner.read(space, places)
             await self.gate.wait()
             if self.failing:
                 raise Unavailable("the shard of the book", "it is away")
-            return found
+            return rows
 
         return read_later()
 
@@ -96,8 +96,8 @@ async def test_reads_go_on_for_a_while_when_the_book_cannot_be_had_and_writes_fa
     for _ in range(50):
         assert await got(node) == b"newer"
     assert far.looks == looks  # it is known to be slow: nobody waits for it
-    found = node.tables.read("t", [(b"p", b""), (b"x", b"")], node.clock.now_us())
-    rows = await found if isinstance(found, Awaitable) else found
+    answer = node.tables.read("t", [(b"p", b""), (b"x", b"")], node.clock.now_us())
+    rows = await answer if isinstance(answer, Awaitable) else answer
     assert [None if row is None else row.value for row in rows] == [b"newer", None]
     absent = WriteCondition(absent=True)
     for work in (

@@ -21,7 +21,7 @@ from tests.apps.kv.tables.dispatchers import ANYBODY, Node, memory
 
 def flying(engine: Any, space: str) -> list[int]:
     """How many swaps in this space are on their way each time that one is begun."""
-    seen: list[int] = []
+    in_flight: list[int] = []
     swap, now = engine.swap, 0
 
     async def noted(change: Change, expected: bytes | None) -> bool:
@@ -30,7 +30,7 @@ def flying(engine: Any, space: str) -> list[int]:
             made: bool = await swap(change, expected)
             return made
         now += 1
-        seen.append(now)
+        in_flight.append(now)
         await asyncio.sleep(0)
         try:
             made = await swap(change, expected)
@@ -39,7 +39,7 @@ def flying(engine: Any, space: str) -> list[int]:
         return made
 
     engine.swap = noted
-    return seen
+    return in_flight
 
 
 async def expired(node: Node, count: int) -> None:
@@ -53,10 +53,10 @@ async def test_what_expired_is_swept_in_flights_and_not_one_by_one() -> None:
     # One at a time each waited for a commit of its own: 500 turns of the disk a step.
     node = Node(memory(), HandClock(), TableSettings(sweep_rows=100, sweep_at_once=40))
     await expired(node, 90)
-    seen = flying(node.engine, "t/t")
+    in_flight = flying(node.engine, "t/t")
     await node.keeper.sweep.step()
     assert node.keeper.sweep.removed == 90
-    assert seen == [*range(1, 41), *range(1, 41), *range(1, 11)]
+    assert in_flight == [*range(1, 41), *range(1, 41), *range(1, 11)]
 
 
 async def test_a_flight_of_the_sweep_takes_no_row_that_was_written_meanwhile() -> None:
@@ -124,9 +124,9 @@ async def uploaded(node: Node, count: int, *, wait: bool = True) -> None:
 async def test_a_fold_goes_in_flights_of_a_bounded_size() -> None:
     node = Node(memory(), HandClock(), TableSettings(fold_rows=100, fold_at_once=40))
     await uploaded(node, 90)
-    seen = flying(node.engine, "t/t")
+    in_flight = flying(node.engine, "t/t")
     await node.until_normal("t")
-    assert seen == [*range(1, 41), *range(1, 41), *range(1, 11)]
+    assert in_flight == [*range(1, 41), *range(1, 41), *range(1, 11)]
     assert len(await node.engine.walk("t/t", None, 100)) == 90
 
 

@@ -57,12 +57,12 @@ async def test_two_steps_at_once_fold_nothing_twice_and_bring_no_old_row_back() 
     node = Node(memory(), HandClock())
     old = [Write(b"p%02d" % number, b"", b"old") for number in range(40)]
     await node.tables.write("a", old, node.clock.now_us())
-    gate, asked = asyncio.Event(), 0
+    gate, calls = asyncio.Event(), 0
 
     async def admit(*_: Any) -> Any:
-        nonlocal asked
-        asked += 1
-        if asked == 3:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
             await gate.wait()
         return NOTHING_HELD
 
@@ -70,12 +70,12 @@ async def test_two_steps_at_once_fold_nothing_twice_and_bring_no_old_row_back() 
     node.jobs.admit = admit
     first = asyncio.ensure_future(node.keeper.step())
     await turns()
-    assert (asked, first.done()) == (3, False)
+    assert (calls, first.done()) == (3, False)
     second = asyncio.ensure_future(node.keeper.step())
     await turns(300)
     assert second.done()
     assert not await second  # the other is at it
-    assert asked == 3
+    assert calls == 3
     gate.set()
     await first
     await node.until_normal("a")
@@ -86,11 +86,11 @@ async def test_two_steps_at_once_fold_nothing_twice_and_bring_no_old_row_back() 
 async def test_a_commit_folds_nothing_and_waits_for_no_other_table() -> None:
     node = Node(memory(), HandClock())
     await uploaded(node, "a", "u", "merge", NEW)
-    gate, asked = asyncio.Event(), 0
+    gate, calls = asyncio.Event(), 0
 
     async def admit(*_: Any) -> Any:
-        nonlocal asked
-        asked += 1
+        nonlocal calls
+        calls += 1
         await gate.wait()
         return NOTHING_HELD
 
@@ -100,13 +100,13 @@ async def test_a_commit_folds_nothing_and_waits_for_no_other_table() -> None:
     await turns(300)
     assert commit.done()
     assert (await commit).state == "folding"
-    assert asked == 0
+    assert calls == 0
     following = asyncio.ensure_future(node.keeper.step())
     await turns()
-    assert asked == 1  # the fold of a waits, and still b's next one gets its answer
+    assert calls == 1  # the fold of a waits, and still b's next one gets its answer
     await loaded(node, "c", "w", "merge", NEW)
-    told = await node.uploads.commit("c", "w", 1, len(NEW), digest, ANYBODY)
-    assert told.state == "folding"
+    upload = await node.uploads.commit("c", "w", 1, len(NEW), digest, ANYBODY)
+    assert upload.state == "folding"
     gate.set()
     await following
 
@@ -200,13 +200,13 @@ async def test_what_is_folded_is_told() -> None:
     node = Node(memory(), HandClock())
     assert node.keeper.stats() == ((), 0, "", 0, "")
     await uploaded(node, "a", "u", "merge", NEW)
-    asked = 0
+    calls = 0
     gate = asyncio.Event()
 
     async def admit(*_: Any) -> Any:
-        nonlocal asked
-        asked += 1
-        if asked == 2:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
             await gate.wait()
         return NOTHING_HELD
 
@@ -246,8 +246,8 @@ async def test_a_commit_of_an_upload_that_has_ended_with_another_digest_is_a_con
     digest = await loaded(node, "a", "u", "merge", NEW)
     await node.uploads.commit("a", "u", 1, len(NEW), digest, ANYBODY)
     for _ in range(2):
-        told = await node.uploads.commit("a", "u", 1, len(NEW), digest, ANYBODY)
-        assert told.rows == len(NEW)
+        upload = await node.uploads.commit("a", "u", 1, len(NEW), digest, ANYBODY)
+        assert upload.rows == len(NEW)
         with pytest.raises(Conflict, match=f"sha256 {digest.hex()}"):
             await node.uploads.commit("a", "u", 1, len(NEW), bytes(32), ANYBODY)
         await node.until_normal("a")
@@ -257,10 +257,10 @@ def test_a_book_of_the_release_before_is_read_and_its_uploads_have_no_digest() -
     upload = UploadState("1", "a", "u", "merge", "done", 7, "me", 1, 2, 3, "ab")
     book = CatalogueState({}, {"1": upload}, (), 1)
     assert parse_catalogue(encode_catalogue(book)) == book
-    said = json.loads(encode_catalogue(book))
-    said["version"] = 1
-    said["uploads"][0].pop()
-    assert parse_catalogue(json.dumps(said).encode()).uploads["1"] == upload._replace(digest="")
+    document = json.loads(encode_catalogue(book))
+    document["version"] = 1
+    document["uploads"][0].pop()
+    assert parse_catalogue(json.dumps(document).encode()).uploads["1"] == upload._replace(digest="")
     assert parse_catalogue(None) == EMPTY_CATALOGUE
 
 
@@ -268,13 +268,13 @@ def test_a_book_of_the_release_before_is_read_and_its_uploads_have_no_digest() -
 async def test_rows_that_come_after_their_upload_was_dropped_do_not_stay(where: str) -> None:
     engine = memory()
     node = Node(engine, HandClock())
-    gate, asked, loads = asyncio.Event(), 0, 0
+    gate, calls, loads = asyncio.Event(), 0, 0
     load = engine.load
 
     async def admit(*_: Any) -> Any:
-        nonlocal asked
-        asked += 1
-        if asked == 2 and where == "admission":
+        nonlocal calls
+        calls += 1
+        if calls == 2 and where == "admission":
             await gate.wait()
         return NOTHING_HELD
 
@@ -290,7 +290,7 @@ async def test_rows_that_come_after_their_upload_was_dropped_do_not_stay(where: 
     rows = [StreamRow(b"p%05d" % number, b"", b"v") for number in range(1_500)]
     part = asyncio.ensure_future(loaded(node, "a", "u", "merge", rows))
     async with asyncio.timeout(20):
-        while asked < 2:
+        while calls < 2:
             await asyncio.sleep(0)
     await turns()
     await node.uploads.abandon("a", "u", ANYBODY)
@@ -340,9 +340,11 @@ async def test_an_upload_keeps_when_it_was_done_or_abandoned() -> None:
 
 def test_a_release_that_knows_of_no_end_reads_the_book_and_is_read() -> None:
     upload = UploadState("1", "a", "u", "merge", "done", 7, "me", 1, 2, 3, "ab", 9)
-    said = json.loads(encode_catalogue(CatalogueState({}, {"1": upload}, (), 1)))
-    assert (said["version"], len(said["uploads"][0])) == (2, 11)
-    del said["ended"]
-    assert parse_catalogue(json.dumps(said).encode()).uploads["1"] == upload._replace(ended_us=0)
-    said["ended"] = {"1": 9, "2": 5}  # the other is not told about any more
-    assert parse_catalogue(json.dumps(said).encode()).uploads == {"1": upload}
+    document = json.loads(encode_catalogue(CatalogueState({}, {"1": upload}, (), 1)))
+    assert (document["version"], len(document["uploads"][0])) == (2, 11)
+    del document["ended"]
+    assert parse_catalogue(json.dumps(document).encode()).uploads["1"] == upload._replace(
+        ended_us=0
+    )
+    document["ended"] = {"1": 9, "2": 5}  # the other is not told about any more
+    assert parse_catalogue(json.dumps(document).encode()).uploads == {"1": upload}

@@ -70,9 +70,9 @@ class Served:
             connection.close()
 
     def upload(self) -> dict[str, Any]:
-        status, said = self.get("/v1/tables/t/uploads/u")
-        found: dict[str, Any] = json.loads(said) if status == 200 else {"parts": [], "state": ""}
-        return found
+        status, body = self.get("/v1/tables/t/uploads/u")
+        record: dict[str, Any] = json.loads(body) if status == 200 else {"parts": [], "state": ""}
+        return record
 
     def kill(self, how: int = signal.SIGKILL) -> None:
         os.kill(self.process.pid, how)
@@ -118,24 +118,24 @@ def test_an_upload_outlives_what_is_killed_on_its_way(tmp_path: Path, lmdb_folde
         for at in range(ROWS):
             out.write(f"p{at // 100},{at % 100:03},v{at}\n")
     server = Served(lmdb_folder)
-    kept: list[int] = []
+    parts: list[int] = []
     loader = loading(server.port, file)
     try:
-        while len(kept) < 20:
-            kept = server.upload()["parts"]
+        while len(parts) < 20:
+            parts = server.upload()["parts"]
             time.sleep(0.01)
         server.kill()
         loader.send_signal(signal.SIGINT)
         assert loader.wait(20) != 0
         assert loader.stderr is not None
-        said = loader.stderr.read()
-        assert "run the same command again to go on" in said
+        output = loader.stderr.read()
+        assert "run the same command again to go on" in output
         loader.stderr.close()
 
         server = Served(lmdb_folder)
         there = server.upload()
         assert there["state"] == "open"
-        assert set(kept) <= set(there["parts"])
+        assert set(parts) <= set(there["parts"])
         assert len(there["parts"]) < PARTS
         for at in (0, ROWS - 1):
             assert server.get(f"/v1/tables/t/rows/p{at // 100}/{at % 100:03}")[0] == 404

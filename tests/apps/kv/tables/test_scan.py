@@ -47,9 +47,9 @@ async def filled(space: str, *stretches: tuple[int, int]) -> Any:
 @pytest.mark.parametrize("view", [PLAIN, LAYERED])
 async def test_a_long_dead_stretch_costs_few_calls(view: TableView) -> None:
     one = await filled("t" if view is PLAIN else "u", (5_000, DEAD), (3, ALIVE))
-    told = await scan_rows(one, view, b"p", KeyRange(rows_max=1), NOW_US, 10_000)
-    assert told.rows == [Row(b"005000", b"v" * 20, 0)]
-    assert told.more
+    page = await scan_rows(one, view, b"p", KeyRange(rows_max=1), NOW_US, 10_000)
+    assert page.rows == [Row(b"005000", b"v" * 20, 0)]
+    assert page.more
     assert len(one.pages) <= 20
     assert max(one.pages) == PAGE_ROWS_MOST
 
@@ -72,8 +72,8 @@ async def test_others_have_a_turn_between_two_pages() -> None:
 
 async def test_what_is_alive_is_read_in_one_page_of_what_is_wanted() -> None:
     one = await filled("t", (500, ALIVE))
-    told = await scan_rows(one, PLAIN, b"p", KeyRange(rows_max=3), NOW_US, 10_000)
-    assert (len(told.rows), told.more, told.rows_scanned) == (3, True, 4)
+    page = await scan_rows(one, PLAIN, b"p", KeyRange(rows_max=3), NOW_US, 10_000)
+    assert (len(page.rows), page.more, page.rows_scanned) == (3, True, 4)
     assert one.pages == [4]
 
 
@@ -85,5 +85,5 @@ async def test_small_bytes_wanted_do_not_make_small_pages_of_the_dead() -> None:
 
 async def test_pages_grow_no_further_than_what_may_be_looked_at() -> None:
     one = await filled("t", (5_000, DEAD))
-    told = await scan_rows(one, PLAIN, b"p", KeyRange(rows_max=1), NOW_US, 1_000)
-    assert (told.rows, told.more, told.last, told.rows_scanned) == ([], True, b"000999", 1_000)
+    page = await scan_rows(one, PLAIN, b"p", KeyRange(rows_max=1), NOW_US, 1_000)
+    assert (page.rows, page.more, page.last, page.rows_scanned) == ([], True, b"000999", 1_000)

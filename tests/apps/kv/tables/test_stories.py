@@ -63,33 +63,33 @@ async def story(
 
     # `model` is what those see who do not see the upload; `over` what those do who do.
     touched: dict[bytes, bytes | None] = {}  # by writes that the upload cannot hide
-    shown = False
+    is_visible = False
     for count, (what, at, sort) in enumerate(steps):
         node = nodes[at]
         value = b"%d" % count
         before = await visible(node)
         (book,) = engine.inner.read(CATALOGUE_SPACE, [CATALOGUE_PLACE])  # type: ignore[misc]
-        shown = shown or parse_catalogue(book).tables["t"].phase != "sealing"
+        is_visible = is_visible or parse_catalogue(book).tables["t"].phase != "sealing"
         if what in ("put", "delete"):
             new = value if what == "put" else None
             await node.tables.write("t", [Write(b"p", sort, new)], clock.now_us())
             after = await visible(node)
             assert after.get(sort) == new  # its own write, at once
             assert {**before, sort: None} == {**after, sort: None}
-            note(model, touched, sort, new, shown)
+            note(model, touched, sort, new, is_visible)
         elif what == "swap":
             there = before.get(sort)
             condition = (
                 WriteCondition(absent=True) if there is None else WriteCondition(tag=tag_of(there))
             )
-            told = await node.tables.write_if(
+            result = await node.tables.write_if(
                 "t", Write(b"p", sort, value), condition, clock.now_us()
             )
-            assert told.done
+            assert result.done
             assert (await visible(node)).get(sort) == value
-            note(model, touched, sort, value, shown)
+            note(model, touched, sort, value, is_visible)
         elif what == "check":
-            check(before, model, upload, touched, mode, shown)
+            check(before, model, upload, touched, mode, is_visible)
         elif what == "keep":
             await node.keeper.step()
         elif what == "look":
@@ -98,7 +98,7 @@ async def story(
             clock.advance(us=5)
     await nodes[1].until_normal("t")
     final = await visible(nodes[1])
-    check(final, model, upload, touched, mode, shown=True, whole=True)
+    check(final, model, upload, touched, mode, is_visible=True, whole=True)
     for node in nodes:
         await node.catalogue.refresh()
         assert await visible(node) == final
@@ -109,34 +109,34 @@ def note(
     touched: dict[bytes, bytes | None],
     sort: bytes,
     value: bytes | None,
-    shown: bool,
+    is_visible: bool,
 ) -> None:
     if value is None:
         model.pop(sort, None)
     else:
         model[sort] = value
-    if shown:
+    if is_visible:
         touched[sort] = value
 
 
 def check(
-    seen: dict[bytes, bytes],
+    values: dict[bytes, bytes],
     model: dict[bytes, bytes],
     upload: dict[bytes, bytes],
     touched: dict[bytes, bytes | None],
     mode: str,
-    shown: bool,
+    is_visible: bool,
     whole: bool = False,
 ) -> None:
     """Whoever looks sees all of the upload or none, and every write since it could be seen."""
     for sort, value in touched.items():
-        assert seen.get(sort) == value
+        assert values.get(sort) == value
     untouched = [sort for sort in SORTS if sort not in touched]
     without = {sort: model.get(sort) for sort in untouched}
-    now = {sort: seen.get(sort) for sort in untouched}
+    now = {sort: values.get(sort) for sort in untouched}
     if not whole and now == without:
         return
-    assert shown
+    assert is_visible
     for sort, value in now.items():
         if value is not None and value == model.get(sort) and value != b"old":
             continue  # a live write while it was sealing: before the upload, or after it
@@ -149,9 +149,9 @@ def check(
 
 async def visible(node: Node) -> dict[bytes, bytes]:
     now_us = node.clock.now_us()
-    told = await node.tables.scan("t", b"p", KeyRange(), now_us)
-    found = {row.sort: row.value for row in told.rows}
+    page = await node.tables.scan("t", b"p", KeyRange(), now_us)
+    values = {row.sort: row.value for row in page.rows}
     each = node.tables.read("t", [(b"p", sort) for sort in SORTS], now_us)
     rows = await each if isinstance(each, Awaitable) else each
-    assert {row.sort: row.value for row in rows if row is not None} == found
-    return found
+    assert {row.sort: row.value for row in rows if row is not None} == values
+    return values

@@ -24,8 +24,8 @@ def node(**settings: Any) -> Node:
     return Node(memory(), HandClock(), made)
 
 
-async def rows(told: Any) -> Any:
-    return await told if isinstance(told, Awaitable) else told
+async def rows(answer: Any) -> Any:
+    return await answer if isinstance(answer, Awaitable) else answer
 
 
 async def test_a_row_is_told_at_once_once_its_table_is_known() -> None:
@@ -49,8 +49,8 @@ async def test_a_row_is_gone_from_the_instant_it_expires() -> None:
     expires_us = START_US + 100
     assert one.tables.read_one("t", b"p", b"s", expires_us - 1) == Row(b"s", b"v", expires_us)
     assert one.tables.read_one("t", b"p", b"s", expires_us) is None
-    told = await one.tables.scan("t", b"p", KeyRange(), expires_us)
-    assert (told.rows, told.more, told.rows_scanned) == ([], False, 1)
+    page = await one.tables.scan("t", b"p", KeyRange(), expires_us)
+    assert (page.rows, page.more, page.rows_scanned) == ([], False, 1)
 
 
 async def test_expire_sets_and_takes_away_the_end_of_what_is_there() -> None:
@@ -69,15 +69,15 @@ async def test_a_conditional_write_judges_what_can_be_seen() -> None:
     absent, present = WriteCondition(absent=True), WriteCondition(present=True)
     assert await one.tables.write_if("t", put, present, START_US) == (False, None)
     assert (await one.tables.write_if("t", put, absent, START_US)).done
-    told = await one.tables.write_if("t", other, absent, START_US)
-    assert told == (False, Row(b"s", b"v", START_US + 10))
+    result = await one.tables.write_if("t", other, absent, START_US)
+    assert result == (False, Row(b"s", b"v", START_US + 10))
     assert not (
         await one.tables.write_if("t", other, WriteCondition(tag=tag_of(b"x")), START_US)
     ).done
     assert (await one.tables.write_if("t", other, absent, START_US + 10)).done  # it has expired
-    gone = Write(b"p", b"s", None)
-    told = await one.tables.write_if("t", gone, WriteCondition(tag=tag_of(b"w")), START_US)
-    assert told == (True, None)
+    deletion = Write(b"p", b"s", None)
+    result = await one.tables.write_if("t", deletion, WriteCondition(tag=tag_of(b"w")), START_US)
+    assert result == (True, None)
     assert one.tables.read_one("t", b"p", b"s", START_US) is None
 
 
@@ -85,7 +85,7 @@ async def test_of_two_who_write_on_the_same_condition_one_does() -> None:
     engine = Crashing(memory(), later=True)
     clock = HandClock()
     nodes = [Node(engine, clock) for _ in range(8)]
-    told = await asyncio.gather(
+    results = await asyncio.gather(
         *[
             one.tables.write_if(
                 "t", Write(b"p", b"", b"%d" % at), WriteCondition(absent=True), START_US
@@ -93,9 +93,9 @@ async def test_of_two_who_write_on_the_same_condition_one_does() -> None:
             for at, one in enumerate(nodes)
         ]
     )
-    assert sum(one.done for one in told) == 1
-    (winner,) = [b"%d" % at for at, one in enumerate(told) if one.done]
-    assert {one.row.value for one in told if one.row is not None} == {winner}
+    assert sum(one.done for one in results) == 1
+    (winner,) = [b"%d" % at for at, one in enumerate(results) if one.done]
+    assert {one.row.value for one in results if one.row is not None} == {winner}
 
 
 async def test_every_increment_of_a_counter_counts() -> None:
@@ -108,10 +108,10 @@ async def test_every_increment_of_a_counter_counts() -> None:
         while True:
             row = await rows(one.tables.read_one("t", b"n", b"", START_US))
             new = Write(b"n", b"", b"%d" % (int(row.value) + 1))
-            told = await one.tables.write_if(
+            result = await one.tables.write_if(
                 "t", new, WriteCondition(tag=tag_of(row.value)), START_US
             )
-            if told.done:
+            if result.done:
                 return
 
     await asyncio.gather(*[add(Node(engine, clock)) for _ in range(12)])
@@ -190,7 +190,7 @@ KEYS = st.integers(0, 12).map(lambda number: b"%02d" % number)
     st.integers(1, 6),
 )
 def test_a_scan_tells_what_a_sorted_dictionary_does(
-    kept: dict[bytes, tuple[bytes, int]],
+    contents: dict[bytes, tuple[bytes, int]],
     begin: bytes | None,
     end: bytes | None,
     reverse: bool,
@@ -200,35 +200,35 @@ def test_a_scan_tells_what_a_sorted_dictionary_does(
 ) -> None:
     async def story() -> None:
         one = node(scan_rows_max=scan_rows_max)
-        writes = [Write(b"p", sort, value, ttl) for sort, (value, ttl) in kept.items()]
+        writes = [Write(b"p", sort, value, ttl) for sort, (value, ttl) in contents.items()]
         if writes:
             await one.tables.write("t", writes, START_US)
         now_us = START_US + 1
         span = KeyRange(begin or b"", end, reverse, rows_max, bytes_max)
         alive = sorted(
-            (sort for sort, (_, ttl) in kept.items() if ttl != 1 and sort >= span.begin),
+            (sort for sort, (_, ttl) in contents.items() if ttl != 1 and sort >= span.begin),
             reverse=reverse,
         )
         alive = [sort for sort in alive if end is None or sort < end]
-        seen: list[bytes] = []
+        sorts: list[bytes] = []
         token = b""
         while True:
-            told = await one.tables.scan("t", b"p", read_token(token, "t", b"p", span), now_us)
-            seen += [row.sort for row in told.rows]
+            page = await one.tables.scan("t", b"p", read_token(token, "t", b"p", span), now_us)
+            sorts += [row.sort for row in page.rows]
             size = 0
-            for row in told.rows:
+            for row in page.rows:
                 assert size < bytes_max
                 size += len(row.sort) + len(row.value)
-            assert len(told.rows) <= rows_max
-            if not told.more:
+            assert len(page.rows) <= rows_max
+            if not page.more:
                 break
-            short = len(told.rows) < rows_max and size < bytes_max
-            assert not short or told.rows_scanned >= scan_rows_max
-            if told.rows_scanned < scan_rows_max:
-                assert len(seen) < len(alive)  # there is a row to be seen
-            assert told.last is not None
-            token = token_after("t", b"p", span, told.last)
-        assert seen == alive
+            short = len(page.rows) < rows_max and size < bytes_max
+            assert not short or page.rows_scanned >= scan_rows_max
+            if page.rows_scanned < scan_rows_max:
+                assert len(sorts) < len(alive)  # there is a row to be seen
+            assert page.last is not None
+            token = token_after("t", b"p", span, page.last)
+        assert sorts == alive
 
     asyncio.run(story())
 
@@ -253,15 +253,15 @@ async def test_a_walk_tells_every_place_that_can_be_seen() -> None:
     one = node()
     writes = [Write(b"%d" % at, b"%d" % way, b"v", way) for at in range(5) for way in range(3)]
     await one.tables.write("t", writes, START_US)
-    seen: list[Any] = []
+    places: list[Any] = []
     after = None
     while True:
-        told = await one.tables.walk("t", after, 4, START_US + 1)
-        seen += told.places
-        after = told.after
+        page = await one.tables.walk("t", after, 4, START_US + 1)
+        places += page.places
+        after = page.after
         if after is None:
             break
-    assert sorted(seen) == sorted((w.partition, w.sort) for w in writes if w.ttl_us != 1)
+    assert sorted(places) == sorted((w.partition, w.sort) for w in writes if w.ttl_us != 1)
     with pytest.raises(BadValue, match="after"):
         await one.tables.walk("t", (b"5", b""), 4, START_US)
 
@@ -275,7 +275,7 @@ async def test_an_old_view_is_not_used_for_writes_or_reads() -> None:
     assert until_us == START_US + 2 * SETTINGS.stale_us
     assert isinstance(one.tables.read_one("t", b"p", b"", until_us), Row)
     clock.advance(us=until_us + 1 - START_US)
-    told = one.tables.read_one("t", b"p", b"", clock.now_us())
-    assert isinstance(told, Awaitable)
-    assert await told == Row(b"", b"v")
+    answer = one.tables.read_one("t", b"p", b"", clock.now_us())
+    assert isinstance(answer, Awaitable)
+    assert await answer == Row(b"", b"v")
     assert one.catalogue.fresh_until_us > clock.now_us()

@@ -74,8 +74,8 @@ def test_a_token_is_of_its_table_partition_and_direction(
 ) -> None:
     assume(other != table or another != partition or turn)
     token = token_after(table, partition, span, sort)
-    asked = span._replace(reverse=span.reverse != turn)
-    assert refused(token, other, another, asked)
+    other_span = span._replace(reverse=span.reverse != turn)
+    assert refused(token, other, another, other_span)
 
 
 @pytest.mark.parametrize(

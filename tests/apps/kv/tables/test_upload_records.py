@@ -44,12 +44,12 @@ async def begun(node: Node) -> Upload:
     return await node.uploads.begin("t", "u", "merge", ANYBODY)
 
 
-def claim(number: int, *, kept: bool = False) -> UploadPart:
-    return UploadPart(kept, number + 1, 10 * (number + 1), bytes(32))
+def claim(number: int, *, stored: bool = False) -> UploadPart:
+    return UploadPart(stored, number + 1, 10 * (number + 1), bytes(32))
 
 
-async def claimed(engine: Any, number: int, *, kept: bool = False) -> UploadPart:
-    part = claim(number, kept=kept)
+async def claimed(engine: Any, number: int, *, stored: bool = False) -> UploadPart:
+    part = claim(number, stored=stored)
     await engine.write([part_change("1", number, part)])
     return part
 
@@ -59,7 +59,7 @@ class Counting:
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
-        self.asked: list[str] = []
+        self.calls: list[str] = []
         self.told_rows = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -68,11 +68,11 @@ class Counting:
             return made
 
         def noted(*what: Any, **how: Any) -> Any:
-            self.asked.append(name)
-            found = made(*what, **how)
+            self.calls.append(name)
+            page = made(*what, **how)
             if name == "scan":
-                self.told_rows += len(found.rows)
-            return found
+                self.told_rows += len(page.rows)
+            return page
 
         return noted
 
@@ -83,14 +83,14 @@ async def test_a_part_asks_as_much_of_the_engine_however_many_came_before() -> N
     node = Node(engine, HandClock())
     await begun(node)
     await send(node, 0)
-    asked: list[list[str]] = []
+    calls: list[list[str]] = []
     for number in range(1, 600):
-        engine.asked = []
+        engine.calls = []
         await send(node, number)
-        asked.append(engine.asked)
+        calls.append(engine.calls)
     assert engine.told_rows == 1  # by the first, which found no record yet
-    assert all(one == asked[0] for one in asked)
-    assert "scan" not in asked[0]
+    assert all(one == calls[0] for one in calls)
+    assert "scan" not in calls[0]
 
 
 async def test_a_part_is_told_with_all_that_are_kept() -> None:
@@ -180,7 +180,7 @@ async def test_who_goes_on_mends_what_a_kill_left_out() -> None:
     engine = memory()
     await claimed(engine, 0)
     await count_part(engine, "1", 0, claim(0), bytes_max=BYTES_MAX)
-    await claimed(engine, 0, kept=True)  # and killed before it was counted as kept
+    await claimed(engine, 0, stored=True)  # and killed before it was counted as kept
     state = await rebuild_totals(engine, "1")
     assert state.stored == PartSum(1, 10, 1)
     part = await claimed(engine, 1)
@@ -206,7 +206,7 @@ async def test_mending_undoes_nothing_that_is_counted_meanwhile() -> None:
     engine = memory()
     await claimed(engine, 0)
     await count_part(engine, "1", 0, claim(0), bytes_max=BYTES_MAX)
-    await claimed(engine, 0, kept=True)
+    await claimed(engine, 0, stored=True)
     scan = engine.scan
 
     def counted_behind(*what: Any, **how: Any) -> Any:
@@ -230,11 +230,11 @@ async def test_mending_undoes_nothing_that_is_counted_meanwhile() -> None:
 
 async def test_the_bound_holds_also_where_there_is_no_record_and_not_for_what_is_kept() -> None:
     engine = memory()
-    await claimed(engine, 0, kept=True)
+    await claimed(engine, 0, stored=True)
     part = await claimed(engine, 1)
     with pytest.raises(BadValue, match="an upload takes 25"):
         await count_part(engine, "1", 1, part, bytes_max=25)
-    state = await count_part(engine, "1", 0, claim(0, kept=True), bytes_max=5)
+    state = await count_part(engine, "1", 0, claim(0, stored=True), bytes_max=5)
     assert state.stored == PartSum(1, 10, 1)
 
 
@@ -243,9 +243,9 @@ async def test_a_part_that_is_kept_and_counted_changes_nothing() -> None:
     node = Node(engine, HandClock())
     await begun(node)
     await send(node, 0)
-    engine.asked = []
+    engine.calls = []
     await send(node, 0)
-    assert set(engine.asked) == {"read"}
+    assert set(engine.calls) == {"read"}
 
 
 async def test_an_upload_that_an_older_release_began_is_counted_from_its_parts() -> None:
@@ -325,8 +325,8 @@ def test_totals_are_what_a_list_of_the_parts_comes_to(sent: list[tuple[int, bool
         parts: dict[int, UploadPart] = {}
         totals = UploadTotals()
         for number, keep in sent:
-            kept = keep or (number in parts and parts[number].stored)
-            parts[number] = await claimed(engine, number, kept=kept)
+            stored = keep or (number in parts and parts[number].stored)
+            parts[number] = await claimed(engine, number, stored=stored)
             totals = await count_part(engine, "1", number, parts[number], bytes_max=BYTES_MAX)
         assert totals == await sum_parts(engine, "1")
         for some, numbers in (

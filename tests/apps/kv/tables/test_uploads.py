@@ -53,20 +53,20 @@ async def loaded(node: Node, mode: str = "merge", parts: list[list[StreamRow]] =
 
 
 async def one(node: Node, sort: bytes, partition: bytes = b"p") -> Row | None:
-    told = node.tables.read_one("t", partition, sort, node.clock.now_us())
-    return await told if isinstance(told, Awaitable) else told
+    answer = node.tables.read_one("t", partition, sort, node.clock.now_us())
+    return await answer if isinstance(answer, Awaitable) else answer
 
 
 async def read_partition(node: Node) -> dict[bytes, bytes]:
     """Everything in the partition, by a scan; point reads and a walk must say the same."""
     now_us = node.clock.now_us()
-    told = await node.tables.scan("t", b"p", KeyRange(), now_us)
+    page = await node.tables.scan("t", b"p", KeyRange(), now_us)
     back = await node.tables.scan("t", b"p", KeyRange(reverse=True), now_us)
-    assert [row.sort for row in told.rows] == [row.sort for row in reversed(back.rows)]
-    found = {row.sort: row.value for row in told.rows}
+    assert [row.sort for row in page.rows] == [row.sort for row in reversed(back.rows)]
+    values = {row.sort: row.value for row in page.rows}
     for sort in [b"%d" % sort for sort in range(10)]:
         row = await one(node, sort)
-        assert (None if row is None else row.value) == found.get(sort)
+        assert (None if row is None else row.value) == values.get(sort)
     walked: set[Any] = set()
     after = None
     while True:
@@ -75,8 +75,8 @@ async def read_partition(node: Node) -> dict[bytes, bytes]:
         after = step.after
         if after is None:
             break
-    assert walked == {(b"p", sort) for sort in found}
-    return found
+    assert walked == {(b"p", sort) for sort in values}
+    return values
 
 
 async def put(node: Node, sort: bytes, value: bytes | None, ttl_us: int = 0) -> None:
@@ -89,8 +89,8 @@ async def test_an_upload_is_invisible_until_it_is_committed_and_then_there_for_g
     await put(node, b"9", b"other")
     await loaded(node)
     assert await read_partition(node) == {b"0": b"old", b"9": b"other"}
-    told = await commit(node)
-    assert (told.state, told.rows, list(told.parts)) == ("folding", 6, [0, 1])
+    upload = await commit(node)
+    assert (upload.state, upload.rows, list(upload.parts)) == ("folding", 6, [0, 1])
     assert await read_partition(node) == {**ALL, b"9": b"other"}
     await node.until_normal("t")
     assert await read_partition(node) == {**ALL, b"9": b"other"}
@@ -158,10 +158,10 @@ async def test_conditional_writes_judge_what_can_be_seen_while_layered() -> None
     write = Write(b"p", b"0", b"w")
     stale = WriteCondition(tag=tag_of(b"old"))
     assert not (await node.tables.write_if("t", write, stale, now_us)).done
-    told = await node.tables.write_if("t", write, WriteCondition(tag=tag_of(b"up0")), now_us)
-    assert told.done
-    told = await node.tables.write_if("t", write, WriteCondition(absent=True), now_us)
-    assert told == (False, Row(b"0", b"w"))
+    result = await node.tables.write_if("t", write, WriteCondition(tag=tag_of(b"up0")), now_us)
+    assert result.done
+    result = await node.tables.write_if("t", write, WriteCondition(absent=True), now_us)
+    assert result == (False, Row(b"0", b"w"))
     assert await node.tables.expire("t", b"p", b"1", 5, now_us)
     assert await one(node, b"1") == Row(b"1", b"up1", now_us + 5)
     assert await node.tables.remove("t", [(b"p", b"2"), (b"p", b"77")], now_us) == 1
@@ -175,8 +175,8 @@ async def test_parts_may_come_twice_in_any_order_and_from_anybody() -> None:
     first, second = Node(engine, clock), Node(engine, clock, holder="b")
     await first.uploads.begin("t", "u", "merge", ANYBODY)
     await send(second, 1, PARTS[1])
-    told = await send(first, 1, PARTS[1])
-    assert (list(told.parts), told.rows) == ([1], 3)
+    upload = await send(first, 1, PARTS[1])
+    assert (list(upload.parts), upload.rows) == ([1], 3)
     with pytest.raises(BadValue, match="not kept yet: 0"):
         await commit(first)
     with pytest.raises(Conflict, match="another part was sent"):
@@ -255,11 +255,11 @@ async def test_two_who_commit_and_one_who_abandons_agree() -> None:
             nodes[2].uploads.abandon("t", "u", ANYBODY),
         ]
         works = works[first:] + works[:first]
-        told = await asyncio.gather(*works, return_exceptions=True)
+        results = await asyncio.gather(*works, return_exceptions=True)
         await nodes[0].until_normal("t")
         state = (await nodes[0].uploads.show("t", "u", ANYBODY)).state
         assert await read_partition(nodes[0]) == (ALL if state == "done" else {})
-        good = [each for each in told if isinstance(each, Upload)]
+        good = [each for each in results if isinstance(each, Upload)]
         assert good
         assert {each.state for each in good} <= (
             {"folding", "done"} if state == "done" else {"abandoned"}
@@ -347,7 +347,7 @@ async def test_everything_is_asked_of_whom_may_and_within_bounds() -> None:
 
 async def test_what_is_admitted_is_told_and_its_permit_ends() -> None:
     ended: list[Any] = []
-    asked: list[tuple[str, int]] = []
+    admissions: list[tuple[str, int]] = []
 
     class RecordingPermit:
         def end(self, outcome: Any, now_us: int, *, spent: bool = True) -> bool:
@@ -356,7 +356,7 @@ async def test_what_is_admitted_is_told_and_its_permit_ends() -> None:
 
     async def admit(call: CallContext, rows: int, size: int) -> Any:
         assert size > 0
-        asked.append((call.identity.name, rows))
+        admissions.append((call.identity.name, rows))
         return RecordingPermit()
 
     node = Node(memory(), HandClock())
@@ -364,7 +364,7 @@ async def test_what_is_admitted_is_told_and_its_permit_ends() -> None:
     await loaded(node)
     await commit(node)
     await node.until_normal("t")
-    assert asked == [("loader", 3), ("loader", 3), ("(keeper)", 3), ("(keeper)", 3)]
+    assert admissions == [("loader", 3), ("loader", 3), ("(keeper)", 3), ("(keeper)", 3)]
     assert ended == ["success"] * 4
 
 
@@ -381,9 +381,9 @@ async def test_a_dispatcher_that_is_behind_shows_the_older_rows_and_never_a_mix(
     states: list[dict[bytes, bytes]] = []
     while not task.done():
         await asyncio.sleep(0)
-        found = await read_partition(behind)
-        assert found in ({b"0": b"old"}, ALL)
-        states.append(found)
+        values = await read_partition(behind)
+        assert values in ({b"0": b"old"}, ALL)
+        states.append(values)
     await task
     assert await read_partition(behind) == ALL  # a commit returns when all show it
     assert {b"0": b"old"} in states
@@ -449,7 +449,7 @@ async def test_whatever_call_crashes_a_fresh_dispatcher_goes_on(mode: str, after
         node = Node(engine, clock, holder="first")
         await put(node, b"0", b"old")
         await put(node, b"9", b"other")
-        kept: set[int] = set()
+        acknowledged: set[int] = set()
         wrote: dict[bytes, bytes | None] = {}
         engine.calls_left = call
         crashed = False
@@ -457,7 +457,7 @@ async def test_whatever_call_crashes_a_fresh_dispatcher_goes_on(mode: str, after
             await node.uploads.begin("t", "u", mode, ANYBODY)
             for number, part in enumerate(PARTS):
                 await send(node, number, part)
-                kept.add(number)
+                acknowledged.add(number)
             await commit(node)
             await put(node, b"1", None)
             wrote[b"1"] = None
@@ -469,27 +469,27 @@ async def test_whatever_call_crashes_a_fresh_dispatcher_goes_on(mode: str, after
         engine.calls_left = None
         node = Node(engine, clock, holder="second")
         clock.advance(us=SETTINGS.lease_us)
-        told = await node.uploads.begin("t", "u", mode, ANYBODY)
-        assert kept <= set(told.parts)
+        upload = await node.uploads.begin("t", "u", mode, ANYBODY)
+        assert acknowledged <= set(upload.parts)
         before = await read_partition(node)
         base = {b"9": b"other"} if mode == "merge" else {}
         whole = {**base, **ALL}
-        if told.state == "open":
+        if upload.state == "open":
             assert before == {b"0": b"old", b"9": b"other"}
             for number, part in enumerate(PARTS):
-                if number not in told.parts:
+                if number not in upload.parts:
                     await send(node, number, part)
         await commit(node)
-        found = await read_partition(node)
+        values = await read_partition(node)
         for sort, value in wrote.items():
-            assert found.get(sort) == value
+            assert values.get(sort) == value
         unsure = {b"1", b"7"} - set(wrote)
         sure = {k: v for k, v in whole.items() if k not in (b"1", b"7")}
-        assert {k: v for k, v in found.items() if k not in (b"1", b"7")} == sure
+        assert {k: v for k, v in values.items() if k not in (b"1", b"7")} == sure
         for sort in unsure:
-            assert found.get(sort) in (whole.get(sort), None if sort == b"1" else b"live")
+            assert values.get(sort) in (whole.get(sort), None if sort == b"1" else b"live")
         await node.until_normal("t")
-        assert await read_partition(node) == found
+        assert await read_partition(node) == values
         if not crashed:
             assert call > 20
             return

@@ -46,7 +46,7 @@ KEY = key_of("shops", b"ann", b"cart")
 def recorded(at_s: float = 0.0, count: int = 0, **some: Any) -> dict[str, Any]:
     """The board of a busy dispatcher, `count` of everything further on."""
     shield = Shield(ShieldSettings(), SeededChance(1)).stats()
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "at_us": START + round(at_s * SECOND),
         "node": "kv-1",
         "stack": StackStats(
@@ -82,7 +82,7 @@ def recorded(at_s: float = 0.0, count: int = 0, **some: Any) -> dict[str, Any]:
             Upload("shops", "night", "replace", "open", (0, 1), 5_000, 1 << 20, START, "ann")
         ],
     }
-    return json.loads(json.dumps(board(**(said | some))))  # type: ignore[no-any-return]
+    return json.loads(json.dumps(board(**(fields | some))))  # type: ignore[no-any-return]
 
 
 def picture_of(
@@ -97,17 +97,17 @@ def picture_of(
 
 
 def test_counts_become_rates_by_the_time_between_the_boards() -> None:
-    found = picture_of()
-    assert found["work"] == {"entered": 150, "admitted": 100, "refused": 50, "under_way": 7}
-    assert found["callers"] == [
+    figures = picture_of()
+    assert figures["work"] == {"entered": 150, "admitted": 100, "refused": 50, "under_way": 7}
+    assert figures["callers"] == [
         {"caller": "ann", "ru": 250, "admitted": 100, "refused": 0},
         {"caller": "bob", "ru": 50, "admitted": 0, "refused": 50},
     ]
-    assert found["refusals"] == {"quota_spent": 50, "deadline": 0}
-    assert found["engine"] == [{"operation": "get", "worked": 50, "failed": 0, "mean_us": 250}]
-    assert found["classes"][3] == {"class": "BULK", "price": 2.5, "admitted": 50, "refused": 50}
-    assert found["queue"]["delay_us"] == 12_000
-    (key,) = found["hot"]
+    assert figures["refusals"] == {"quota_spent": 50, "deadline": 0}
+    assert figures["engine"] == [{"operation": "get", "worked": 50, "failed": 0, "mean_us": 250}]
+    assert figures["classes"][3] == {"class": "BULK", "price": 2.5, "admitted": 50, "refused": 50}
+    assert figures["queue"]["delay_us"] == 12_000
+    (key,) = figures["hot"]
     assert (key["share"], key["rate"], key["served"], key["forwarded"]) == (0.8, 250, 200, 50)
 
 
@@ -115,12 +115,12 @@ def test_two_dispatchers_are_added_up_and_of_levels_the_worst_is_told() -> None:
     calm = StressState(START, StressLevel.CALM, (), False, False, 0.0, 1.0, "", None, None, None)
     before = [BoardSample("a", recorded()), BoardSample("b", recorded())]
     after = [BoardSample("a", recorded(1, 10)), BoardSample("b", recorded(2, 10, picture=calm))]
-    found = picture(before, after)
-    assert found["work"]["admitted"] == 30
-    assert found["callers"][0]["ru"] == 75
-    assert found["stress"]["ratio"] == 0.28
-    assert found["queue"]["places"] == 128
-    assert (found["hot"][0]["guaranteed"], found["hot"][0]["share"]) == (1_600, 0.8)
+    figures = picture(before, after)
+    assert figures["work"]["admitted"] == 30
+    assert figures["callers"][0]["ru"] == 75
+    assert figures["stress"]["ratio"] == 0.28
+    assert figures["queue"]["places"] == 128
+    assert (figures["hot"][0]["guaranteed"], figures["hot"][0]["share"]) == (1_600, 0.8)
 
 
 def test_a_dispatcher_that_was_restarted_has_no_rates_below_nothing() -> None:
@@ -128,8 +128,8 @@ def test_a_dispatcher_that_was_restarted_has_no_rates_below_nothing() -> None:
 
 
 def test_a_dispatcher_that_was_not_there_before_has_no_rates_yet() -> None:
-    found = picture([BoardSample("u", None, "gone")], [BoardSample("u", recorded(1, 10))])
-    assert found["work"]["admitted"] == 0
+    figures = picture([BoardSample("u", None, "gone")], [BoardSample("u", recorded(1, 10))])
+    assert figures["work"]["admitted"] == 0
     assert picture_of(recorded(1), recorded(1, 10))["work"]["admitted"] == 0  # the same instant
 
 
@@ -141,28 +141,28 @@ def test_a_dispatcher_without_layers_has_a_board_too() -> None:
 
 def test_the_callers_on_the_board_are_bounded_and_the_rest_is_one() -> None:
     usage = {f"c{i:04}": CallerUse(i, 1, 2) for i in range(CALLERS_MAX + 5)}
-    told = recorded(usage=usage)["callers"]
-    assert len(told) == CALLERS_MAX + 1
-    assert told[0]["caller"] == f"c{CALLERS_MAX + 4:04}"
-    assert told[-1] == {"caller": OTHERS, "mru": 10, "admitted": 5, "refused": 10}
+    callers = recorded(usage=usage)["callers"]
+    assert len(callers) == CALLERS_MAX + 1
+    assert callers[0]["caller"] == f"c{CALLERS_MAX + 4:04}"
+    assert callers[-1] == {"caller": OTHERS, "mru": 10, "admitted": 5, "refused": 10}
 
 
 def test_a_store_that_is_gone_for_some_is_told_with_the_one_that_lost_it_first() -> None:
-    def stores(*told: StoreState | None) -> dict[str, Any]:
-        boards = [recorded(60, store=one) for one in told]
+    def stores(*states: StoreState | None) -> dict[str, Any]:
+        boards = [recorded(60, store=one) for one in states]
         samples = [BoardSample(str(at), one) for at, one in enumerate(boards)]
         return picture(samples, samples)
 
     now_us = START + 60 * SECOND
-    gone = [StoreState(True, now_us - s * SECOND, f"why {s}\x1b", 1) for s in (5, 40)]
-    found = stores(None, StoreState(False, now_us, "once", 1), *gone)
-    assert found["store"] == {
+    losses = [StoreState(True, now_us - s * SECOND, f"why {s}\x1b", 1) for s in (5, 40)]
+    figures = stores(None, StoreState(False, now_us, "once", 1), *losses)
+    assert figures["store"] == {
         "asked_by": 3,
         "gone_for": 2,
         "gone_us": 40 * SECOND,
         "why": "why 40\x1b",
     }
-    (line,) = [line for line in top_lines(found) if line.startswith("the store")]
+    (line,) = [line for line in top_lines(figures) if line.startswith("the store")]
     assert line.startswith("the store does not answer 2 of 3 dispatchers, for 40 s: why 40")
     assert "\x1b" not in line
     for there in (stores(None), stores(StoreState(False, now_us, "once", 1))):
@@ -198,10 +198,10 @@ def test_what_there_is_no_room_for_is_counted() -> None:
 
 
 def test_who_does_not_answer_is_named_beside_the_others() -> None:
-    found = picture(
+    figures = picture(
         [], [BoardSample("http://a", recorded()), BoardSample("http://b", None, "refused\x1b")]
     )
-    assert top_lines(found)[1] == "  http://b does not answer: refused\N{REPLACEMENT CHARACTER}"
+    assert top_lines(figures)[1] == "  http://b does not answer: refused\N{REPLACEMENT CHARACTER}"
 
 
 EVIL = "\x1b]0;gone\x07\x1b[2J\u202e\n\u2028x"
@@ -221,10 +221,10 @@ def test_no_name_and_no_key_commands_the_terminal() -> None:
         uploads=[Upload(EVIL, EVIL, EVIL, EVIL, (), 1, 1, 1, EVIL)],
     )
     after["stress"].update(level=EVIL, why=[EVIL], slowest=EVIL)
-    found = picture(
+    figures = picture(
         [BoardSample(EVIL, recorded())], [BoardSample(EVIL, after), BoardSample(EVIL, None, EVIL)]
     )
-    lines = top_lines(found) + hot_lines(found)
+    lines = top_lines(figures) + hot_lines(figures)
     assert len(lines) > 20
     assert all(line.isprintable() for line in lines)
 
@@ -251,12 +251,12 @@ def serving(*answers: tuple[int, Any], token: str = "") -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            status, said = left.pop(0) if len(left) > 1 else left[0]
+            status, content = left.pop(0) if len(left) > 1 else left[0]
             if self.path != "/v1/state":
-                status, said = 404, {}
+                status, content = 404, {}
             if token and self.headers.get("Authorization") != f"Bearer {token}":
-                status, said = 401, {}
-            body = said if isinstance(said, bytes) else json.dumps(said).encode()
+                status, content = 401, {}
+            body = content if isinstance(content, bytes) else json.dumps(content).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -356,7 +356,7 @@ def test_a_token_is_sent_and_the_lack_of_one_is_told(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         ((200, {"app": "limiter"}), "is no dispatcher"),
         ((200, [1]), "is no dispatcher"),
@@ -366,8 +366,8 @@ def test_a_token_is_sent_and_the_lack_of_one_is_told(monkeypatch: pytest.MonkeyP
         ((503, {}), "it answers 503"),
     ],
 )
-def test_what_it_cannot_read_it_says(answer: tuple[int, Any], told: str) -> None:
-    with serving(answer) as url, pytest.raises(SluicegateError, match=told):
+def test_what_it_cannot_read_it_says(answer: tuple[int, Any], message: str) -> None:
+    with serving(answer) as url, pytest.raises(SluicegateError, match=message):
         run_command(top, url, "--once")
 
 
@@ -422,24 +422,24 @@ def test_without_a_terminal_it_goes_on_as_lines_until_it_is_interrupted() -> Non
 def test_on_a_terminal_it_is_shown_in_place_and_the_terminal_is_given_back() -> None:
     main, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
-    found: list[bytes] = []
-    reader = threading.Thread(target=read_all, args=(main, found))
+    chunks: list[bytes] = []
+    reader = threading.Thread(target=read_all, args=(main, chunks))
     reader.start()
     with serving(*TWO) as url, open(side, "w", encoding="utf-8") as out:
         assert live([url, "--rows", "2"], out, "xterm") == 0
     reader.join()
     os.close(main)
-    text = b"".join(found).decode()
+    text = b"".join(chunks).decode()
     assert text.count("\x1b[?1049h") == 1  # the other screen, and back
     assert text.index("\x1b[?1049l") > text.rindex("asked/s")
     assert "Ctrl-C ends" in text
 
 
-def read_all(terminal: int, found: list[bytes]) -> None:
+def read_all(terminal: int, chunks: list[bytes]) -> None:
     """What is written to a terminal until its other side is closed, which Linux tells as an error.
 
     Somebody has to read it all the while, or whoever writes waits.
     """
     with contextlib.suppress(OSError):
         while part := os.read(terminal, 1 << 16):
-            found.append(part)
+            chunks.append(part)
