@@ -91,7 +91,7 @@ def plant(world: World, places: Sequence[int], dice: random.Random) -> tuple[Wor
     """Errors at these letters, and what is to be reported: a kind and an id each."""
     letters, expected = list[DeadLetter](), Counter[str]()
     chosen = set(places)
-    told = {one.id: one for one in world.decided}
+    by_id = {one.id: one for one in world.decided}
     for at, letter in enumerate(world.letters):
         if at not in chosen:
             letters.append(letter)
@@ -104,11 +104,11 @@ def plant(world: World, places: Sequence[int], dice: random.Random) -> tuple[Wor
         if kind in {WRONGLY_ADMITTED, WRONGLY_REFUSED}:
             # The caller was told so, and both records say it.
             letters.append(altered(letter, allowed=not letter.allowed))
-            told[letter.id] = told[letter.id]._replace(allowed=not letter.allowed)
+            by_id[letter.id] = by_id[letter.id]._replace(allowed=not letter.allowed)
         elif kind == WRONG_COST:
             letters.append(altered(letter, cost=letter.cost + dice.randint(1, 5)))
         elif kind == DUPLICATED:
             letters += [letter, letter]
-    decided = [told[one.id] if one.id else one for one in world.decided]
+    decided = [by_id[one.id] if one.id else one for one in world.decided]
     dice.shuffle(letters)
     return World(letters, decided, world.marks), expected

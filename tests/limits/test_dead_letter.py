@@ -60,10 +60,10 @@ def test_a_letter_comes_back_as_it_was(
         process="node/1/2", number=number, before=weight,
     )  # fmt: skip
 
-    told = unpack(pack(letter))
+    copy = unpack(pack(letter))
 
-    assert isinstance(told, DeadLetter)
-    assert fields(told) == fields(letter)
+    assert isinstance(copy, DeadLetter)
+    assert fields(copy) == fields(letter)
 
 
 def test_a_usual_letter_is_compact_and_says_its_version() -> None:
@@ -83,11 +83,11 @@ def test_a_limit_comes_back_as_it_was(limit: Limit) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [None, 5, {}, {"count": 1, "period_us": 1, "algorithm": "guess"}, {"count": True}]
+    "value", [None, 5, {}, {"count": 1, "period_us": 1, "algorithm": "guess"}, {"count": True}]
 )
-def test_what_is_no_limit_is_refused(said: object) -> None:
+def test_what_is_no_limit_is_refused(value: object) -> None:
     with pytest.raises(BadValue):
-        read_limit(said)
+        read_limit(value)
 
 
 @pytest.mark.parametrize(
@@ -116,15 +116,15 @@ def test_what_is_no_letter_is_named(change: bytes, why: str) -> None:
     ],
 )
 def test_a_letter_with_a_wrong_field_is_named(name: str, value: object) -> None:
-    said = json.loads(pack(DeadLetter("ann", "r", 1, 1, allowed=True, limit=None)))
+    document = json.loads(pack(DeadLetter("ann", "r", 1, 1, allowed=True, limit=None)))
 
-    assert "cannot be understood" in str(unpack(json.dumps({**said, name: value}).encode()))
+    assert "cannot be understood" in str(unpack(json.dumps({**document, name: value}).encode()))
 
 
 def test_what_a_later_program_adds_is_left_alone() -> None:
-    said = json.loads(pack(DeadLetter("ann", "r", 1, 1, allowed=True, limit=None)))
+    document = json.loads(pack(DeadLetter("ann", "r", 1, 1, allowed=True, limit=None)))
 
-    assert isinstance(unpack(json.dumps({**said, "new": 1}).encode()), DeadLetter)
+    assert isinstance(unpack(json.dumps({**document, "new": 1}).encode()), DeadLetter)
 
 
 def test_a_mark_comes_back_as_it_was() -> None:

@@ -38,13 +38,13 @@ class Gated:
         self.events: list[Event] = []
         self.refusing = 0  # so many times
         self.silent = False
-        self.asked = Flag()
+        self.append_flag = Flag()
         self.unanswered: list[Future[int]] = []
         self.closed = False
 
     def append(self, kind: str, body: bytes, at_us: int) -> Future[int]:
         promise: Future[int] = Future()
-        self.asked.set()
+        self.append_flag.set()
         if self.silent:
             self.unanswered.append(promise)
         elif self.refusing and kind == DEAD_LETTER:
@@ -62,8 +62,8 @@ class Gated:
         self.closed = True
 
     def letters(self) -> list[DeadLetter]:
-        told = [unpack(event.body) for event in self.events if event.kind == DEAD_LETTER]
-        return [one for one in told if isinstance(one, DeadLetter)]
+        records = [unpack(event.body) for event in self.events if event.kind == DEAD_LETTER]
+        return [one for one in records if isinstance(one, DeadLetter)]
 
 
 def dead_letters(log: Gated, **settings: object) -> DeadLetters:
@@ -84,10 +84,10 @@ def test_what_is_offered_is_written_in_order_between_two_marks() -> None:
 
     assert (stats.offered, stats.written, stats.dropped, stats.depth) == (50, 50, 0, 0)
     assert [event.kind for event in log.events] == [BEGUN, *[DEAD_LETTER] * 50, CLOSED]
-    told = log.letters()
-    assert [one.number for one in told] == list(range(50))
-    assert [one.before for one in told] == [n * (n - 1) // 2 for n in range(50)]
-    assert {one.process for one in told} == {letters.process}
+    records = log.letters()
+    assert [one.number for one in records] == list(range(50))
+    assert [one.before for one in records] == [n * (n - 1) // 2 for n in range(50)]
+    assert {one.process for one in records} == {letters.process}
     assert letters.process.startswith(f"node/{os.getpid()}/")
     end = unpack_mark(CLOSED, log.events[-1].body, log.events[-1].at_us)
     assert isinstance(end, ProcessMark)
@@ -114,12 +114,12 @@ def test_what_is_under_way_counts_for_the_bound_too() -> None:
     letters = dead_letters(log, buffer_max=5)
     letters.offer(letter())
     while not log.letters():
-        log.asked.wait(1)
+        log.append_flag.wait(1)
     log.silent = True
-    log.asked.clear()
+    log.append_flag.clear()
     for _ in range(5):
         letters.offer(letter())
-    assert log.asked.wait(10)  # some are out of the ring now, and not acknowledged
+    assert log.append_flag.wait(10)  # some are out of the ring now, and not acknowledged
     letters.offer(letter())
 
     assert (letters.stats().depth, letters.stats().dropped) == (5, 1)
@@ -147,26 +147,26 @@ def test_what_is_dropped_shows_as_a_gap_in_the_log() -> None:
     letters = dead_letters(log, buffer_max=3)
     for n in range(6):
         letters.offer(letter(weight=10 + n))
-    assert log.asked.wait(10)
+    assert log.append_flag.wait(10)
     log.silent = False
     for promise in log.unanswered:
         promise.set_exception(Unavailable("the log", "no"))
     while letters.stats().depth:
-        log.asked.wait(0.01)
+        log.append_flag.wait(0.01)
     letters.offer(letter(weight=1))
     stats = letters.close()
 
     check = CompletenessCheck()
     for event in log.events:
-        told = (
+        record = (
             unpack(event.body)
             if event.kind == DEAD_LETTER
             else unpack_mark(event.kind, event.body, 0)
         )
-        if isinstance(told, DeadLetter):
-            check.add_letter(told)
-        elif isinstance(told, ProcessMark):
-            check.add_mark(told)
+        if isinstance(record, DeadLetter):
+            check.add_letter(record)
+        elif isinstance(record, ProcessMark):
+            check.add_mark(record)
     (gap,) = check.report().findings
     assert stats.dropped == 3
     assert (gap.kind, gap.letters, gap.units) == (MISSING, 3, 13 + 14 + 15)

@@ -138,8 +138,8 @@ def test_what_a_third_opens_is_in_force_in_both_at_once_and_ends_by_itself_or_is
         mended = time.monotonic()
         for program in (one, two):
             assert program.line("whole") - mended <= FORCE_S_MAX
-        told = [(row["what"], row["by"], row["why"]) for row in glass(url, "audit")["audit"]]
-        assert told == [
+        entries = [(row["what"], row["by"], row["why"]) for row in glass(url, "audit")["audit"]]
+        assert entries == [
             ("break", "ann", "it is wrong"),
             ("end", "", "its time was over"),
             ("break", "bob", "fire"),

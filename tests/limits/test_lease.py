@@ -76,12 +76,12 @@ def test_leases_never_admit_what_one_exact_limit_would_refuse(
         process = processes[which]
         if what == "take":
             sent_us = clock.now_us()
-            asked = store.asked
+            calls_before = store.calls
             allowed = process.take(cost=cost)
             if allowed:
                 # What the store admitted was admitted there, before the answer's way back and
                 # before what was left of an earlier block was given back.
-                at_us = sent_us if store.asked == asked else store.taken_us
+                at_us = sent_us if store.calls == calls_before else store.taken_us
                 admitted_us.append((at_us, cost))
         elif what == "kill":
             processes[which] = start(which)
@@ -100,7 +100,7 @@ def test_a_lease_spares_the_store() -> None:
     store = SlowStore(clock)
     process = Process(store, Limit(10_000, MINUTE), lease=1_000)
     assert sum(process.take() for _ in range(5_000)) == 5_000
-    assert store.asked == 5
+    assert store.calls == 5
 
 
 def test_an_automatic_lease_begins_when_a_key_asks_often_and_follows_its_pace() -> None:
@@ -109,13 +109,13 @@ def test_an_automatic_lease_begins_when_a_key_asks_often_and_follows_its_pace() 
     process = Process(store, Limit(1_000_000, MINUTE), lease="auto")
     for _ in range(HOT_REQUESTS - 1):
         process.take()
-    assert store.asked == HOT_REQUESTS - 1
+    assert store.calls == HOT_REQUESTS - 1
     assert process.keys.lease_count == 0
     for _ in range(100_000):
         process.take()
         clock.advance(us=10)
     # A hundred thousand a second: a block is a twentieth of that, once the steps have led there.
-    assert store.asked < HOT_REQUESTS + 40
+    assert store.calls < HOT_REQUESTS + 40
     assert process.keys.lease_count == 1
 
 
@@ -126,7 +126,7 @@ def test_a_key_that_asks_now_and_then_is_never_leased() -> None:
     for _ in range(200):
         process.take()
         clock.advance(s=1)
-    assert store.asked == 200
+    assert store.calls == 200
     assert process.keys.lease_count == 0
 
 
@@ -146,10 +146,10 @@ def test_a_block_dies_with_its_window() -> None:
     clock.advance(us=to_edge_us - 1)
     assert process.take()
     assert process.take()
-    assert store.asked == 1
+    assert store.calls == 1
     clock.advance(us=1)
     assert process.take()
-    assert store.asked == 2
+    assert store.calls == 2
 
 
 def test_a_block_of_a_bucket_dies_after_its_life_and_the_store_keeps_its_share_back() -> None:
@@ -174,7 +174,7 @@ def test_many_processes_that_share_a_spent_limit_leave_little_of_it_unused() -> 
         clock.advance(us=400)  # twice what the limit allows
     # Two seconds of it, and what the burst held.
     assert 0.93 * 30_000 <= admitted <= 30_000
-    assert store.asked < 8 * 5_000 / 2
+    assert store.calls < 8 * 5_000 / 2
 
 
 def test_what_idles_goes_back_to_the_store() -> None:
@@ -227,10 +227,10 @@ def test_an_estimate_is_never_taken_from_a_lease() -> None:
     store = SlowStore(clock)
     process = Process(store, Limit(100, MINUTE), lease=50)
     process.take()
-    asked = store.asked
+    calls_before = store.calls
     reservation = finish(process.keys.reserve(process.stores.blocking, "a", 10, process.now_us()))
     assert reservation
-    assert store.asked == asked + 1
+    assert store.calls == calls_before + 1
 
 
 def test_a_claim_of_one_limit_is_spent_from_a_lease_too() -> None:
@@ -238,9 +238,9 @@ def test_a_claim_of_one_limit_is_spent_from_a_lease_too() -> None:
     store = SlowStore(clock)
     process = Process(store, Limit(1_000, MINUTE), lease=100)
     for _ in range(50):
-        asked = [(process.keys, "a", 1)]
-        assert finish(judge_remote(cast("Store", store), asked, process.now_us())).decision
-    assert store.asked == 1
+        charges = [(process.keys, "a", 1)]
+        assert finish(judge_remote(cast("Store", store), charges, process.now_us())).decision
+    assert store.calls == 1
 
 
 def test_keys_with_blocks_are_bounded() -> None:
@@ -261,10 +261,10 @@ def test_a_child_does_not_spend_its_parents_block() -> None:
         os.write(writing, b"0" if left is None else b"1")
         os._exit(0)
     os.waitpid(child, 0)
-    told = os.read(reading, 1)
+    byte = os.read(reading, 1)
     os.close(reading)
     os.close(writing)
-    assert told == b"0"
+    assert byte == b"0"
     assert process.keys.decide_here("a", 1, process.now_us()) is not None
 
 

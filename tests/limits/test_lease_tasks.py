@@ -163,9 +163,9 @@ def test_a_thread_that_waits_for_a_fill_waits_a_bounded_time() -> None:
     assert block is not None
     block.filling = True
     block.filling_us = now_us()  # by somebody who is gone
-    told: list[bool] = []
-    thread = threading.Thread(target=lambda: told.append(limiter.take("a").allowed), daemon=True)
+    answers: list[bool] = []
+    thread = threading.Thread(target=lambda: answers.append(limiter.take("a").allowed), daemon=True)
     thread.start()
     thread.join(10)
     limiter.close()
-    assert told == [True]
+    assert answers == [True]

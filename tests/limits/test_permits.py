@@ -165,12 +165,12 @@ def test_an_async_block_does_likewise(clock: HandClock) -> None:
 
 def test_a_function_holds_a_permit_while_it_runs(clock: HandClock) -> None:
     exports = Permits(3, clock=clock)
-    seen: list[int] = []
+    remainders: list[int] = []
 
     @exports.limit(key=lambda name, places=1: name, count=lambda name, places=1: places)
     def export(name: str, places: int = 1) -> str:
         """Tell how many are left."""
-        seen.append(exports.peek(name).remaining)
+        remainders.append(exports.peek(name).remaining)
         return name.upper()
 
     @exports.limit(key="everybody")
@@ -178,7 +178,7 @@ def test_a_function_holds_a_permit_while_it_runs(clock: HandClock) -> None:
         return exports.peek("everybody").remaining
 
     assert export("ann", places=2) == "ANN"
-    assert seen == [1]
+    assert remainders == [1]
     assert export.__name__ == "export"
     with pytest.raises(Refused):
         export("ann", places=4)
@@ -195,7 +195,7 @@ def test_a_generator_cannot_be_limited_since_it_works_after_the_call() -> None:
 
 
 def test_bad_values_are_told_with_what_would_be_right() -> None:
-    for told, match in (
+    for options, match in (
         ({"limit": 0}, "limit"),
         ({"limit": 1, "expires_after_s": 0}, "expires_after_s"),
         ({"limit": 1, "expires_after_s": float("nan")}, "expires_after_s"),
@@ -208,7 +208,7 @@ def test_bad_values_are_told_with_what_would_be_right() -> None:
         ({"limit": 1, "store_url": "redis"}, "store_url"),
     ):
         with pytest.raises(BadValue, match=match):
-            Permits(**told)
+            Permits(**options)
     exports = Permits(1)
     for count in (0, 1_001, "two", 1.5):
         with pytest.raises(BadValue, match="count"):
@@ -386,12 +386,12 @@ class Elsewhere:
 
     def __init__(self, clock: Callable[[], int], limit: int = 5) -> None:
         self.memory = MemoryPermits(clock, "exports", limit, MINUTE)
-        self.gone = False
-        self.asked: list[str] = []
+        self.down = False
+        self.calls: list[str] = []
 
     def _reach(self, what: str) -> MemoryPermits:
-        self.asked.append(what)
-        if self.gone:
+        self.calls.append(what)
+        if self.down:
             raise Unavailable("the store", "it is gone")
         return self.memory
 
@@ -413,23 +413,23 @@ class Elsewhere:
 
 def test_while_the_store_is_gone_the_policy_decides_and_says_so(clock: HandClock) -> None:
     store = Elsewhere(clock.now_us)
-    store.gone = True
-    told: dict[str, list[KeyPermit]] = {}
+    store.down = True
+    permits: dict[str, list[KeyPermit]] = {}
     for failure in ("open", "closed", "local"):
         with Permits(
             4, failure=failure, local_share=0.5, open_store=lambda: store, clock=clock
         ) as exports:
-            told[failure] = [exports.acquire("ann") for _ in range(3)]
+            permits[failure] = [exports.acquire("ann") for _ in range(3)]
             assert exports.peek("ann").degraded
-            assert all(permit.decision.degraded for permit in told[failure])
-            for permit in told[failure]:
+            assert all(permit.decision.degraded for permit in permits[failure])
+            for permit in permits[failure]:
                 # What holds no place in the store has nothing to give back there.
                 assert permit.renew() == permit.release() == permit.decision.allowed
-            assert set(store.asked) == {"acquire", "look"}
-    assert [bool(permit) for permit in told["open"]] == [True, True, True]
-    assert [bool(permit) for permit in told["closed"]] == [False, False, False]
-    assert [bool(permit) for permit in told["local"]] == [True, True, False]
-    assert reason(told["closed"][0].decision) == "store_unavailable"
+            assert set(store.calls) == {"acquire", "look"}
+    assert [bool(permit) for permit in permits["open"]] == [True, True, True]
+    assert [bool(permit) for permit in permits["closed"]] == [False, False, False]
+    assert [bool(permit) for permit in permits["local"]] == [True, True, False]
+    assert reason(permits["closed"][0].decision) == "store_unavailable"
 
 
 def test_a_permit_whose_store_is_gone_is_held_until_its_own_time_is_over(
@@ -438,15 +438,15 @@ def test_a_permit_whose_store_is_gone_is_held_until_its_own_time_is_over(
     store = Elsewhere(clock.now_us)
     with Permits(1, expires_after_s=60, open_store=lambda: store, clock=clock) as exports:
         permit = exports.acquire("ann")
-        store.gone = True
+        store.down = True
         clock.advance(s=50)
         assert not permit.renew()
         assert permit.active
-        store.gone = False
+        store.down = False
         assert permit.renew()
         clock.advance(s=59)
         assert permit.active
-        store.gone = True
+        store.down = True
         assert not permit.release()
         assert not permit.active
 
@@ -484,9 +484,9 @@ def test_who_waits_for_a_store_that_others_share_asks_again_now_and_then(
     store = Elsewhere(clock.now_us, 1)
     with Permits(1, poll_s=0.5, open_store=lambda: store, clock=clock) as exports:
         exports.acquire("ann")
-        store.asked.clear()
+        store.calls.clear()
         assert not exports.acquire("ann", wait_s=2)
-        assert store.asked == ["acquire"] * 5
+        assert store.calls == ["acquire"] * 5
         began = clock.now_us()
         assert exports.acquire("ann", wait_s=600)
         assert clock.now_us() - began <= 58.5 * SECOND
@@ -496,11 +496,11 @@ def test_who_waits_while_a_closed_store_is_gone_neither_spins_nor_gives_up(
     clock: HandClock,
 ) -> None:
     store = Elsewhere(clock.now_us)
-    store.gone = True
+    store.down = True
     with Permits(1, poll_s=0.5, failure="closed", open_store=lambda: store, clock=clock) as exports:
         refused = exports.acquire("ann", wait_s=2)
         assert reason(refused.decision) == "store_unavailable"
-        assert 5 <= len(store.asked) <= 6
+        assert 5 <= len(store.calls) <= 6
 
 
 # Heartbeats.
@@ -521,13 +521,13 @@ def test_a_heartbeat_renews_while_an_async_block_runs_and_not_longer() -> None:
     async def story() -> None:
         async with Permits(1, expires_after_s=4, open_store=lambda: store) as exports:
             async with exports.hold("ann", renew=True) as permit:
-                while store.asked.count("renew") < 3:
+                while store.calls.count("renew") < 3:
                     await asyncio.sleep(0.001)
                 assert permit.active
-            assert store.asked[-1] == "release"
-            asked = len(store.asked)
+            assert store.calls[-1] == "release"
+            calls_before = len(store.calls)
             await asyncio.sleep(0.06)
-            assert len(store.asked) == asked
+            assert len(store.calls) == calls_before
             assert len(asyncio.all_tasks()) == 1
 
     asyncio.run(story())
@@ -550,7 +550,7 @@ def test_no_heartbeat_is_left_when_its_block_has_ended_or_its_place_is_lost(
                 assert len(asyncio.all_tasks()) == 2
                 await asyncio.sleep(0.001)  # it sleeps until the first beat
             await alone()
-            assert "renew" not in store.asked
+            assert "renew" not in store.calls
             monkeypatch.setattr(face, "_BEATS", 3_600_000)
             async with exports.hold("ann", renew=True) as permit:
                 store.memory = MemoryPermits(now_us, "exports", 1, MINUTE)
@@ -585,20 +585,20 @@ def test_a_heartbeat_tries_again_while_the_store_is_gone_and_ends_when_the_place
     store = Elsewhere(now_us)
     with Permits(1, expires_after_s=4, open_store=lambda: store) as exports:
         with exports.hold("ann", renew=True) as permit:
-            store.gone = True
-            tried = store.asked.count("renew")
-            until(lambda: store.asked.count("renew") > tried + 2, "it tries again")
+            store.down = True
+            renewals_before = store.calls.count("renew")
+            until(lambda: store.calls.count("renew") > renewals_before + 2, "it tries again")
             assert permit.active
             store.memory = MemoryPermits(now_us, "exports", 1, MINUTE)  # it has lost its state
-            store.gone = False
+            store.down = False
             until(lambda: not permit.active, "it is told")
-        assert "release" not in store.asked
+        assert "release" not in store.calls
 
 
 # Break-glass and the observer.
 
 
-class Told:
+class RecordingObserver:
     def __init__(self) -> None:
         self.decisions: list[tuple[bool, str]] = []
 
@@ -614,12 +614,12 @@ class Told:
 
 
 def test_an_observer_is_told_of_every_decision_once(clock: HandClock) -> None:
-    told = Told()
-    exports = Permits(1, observer=told, clock=clock)
+    observer = RecordingObserver()
+    exports = Permits(1, observer=observer, clock=clock)
     exports.acquire("ann")
     exports.acquire("ann")
     exports.acquire("ann", wait_s=100)
-    assert told.decisions == [(True, "ann"), (False, "ann"), (True, "ann")]
+    assert observer.decisions == [(True, "ann"), (False, "ann"), (True, "ann")]
 
 
 def test_where_the_glass_is_broken_everybody_enters_and_no_place_is_counted(
@@ -649,11 +649,11 @@ def test_a_child_after_a_fork_has_names_of_its_own() -> None:
         os.write(writer, exports._stem.encode())
         os._exit(0)
     os.waitpid(child, 0)
-    told = os.read(reader, 100).decode()
+    stem = os.read(reader, 100).decode()
     os.close(reader)
     os.close(writer)
-    assert told
-    assert told != exports._stem
+    assert stem
+    assert stem != exports._stem
 
 
 def test_two_programs_on_one_redis_share_the_places_threads_and_tasks_alike(
@@ -669,15 +669,15 @@ def test_two_programs_on_one_redis_share_the_places_threads_and_tasks_alike(
                 assert not one.acquire("ann")
                 assert not await two.aacquire("ann")
                 waiting = asyncio.create_task(two.aacquire("ann", wait_s=30))
-                await asyncio.to_thread(held.release)
+                await asyncio.to_thread(place.release)
                 assert await waiting
             # What a task has acquired, a thread may give back.
             assert (await waiting).release()
             assert (await two.apeek("ann")).remaining == 2
 
     with Permits(2, store_url=url, name="exports") as one:
-        held = one.acquire("ann")
-        assert held
-        assert held.renew()
+        place = one.acquire("ann")
+        assert place
+        assert place.renew()
         asyncio.run(story(one))
         assert one.peek("ann").remaining == 2

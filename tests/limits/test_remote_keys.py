@@ -27,10 +27,10 @@ def test_a_refused_key_is_refused_here_until_the_instant_that_was_named() -> Non
     process = Process(store, Limit(1, 5 * SECOND))
     assert process.take()
     refused = process.keys.take("a", 1, process.now_us())
-    asked = store.asked
+    calls_before = store.calls
     clock.advance(s=2)
     again = process.keys.take("a", 1, process.now_us())
-    assert store.asked == asked
+    assert store.calls == calls_before
     assert again.retry_after_us == refused.retry_after_us - 2 * SECOND
     assert again.reset_after_us == refused.reset_after_us - 2 * SECOND
     assert again.reason is refused.reason
@@ -43,9 +43,9 @@ def test_a_refusal_says_nothing_of_a_smaller_cost() -> None:
     process = Process(store, Limit(10, MINUTE))
     process.take(cost=6)
     assert not process.take(cost=5)
-    asked = store.asked
+    calls_before = store.calls
     assert not process.take(cost=7)
-    assert store.asked == asked
+    assert store.calls == calls_before
     assert process.take(cost=4)
 
 
@@ -66,13 +66,13 @@ def test_a_refusal_is_believed_for_a_bounded_time_only() -> None:
     process = Process(store, Limit(1, 3_600 * SECOND))
     process.take()
     process.take()
-    asked = store.asked
+    calls_before = store.calls
     clock.advance(s=9)
     process.take()
-    assert store.asked == asked
+    assert store.calls == calls_before
     clock.advance(s=1)
     assert not process.take()
-    assert store.asked == asked + 1
+    assert store.calls == calls_before + 1
 
 
 def test_the_wait_is_measured_from_before_the_store_was_asked() -> None:
@@ -92,7 +92,7 @@ def test_whoever_counts_refusals_lets_the_store_hear_of_each() -> None:
     process = Process(store, Limit(1, MINUTE), count_refused=True)
     for _ in range(5):
         process.take()
-    assert store.asked == 5
+    assert store.calls == 5
 
 
 def test_remembered_refusals_are_bounded() -> None:
@@ -113,7 +113,7 @@ def test_remembered_refusals_are_bounded() -> None:
 def test_open_admits_and_says_that_nothing_was_counted() -> None:
     store = SlowStore(HandClock())
     process = Process(store, Limit(1, MINUTE), failure=Failure.OPEN)
-    store.gone = True
+    store.down = True
     decisions = [process.keys.take("a", 1, process.now_us()) for _ in range(3)]
     assert all(decision.allowed and decision.degraded for decision in decisions)
     assert "could not be asked" in decisions[0].explain()
@@ -122,12 +122,12 @@ def test_open_admits_and_says_that_nothing_was_counted() -> None:
 def test_closed_refuses_and_names_the_reason() -> None:
     store = SlowStore(HandClock())
     process = Process(store, Limit(1, MINUTE), failure=Failure.CLOSED)
-    store.gone = True
+    store.down = True
     refused = process.keys.take("a", 1, process.now_us())
     assert refused.degraded
     assert refused.reason is not None
     assert refused.reason.name == "store_unavailable"
-    store.gone = False
+    store.down = False
     assert process.take()
 
 
@@ -138,7 +138,7 @@ def test_local_counts_here_against_a_share_of_the_limit(algorithm: Algorithm) ->
     store = SlowStore(HandClock())
     limit = Limit(20, MINUTE, algorithm=algorithm)
     process = Process(store, limit, failure=Failure.LOCAL, local_share=0.25)
-    store.gone = True
+    store.down = True
     assert sum(process.take() for _ in range(20)) == 5
     assert process.keys.take("b", 1, process.now_us()).degraded
     assert sum(process.take("c") for _ in range(2)) == 2
@@ -147,14 +147,14 @@ def test_local_counts_here_against_a_share_of_the_limit(algorithm: Algorithm) ->
 def test_a_share_is_never_less_than_one_unit() -> None:
     store = SlowStore(HandClock())
     process = Process(store, Limit(3, MINUTE), failure=Failure.LOCAL, local_share=0.1)
-    store.gone = True
+    store.down = True
     assert sum(process.take() for _ in range(5)) == 1
 
 
 def test_a_peek_without_the_store_takes_nothing_locally() -> None:
     store = SlowStore(HandClock())
     process = Process(store, Limit(1, MINUTE), failure=Failure.LOCAL)
-    store.gone = True
+    store.down = True
     for _ in range(3):
         assert process.keys.peek("a", 1, process.now_us()).allowed
     assert process.take()
@@ -165,19 +165,19 @@ def test_a_correction_without_the_store_fails_no_work() -> None:
     store = SlowStore(HandClock())
     process = Process(store, Limit(10, MINUTE))
     reservation = finish(process.keys.reserve(process.stores.blocking, "a", 5, process.now_us()))
-    store.gone = True
+    store.down = True
     assert reservation.settle(2)
-    store.gone = False
+    store.down = False
     assert process.keys.peek("a", 0, process.now_us()).remaining == 5
 
 
 def test_what_was_admitted_without_the_store_has_nothing_there_to_settle() -> None:
     store = SlowStore(HandClock())
     process = Process(store, Limit(10, MINUTE))
-    store.gone = True
+    store.down = True
     reservation = finish(process.keys.reserve(process.stores.blocking, "a", 5, process.now_us()))
     assert reservation
-    store.gone = False
+    store.down = False
     assert not reservation.settle(10)
     assert process.keys.peek("a", 0, process.now_us()).remaining == 10
 
@@ -186,11 +186,11 @@ def test_a_lease_that_cannot_be_filled_is_decided_by_the_failure_policy() -> Non
     store = SlowStore(HandClock())
     process = Process(store, Limit(100, MINUTE), lease=10, failure=Failure.CLOSED)
     assert process.take()
-    store.gone = True
+    store.down = True
     # What was taken in advance is spent; it was debited while the store was there.
     assert sum(process.take() for _ in range(20)) == 10
     assert not process.take()
-    store.gone = False
+    store.down = False
     assert process.take()
 
 
@@ -198,8 +198,8 @@ def test_a_lease_that_cannot_be_filled_is_decided_by_the_failure_policy() -> Non
 
 
 def judged(store: SlowStore, *processes: Process) -> list[tuple[str, bool]]:
-    asked = [(process.keys, "a", 1) for process in processes]
-    judgement = finish(judge_remote(_as_store(store), asked, store.clock.now_us()))
+    charges = [(process.keys, "a", 1) for process in processes]
+    judgement = finish(judge_remote(_as_store(store), charges, store.clock.now_us()))
     return [(one.name, one.decision.allowed) for one in judgement.decisions]
 
 
@@ -214,10 +214,10 @@ def test_a_refused_group_takes_nothing_in_the_store_or_without_it() -> None:
     assert judged(store, wide, narrow) == [("wide", True), ("narrow", True)]
     assert judged(store, wide, narrow) == [("wide", True), ("narrow", False)]
     assert wide.keys.peek("a", 0, wide.now_us()).remaining == 4
-    asked = store.asked
+    calls_before = store.calls
     assert judged(store, wide, narrow) == [("narrow", False)]
-    assert store.asked == asked, "the denial is known"
-    store.gone = True
+    assert store.calls == calls_before, "the denial is known"
+    store.down = True
     narrow.keys._denials.forget("a")
     assert judged(store, wide, narrow) == [("wide", True), ("narrow", True)]
     assert judged(store, wide, narrow) == [("wide", True), ("narrow", False)]
@@ -228,21 +228,21 @@ def test_one_closed_rule_closes_the_group() -> None:
     store = SlowStore(HandClock())
     open_ = Process(store, Limit(5, MINUTE), name="open")
     closed = Process(store, Limit(5, MINUTE), failure=Failure.CLOSED, name="closed")
-    store.gone = True
+    store.down = True
     assert judged(store, open_, closed) == [("open", True), ("closed", False)]
 
 
 def test_a_trial_in_a_far_store_holds_up_nobody() -> None:
     store = SlowStore(HandClock())
-    tried = Process(store, Limit(1, MINUTE), mode=Mode.SHADOW, name="tried")
-    kept = Process(store, Limit(5, MINUTE), name="kept")
+    trial = Process(store, Limit(1, MINUTE), mode=Mode.SHADOW, name="tried")
+    live = Process(store, Limit(5, MINUTE), name="kept")
     off = Process(store, Limit(1, MINUTE), mode=Mode.OFF, name="off")
-    assert judged(store, tried, kept, off) == [("kept", True), ("tried", True), ("off", True)]
-    assert judged(store, tried, kept, off) == [("kept", True), ("tried", True), ("off", True)]
-    assert tried.keys.take("a", 1, tried.now_us()).shadow
-    asked = store.asked
+    assert judged(store, trial, live, off) == [("kept", True), ("tried", True), ("off", True)]
+    assert judged(store, trial, live, off) == [("kept", True), ("tried", True), ("off", True)]
+    assert trial.keys.take("a", 1, trial.now_us()).shadow
+    calls_before = store.calls
     assert off.take()
-    assert store.asked == asked
+    assert store.calls == calls_before
 
 
 def test_only_rules_that_count_refusals_are_charged_for_a_refused_group() -> None:

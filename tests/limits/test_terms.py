@@ -18,8 +18,8 @@ def limiter(**rules: Rule) -> Limiter:
 
 
 def test_a_rule_that_is_tried_out_reports_what_it_would_refuse_and_admits_it() -> None:
-    tried = limiter(api=Rule("1/minute", mode="shadow"))
-    first, second = tried.take("a", rule="api"), tried.take("a", rule="api")
+    trial = limiter(api=Rule("1/minute", mode="shadow"))
+    first, second = trial.take("a", rule="api"), trial.take("a", rule="api")
     assert first.allowed
     assert first.shadow
     assert first.reason is None
@@ -28,7 +28,7 @@ def test_a_rule_that_is_tried_out_reports_what_it_would_refuse_and_admits_it() -
     assert second.reason is not None
     assert second.retry_after_us == 60 * SECOND
     assert "only tried out" in second.explain()
-    assert tried.peek("a", rule="api").shadow
+    assert trial.peek("a", rule="api").shadow
 
 
 def test_a_rule_that_is_off_is_not_even_counted() -> None:
@@ -82,9 +82,9 @@ def test_a_trial_holds_up_no_group_and_counts_only_what_enters() -> None:
 
 
 def test_a_judgement_of_a_trial_alone_is_the_trial() -> None:
-    tried = limiter(tried=Rule("1/hour", mode="shadow"))
-    tried.judge(Claim("a", "tried"))
-    judgement = asyncio.run(tried.ajudge(Claim("a", "tried")))
+    trial = limiter(tried=Rule("1/hour", mode="shadow"))
+    trial.judge(Claim("a", "tried"))
+    judgement = asyncio.run(trial.ajudge(Claim("a", "tried")))
     assert judgement.decision.allowed
     assert judgement.decision.shadow
     assert judgement.decisions[0].limit == Limit(1, 3_600 * SECOND)
@@ -126,9 +126,9 @@ def test_a_rule_may_hold_several_limits_and_says_which() -> None:
     ],
 )
 def test_terms_that_do_not_exist_are_told(terms: dict[str, object], field: str) -> None:
-    with pytest.raises(BadValue) as told:
+    with pytest.raises(BadValue) as error:
         Rule("1/s", **terms)  # type: ignore[arg-type]
-    assert told.value.field == field
+    assert error.value.field == field
 
 
 def test_a_rule_without_limits_is_refused() -> None:

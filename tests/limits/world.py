@@ -24,15 +24,15 @@ class SlowStore:
         self.clock = clock
         self.there_us = there_us
         self.back_us = back_us
-        self.gone = False
-        self.asked = 0
+        self.down = False
+        self.calls = 0
         self.taken_us = 0  # when it last decided
         self._store = MemoryStore(clock.now_us)
 
     def _reach(self) -> None:
-        self.asked += 1
+        self.calls += 1
         self.clock.advance(us=self.there_us)
-        if self.gone:
+        if self.down:
             raise Unavailable("the store", "it is gone")
 
     async def take(

@@ -26,7 +26,7 @@ def opening(
     return Opening(name, rule, key, until_us, THERE_US, "ann", "the rule is wrong")
 
 
-def shown(*openings: Opening, now_us: int = THERE_US, sent_us: int = HERE_US) -> Glass:
+def glass_of(*openings: Opening, now_us: int = THERE_US, sent_us: int = HERE_US) -> Glass:
     glass = Glass()
     glass.show(GlassView(now_us, openings), sent_us)
     return glass
@@ -52,19 +52,19 @@ def test_an_opening_lets_through_what_it_names_and_nothing_else(
     rule: str, key: str, through: list[str]
 ) -> None:
     one = opening(rule, key)
-    glass = shown(one)
+    glass = glass_of(one)
     assert glass.broken
-    told = {
+    answers = {
         f"{rule}/{key}": glass.opening_for(rule, key, HERE_US)
         for rule in ("login", "api")
         for key in ("ann", "bob")
     }
-    assert [name for name, found in told.items() if found is not None] == through
-    assert {found for found in told.values() if found is not None} == {one}
+    assert [name for name, found in answers.items() if found is not None] == through
+    assert {found for found in answers.values() if found is not None} == {one}
 
 
 def test_it_ends_here_by_this_clock_whatever_the_sources_clock_says() -> None:
-    glass = shown(opening(until_us=THERE_US + 60 * S), now_us=THERE_US + 20 * S)
+    glass = glass_of(opening(until_us=THERE_US + 60 * S), now_us=THERE_US + 20 * S)
     assert glass.opening_for("login", "ann", HERE_US + 40 * S - 1) is not None
     assert glass.opening_for("login", "ann", HERE_US + 40 * S) is None
     assert glass.standing(HERE_US + 40 * S) == []
@@ -74,7 +74,7 @@ def test_it_ends_here_by_this_clock_whatever_the_sources_clock_says() -> None:
 
 def test_an_end_that_was_believed_is_never_put_off() -> None:
     one = opening()
-    glass = shown(one)
+    glass = glass_of(one)
     # Half a minute later the source's clock stands where it stood.
     glass.show(GlassView(THERE_US, [one]), HERE_US + 30 * S)
     assert glass.opening_for("login", "ann", HERE_US + 60 * S) is None
@@ -88,21 +88,21 @@ def test_an_end_that_was_believed_is_never_put_off() -> None:
 
 
 def test_a_source_whose_clock_went_back_gives_no_more_than_the_openings_length() -> None:
-    glass = shown(opening(), now_us=THERE_US - 3_600 * S)
+    glass = glass_of(opening(), now_us=THERE_US - 3_600 * S)
     assert glass.opening_for("login", "ann", HERE_US + 60 * S - 1) is not None
     assert glass.opening_for("login", "ann", HERE_US + 60 * S) is None
 
 
 def test_an_end_may_come_nearer() -> None:
     one = opening()
-    glass = shown(one)
+    glass = glass_of(one)
     glass.show(GlassView(THERE_US + 50 * S, [one]), HERE_US + 10 * S)
     assert glass.opening_for("login", "ann", HERE_US + 20 * S) is None
 
 
 def test_what_the_source_no_longer_names_is_mended_at_once() -> None:
     one, other = opening("login", name="a1"), opening("api", name="b2")
-    glass = shown(one, other)
+    glass = glass_of(one, other)
     glass.show(GlassView(THERE_US + S, [other]), HERE_US + S)
     assert glass.opening_for("login", "ann", HERE_US + S) is None
     assert glass.opening_for("api", "ann", HERE_US + S) == other
@@ -111,7 +111,7 @@ def test_what_the_source_no_longer_names_is_mended_at_once() -> None:
 
 
 def test_damage_opens_nothing_and_closes_what_was_open() -> None:
-    glass = shown(opening())
+    glass = glass_of(opening())
     glass.show(GlassView(THERE_US, [opening(name="b2")], "it is not ours"), HERE_US)
     assert not glass.broken
 
@@ -120,7 +120,7 @@ def test_of_two_for_the_same_the_one_that_lasts_is_found() -> None:
     long = opening("login", name="a1", until_us=THERE_US + 60 * S)
     short = opening("login", name="b2", until_us=THERE_US + 10 * S)
     for order in ((long, short), (short, long)):
-        assert shown(*order).opening_for("login", "ann", HERE_US) == long
+        assert glass_of(*order).opening_for("login", "ann", HERE_US) == long
 
 
 def test_one_that_has_ended_does_not_hide_another() -> None:
@@ -128,13 +128,13 @@ def test_one_that_has_ended_does_not_hide_another() -> None:
     rule = opening("login", name="b2", until_us=THERE_US + 20 * S)
     key = opening(key="ann", name="c3", until_us=THERE_US + 30 * S)
     pair = opening("login", "ann", name="d4")
-    glass = shown(everything, rule, key, pair)
-    found = [glass.opening_for("login", "ann", HERE_US + s * S) for s in (5, 15, 25, 35, 65)]
-    assert found == [everything, rule, key, pair, None]
+    glass = glass_of(everything, rule, key, pair)
+    openings = [glass.opening_for("login", "ann", HERE_US + s * S) for s in (5, 15, 25, 35, 65)]
+    assert openings == [everything, rule, key, pair, None]
 
 
 def test_mending_forgets_all() -> None:
-    glass = shown(opening())
+    glass = glass_of(opening())
     glass.mend()
     assert not glass.broken
     assert glass.opening_for("login", "ann", HERE_US) is None
@@ -154,7 +154,7 @@ def test_a_sleeping_glass_wakes_its_follower_with_the_first_question_only() -> N
 
 def test_what_stands_open_holds_while_the_glass_sleeps() -> None:
     one = opening()
-    glass = shown(one)
+    glass = glass_of(one)
     glass.sleep(lambda: None)
     glass.expire(HERE_US)
     assert glass.broken

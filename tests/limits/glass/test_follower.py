@@ -37,11 +37,11 @@ class Odd:
     def __init__(self, clock: HandClock) -> None:
         self.clock = clock
         self.answer: bytes | Exception | None = b""
-        self.asked = 0
+        self.reads = 0
         self.closed = 0
 
     async def read(self) -> GlassPage:
-        self.asked += 1
+        self.reads += 1
         if self.answer is None:
             await asyncio.Event().wait()
         if isinstance(self.answer, Exception):
@@ -118,15 +118,15 @@ def test_it_ends_here_while_the_source_cannot_be_asked(
     shelf, glass = Odd(clock), Glass()
     follower = GlassFollower(GlassSource(shelf, SeededChance()), glass, FAST_S, clock=clock)
     followers.append(follower)
-    told = memory_source(clock, SeededChance(3))
-    opened = break_(told, for_s=60)
-    shelf.answer = asyncio.run(told._store.read()).text
+    source = memory_source(clock, SeededChance(3))
+    opened = break_(source, for_s=60)
+    shelf.answer = asyncio.run(source._store.read()).text
     follower.start()
     soon(lambda: glass.opening_for("x", "y", clock.now_us()) == opened)
     shelf.answer = Unavailable("the odd shelf", "it is away")
     soon(lambda: follower.failure != "")
-    asked = shelf.asked
-    soon(lambda: shelf.asked > asked + 3)
+    reads_before = shelf.reads
+    soon(lambda: shelf.reads > reads_before + 3)
     clock.advance(us=59_999_999)
     assert glass.opening_for("x", "y", clock.now_us()) == opened
     clock.advance(us=1)
@@ -150,7 +150,7 @@ def test_while_the_source_was_never_reached_nothing_is_open(followers: list[Glas
     follower = GlassFollower(GlassSource(shelf, SeededChance()), glass, FAST_S, clock=clock)
     followers.append(follower)
     assert glass.opening_for("x", "y", clock.now_us()) is None
-    soon(lambda: shelf.asked > 3)
+    soon(lambda: shelf.reads > 3)
     assert (glass.broken, follower.reached) == (False, False)
     assert "it is away" in follower.failure
 
@@ -160,17 +160,17 @@ def test_what_cannot_be_understood_closes_what_was_open_and_is_told_once(
 ) -> None:
     clock = HandClock()
     shelf, glass = Odd(clock), Glass()
-    told = memory_source(clock, SeededChance(3))
-    break_(told)
-    shelf.answer = asyncio.run(told._store.read()).text
+    source = memory_source(clock, SeededChance(3))
+    break_(source)
+    shelf.answer = asyncio.run(source._store.read()).text
     follower = GlassFollower(GlassSource(shelf, SeededChance()), glass, FAST_S, clock=clock)
     followers.append(follower)
     follower.start()
     soon(lambda: follower.reached and glass.broken)
     shelf.answer = b"*"
     soon(lambda: not glass.broken)
-    asked = shelf.asked
-    soon(lambda: shelf.asked > asked + 3)
+    reads_before = shelf.reads
+    soon(lambda: shelf.reads > reads_before + 3)
     assert sum("cannot be understood, so nothing is open" in line for line in log()) == 1
 
 
@@ -183,7 +183,7 @@ def test_a_bug_in_a_source_ends_nothing_and_is_logged_once(
     follower = GlassFollower(GlassSource(shelf, SeededChance()), glass, FAST_S, clock=clock)
     followers.append(follower)
     follower.start()
-    soon(lambda: shelf.asked > 3)
+    soon(lambda: shelf.reads > 3)
     assert sum("looking at the odd shelf failed" in line for line in log()) == 1
     shelf.answer = b""
     soon(lambda: follower.reached)
@@ -208,9 +208,9 @@ def test_what_is_left_is_counted_from_before_the_source_was_asked(
     followers: list[GlassFollower],
 ) -> None:
     clock, glass = HandClock(), Glass()
-    told = memory_source(clock, SeededChance(3))
-    opened = break_(told, for_s=60)
-    page = asyncio.run(told._store.read())
+    source = memory_source(clock, SeededChance(3))
+    opened = break_(source, for_s=60)
+    page = asyncio.run(source._store.read())
 
     class Slow(Odd):
         async def read(self) -> GlassPage:
@@ -243,10 +243,10 @@ def test_it_starts_with_the_first_question_and_not_before(followers: list[GlassF
 def test_closing_ends_the_thread_the_source_and_all_that_was_open() -> None:
     before = len(threads())
     clock = HandClock()
-    told = memory_source(clock, SeededChance(3))
-    break_(told)
+    source = memory_source(clock, SeededChance(3))
+    break_(source)
     shelf = Odd(clock)
-    shelf.answer = asyncio.run(told._store.read()).text
+    shelf.answer = asyncio.run(source._store.read()).text
     glass = Glass()
     with GlassFollower(GlassSource(shelf, SeededChance()), glass, 60, clock=clock) as follower:
         soon(lambda: glass.opening_for("x", "y", clock.now_us()) is not None)
@@ -265,7 +265,7 @@ def test_closing_does_not_wait_for_a_source_that_says_nothing() -> None:
     shelf.answer = None
     follower = GlassFollower(GlassSource(shelf, SeededChance()), Glass(), FAST_S)
     follower.start()
-    soon(lambda: shelf.asked == 1)
+    soon(lambda: shelf.reads == 1)
     follower.close()
     assert len(threads()) == before
     assert shelf.closed == 1
@@ -343,11 +343,11 @@ def test_a_forked_child_follows_anew_and_keeps_what_its_parent_knew(
         read, write = os.pipe()
         child = os.fork()
         if child == 0:  # pragma: no cover - in the child
-            told = b"?"
+            verdict = b"?"
             try:
                 first = parent_glass.opening_for("login", "ann", clock.now_us())
-                told = b"kept " if first == opened else b"lost "
-                os.write(write, told)
+                verdict = b"kept " if first == opened else b"lost "
+                os.write(write, verdict)
                 soon(lambda: parent_glass.opening_for("api", "x", clock.now_us()) is not None)
                 os.write(write, b"followed")
             finally:

@@ -94,13 +94,13 @@ def test_a_page_that_is_not_wholly_ours_is_not_believed_in_any_part(text: bytes)
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_page_or_an_error_that_says_what_is_wrong(text: bytes) -> None:
-    told = ""
+    message = ""
     try:
         read = read_page(text, DAY_US)
     except BadValue as error:
-        read, told = (), str(error)
+        read, message = (), str(error)
     assert read == ()
-    assert len(told) < 1_000
+    assert len(message) < 1_000
 
 
 @given(st.integers(0, 400), st.binary(min_size=1, max_size=3))
@@ -194,10 +194,10 @@ def test_a_line_is_read_as_it_was_written() -> None:
     ids=range(11),
 )
 def test_a_line_that_is_none_of_ours_is_shown_as_unreadable_and_harmless(line: bytes) -> None:
-    told = read_line(line)
-    assert isinstance(told, UnreadableLine)
-    assert told.text.isprintable()
-    assert told.text.isascii()
+    entry = read_line(line)
+    assert isinstance(entry, UnreadableLine)
+    assert entry.text.isprintable()
+    assert entry.text.isascii()
 
 
 def test_the_history_puts_natural_ends_where_they_belong() -> None:

@@ -42,14 +42,14 @@ KEY = "{rate_limit}:glass"
 
 
 def run(story: Coroutine[Any, Any, T]) -> T:
-    told = asyncio.run(story)
+    result = asyncio.run(story)
     gc.collect()  # a socket left open complains now
-    return told
+    return result
 
 
-def entries(told: list[AuditEntry | UnreadableLine]) -> list[AuditEntry]:
-    assert all(isinstance(one, AuditEntry) for one in told)
-    return [one for one in told if isinstance(one, AuditEntry)]
+def entries(lines: list[AuditEntry | UnreadableLine]) -> list[AuditEntry]:
+    assert all(isinstance(one, AuditEntry) for one in lines)
+    return [one for one in lines if isinstance(one, AuditEntry)]
 
 
 @pytest.fixture(params=["memory", "file", "redis", "cluster"])
@@ -116,15 +116,15 @@ def test_the_audit_says_who_did_what_when_and_why_and_what_ended_by_itself(make:
         await source.mend(long.id, by="cat", why="enough")
         while (await source.look()).now_us < short.until_us:
             await asyncio.sleep(0.05)
-        told = entries(await source.audit())
-        assert [(one.what, one.by, one.why, one.opening) for one in told] == [
+        audit = entries(await source.audit())
+        assert [(one.what, one.by, one.why, one.opening) for one in audit] == [
             (BREAK, "ann", "the rule is wrong", short),
             (BREAK, "bob", "their launch", long),
             (MEND, "cat", "enough", long),
             (END, "", "its time was over", short),
         ]
-        assert short.opened_at_us == told[0].at_us <= told[1].at_us <= told[2].at_us
-        assert told[3].at_us == short.until_us
+        assert short.opened_at_us == audit[0].at_us <= audit[1].at_us <= audit[2].at_us
+        assert audit[3].at_us == short.until_us
         assert entries(await source.audit(1))[0].what == MEND
         await source.close()
 
@@ -346,8 +346,8 @@ def test_the_audit_in_redis_has_a_length(redis_any: RedisServer) -> None:
         source = open_source(redis_any.url, audit_max=3)
         for n in range(5):
             await source.break_(rule=f"r{n}", for_s=60, **WHO)
-        told = entries(await source.audit())
-        assert [one.opening.rule for one in told if one.opening] == ["r2", "r3", "r4"]
+        audit = entries(await source.audit())
+        assert [one.opening.rule for one in audit if one.opening] == ["r2", "r3", "r4"]
         for n in range(120):
             ask(redis_any, "RPUSH", f"{KEY}:audit", f"junk {n}")
         told_all = await source.audit()
@@ -497,8 +497,8 @@ def test_a_lock_that_is_held_is_waited_for_and_not_for_ever(
     source = open_source(f"file:{tmp_path}/glass.json")
     run(source.break_(for_s=60, **WHO))
     monkeypatch.setattr(glass_file, "LOCK_S_MAX", 0.1)
-    with open(tmp_path / "glass.json.lock", "rb") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with open(tmp_path / "glass.json.lock", "rb") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
         with pytest.raises(Unavailable, match="held by another writer"):
             run(source.mend(None, by="ann"))
     assert len(run(source.mend(None, by="ann"))) == 1
@@ -528,6 +528,6 @@ def test_the_audit_of_a_file_starts_anew_when_it_is_long(tmp_path: Path) -> None
     run(source.break_(for_s=60, **WHO))
     assert not (tmp_path / "glass.json.audit").exists()
     run(source.mend(None, by="bob"))
-    told = run(source.audit(3))
-    assert [one.what for one in told] == ["unreadable", BREAK, MEND]
+    audit = run(source.audit(3))
+    assert [one.what for one in audit] == ["unreadable", BREAK, MEND]
     assert (tmp_path / "glass.json.audit.old").stat().st_size < AUDIT_BYTES_MAX + 1_000
