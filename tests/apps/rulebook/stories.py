@@ -33,8 +33,8 @@ class Book:
         """The exit code, and what was written to either side."""
         self._capsys.readouterr()
         code = cli.main(["rules", *map(str, words)])
-        told = self._capsys.readouterr()
-        return code, told.out, told.err
+        streams = self._capsys.readouterr()
+        return code, streams.out, streams.err
 
     def ok(self, *words: object) -> str:
         """What was said by a command that did what it was asked."""
@@ -75,14 +75,14 @@ class Book:
         """The id of a proposal of this text."""
         # The same words twice within a second would be the same commit.
         message = f"Change it, {next(_TIMES)}"
-        said = self.json("propose", self.file(text, name), "-m", message, *more)
-        return str(said["id"])
+        answer = self.json("propose", self.file(text, name), "-m", message, *more)
+        return str(answer["id"])
 
     def publish(self, text: str) -> int:
         """The version that this text is live as."""
-        known = self.propose(text)
-        self.at("approve", known, "--override", "nothing captured yet")
-        return int(self.json("publish", known)["version"])
+        proposal = self.propose(text)
+        self.at("approve", proposal, "--override", "nothing captured yet")
+        return int(self.json("publish", proposal)["version"])
 
 
 @pytest.fixture

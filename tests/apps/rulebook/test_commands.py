@@ -19,9 +19,9 @@ LESS = RULES.replace("limit: 100", "limit: 50")
 
 
 def test_a_new_rulebook_has_a_version_keys_and_words_on_how_to_go_on(book: Book) -> None:
-    said = book.ok("init", book.folder, "--rules", book.file(RULES))
-    assert "version 1" in said
-    assert f"--rulebook files:{book.folder}/blobs" in said
+    output = book.ok("init", book.folder, "--rules", book.file(RULES))
+    assert "version 1" in output
+    assert f"--rulebook files:{book.folder}/blobs" in output
     modes = {
         name: stat.S_IMODE((book.folder / name).stat().st_mode)
         for name in ("keys", "keys/signing.pem", "capture.key", "blobs")
@@ -50,12 +50,12 @@ def test_bad_rules_make_no_rulebook(book: Book) -> None:
 
 def test_a_change_is_proposed_approved_published_and_taken_back(book: Book) -> None:
     book.init()
-    known = book.propose(LESS, "--reason", "they asked")
-    assert "-  - {rule_id: play, resource_path: /play, limit: 100" in book.at("diff", known)
-    assert "changed: play" in book.at("diff", known)
-    assert "no gate has judged it" in book.refused("approve", known)
-    book.at("approve", known, "--override", "nothing captured yet")
-    assert book.json("publish", known)["version"] == 2
+    proposal = book.propose(LESS, "--reason", "they asked")
+    assert "-  - {rule_id: play, resource_path: /play, limit: 100" in book.at("diff", proposal)
+    assert "changed: play" in book.at("diff", proposal)
+    assert "no gate has judged it" in book.refused("approve", proposal)
+    book.at("approve", proposal, "--override", "nothing captured yet")
+    assert book.json("publish", proposal)["version"] == 2
     assert "limit: 50" in book.at("show", "rules.yaml")
     assert "limit: 100" in book.at("show", "rules.yaml", "--at", "1")
     assert book.json("rollback", "1", "--reason", "too few")["live"]["version"] == 3
@@ -63,27 +63,27 @@ def test_a_change_is_proposed_approved_published_and_taken_back(book: Book) -> N
     assert [one["version"] for one in book.json("list", "--versions")] == [3, 2, 1]
     audit = [one["call"] for one in book.json("audit")]
     assert audit[:2] == ["roll_back", "publish"]
-    assert "they asked" in book.at("show", known)
+    assert "they asked" in book.at("show", proposal)
 
 
 def test_without_alone_nobody_approves_their_own(book: Book) -> None:
     book.init(alone=False)
-    known = book.propose(LESS, "--as", "ann")
-    said = book.refused("approve", known, "--override", "x", "--as", "ann")
-    assert "you proposed it" in said
-    book.at("approve", known, "--override", "nothing captured yet", "--as", "bob")
-    assert book.json("show", known)["approvals"] == ["bob"]
+    proposal = book.propose(LESS, "--as", "ann")
+    output = book.refused("approve", proposal, "--override", "x", "--as", "ann")
+    assert "you proposed it" in output
+    book.at("approve", proposal, "--override", "nothing captured yet", "--as", "bob")
+    assert book.json("show", proposal)["approvals"] == ["bob"]
 
 
 def test_two_changes_of_one_file_are_a_conflict_that_names_it(book: Book) -> None:
     book.init()
     first = book.json("list", "--files")["commit"]
     book.publish(LESS)
-    said = book.refused(
+    output = book.refused(
         "propose", book.file(RULES.replace("100", "70")), "-m", "also", "--base", first
     )
-    assert "rules.yaml" in said
-    assert "changed" in said
+    assert "rules.yaml" in output
+    assert "changed" in output
 
 
 def test_a_folder_becomes_files_and_a_file_can_be_taken_out(book: Book, tmp_path: Path) -> None:
@@ -91,13 +91,13 @@ def test_a_folder_becomes_files_and_a_file_can_be_taken_out(book: Book, tmp_path
     more = tmp_path / "more" / "deep"
     more.mkdir(parents=True)
     (more / "mesh.yaml").write_text("domain: edge\ndescriptors: [{key: user}]\n")
-    said = book.json("propose", more.parent, "--under", "teams/a", "-m", "More")
-    found = book.json("diff", said["id"])
-    assert [(one["name"], one["change"]) for one in found["files"]] == [
+    addition = book.json("propose", more.parent, "--under", "teams/a", "-m", "More")
+    diff = book.json("diff", addition["id"])
+    assert [(one["name"], one["change"]) for one in diff["files"]] == [
         ("teams/a/deep/mesh.yaml", "added")
     ]
-    gone = book.json("propose", more.parent, "--remove", "rules.yaml", "-m", "In its place")
-    assert "play" in book.json("diff", gone["id"])["rules"]["removed"]
+    removal = book.json("propose", more.parent, "--remove", "rules.yaml", "-m", "In its place")
+    assert "play" in book.json("diff", removal["id"])["rules"]["removed"]
     assert "give a file" in book.refused("propose", "--remove", "rules.yaml", "-m", "Nothing left")
 
 
@@ -147,13 +147,13 @@ def test_envoys_rules_are_taken_over_as_a_proposal(book: Book) -> None:
     dry = book.at("import-envoy", file, "--dry-run")
     assert "1 rule of the domain edge" in dry
     assert book.json("list") == []
-    said = book.json("import-envoy", file)
-    assert book.json("diff", said["id"])["files"][0]["name"] == "envoy/edge.yaml"
+    proposal = book.json("import-envoy", file)
+    assert book.json("diff", proposal["id"])["files"][0]["name"] == "envoy/edge.yaml"
     assert "no rules file of Envoy's" in book.refused("import-envoy", book.file(RULES))
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["show", "nothing"], "nothing"),
         (["propose", "-m", "x"], "give files or folders"),
@@ -163,53 +163,54 @@ def test_envoys_rules_are_taken_over_as_a_proposal(book: Book) -> None:
         (["status", "--wait", "2"], "--version"),
     ],
 )
-def test_what_was_asked_wrongly_is_told(book: Book, words: list[str], told: str) -> None:
+def test_what_was_asked_wrongly_is_told(book: Book, words: list[str], message: str) -> None:
     book.init()
     code, _, err = book.run(*words, "--rulebook", book.folder)
     assert code == 2
-    assert told in err
+    assert message in err
     assert "Traceback" not in err
 
 
 def test_a_folder_without_a_rulebook_is_told_how_to_make_one(book: Book) -> None:
-    said = book.refused("list")
-    assert "sluicegate rules init" in said
+    output = book.refused("list")
+    assert "sluicegate rules init" in output
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ('canary_steps = "5%,1%"', "canary_steps"),
         ("approvals_min = 0", "approvals_min"),
         ('nonsense = "x"', "nonsense"),
     ],
 )
-def test_a_wrong_setting_is_told_with_its_file(book: Book, line: str, told: str) -> None:
+def test_a_wrong_setting_is_told_with_its_file(book: Book, line: str, message: str) -> None:
     book.init()
     with (book.folder / "rulebook.toml").open("a") as file:
         file.write(line + "\n")
-    said = book.refused("list")
-    assert told in said
-    assert "rulebook.toml" in said
+    output = book.refused("list")
+    assert message in output
+    assert "rulebook.toml" in output
 
 
 def test_nothing_is_said_twice_of_a_change_that_was_not_judged(book: Book) -> None:
     book.init()
-    known = book.propose(LESS)
-    for said in (book.at("show", known), book.at("audit"), book.refused("approve", known)):
-        assert "nothing has been captured" in said.lower()
-        assert "Not judged" not in said
-    assert f"proposal {known}: it is open" in book.refused("publish", known)
+    proposal = book.propose(LESS)
+    for output in (book.at("show", proposal), book.at("audit"), book.refused("approve", proposal)):
+        assert "nothing has been captured" in output.lower()
+        assert "Not judged" not in output
+    assert f"proposal {proposal}: it is open" in book.refused("publish", proposal)
     assert "a rulebook is in" in book.ok("init", f"{book.folder}-2", "--rules", book.file(RULES))
 
 
 def test_every_answer_is_json_where_that_is_asked_for(book: Book) -> None:
     book.init()
-    known = book.propose(LESS)
+    proposal = book.propose(LESS)
     for words in (
-        ["show", known], ["show", "rules.yaml"], ["diff", known], ["list"], ["list", "--files"],
-        ["list", "--versions"], ["status"], ["audit"], ["shadow", known],
-        ["approve", known, "--override", "x"], ["canary", known], ["canary", known, "--share", "0"],
+        ["show", proposal], ["show", "rules.yaml"], ["diff", proposal], ["list"],
+        ["list", "--files"], ["list", "--versions"], ["status"], ["audit"], ["shadow", proposal],
+        ["approve", proposal, "--override", "x"], ["canary", proposal],
+        ["canary", proposal, "--share", "0"],
         ["pin", "n1", 1, "--reason", "x"], ["pin", "n1", 0, "--reason", "x"],
         ["import-envoy", book.file("domain: d\n", "d.yaml"), "--dry-run"],
     ):  # fmt: skip
@@ -230,12 +231,12 @@ def test_every_answer_is_json_where_that_is_asked_for(book: Book) -> None:
 
 def test_what_a_store_could_not_take_is_told_and_handed_on_later(book: Book) -> None:
     book.init()
-    known = book.propose(LESS)
-    book.at("approve", known, "--override", "x")
+    proposal = book.propose(LESS)
+    book.at("approve", proposal, "--override", "x")
     blobs = book.folder / "blobs"
     blobs.rename(book.folder / "away")
     blobs.write_text("in its place")
-    code, out, err = book.run("publish", known, "--rulebook", book.folder)
+    code, out, err = book.run("publish", proposal, "--rulebook", book.folder)
     assert code == 1
     assert "live as version 2" in out
     assert err.startswith("sluicegate: publishing: the blob store")
@@ -257,8 +258,8 @@ def test_init_goes_on_where_it_was_interrupted(book: Book, made: str) -> None:
         Repository.create(half / "rules.git", files={"rules.yaml": RULES.encode()}).close()
     if made == "settings":
         shutil.copy(book.folder / "rulebook.toml", half)
-    said = book.ok("init", half, "--rules", book.file(LESS))
-    assert "version 1, 1 file of rules" in said
+    output = book.ok("init", half, "--rules", book.file(LESS))
+    assert "version 1, 1 file of rules" in output
     assert (half / "keys" / "signing.pem").read_bytes() == key
     assert "limit: 50" in book.ok("show", "rules.yaml", "--rulebook", half)
     assert "already" in book.run("init", half)[2]
@@ -269,11 +270,11 @@ def test_a_repository_that_is_there_becomes_a_rulebook(book: Book, tmp_path: Pat
     files = {"team/a.yaml": RULES.encode(), "README.md": b"ours"}
     Repository.create(theirs, branch="trunk", files=files).close()
     words = ["init", book.folder, "--repository", theirs, "--branch", "trunk", "--alone"]
-    said = book.ok(*words)
-    assert f"git clone {theirs}" in said
+    output = book.ok(*words)
+    assert f"git clone {theirs}" in output
     assert "play" in book.at("show", "team/a.yaml")
-    known = book.propose(LESS, "--under", "team", name="a.yaml")
-    book.at("approve", known, "--override", "x", "--publish")
+    proposal = book.propose(LESS, "--under", "team", name="a.yaml")
+    book.at("approve", proposal, "--override", "x", "--publish")
     assert not (book.folder / "rules.git").exists()
     code, _, err = book.run("init", f"{book.folder}-2", "--repository", tmp_path / "none")
     assert (code, "there is no git repository" in err) == (2, True)
@@ -284,8 +285,8 @@ def test_a_repository_that_is_there_becomes_a_rulebook(book: Book, tmp_path: Pat
 
 
 def test_init_takes_another_store_and_tells_nodes_of_it(book: Book, tmp_path: Path) -> None:
-    said = book.ok("init", book.folder, "--blobs", f"files:{tmp_path}/more blobs", "--events", "")
-    assert f"--rulebook 'files:{tmp_path}/more blobs'" in said
+    output = book.ok("init", book.folder, "--blobs", f"files:{tmp_path}/more blobs", "--events", "")
+    assert f"--rulebook 'files:{tmp_path}/more blobs'" in output
     assert (tmp_path / "more blobs" / "editions" / "1.json").exists()
     assert not (book.folder / "events" / "segments").exists()
     book.ok("init", tmp_path / "branched", "--branch", "trunk")
@@ -306,8 +307,8 @@ def test_a_folder_can_be_moved_and_typed_paths_count_from_where_they_are_typed(
     assert book.publish(LESS) == 2
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SLUICEGATE_RULES_CAPTURE", "seen")
-    said = book.at("serve", "--print-config", "--access", "people.toml", "--events", "files:e")
-    lines = dict(line.split(" = ", 1) for line in said.splitlines())
+    config = book.at("serve", "--print-config", "--access", "people.toml", "--events", "files:e")
+    lines = dict(line.split(" = ", 1) for line in config.splitlines())
     assert lines["access"].startswith(f'"{tmp_path}/people.toml"')
     assert lines["capture"].startswith(f'"{tmp_path}/seen"')
     assert lines["events"].startswith(f'"files:{tmp_path}/e"')
@@ -315,7 +316,7 @@ def test_a_folder_can_be_moved_and_typed_paths_count_from_where_they_are_typed(
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         (["--tls-client-ca", "ca.pem"], "--tls-cert"),
         (["--tls-client-ca", "ca.pem", "--tls-cert", "c", "--tls-key", "k"], "--access"),
@@ -324,12 +325,12 @@ def test_a_folder_can_be_moved_and_typed_paths_count_from_where_they_are_typed(
         (["--listen", "0.0.0.0:0"], "--insecure"),
     ],
 )
-def test_a_server_is_told_what_is_missing(book: Book, flags: list[str], told: str) -> None:
+def test_a_server_is_told_what_is_missing(book: Book, flags: list[str], message: str) -> None:
     book.init()
     before = signal.getsignal(signal.SIGINT)
     code, _, err = book.run("serve", "--rulebook", book.folder, *flags)
     assert code == 2
-    assert told in err
+    assert message in err
     assert signal.getsignal(signal.SIGINT) is before  # Ctrl-C is ours again
 
 
@@ -343,21 +344,26 @@ def test_a_place_that_is_none_is_told_what_a_place_is(book: Book, place: str) ->
 
 def test_a_canary_stays_of_what_it_is_and_its_share_is_said_plainly(book: Book) -> None:
     book.init()
-    known = book.propose(LESS)
-    book.at("approve", known, "--override", "x")
-    for said, told in (("1", "1% or 100%"), ("0.00001", "0.01%"), ("-1", "--share"), ("x", "5%")):
-        assert told in book.refused("canary", known, f"--share={said}")
-    book.at("canary", known, "--by", "nodes", "--share", "1%")
-    assert book.json("canary", known, "--share", "0.5")["state"] == "canary"
+    proposal = book.propose(LESS)
+    book.at("approve", proposal, "--override", "x")
+    for share, message in (
+        ("1", "1% or 100%"),
+        ("0.00001", "0.01%"),
+        ("-1", "--share"),
+        ("x", "5%"),
+    ):
+        assert message in book.refused("canary", proposal, f"--share={share}")
+    book.at("canary", proposal, "--by", "nodes", "--share", "1%")
+    assert book.json("canary", proposal, "--share", "0.5")["state"] == "canary"
     canary = book.json("status")["canary"]
     assert (canary["share"], canary["by"]) == (5_000, "nodes")
-    assert "this canary is by nodes" in book.refused("canary", known, "--by", "callers")
+    assert "this canary is by nodes" in book.refused("canary", proposal, "--by", "callers")
     other = book.propose(RULES.replace("100", "70"))
     book.at("approve", other, "--override", "x")
-    said = book.refused("publish", other)
-    assert said.startswith("sluicegate: a canary of version 2")
-    assert "somebody else" not in said
-    book.at("canary", known, "--share", "0")
+    output = book.refused("publish", other)
+    assert output.startswith("sluicegate: a canary of version 2")
+    assert "somebody else" not in output
+    book.at("canary", proposal, "--share", "0")
     assert book.json("status")["canary"] is None
     assert book.json("canary", other, "--share", "100%")["state"] == "live"
 
@@ -366,8 +372,8 @@ def test_names_of_any_alphabet_are_names(book: Book) -> None:
     book.init()
     name = "größe-日本.yaml"
     text = "version: 1\nrules:\n  - {rule_id: big, resource_path: /größe, limit: 5, window: 1h}\n"
-    known = book.propose(text, "--as", "Éva Ünal", "--reason", "weil es so ist", name=name)
-    assert book.json("show", known)["proposer"] == "Éva Ünal"
-    assert f"+++ b/{name}" in book.at("diff", known)
-    book.at("approve", known, "--override", "ça va", "--publish")
+    proposal = book.propose(text, "--as", "Éva Ünal", "--reason", "weil es so ist", name=name)
+    assert book.json("show", proposal)["proposer"] == "Éva Ünal"
+    assert f"+++ b/{name}" in book.at("diff", proposal)
+    book.at("approve", proposal, "--override", "ça va", "--publish")
     assert "/größe" in book.at("show", name)

@@ -43,9 +43,9 @@ class Change:
         self._book = book
 
     def __call__(self, runs: Callable[[int], bool], **callers: object) -> float:
-        known = self._book.propose(rules(**callers))
-        self._book.at("approve", known, "--override", "nothing captured yet")
-        version = self._book.json("publish", known)["version"]
+        proposal = self._book.propose(rules(**callers))
+        self._book.at("approve", proposal, "--override", "nothing captured yet")
+        version = self._book.json("publish", proposal)["version"]
         began = time.monotonic()
         until(lambda: runs(version), f"version {version}", 5)
         return time.monotonic() - began
@@ -114,12 +114,12 @@ def test_a_program_of_ones_own_follows_too(book: Book, tmp_path: Path) -> None:
     book.init(rules())
     limiter = Limiter()
     checker = Checker(limiter, OpenGate(), Silent())
-    seen: list[FleetBooks] = []
+    versions: list[FleetBooks] = []
 
     def put_in_force(books: FleetBooks) -> None:
-        limiter.replace_rules(books.rules_beside(seen[-1] if seen else None))
+        limiter.replace_rules(books.rules_beside(versions[-1] if versions else None))
         checker.book = books.live.resources
-        seen.append(books)
+        versions.append(books)
 
     def allowed(caller: str) -> int:
         answers = [checker.check(CheckRequest(caller, "/play"), now_us()) for _ in range(12)]

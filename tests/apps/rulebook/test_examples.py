@@ -94,8 +94,8 @@ def prepared(book: Book, page: str, written: list[str]) -> list[str]:
         publish(book)
     if "old.yaml" in words:
         old = other_rules().replace("play", "old")
-        known = book.propose(f"version: 1\n{old[old.index('rules:') :]}", name="old.yaml")
-        book.at("approve", known, "--override", "x", "--publish")
+        proposal = book.propose(f"version: 1\n{old[old.index('rules:') :]}", name="old.yaml")
+        book.at("approve", proposal, "--override", "x", "--publish")
     if SHOWN_ID in words:
         words = with_id(book, page, words)
     commit = book.json("list", "--files")["commit"][:7]
@@ -123,20 +123,20 @@ def other_rules() -> str:
 
 
 def publish(book: Book) -> None:
-    known = book.propose(other_rules(), name="api.yaml")
-    book.at("approve", known, "--override", "nothing captured yet", "--publish")
+    proposal = book.propose(other_rules(), name="api.yaml")
+    book.at("approve", proposal, "--override", "nothing captured yet", "--publish")
 
 
 def with_id(book: Book, page: str, words: list[str]) -> list[str]:
     """The line with the id of a proposal that is as far as the verb takes it for."""
-    known = book.propose(other_rules(), name="api.yaml")
+    proposal = book.propose(other_rules(), name="api.yaml")
     if page in ("publish", "canary"):
-        book.at("approve", known, "--override", "nothing captured yet")
+        book.at("approve", proposal, "--override", "nothing captured yet")
     if "0" in words:
-        book.at("canary", known)
+        book.at("canary", proposal)
     if page == "approve" and "--override" not in words:
         words = [*words, "--override", "nothing captured yet"]
-    return [known[:7] if one == SHOWN_ID else one for one in words]
+    return [proposal[:7] if one == SHOWN_ID else one for one in words]
 
 
 def test_every_verb_has_examples_and_the_page_of_all_has_some() -> None:

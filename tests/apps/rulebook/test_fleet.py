@@ -59,17 +59,17 @@ def test_a_limiter_runs_what_is_published_and_what_is_rolled_back_to(book: Book)
     ) as one:
         assert "version 1" in one.ready_line
         assert admitted(one, "ann") == 5
-        known = book.propose(TWO)
-        book.at("approve", known, "--override", "nothing captured yet")
-        said = book.at("publish", known, "--wait", "1")
-        assert "n1" in said
+        proposal = book.propose(TWO)
+        book.at("approve", proposal, "--override", "nothing captured yet")
+        output = book.at("publish", proposal, "--wait", "1")
+        assert "n1" in output
         assert admitted(one, "bob") == 2
         assert one.metric("sluicegate_rules_version") == 2
         assert one.metric("sluicegate_rules_lag_seconds") < 5
         book.at("rollback", "1", "--reason", "too few", "--wait", "1")
         assert admitted(one, "eve") == 5
-        status, told = one.ask("/v1/rulebook")
-        assert (status, told["version"], told["fleet"]["node"]) == (200, "3", "n1")
+        status, body = one.ask("/v1/rulebook")
+        assert (status, body["version"], body["fleet"]["node"]) == (200, "3", "n1")
 
 
 def test_a_limiter_starts_from_its_disk_when_everything_else_is_gone(book: Book) -> None:
@@ -97,14 +97,14 @@ def test_a_key_that_is_not_trusted_is_not_followed(book: Book, tmp_path: Path) -
 def test_a_canary_is_for_a_share_of_the_callers_and_a_pin_for_one_node(book: Book) -> None:
     book.init(FIVE)
     with LimiterProcess(book.folder, *following(book, "--node", "n1")) as one:
-        known = book.propose(TWO)
-        book.at("approve", known, "--override", "nothing captured yet")
-        book.at("canary", known, "--share", "50%")
+        proposal = book.propose(TWO)
+        book.at("approve", proposal, "--override", "nothing captured yet")
+        book.at("canary", proposal, "--share", "50%")
         until(lambda: one.metric("sluicegate_rules_canary_version") == 2, "the canary", 10)
         by_user = {f"user-{n}": admitted(one, f"user-{n}") for n in range(40)}
         assert {*by_user.values()} == {5, 2}
         assert 5 < [*by_user.values()].count(2) < 35
-        book.at("canary", known, "--share", "0")
+        book.at("canary", proposal, "--share", "0")
         until(lambda: one.metric("sluicegate_rules_canary_version") == 0, "its end", 10)
         assert admitted(one, "somebody else") == 5
         second = book.publish(TWO)
@@ -123,8 +123,8 @@ def test_what_was_captured_judges_the_next_change(book: Book) -> None:
         asks = [{"user_id": f"u{n % 10}", "resource_path": "/play", "priority": "CRITICAL"}
                 for n in range(1_100)]  # fmt: skip
         for start in range(0, len(asks), 550):
-            status, said = one.ask("/v1/check/batch", {"requests": asks[start : start + 550]})
-            assert status == 200, said
+            status, body = one.ask("/v1/check/batch", {"requests": asks[start : start + 550]})
+            assert status == 200, body
     # Each of ten has asked 110 times; a limit of 100 refuses ten of each, a tenth is too much.
     few = book.json("propose", book.file(rules), "-m", "Far fewer")
     assert few["verdict"]["result"] == "failed", few["verdict"]
@@ -191,16 +191,16 @@ def test_a_server_lets_each_do_what_they_may_and_waits_for_nodes(book: Book) -> 
         LimiterProcess(book.folder, *following(book, "--node", "n1")) as one,
     ):
         ann, bob, eve = (RemoteRuleAdmin(url, token=token) for token in (ANN, BOB, EVE))
-        said = ann.propose({"rules.yaml": TWO}, base="live", message="Fewer", by=ANYBODY)
-        assert said["proposer"] == "ann"
+        proposal = ann.propose({"rules.yaml": TWO}, base="live", message="Fewer", by=ANYBODY)
+        assert proposal["proposer"] == "ann"
         with pytest.raises(Forbidden, match="approve"):
-            ann.approve(said["id"], override="mine", by=ANYBODY)
+            ann.approve(proposal["id"], override="mine", by=ANYBODY)
         with pytest.raises(Forbidden, match="propose"):
             eve.propose({"rules.yaml": TWO}, base="live", message="Fewer", by=ANYBODY)
         with pytest.raises(Unauthenticated):
             RemoteRuleAdmin(url).rules(by=ANYBODY)
-        bob.approve(said["id"], override="nothing captured yet", by=ANYBODY)
-        version = bob.publish(said["id"], by=ANYBODY)["version"]
+        bob.approve(proposal["id"], override="nothing captured yet", by=ANYBODY)
+        version = bob.publish(proposal["id"], by=ANYBODY)["version"]
         fleet = bob.wait(version, nodes=1, timeout_s=10, by=ANYBODY)
         assert fleet["reached"]
         assert admitted(one, "ann") == 2
@@ -238,26 +238,26 @@ def test_a_server_widens_a_canary_by_itself_until_it_is_live(book: Book) -> None
         server(book, "--token", ANN) as (url, _),
     ):
         admin = RemoteRuleAdmin(url, token=ANN)
-        said = admin.propose(
+        proposal = admin.propose(
             {"rules.yaml": same.replace("limit: 5", "limit: 6")},
             base="live",
             message="+1",
             by=ANYBODY,
         )
-        admin.approve(said["id"], override="nothing captured yet", by=ANYBODY)
-        admin.canary(said["id"], share=5_000, kind="callers", by=ANYBODY)
+        admin.approve(proposal["id"], override="nothing captured yet", by=ANYBODY)
+        admin.canary(proposal["id"], share=5_000, kind="callers", by=ANYBODY)
         until(lambda: one.metric("sluicegate_rules_canary_version") == 3, "the canary", 10)
-        asked = iter(range(10**6))
+        numbers = iter(range(10**6))
 
         def live() -> bool:
-            user = f"u{next(asked) % 40}"
+            user = f"u{next(numbers) % 40}"
             one.ask(
                 "/v1/check", {"user_id": user, "resource_path": "/else", "priority": "CRITICAL"}
             )
             return bool(admin.status(by=ANYBODY)["live"]["version"] == 3)
 
         until(live, "version 3 live for all", 30)
-        history = admin.proposal(said["id"], by=ANYBODY)["history"]
+        history = admin.proposal(proposal["id"], by=ANYBODY)["history"]
         assert [it["by"] for it in history][-1] == "sluicegate"
 
 
@@ -272,33 +272,33 @@ def test_a_canary_that_refuses_critical_work_is_taken_back_by_itself(book: Book)
         server(book, "--token", ANN) as (url, _),
     ):
         admin = RemoteRuleAdmin(url, token=ANN)
-        said = admin.propose(
+        proposal = admin.propose(
             {"rules.yaml": many.replace("limit: 100", "limit: 1")},
             base="live",
             message="1",
             by=ANYBODY,
         )
-        admin.approve(said["id"], override="nothing captured yet", by=ANYBODY)
-        admin.canary(said["id"], share=5_000, kind="callers", by=ANYBODY)
+        admin.approve(proposal["id"], override="nothing captured yet", by=ANYBODY)
+        admin.canary(proposal["id"], share=5_000, kind="callers", by=ANYBODY)
         until(lambda: one.metric("sluicegate_rules_canary_version") == 2, "the canary", 10)
-        asked = iter(range(10**6))
+        numbers = iter(range(10**6))
 
         def over() -> bool:
-            user = f"u{next(asked) // 6 % 40}"  # of six asks one may pass
+            user = f"u{next(numbers) // 6 % 40}"  # of six asks one may pass
             one.ask(
                 "/v1/check", {"user_id": user, "resource_path": "/play", "priority": "CRITICAL"}
             )
-            return bool(admin.proposal(said["id"], by=ANYBODY)["state"] == "rolled back")
+            return bool(admin.proposal(proposal["id"], by=ANYBODY)["state"] == "rolled back")
 
         until(over, "it being taken back", 30)
         until(lambda: one.metric("sluicegate_rules_canary_version") == 0, "its end", 10)
         assert admin.status(by=ANYBODY)["live"]["version"] == 1
-        told = admin.proposal(said["id"], by=ANYBODY)["history"][-1]
-        assert (told["by"], "CRITICAL" in told["why"]) == ("sluicegate", True)
+        entry = admin.proposal(proposal["id"], by=ANYBODY)["history"][-1]
+        assert (entry["by"], "CRITICAL" in entry["why"]) == ("sluicegate", True)
 
 
 @pytest.mark.parametrize(
-    ("flags", "code", "told"),
+    ("flags", "code", "message"),
     [
         (["--rulebook", "files:nowhere/blobs"], 1, "there is no folder nowhere/blobs"),
         (["--rulebook", "book/blobs"], 2, "--rulebook: "),
@@ -308,17 +308,17 @@ def test_a_canary_that_refuses_critical_work_is_taken_back_by_itself(book: Book)
     ],
 )
 def test_a_limiter_is_told_what_is_wrong_with_where_it_is_to_look(
-    book: Book, flags: list[str], code: int, told: str
+    book: Book, flags: list[str], code: int, message: str
 ) -> None:
     book.init(FIVE)
-    said = dict(zip(*[iter(following(book, "--node", "n1"))] * 2, strict=True))
-    said |= dict(zip(*[iter(flags)] * 2, strict=True))
-    words = [word for pair in said.items() for word in pair]
+    settings = dict(zip(*[iter(following(book, "--node", "n1"))] * 2, strict=True))
+    settings |= dict(zip(*[iter(flags)] * 2, strict=True))
+    words = [word for pair in settings.items() for word in pair]
     parser = ArgumentParser()
     command.add_arguments(parser)
     with pytest.raises(SluicegateError) as refused:
         asyncio.run(loaded(parser.parse_args(words)))
-    assert told in str(refused.value)
+    assert message in str(refused.value)
     assert isinstance(refused.value, BadValue) == (code == 2)
 
 

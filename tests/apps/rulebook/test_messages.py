@@ -27,7 +27,7 @@ NAMED = "put a token into SLUICEGATE_TOKEN, or give --cert and --cert-key"
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (
             BadValue("proposal", "p4152ca5232d", "it is open; only what is approved goes live"),
@@ -82,8 +82,10 @@ NAMED = "put a token into SLUICEGATE_TOKEN, or give --cert and --cert-key"
         ),
     ],
 )  # fmt: skip
-def test_a_refusal_is_told_as_whoever_types_would_say_it(error: SluicegateError, told: str) -> None:
-    assert str(reword(error)) == told
+def test_a_refusal_is_told_as_whoever_types_would_say_it(
+    error: SluicegateError, message: str
+) -> None:
+    assert str(reword(error)) == message
 
 
 @pytest.mark.parametrize(
@@ -113,7 +115,7 @@ def test_a_value_of_any_length_stays_a_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "secure", "certified", "told"),
+    ("detail", "secure", "certified", "message"),
     [
         ("... self-signed certificate in certificate chain", True, False, "--ca FILE"),
         ("Remote end closed connection without response", True, False, "--cert and --cert-key"),
@@ -121,15 +123,15 @@ def test_a_value_of_any_length_stays_a_line() -> None:
     ],
 )
 def test_a_server_that_hangs_up_is_told_with_what_may_be_missing(
-    seen: str, secure: bool, certified: bool, told: str
+    detail: str, secure: bool, certified: bool, message: str
 ) -> None:
-    error = explain_unreachable(Unavailable("it", seen), secure=secure, certified=certified)
-    assert told in str(error)
+    error = explain_unreachable(Unavailable("it", detail), secure=secure, certified=certified)
+    assert message in str(error)
 
 
 def test_what_cannot_be_guessed_is_not() -> None:
-    for seen, certified in (("Connection refused", False), ("closed connection", True)):
-        error = Unavailable("it", seen)
+    for detail, certified in (("Connection refused", False), ("closed connection", True)):
+        error = Unavailable("it", detail)
         assert explain_unreachable(error, secure=True, certified=certified) is error
 
 

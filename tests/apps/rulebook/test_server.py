@@ -56,15 +56,15 @@ def test_a_token_and_a_certificate_come_to_one_server_and_people_change_on_sighu
         assert "--ca FILE" in book.run("list")[2]
         assert "SLUICEGATE_TOKEN" in book.run("list", *ann)[2]
         monkeypatch.setenv("SLUICEGATE_TOKEN", ANN)
-        known = book.json_by_server("propose", book.file(RULES), "-m", "More", *ann)["id"]
-        code, _, err = book.run("approve", known, "--override", "x", *ann)
+        proposal = book.json_by_server("propose", book.file(RULES), "-m", "More", *ann)["id"]
+        code, _, err = book.run("approve", proposal, "--override", "x", *ann)
         assert (code, "'approve'" in err) == (1, True)
         monkeypatch.delenv("SLUICEGATE_TOKEN")
-        said = book.json_by_server("approve", known, "--override", "nothing captured", *bob)
-        assert said["approvals"] == ["bob"]
+        approval = book.json_by_server("approve", proposal, "--override", "nothing captured", *bob)
+        assert approval["approvals"] == ["bob"]
         Path("people.toml").write_text(PEOPLE.replace('"read-rules", "approve"', '"read-rules"'))
         os.kill(child.pid, signal.SIGHUP)
-        until(lambda: book.run("publish", known, *bob)[0] == 1, "that bob may not", 5)
+        until(lambda: book.run("publish", proposal, *bob)[0] == 1, "that bob may not", 5)
         Path("people.toml").write_text("no toml at all")
         os.kill(child.pid, signal.SIGHUP)
         until(lambda: "not reloaded" in child.tail(), "that it is told", 5)
@@ -108,21 +108,21 @@ def test_two_servers_and_a_command_beside_them_lose_nothing(book: Book) -> None:
     book.init(FIVE)
     with server(book, "--token", ANN) as (one, _), server(book, "--token", ANN) as (other, _):
         admins = [RemoteRuleAdmin(url, token=ANN) for url in (one, other)]
-        known = []
+        proposals = []
         for number in range(4):
             rule = f"rule_id: r{number}, resource_path: /{number}, limit: 5, window: 1h"
             text = f"version: 1\nrules: [{{{rule}}}]\n"
-            said = admins[number % 2].propose(
+            proposal = admins[number % 2].propose(
                 {f"{number}.yaml": text}, base="live", message="One more", by=ANYBODY
             )
-            known.append(said["id"])
-        for number, one_id in enumerate(known):
+            proposals.append(proposal["id"])
+        for number, one_id in enumerate(proposals):
             admins[(number + 1) % 2].approve(one_id, override="x", by=ANYBODY)
-        book.at("publish", known[0])
-        versions = [admins[n % 2].publish(known[n], by=ANYBODY)["version"] for n in (1, 2, 3)]
+        book.at("publish", proposals[0])
+        versions = [admins[n % 2].publish(proposals[n], by=ANYBODY)["version"] for n in (1, 2, 3)]
         assert versions == [3, 4, 5]
         with pytest.raises(BadValue, match=r"it is (live|replaced)"):
-            admins[0].publish(known[3], by=ANYBODY)
+            admins[0].publish(proposals[3], by=ANYBODY)
         names = {file["name"] for file in book.json("list", "--files")["files"]}
         assert names == {"rules.yaml", *[f"{n}.yaml" for n in range(4)]}
 
@@ -134,19 +134,21 @@ def test_a_server_that_is_killed_in_a_canary_goes_on_with_it(book: Book) -> None
     names = ", ".join(f"u{n}: CRITICAL" for n in range(40))
     same = FIVE.replace("names: {gateway: CRITICAL}", f"names: {{{names}}}")
     book.publish(same)
-    known = book.propose(same.replace("limit: 5", "limit: 6"))
-    book.at("approve", known, "--override", "nothing captured yet")
+    proposal = book.propose(same.replace("limit: 5", "limit: 6"))
+    book.at("approve", proposal, "--override", "nothing captured yet")
     with LimiterProcess(book.folder, *following(book, "--node", "n1")) as one:
         with server(book, "--token", ANN) as (url, child):
-            RemoteRuleAdmin(url, token=ANN).canary(known, share=5_000, kind="callers", by=ANYBODY)
+            RemoteRuleAdmin(url, token=ANN).canary(
+                proposal, share=5_000, kind="callers", by=ANYBODY
+            )
             child.kill()
         until(lambda: one.metric("sluicegate_rules_canary_version") == 3, "the canary", 10)
         with server(book, "--token", ANN) as (url, _):
             admin = RemoteRuleAdmin(url, token=ANN)
-            asked = iter(range(10**6))
+            numbers = iter(range(10**6))
 
             def live() -> bool:
-                one.check(f"u{next(asked) % 40}", "/else", priority="CRITICAL")
+                one.check(f"u{next(numbers) % 40}", "/else", priority="CRITICAL")
                 return bool(admin.status(by=ANYBODY)["live"]["version"] == 3)
 
             until(live, "version 3 live for all", 20)
@@ -154,10 +156,10 @@ def test_a_server_that_is_killed_in_a_canary_goes_on_with_it(book: Book) -> None
 
 
 def test_dashboard_and_alerts_ask_only_for_metrics_that_there_are(book: Book) -> None:
-    asked = "".join(
+    queries = "".join(
         (DEPLOY / name).read_text() for name in ("grafana-rulebook.json", "rulebook-alerts.yml")
     )
-    names = set(re.findall(r"\bsluicegate_[a-z_]+\b", asked))
+    names = set(re.findall(r"\bsluicegate_[a-z_]+\b", queries))
     assert len(names) > 10
     book.init(FIVE)
     flags = following(book, "--node", "n1", "--capture", f"{book.folder}/capture")

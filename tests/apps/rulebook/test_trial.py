@@ -116,8 +116,8 @@ def test_a_log_of_envoys_is_asked_of_rules_for_a_mesh(book: Book, tmp_path: Path
 
 def test_what_a_proposal_is_tried_on_is_its_rulebooks_business(book: Book, tmp_path: Path) -> None:
     book.init()
-    known = book.propose(RULES.replace("100", "70"))
-    assert "--csv" in book.refused("shadow", known, "--csv", tmp_path / "log.csv")
+    proposal = book.propose(RULES.replace("100", "70"))
+    assert "--csv" in book.refused("shadow", proposal, "--csv", tmp_path / "log.csv")
     live = book.file(RULES)
     code, _, err = book.run(
         "shadow", "--rules", live, "--rules", live, "--csv", live, "--map", "user=x"
