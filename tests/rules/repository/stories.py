@@ -58,8 +58,8 @@ def run_git(
 
 def is_sound(repository: Repository) -> bool:
     """Whether git finds nothing to say against it, but for what no ref leads to."""
-    said = git(repository.path, "fsck", "--strict", "--full", "--no-dangling")
-    return said == ""
+    output = git(repository.path, "fsck", "--strict", "--full", "--no-dangling")
+    return output == ""
 
 
 def commit(

@@ -60,11 +60,11 @@ def test_what_is_missing_or_damaged_is_named(
 ) -> None:
     hex_id = git(repository.path, "rev-parse", what)
     harm(object_file(repository, hex_id))
-    with pytest.raises(Unavailable) as seen:
+    with pytest.raises(Unavailable) as error:
         repository.files(first(repository))
-    assert repository.path in str(seen.value)
-    assert hex_id in str(seen.value)
-    assert "missing" in str(seen.value) if harm is os.unlink else "damaged" in str(seen.value)
+    assert repository.path in str(error.value)
+    assert hex_id in str(error.value)
+    assert "missing" in str(error.value) if harm is os.unlink else "damaged" in str(error.value)
 
 
 @needs_git
@@ -126,9 +126,9 @@ def test_a_damaged_pack_is_told_by_our_own_error(
     (path,) = Path(repository.path, "objects", "pack").glob(f"*{ending}")
     harm(path)
     fresh = Repository.open(repository.path)
-    with pytest.raises(SluicegateError) as seen:
+    with pytest.raises(SluicegateError) as error:
         fresh.files(fresh.find(tip), suffixes=())
-    assert repository.path in str(seen.value)
+    assert repository.path in str(error.value)
     fresh.close()
 
 
@@ -139,7 +139,7 @@ def test_a_byte_that_turned_in_a_pack_is_noticed(repository: Repository) -> None
     (path,) = Path(repository.path, "objects", "pack").glob("*.pack")
     path.chmod(0o644)
     content = path.read_bytes()
-    told = 0
+    errors = 0
     for at in range(12, len(content) - 20, 7):
         path.write_bytes(content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1 :])
         fresh = Repository.open(repository.path)
@@ -150,10 +150,10 @@ def test_a_byte_that_turned_in_a_pack_is_noticed(repository: Repository) -> None
                 "web/b.yaml": b"b: 1\n",
             }
         except Unavailable:
-            told += 1
+            errors += 1
         finally:
             fresh.close()
-    assert told > 5
+    assert errors > 5
 
 
 @needs_git

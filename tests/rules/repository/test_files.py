@@ -524,17 +524,17 @@ def test_a_commit_holds_what_a_dictionary_would(
     last: dict[str, bytes] = {}
     parents: tuple[str, ...] = ()
     for state in states:
-        wanted = flat(state)
-        changes: dict[str, Any] = {name: None for name in last if name not in wanted}
-        changes |= {name: text for name, text in wanted.items() if last.get(name) != text}
+        expected = flat(state)
+        changes: dict[str, Any] = {name: None for name in last if name not in expected}
+        changes |= {name: text for name, text in expected.items() if last.get(name) != text}
         made = repository.write(changes, parents=parents, author=ANN, message="Change", at_us=AT_US)
         assert repository.files(made.id, suffixes=()) == dict(
-            sorted(wanted.items(), key=lambda item: item[0].encode())
+            sorted(expected.items(), key=lambda item: item[0].encode())
         )
         before = parents[0] if parents else None
-        told = {c.name: (c.before, c.after) for c in repository.changes(before, made.id)}
-        assert told == {name: (last.get(name), wanted.get(name)) for name in changes}
-        last, parents = wanted, (made.id,)
+        answer = {c.name: (c.before, c.after) for c in repository.changes(before, made.id)}
+        assert answer == {name: (last.get(name), expected.get(name)) for name in changes}
+        last, parents = expected, (made.id,)
 
 
 def flat(state: dict[str, bytes]) -> dict[str, bytes]:
@@ -556,13 +556,13 @@ def by_git(repository: Repository, mode: str, name: str, text: str) -> str:
     from tests.rules.repository.stories import QUIET
 
     environment = {**QUIET, "GIT_INDEX_FILE": str(index)}
-    for arguments, told in (
+    for arguments, input_text in (
         (["read-tree", "main"], b""),
         (["update-index", "-z", "--add", "--index-info"], row),
     ):
         subprocess.run(
             ["git", "-C", repository.path, *arguments],
-            input=told,
+            input=input_text,
             env=environment,
             check=True,
             timeout=60,

@@ -69,14 +69,14 @@ def test_a_commit_descends_from_itself_and_from_all_before(repository: Repositor
     two = grow(repository, one)
     side = grow(repository, one, says="Side")
     merge = grow(repository, two, side)
-    for older, newer, told in (
+    for older, newer, expected in (
         (one, one, True),
         (one, merge, True),
         (side, merge, True),
         (merge, one, False),
         (two, side, False),
     ):
-        assert repository.is_ancestor(older, newer) is told
+        assert repository.is_ancestor(older, newer) is expected
 
 
 def test_histories_that_share_nothing_have_no_base(repository: Repository) -> None:
@@ -215,5 +215,5 @@ def test_git_finds_the_same_base(repository: Repository) -> None:
         left.append(newer[0])
         right.append(newer[1])
     for one, other in [*zip(left, right, strict=True), *pairwise(left), (left[4], right[2])]:
-        told = git(repository.path, "merge-base", "--all", one, other).split()
-        assert repository.merge_base(one, other) in told
+        bases = git(repository.path, "merge-base", "--all", one, other).split()
+        assert repository.merge_base(one, other) in bases

@@ -44,8 +44,8 @@ def test_git_shows_what_is_noted(repository: Repository) -> None:
     repository.note(first(repository), "Judged", author=ANN, at_us=AT_US)
     repository.note(first(repository), "Approved", author=ANN, at_us=AT_US)
     assert git(repository.path, "notes", "--ref=sluicegate", "show", "main") == "Judged\n\nApproved"
-    shown = git(repository.path, "log", "--notes=sluicegate", "main")
-    assert "Notes (sluicegate):\n    Judged\n    \n    Approved" in shown
+    output = git(repository.path, "log", "--notes=sluicegate", "main")
+    assert "Notes (sluicegate):\n    Judged\n    \n    Approved" in output
     assert is_sound(repository)
 
 

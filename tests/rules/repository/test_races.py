@@ -36,7 +36,7 @@ class Writer:
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
 
-    def said(self) -> dict[str, str]:
+    def commits(self) -> dict[str, str]:
         """What it told to be safe: a file's name, and the commit."""
         out, _ = self.process.communicate(timeout=120)
         return dict(line.split() for line in out.splitlines() if line.count(" ") == 1)
@@ -53,13 +53,13 @@ def test_four_processes_that_commit_at_once_lose_nothing(repository: Repository)
     writers = [Writer(repository, f"w{number}", 8) for number in range(4)]
     for writer in writers:
         writer.go()
-    told = {name: commit for writer in writers for name, commit in writer.said().items()}
-    assert len(told) == 32
-    assert set(told) <= names(repository)
+    commits = {name: commit for writer in writers for name, commit in writer.commits().items()}
+    assert len(commits) == 32
+    assert set(commits) <= names(repository)
     tip = repository.tip(MAIN)
     assert tip is not None
     line = [commit.id for commit in repository.log(tip, count_max=99)]
-    assert set(told.values()) <= set(line)
+    assert set(commits.values()) <= set(line)
     assert len(line) == 33
     assert is_sound(repository)
 
@@ -81,9 +81,9 @@ def test_people_who_push_meanwhile_lose_nothing_either(
             git(clone, "pull", "--quiet", "--rebase", "origin", "main")
         pushed.add(f"hand-{number}")
         git(repository.path, "pack-refs", "--all")  # as a `git gc` does, at any moment
-    told = {name for writer in writers for name in writer.said()}
-    assert len(told) == 16
-    assert told | pushed <= names(repository)
+    commits = {name for writer in writers for name in writer.commits()}
+    assert len(commits) == 16
+    assert commits | pushed <= names(repository)
     assert is_sound(repository)
 
 
@@ -106,14 +106,14 @@ def test_git_may_pack_everything_while_threads_read(repository: Repository) -> N
         add(repository, f"f{number}-x")
     tip = repository.tip(MAIN)
     assert tip is not None
-    wanted = repository.files(tip)
+    files = repository.files(tip)
     wrong: list[object] = []
     stop = threading.Event()
 
     def read() -> None:
         while not stop.is_set():
             try:
-                if repository.files(tip) != wanted or repository.tip(MAIN) is None:
+                if repository.files(tip) != files or repository.tip(MAIN) is None:
                     wrong.append("something else")
             except Exception as error:
                 wrong.append(error)
@@ -133,14 +133,14 @@ def test_git_may_pack_everything_while_threads_read(repository: Repository) -> N
 def crash(repository: Repository, name: str, die_at: int) -> tuple[bool, dict[str, str]]:
     writer = Writer(repository, name, 1, die_at)
     writer.go()
-    told = writer.said()
-    return writer.process.returncode == -signal.SIGKILL, told
+    commits = writer.commits()
+    return writer.process.returncode == -signal.SIGKILL, commits
 
 
-def check_after(repository: Repository, before: set[str], told: dict[str, str]) -> None:
+def check_after(repository: Repository, before: set[str], commits: dict[str, str]) -> None:
     """Nothing that was told is lost, no ref leads to what is not there, and all goes on."""
     fresh = Repository.open(repository.path)
-    assert before | set(told) <= names(fresh)
+    assert before | set(commits) <= names(fresh)
     assert is_sound(fresh)
     add(fresh, "after-x")
     assert "after-x" in names(fresh)
@@ -152,8 +152,8 @@ def check_after(repository: Repository, before: set[str], told: dict[str, str]) 
 @pytest.mark.parametrize("die_at", [0, 6, 12, 17, 20, 22, 24, 26])
 def test_whoever_is_killed_at_any_step_leaves_it_whole(repository: Repository, die_at: int) -> None:
     before = names(repository)
-    _, told = crash(repository, "w", die_at)
-    check_after(repository, before, told)
+    _, commits = crash(repository, "w", die_at)
+    check_after(repository, before, commits)
 
 
 @needs_git
@@ -166,10 +166,10 @@ def test_every_single_step_is_one_where_it_may_be_killed(
         if packs:
             git(repository.path, "pack-refs", "--all")
         before = names(repository)
-        killed, told = crash(repository, f"w{die_at}", die_at)
-        check_after(repository, before, told)
+        killed, commits = crash(repository, f"w{die_at}", die_at)
+        check_after(repository, before, commits)
         if not killed:
-            assert told
+            assert commits
             assert die_at > 20  # it has as many steps at least
             return
     pytest.fail("it never came to its end")
@@ -183,6 +183,6 @@ def test_processes_that_are_killed_while_others_write_are_in_nobodys_way(
     victims = [Writer(repository, f"v{at}", 9, at) for at in (19, 23, 40, 67)]
     for writer in (*victims, survivor):
         writer.go()
-    told = set(survivor.said()).union(*(victim.said() for victim in victims))
-    assert {f"survivor-{number}" for number in range(8)} <= told <= names(repository)
+    commits = set(survivor.commits()).union(*(victim.commits() for victim in victims))
+    assert {f"survivor-{number}" for number in range(8)} <= commits <= names(repository)
     assert is_sound(repository)

@@ -74,11 +74,11 @@ def test_a_file_changed_on_both_sides_is_named(repository: Repository) -> None:
     base = first(repository)
     theirs = beside(repository, base, {"a.yaml": b"theirs", "web/b.yaml": None}).id
     ours = beside(repository, base, {"a.yaml": b"ours", "web/b.yaml": b"ours", "c.yaml": b"c"}).id
-    with pytest.raises(Conflict) as seen:
+    with pytest.raises(Conflict) as error:
         repository.rebase(ours, theirs)
-    assert seen.value.what == "a.yaml, web/b.yaml"
+    assert error.value.what == "a.yaml, web/b.yaml"
     for one in (ours, theirs, base):
-        assert one[:12] in seen.value.detail
+        assert one[:12] in error.value.detail
 
 
 def test_of_many_such_files_some_are_named_and_the_rest_counted(repository: Repository) -> None:
@@ -182,12 +182,12 @@ def test_git_merges_to_the_same_tree_where_files_are_changed_on_one_side_only(
     if left in (root, right) or right == root:
         return
     if clashes:
-        with pytest.raises(Conflict) as seen:
+        with pytest.raises(Conflict) as error:
             repository.rebase(left, right)
-        assert seen.value.what == ", ".join(sorted(clashes))
+        assert error.value.what == ", ".join(sorted(clashes))
         return
     rebased = repository.rebase(left, right)
-    told = run_git(repository.path, "merge-tree", "--write-tree", left, right)
-    if told.returncode == 0:  # git looks for renames, and may see a conflict in one
+    result = run_git(repository.path, "merge-tree", "--write-tree", left, right)
+    if result.returncode == 0:  # git looks for renames, and may see a conflict in one
         tree = git(repository.path, "rev-parse", f"{rebased.id}^{{tree}}")
-        assert told.stdout.split()[0] == tree
+        assert result.stdout.split()[0] == tree

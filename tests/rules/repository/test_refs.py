@@ -265,13 +265,13 @@ def test_how_long_a_lock_is_waited_for_is_told_by_the_clock(repository: Reposito
     patient = Repository.open(repository.path, clock=clock)
     lock = Path(repository.path, f"{MAIN}.lock")
     lock.write_text("")
-    seen: list[Exception] = []
+    errors: list[Exception] = []
 
     def move() -> None:
         try:
             patient.remove(MAIN, expected=first(repository))
         except Unavailable as error:
-            seen.append(error)
+            errors.append(error)
 
     waiting = threading.Thread(target=move)
     waiting.start()
@@ -279,7 +279,7 @@ def test_how_long_a_lock_is_waited_for_is_told_by_the_clock(repository: Reposito
     assert waiting.is_alive()
     clock.advance(us=patient.settings.lock_us_max)
     waiting.join(30)
-    assert len(seen) == 1
+    assert len(errors) == 1
 
 
 def test_a_lock_of_packed_refs_is_honoured(repository: Repository) -> None:
@@ -351,20 +351,20 @@ def test_what_the_dead_left_is_taken_away_by_whoever_comes_next(repository: Repo
 def test_while_we_hold_a_ref_git_cannot_move_it(repository: Repository) -> None:
     old = first(repository)
     new = commit(repository, {"a.yaml": b"2"}, ref=None, on=old).id
-    seen: list[subprocess.CompletedProcess[str]] = []
+    results: list[subprocess.CompletedProcess[str]] = []
     rename = os.rename
 
     def ask_git_first(source: str, target: str) -> None:
         if str(source).endswith("main.lock"):
-            seen.append(run_git(repository.path, "update-ref", MAIN, old, old))
+            results.append(run_git(repository.path, "update-ref", MAIN, old, old))
         rename(source, target)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "rename", ask_git_first)
         repository.move(MAIN, new, expected=old)
-    (said,) = seen
-    assert said.returncode != 0
-    assert "main.lock" in said.stderr
+    (result,) = results
+    assert result.returncode != 0
+    assert "main.lock" in result.stderr
     assert repository.tip(MAIN) == new
 
 
@@ -388,20 +388,20 @@ def test_while_git_holds_a_ref_we_wait_and_see_what_it_did(repository: Repositor
         assert holder.stdout.readline() == "prepare: ok\n"
         with pytest.raises(Unavailable, match="held"):
             impatient(repository).move(MAIN, mine, expected=old)
-        seen: list[Exception] = []
+        errors: list[Exception] = []
 
         def move() -> None:
             try:
                 repository.move(MAIN, mine, expected=old)
             except Conflict as error:
-                seen.append(error)
+                errors.append(error)
 
         waiting = threading.Thread(target=move)
         waiting.start()
         holder.stdin.write("commit\n")
         holder.stdin.close()
         waiting.join(30)
-    assert new in str(seen[0])
+    assert new in str(errors[0])
     assert repository.tip(MAIN) == new
 
 

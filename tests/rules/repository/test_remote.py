@@ -184,9 +184,9 @@ def test_what_an_object_of_a_pack_needs_must_be_there(repository: Repository, la
     with closing(DiskObjectStore(repository.objects_folder)) as store:
         (pack,) = store.packs
         carrier.check_whole(store, pack)
-        gone = base if lacks == "parent" else Blob.from_string(b"a: 1\n").id.decode()
-        os.unlink(Path(repository.objects_folder, gone[:2], gone[2:]))
-        with pytest.raises(Unavailable, match=f"needs {gone}"):
+        missing_id = base if lacks == "parent" else Blob.from_string(b"a: 1\n").id.decode()
+        os.unlink(Path(repository.objects_folder, missing_id[:2], missing_id[2:]))
+        with pytest.raises(Unavailable, match=f"needs {missing_id}"):
             carrier.check_whole(store, pack)
 
 
@@ -304,10 +304,10 @@ def guarded(other: Repository) -> Iterator[Callable[[str], str]]:
     repo = Repo(other.path)
     repos: dict[str, BackendRepo] = {"/other.git": repo}
     app = make_wsgi_chain(DictBackend(repos))
-    wanted = "Basic " + base64.b64encode(b"ann:s3cr%t/x").decode()
+    credentials = "Basic " + base64.b64encode(b"ann:s3cr%t/x").decode()
 
     def guard(environ: dict[str, Any], start: Callable[..., Any]) -> Any:
-        if environ.get("HTTP_AUTHORIZATION") != wanted:
+        if environ.get("HTTP_AUTHORIZATION") != credentials:
             start("401 Unauthorized", [("WWW-Authenticate", 'Basic realm="x"')])
             return [b"who are you?"]
         return app(environ, start)
@@ -331,19 +331,19 @@ def test_who_connects_is_in_the_url_and_in_no_message(
     theirs = commit(other, {"c.yaml": b"c"}).id
     assert repository.fetch(guarded("ann:s3cr%25t%2Fx@"), MAIN) == theirs
     for who in ("ann:wr0ng%2Fone@", ""):
-        with pytest.raises(Unavailable) as seen:
+        with pytest.raises(Unavailable) as error:
             repository.fetch(guarded(who), MAIN)
         for secret in ("wr0ng", "ann"):
-            assert secret not in str(seen.value)
-        assert guarded("") in str(seen.value)
+            assert secret not in str(error.value)
+        assert guarded("") in str(error.value)
 
 
 def test_who_connects_is_taken_out_of_whatever_is_said() -> None:
     url = "https://ann:s3%2Fcret@example.org/x.git?key=hidden"
-    said = f"{url}: no ann:s3%2Fcret, no s3%2Fcret, no s3/cret, no key=hidden; {'x' * 999}"
-    told = remote.without_secrets(said, url)
-    assert told.startswith("https://example.org/x.git: no ***, no ***, no ***, no ***; x")
-    assert len(told) == 500
+    text = f"{url}: no ann:s3%2Fcret, no s3%2Fcret, no s3/cret, no key=hidden; {'x' * 999}"
+    message = remote.without_secrets(text, url)
+    assert message.startswith("https://example.org/x.git: no ***, no ***, no ***, no ***; x")
+    assert len(message) == 500
     assert remote.without_secrets("git@example.org:x.git: no", "git@example.org:x.git") == (
         "git@example.org:x.git: no"
     )
@@ -353,18 +353,18 @@ def test_who_connects_is_taken_out_of_whatever_is_said() -> None:
 def test_the_password_is_in_no_process_list(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[tuple[Any, Any]] = []
+    calls: list[tuple[Any, Any]] = []
     popen: Any = subprocess.Popen
 
     def watched(arguments: list[str], *, env: Mapping[str, str], **named: Any) -> Any:
-        seen.append((arguments, env))
+        calls.append((arguments, env))
         return popen(arguments, env=env, **named)
 
     monkeypatch.setattr(subprocess, "Popen", watched)
-    with pytest.raises(Unavailable) as told:
+    with pytest.raises(Unavailable) as error:
         repository.fetch("http://ann:s3cret@127.0.0.1:1/x.git?key=hidden#z", MAIN)
-    assert len(seen) == 1
-    for text in (str(seen), str(told.value)):
+    assert len(calls) == 1
+    for text in (str(calls), str(error.value)):
         assert "s3cret" not in text
         assert "hidden" not in text
 

@@ -202,12 +202,12 @@ def test_commits_of_git_are_told_as_git_tells_them(used_clone: Path) -> None:
     repository = Repository.open(used_clone)
     tip = repository.tip(MAIN)
     assert tip is not None
-    shown = git(used_clone, "log", "--first-parent", "--format=%H|%an|%ae|%at|%s").splitlines()
-    told = [
+    expected = git(used_clone, "log", "--first-parent", "--format=%H|%an|%ae|%at|%s").splitlines()
+    commits = [
         f"{one.id}|{one.author.name}|{one.author.email}|{one.at_us // 1_000_000}|{one.message}"
         for one in repository.log(tip, count_max=99)
     ]
-    assert told == shown
+    assert commits == expected
 
 
 def test_an_author_that_git_let_through_is_shown(repository: Repository) -> None:
