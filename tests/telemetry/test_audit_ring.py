@@ -89,8 +89,8 @@ def test_the_oldest_goes_first_and_the_bound_holds() -> None:
 def test_a_degraded_admission_and_a_trial_are_kept_with_the_refusals() -> None:
     ring = AuditRing(refusals_max=8, admissions_max=1)
     ring.record("ann", "a", 1, Criticality.BULK, admission().with_marks(degraded=True), 1)
-    tried = Decision(True, 0, 3, 3, RATE_LIMITED, "r").with_marks(shadow=True)
-    ring.record("ann", "b", 1, Criticality.BULK, tried, 2)
+    trial = Decision(True, 0, 3, 3, RATE_LIMITED, "r").with_marks(shadow=True)
+    ring.record("ann", "b", 1, Criticality.BULK, trial, 2)
     ring.record("ann", "c", 1, Criticality.BULK, admission().with_marks(overridden=True), 3)
     for at in range(5):
         ring.record(f"user {at}", "a", 1, Criticality.BULK, admission(), at)

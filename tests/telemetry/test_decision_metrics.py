@@ -44,8 +44,8 @@ def test_decisions_are_counted_by_rule_outcome_and_reason() -> None:
         refused("api", STORE_UNAVAILABLE, degraded=True),
     ):
         observer.record_decision(decision, "user:1", NOW, NOW + 5)
-    seen = tally.snapshot()
-    assert seen.decisions == (
+    snapshot = tally.snapshot()
+    assert snapshot.decisions == (
         DecisionCount("api", "degraded_allowed", "", 1),
         DecisionCount("api", "degraded_refused", "store_unavailable", 1),
         DecisionCount("login", "allowed", "", 2),
@@ -53,19 +53,23 @@ def test_decisions_are_counted_by_rule_outcome_and_reason() -> None:
         DecisionCount("login", "refused", "rate_limited", 1),
         DecisionCount("login", "shadow_refused", "rate_limited", 1),
     )
-    assert seen.count() == 7
-    assert seen.count("refused") == 2
-    assert seen.count("refused", reason="rate_limited") == 1
-    assert seen.count(rule="api") == 2
-    assert seen.folded == 0
+    assert snapshot.count() == 7
+    assert snapshot.count("refused") == 2
+    assert snapshot.count("refused", reason="rate_limited") == 1
+    assert snapshot.count(rule="api") == 2
+    assert snapshot.folded == 0
 
 
 def test_nothing_told_is_nothing_counted() -> None:
-    seen = DecisionMetrics().snapshot()
-    assert not seen.decisions
-    assert not seen.leases
-    assert (seen.round_trips_us.count, seen.batches.count, seen.store_failures) == (0, 0, 0)
-    assert (seen.degraded, seen.degraded_us, seen.folded) == (False, 0, 0)
+    snapshot = DecisionMetrics().snapshot()
+    assert not snapshot.decisions
+    assert not snapshot.leases
+    assert (snapshot.round_trips_us.count, snapshot.batches.count, snapshot.store_failures) == (
+        0,
+        0,
+        0,
+    )
+    assert (snapshot.degraded, snapshot.degraded_us, snapshot.folded) == (False, 0, 0)
 
 
 def test_rules_beyond_the_bound_are_counted_together_and_told_apart_by_nothing() -> None:
@@ -74,11 +78,11 @@ def test_rules_beyond_the_bound_are_counted_together_and_told_apart_by_nothing()
     for rule in ("a", "b", "c", "d", "c", "a", OTHER):
         tally.record_decision(allowed(rule), "k", NOW, NOW)
     tally.record_lease("e", "taken", 10)
-    seen = tally.snapshot()
-    assert {found.rule: found.decisions for found in seen.decisions} == {"a": 2, "b": 1, OTHER: 4}
-    assert seen.leases[0] == LeaseCount(OTHER, "taken", 10)
+    snapshot = tally.snapshot()
+    assert {row.rule: row.decisions for row in snapshot.decisions} == {"a": 2, "b": 1, OTHER: 4}
+    assert snapshot.leases[0] == LeaseCount(OTHER, "taken", 10)
     # The rule that is called `other` was not folded, and the lease was.
-    assert seen.folded == 4
+    assert snapshot.folded == 4
 
 
 def test_whatever_rules_come_the_labels_stay_within_their_bound() -> None:
@@ -86,10 +90,10 @@ def test_whatever_rules_come_the_labels_stay_within_their_bound() -> None:
     for at in range(10_000):
         tally.record_decision(allowed(f"rule {at}"), "k", NOW, NOW)
         tally.record_lease(f"rule {at}", "spent", 1)
-    seen = tally.snapshot()
-    assert len({found.rule for found in seen.decisions}) == 201
-    assert seen.count() == 10_000
-    assert seen.folded == 2 * 9_800
+    snapshot = tally.snapshot()
+    assert len({row.rule for row in snapshot.decisions}) == 201
+    assert snapshot.count() == 10_000
+    assert snapshot.folded == 2 * 9_800
 
 
 def test_keys_leave_no_trace() -> None:
@@ -103,46 +107,50 @@ def test_round_trips_fall_into_their_buckets() -> None:
     tally = DecisionMetrics()
     for took_us, decisions in ((0, 1), (50, 1), (51, 2), (1_000, 3), (5_000_001, 1_025), (-7, 1)):
         tally.record_round_trip(decisions, NOW, NOW + took_us, "")
-    seen = tally.snapshot()
-    trips = dict(zip((*ROUND_TRIP_US_BOUNDS, None), seen.round_trips_us.counts, strict=True))
+    snapshot = tally.snapshot()
+    trips = dict(zip((*ROUND_TRIP_US_BOUNDS, None), snapshot.round_trips_us.counts, strict=True))
     assert {bound: count for bound, count in trips.items() if count} == {
         50: 3,
         100: 1,
         1_000: 1,
         None: 1,
     }
-    assert seen.round_trips_us.total == 0 + 50 + 51 + 1_000 + 5_000_001
-    assert seen.round_trips_us.count == 6
-    batches = dict(zip((*BATCH_BOUNDS, None), seen.batches.counts, strict=True))
+    assert snapshot.round_trips_us.total == 0 + 50 + 51 + 1_000 + 5_000_001
+    assert snapshot.round_trips_us.count == 6
+    batches = dict(zip((*BATCH_BOUNDS, None), snapshot.batches.counts, strict=True))
     assert {bound: count for bound, count in batches.items() if count} == {
         1: 3,
         2: 1,
         4: 1,
         None: 1,
     }
-    assert seen.batches.total == 1 + 1 + 2 + 3 + 1_025 + 1
+    assert snapshot.batches.total == 1 + 1 + 2 + 3 + 1_025 + 1
 
 
 def test_a_failure_is_counted_apart_from_what_was_answered() -> None:
     tally = DecisionMetrics()
     tally.record_round_trip(8, NOW, NOW + 3, "timeout")
-    seen = tally.snapshot()
-    assert seen.store_failures == 1
-    assert seen.round_trips_us.count == seen.batches.count == 0
+    snapshot = tally.snapshot()
+    assert snapshot.store_failures == 1
+    assert snapshot.round_trips_us.count == snapshot.batches.count == 0
 
 
 def test_degraded_time_runs_from_the_first_failure_to_the_next_answer() -> None:
     tally = DecisionMetrics()
     tally.record_round_trip(1, NOW, NOW + SECOND, "timeout")
     tally.record_round_trip(1, NOW + SECOND, NOW + 2 * SECOND, "timeout")
-    seen = tally.snapshot()
+    snapshot = tally.snapshot()
     # Without a clock, up to what was told last.
-    assert (seen.degraded, seen.degraded_us) == (True, SECOND)
+    assert (snapshot.degraded, snapshot.degraded_us) == (True, SECOND)
     tally.record_decision(allowed(degraded=True), "k", NOW + 3 * SECOND, NOW + 3 * SECOND)
     assert tally.snapshot().degraded_us == 2 * SECOND
     tally.record_round_trip(1, NOW + 4 * SECOND, NOW + 5 * SECOND, "")
-    seen = tally.snapshot()
-    assert (seen.degraded, seen.degraded_us, seen.store_failures) == (False, 4 * SECOND, 2)
+    snapshot = tally.snapshot()
+    assert (snapshot.degraded, snapshot.degraded_us, snapshot.store_failures) == (
+        False,
+        4 * SECOND,
+        2,
+    )
     tally.record_round_trip(1, NOW + 8 * SECOND, NOW + 9 * SECOND, "")
     assert tally.snapshot().degraded_us == 4 * SECOND
     tally.record_round_trip(1, NOW + 10 * SECOND, NOW + 10 * SECOND, "gone")
@@ -216,19 +224,19 @@ def test_no_count_is_lost_between_threads() -> None:
             tally.record_lease("login", "spent", 1)
 
     in_threads(12, work)
-    seen = tally.snapshot()
-    assert seen.count() == 3 * 12 * each
-    assert seen.count("allowed", rule="login") == 12 * each
-    assert seen.count("shadow_refused") == 12 * each
-    assert seen.count("refused", rule="login") == 12 * each // 2
-    assert seen.count("refused") == 12 * each
-    assert seen.store_failures == 12 * each // 3
-    assert seen.round_trips_us.count == 12 * each * 2 // 3
-    assert seen.round_trips_us.total == 10 * seen.round_trips_us.count
-    assert seen.batches.total == 2 * seen.batches.count
-    assert seen.leases[1] == LeaseCount("login", "spent", 12 * each)
-    assert len({found.rule for found in seen.decisions}) == 4
-    assert seen.folded == 10 * each // 2
+    snapshot = tally.snapshot()
+    assert snapshot.count() == 3 * 12 * each
+    assert snapshot.count("allowed", rule="login") == 12 * each
+    assert snapshot.count("shadow_refused") == 12 * each
+    assert snapshot.count("refused", rule="login") == 12 * each // 2
+    assert snapshot.count("refused") == 12 * each
+    assert snapshot.store_failures == 12 * each // 3
+    assert snapshot.round_trips_us.count == 12 * each * 2 // 3
+    assert snapshot.round_trips_us.total == 10 * snapshot.round_trips_us.count
+    assert snapshot.batches.total == 2 * snapshot.batches.count
+    assert snapshot.leases[1] == LeaseCount("login", "spent", 12 * each)
+    assert len({row.rule for row in snapshot.decisions}) == 4
+    assert snapshot.folded == 10 * each // 2
 
 
 @pytest.mark.usefixtures("hasty_threads")
@@ -239,8 +247,8 @@ def test_snapshots_that_are_taken_while_threads_count_only_ever_grow() -> None:
 
     def look() -> None:
         while not done.is_set():
-            seen = tally.snapshot()
-            counts.append(seen.count() + seen.store_failures)
+            snapshot = tally.snapshot()
+            counts.append(snapshot.count() + snapshot.store_failures)
 
     looker = threading.Thread(target=look)
     looker.start()
@@ -275,19 +283,19 @@ def test_threads_that_end_leave_their_counts_and_nothing_else() -> None:
 
 
 @given(
-    told=st.lists(
+    decisions=st.lists(
         st.tuples(st.sampled_from("abcdef"), st.booleans(), st.booleans(), st.booleans()),
         max_size=60,
     ),
     rules_max=st.integers(1, 8),
 )
 def test_the_sum_is_what_a_plain_counter_says(
-    told: list[tuple[str, bool, bool, bool]], rules_max: int
+    decisions: list[tuple[str, bool, bool, bool]], rules_max: int
 ) -> None:
     tally = DecisionMetrics(rules_max=rules_max)
     named: set[str] = set()
     oracle: Counter[tuple[str, str]] = Counter()
-    for rule, allows, degrades, tries in told:
+    for rule, allows, degrades, tries in decisions:
         decision = allowed(rule) if allows else tried_out(rule) if tries else refused(rule)
         tally.record_decision(decision.with_marks(degraded=degrades), "k", NOW, NOW)
         if len(named) < rules_max:
@@ -297,12 +305,12 @@ def test_the_sum_is_what_a_plain_counter_says(
         else:
             outcome = ("degraded_" if degrades else "") + ("allowed" if allows else "refused")
         oracle[rule if rule in named else OTHER, outcome] += 1
-    found: Counter[tuple[str, str]] = Counter()
-    seen = tally.snapshot()
-    for row in seen.decisions:
-        found[row.rule, row.outcome] += row.decisions
-    assert found == oracle
-    assert seen.folded == sum(count for (rule, _), count in oracle.items() if rule == OTHER)
+    sums: Counter[tuple[str, str]] = Counter()
+    snapshot = tally.snapshot()
+    for row in snapshot.decisions:
+        sums[row.rule, row.outcome] += row.decisions
+    assert sums == oracle
+    assert snapshot.folded == sum(count for (rule, _), count in oracle.items() if rule == OTHER)
 
 
 def test_a_bound_below_one_is_told() -> None:

@@ -11,20 +11,20 @@ SECRET = b"sixteen bytes or"
 
 
 def test_a_hash_is_the_same_for_the_same_secret_and_no_other() -> None:
-    shown = key_hasher(SECRET)("user:1")
-    assert shown == key_hasher(SECRET)("user:1")
+    digest = key_hasher(SECRET)("user:1")
+    assert digest == key_hasher(SECRET)("user:1")
     # Lines of different versions are compared by it, so it stays as it is.
-    assert shown == "d677407557bef445"
-    assert shown != key_hasher(SECRET)("user:2")
-    assert shown != key_hasher(b"another sixteen!")("user:1")
+    assert digest == "d677407557bef445"
+    assert digest != key_hasher(SECRET)("user:2")
+    assert digest != key_hasher(b"another sixteen!")("user:1")
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=50))
 @example("\ud800")
 def test_any_key_can_be_hashed_and_none_is_in_its_hash(key: str) -> None:
-    shown = key_hasher(SECRET)(key)
-    assert len(shown) == 16
-    assert len(key) < 5 or key not in shown
+    digest = key_hasher(SECRET)(key)
+    assert len(digest) == 16
+    assert len(key) < 5 or key not in digest
 
 
 @pytest.mark.parametrize("secret", [b"", b"fifteen bytes o"])
@@ -36,11 +36,11 @@ def test_a_secret_that_can_be_guessed_is_told_and_not_shown(secret: bytes) -> No
 
 @given(st.text(st.characters(exclude_categories=())))
 def test_a_plain_key_is_one_line_of_bounded_length(key: str) -> None:
-    shown = plain_key(key)
-    assert shown.isprintable()
-    assert len(shown) <= 10 * (KEY_CHARS_MAX + 3)
+    line = plain_key(key)
+    assert line.isprintable()
+    assert len(line) <= 10 * (KEY_CHARS_MAX + 3)
     if key.isprintable() and len(key) <= KEY_CHARS_MAX:
-        assert shown == key
+        assert line == key
 
 
 def test_a_key_cannot_forge_a_line() -> None:

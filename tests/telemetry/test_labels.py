@@ -71,14 +71,14 @@ def test_a_name_that_no_page_can_show_has_none() -> None:
 @pytest.mark.usefixtures("hasty_threads")
 def test_threads_that_bring_new_rules_at_once_never_get_more_than_the_bound() -> None:
     rounds = [RuleLabels(3) for _ in range(300)]
-    found: list[list[str]] = []
+    columns: list[list[str]] = []
 
     def work(at: int) -> None:
-        found.append([labels.label(f"r{at}") for labels in rounds])
+        columns.append([labels.label(f"r{at}") for labels in rounds])
 
     in_threads(8, work)
-    for given in zip(*found, strict=True):
-        assert (given.count(OTHER), len(set(given))) == (5, 4)
+    for row in zip(*columns, strict=True):
+        assert (row.count(OTHER), len(set(row))) == (5, 4)
 
 
 def test_a_bound_below_one_is_told() -> None:

@@ -190,8 +190,8 @@ def test_within_any_span_no_more_is_written_than_the_burst_and_the_rate(
             span_us = written[last] - began_us
             assert last - first + 1 <= burst + span_us * lines_per_s / SECOND + 1e-9
     logs.flush()
-    told = len(written) + sum(int(str(field(record, "suppressed"))) for record in recorded.records)
-    assert told == len(gaps_us)
+    total = len(written) + sum(int(str(field(record, "suppressed"))) for record in recorded.records)
+    assert total == len(gaps_us)
 
 
 def test_the_stores_failure_and_its_return_are_written(

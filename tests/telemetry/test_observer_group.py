@@ -39,9 +39,9 @@ def test_every_observer_is_told_everything() -> None:
     several = ObserverGroup(one, two)
     tell(several)
     assert one.snapshot() == two.snapshot()
-    seen = one.snapshot()
-    assert (seen.count(), seen.batches.total, seen.leases[0].units) == (1, 2, 10)
-    assert seen.round_trips_us.total == 70
+    snapshot = one.snapshot()
+    assert (snapshot.count(), snapshot.batches.total, snapshot.leases[0].units) == (1, 2, 10)
+    assert snapshot.round_trips_us.total == 70
     assert several.failures == (0, 0)
 
 

@@ -65,7 +65,7 @@ def busy_tally() -> DecisionMetrics:
 
 
 def samples_of(metrics: Iterable[Metric]) -> Samples:
-    found: Samples = {}
+    samples: Samples = {}
     for metric in metrics:
         assert metric.documentation
         for sample in metric.samples:
@@ -73,9 +73,9 @@ def samples_of(metrics: Iterable[Metric]) -> Samples:
             if "le" in labels:
                 labels["le"] = str(float(labels["le"]))
             at = (sample.name, frozenset(labels.items()))
-            assert at not in found, f"{at} is there twice"
-            found[at] = sample.value
-    return found
+            assert at not in samples, f"{at} is there twice"
+            samples[at] = sample.value
+    return samples
 
 
 def at(samples: Samples, name: str, **labels: str) -> float:
@@ -172,12 +172,12 @@ def test_any_name_of_a_rule_comes_back_as_it_was(names: list[str]) -> None:
     for openmetrics in (False, True):
         page = text(tally, openmetrics=openmetrics).decode()
         samples = samples_of((parse_openmetrics if openmetrics else parse)(page))
-        found = {
+        labels = {
             (dict(labels)["rule"], value)
             for (name, labels), value in samples.items()
             if name == "sluicegate_decisions_total"
         }
-        assert found == expected
+        assert labels == expected
 
 
 def test_labels_of_the_process_are_added_to_every_sample() -> None:
@@ -271,11 +271,11 @@ def test_a_failure_under_way_is_seen_growing() -> None:
     clock = HandClock()
     tally = DecisionMetrics(clock=clock)
     tally.record_round_trip(1, NOW, NOW, "timeout")
-    seen = []
+    seconds = []
     for _ in range(3):
         clock.advance(s=5)
         samples = samples_of(parse(text(tally).decode()))
-        seen.append(at(samples, "sluicegate_degraded_seconds_total"))
-    assert seen == [5, 10, 15]
+        seconds.append(at(samples, "sluicegate_degraded_seconds_total"))
+    assert seconds == [5, 10, 15]
     tally.record_round_trip(1, NOW, NOW + 15 * SECOND, "")
     assert at(samples_of(parse(text(tally).decode())), "sluicegate_degraded") == 0

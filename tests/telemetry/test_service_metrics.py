@@ -22,8 +22,8 @@ def degraded(allowed: bool) -> Decision:
 
 def test_each_outcome_is_counted_by_priority_and_by_rule() -> None:
     tally = ServiceMetrics()
-    said = [ALLOWED, REFUSED, SHED_ONE, degraded(True), degraded(False), shadow()]
-    for times, decision in enumerate(said, 1):
+    decisions = [ALLOWED, REFUSED, SHED_ONE, degraded(True), degraded(False), shadow()]
+    for times, decision in enumerate(decisions, 1):
         for _ in range(times):
             tally.record_decision("login", Criticality.BULK, decision, 3)
     assert tally.classes[Criticality.BULK] == [1, 2, 3, 4, 5, 6]
@@ -55,9 +55,9 @@ def test_rules_beyond_the_bound_are_counted_together() -> None:
 def test_a_page_shows_them_as_metrics() -> None:
     tally = ServiceMetrics()
     tally.record_decision("login", Criticality.BULK, SHED_ONE, 1_500)
-    said = page(tally.families()).decode()
-    assert 'sluicegate_limiter_decisions_total{priority="BULK",outcome="shed"} 1\n' in said
-    assert 'sluicegate_limiter_rule_decisions_total{rule="login",outcome="shed"} 1\n' in said
-    assert 'sluicegate_limiter_decision_seconds_bucket{le="0.001"} 0\n' in said
-    assert 'sluicegate_limiter_decision_seconds_bucket{le="0.002"} 1\n' in said
-    assert "sluicegate_limiter_decision_seconds_sum 0.0015\n" in said
+    text = page(tally.families()).decode()
+    assert 'sluicegate_limiter_decisions_total{priority="BULK",outcome="shed"} 1\n' in text
+    assert 'sluicegate_limiter_rule_decisions_total{rule="login",outcome="shed"} 1\n' in text
+    assert 'sluicegate_limiter_decision_seconds_bucket{le="0.001"} 0\n' in text
+    assert 'sluicegate_limiter_decision_seconds_bucket{le="0.002"} 1\n' in text
+    assert "sluicegate_limiter_decision_seconds_sum 0.0015\n" in text

@@ -131,8 +131,8 @@ def test_one_of_so_many_allowed_ones_can_be_asked_for(
     for _ in range(35):
         tracing.record_decision(allowed(), "k", NOW, NOW)
         tracing.record_decision(refused(), "k", NOW, NOW)
-    shown = [attributes_of(span)["sluicegate.allowed"] for span in spans()]
-    assert (shown.count(True), shown.count(False)) == (4, 35)
+    flags = [attributes_of(span)["sluicegate.allowed"] for span in spans()]
+    assert (flags.count(True), flags.count(False)) == (4, 35)
 
 
 def test_one_of_so_many_holds_over_threads(provider: TracerProvider, spans: Spans) -> None:
@@ -150,10 +150,10 @@ def test_no_key_is_shown_unless_a_function_says_how(provider: TracerProvider, sp
     hash_of = key_hasher(b"sixteen bytes or")
     for tracing in (Tracing(provider=provider), Tracing(provider=provider, key_attribute=hash_of)):
         tracing.record_decision(refused(), "ann@example.org", NOW, NOW)
-    plain, shown = map(attributes_of, spans())
+    plain, with_key = map(attributes_of, spans())
     assert "sluicegate.key" not in plain
-    assert shown["sluicegate.key"] == hash_of("ann@example.org")
-    assert "ann" not in str(plain) + str(shown)
+    assert with_key["sluicegate.key"] == hash_of("ann@example.org")
+    assert "ann" not in str(plain) + str(with_key)
 
 
 def test_a_function_that_raises_costs_its_attribute_and_nothing_else(

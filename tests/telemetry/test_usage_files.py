@@ -24,8 +24,8 @@ def test_minutes_of_several_nodes_are_added_up(tmp_path: Path) -> None:
     one.write(AT, {"shop": UsageMinute(100, 10), "app": UsageMinute(5, 0)})
     two.write(AT, {"shop": UsageMinute(50, 0)})
     two.write(AT + 1, {"shop": UsageMinute(7, 0)})
-    found = read_usage([str(tmp_path)], AT, AT + 2)
-    assert found == {
+    usage = read_usage([str(tmp_path)], AT, AT + 2)
+    assert usage == {
         "shop": {AT: UsageMinute(150, 10), AT + 1: UsageMinute(7, 0)},
         "app": {AT: UsageMinute(5, 0)},
     }
@@ -72,8 +72,8 @@ def test_a_minute_of_10_000_callers_of_long_names_is_read_back_whole(tmp_path: P
     UsageWriter(str(tmp_path), "a", days=35).write(AT, callers)
     (file,) = tmp_path.iterdir()
     assert max(map(len, file.read_bytes().splitlines(keepends=True))) <= LINE_BYTES_MAX
-    found = read_usage([str(tmp_path)], AT, AT + 1)
-    assert found == {name: {AT: one} for name, one in callers.items()}
+    usage = read_usage([str(tmp_path)], AT, AT + 1)
+    assert usage == {name: {AT: one} for name, one in callers.items()}
 
 
 def test_a_minute_has_so_many_bytes_for_those_who_asked_for_most(tmp_path: Path) -> None:
@@ -81,8 +81,8 @@ def test_a_minute_has_so_many_bytes_for_those_who_asked_for_most(tmp_path: Path)
     writer.write(AT, {f"c{at:04}": UsageMinute(at, 0) for at in range(1_000)})
     (file,) = tmp_path.iterdir()
     assert 1_900 < file.stat().st_size <= 2_000
-    found = set(read_usage([str(tmp_path)], AT, AT + 1))
-    assert found == {f"c{at:04}" for at in range(1_000 - len(found), 1_000)}
+    names = set(read_usage([str(tmp_path)], AT, AT + 1))
+    assert names == {f"c{at:04}" for at in range(1_000 - len(names), 1_000)}
 
 
 def test_a_name_that_no_line_can_hold_costs_nobody_else_their_entry(tmp_path: Path) -> None:

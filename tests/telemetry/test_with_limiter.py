@@ -75,8 +75,8 @@ def test_what_a_limiter_decides_is_counted_traced_and_logged(
         limiter.take("ann", rule="login")
     asyncio.run(limiter.atake("ann", rule="login"))
     assert all(limiter.take("ann", rule="trial") for _ in range(2))
-    seen = watched.tally.snapshot()
-    assert {(row.rule, row.outcome, row.reason): row.decisions for row in seen.decisions} == {
+    snapshot = watched.tally.snapshot()
+    assert {(row.rule, row.outcome, row.reason): row.decisions for row in snapshot.decisions} == {
         ("login", "allowed", ""): 3,
         ("login", "refused", "rate_limited"): 2,
         ("trial", "allowed", ""): 1,
@@ -95,16 +95,16 @@ def test_claims_that_are_decided_as_one_are_one_decision(watched: Watched) -> No
     )
     for _ in range(3):
         limiter.take_all(Claim("ann", "user"), Claim("10.0.0.1", "address"))
-    seen = watched.tally.snapshot()
-    assert (seen.count("allowed"), seen.count("refused", rule="address")) == (1, 2)
-    assert seen.count() == 3
+    snapshot = watched.tally.snapshot()
+    assert (snapshot.count("allowed"), snapshot.count("refused", rule="address")) == (1, 2)
+    assert snapshot.count() == 3
 
 
 def test_every_decision_of_many_threads_is_counted(watched: Watched) -> None:
     limiter = Limiter("500/hour", observer=watched.tally)
     in_threads(8, lambda _: [limiter.take("ann") for _ in range(250)])
-    seen = watched.tally.snapshot()
-    assert (seen.count("allowed"), seen.count("refused")) == (500, 1_500)
+    snapshot = watched.tally.snapshot()
+    assert (snapshot.count("allowed"), snapshot.count("refused")) == (500, 1_500)
 
 
 def test_on_redis_leases_are_counted_to_the_unit(
@@ -122,10 +122,10 @@ def test_on_redis_leases_are_counted_to_the_unit(
                 assert await limiter.atake("ann", rule="api")
 
     asyncio.run(ask())
-    seen = watched.tally.snapshot()
-    assert seen.count("allowed", rule="api") == 120
-    units = {row.event: row.units for row in seen.leases}
-    assert {row.rule for row in seen.leases} == {"api"}
+    snapshot = watched.tally.snapshot()
+    assert snapshot.count("allowed", rule="api") == 120
+    units = {row.event: row.units for row in snapshot.leases}
+    assert {row.rule for row in snapshot.leases} == {"api"}
     # Each block is asked for with the unit that needs it, and closing ends the last one.
     assert units["taken"] == units["spent"] + units["returned"] + units["lapsed"]
     assert units["spent"] + len(trip_places(watched)) == 120
@@ -146,10 +146,10 @@ def test_round_trips_are_counted_with_what_they_carried(
             await asyncio.gather(*(limiter.atake(f"key {number}") for number in range(40)))
 
     asyncio.run(ask())
-    seen = watched.tally.snapshot()
-    assert seen.batches.count < 41
-    assert seen.round_trips_us.count == seen.batches.count
-    assert seen.batches.total == 41
+    snapshot = watched.tally.snapshot()
+    assert snapshot.batches.count < 41
+    assert snapshot.round_trips_us.count == snapshot.batches.count
+    assert snapshot.batches.total == 41
 
 
 def test_a_redis_that_is_gone_is_seen_in_every_decision(
@@ -168,10 +168,10 @@ def test_a_redis_that_is_gone_is_seen_in_every_decision(
             assert not await limiter.atake("ann", rule="closed")
 
     asyncio.run(ask())
-    seen = watched.tally.snapshot()
-    assert seen.count("degraded_allowed", rule="open") == 1
-    assert seen.count("degraded_refused", rule="closed", reason="store_unavailable") == 1
-    assert seen.count() == watched.spans() == 2
-    assert seen.store_failures >= 1  # what is known to be gone is not asked again
-    assert seen.degraded
+    snapshot = watched.tally.snapshot()
+    assert snapshot.count("degraded_allowed", rule="open") == 1
+    assert snapshot.count("degraded_refused", rule="closed", reason="store_unavailable") == 1
+    assert snapshot.count() == watched.spans() == 2
+    assert snapshot.store_failures >= 1  # what is known to be gone is not asked again
+    assert snapshot.degraded
     assert ("open", "degraded_allowed") in lines(caplog)
