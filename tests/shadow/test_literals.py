@@ -40,25 +40,25 @@ def is_known(vocabulary: Vocabulary, text: str) -> bool:
 
 
 def test_whatever_a_native_rule_names_is_read_back() -> None:
-    found = vocabulary_of([{"a.yaml": NATIVE}], KEY)
+    vocabulary = vocabulary_of([{"a.yaml": NATIVE}], KEY)
     for text in ("gateway", "reports", "crawler", "vip", "checkout", "api", "v1", "tv"):
-        assert is_known(found, text), text
-    assert not is_known(found, "ann")
-    assert found.globs == (("x-kind", "batch-*"),)
+        assert is_known(vocabulary, text), text
+    assert not is_known(vocabulary, "ann")
+    assert vocabulary.globs == (("x-kind", "batch-*"),)
 
 
 def test_a_number_is_the_text_that_a_mesh_would_send() -> None:
-    found = vocabulary_of([{"mesh.yaml": MESH}], KEY)
-    assert is_known(found, "404")
-    assert found.globs == (("7", "a*"), ("agent", "curl/*"))
+    vocabulary = vocabulary_of([{"mesh.yaml": MESH}], KEY)
+    assert is_known(vocabulary, "404")
+    assert vocabulary.globs == (("7", "a*"), ("agent", "curl/*"))
 
 
 def test_both_books_are_read_and_other_files_are_not() -> None:
     books = [{"a.yaml": NATIVE, "README.md": b"not: [rules"}, {"mesh.yaml": MESH}]
-    found = vocabulary_of(books, KEY, names=["from a setting"])
-    assert is_known(found, "vip")
-    assert is_known(found, "404")
-    assert is_known(found, "from a setting")
+    vocabulary = vocabulary_of(books, KEY, names=["from a setting"])
+    assert is_known(vocabulary, "vip")
+    assert is_known(vocabulary, "404")
+    assert is_known(vocabulary, "from a setting")
 
 
 def test_a_file_that_is_no_rules_file_says_so() -> None:

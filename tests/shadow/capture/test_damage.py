@@ -101,34 +101,34 @@ def test_cut_out_or_put_in_never_makes_a_request(begin: int, end: int, put: byte
 def parts() -> tuple[bytes, list[bytes]]:
     head = read_head(DATA, "")
     assert not isinstance(head, str)
-    found = [DATA[one.begin : one.end] for one in blocks(DATA, head[1], head[0].salt)]
-    return DATA[: head[1]], found
+    pieces = [DATA[one.begin : one.end] for one in blocks(DATA, head[1], head[0].salt)]
+    return DATA[: head[1]], pieces
 
 
 @given(st.permutations(range(6)), st.integers(0, 6))
 def test_blocks_that_are_swapped_dropped_or_doubled_never_make_a_request(
-    order: list[int], kept: int
+    order: list[int], count: int
 ) -> None:
-    head, found = parts()
-    assert len(found) == 6
-    check_told(read_bytes(head + b"".join(found[which] for which in order[:kept])))
-    check_told(read_bytes(head + b"".join(found) + found[order[0]]))
+    head, pieces = parts()
+    assert len(pieces) == 6
+    check_told(read_bytes(head + b"".join(pieces[which] for which in order[:count])))
+    check_told(read_bytes(head + b"".join(pieces) + pieces[order[0]]))
 
 
-@pytest.mark.parametrize("gone", range(5))
-def test_a_block_that_is_missing_is_counted_to_the_request(gone: int) -> None:
-    head, found = parts()
-    read = read_bytes(head + b"".join(found[:gone] + found[gone + 1 :]))
+@pytest.mark.parametrize("lost", range(5))
+def test_a_block_that_is_missing_is_counted_to_the_request(lost: int) -> None:
+    head, pieces = parts()
+    read = read_bytes(head + b"".join(pieces[:lost] + pieces[lost + 1 :]))
     missing = len(REQUESTS) - len(read.traffic)
     assert missing >= 12
     assert (read.traffic.lost, read.damaged) == (missing, missing)
 
 
 def test_what_follows_a_damaged_block_is_read_all_the_same() -> None:
-    head, found = parts()
-    broken = bytearray(found[2])
+    head, pieces = parts()
+    broken = bytearray(pieces[2])
     broken[-1] ^= 1
-    read = read_bytes(head + b"".join([*found[:2], bytes(broken), *found[3:]]))
+    read = read_bytes(head + b"".join([*pieces[:2], bytes(broken), *pieces[3:]]))
     assert (len(read.traffic), read.traffic.lost) == (48, 12)
     assert any("are damaged" in one for one in read.damage)
 
@@ -145,30 +145,30 @@ def test_a_block_of_another_segment_is_not_taken_for_one_of_this(tmp_path: Path)
     written(tmp_path, REQUESTS, batch=12)
     (path,) = segment_files(tmp_path)
     theirs = path.read_bytes()
-    head, found = parts()
-    read = read_bytes(head + theirs[-len(b"".join(found)) :])
+    head, pieces = parts()
+    read = read_bytes(head + theirs[-len(b"".join(pieces)) :])
     assert len(read.traffic) == 0
     assert read.damage
 
 
 def test_a_block_of_an_unknown_kind_is_passed_over_in_silence() -> None:
-    head, found = parts()
-    said = read_head(DATA, "")
-    assert not isinstance(said, str)
-    strange = block_bytes(said[0].salt, 77, 5, b"of a later program")
-    end = block_bytes(said[0].salt, 2, 6, next_end())
-    read = read_bytes(head + b"".join(found[:-1]) + strange + end)
+    head, pieces = parts()
+    head_and_size = read_head(DATA, "")
+    assert not isinstance(head_and_size, str)
+    strange = block_bytes(head_and_size[0].salt, 77, 5, b"of a later program")
+    end = block_bytes(head_and_size[0].salt, 2, 6, next_end())
+    read = read_bytes(head + b"".join(pieces[:-1]) + strange + end)
     assert Counter(rows_of(read.traffic)) == ROWS
     assert read.damage == ()
 
 
 def test_asks_of_a_later_program_are_missing_and_their_later_fields_passed_over() -> None:
     writer = QueryEncoder(Redaction(None))
-    known = writer.record(check_key(CheckRequest("ann", "/a"), ()))
-    strange = b"\x63" + known[1:]
-    classless = bytearray(known)
+    current = writer.record(check_key(CheckRequest("ann", "/a"), ()))
+    strange = b"\x63" + current[1:]
+    classless = bytearray(current)
     classless[3] = 9
-    for record in (known + b"later", strange, bytes(classless), known):
+    for record in (current + b"later", strange, bytes(classless), current):
         writer.add(record)
     texts, queries = writer.take()
     reader = QueryDecoder(Vocabulary())
@@ -197,9 +197,9 @@ def test_unknown_fields_of_a_head_are_passed_over_and_a_newer_version_is_refused
     head = Head(b"s" * 16, 5, 100, "k", ("tenant",))
     data = head_bytes(head)
     length = int.from_bytes(data[12:16], "little")
-    said = {**json.loads(data[16 : 16 + length]), "later": [1]}
+    fields = {**json.loads(data[16 : 16 + length]), "later": [1]}
     for version in (1, 2):
-        text = json.dumps(said).encode()
+        text = json.dumps(fields).encode()
         begin = MAGIC + version.to_bytes(2, "little") + len(text).to_bytes(4, "little") + text
         made = begin + blake2b(begin, digest_size=8).digest()
         if version == 1:
@@ -209,10 +209,10 @@ def test_unknown_fields_of_a_head_are_passed_over_and_a_newer_version_is_refused
                 read_head(made, "x")
 
 
-@pytest.mark.parametrize("said", [10, 999_999, 1_000_001])
-def test_a_block_that_unpacks_to_another_size_than_it_says_is_not_read(said: int) -> None:
+@pytest.mark.parametrize("size", [10, 999_999, 1_000_001])
+def test_a_block_that_unpacks_to_another_size_than_it_says_is_not_read(size: int) -> None:
     salt, packed = b"s" * 16, compress(b"a" * 1_000_000)
-    signed = struct.pack("<BIII", 1, 0, len(packed), said)
+    signed = struct.pack("<BIII", 1, 0, len(packed), size)
     digest = blake2b(signed + packed, digest_size=8, key=salt).digest()
     assert [one.kind for one in blocks(MARK + signed + digest + packed, 0, salt)] == [0]
     right = block_bytes(salt, 1, 0, b"a" * 1_000_000)

@@ -71,8 +71,10 @@ def test_a_segment_ends_before_it_is_too_large(tmp_path: Path) -> None:
 
 def test_all_segments_together_stay_below_their_bound_and_the_oldest_go(tmp_path: Path) -> None:
     clock = HandClock()
-    said = settings(tmp_path, segment_bytes_max=MB, retain_bytes=3 * MB, plain_names=("blob",))
-    log = CaptureLog(said, KEY, clock=clock)
+    capture_settings = settings(
+        tmp_path, segment_bytes_max=MB, retain_bytes=3 * MB, plain_names=("blob",)
+    )
+    log = CaptureLog(capture_settings, KEY, clock=clock)
     most = 0
     for turn in range(60):
         clock.advance(us=1_000)
@@ -87,23 +89,23 @@ def test_all_segments_together_stay_below_their_bound_and_the_oldest_go(tmp_path
 
 def test_what_is_too_old_goes(tmp_path: Path) -> None:
     clock = HandClock()
-    said = settings(tmp_path, segment_us_max=HOUR_US, retain_us=10 * HOUR_US)
+    capture_settings = settings(tmp_path, segment_us_max=HOUR_US, retain_us=10 * HOUR_US)
     for _ in range(3):
-        log = CaptureLog(said, KEY, clock=clock)
+        log = CaptureLog(capture_settings, KEY, clock=clock)
         log.write(rows(5))
         log.close()
         clock.advance(us=HOUR_US)
     clock.advance(us=8 * HOUR_US)
-    assert prune(said, clock.now_us()) == 0
+    assert prune(capture_settings, clock.now_us()) == 0
     clock.advance(us=1)
-    assert prune(said, clock.now_us()) == 1
+    assert prune(capture_settings, clock.now_us()) == 1
     assert len(segment_files(tmp_path)) == 2
 
 
 def test_what_is_too_old_goes_though_nothing_comes_any_more(tmp_path: Path) -> None:
     clock = HandClock()
-    said = settings(tmp_path, segment_us_max=HOUR_US, retain_us=10 * HOUR_US)
-    log = CaptureLog(said, KEY, clock=clock)
+    capture_settings = settings(tmp_path, segment_us_max=HOUR_US, retain_us=10 * HOUR_US)
+    log = CaptureLog(capture_settings, KEY, clock=clock)
     log.write(rows(5))
     clock.advance(us=HOUR_US)
     log.tend()
@@ -119,16 +121,16 @@ def test_what_is_too_old_goes_though_nothing_comes_any_more(tmp_path: Path) -> N
 
 def test_nobody_takes_away_what_another_is_writing(tmp_path: Path) -> None:
     clock = HandClock()
-    said = settings(tmp_path, segment_bytes_max=MB, retain_bytes=2 * MB)
-    first, second, third = (CaptureLog(said, KEY, clock=clock) for _ in range(3))
+    capture_settings = settings(tmp_path, segment_bytes_max=MB, retain_bytes=2 * MB)
+    first, second, third = (CaptureLog(capture_settings, KEY, clock=clock) for _ in range(3))
     first.write(rows(5))
     second.write(rows(5))
-    clock.advance(us=said.retain_us + 2 * said.segment_us_max)
+    clock.advance(us=capture_settings.retain_us + 2 * capture_settings.segment_us_max)
     third.write(rows(5))
     assert third.stats().failure == FULL
     assert all(is_being_written(one.path) for one in segments(str(tmp_path)))
     first.close()
-    clock.advance(us=said.retry_us)
+    clock.advance(us=capture_settings.retry_us)
     third.write(rows(5))
     assert len(segment_files(tmp_path)) == 2  # that of the first was old, and free to go
     for log in (second, third):
@@ -141,13 +143,13 @@ def test_other_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
     other = tmp_path / "capture-notes.sgc"
     other.write_text("mine")
     clock = HandClock()
-    said = settings(tmp_path, segment_bytes_max=MB, retain_bytes=MB)
+    capture_settings = settings(tmp_path, segment_bytes_max=MB, retain_bytes=MB)
     for _ in range(3):
-        log = CaptureLog(said, KEY, clock=clock)
+        log = CaptureLog(capture_settings, KEY, clock=clock)
         log.write(rows(5))
         log.close()
-        clock.advance(us=100 * said.retain_us)
-    prune(said, clock.now_us())
+        clock.advance(us=100 * capture_settings.retain_us)
+    prune(capture_settings, clock.now_us())
     assert other.read_text() == "mine"
     assert segments(str(tmp_path)) == []
 
@@ -156,8 +158,8 @@ def test_a_disk_that_is_full_is_survived_and_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = HandClock()
-    said = settings(tmp_path)
-    log = CaptureLog(said, KEY, clock=clock)
+    capture_settings = settings(tmp_path)
+    log = CaptureLog(capture_settings, KEY, clock=clock)
     log.write(rows(5))
 
     tries: list[int] = []
@@ -170,7 +172,7 @@ def test_a_disk_that_is_full_is_survived_and_told(
     with monkeypatch.context() as patch:
         patch.setattr(capture_log, "write_all", full)
         log.write(rows(7, first=5))
-        clock.advance(us=said.retry_us - 1)
+        clock.advance(us=capture_settings.retry_us - 1)
         log.write(rows(8, first=12))  # not tried again so soon
     assert len(tries) == 1
     assert (log.stats().written, log.stats().lost) == (5, 15)
@@ -182,14 +184,14 @@ def test_a_disk_that_is_full_is_survived_and_told(
     read = read_capture(tmp_path, key=KEY)
     assert (len(read.traffic), read.traffic.lost) == (10, 15)
     assert read.segments == 2
-    (told,) = read.damage  # the first could not be ended
-    assert "was not ended" in told
+    (damage,) = read.damage  # the first could not be ended
+    assert "was not ended" in damage
 
 
 def test_a_real_limit_of_the_system_is_survived(tmp_path: Path) -> None:
     clock = HandClock()
-    said = settings(tmp_path)
-    log = CaptureLog(said, KEY, clock=clock)
+    capture_settings = settings(tmp_path)
+    log = CaptureLog(capture_settings, KEY, clock=clock)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
     try:
@@ -198,7 +200,7 @@ def test_a_real_limit_of_the_system_is_survived(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert log.stats().failure == "File too large"
-    clock.advance(us=said.retry_us)
+    clock.advance(us=capture_settings.retry_us)
     log.write(rows(10))
     log.close()
     written, lost = log.stats()[:2]
@@ -211,12 +213,12 @@ def test_a_folder_that_cannot_be_made_is_told_and_tried_again(tmp_path: Path) ->
     blocked = tmp_path / "file"
     blocked.write_text("")
     clock = HandClock()
-    said = settings(blocked / "capture")
-    log = CaptureLog(said, KEY, clock=clock)
+    capture_settings = settings(blocked / "capture")
+    log = CaptureLog(capture_settings, KEY, clock=clock)
     log.write(rows(5))
     assert log.stats().failure == "Not a directory"
     blocked.unlink()
-    clock.advance(us=said.retry_us)
+    clock.advance(us=capture_settings.retry_us)
     log.tend()  # what is missing is told, though nothing else is to be written
     log.close()
     assert read_capture(blocked / "capture", key=KEY).traffic.lost == 5

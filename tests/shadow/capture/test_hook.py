@@ -23,8 +23,8 @@ from tests.shadow.capture.world import settings, unpacked
 ASK = CheckRequest("ann", "/a", headers={"x-client-type": "tv", "cookie": "c-is-for-cookie"})
 
 
-def made(folder: Path, **said: object) -> Capture:
-    return Capture(settings(folder, **said), clock=HandClock())
+def made(folder: Path, **options: object) -> Capture:
+    return Capture(settings(folder, **options), clock=HandClock())
 
 
 @contextmanager
@@ -240,9 +240,9 @@ def test_several_processes_write_into_one_folder_and_a_kill_loses_nothing_writte
         one.communicate()
     read = read_capture(folder, key=read_key(f"{folder}.key"))
     assert (len(read.traffic), read.segments, read.traffic.lost) == (1_500, 3, 0)
-    (told,) = read.damage
-    assert f"-{workers[0].pid}-" in told
-    assert "was not ended" in told
+    (damage,) = read.damage
+    assert f"-{workers[0].pid}-" in damage
+    assert "was not ended" in damage
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o077, 0o777])

@@ -108,7 +108,7 @@ def test_descriptors_are_put_together_as_envoy_does(tmp_path: Path) -> None:
 
 
 def test_settings_of_an_access_log_are_checked() -> None:
-    for said, word in (
+    for options, word in (
         ({"unit": "h"}, "unit"),
         ({"domain": "d"}, "descriptors"),
         ({"time": ""}, "time"),
@@ -116,7 +116,7 @@ def test_settings_of_an_access_log_are_checked() -> None:
         ({"domain": "d", "descriptors": ((("api_key", "k"),),)}, "never kept"),
     ):
         with pytest.raises(BadValue, match=word):
-            EnvoyFields(**said)
+            EnvoyFields(**options)
 
 
 def test_a_table_of_commas_is_read(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_lines_of_json_may_have_several_descriptors(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("{", "no JSON"),
         ("[1]", "no JSON object"),
@@ -183,11 +183,11 @@ def test_lines_of_json_may_have_several_descriptors(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_row_is_told_by_its_line_or_passed_over(
-    tmp_path: Path, line: object, said: str
+    tmp_path: Path, line: object, message: str
 ) -> None:
     good = {"time": 1, "user": "ann", "path": "/a"}
     path = file(tmp_path, good, line, good)
-    with pytest.raises(BadRow, match=said) as caught:
+    with pytest.raises(BadRow, match=message) as caught:
         list(import_jsonl(path))
     assert (caught.value.file, caught.value.line) == (path, 2)
     assert "line 2" in str(caught.value)
@@ -219,14 +219,14 @@ def test_packed_files_are_read_as_streams_with_progress(tmp_path: Path) -> None:
     with gzip.open(path, "wt") as packed:
         for n in range(25_000):
             packed.write(json.dumps({"time": n, "user": f"user-{n % 10}", "path": "/a"}) + "\n")
-    seen: list[tuple[int, int]] = []
-    captured = collect(import_jsonl(str(path), progress=lambda *both: seen.append(both)))
+    reports: list[tuple[int, int]] = []
+    captured = collect(import_jsonl(str(path), progress=lambda *both: reports.append(both)))
     size = path.stat().st_size
     assert len(captured) == 25_000
     assert len(captured.queries) == 10
-    assert len(seen) == 3
-    assert seen == sorted(seen)
-    assert seen[-1] == (size, size)
+    assert len(reports) == 3
+    assert reports == sorted(reports)
+    assert reports[-1] == (size, size)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(BadValue, match="cannot be read"):
         list(import_jsonl(str(path)))
@@ -269,9 +269,9 @@ def test_rows_are_sampled_by_the_same_draw_in_memory_and_on_disk(tmp_path: Path)
 
 def test_an_import_says_when_the_disk_does_not_take_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    said = settings(tmp_path / "file" / "capture", key_file=str(tmp_path / "key"))
+    capture_settings = settings(tmp_path / "file" / "capture", key_file=str(tmp_path / "key"))
     with pytest.raises(Unavailable, match="Not a directory"):
-        store(rows(), said, clock=HandClock())
+        store(rows(), capture_settings, clock=HandClock())
 
 
 def test_secrets_of_a_mesh_are_dropped_on_the_way(tmp_path: Path) -> None:

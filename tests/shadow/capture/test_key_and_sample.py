@@ -32,20 +32,20 @@ def test_a_key_is_made_once_and_stays(tmp_path: Path) -> None:
 
 
 def test_of_several_who_make_a_key_at_once_all_have_the_same(tmp_path: Path) -> None:
-    found: list[str] = []
+    fingerprints: list[str] = []
     ready = threading.Barrier(8)
 
     def make() -> None:
         ready.wait()
-        found.append(open_key(str(tmp_path / "key")).fingerprint)
+        fingerprints.append(open_key(str(tmp_path / "key")).fingerprint)
 
     threads = [threading.Thread(target=make) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 8
-    assert len(set(found)) == 1
+    assert len(fingerprints) == 8
+    assert len(set(fingerprints)) == 1
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o602, 0o620, 0o660, 0o777])
@@ -66,7 +66,7 @@ def test_a_mounted_secret_may_be_the_groups_to_read(tmp_path: Path, mode: int) -
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "begins with"),
         ("hello", "begins with"),
@@ -75,11 +75,11 @@ def test_a_mounted_secret_may_be_the_groups_to_read(tmp_path: Path, mode: int) -
         ("sluicegate-capture-key-1 00", "64 hexadecimal"),
     ],
 )
-def test_a_file_that_is_no_key_is_told(tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_that_is_no_key_is_told(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "key"
     path.write_text(text)
     path.chmod(0o600)
-    with pytest.raises(BadValue, match=said):
+    with pytest.raises(BadValue, match=message):
         open_key(str(path))
 
 
@@ -107,8 +107,8 @@ def test_an_entity_is_in_every_share_from_one_of_its_own_on(entity: str) -> None
 def test_a_share_is_about_that_share_whatever_the_names() -> None:
     for prefix in ("user-", "", "0000000"):
         sample = Sample(KEY, 2_000)
-        held = sum(sample.holds(f"{prefix}{n}") for n in range(10_000))
-        assert 1_850 < held < 2_150
+        count = sum(sample.holds(f"{prefix}{n}") for n in range(10_000))
+        assert 1_850 < count < 2_150
 
 
 def test_forgetting_an_entity_changes_nothing() -> None:

@@ -90,10 +90,10 @@ def test_claims_and_headers_come_back(tmp_path: Path) -> None:
     query = CheckRequest("ann", "/a", headers=headers, cost=7, priority=Criticality.CRITICAL)
     written(tmp_path, [(1, 1, query)])
     read = read_capture(tmp_path, vocabulary=Vocabulary(["ann", "a", "tv"], key=KEY))
-    (found,) = read.traffic.queries
-    assert isinstance(found, CheckRequest)
-    assert found.headers == {"x-client-type": "tv"}
-    assert (found.cost, found.priority) == (7, Criticality.CRITICAL)
+    (check,) = read.traffic.queries
+    assert isinstance(check, CheckRequest)
+    assert check.headers == {"x-client-type": "tv"}
+    assert (check.cost, check.priority) == (7, Criticality.CRITICAL)
 
 
 def test_what_a_descriptor_brings_along_comes_back(tmp_path: Path) -> None:
@@ -153,7 +153,11 @@ def test_what_is_beyond_a_bound_is_lost_and_told(tmp_path: Path) -> None:
 def test_progress_is_told_to_the_end(tmp_path: Path) -> None:
     made = [(n, 0, CheckRequest(f"user-{n}", "/a")) for n in range(20)]
     written(tmp_path, made, queries_max=5)
-    seen: list[tuple[int, int]] = []
-    read_capture(tmp_path, key=KEY, progress=lambda done, total: seen.append((done, total)))
-    assert len(seen) == 4
-    assert seen[-1][0] == seen[-1][1] == sum(path.stat().st_size for path in tmp_path.glob("*.sgc"))
+    reports: list[tuple[int, int]] = []
+    read_capture(tmp_path, key=KEY, progress=lambda done, total: reports.append((done, total)))
+    assert len(reports) == 4
+    assert (
+        reports[-1][0]
+        == reports[-1][1]
+        == sum(path.stat().st_size for path in tmp_path.glob("*.sgc"))
+    )

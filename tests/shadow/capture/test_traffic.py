@@ -46,8 +46,8 @@ def test_requests_come_at_about_the_rate_in_all_four_classes() -> None:
 def test_a_few_ask_for_most_and_alpha_says_how_much() -> None:
     def busiest(alpha: float) -> int:
         made = synthetic_traffic(5_000, entities=1_000, alpha=alpha)
-        seen = Counter(made.entities[number] for number in made.which)
-        return seen.most_common(1)[0][1]
+        counts = Counter(made.entities[number] for number in made.which)
+        return counts.most_common(1)[0][1]
 
     assert busiest(0) < 30 < busiest(1) < 2_000 < busiest(2)
 
@@ -82,18 +82,18 @@ def test_requests_are_put_into_order_whatever_the_pieces(rows: list[tuple[int, i
         captured = made.build()
     finally:
         traffic._PIECE, traffic._STEP = before  # type: ignore[misc]
-    seen = [(at_us, captured.queries[number]) for at_us, number in zip(
+    pairs = [(at_us, captured.queries[number]) for at_us, number in zip(
         captured.at_us, captured.which, strict=True
     )]  # fmt: skip
     right = sorted(((at_us, ASKS[number]) for at_us, number in rows), key=lambda row: row[0])
-    assert seen == right
+    assert pairs == right
     assert set(captured.outcomes) <= {UNKNOWN}
 
 
 def test_what_is_beyond_a_bound_is_counted() -> None:
     made = TrafficBuilder(requests_max=3, queries_max=2)
-    kept = [made.add(ASKS[n % 3], n) for n in range(6)]
-    assert kept == [True, True, False, True, False, False]
+    answers = [made.add(ASKS[n % 3], n) for n in range(6)]
+    assert answers == [True, True, False, True, False, False]
     assert made.build().lost == 3
     assert len(made) == 3
     with pytest.raises(BadValue, match="queries_max"):

@@ -61,8 +61,8 @@ REQUESTS = st.lists(
 )
 
 
-def settings(folder: Path, **said: object) -> CaptureSettings:
-    return CaptureSettings(**{"folder": str(folder), "share": ALL, **said})  # type: ignore[arg-type]
+def settings(folder: Path, **options: object) -> CaptureSettings:
+    return CaptureSettings(**{"folder": str(folder), "share": ALL, **options})  # type: ignore[arg-type]
 
 
 def key_of(query: CheckRequest | MeshRequest) -> QueryKey:
@@ -70,10 +70,10 @@ def key_of(query: CheckRequest | MeshRequest) -> QueryKey:
 
 
 def written(
-    folder: Path, requests: Iterable[Request], *, batch: int = 10, **said: object
+    folder: Path, requests: Iterable[Request], *, batch: int = 10, **options: object
 ) -> CaptureLog:
     """A log of these requests, ended."""
-    log = CaptureLog(settings(folder, **said), KEY, clock=HandClock())
+    log = CaptureLog(settings(folder, **options), KEY, clock=HandClock())
     rows = [(at_us, outcome, key_of(query)) for at_us, outcome, query in requests]
     for begin in range(0, len(rows), batch):
         log.write(rows[begin : begin + batch])
@@ -88,16 +88,16 @@ def vocabulary(queries: Iterable[CheckRequest | MeshRequest]) -> Vocabulary:
 
 def values_of(queries: Iterable[CheckRequest | MeshRequest]) -> set[str]:
     """All texts that a redaction must hide."""
-    found: set[str] = set()
+    values: set[str] = set()
     for query in queries:
         if isinstance(query, CheckRequest):
-            found.add(query.user_id)
-            found.update(part for part in plain_path(query.resource_path).split("/") if part)
-            found.update(query.headers.values())
+            values.add(query.user_id)
+            values.update(part for part in plain_path(query.resource_path).split("/") if part)
+            values.update(query.headers.values())
         else:
             for one in query.descriptors:
-                found.update(value for _, value in one.entries)
-    return found
+                values.update(value for _, value in one.entries)
+    return values
 
 
 def rows_of(captured: CapturedTraffic) -> list[tuple[int, int, QueryKey]]:

@@ -76,8 +76,8 @@ def test_trials_are_enforce_trials_wherever_they_stand() -> None:
 def test_a_file_without_trials_stays_as_it_is() -> None:
     (data,) = native(limit("one", 1)).values()
     assert enforce_trials("own.yaml", data, "sluicegate") is data
-    told = envoy({"key": "a", "metadata": {"mode": "shadow"}})["shop.yaml"]
-    assert enforce_trials("shop.yaml", told, "sluicegate") is told
+    document = envoy({"key": "a", "metadata": {"mode": "shadow"}})["shop.yaml"]
+    assert enforce_trials("shop.yaml", document, "sluicegate") is document
 
 
 def test_rules_of_files_that_both_share_are_not_compared() -> None:
@@ -92,9 +92,9 @@ def test_quotas_of_callers_are_rules_too() -> None:
     before, after = [
         ReplayRules(native(callers={"quotas": {"ann": quota}})) for quota in ("5/10s", "6/10s")
     ]
-    said, now = rules_of_changed(before, after)
-    assert [*said] == [*now] == [("native", "quota:ann")]
-    assert said != now
+    earlier, now = rules_of_changed(before, after)
+    assert [*earlier] == [*now] == [("native", "quota:ann")]
+    assert earlier != now
 
 
 def test_what_a_rule_says_is_told_in_words() -> None:
@@ -103,8 +103,8 @@ def test_what_a_rule_says_is_told_in_words() -> None:
         limit("b", 2000, 3600, algorithm="gcra", burst_capacity=2, mode="shadow"),
         limit("c", 3, 90, algorithm="sliding_window", per="resource", resource_path="/c"),
     )
-    said, _ = rules_of_changed(ReplayRules(files), ReplayRules({}))
-    assert {name: one.text for (_, name), one in said.items()} == {
+    earlier, _ = rules_of_changed(ReplayRules(files), ReplayRules({}))
+    assert {name: one.text for (_, name), one in earlier.items()} == {
         "a": "5 in 1 min (fixed_window) per user on /a for TV of BULK",
         "b": "2,000 in 1 h, 4,000 at once (gcra) per user (tried out)",
         "c": "3 in 90 s per resource on /c",

@@ -86,24 +86,24 @@ def test_agreement_rises_with_what_agrees_and_falls_with_what_does_not(
 
 @given(st.integers(1, 1_000), st.data())
 def test_coverage_rises_with_the_rules_that_were_seen(changed: int, data: st.DataObject) -> None:
-    seen = data.draw(st.integers(0, changed - 1))
-    assert 0 <= coverage(seen, changed) < coverage(seen + 1, changed) <= 1
+    count = data.draw(st.integers(0, changed - 1))
+    assert 0 <= coverage(count, changed) < coverage(count + 1, changed) <= 1
     assert coverage(0, 0) == 1
 
 
 @given(st.integers(1, 100_000), counts, st.integers(0, ALL), st.data())
 def test_completeness_falls_with_what_is_lost_or_counted_too_little(
-    kept: int, lost: int, share: int, data: st.DataObject
+    requests: int, lost: int, share: int, data: st.DataObject
 ) -> None:
-    under = data.draw(st.integers(0, kept))
-    value = completeness(kept, lost, under, share)
+    under = data.draw(st.integers(0, requests))
+    value = completeness(requests, lost, under, share)
     assert 0 <= value <= 1
-    assert completeness(kept, lost + 1, under, share) <= value
-    if under < kept:
-        assert completeness(kept, lost, under + 1, share) <= value
+    assert completeness(requests, lost + 1, under, share) <= value
+    if under < requests:
+        assert completeness(requests, lost, under + 1, share) <= value
     if share < ALL:
-        assert completeness(kept, lost, under, share + 1) >= value
-    assert completeness(kept, 0, under, ALL) == completeness(kept, 0, 0, share) == 1
+        assert completeness(requests, lost, under, share + 1) >= value
+    assert completeness(requests, 0, under, ALL) == completeness(requests, 0, 0, share) == 1
     assert completeness(0, lost, 0, share) == 0
 
 
@@ -124,13 +124,13 @@ def test_the_score_is_the_product_of_its_parts_and_each_is_told() -> None:
     one = native(limit("play", 50), callers=vips("ann"))
     other = native(limit("play", 60), limit("never", 1, resource_path="/x"), callers=vips("ann"))
     analysis = analyse(replay(made, rules(one), rules(other)))
-    told = confidence_of(analysis, newly=3, requests=150, refused_max=0.05)
-    values = {part.name: part.value for part in told.parts}
+    confidence = confidence_of(analysis, newly=3, requests=150, refused_max=0.05)
+    values = {part.name: part.value for part in confidence.parts}
     assert values["critical"] == critical(3, 150, 0.05)
     # After the first window 50 of 50 are admitted, as they were.
     assert values["agreement"] == 51 / 52
     assert values["coverage"] == 0.5
     assert values["completeness"] == 150 / 200
     assert values["length"] == pytest.approx(14.9 / 20)
-    assert told.score == pytest.approx(math.prod(values.values()))
-    assert all(part.words for part in told.parts)
+    assert confidence.score == pytest.approx(math.prod(values.values()))
+    assert all(part.words for part in confidence.parts)

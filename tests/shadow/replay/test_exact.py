@@ -130,7 +130,7 @@ def in_full(
     made: CapturedTraffic, current: ReplayRules, candidate: ReplayRules, settings: MeshSettings
 ) -> dict[tuple[int, str, str], int]:
     """For each ask and both rules that refuse it, or none, how often."""
-    found: dict[tuple[int, str, str], int] = {}
+    counts: dict[tuple[int, str, str], int] = {}
     clock = HandClock(0)
     sides = [Plain(one, settings, clock) for one in (current, candidate)]
     for at_us, query in zip(made.at_us, made.which, strict=True):
@@ -138,13 +138,13 @@ def in_full(
         one, other = [side.answer(made.queries[query]) for side in sides]
         if one is not None and other is not None:
             place = (query, one[1], other[1])
-            found[place] = found.get(place, 0) + 1
-    return found
+            counts[place] = counts.get(place, 0) + 1
+    return counts
 
 
 def replayed_as(replayed: ReplayResult) -> dict[tuple[int, str, str], int]:
     """The same of a replay."""
-    found: dict[tuple[int, str, str], int] = {}
+    counts: dict[tuple[int, str, str], int] = {}
     pair = replayed.pair
     for query in range(len(replayed.traffic.queries)):
         names = [
@@ -154,8 +154,8 @@ def replayed_as(replayed: ReplayResult) -> dict[tuple[int, str, str], int]:
         for phase in (EARLY, LATER):
             for did, would, times in pair.outcomes_of(query, phase):
                 place = (query, names[0][did], names[1][would])
-                found[place] = found.get(place, 0) + times
-    return found
+                counts[place] = counts.get(place, 0) + times
+    return counts
 
 
 @settings(max_examples=100)
@@ -226,18 +226,18 @@ def test_every_kind_of_ask_is_answered_as_in_full(
 
 
 def test_rules_that_are_tried_out_are_counted_and_refuse_nobody() -> None:
-    made = captured([(0.1 * at, query) for at in range(9) for query in (TRIED, LOGIN, TRIED_THERE)])
-    analysis = found(made)
-    tried = {row.rule_id: row.tried_by_current for row in analysis.rows if row.tried_by_current}
+    made = captured([(0.1 * at, query) for at in range(9) for query in (TRIAL, LOGIN, TRIED_THERE)])
+    analysis = analysis_of(made)
+    trials = {row.rule_id: row.tried_by_current for row in analysis.rows if row.tried_by_current}
     # Of nine each: two enter the trial; three enter the login at all, and one of them its trial.
-    assert tried == {"trial": 7, "try": 2, "shop/tried": 8}
+    assert trials == {"trial": 7, "try": 2, "shop/tried": 8}
     assert {row.rule_id: row.refused_by_current for row in analysis.rows}["minute"] == 6
 
 
-TRIED = check("ann", "/trial")
+TRIAL = check("ann", "/trial")
 LOGIN = check("ann", "/login")
 TRIED_THERE = mesh([("tried", "a")])
 
 
-def found(made: CapturedTraffic) -> Analysis:
+def analysis_of(made: CapturedTraffic) -> Analysis:
     return analyse(replay(made, rules(CURRENT), rules(CANDIDATE)))

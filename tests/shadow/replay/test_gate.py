@@ -148,9 +148,9 @@ def test_a_beginning_without_history_hides_nothing() -> None:
 
 
 def test_trials_are_judged_only_if_it_is_asked_for() -> None:
-    tried = limited(500, mode="shadow")
-    assert judge(crowd(), OPEN, tried).result == PASSED
-    assert judge(crowd(), OPEN, tried, trials_enforced=True).result == FAILED
+    trial = limited(500, mode="shadow")
+    assert judge(crowd(), OPEN, trial).result == PASSED
+    assert judge(crowd(), OPEN, trial, trials_enforced=True).result == FAILED
 
 
 @pytest.mark.parametrize("made", [None, captured([])])

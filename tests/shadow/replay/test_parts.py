@@ -107,23 +107,25 @@ def test_asks_travel_as_they_are() -> None:
 def test_progress_is_told_until_all_is_done() -> None:
     query = check("ann")
     made = captured([(0.001 * at, query) for at in range(BLOCK + 10)])
-    told: list[tuple[int, int]] = []
-    replay(made, rules({}), rules(book(3)), progress=lambda done, total: told.append((done, total)))
-    assert told == [(BLOCK, BLOCK + 10), (BLOCK + 10, BLOCK + 10)]
+    reports: list[tuple[int, int]] = []
+    replay(
+        made, rules({}), rules(book(3)), progress=lambda done, total: reports.append((done, total))
+    )
+    assert reports == [(BLOCK, BLOCK + 10), (BLOCK + 10, BLOCK + 10)]
 
 
 def test_progress_of_several_processes_ends_at_all() -> None:
     made = synthetic_traffic(1_000, seed=5, entities=40)
-    told: list[int] = []
+    reports: list[int] = []
     replay(
         made,
         rules(book(9)),
         rules(book(6)),
         workers=2,
-        progress=lambda done, total: told.append(done),
+        progress=lambda done, total: reports.append(done),
     )
-    assert len(told) == 2
-    assert told[-1] == 1_000
+    assert len(reports) == 2
+    assert reports[-1] == 1_000
 
 
 @pytest.mark.parametrize("workers", [1, 2])

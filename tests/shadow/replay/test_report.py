@@ -262,28 +262,28 @@ class Page(HTMLParser):
 
 
 def parsed(page: str) -> Page:
-    found = Page()
-    found.feed(page)
-    found.close()
-    assert found.open == []
-    return found
+    document = Page()
+    document.feed(page)
+    document.close()
+    assert document.open == []
+    return document
 
 
 @pytest.mark.parametrize("report", [made_report(), hostile_report()], ids=["made", "hostile"])
 def test_the_page_is_whole_needs_nothing_and_runs_nothing(report: dict[str, Any]) -> None:
     page = page_of(report)
-    found = parsed(page)
-    assert found.tags.isdisjoint({"script", "link", "img", "iframe", "object", "a", "form"})
-    assert not any(name.startswith("on") or name == "style" for name in found.attributes)
+    document = parsed(page)
+    assert document.tags.isdisjoint({"script", "link", "img", "iframe", "object", "a", "form"})
+    assert not any(name.startswith("on") or name == "style" for name in document.attributes)
     assert "://" not in page
     assert "url(" not in page
     assert "@import" not in page
 
 
 def test_the_policy_of_the_page_allows_its_own_style_and_nothing_else() -> None:
-    found = parsed(page_of(made_report()))
-    digest = b64encode(sha256(found.style.encode()).digest()).decode()
-    (policy,) = [value for value in found.values if value.startswith("default-src")]
+    document = parsed(page_of(made_report()))
+    digest = b64encode(sha256(document.style.encode()).digest()).decode()
+    (policy,) = [value for value in document.values if value.startswith("default-src")]
     assert policy == (
         f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     )
