@@ -50,13 +50,13 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 def parsed(sent: bytes) -> list[Frame]:
     """What a server sent, frame by frame."""
-    found = []
+    frames = []
     while sent:
         size = int.from_bytes(sent[:3], "big")
         stream = int.from_bytes(sent[5:9], "big")
-        found.append(Frame(sent[3], sent[4], stream, sent[9 : 9 + size]))
+        frames.append(Frame(sent[3], sent[4], stream, sent[9 : 9 + size]))
         sent = sent[9 + size :]
-    return found
+    return frames
 
 
 def headers(fields: Sequence[tuple[str, str]] = REQUEST) -> bytes:
@@ -142,9 +142,9 @@ class Peer:
         greets: bool = True,
     ) -> None:
         self.now_us = NOW
-        self.heard = Written(answers=answers, body=body)
-        self.h2 = H2Connection(H2Settings() if settings is None else settings, self.heard, NOW)
-        self.heard.h2 = self.h2
+        self.owner = Written(answers=answers, body=body)
+        self.h2 = H2Connection(H2Settings() if settings is None else settings, self.owner, NOW)
+        self.owner.h2 = self.h2
         self.sent: list[Frame] = []
         if greets:
             self.say(GREETING)

@@ -28,8 +28,8 @@ from tests.wire.check_oracle import (
 
 
 def as_json(theirs: pb.RateLimitRequest) -> dict[str, object]:
-    said: dict[str, object] = json_format.MessageToDict(theirs, preserving_proto_field_name=True)
-    return said
+    fields: dict[str, object] = json_format.MessageToDict(theirs, preserving_proto_field_name=True)
+    return fields
 
 
 # Reading.
@@ -165,6 +165,6 @@ def test_counts_are_written() -> None:
 
 def test_without_a_rule_there_is_no_limit_and_never_stays_never() -> None:
     answer = CheckResponse(Decision(False, -1, -1, -1, None, ""), -1, Criticality.DEGRADED)
-    said = json.loads(ours.check_response_to_json(answer))
-    assert said["limit"] == said["remaining_tokens"] == said["reset_after_ms"] == 0
-    assert said["retry_after_ms"] == -1
+    body = json.loads(ours.check_response_to_json(answer))
+    assert body["limit"] == body["remaining_tokens"] == body["reset_after_ms"] == 0
+    assert body["retry_after_ms"] == -1

@@ -21,7 +21,7 @@ def test_the_first_step_takes_no_stream_away() -> None:
     assert (goaway.kind, last_id(goaway.payload), goaway.code) == (f.GOAWAY, LAST, f.NO_ERROR)
     assert (ping.kind, ping.flags, ping.payload) == (f.PING, 0, DRAINING)
     peer.say(request(1))
-    assert peer.heard.whole == [1]
+    assert peer.owner.whole == [1]
     assert not peer.h2.done
 
 
@@ -41,9 +41,9 @@ def test_what_is_under_way_is_answered_and_what_comes_after_is_not() -> None:
     peer.say(ECHO)
     assert not peer.h2.done
     peer.say(request(3))
-    assert peer.heard.whole == [1]
+    assert peer.owner.whole == [1]
     assert peer.verdict == "connection 0"
-    peer.h2.reply(peer.heard.streams[1], OK_200, b"late", END)
+    peer.h2.reply(peer.owner.streams[1], OK_200, b"late", END)
     assert [x.payload for x in peer.take() if x.kind == f.DATA] == [b"late"]
     assert peer.h2.done
 
@@ -58,7 +58,7 @@ def test_the_head_of_a_stream_that_comes_too_late_still_counts_for_the_table() -
     peer.say(frame(f.HEADERS, flags, 3, headers() + adding))
     peer.say(frame(f.HEADERS, flags, 1, b"\xbe"))  # trailers that name what was added
     assert peer.verdict == "connection 0"
-    assert peer.heard.whole == [1]
+    assert peer.owner.whole == [1]
 
 
 def test_another_echo_is_not_the_one() -> None:
@@ -82,7 +82,7 @@ def test_a_peer_that_goes_is_answered_first() -> None:
     peer = Peer(answers=False)
     peer.say(request(1), frame(f.GOAWAY, 0, 0, bytes(8)))
     assert not peer.h2.done
-    peer.h2.reply(peer.heard.streams[1], OK_200, b"", END)
+    peer.h2.reply(peer.owner.streams[1], OK_200, b"", END)
     assert peer.h2.done
 
 
@@ -91,18 +91,18 @@ def test_streams_of_a_lost_connection_are_told_once() -> None:
     peer.say(request(1), request(3, ends=False))
     peer.h2.close()
     peer.h2.close()
-    assert sorted(peer.heard.ended) == [1, 3]
-    peer.h2.reply(peer.heard.streams[1], OK_200, b"too late", END)
+    assert sorted(peer.owner.ended) == [1, 3]
+    peer.h2.reply(peer.owner.streams[1], OK_200, b"too late", END)
     assert peer.take() == []
 
 
 def test_an_answer_before_the_request_is_whole_ends_it() -> None:
     peer = Peer(answers=False)
     peer.say(request(1, ends=False))
-    peer.h2.start(peer.heard.streams[1], OK_200, last=True)
+    peer.h2.start(peer.owner.streams[1], OK_200, last=True)
     answer, reset = peer.take()
     assert answer.flags & f.END_STREAM
     assert (reset.kind, reset.code) == (f.RST_STREAM, f.NO_ERROR)
     peer.say(frame(f.DATA, f.END_STREAM, 1, b"late"))
     assert peer.verdict == "fine"
-    assert peer.heard.ended == []
+    assert peer.owner.ended == []

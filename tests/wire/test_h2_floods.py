@@ -120,7 +120,7 @@ def test_a_caller_that_gives_up_after_waiting_is_no_flood() -> None:
         peer.say(frame(f.RST_STREAM, 0, stream, RESET))
         peer.now_us -= 9_000
     assert peer.verdict == "fine"
-    assert len(peer.heard.ended) == 100
+    assert len(peer.owner.ended) == 100
 
 
 def test_a_ping_with_every_call_is_no_flood() -> None:
@@ -140,7 +140,7 @@ def test_answered_calls_do_not_pay_for_resets() -> None:
 def test_a_flood_leaves_no_stream_behind() -> None:
     peer = flooded(11, rapid)
     assert peer.h2.streams == {}
-    assert peer.heard.ended[-1] == 1  # the one that was honest is told, too
+    assert peer.owner.ended[-1] == 1  # the one that was honest is told, too
 
 
 def test_no_settings_in_time_end_it() -> None:

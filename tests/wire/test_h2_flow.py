@@ -18,12 +18,12 @@ def body(peer: Peer, stream: int) -> bytes:
 
 def test_our_windows_are_told_at_once() -> None:
     peer = Peer(greets=False)
-    told = peer.take()
-    assert told[0].kind == f.SETTINGS
+    frames = peer.take()
+    assert frames[0].kind == f.SETTINGS
     window = H2Settings().stream_window_bytes
-    assert b"\0\x04" + window.to_bytes(4, "big") in told[0].payload
+    assert b"\0\x04" + window.to_bytes(4, "big") in frames[0].payload
     more = H2Settings().connection_window_bytes - 65_535
-    assert told[1] == (f.WINDOW_UPDATE, 0, 0, more.to_bytes(4, "big"))
+    assert frames[1] == (f.WINDOW_UPDATE, 0, 0, more.to_bytes(4, "big"))
 
 
 def test_an_answer_waits_for_the_streams_window() -> None:
@@ -86,7 +86,7 @@ def test_the_backlog_is_bounded_and_the_stream_beyond_it_is_reset() -> None:
     peer = Peer(H2Settings(backlog_bytes_max=65_536), body=bytes(40_000))
     peer.say(settings((f.INITIAL_WINDOW_SIZE, 0)), request(1), request(3))
     assert peer.verdict == f"stream 3 {f.ENHANCE_YOUR_CALM}"
-    assert peer.heard.ended == [3]
+    assert peer.owner.ended == [3]
     peer.say(update(1, 40_000), request(5))  # and what has left makes room
     assert list(peer.h2.streams) == [5]
     assert [x.stream for x in peer.of(f.RST_STREAM)] == [3]
@@ -128,7 +128,7 @@ def test_padding_counts_and_comes_back() -> None:
 def test_a_peer_beyond_the_streams_window_loses_the_stream() -> None:
     peer = Peer(H2Settings(stream_window_bytes=65_535), answers=False)
     peer.say(request(1, ends=False))
-    peer.heard.streams[1].consumes = False
+    peer.owner.streams[1].consumes = False
     peer.say(*[frame(f.DATA, 0, 1, bytes(16_384))] * 4)
     assert peer.verdict == f"stream 1 {f.FLOW_CONTROL_ERROR}"
 
@@ -143,7 +143,7 @@ def test_a_peer_beyond_the_connections_window_loses_the_connection() -> None:
 def test_a_stream_whose_bytes_are_held_opens_only_as_they_are_taken() -> None:
     peer = Peer(NARROW, answers=False)
     peer.say(request(1, ends=False))
-    stream = peer.heard.streams[1]
+    stream = peer.owner.streams[1]
     stream.consumes = False
     peer.say(*[frame(f.DATA, 0, 1, bytes(16_000))] * 3)
     assert not peer.of(f.WINDOW_UPDATE, 1)
@@ -155,12 +155,12 @@ def test_a_stream_whose_bytes_are_held_opens_only_as_they_are_taken() -> None:
 def test_a_stream_is_told_when_what_it_said_has_left() -> None:
     peer = Peer(answers=False)
     peer.say(settings((f.INITIAL_WINDOW_SIZE, 3)), request(1))
-    stream = peer.heard.streams[1]
+    stream = peer.owner.streams[1]
     peer.h2.start(stream, OK_200)
     peer.h2.send(stream, b"abcd")
-    assert peer.heard.flowed == []
+    assert peer.owner.flowed == []
     peer.say(update(1, 1))
-    assert peer.heard.flowed == [1]
+    assert peer.owner.flowed == [1]
     peer.h2.finish(stream, END)
     assert peer.take()[-1].flags & f.END_STREAM
 
@@ -185,7 +185,7 @@ def test_no_byte_leaves_beyond_a_window_and_none_is_lost_or_changed(
     for number, each in enumerate(bodies):
         at = 2 * number + 1
         peer.say(request(at))
-        peer.h2.reply(peer.heard.streams[at], OK_200, each, END)
+        peer.h2.reply(peer.owner.streams[at], OK_200, each, END)
         windows[at] = first
     peer.take()
     sent = {at: len(body(peer, at)) for at in windows}

@@ -287,14 +287,14 @@ def test_a_fault_of_one_stream_leaves_the_others_alone() -> None:
     peer = Peer()
     peer.say(raw(BLOCK + literal(b"X", b"1")), request(3))
     assert peer.verdict == "stream 1 1"
-    assert peer.heard.whole == [3]
+    assert peer.owner.whole == [3]
 
 
 def test_after_a_fault_of_the_connection_nothing_is_read() -> None:
     peer = Peer()
     peer.say(frame(f.DATA, 0, 0, b"x"), request(1))
     assert peer.say(request(3)) == []
-    assert peer.heard.whole == []
+    assert peer.owner.whole == []
     assert peer.h2.done
 
 
@@ -314,9 +314,9 @@ def test_streams_beyond_the_bound_are_refused_and_may_be_tried_again() -> None:
     peer = Peer(H2Settings(streams_max=2), answers=False)
     peer.say(request(1), request(3), request(5))
     assert peer.verdict == f"stream 5 {f.REFUSED_STREAM}"
-    peer.h2.reset(peer.heard.streams[1], f.CANCEL)
+    peer.h2.reset(peer.owner.streams[1], f.CANCEL)
     peer.say(request(7))
-    assert peer.heard.whole == [1, 3, 7]
+    assert peer.owner.whole == [1, 3, 7]
 
 
 def test_late_frames_of_a_stream_that_we_have_reset_are_no_fault() -> None:
@@ -325,13 +325,13 @@ def test_late_frames_of_a_stream_that_we_have_reset_are_no_fault() -> None:
     peer.sent.clear()
     peer.say(frame(f.DATA, 0, 1, b"x"), head(("a", "b")), request(3))
     assert peer.verdict == "fine"
-    assert peer.heard.whole == [3]
+    assert peer.owner.whole == [3]
 
 
 def test_a_header_list_beyond_the_bound_is_told_to_the_application() -> None:
     peer = Peer(H2Settings(header_list_bytes_max=1_024), answers=False)
     peer.say(request(1, ("a", "b" * 1_024)))
-    assert peer.heard.meanings[1] == "too large"
+    assert peer.owner.meanings[1] == "too large"
 
 
 def test_a_peer_that_shrinks_its_table_is_told_once_that_we_use_none() -> None:

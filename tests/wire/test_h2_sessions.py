@@ -24,77 +24,77 @@ def client() -> H2Connection:
     return made
 
 
-def exchange(kept: H2Connection, peer: Peer) -> list[Event]:
+def exchange(h2_client: H2Connection, peer: Peer) -> list[Event]:
     """Let both talk until neither has anything to say."""
     events: list[Event] = []
-    while told := kept.data_to_send():
-        peer.h2.receive(told, peer.now_us)
-        events += kept.receive_data(peer.h2.take())
+    while data := h2_client.data_to_send():
+        peer.h2.receive(data, peer.now_us)
+        events += h2_client.receive_data(peer.h2.take())
     return events
 
 
 def session(bodies: list[bytes]) -> tuple[bytes, Peer]:
     """All that a client says in so many calls, and the server as it was left."""
-    kept, peer = client(), Peer(body=BODY, greets=False)
-    said = b""
+    h2_client, peer = client(), Peer(body=BODY, greets=False)
+    data = b""
     for number, body in enumerate(bodies):
-        stream = kept.get_next_available_stream_id()
+        stream = h2_client.get_next_available_stream_id()
         fields = [*REQUEST, ("x-number", str(number % 3))]
-        kept.send_headers(stream, fields, end_stream=not body)
+        h2_client.send_headers(stream, fields, end_stream=not body)
         if body:
-            kept.send_data(stream, body[:50])
-            kept.send_data(stream, body[50:], end_stream=True)
-        said += kept.data_to_send()
-    peer.say(said)
-    return said, peer
+            h2_client.send_data(stream, body[:50])
+            h2_client.send_data(stream, body[50:], end_stream=True)
+        data += h2_client.data_to_send()
+    peer.say(data)
+    return data, peer
 
 
 def test_the_kept_client_is_served() -> None:
-    kept, peer = client(), Peer(body=BODY, greets=False)
+    h2_client, peer = client(), Peer(body=BODY, greets=False)
     answers = {}
     for number in range(50):
-        stream = kept.get_next_available_stream_id()
-        kept.send_headers(stream, [*REQUEST, ("x-number", str(number))])
-        kept.send_data(stream, b"%d" % number, end_stream=True)
-        events = exchange(kept, peer)
+        stream = h2_client.get_next_available_stream_id()
+        h2_client.send_headers(stream, [*REQUEST, ("x-number", str(number))])
+        h2_client.send_data(stream, b"%d" % number, end_stream=True)
+        events = exchange(h2_client, peer)
         answers[stream] = b"".join(x.data for x in events if isinstance(x, DataReceived))
         trailers = [dict(x.headers) for x in events if isinstance(x, TrailersReceived)]
         assert [list(map(str, each.items())) for each in trailers] == [["('grpc-status', '0')"]]
         assert any(isinstance(x, StreamEnded) for x in events)
     assert set(answers.values()) == {BODY}
-    assert [peer.heard.bodies[s] for s in answers] == [b"%d" % n for n in range(50)]
+    assert [peer.owner.bodies[s] for s in answers] == [b"%d" % n for n in range(50)]
 
 
 def test_a_large_body_and_a_large_answer_pass_through_the_windows() -> None:
-    kept, peer = client(), Peer(body=bytes(300_000), greets=False)
+    h2_client, peer = client(), Peer(body=bytes(300_000), greets=False)
     got = sent = 0
-    kept.send_headers(1, REQUEST)
-    exchange(kept, peer)
+    h2_client.send_headers(1, REQUEST)
+    exchange(h2_client, peer)
     while sent < 1_000_000:
-        size = min(1_000_000 - sent, kept.local_flow_control_window(1), 16_384)
+        size = min(1_000_000 - sent, h2_client.local_flow_control_window(1), 16_384)
         assert size
-        kept.send_data(1, bytes(size), end_stream=sent + size == 1_000_000)
+        h2_client.send_data(1, bytes(size), end_stream=sent + size == 1_000_000)
         sent += size
-        for event in exchange(kept, peer):
+        for event in exchange(h2_client, peer):
             if isinstance(event, DataReceived):
                 got += len(event.data)
     while got < 300_000:
-        kept.increment_flow_control_window(20_000)
-        kept.increment_flow_control_window(20_000, 1)
-        more = [x for x in exchange(kept, peer) if isinstance(x, DataReceived)]
+        h2_client.increment_flow_control_window(20_000)
+        h2_client.increment_flow_control_window(20_000, 1)
+        more = [x for x in exchange(h2_client, peer) if isinstance(x, DataReceived)]
         assert more
         got += sum(len(x.data) for x in more)
-    assert len(peer.heard.bodies[1]) == 1_000_000
+    assert len(peer.owner.bodies[1]) == 1_000_000
     assert got == 300_000
     assert peer.h2.streams == {}
 
 
 def test_a_client_with_another_table_size_understands_us() -> None:
     for size in (0, 100, 65_536):
-        kept, peer = client(), Peer(greets=False)
-        kept.update_settings({1: size})
-        kept.send_headers(1, REQUEST, end_stream=True)
-        assert any(isinstance(x, StreamEnded) for x in exchange(kept, peer))
+        h2_client, peer = client(), Peer(greets=False)
+        h2_client.update_settings({1: size})
+        h2_client.send_headers(1, REQUEST, end_stream=True)
+        assert any(isinstance(x, StreamEnded) for x in exchange(h2_client, peer))
 
 
 @given(
@@ -102,14 +102,14 @@ def test_a_client_with_another_table_size_understands_us() -> None:
     st.lists(st.integers(0, 2_000), max_size=12),
 )
 def test_any_split_of_the_bytes_gives_the_same_result(bodies: list[bytes], cuts: list[int]) -> None:
-    said, whole = session(bodies)
+    data, whole = session(bodies)
     split = Peer(body=BODY, greets=False)
-    places = sorted({0, len(said), *(cut % len(said) for cut in cuts)})
+    places = sorted({0, len(data), *(cut % len(data) for cut in cuts)})
     for begin, end in pairwise(places):
-        split.say(said[begin:end])
+        split.say(data[begin:end])
     assert split.sent == whole.sent
-    assert split.heard.bodies == whole.heard.bodies
-    assert split.heard.whole == whole.heard.whole
+    assert split.owner.bodies == whole.owner.bodies
+    assert split.owner.whole == whole.owner.whole
 
 
 SMALL = H2Settings(streams_max=4, backlog_bytes_max=65_536, continuations_max=2)
@@ -150,9 +150,9 @@ def test_any_bytes_are_parsed_or_refused(garbage: bytes) -> None:
         max_size=30,
     )
 )
-def test_any_frames_are_taken_or_refused(said: list[bytes]) -> None:
+def test_any_frames_are_taken_or_refused(frames: list[bytes]) -> None:
     peer = Peer(SMALL)
-    for each in said:
+    for each in frames:
         peer.say(each)
     unharmed(peer)
 
@@ -165,8 +165,8 @@ def test_any_frames_are_taken_or_refused(said: list[bytes]) -> None:
 def test_a_bent_session_is_taken_or_refused(
     bodies: list[bytes], bends: list[tuple[int, int]]
 ) -> None:
-    said, _ = session(bodies)
-    bent = bytearray(said)
+    data, _ = session(bodies)
+    bent = bytearray(data)
     for place, value in bends:
         bent[24 + place % (len(bent) - 24)] = value
     peer = Peer(SMALL, greets=False)
@@ -180,10 +180,10 @@ def test_two_connections_share_nothing() -> None:
     block = b"\x83\x86\x84"
     flags = f.END_HEADERS | f.END_STREAM
     for _ in range(2):
-        stream = 1 + 2 * len(one.heard.whole)
+        stream = 1 + 2 * len(one.owner.whole)
         one.say(frame(f.HEADERS, flags, stream, block + adding))
     one.say(frame(f.HEADERS, flags, 5, block + b"\xbe"))
-    assert one.heard.heads[-1].values(b"secret") == [b"one"]
+    assert one.owner.heads[-1].values(b"secret") == [b"one"]
     other.say(frame(f.HEADERS, flags, 1, block + b"\xbe"))
     assert other.verdict == f"connection {f.COMPRESSION_ERROR}"
 
@@ -195,4 +195,4 @@ def test_a_frame_that_comes_slowly_is_not_copied_for_each_piece(size: int) -> No
     whole = frame(f.DATA, f.END_STREAM, 1, bytes(range(256)) * (size // 256) + bytes(size % 256))
     for at in range(len(whole)):
         peer.say(whole[at : at + 1])
-    assert peer.heard.bodies[1] == whole[9:]
+    assert peer.owner.bodies[1] == whole[9:]

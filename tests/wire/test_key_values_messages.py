@@ -62,13 +62,13 @@ def place_of(theirs: pb.Place) -> tuple[bytes, bytes]:
 
 @given(st.builds(pb.ExpireRequest, table=NAME, partition=BYTES, sort=BYTES, ttl_ms=TTL_MS))
 def test_a_place_says_what_theirs_says(theirs: pb.ExpireRequest) -> None:
-    found = ours.PlaceRequest(read(theirs), expires=True)
-    assert (found.table, found.partition, found.sort) == (
+    request = ours.PlaceRequest(read(theirs), expires=True)
+    assert (request.table, request.partition, request.sort) == (
         theirs.table,
         theirs.partition,
         theirs.sort,
     )
-    assert found.ttl_us == theirs.ttl_ms * 1_000
+    assert request.ttl_us == theirs.ttl_ms * 1_000
     get = pb.GetRequest(table=theirs.table, partition=theirs.partition, sort=theirs.sort)
     again = ours.PlaceRequest(read(get))
     assert (again.table, again.partition, again.sort, again.ttl_us) == (
@@ -81,8 +81,11 @@ def test_a_place_says_what_theirs_says(theirs: pb.ExpireRequest) -> None:
 
 @given(st.builds(pb.GetEachRequest, table=NAME, places=st.lists(PLACES, max_size=4)))
 def test_places_say_what_theirs_say_in_order(theirs: pb.GetEachRequest) -> None:
-    found = ours.PlacesRequest(read(theirs), KV_BOUNDS)
-    assert (found.table, found.places) == (theirs.table, [place_of(one) for one in theirs.places])
+    request = ours.PlacesRequest(read(theirs), KV_BOUNDS)
+    assert (request.table, request.places) == (
+        theirs.table,
+        [place_of(one) for one in theirs.places],
+    )
 
 
 @given(
@@ -99,13 +102,13 @@ def test_places_say_what_theirs_say_in_order(theirs: pb.GetEachRequest) -> None:
     )
 )
 def test_a_scan_says_what_theirs_says(theirs: pb.ScanRequest) -> None:
-    found = ours.ScanRequest(read(theirs), KV_BOUNDS)
-    assert (found.table, found.partition, found.token) == (
+    request = ours.ScanRequest(read(theirs), KV_BOUNDS)
+    assert (request.table, request.partition, request.token) == (
         theirs.table,
         theirs.partition,
         theirs.token,
     )
-    assert found.span == KeyRange(
+    assert request.span == KeyRange(
         theirs.begin,
         theirs.end or None,
         theirs.reverse,
@@ -118,9 +121,9 @@ def test_a_scan_says_what_theirs_says(theirs: pb.ScanRequest) -> None:
     st.builds(pb.WalkRequest, table=NAME, after=st.none() | PLACES, rows_max=st.integers(0, 10_000))
 )
 def test_a_walk_says_what_theirs_says(theirs: pb.WalkRequest) -> None:
-    found = ours.WalkRequest(read(theirs), KV_BOUNDS)
+    request = ours.WalkRequest(read(theirs), KV_BOUNDS)
     after = place_of(theirs.after) if theirs.HasField("after") else None
-    assert (found.table, found.after, found.rows_max) == (
+    assert (request.table, request.after, request.rows_max) == (
         theirs.table,
         after,
         theirs.rows_max or 100,
@@ -129,8 +132,11 @@ def test_a_walk_says_what_theirs_says(theirs: pb.WalkRequest) -> None:
 
 @given(st.builds(pb.WriteRequest, table=NAME, writes=st.lists(PUTS | DELETES, max_size=4)))
 def test_writes_say_what_theirs_say_in_order(theirs: pb.WriteRequest) -> None:
-    found = ours.WriteRequest(read(theirs), KV_BOUNDS)
-    assert (found.table, found.writes) == (theirs.table, [write_of(one) for one in theirs.writes])
+    request = ours.WriteRequest(read(theirs), KV_BOUNDS)
+    assert (request.table, request.writes) == (
+        theirs.table,
+        [write_of(one) for one in theirs.writes],
+    )
 
 
 @given(
@@ -144,9 +150,9 @@ def test_a_conditional_write_says_what_theirs_says(
     table: str, write: pb.Write, condition: pb.Condition
 ) -> None:
     theirs = pb.WriteIfRequest(table=table, write=write, condition=condition)
-    found = ours.WriteIfRequest(read(theirs), KV_BOUNDS)
-    assert (found.table, found.write) == (table, write_of(write))
-    assert found.condition == WriteCondition(condition.absent, condition.present, condition.tag)
+    request = ours.WriteIfRequest(read(theirs), KV_BOUNDS)
+    assert (request.table, request.write) == (table, write_of(write))
+    assert request.condition == WriteCondition(condition.absent, condition.present, condition.tag)
 
 
 @given(NAME, NAME, NAME, UINT32, st.integers(0, 2**64 - 1), BYTES, DIGEST)
@@ -155,8 +161,8 @@ def test_what_uploads_are_asked_says_what_theirs_says(
 ) -> None:
     begun = ours.UploadRequest(read(pb.BeginUploadRequest(table=table, name=name, mode=mode)), 3)
     assert (begun.table, begun.name, begun.mode) == (table, name, mode)
-    shown = ours.UploadRequest(read(pb.ShowUploadRequest(table=table, name=name)), 2)
-    assert (shown.table, shown.name, shown.mode) == (table, name, "")
+    request = ours.UploadRequest(read(pb.ShowUploadRequest(table=table, name=name)), 2)
+    assert (request.table, request.name, request.mode) == (table, name, "")
     assert ours.UploadRequest(read(pb.ListUploadsRequest(table=table)), 1).table == table
     theirs = pb.UploadPartRequest(table=table, name=name, number=number, rows=body, sha256=digest)
     part = ours.UploadPartRequest(read(theirs))
@@ -287,8 +293,8 @@ def test_a_bound_may_be_reached_and_what_is_not_said_stays_within_it() -> None:
     assert scan.span == unsaid.span == KeyRange(b"", None, False, 10, 50)
     assert ours.WalkRequest(b"", SMALL).rows_max == 10
     write = pb.Write(partition=b"p", value=b"1234", ttl_ms=TTL_MS_MAX)
-    found = ours.WriteRequest(pb.WriteRequest(writes=[write]).SerializeToString(), SMALL)
-    assert found.writes == [write_of(write)]
+    request = ours.WriteRequest(pb.WriteRequest(writes=[write]).SerializeToString(), SMALL)
+    assert request.writes == [write_of(write)]
     name = "x" * 256
     ask = pb.BeginUploadRequest(table=name, name=name, mode=name)
     assert ours.UploadRequest(ask.SerializeToString(), 3).name == name
@@ -320,19 +326,19 @@ def test_numbers_beyond_their_field_are_cut_as_theirs_are() -> None:
 def test_what_is_said_to_be_false_is_false() -> None:
     write = ours.WriteRequest(b"\x12\x05\x1a\x01v\x20\x00", KV_BOUNDS).writes[0]
     assert write == Write(b"", b"", b"v")
-    for said, wanted in (
+    for data, condition in (
         (b"\x08\x00\x10\x01", WriteCondition(present=True)),
         (b"\x08\x01\x10\x00", WriteCondition(absent=True)),
     ):
-        assert ours.WriteIfRequest(b"\x1a\x04" + said, KV_BOUNDS).condition == wanted
+        assert ours.WriteIfRequest(b"\x1a\x04" + data, KV_BOUNDS).condition == condition
 
 
 def test_a_message_takes_no_field_of_the_longer_one_that_is_read_by_the_same_reader() -> None:
     # Whatever stands there once these messages grow, it is no time to live, name or mode.
     assert ours.PlaceRequest(b"\x20\x05").ttl_us == 0
     assert ours.PlaceRequest(b"\x22\x01x").ttl_us == 0
-    shown = ours.UploadRequest(b"\x12\x01n\x1a\x01m", 2)
-    assert (shown.name, shown.mode) == ("n", "")
+    request = ours.UploadRequest(b"\x12\x01n\x1a\x01m", 2)
+    assert (request.name, request.mode) == ("n", "")
     listed = ours.UploadRequest(b"\x12\x01n\x18\x01", 1)
     assert (listed.name, listed.mode) == ("", "")
     with pytest.raises(BadValue) as caught:
@@ -367,8 +373,8 @@ def row_theirs(row: Row) -> pb.Row:
 @given(st.lists(st.none() | ROW, max_size=4))
 def test_rows_that_were_found_are_theirs(rows: list[Row | None]) -> None:
     theirs = [pb.GetResponse(row=None if row is None else row_theirs(row)) for row in rows]
-    told = ours.encode_get_each_response(rows, NOW_US)
-    assert told == pb.GetEachResponse(found=theirs).SerializeToString()
+    data = ours.encode_get_each_response(rows, NOW_US)
+    assert data == pb.GetEachResponse(found=theirs).SerializeToString()
     for row, one in zip(rows, theirs, strict=True):
         assert ours.encode_get_response(row, NOW_US) == one.SerializeToString()
         assert pb.GetResponse.FromString(ours.encode_get_response(row, NOW_US)) == one
@@ -438,8 +444,8 @@ def test_uploads_are_theirs(uploads: list[Upload]) -> None:
         )
         for one in uploads
     ]
-    told = ours.encode_uploads(uploads)
-    assert told == pb.ListUploadsResponse(uploads=theirs).SerializeToString()
+    data = ours.encode_uploads(uploads)
+    assert data == pb.ListUploadsResponse(uploads=theirs).SerializeToString()
 
 
 @pytest.mark.parametrize(

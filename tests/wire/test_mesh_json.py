@@ -162,10 +162,10 @@ def test_a_duration_is_spelt_as_protobuf_has_it(reset_us: int, text: str) -> Non
 
 def test_metadata_may_be_any_mapping_and_nothing_that_json_has_not() -> None:
     inner = MappingProxyType({"b": (1, None)})
-    said = json.loads(
+    body = json.loads(
         mesh_response_to_json(MeshResponse(False, [], metadata=MappingProxyType({"a": inner})))
     )
-    assert said["dynamicMetadata"] == {"a": {"b": [1, None]}}
+    assert body["dynamicMetadata"] == {"a": {"b": [1, None]}}
     with pytest.raises(TypeError, match="JSON has no bytes"):
         mesh_response_to_json(MeshResponse(False, [], metadata={"a": b""}))
 

@@ -42,11 +42,11 @@ def test_the_bytes_are_those_of_version_1() -> None:
 @given(st.binary(max_size=20))
 def test_any_bytes_are_an_envelope_or_an_error(stored: bytes) -> None:
     try:
-        kept = open_row(stored)
+        row = open_row(stored)
     except Unavailable:
         return
     assert 0x10 <= stored[0] <= 0x17
-    assert kept.value is None or stored.endswith(kept.value)
+    assert row.value is None or stored.endswith(row.value)
 
 
 @pytest.mark.parametrize(

@@ -34,12 +34,12 @@ def test_rows_come_back(rows: list[StreamRow]) -> None:
 
 @given(st.lists(ROWS, max_size=5), st.lists(st.integers(1, 400), max_size=40))
 def test_pieces_of_any_size_tell_the_same(rows: list[StreamRow], sizes: list[int]) -> None:
-    data, reader, told = stream_of(rows), RowReader(), []
+    data, reader, rows_read = stream_of(rows), RowReader(), []
     for size in [*sizes, len(data)]:
-        told += reader.feed(data[:size])
+        rows_read += reader.feed(data[:size])
         data = data[size:]
     reader.end()
-    assert told == rows
+    assert rows_read == rows
     assert reader.rows == len(rows)
 
 
@@ -134,10 +134,10 @@ def test_a_large_value_is_put_together_once(piece_bytes: int) -> None:
     data, reader = stream_of([StreamRow(b"p", b"", b"x" * size)]), RowReader()
     head = len(HEADER) + 1 + 1 + 1 + 12
     reader.feed(data[:head])
-    kept = reader._left
-    told = []
+    buffer = reader._left
+    rows = []
     for at in range(head, len(data), piece_bytes):
-        assert reader._left is kept
-        told += reader.feed(data[at : at + piece_bytes])
+        assert reader._left is buffer
+        rows += reader.feed(data[at : at + piece_bytes])
     reader.end()
-    assert told == [StreamRow(b"p", b"", b"x" * size)]
+    assert rows == [StreamRow(b"p", b"", b"x" * size)]

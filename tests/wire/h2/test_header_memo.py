@@ -29,89 +29,89 @@ def memo(entries_max: int = 8, us_max: int = HOUR_US) -> HeaderMemo:
     return HeaderMemo(entries_max, us_max, 16_384)
 
 
-def read(found: HeaderMemo, block: bytes, now_us: int = 0) -> Any:
+def read(cache: HeaderMemo, block: bytes, now_us: int = 0) -> Any:
     """As a connection does: look, or else decode and keep."""
-    known = found.get(block, now_us)
-    if known is None:
-        known = found.decode(block)
-        found.keep(block, known, now_us)
-    return known
+    fields = cache.get(block, now_us)
+    if fields is None:
+        fields = cache.decode(block)
+        cache.keep(block, fields, now_us)
+    return fields
 
 
 def test_a_block_without_effect_is_decoded_once() -> None:
-    found = memo()
+    cache = memo()
     for _ in range(5):
-        assert read(found, b"\x82\x84") == [(b":method", b"GET"), (b":path", b"/")]
-    assert found.decodes == 1
+        assert read(cache, b"\x82\x84") == [(b":method", b"GET"), (b":path", b"/")]
+    assert cache.decodes == 1
 
 
 def test_the_same_bytes_mean_another_thing_once_the_table_has_grown() -> None:
-    found, oracle = memo(), Decoder()
+    cache, oracle = memo(), Decoder()
     blocks = [literal(b"who", b"ann"), INDEX_62, INDEX_62, literal(b"who", b"bob"), INDEX_62]
-    told = [read(found, block) for block in blocks]
-    assert told == [oracle.decode(block, raw=True) for block in blocks]
+    lists = [read(cache, block) for block in blocks]
+    assert lists == [oracle.decode(block, raw=True) for block in blocks]
     # A memo that had not forgotten would have taken bob for ann.
-    assert told[1] != told[4]
-    assert found.decodes == 4
+    assert lists[1] != lists[4]
+    assert cache.decodes == 4
 
 
 def test_a_block_that_adds_to_the_table_is_decoded_each_time() -> None:
-    found = memo()
+    cache = memo()
     adding = literal(b"a", b"1")
     for _ in range(3):
-        read(found, adding)
-    assert found.decodes == 3
-    assert read(found, b"\xc0") == [(b"a", b"1")]  # the third entry
+        read(cache, adding)
+    assert cache.decodes == 3
+    assert read(cache, b"\xc0") == [(b"a", b"1")]  # the third entry
 
 
 def test_an_addition_that_pushes_one_out_is_seen_although_the_length_is_the_same() -> None:
-    found, oracle = memo(), Decoder()
+    cache, oracle = memo(), Decoder()
     full = [b"\x3f\x19"] + [literal(b"k", bytes((65 + i,)) * 15) for i in range(2)]  # of 56 bytes
     for block in [b"".join(full[:2]), INDEX_62, INDEX_62, full[2], INDEX_62]:
-        assert read(found, block) == oracle.decode(block, raw=True)
+        assert read(cache, block) == oracle.decode(block, raw=True)
 
 
 def test_a_size_update_empties_the_table_and_the_memo() -> None:
-    found = memo()
-    read(found, literal(b"a", b"1"))
-    read(found, INDEX_62)
-    read(found, b"\x20\x82")
+    cache = memo()
+    read(cache, literal(b"a", b"1"))
+    read(cache, INDEX_62)
+    read(cache, b"\x20\x82")
     with pytest.raises(BadBlock):
-        read(found, INDEX_62)
+        read(cache, INDEX_62)
 
 
 def test_a_block_that_sets_a_size_is_decoded_each_time() -> None:
-    found = memo()
-    read(found, b"\x3f\x45\x82")  # to 100
-    read(found, b"\x3f\xe1\x1f\x82")  # back to 4,096
-    read(found, b"\x3f\x45\x82")
-    assert found.decodes == 3
+    cache = memo()
+    read(cache, b"\x3f\x45\x82")  # to 100
+    read(cache, b"\x3f\xe1\x1f\x82")  # back to 4,096
+    read(cache, b"\x3f\x45\x82")
+    assert cache.decodes == 3
 
 
 def test_an_entry_too_large_for_the_table_empties_it() -> None:
-    found = memo()
-    read(found, b"\x3f\x45")
-    read(found, literal(b"a", b"1"))
-    read(found, INDEX_62)
-    read(found, literal(b"b", b"x" * 100))
+    cache = memo()
+    read(cache, b"\x3f\x45")
+    read(cache, literal(b"a", b"1"))
+    read(cache, INDEX_62)
+    read(cache, literal(b"b", b"x" * 100))
     with pytest.raises(BadBlock):
-        read(found, INDEX_62)
+        read(cache, INDEX_62)
 
 
 def test_what_is_known_is_forgotten_after_its_time() -> None:
-    found = memo(us_max=1_000)
-    read(found, b"\x82", now_us=0)
-    read(found, b"\x83", now_us=900)
-    assert found.get(b"\x82", 999) is not None
-    assert found.get(b"\x83", 1_000) is None
-    assert found.get(b"\x82", 1_000) is None
+    cache = memo(us_max=1_000)
+    read(cache, b"\x82", now_us=0)
+    read(cache, b"\x83", now_us=900)
+    assert cache.get(b"\x82", 999) is not None
+    assert cache.get(b"\x83", 1_000) is None
+    assert cache.get(b"\x82", 1_000) is None
 
 
 def test_it_holds_no_more_than_its_entries_and_no_long_block() -> None:
-    found = memo(entries_max=2)
+    cache = memo(entries_max=2)
     for block in (b"\x82", b"\x83", b"\x84"):
-        read(found, block)
-    assert [found.get(block, 0) is not None for block in (b"\x82", b"\x83", b"\x84")] == [
+        read(cache, block)
+    assert [cache.get(block, 0) is not None for block in (b"\x82", b"\x83", b"\x84")] == [
         False,
         False,
         True,
@@ -125,16 +125,16 @@ def test_it_holds_no_more_than_its_entries_and_no_long_block() -> None:
 
 
 def test_a_memo_of_no_entries_keeps_none() -> None:
-    found = memo(entries_max=0)
-    read(found, b"\x82")
-    assert found.get(b"\x82", 0) is None
+    cache = memo(entries_max=0)
+    read(cache, b"\x82")
+    assert cache.get(b"\x82", 0) is None
 
 
 def test_a_small_block_that_stands_for_a_huge_list_is_refused() -> None:
-    found = HeaderMemo(8, HOUR_US, 1_024)
-    found.decode(literal(b"a", b"x" * 100))
+    cache = HeaderMemo(8, HOUR_US, 1_024)
+    cache.decode(literal(b"a", b"x" * 100))
     with pytest.raises(BadBlock, match="larger"):
-        found.decode(INDEX_62 * 100)
+        cache.decode(INDEX_62 * 100)
 
 
 FIELDS = st.lists(
@@ -151,36 +151,36 @@ FIELDS = st.lists(
 def test_it_tells_what_the_kept_decoder_tells_for_any_conversation(
     lists: list[list[tuple[str, str]]], size: int
 ) -> None:
-    encoder, oracle, found = Encoder(), Decoder(), memo(entries_max=3)
+    encoder, oracle, cache = Encoder(), Decoder(), memo(entries_max=3)
     for number, fields in enumerate(lists):
         if number == 5:
             encoder.header_table_size = size
         block = encoder.encode(fields)
-        assert read(found, block, now_us=number) == oracle.decode(block, raw=True)
+        assert read(cache, block, now_us=number) == oracle.decode(block, raw=True)
 
 
 @given(st.lists(st.binary(max_size=30), max_size=20))
 def test_any_bytes_are_decoded_or_refused_as_the_kept_decoder_does(blocks: list[bytes]) -> None:
-    oracle, found = Decoder(max_header_list_size=65_536), memo()
+    oracle, cache = Decoder(max_header_list_size=65_536), memo()
     for block in blocks:
         try:
             expected = oracle.decode(block, raw=True)
         except Exception:
             with pytest.raises(BadBlock):
-                found.decode(block)
+                cache.decode(block)
             return
-        assert read(found, block) == expected
+        assert read(cache, block) == expected
 
 
 def test_without_a_readable_table_each_block_is_decoded() -> None:
-    found, oracle = HeaderMemo(8, HOUR_US, 16_384, readable=False), Decoder()
+    cache, oracle = HeaderMemo(8, HOUR_US, 16_384, readable=False), Decoder()
     blocks = [literal(b"who", b"ann"), INDEX_62, INDEX_62, literal(b"who", b"bob"), INDEX_62]
-    assert [read(found, each) for each in blocks] == [
+    assert [read(cache, each) for each in blocks] == [
         oracle.decode(each, raw=True) for each in blocks
     ]
-    assert found.decodes == len(blocks)
+    assert cache.decodes == len(blocks)
     with pytest.raises(BadBlock):
-        found.decode(b"\x80")
+        cache.decode(b"\x80")
 
 
 def test_a_table_that_is_not_as_we_know_it_is_noticed() -> None:
