@@ -21,19 +21,19 @@ def watch_of(path: Path, report: Callable[[], None], every_s: float = 1.0) -> Fi
 
 
 def watched(path: Path) -> tuple[FileWatch, list[str]]:
-    told: list[str] = []
+    contents: list[str] = []
 
     def tell() -> None:
-        told.append(path.read_text() if path.exists() else "gone")
+        contents.append(path.read_text() if path.exists() else "gone")
 
-    return watch_of(path, tell), told
+    return watch_of(path, tell), contents
 
 
 def write_in_place(path: Path, text: str) -> None:
     path.write_text(text)
     # As if some time had passed since the last write, however coarse the file system's clock.
-    found = path.stat()
-    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns + 1_000_000))
+    stat = path.stat()
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1_000_000))
 
 
 def replace(path: Path, text: str) -> None:
@@ -50,23 +50,23 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_file_that_stays_as_it_is_is_not_told(file: Path) -> None:
-    watch, told = watched(file)
+    watch, contents = watched(file)
     assert not any(watch.poll() for _ in range(3))
     file.read_text()
     assert not watch.poll()
-    assert told == []
+    assert contents == []
 
 
 def test_a_rename_over_it_is_told_at_once(file: Path) -> None:
-    watch, told = watched(file)
+    watch, contents = watched(file)
     replace(file, "two")
     assert watch.poll()
     assert not watch.poll()
-    assert told == ["two"]
+    assert contents == ["two"]
 
 
 def test_a_write_in_place_is_told_when_it_has_come_to_rest(file: Path) -> None:
-    watch, told = watched(file)
+    watch, contents = watched(file)
     write_in_place(file, "")  # truncated
     assert not watch.poll()
     write_in_place(file, "tw")  # half written
@@ -75,44 +75,44 @@ def test_a_write_in_place_is_told_when_it_has_come_to_rest(file: Path) -> None:
     assert not watch.poll()
     assert watch.poll()
     assert not watch.poll()
-    assert told == ["two"]
+    assert contents == ["two"]
 
 
 def test_a_write_that_keeps_size_and_time_is_told(file: Path) -> None:
-    watch, told = watched(file)
+    watch, contents = watched(file)
     before = file.stat()
     threading.Event().wait(0.02)  # the change of the inode has a clock of its own
     file.write_text("two")
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert (file.stat().st_mtime_ns, file.stat().st_size) == (before.st_mtime_ns, before.st_size)
     assert [watch.poll(), watch.poll()] == [False, True]
-    assert told == ["two"]
+    assert contents == ["two"]
 
 
 def test_a_write_that_is_taken_back_is_told_all_the_same(file: Path) -> None:
-    watch, told = watched(file)
+    watch, contents = watched(file)
     write_in_place(file, "two")
     assert not watch.poll()
     write_in_place(file, "one")
     assert [watch.poll(), watch.poll()] == [False, True]
-    assert told == ["one"]
+    assert contents == ["one"]
 
 
 def test_deletion_and_return_are_told(file: Path) -> None:
-    watch, told = watched(file)
+    watch, contents = watched(file)
     file.unlink()
     assert [watch.poll(), watch.poll()] == [True, False]
     file.write_text("back")
     assert [watch.poll(), watch.poll()] == [True, False]
-    assert told == ["gone", "back"]
+    assert contents == ["gone", "back"]
 
 
 def test_a_file_that_is_not_there_yet_is_awaited(tmp_path: Path) -> None:
-    watch, told = watched(tmp_path / "later.yaml")
+    watch, contents = watched(tmp_path / "later.yaml")
     assert not watch.poll()
     (tmp_path / "later.yaml").write_text("here")
     assert watch.poll()
-    assert told == ["here"]
+    assert contents == ["here"]
 
 
 def test_a_link_turned_elsewhere_is_told(tmp_path: Path) -> None:
@@ -122,20 +122,20 @@ def test_a_link_turned_elsewhere_is_told(tmp_path: Path) -> None:
         (tmp_path / f"..{version}" / "rules.yaml").write_text(version)
     (tmp_path / "..data").symlink_to("..one")
     (tmp_path / "rules.yaml").symlink_to("..data/rules.yaml")
-    watch, told = watched(tmp_path / "rules.yaml")
+    watch, contents = watched(tmp_path / "rules.yaml")
     (tmp_path / "..data_tmp").symlink_to("..two")
     (tmp_path / "..data_tmp").rename(tmp_path / "..data")
     assert [watch.poll(), watch.poll()] == [True, False]
-    assert told == ["two"]
+    assert contents == ["two"]
 
 
 def test_what_fails_when_told_is_logged_and_told_of_the_next_change(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: list[str] = []
+    contents: list[str] = []
 
     def tell() -> None:
-        told.append(file.read_text())
+        contents.append(file.read_text())
         raise RuntimeError("not today")
 
     watch = watch_of(file, tell)
@@ -143,22 +143,22 @@ def test_what_fails_when_told_is_logged_and_told_of_the_next_change(
         for text in ("two", "three"):
             replace(file, text)
             assert watch.poll()
-    assert told == ["two", "three"]
+    assert contents == ["two", "three"]
     assert "not today" in caplog.text
 
 
 def test_a_thread_of_its_own_looks_until_it_is_closed(file: Path) -> None:
-    told = threading.Event()
+    change = threading.Event()
     before = threading.active_count()
-    with watch_of(file, told.set, every_s=0.01) as watch:
+    with watch_of(file, change.set, every_s=0.01) as watch:
         assert watch.start() is watch  # once is enough
         assert threading.active_count() == before + 1
         replace(file, "two")
-        assert told.wait(10)
+        assert change.wait(10)
     assert threading.active_count() == before
-    told.clear()
+    change.clear()
     replace(file, "three")
-    assert not told.wait(0.05)
+    assert not change.wait(0.05)
     watch.close()
     assert watch.start() is watch  # what is closed stays closed
     assert threading.active_count() == before

@@ -105,9 +105,9 @@ def test_a_version_is_of_names_and_contents(tmp_path: Path) -> None:
     one = ServiceRuleSet.load([write(tmp_path / "one", a__yaml=OURS)])
     same = ServiceRuleSet.load([write(tmp_path / "two", a__yaml=OURS)])
     named = ServiceRuleSet.load([write(tmp_path / "three", b__yaml=OURS)])
-    said = ServiceRuleSet.load([write(tmp_path / "four", a__yaml=OURS + "\n")])
+    fourth = ServiceRuleSet.load([write(tmp_path / "four", a__yaml=OURS + "\n")])
     assert one.version == same.version
-    assert len({one.version, named.version, said.version}) == 3
+    assert len({one.version, named.version, fourth.version}) == 3
     assert len(one.version) == 12
 
 
@@ -124,7 +124,7 @@ def test_what_is_not_there_or_empty_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (LIMITS, "middlewares of a web application"),
         ("a: 1", "say `version: 1` and `rules:`"),
@@ -140,12 +140,12 @@ def test_what_is_not_there_or_empty_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_with_a_file_is_told_with_its_line(
-    tmp_path: Path, text: str, told: str
+    tmp_path: Path, text: str, message: str
 ) -> None:
     write(tmp_path, a__yaml=text)
     with pytest.raises(BadRules) as caught:
         ServiceRuleSet.load([tmp_path])
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert caught.value.source == str(tmp_path / "a.yaml")
 
 
@@ -169,9 +169,9 @@ def test_all_bounds_hold_for_all_files_together(tmp_path: Path) -> None:
     write(tmp_path, **files)
     assert len(ServiceRuleSet.load([tmp_path], rules_max=3, shared_limits_max=3)) == 3
     for bound in ("rules_max", "shared_limits_max", "files_max"):
-        said: dict[str, int] = {bound: 2}
+        bounds: dict[str, int] = {bound: 2}
         with pytest.raises(BadValue, match=bound):
-            ServiceRuleSet.load([tmp_path], **said)  # type: ignore[arg-type]
+            ServiceRuleSet.load([tmp_path], **bounds)  # type: ignore[arg-type]
     with pytest.raises(BadRules, match="larger than 10 bytes"):
         ServiceRuleSet.load([tmp_path], file_bytes_max=10)
 
@@ -213,13 +213,13 @@ def test_a_reload_reads_what_has_changed_and_keeps_the_rest(tmp_path: Path) -> N
     write(tmp_path, b__yaml=TWO, c__toml=TOML)
     after = ServiceRuleSet.load([tmp_path], before=before)
     (old,) = before.resources.find("/play", "", Criticality.BULK)
-    (kept,) = after.resources.find("/play", "", Criticality.BULK)
-    assert old is kept
+    (rule_after,) = after.resources.find("/play", "", Criticality.BULK)
+    assert old is rule_after
     assert after.mesh.find("web", [("path", "/logout")]) is not None
     assert before.mesh.find("web", [("path", "/logout")]) is None
     fresh = ServiceRuleSet.load([tmp_path], before=before, semantics="envoy")
     (read,) = fresh.resources.find("/play", "", Criticality.BULK)
-    assert read is not kept
+    assert read is not rule_after
 
 
 def test_a_limiter_knows_the_limits_of_two_generations(tmp_path: Path) -> None:

@@ -29,8 +29,8 @@ def text_of(*limits: int) -> str:
 def write_in_place(path: Path, text: str) -> None:
     path.write_text(text)
     # As if some time had passed since the last write, however coarse the file system's clock.
-    found = path.stat()
-    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns + 1_000_000))
+    stat = path.stat()
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1_000_000))
 
 
 def move_there(path: Path, text: str) -> None:
@@ -176,11 +176,11 @@ def test_what_cannot_be_read_is_tried_again(
     real = ServiceRuleSet.load
     calls = [0]
 
-    def fails(*args: Any, **said: Any) -> ServiceRuleSet:
+    def fails(*args: Any, **options: Any) -> ServiceRuleSet:
         calls[0] += 1
         if calls[0] == 1:
             raise OSError("the disk is gone")
-        return real(*args, **said)
+        return real(*args, **options)
 
     monkeypatch.setattr(ServiceRuleSet, "load", fails)
     move_there(followed.file, text_of(1, 2))
@@ -216,9 +216,9 @@ def test_a_reload_is_told_though_nothing_has_changed(tmp_path: Path) -> None:
     assert not followed.rules.poll()
 
 
-def wait_for(seen: Callable[[], bool], timeout_s: float = 10) -> float:
+def wait_for(condition: Callable[[], bool], timeout_s: float = 10) -> float:
     began = time.monotonic()
-    while not seen():
+    while not condition():
         assert time.monotonic() - began < timeout_s
         time.sleep(0.005)
     return time.monotonic() - began
@@ -241,18 +241,18 @@ def test_a_loop_is_given_its_book_in_its_own_thread(tmp_path: Path) -> None:
 
     async def serve() -> None:
         threads: list[int] = []
-        seen = asyncio.Event()
+        event = asyncio.Event()
 
         def put(book: ServiceRuleSet) -> None:
             threads.append(threading.get_ident())
             if len(book) == 2:
-                seen.set()
+                event.set()
 
         rules = ServiceRules([tmp_path], put, every_s=0.02, loop=asyncio.get_running_loop())
         rules.start()
         try:
             move_there(file, text_of(1, 2))
-            await asyncio.wait_for(seen.wait(), 10)
+            await asyncio.wait_for(event.wait(), 10)
         finally:
             await asyncio.to_thread(rules.close)
         assert set(threads) == {threading.get_ident()}

@@ -22,11 +22,11 @@ class Line:
     def __init__(self, blobs: BlobStore) -> None:
         self.blobs = blobs
         self.cut: str | None = None
-        self.asked: list[str] = []
+        self.calls: list[str] = []
 
     def get(self, name: str, *, bytes_max: int) -> Blob | None:
         self._pass(name)
-        self.asked.append(name)
+        self.calls.append(name)
         return self.blobs.get(name, bytes_max=bytes_max)
 
     def put(

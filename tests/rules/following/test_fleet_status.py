@@ -37,12 +37,12 @@ def test_all_nodes_are_told_with_what_they_run() -> None:
     world = World()
     assert world.fleet.look().nodes == ()
     world.say(report("b", 2), report("a", 1, canary=2), report("c", 2, failure="disk: full"))
-    seen = world.fleet.look()
-    assert [node.node for node in seen.nodes] == ["a", "b", "c"]
-    assert seen.versions() == {1: 1, 2: 2}
-    assert [seen.count_running(version) for version in (1, 2, 3)] == [3, 3, 0]
-    assert [node.node for node in seen.failing] == ["c"]
-    assert seen.at_us == START_US
+    reports = world.fleet.look()
+    assert [node.node for node in reports.nodes] == ["a", "b", "c"]
+    assert reports.versions() == {1: 1, 2: 2}
+    assert [reports.count_running(version) for version in (1, 2, 3)] == [3, 3, 0]
+    assert [node.node for node in reports.failing] == ["c"]
+    assert reports.at_us == START_US
 
 
 def test_a_canary_is_run_by_who_runs_it_and_by_nobody_who_runs_another() -> None:
@@ -57,9 +57,9 @@ def test_a_node_that_says_nothing_for_long_is_stale_and_does_not_count() -> None
     world.clock.advance(s=60)
     assert [node.node for node in world.fleet.look().stale] == []
     world.clock.advance(us=1)
-    seen = world.fleet.look()
-    assert [(node.node, node.age_us) for node in seen.stale] == [("a", 60_000_001)]
-    assert (seen.count_running(1), seen.versions()) == (1, {1: 1})
+    reports = world.fleet.look()
+    assert [(node.node, node.age_us) for node in reports.stale] == [("a", 60_000_001)]
+    assert (reports.count_running(1), reports.versions()) == (1, {1: 1})
 
 
 def test_a_report_from_a_clock_that_is_ahead_is_young() -> None:
@@ -74,11 +74,11 @@ def test_a_report_that_cannot_be_read_is_a_node_in_trouble() -> None:
     world.store.blobs.put("nodes/b.json", b"{")
     world.store.blobs.put("nodes/c.json", b"x" * (2 << 20))
     world.store.blobs.put("nodes/d.json", world.store.report_blob("a").data)  # type: ignore[union-attr]
-    seen = world.fleet.look()
-    assert [node.node for node in seen.nodes] == ["a", "b", "c", "d"]
-    assert [node.node for node in seen.failing] == ["b", "c", "d"]
-    assert "under the name d" in seen.nodes[3].wrong
-    assert seen.count_running(1) == 1
+    reports = world.fleet.look()
+    assert [node.node for node in reports.nodes] == ["a", "b", "c", "d"]
+    assert [node.node for node in reports.failing] == ["b", "c", "d"]
+    assert "under the name d" in reports.nodes[3].wrong
+    assert reports.count_running(1) == 1
 
 
 def test_a_store_that_does_not_answer_is_not_a_fleet_without_nodes() -> None:
@@ -98,27 +98,27 @@ def test_who_waits_is_told_when_so_many_run_it() -> None:
     assert not fleet.wait_for(2, nodes=2, timeout_s=0)[0]
     timer = threading.Timer(0.05, world.say, [report("a", 2)])
     timer.start()
-    there, seen = fleet.wait_for(2, nodes=2, timeout_s=30)
+    there, reports = fleet.wait_for(2, nodes=2, timeout_s=30)
     timer.join()
     assert there
-    assert seen.versions() == {2: 2}
+    assert reports.versions() == {2: 2}
 
 
 def test_who_waits_in_vain_is_told_how_it_stands() -> None:
     world = World()
     world.say(report("a", 1))
-    there, seen = FleetReports(world.store, SystemClock()).wait_for(2, nodes=1, timeout_s=0.1)
+    there, reports = FleetReports(world.store, SystemClock()).wait_for(2, nodes=1, timeout_s=0.1)
     assert not there
-    assert seen.nodes[0].node == "a"
+    assert reports.nodes[0].node == "a"
 
 
 def test_a_node_that_runs_it_is_not_asked_again_until_the_end() -> None:
     world = World()
     world.say(report("a", 2), report("b", 1))
-    world.line.asked.clear()
+    world.line.calls.clear()
     FleetReports(world.store, SystemClock(), stale_us=1 << 60).wait_for(2, nodes=2, timeout_s=0.2)
-    assert world.line.asked.count("nodes/a.json") == 2
-    assert world.line.asked.count("nodes/b.json") > 2
+    assert world.line.calls.count("nodes/a.json") == 2
+    assert world.line.calls.count("nodes/b.json") > 2
 
 
 def test_what_cannot_be_waited_for_is_refused() -> None:

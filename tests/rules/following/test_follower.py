@@ -51,10 +51,10 @@ def test_newer_orders_are_followed_by_a_delta() -> None:
     press = fleet(1, 2)
     node = Node(press).begin()
     press.order(2, 2)
-    node.line.asked.clear()
+    node.line.calls.clear()
     assert node.poll()
     assert node.runs == (2, 0)
-    assert [name.split("/")[0] for name in node.line.asked] == ["orders", "editions", "deltas"]
+    assert [name.split("/")[0] for name in node.line.calls] == ["orders", "editions", "deltas"]
     metrics = node.follower.metrics()
     assert (metrics.whole, metrics.deltas, metrics.rollout) == (1, 1, 2)
 
@@ -82,10 +82,10 @@ def test_where_no_delta_leads_on_the_editions_between_are_gone_through() -> None
     press = fleet(1, 2, 3)
     node = Node(press).begin()
     press.order(2, 3)
-    node.line.asked.clear()
+    node.line.calls.clear()
     assert node.poll()
     assert node.runs == (3, 0)
-    kinds = [name.split("/")[0] for name in node.line.asked]
+    kinds = [name.split("/")[0] for name in node.line.calls]
     assert kinds == ["orders", "editions", "editions", "deltas", "deltas"]
     metrics = node.follower.metrics()
     assert (metrics.whole, metrics.deltas) == (1, 1)
@@ -155,10 +155,10 @@ def test_going_back_to_old_rules_as_a_new_edition_fetches_nothing() -> None:
     node = Node(press).begin()
     press.release(2, 1, a=1)
     press.order(2, 2)
-    node.line.asked.clear()
+    node.line.calls.clear()
     assert node.poll()
     assert node.runs == (2, 0)
-    assert [name.split("/")[0] for name in node.line.asked] == ["orders", "editions"]
+    assert [name.split("/")[0] for name in node.line.calls] == ["orders", "editions"]
 
 
 # Pins and canaries.
@@ -207,9 +207,9 @@ def test_a_canary_of_callers_is_handed_over_beside_the_live_rules() -> None:
     names = [f"u{number}" for number in range(1_000)]
     small = {name for name in names if first.runs_canary(name)}
     press.order(3, 1, canary=Canary(2, BY_CALLERS, 2_500, "s"))
-    node.line.asked.clear()
+    node.line.calls.clear()
     assert node.poll()
-    assert node.line.asked == ["orders/current.json"]
+    assert node.line.calls == ["orders/current.json"]
     grown = node.follower.books
     assert grown.canary is first.canary
     assert small < {name for name in names if grown.runs_canary(name)}
@@ -421,12 +421,12 @@ def test_an_announcement_is_followed_without_asking_for_the_orders() -> None:
     press = fleet(1, 2)
     node = Node(press, every_s=3_600).begin()
     node.follower.look()
-    given = press.order(2, 2)
-    node.line.asked.clear()
-    node.follower.notify(given.signed, START_US)
+    signed_order = press.order(2, 2)
+    node.line.calls.clear()
+    node.follower.notify(signed_order.signed, START_US)
     assert node.follower.look()
     assert node.runs == (2, 0)
-    assert "orders/current.json" not in node.line.asked
+    assert "orders/current.json" not in node.line.calls
 
 
 def test_of_many_announcements_the_highest_number_is_followed() -> None:
@@ -536,7 +536,7 @@ def test_a_node_starts_from_its_disk_with_everything_else_down(tmp_path: Path) -
     assert again.runs == (2, 3)
     assert again.follower.books.share == 500
     assert again.follower.report().rollout == 2
-    assert again.line.asked == []
+    assert again.line.calls == []
     assert again.follower.metrics().checked_us == START_US
     again.clock.advance(s=60)
     assert not again.poll()
@@ -563,15 +563,15 @@ def test_what_is_kept_is_written_once(tmp_path: Path) -> None:
 def test_many_deltas_are_kept_as_steps_and_begun_anew_when_they_are_many(tmp_path: Path) -> None:
     press = fleet(1)
     node = Node(press, tmp_path / "rules").begin()
-    kept = []
+    parts_kept = []
     for version in range(2, 40):
         press.release(version, version - 1, a=version)
         press.order(version, version)
         assert node.poll()
-        kept.append(len([*(tmp_path / "rules" / "parts").iterdir()]))
-    assert kept[:15] == [*range(2, 17)]
-    assert max(kept) == 16
-    assert min(kept[15:]) == 1
+        parts_kept.append(len([*(tmp_path / "rules" / "parts").iterdir()]))
+    assert parts_kept[:15] == [*range(2, 17)]
+    assert max(parts_kept) == 16
+    assert min(parts_kept[15:]) == 1
     assert node.follower.metrics().deltas == 38
     node.close()
     again = Node(press, tmp_path / "rules")
@@ -797,9 +797,9 @@ def test_a_status_says_what_runs_and_what_is_wrong() -> None:
 def test_a_report_and_the_figures_say_the_same() -> None:
     press = fleet(1, 2)
     node = Node(press, counts=lambda: {"1/CRITICAL": [10, 2]}).begin()
-    given = press.order(2, 2, at_us=START_US + 1_000_000)
+    signed_order = press.order(2, 2, at_us=START_US + 1_000_000)
     node.clock.advance(s=1.25)
-    node.follower.notify(given.signed, START_US + 1_100_000)
+    node.follower.notify(signed_order.signed, START_US + 1_100_000)
     node.follower.look()
     report, metrics = node.follower.report(), node.follower.metrics()
     assert report.counts == {"1/CRITICAL": [10, 2]}
@@ -844,13 +844,13 @@ def test_a_reload_asks_at_once() -> None:
 def test_it_asks_as_often_as_it_is_told_and_not_all_at_once() -> None:
     press = fleet(1)
     node = Node(press, every_s=10).begin()
-    asked = []
+    seconds = []
     for second in range(200):
-        before = len(node.line.asked)
+        before = len(node.line.calls)
         node.follower.look()
-        asked += [second] if len(node.line.asked) > before else []
+        seconds += [second] if len(node.line.calls) > before else []
         node.clock.advance(s=1)
-    gaps = [after - before for before, after in itertools.pairwise(asked)]
+    gaps = [after - before for before, after in itertools.pairwise(seconds)]
     assert set(gaps) <= {9, 10, 11}
     assert len(set(gaps)) > 1
 

@@ -30,10 +30,10 @@ def test_what_was_saved_is_loaded_with_its_parts(tmp_path: Path) -> None:
     assert folder.rollout() is None
     assert folder.save(b"rollout 1", [ONE])
     assert folder.save(b"rollout 2", [TWO, ONE])
-    kept = last_good(tmp_path).load()
-    assert kept is not None
-    assert kept.rollout == folder.rollout() == b"rollout 2"
-    assert kept.chains == (
+    state = last_good(tmp_path).load()
+    assert state is not None
+    assert state.rollout == folder.rollout() == b"rollout 2"
+    assert state.chains == (
         (TWO[0]._replace(data=b"whole 1"), TWO[1], TWO[2]),
         ONE,
     )
@@ -101,9 +101,9 @@ def test_a_reader_that_is_overtaken_by_the_writer_reads_again(
         return real(self, name, bytes_max)
 
     monkeypatch.setattr(LastGood, "_read", read)
-    kept = reader.load()
-    assert kept is not None
-    assert (kept.rollout, kept.chains[0][0].data) == (b"rollout 2", b"whole 4")
+    state = reader.load()
+    assert state is not None
+    assert (state.rollout, state.chains[0][0].data) == (b"rollout 2", b"whole 4")
 
 
 def test_a_part_that_is_gone_is_told(tmp_path: Path) -> None:
@@ -266,8 +266,8 @@ def test_a_node_that_is_killed_at_any_step_starts_offline_with_a_whole_state(
     )
     assert done.returncode == 0, done.stderr
     for line in done.stdout.splitlines():
-        number, *found = [int(word) for word in line.split()]
-        assert len(found) >= 15  # so many steps there were, and a life that came to its end
-        assert found == sorted(found)  # the old state, and from some step on the new one
-        assert set(found) == {number - 1, number}
+        number, *numbers = [int(word) for word in line.split()]
+        assert len(numbers) >= 15  # so many steps there were, and a life that came to its end
+        assert numbers == sorted(numbers)  # the old state, and from some step on the new one
+        assert set(numbers) == {number - 1, number}
     assert len(done.stdout.splitlines()) == 2

@@ -26,8 +26,8 @@ def test_a_node_runs_what_is_live() -> None:
 
 def test_a_pin_goes_before_live_and_before_every_canary() -> None:
     for by in (BY_NODES, BY_CALLERS):
-        tried = rollout(5, canary=Canary(6, by, 10_000, ""), pins={"n1": 2})
-        assert choose(tried, "n1") == RolloutTarget(2)
+        example = rollout(5, canary=Canary(6, by, 10_000, ""), pins={"n1": 2})
+        assert choose(example, "n1") == RolloutTarget(2)
     assert choose(rollout(5, pins={"n1": 2}), "n2") == RolloutTarget(5)
 
 

@@ -33,8 +33,8 @@ ROOT = Path(__file__).resolve().parents[3]
 LONG_S = 30.0
 
 
-def announce(log: EventLog, given: SignedRollout) -> None:
-    log.append(RULES_CHANGED, given.signed, now_us()).result(LONG_S)
+def announce(log: EventLog, rollout: SignedRollout) -> None:
+    log.append(RULES_CHANGED, rollout.signed, now_us()).result(LONG_S)
 
 
 @pytest.fixture
@@ -68,11 +68,11 @@ def test_a_thread_follows_announcements_and_reports(
         log.append(RULES_CHANGED, b"forged", now_us()).result(LONG_S)
         announce(log, press.order(2, 2, at_us=now_us()))
         assert handed.get(timeout=LONG_S).live_version == 2
-        there, seen = FleetReports(press.store, SystemClock()).wait_for(
+        there, reports = FleetReports(press.store, SystemClock()).wait_for(
             2, nodes=1, timeout_s=LONG_S
         )
-        assert there, seen
-        report = seen.nodes[0].report
+        assert there, reports
+        report = reports.nodes[0].report
         assert report is not None
         assert (report.node, report.version, report.failure) == ("n1", 2, "")
         assert 0 < report.took_us < 30_000_000
@@ -129,10 +129,10 @@ def test_what_cannot_be_reached_is_tried_again_by_the_threads(
     broken.close()
 
 
-def wait(seen: Callable[[], bool]) -> None:
+def wait(condition: Callable[[], bool]) -> None:
     tick = threading.Event()
     for _ in range(int(LONG_S / 0.005)):
-        if seen():
+        if condition():
             return
         tick.wait(0.005)
     raise AssertionError("it was waited for in vain")

@@ -26,7 +26,7 @@ UNITS = {number: unit for unit, number in NUMBERS.items()}
 Node = Mapping[str, Any]
 
 
-class Said(NamedTuple):
+class ReferenceDescriptor(NamedTuple):
     """A descriptor as asked."""
 
     entries: tuple[tuple[str, str], ...]
@@ -79,17 +79,17 @@ class Reference:
         self.cached: set[tuple[object, ...]] = set()
         self.stats: dict[str, Counter[str]] = {}
 
-    def find(self, said: Said) -> Limit | None:
+    def find(self, descriptor: ReferenceDescriptor) -> Limit | None:
         """The limit of a descriptor."""
-        if said.override is not None:
-            count, number = said.override
-            name = ".".join([self.domain, *[f"{k}_{v}" for k, v in said.entries]])
-            own = ("override", said.override, said.entries)
+        if descriptor.override is not None:
+            count, number = descriptor.override
+            name = ".".join([self.domain, *[f"{k}_{v}" for k, v in descriptor.entries]])
+            own = ("override", descriptor.override, descriptor.entries)
             return Limit(count, UNITS[number], "", False, (), False, False, own, name)
         level, node = self.descriptors, None
         identity: list[tuple[str, str]] = []
         steps: list[tuple[str, str, str, bool, bool]] = []
-        for key, value in said.entries:
+        for key, value in descriptor.entries:
             same = [one for one in level if one["key"] == key]
             exact = [one for one in same if one.get("value") == value and "*" not in value]
             globs = [
@@ -112,12 +112,12 @@ class Reference:
         if node is None or limit is None:
             return None
         stats = [self.domain]
-        for key, written, value, shared, wanted in steps:
-            shown = written
-            if (wanted or node.get("detailed_metric")) and not shared:
+        for key, written, value, shared, detailed in steps:
+            label = written
+            if (detailed or node.get("detailed_metric")) and not shared:
                 stats.append(f"{key}_{value}")
             else:
-                stats.append(f"{key}_{shown}" if shown else key)
+                stats.append(f"{key}_{label}" if label else key)
         return Limit(
             limit.get("requests_per_unit", 0),
             limit.get("unit", ""),
@@ -130,12 +130,17 @@ class Reference:
             ".".join(stats),
         )
 
-    def ask(self, descriptors: Sequence[Said], hits: int, now_s: int) -> tuple[bool, list[Status]]:
+    def ask(
+        self, descriptors: Sequence[ReferenceDescriptor], hits: int, now_s: int
+    ) -> tuple[bool, list[Status]]:
         """Whether the request is over, and each descriptor's status."""
-        limits = [self.find(said) for said in descriptors]
+        limits = [self.find(descriptor) for descriptor in descriptors]
         replaced = {name for limit in limits if limit for name in limit.replaces}
         limits = [limit if limit and limit.name not in replaced else None for limit in limits]
-        weights = [max(1, hits) if said.hits is None else said.hits for said in descriptors]
+        weights = [
+            max(1, hits) if descriptor.hits is None else descriptor.hits
+            for descriptor in descriptors
+        ]
         keys = [self._key(limit, now_s) for limit in limits]
         takes = list(weights)
         if self.stop:
@@ -188,7 +193,7 @@ class Reference:
         seconds = SECONDS[limit.unit]
         stats = self.stats.setdefault(limit.stats, Counter())
         stats["total_hits"] += weight
-        told = (limit.allowed, NUMBERS[limit.unit], limit.name)
+        wire_limit = (limit.allowed, NUMBERS[limit.unit], limit.name)
         reset_s = seconds - now_s % seconds
         near = int(limit.allowed * 0.8)
         if self.cache and known:
@@ -210,4 +215,4 @@ class Reference:
                 self.cached.add(key)
         if over and limit.shadow:
             stats["shadow_mode"] += weight
-        return Status(over and not limit.shadow, told, left, reset_s)
+        return Status(over and not limit.shadow, wire_limit, left, reset_s)

@@ -22,7 +22,7 @@ from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.testing import HandClock
 from tests.rules.mesh.reference import SECONDS, Reference
-from tests.rules.mesh.test_reference import STEPS, compiled, state_of, told, trees
+from tests.rules.mesh.test_reference import STEPS, as_reference, compiled, state_of, trees
 from tests.rules.mesh.world import ENVOY, SLUICEGATE, Noted, OpenGate, World, by, lefts, overs
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ async def sequence(
         over, statuses = reference.ask(descriptors, hits, now_us // 1_000_000)
         if not resets:
             statuses = [status._replace(reset_s=-1) for status in statuses]
-        assert told(answer, resets=resets) == (over, statuses)
+        assert as_reference(answer, resets=resets) == (over, statuses)
 
 
 @settings(max_examples=75, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -94,7 +94,7 @@ def test_answers_of_redis_are_those_of_the_reference(
     redis_any: RedisServer, tree: list[dict[str, Any]], steps: Any
 ) -> None:
     steps = [
-        (0, [said._replace(override=None) for said in descriptors], hits)
+        (0, [descriptor._replace(override=None) for descriptor in descriptors], hits)
         for _, descriptors, hits in steps
     ]
 
@@ -172,7 +172,7 @@ def test_a_silent_store_lets_in_and_says_so_upstream(semantics: Semantics) -> No
         assert answer.response_headers == []
         assert answer.metadata == MARK
         assert all(status.limit is None for status in answer.statuses), "nobody counted"
-    assert all(decision.degraded and decision.allowed for *_, decision in shop.ledger.seen)
+    assert all(decision.degraded and decision.allowed for *_, decision in shop.ledger.entries)
     assert sum(one.within_limit for one in shop.mesh.stats()) == 5
 
 
@@ -185,7 +185,7 @@ def test_a_rule_that_is_closed_refuses_then_and_says_why(semantics: Semantics) -
         assert answer.response_headers == [("x-sluicegate-reason", "store_unavailable")]
         assert answer.request_headers == [("x-ratelimit-error", "store_unavailable")]
         assert answer.metadata == MARK
-    decision = shop.ledger.seen[0][-1]
+    decision = shop.ledger.entries[0][-1]
     assert not decision.allowed
     assert decision.degraded
     assert decision.reason is STORE_UNAVAILABLE
@@ -224,4 +224,4 @@ def test_a_broken_glass_lets_in_and_counts_nothing(semantics: Semantics) -> None
     for answer in asks(shop, *[[USER, by(("path", "x"))]] * 3, [USER]):
         assert not answer.over
         assert lefts(answer)[0] == 2
-    assert all(decision.overridden for *_, decision in shop.ledger.seen)
+    assert all(decision.overridden for *_, decision in shop.ledger.entries)

@@ -330,8 +330,8 @@ def test_our_own_fields_reach_the_limiter() -> None:
     assert limit.algorithm is Algorithm.GCRA
     assert (shape.failure, shape.lease, shape.mode) == (Failure.CLOSED, "10%", Mode.SHADOW)
     assert rule.form.priority is Criticality.BULK
-    told = rule.form.countings[0].wire_limit
-    assert (told.requests_per_unit, told.unit, told.name) == (10, 0, "ours")
+    wire_limit = rule.form.countings[0].wire_limit
+    assert (wire_limit.requests_per_unit, wire_limit.unit, wire_limit.name) == (10, 0, "ours")
 
 
 def test_a_window_as_long_as_a_unit_is_told_as_that_unit() -> None:
@@ -353,8 +353,8 @@ def test_aliases_and_merges_are_read() -> None:
         "      requests_per_unit: 5\n  - key: b\n    rate_limit: *five\n"
         "  - key: c\n    rate_limit: {<<: *five, unit: hour}"
     )
-    told = [rule.form.countings[0].wire_limit for _, rule in domain.rules if rule]
-    assert [(one.requests_per_unit, one.unit) for one in told] == [(5, 4), (5, 4), (5, 3)]
+    wire_limits = [rule.form.countings[0].wire_limit for _, rule in domain.rules if rule]
+    assert [(one.requests_per_unit, one.unit) for one in wire_limits] == [(5, 4), (5, 4), (5, 3)]
 
 
 def test_a_number_is_a_text_where_a_text_is_wanted() -> None:

@@ -16,7 +16,7 @@ from sluicegate.rules.mesh.settings import MeshSettings
 from sluicegate.rules.problems import Problems
 from sluicegate.rules.shared_limits import SharedLimits
 from sluicegate.testing import HandClock
-from tests.rules.mesh.reference import SECONDS, Reference, Said, Status
+from tests.rules.mesh.reference import SECONDS, Reference, ReferenceDescriptor, Status
 from tests.rules.mesh.world import ENVOY, Noted, OpenGate
 
 KEYS = st.sampled_from(["a", "b", "a_b"])
@@ -70,14 +70,14 @@ def trees(draw: st.DrawFn, units: tuple[str, ...], depth: int = 3) -> list[dict[
 
 
 @st.composite
-def asks(draw: st.DrawFn) -> Said:
+def asks(draw: st.DrawFn) -> ReferenceDescriptor:
     """A descriptor of a request."""
     entries = draw(st.lists(st.tuples(KEYS, REAL), min_size=1, max_size=3))
     hits = draw(st.none() | st.integers(0, 4))
     override = None
     if draw(st.integers(0, 9)) == 0:
         override = (draw(st.integers(0, 4)), draw(st.integers(1, 7)))
-    return Said(tuple(entries), hits, override)
+    return ReferenceDescriptor(tuple(entries), hits, override)
 
 
 STEPS = st.lists(
@@ -101,23 +101,23 @@ def compiled(tree: list[dict[str, Any]], limiter: Limiter) -> MeshRuleSet:
     return MeshRuleSet([domain])
 
 
-def state_of(descriptors: list[Said], hits: int) -> MeshRequest:
+def state_of(descriptors: list[ReferenceDescriptor], hits: int) -> MeshRequest:
     """The same as it comes from a door."""
     return MeshRequest(
         "d.e",
         [
             Descriptor(
-                said.entries,
-                cost=COST_UNSET if said.hits is None else said.hits,
-                override=None if said.override is None else Override(*said.override),
+                descriptor.entries,
+                cost=COST_UNSET if descriptor.hits is None else descriptor.hits,
+                override=None if descriptor.override is None else Override(*descriptor.override),
             )
-            for said in descriptors
+            for descriptor in descriptors
         ],
         hits,
     )
 
 
-def told(answer: MeshResponse, *, resets: bool = True) -> tuple[bool, list[Status]]:
+def as_reference(answer: MeshResponse, *, resets: bool = True) -> tuple[bool, list[Status]]:
     """An answer in the reference's words."""
     statuses = []
     for status in answer.statuses:
@@ -155,7 +155,7 @@ def test_every_answer_is_that_of_the_reference(
         now_us = clock.now_us()
         answer = mesh.should_rate_limit(state_of(descriptors, hits), now_us)
         assert isinstance(answer, MeshResponse)
-        assert told(answer) == reference.ask(descriptors, hits, now_us // 1_000_000)
+        assert as_reference(answer) == reference.ask(descriptors, hits, now_us // 1_000_000)
     if not stop:
         names = [name for name in mesh.stats()[0]._fields if name != "key"] if mesh.stats() else []
         got = {

@@ -37,7 +37,7 @@ def test_what_no_rule_is_about_is_let_through_without_a_limit(settings: MeshSett
         assert not answer.over
         assert all(status.limit is None for status in answer.statuses)
         assert len(answer.statuses) == len(descriptors)
-    assert shop.ledger.seen == []
+    assert shop.ledger.entries == []
 
 
 def test_an_unknown_domain_has_no_rules_not_even_those_brought_along() -> None:
@@ -165,7 +165,7 @@ def test_a_shadowed_rule_is_told_and_holds_nobody_up(settings: MeshSettings) -> 
     limit = answers[-1].statuses[0].limit
     assert limit is not None
     assert limit.requests_per_unit == 1
-    *_, decision = shop.ledger.seen[-1]
+    *_, decision = shop.ledger.entries[-1]
     assert decision.allowed
     assert decision.shadow
     assert decision.reason is RATE_LIMITED
@@ -194,9 +194,9 @@ A, B, C = by(("a", "1")), by(("b", "1")), by(("c", "1"))
 @pytest.mark.parametrize("settings", [MeshSettings(), IN_ENVOY])
 def test_of_quotas_it_is_enough_that_one_has_room(settings: MeshSettings) -> None:
     shop = world(QUOTAS, settings)
-    seen = [shop.ask(A, B) for _ in range(4)]
-    assert [answer.over for answer in seen] == [False, False, False, True]
-    assert [overs(answer) for answer in seen] == [
+    answers = [shop.ask(A, B) for _ in range(4)]
+    assert [answer.over for answer in answers] == [False, False, False, True]
+    assert [overs(answer) for answer in answers] == [
         [False, False],
         [True, False],
         [True, False],
@@ -319,13 +319,13 @@ def test_a_rule_may_count_in_any_way(settings: MeshSettings, algorithm: str) -> 
         f"algorithm: {algorithm}}}}}",
         settings,
     )
-    seen = []
+    answers = []
     for _ in range(4):
         shop.clock.advance(us=1)
-        seen.append(shop.ask(by(USER)))
-    assert [answer.over for answer in seen] == [False, False, False, True]
-    assert [lefts(answer)[0] for answer in seen] == [2, 1, 0, 0]
-    wait_us = seen[-1].statuses[0].reset_us
+        answers.append(shop.ask(by(USER)))
+    assert [answer.over for answer in answers] == [False, False, False, True]
+    assert [lefts(answer)[0] for answer in answers] == [2, 1, 0, 0]
+    wait_us = answers[-1].statuses[0].reset_us
     assert 0 < wait_us <= 180_000_000
     assert wait_us % 1_000_000 == 0
     if algorithm in ("gcra", "token_bucket", "leaky_bucket"):
@@ -433,9 +433,9 @@ def test_metadata_tells_what_was_asked_and_what_passed() -> None:
     later = shop.ask(by(("a", "1")), by(("b", "2")))
     assert later.metadata is not None
     assert later.metadata["metadata"] == {"plan": "paid", "deep": {"two": 2}}
-    told = shop.ask(by(("c", "1"), override=Override(4, 7))).metadata
-    assert told is not None
-    assert told["descriptors"] == [
+    metadata = shop.ask(by(("c", "1"), override=Override(4, 7))).metadata
+    assert metadata is not None
+    assert metadata["descriptors"] == [
         {"entries": ["c=1"], "limit": {"requestsPerUnit": 4, "unit": "WEEK"}}
     ]
     assert shop.ask(by(("z", "1"))).metadata == {
@@ -460,7 +460,7 @@ def test_what_matters_less_is_shed_before_it_is_counted() -> None:
             ("retry-after", "2"),
         ]
         assert answer.metadata == {"sluicegate": {"reason": "shed", "status": "DEGRADED_MODE"}}
-    entity, rule_id, _, priority, decision = shop.ledger.seen[-1]
+    entity, rule_id, _, priority, decision = shop.ledger.entries[-1]
     assert (entity, rule_id, priority) == ("bob", "shop/user", Criticality.BULK)
     assert decision.reason is SHED
     # The most important of its rules speaks for a request.
@@ -498,13 +498,15 @@ def test_the_ledger_is_told_of_what_was_taken_and_of_what_refused() -> None:
     shop = World(SHOP)
     shop.ask(by(USER, hits=2), by(PATH, hits=2))
     shop.ask(by(USER), by(PATH))
-    told = [(entity, rule, hits, bool(one)) for entity, rule, hits, _, one in shop.ledger.seen]
-    assert told == [
+    entries = [
+        (entity, rule, hits, bool(one)) for entity, rule, hits, _, one in shop.ledger.entries
+    ]
+    assert entries == [
         ("bob", "shop/user", 2, True),
         ("/api/x", "shop/path=%2Fapi%2F*", 2, True),
         ("/api/x", "shop/path=%2Fapi%2F*", 1, False),
     ]
-    assert shop.ledger.seen[-1][-1].rule_id == "shop/path=%2Fapi%2F*"
+    assert shop.ledger.entries[-1][-1].rule_id == "shop/path=%2Fapi%2F*"
 
 
 def test_statistics_have_a_bound_and_lose_nothing() -> None:

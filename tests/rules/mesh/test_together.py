@@ -18,7 +18,7 @@ from sluicegate.rules.problems import Problems
 from sluicegate.rules.shared_limits import SharedLimits
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.testing import HandClock
-from tests.rules.mesh.reference import SECONDS, Said
+from tests.rules.mesh.reference import SECONDS, ReferenceDescriptor
 from tests.rules.mesh.test_reference import STEPS, trees
 from tests.rules.mesh.world import SLUICEGATE, Noted, OpenGate
 
@@ -44,17 +44,17 @@ def with_ways(tree: list[dict[str, Any]], ways: list[str]) -> list[dict[str, Any
     return tree
 
 
-def parse_mesh_request(descriptors: list[Said], hits: int) -> MeshRequest:
+def parse_mesh_request(descriptors: list[ReferenceDescriptor], hits: int) -> MeshRequest:
     """As it comes from a door."""
     return MeshRequest(
         "d",
         [
             Descriptor(
-                said.entries,
-                cost=COST_UNSET if said.hits is None else said.hits,
-                override=None if said.override is None else Override(*said.override),
+                descriptor.entries,
+                cost=COST_UNSET if descriptor.hits is None else descriptor.hits,
+                override=None if descriptor.override is None else Override(*descriptor.override),
             )
-            for said in descriptors
+            for descriptor in descriptors
         ],
         hits,
     )
@@ -88,15 +88,15 @@ async def story(
         clock.advance(s=advance_s)
         ask = parse_mesh_request(descriptors, hits)
         before = await room(mesh, limiter, ask)
-        told = len(ledger.seen)
+        lines_before = len(ledger.entries)
         answer = mesh.should_rate_limit(ask, clock.now_us())
         if not isinstance(answer, MeshResponse):
             answer = await answer
-        said = ledger.seen[told:]
+        lines = ledger.entries[lines_before:]
         if answer.over:
             assert await room(mesh, limiter, ask) == before
-            assert said
-            assert not any(decision.allowed for *_, decision in said)
+            assert lines
+            assert not any(decision.allowed for *_, decision in lines)
         else:
             assert len(answer.statuses) == len(descriptors)
 

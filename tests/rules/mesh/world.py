@@ -50,7 +50,7 @@ class Noted:
     """Keeps what it is told."""
 
     def __init__(self) -> None:
-        self.seen: list[tuple[str, str, int, Criticality, Decision]] = []
+        self.entries: list[tuple[str, str, int, Criticality, Decision]] = []
 
     def record_decision(
         self,
@@ -62,7 +62,7 @@ class Noted:
         began_us: int,
         limit: Limit | None = None,
     ) -> None:
-        self.seen.append((entity, rule_id, cost, priority, decision))
+        self.entries.append((entity, rule_id, cost, priority, decision))
 
 
 def domain_of(

@@ -93,6 +93,6 @@ class Press:
         at_us: int = START_US,
     ) -> SignedRollout:
         """Give rollouts."""
-        given = self.signed(number, live, canary=canary, pins=pins, back=back, at_us=at_us)
-        self.store.put_rollout(given.signed)
-        return given
+        order_signed = self.signed(number, live, canary=canary, pins=pins, back=back, at_us=at_us)
+        self.store.put_rollout(order_signed.signed)
+        return order_signed

@@ -208,8 +208,8 @@ def test_there_is_a_bound_to_everything_that_repeats() -> None:
 
 
 def test_a_long_trouble_is_cut_and_not_refused() -> None:
-    told = read_report(report_bytes(REPORT._replace(failure="x" * 5_000)))
-    assert told.failure == "x" * FAILURE_CHARS_MAX
+    report = read_report(report_bytes(REPORT._replace(failure="x" * 5_000)))
+    assert report.failure == "x" * FAILURE_CHARS_MAX
 
 
 def test_a_node_has_a_name_that_can_stand_in_a_path() -> None:

@@ -237,5 +237,5 @@ def test_trusted_keys_are_read_from_files_and_folders(tmp_path: Path) -> None:
 
 
 def test_an_untrusted_thing_goes_through_a_pickle() -> None:
-    told = pickle.loads(pickle.dumps(Untrusted("the rollout", "nobody signed them")))
-    assert (told.what, told.detail) == ("the rollout", "nobody signed them")
+    copy = pickle.loads(pickle.dumps(Untrusted("the rollout", "nobody signed them")))
+    assert (copy.what, copy.detail) == ("the rollout", "nobody signed them")

@@ -33,9 +33,9 @@ class Scripted:
         self.gets.append(name)
         return self.blobs.get(name, bytes_max=bytes_max)
 
-    def put(self, name: str, data: bytes, **said: Any) -> str:
+    def put(self, name: str, data: bytes, **options: Any) -> str:
         self.before_put(name)
-        tag = self.blobs.put(name, data, **said)
+        tag = self.blobs.put(name, data, **options)
         self.after_put(name)
         return tag
 

@@ -41,8 +41,8 @@ def test_what_the_last_editions_need_stays_and_the_rest_goes() -> None:
     press = Press()
     history(press, 6)
     press.order(1, 6)
-    gone = needs(press, 1, 2, 3, 4) - needs(press, 5, 6)
-    assert set(swept(press, 2).deleted) == gone
+    needless = needs(press, 1, 2, 3, 4) - needs(press, 5, 6)
+    assert set(swept(press, 2).deleted) == needless
     assert parts(press) == needs(press, 5, 6)
     assert press.store.versions() == [1, 2, 3, 4, 5, 6]
     assert swept(press, 2) == SweepResult((), 0)
@@ -111,12 +111,14 @@ def test_of_two_sweepers_one_leaves_it_to_the_other(monkeypatch: pytest.MonkeyPa
     press.store.sweep(1, now_us=START_US)
     whole, real = parts(press), press.blobs.put
 
-    def slower(name: str, data: bytes, **said: object) -> str:
+    def slower(name: str, data: bytes, **options: object) -> str:
         monkeypatch.undo()
         press.blobs.put("sweep.json", b'{"format":1,"marks":{}}')
-        return real(name, data, **said)  # type: ignore[arg-type]
+        return real(name, data, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(type(press.blobs), "put", lambda _, *args, **said: slower(*args, **said))
+    monkeypatch.setattr(
+        type(press.blobs), "put", lambda _, *args, **options: slower(*args, **options)
+    )
     assert press.store.sweep(1, now_us=START_US + HOUR_US).deleted == ()
     assert parts(press) == whole
 

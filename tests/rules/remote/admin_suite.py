@@ -316,9 +316,9 @@ class RuleAdminSuite:
         assert len(noted) >= 4
         assert "rita" in json.dumps(noted[0])
         assert len(ask("rita").audit(count_max=2)) == 2
-        told = json.dumps(noted)
+        text = json.dumps(noted)
         for who in ("paul", "ada"):
-            assert who in told
+            assert who in text
 
     def test_all_answers_are_what_json_can_hold(self, ask: Any, make_live: Any) -> None:
         one = make_live(5)

@@ -29,7 +29,7 @@ class Scripted:
     def __init__(self, scripts: Sequence[Script]) -> None:
         self._scripts = list(scripts)
         self._listening = socket.create_server(("127.0.0.1", 0))
-        self.asked: list[bytes] = []
+        self.requests: list[bytes] = []
         self.ended = threading.Event()
         self._thread = threading.Thread(target=self._serve)
         self.port = self._listening.getsockname()[1]
@@ -43,7 +43,7 @@ class Scripted:
                 return
             with peer:
                 peer.settimeout(10)
-                self.asked.append(_request(peer))
+                self.requests.append(_request(peer))
                 try:
                     script(peer)
                 except OSError:

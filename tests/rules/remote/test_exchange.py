@@ -20,9 +20,9 @@ TOKEN = "secret-secret-secret-secret"
 STATUS = b'{"live": 3}'
 
 
-def key_in(asked: bytes) -> bytes:
+def key_in(request: bytes) -> bytes:
     """The key of a call."""
-    line = next(one for one in asked.split(b"\r\n") if one.lower().startswith(b"idempotency-key"))
+    line = next(one for one in request.split(b"\r\n") if one.lower().startswith(b"idempotency-key"))
     return line.partition(b": ")[2]
 
 
@@ -32,7 +32,7 @@ def test_what_is_sent_is_plain_http_with_the_token_and_a_key_for_a_change() -> N
         assert admin.status() == {"live": 3}
         admin.propose({"a/ü.yaml": None}, base="live", message="ü")
         admin.file("a/ü?.yaml", "1&2")
-    read, changed, file = here.asked
+    read, changed, file = here.requests
     assert read.startswith(b"GET /behind/v1/rules/status HTTP/1.1\r\n")
     assert f"authorization: bearer {TOKEN}".encode() in read.lower()
     assert b"idempotency-key" not in read.lower()
@@ -49,22 +49,22 @@ def test_a_change_whose_answer_was_lost_is_asked_again_under_its_key(first: Scri
         admin = RemoteRuleAdmin(here.url)
         assert admin.publish("p1") == {"live": 3}
         admin.publish("p1")
-    once, again, other = (key_in(one) for one in here.asked)
+    once, again, other = (key_in(one) for one in here.requests)
     assert once == again
     assert other != once
-    assert here.asked[0] == here.asked[1]
+    assert here.requests[0] == here.requests[1]
 
 
 def test_what_is_lost_each_time_is_given_up() -> None:
     with scripted(*[hangs_up] * (ATTEMPTS_MAX + 1)) as here:
         with pytest.raises(Unavailable, match="the rulebook at http") as caught:
             RemoteRuleAdmin(here.url, token=TOKEN).publish("p1")
-        assert len(here.asked) == ATTEMPTS_MAX
+        assert len(here.requests) == ATTEMPTS_MAX
     assert TOKEN not in str(caught.value)
     with scripted(*[says(504, b'{"detail": "too slow"}')] * (ATTEMPTS_MAX + 1)) as here:
         with pytest.raises(Unavailable, match="504: too slow"):
             RemoteRuleAdmin(here.url).publish("p1")
-        assert len(here.asked) == ATTEMPTS_MAX
+        assert len(here.requests) == ATTEMPTS_MAX
 
 
 def test_a_server_that_is_away_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def test_a_redirect_is_not_followed_so_the_token_goes_to_nobody_else(status: int
             pytest.raises(Unavailable, match=f"it sends us to '{elsewhere}'"),
         ):
             RemoteRuleAdmin(here.url, token=TOKEN).status()
-        assert other.asked == []
+        assert other.requests == []
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_an_answer_that_comes_in_drops_is_not_waited_for_beyond_the_time() -> No
 
     with scripted(drops) as here, pytest.raises(Unavailable, match="in time"):
         RemoteRuleAdmin(here.url, timeout_s=5, clock=clock).status()
-    assert len(here.asked) == 1
+    assert len(here.requests) == 1
 
 
 def test_a_long_wait_asks_again_until_it_is_reached_and_not_without_a_pause(
@@ -165,7 +165,7 @@ def test_a_long_wait_asks_again_until_it_is_reached_and_not_without_a_pause(
     with scripted(waited(False), waited(False), waited(True)) as here:
         answer = RemoteRuleAdmin(here.url).wait(4, nodes=2, timeout_s=100)
     assert answer == {"reached": True}
-    lines = [one.split(b" ")[1] for one in here.asked]
+    lines = [one.split(b" ")[1] for one in here.requests]
     assert lines[0] == b"/v1/rules/wait?version=4&nodes=2&timeout_s=20.000"
     assert len(lines) == 3
     assert len(pauses) == 2
@@ -173,19 +173,19 @@ def test_a_long_wait_asks_again_until_it_is_reached_and_not_without_a_pause(
 
 
 def test_a_wait_ends_with_its_time() -> None:
-    asked: list[Any] = []
+    answers: list[Any] = []
     script = says(200, b'{"reached": false}')
     with scripted(script) as here:
-        asked.append(RemoteRuleAdmin(here.url).wait(4, nodes=2, timeout_s=0))
-    assert asked == [{"reached": False}]
-    assert b"timeout_s=0.000" in here.asked[0]
+        answers.append(RemoteRuleAdmin(here.url).wait(4, nodes=2, timeout_s=0))
+    assert answers == [{"reached": False}]
+    assert b"timeout_s=0.000" in here.requests[0]
 
 
 def test_a_wait_is_given_its_own_time_on_top_of_a_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[float] = []
+    timeouts: list[float] = []
 
-    def ask(*asked: Any) -> ServerResponse:
-        given.append(asked[-1])
+    def ask(*args: Any) -> ServerResponse:
+        timeouts.append(args[-1])
         return ServerResponse(200, {}, b'{"reached": true}')
 
     monkeypatch.setattr(Exchange, "ask", ask)
@@ -193,4 +193,4 @@ def test_a_wait_is_given_its_own_time_on_top_of_a_calls(monkeypatch: pytest.Monk
     admin.wait(4, nodes=2, timeout_s=7)
     admin.wait(4, nodes=2, timeout_s=700)
     admin.status()
-    assert given == [37, 50, 30]
+    assert timeouts == [37, 50, 30]

@@ -109,11 +109,11 @@ def outcome(work: Callable[[], Any], folder: Path | None = None) -> Any:
 def contents_of(book: ServiceRuleSet) -> dict[str, Any]:
     """All that can be seen of a book."""
     resources = book.resources
-    found: dict[str, Any] = {}
+    contents: dict[str, Any] = {}
     for path in PATHS:
         for client in ("", "TV", "ö", "PHONE"):
             for priority in Criticality:
-                found[f"{path} {client} {priority}"] = [
+                contents[f"{path} {client} {priority}"] = [
                     (rule.rule_id, rule.path, rule.client_type, rule.priority, of_kind(rule.kind))
                     for rule in resources.find(path, client, priority)
                 ]
@@ -121,7 +121,7 @@ def contents_of(book: ServiceRuleSet) -> dict[str, Any]:
     asks = [[(key, value)] for key in ("user", "path", "other") for value in ("", "a", "bb", "c")]
     mesh = [rule and rule.rule_id for rule in (book.mesh.find("d", entries) for entries in asks)]
     return {
-        "found": found,
+        "found": contents,
         "mesh": mesh,
         "domains": book.mesh.domains,
         "names": {

@@ -92,12 +92,12 @@ def test_what_has_not_changed_is_not_read_again() -> None:
     assert book_of(envoy, version="3", before=before).mesh is not before.mesh
 
 
-def changed(snapshot: RulesSnapshot, **said: object) -> RulesSnapshot:
+def changed(snapshot: RulesSnapshot, **fields_changed: object) -> RulesSnapshot:
     """A snapshot as a newer program could have made it."""
     names = ("semantics", "merge_domains", "files", "heads", "kinds", "uses", "forms", "pages")
     fields: dict[str, Any] = {name: getattr(snapshot, name) for name in names}
     fields["digests"] = snapshot.digests
-    return RulesSnapshot(**{**fields, **said})
+    return RulesSnapshot(**{**fields, **fields_changed})
 
 
 def test_what_is_not_understood_here_is_refused_with_the_remedy_to_upgrade() -> None:
@@ -105,20 +105,20 @@ def test_what_is_not_understood_here_is_refused_with_the_remedy_to_upgrade() -> 
     (mark,) = snapshot.kinds
     newer = dumped({"version": 1, "defaults": {}, "rule": {"limit": 5, "window": "1m", "new": 1}})
     table = dumped({"version": 1, "tables": {}})
-    for said in (
+    for fields_changed in (
         {"kinds": {mark: newer}},
         {"heads": [table, snapshot.heads[1]]},
         {"heads": [snapshot.heads[0], b'{"domain":"d","new":1}']},
     ):
         with pytest.raises(DamagedSnapshot, match="upgrade this node"):
-            book_of(changed(snapshot, **said), version="1")
+            book_of(changed(snapshot, **fields_changed), version="1")
 
 
 def test_what_no_compiler_makes_is_damaged() -> None:
     snapshot = compile_snapshot({"a.yaml": OURS, "b.yaml": dumped({"version": 1, "callers": {}})})
     (mark,) = snapshot.kinds
     callers = b'{"callers":{},"version":1}'
-    for said in (
+    for fields_changed in (
         {"kinds": {mark: b"[]"}},
         {"kinds": {mark: b"{"}},
         {"kinds": {mark: b'{"rule":1}'}},
@@ -127,4 +127,4 @@ def test_what_no_compiler_makes_is_damaged() -> None:
         {"heads": [b"\xff", callers]},
     ):
         with pytest.raises(DamagedSnapshot):
-            book_of(changed(snapshot, **said), version="1")
+            book_of(changed(snapshot, **fields_changed), version="1")

@@ -185,19 +185,19 @@ def test_no_more_is_unpacked_than_is_allowed() -> None:
         unpack(PACKED, bytes_max=total - 1)
 
 
-def bomb(told: int, data: bytes) -> bytes:
+def bomb(size: int, data: bytes) -> bytes:
     """A frame with one part, which says of itself what it likes."""
     head = struct.pack("<8sHI", WORD, FORM_VERSION, 1)
-    return head + struct.pack("<8sBQQ", b"content", 1, len(data), told) + data
+    return head + struct.pack("<8sBQQ", b"content", 1, len(data), size) + data
 
 
 def test_a_part_that_lies_about_its_size_is_damaged() -> None:
     zeros = zstandard.ZstdCompressor(level=19).compress(bytes(64 << 20))
     streamed = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(4 << 20))
-    for told in (0, 32, 1 << 62):
+    for size in (0, 32, 1 << 62):
         for data in (zeros, streamed, b"", zeros[:-3], zeros + b"\0"):
             with pytest.raises(DamagedSnapshot):
-                unpack(bomb(told, data))
+                unpack(bomb(size, data))
 
 
 def test_damage_says_what_to_do() -> None:

@@ -14,7 +14,7 @@ from sluicegate.rules.snapshot.sections import DamagedSnapshot, SnapshotSection,
 from sluicegate.rules.snapshot.snapshot import RulesSnapshot, compile_snapshot
 from tests.rules.snapshot.stories import BOOKS, Files, dumped, outcome
 
-KNOWN = ("contents", "outline", "heads", "head", "kinds", "changed")
+PART_NAMES = ("contents", "outline", "heads", "head", "kinds", "changed")
 
 
 @settings(max_examples=40)
@@ -22,22 +22,23 @@ KNOWN = ("contents", "outline", "heads", "head", "kinds", "changed")
 def test_deltas_lead_where_the_files_lead(files: tuple[Files, Files, Files]) -> None:
     """However many versions were between, the snapshot is the one that would have been made."""
     snapshots = [outcome(partial(compile_snapshot, one)) for one in files]
-    known = [one for one in snapshots if not isinstance(one, str)]
-    now = known[0] if known else None
-    for after in known[1:]:
+    readable = [one for one in snapshots if not isinstance(one, str)]
+    now = readable[0] if readable else None
+    for after in readable[1:]:
         assert now is not None
         now = apply_delta(now, make_delta(now, after))
         assert vars(now) == vars(after)
         assert pack(now) == pack(after)
 
 
-def rules(**said: Mapping[str, object]) -> Files:
-    told = [
-        {"rule_id": name, "limit": 5, "window": "1m", **fields} for name, fields in said.items()
+def rules(**fields_by_name: Mapping[str, object]) -> Files:
+    rule_list = [
+        {"rule_id": name, "limit": 5, "window": "1m", **fields}
+        for name, fields in fields_by_name.items()
     ]
     head = "callers" * 500  # a name that fills the head
     return {
-        "a.yaml": dumped({"version": 1, "rules": told}),
+        "a.yaml": dumped({"version": 1, "rules": rule_list}),
         "c.yaml": dumped({"version": 1, "callers": {"pins": [head[:250], "ann"]}}),
     }
 
@@ -112,7 +113,7 @@ def test_what_is_cut_off_is_damaged() -> None:
 
 
 def with_part(name: str, data: bytes) -> bytes:
-    parts = read_frame(WORD, DELTA, KNOWN)
+    parts = read_frame(WORD, DELTA, PART_NAMES)
     like = {"outline": BEFORE.outline()}
     return frame(
         WORD,

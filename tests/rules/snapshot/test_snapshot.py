@@ -14,12 +14,12 @@ from sluicegate.rules.snapshot.snapshot import RulesSnapshot, compile_snapshot, 
 from tests.rules.snapshot.stories import BOOKS, Files, dumped, outcome, written
 
 
-def rules(*said: Mapping[str, object], **top: object) -> bytes:
+def rules(*fields: Mapping[str, object], **top: object) -> bytes:
     return dumped(
         {
             "version": 1,
             **top,
-            "rules": [{"limit": 5, "window": "1m", **one} for one in said],
+            "rules": [{"limit": 5, "window": "1m", **one} for one in fields],
         }
     )
 
@@ -89,8 +89,8 @@ def test_what_json_has_not_cannot_be_in_a_snapshot() -> None:
         compile_snapshot({"a.toml": text})
 
 
-def content(*said: Mapping[str, object], **top: object) -> str:
-    return compile_snapshot({"a.yaml": rules(*said, **top)}).content
+def content(*fields: Mapping[str, object], **top: object) -> str:
+    return compile_snapshot({"a.yaml": rules(*fields, **top)}).content
 
 
 def test_the_content_is_what_is_said() -> None:

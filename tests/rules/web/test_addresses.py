@@ -19,10 +19,10 @@ any_network = st.builds(
 def test_networks_hold_what_the_standard_library_says(
     networks: list[object], address: object
 ) -> None:
-    held = Networks(map(str, networks)).holds(str(address))
+    holds = Networks(map(str, networks)).holds(str(address))
     if str(address).startswith("::ffff:"):
         return  # an IPv4 address to us
-    assert held == any(address in network for network in networks)  # type: ignore[operator]
+    assert holds == any(address in network for network in networks)  # type: ignore[operator]
 
 
 @given(any_network)

@@ -79,7 +79,7 @@ def test_a_cost_that_no_limit_can_hold_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "advised"),
     [
         ("/login", True),
         ("/auth/sign-in", True),
@@ -89,15 +89,15 @@ def test_a_cost_that_no_limit_can_hold_is_told() -> None:
         ("/loginfo", False),
     ],
 )
-def test_a_door_that_can_be_guessed_at_wants_a_closed_failure(path: str, told: bool) -> None:
+def test_a_door_that_can_be_guessed_at_wants_a_closed_failure(path: str, advised: bool) -> None:
     for failure in (None, "open", "closed", "local"):
         found = advice(a={"match": {"path": path}, "failure": failure})
-        assert (("a", "open_to_guessing") in found) is (told and failure in (None, "open"))
+        assert (("a", "open_to_guessing") in found) is (advised and failure in (None, "open"))
     assert advice(a={"match": {"path": path}, "mode": "shadow"}) == []
 
 
 @pytest.mark.parametrize(
-    ("limits", "told"),
+    ("limits", "times"),
     [
         ("10/s; 100000/hour", 1),
         ("10/s; 1000/hour", 0),
@@ -107,8 +107,8 @@ def test_a_door_that_can_be_guessed_at_wants_a_closed_failure(path: str, told: b
         ("10/s burst 5; 20/s burst 4", 0),
     ],
 )
-def test_a_limit_that_a_narrower_one_hides_is_told(limits: str, told: int) -> None:
-    assert advice(a={"limit": limits}) == [("a", "never_trips")] * told
+def test_a_limit_that_a_narrower_one_hides_is_told(limits: str, times: int) -> None:
+    assert advice(a={"limit": limits}) == [("a", "never_trips")] * times
 
 
 made_limits = st.builds(

@@ -188,8 +188,8 @@ def test_costs_may_come_from_a_header_and_are_bounded() -> None:
         "x-cost", 2, 50
     )
     cost = HeaderCost("x-cost", 2, 50)
-    said = ["7", "0", "51", "9" * 30, "", "-1", " 7", "1_0", "1.5", "x", "٣", "²"]
-    assert list(map(cost.of, said)) == [7, 1, 50, 50, 2, 2, 2, 2, 2, 2, 2, 2]
+    texts = ["7", "0", "51", "9" * 30, "", "-1", " 7", "1_0", "1.5", "x", "٣", "²"]
+    assert list(map(cost.of, texts)) == [7, 1, 50, 50, 2, 2, 2, 2, 2, 2, 2, 2]
 
 
 def test_an_exemption_needs_nothing_but_what_it_matches() -> None:
@@ -285,9 +285,11 @@ def test_an_exemption_needs_nothing_but_what_it_matches() -> None:
 def test_every_error_names_its_field_and_the_remedy(
     fields: dict[Any, object], field: str, remedy: str
 ) -> None:
-    found, told = problem(**fields) if all(isinstance(f, str) for f in fields) else _raw(fields)
-    assert found == field
-    assert remedy in told
+    field_named, remedy_text = (
+        problem(**fields) if all(isinstance(f, str) for f in fields) else _raw(fields)
+    )
+    assert field_named == field
+    assert remedy in remedy_text
 
 
 def _raw(fields: dict[Any, object]) -> tuple[str, str]:

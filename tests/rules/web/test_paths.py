@@ -18,13 +18,13 @@ paths = st.lists(segments, max_size=5).map(lambda parts: "/" + "/".join(parts))
 
 def fits(pattern: str, path: str) -> bool:
     """What a pattern means, in the plainest way."""
-    wanted = [part for part in pattern.split("/") if part]
-    found = [part for part in path.split("/") if part]
-    if wanted and wanted[-1] == "**":
-        wanted.pop()
-        found = found[: len(wanted)]
-    return len(wanted) == len(found) and all(
-        want in ("*", "{x}", part) for want, part in zip(wanted, found, strict=True)
+    pattern_parts = [part for part in pattern.split("/") if part]
+    path_parts = [part for part in path.split("/") if part]
+    if pattern_parts and pattern_parts[-1] == "**":
+        pattern_parts.pop()
+        path_parts = path_parts[: len(pattern_parts)]
+    return len(pattern_parts) == len(path_parts) and all(
+        want in ("*", "{x}", part) for want, part in zip(pattern_parts, path_parts, strict=True)
     )
 
 
@@ -32,13 +32,13 @@ def fits(pattern: str, path: str) -> bool:
 @example(["/*/b/**", "/*/b", "/a/*"], ["/a/b"])
 @given(st.lists(patterns, max_size=7), st.lists(paths, min_size=1, max_size=10))
 def test_all_patterns_that_match_are_found_and_no_others(
-    texts: list[str], asked: list[str]
+    texts: list[str], asked_paths: list[str]
 ) -> None:
     index = file_paths(
         [(EVERY_PATH, 0), *((parse_pattern(text), 1 << at) for at, text in enumerate(texts))],
         lambda bits: bits,
     )
-    for path in asked:
+    for path in asked_paths:
         expected = sum(1 << at for at, text in enumerate(texts) if fits(text, path))
         assert index.find(path) == expected, path
 
@@ -108,10 +108,10 @@ def test_a_pattern_that_is_none_is_told_what_to_do(text: str, remedy: str) -> No
 def test_patterns_that_overlap_without_end_are_refused() -> None:
     # Each has a literal at another place, so their overlaps are all the subsets.
     texts = ["/" + "/".join("a" if at == here else "*" for at in range(11)) for here in range(11)]
-    said = [(parse_pattern(text), 1) for text in texts]
-    file_paths(said[:6], lambda bits: bits, overlaps_max=63)
+    rows = [(parse_pattern(text), 1) for text in texts]
+    file_paths(rows[:6], lambda bits: bits, overlaps_max=63)
     with pytest.raises(ValueError, match="overlap in more than 62 ways"):
-        file_paths(said[:6], lambda bits: bits, overlaps_max=62)
+        file_paths(rows[:6], lambda bits: bits, overlaps_max=62)
     # And the index has bounds of its own.
     with pytest.raises(ValueError, match="shapes_max"):
-        file_paths(said, lambda bits: bits)
+        file_paths(rows, lambda bits: bits)

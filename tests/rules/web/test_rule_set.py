@@ -188,10 +188,10 @@ def test_many_rules_for_values_of_one_header_are_looked_up() -> None:
 
 def test_many_rules_for_networks_are_not_taken_for_values() -> None:
     networks = [f"10.{n}.0.0/16" for n in range(2 * GROUP_MIN)]
-    said: dict[str, dict[str, object]] = {
+    limits_by_name: dict[str, dict[str, object]] = {
         f"n{at}": {"match": {"address": network}} for at, network in enumerate(networks)
     }
-    rules = book(**said)
+    rules = book(**limits_by_name)
     assert matching_rules(rules, PlainArrival(address="10.3.4.5")) == [["n3"]]
 
 
@@ -209,14 +209,14 @@ def test_a_book_tells_what_it_is(tmp_path: Path) -> None:
 # Against the plainest reading of the rules: every entry, every part, one after the other.
 
 values = st.sampled_from(["a", "b", "c", ""])
-wanted = st.sampled_from([True, False, "a", "b", ["a", "b"], "a*", ["b", "*c"]])
+one_or_more = st.sampled_from([True, False, "a", "b", ["a", "b"], "a*", ["b", "*c"]])
 matches = st.fixed_dictionaries(
     {},
     optional={
         "path": st.sampled_from(["/a", "/a/**", "/{x}", "/{x}/b", "/a/{x}", "/**", ["/a", "/b"]]),
         "method": st.sampled_from(["GET", ["GET", "POST"]]),
-        "header": st.dictionaries(st.sampled_from(["h1", "h2"]), wanted, min_size=1),
-        "user": wanted,
+        "header": st.dictionaries(st.sampled_from(["h1", "h2"]), one_or_more, min_size=1),
+        "user": one_or_more,
         "address": st.sampled_from(["10.0.0.0/8", "10.0.0.1"]),
     },
 )
@@ -293,9 +293,9 @@ def plainly(rules: WebRuleSet, came: PlainArrival) -> list[tuple[str, str]]:
 @settings(max_examples=80)
 @given(st.lists(rule_values, min_size=1, max_size=3 * GROUP_MIN), st.lists(arrivals, max_size=8))
 def test_the_compiled_book_says_what_the_plain_reading_says(
-    said: list[dict[str, object]], came: list[PlainArrival]
+    rule_fields: list[dict[str, object]], came: list[PlainArrival]
 ) -> None:
-    rules = WebRuleSet.of({"limits": {f"r{at}": rule for at, rule in enumerate(said)}})
+    rules = WebRuleSet.of({"limits": {f"r{at}": rule for at, rule in enumerate(rule_fields)}})
     for one in came:
         claims = [(str(claim.rule), claim.key) for claim in rules.claims(one)]
         assert claims == plainly(rules, one), one
