@@ -30,16 +30,16 @@ ALL: list[Arrivals] = [
 
 @pytest.mark.parametrize("arrivals", ALL, ids=lambda arrivals: type(arrivals).__name__)
 def test_instants_ascend_and_are_those_of_the_seed(arrivals: Arrivals) -> None:
-    seen = until(arrivals, 10 * SECOND)
-    assert seen == until(arrivals, 10 * SECOND)
-    assert all(early <= late for early, late in pairwise(seen))
-    assert seen[0] >= 0
+    instants = until(arrivals, 10 * SECOND)
+    assert instants == until(arrivals, 10 * SECOND)
+    assert all(early <= late for early, late in pairwise(instants))
+    assert instants[0] >= 0
 
 
 def test_poisson_arrivals_have_their_rate_and_counts_that_scatter_like_their_mean() -> None:
-    seen = until(Poisson(1_000), 200 * SECOND)
+    instants = until(Poisson(1_000), 200 * SECOND)
     counts = [0] * 2_000
-    for at_us in seen:
+    for at_us in instants:
         counts[at_us // 100_000] += 1
     assert fmean(counts) == pytest.approx(100, rel=0.01)
     assert pvariance(counts) == pytest.approx(100, rel=0.1)
@@ -50,26 +50,26 @@ def test_even_arrivals_do_not_drift() -> None:
 
 
 def test_a_step_changes_the_rate_when_it_says() -> None:
-    seen = until(Steps(((0, 100), (30 * SECOND, 1_000), (40 * SECOND, 0))), 100 * SECOND)
-    before = [at_us for at_us in seen if at_us < 30 * SECOND]
+    instants = until(Steps(((0, 100), (30 * SECOND, 1_000), (40 * SECOND, 0))), 100 * SECOND)
+    before = [at_us for at_us in instants if at_us < 30 * SECOND]
     assert len(before) == pytest.approx(3_000, rel=0.06)
-    assert len(seen) - len(before) == pytest.approx(10_000, rel=0.04)
-    assert max(seen) < 40 * SECOND
+    assert len(instants) - len(before) == pytest.approx(10_000, rel=0.04)
+    assert max(instants) < 40 * SECOND
 
 
 def test_bursts_are_as_long_and_as_far_apart_as_they_say_and_silent_between() -> None:
     bursts = OnOff(on_per_s=5_000, on_us=100_000, off_us=400_000)
-    seen = until(bursts, 200 * SECOND)
-    assert len(seen) == pytest.approx(5_000 * 200 / 5, rel=0.12)
-    gaps = sum(late - early > 20_000 for early, late in pairwise(seen))
+    instants = until(bursts, 200 * SECOND)
+    assert len(instants) == pytest.approx(5_000 * 200 / 5, rel=0.12)
+    gaps = sum(late - early > 20_000 for early, late in pairwise(instants))
     assert gaps == pytest.approx(400, rel=0.15)
 
 
 def test_a_day_has_its_peak_at_noon_and_its_mean_over_the_whole() -> None:
-    seen = until(Diurnal(mean_per_s=2_000, swing=0.8, day_us=10 * SECOND), 10 * SECOND)
-    noon = sum(4 * SECOND <= at_us < 6 * SECOND for at_us in seen)
-    night = sum(at_us < SECOND or at_us >= 9 * SECOND for at_us in seen)
-    assert len(seen) == pytest.approx(20_000, rel=0.03)
+    instants = until(Diurnal(mean_per_s=2_000, swing=0.8, day_us=10 * SECOND), 10 * SECOND)
+    noon = sum(4 * SECOND <= at_us < 6 * SECOND for at_us in instants)
+    night = sum(at_us < SECOND or at_us >= 9 * SECOND for at_us in instants)
+    assert len(instants) == pytest.approx(20_000, rel=0.03)
     assert noon > 6 * night
 
 

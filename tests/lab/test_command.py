@@ -66,32 +66,32 @@ def test_the_list_says_what_there_is_who_contends_and_who_must_fail(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert lab("list") == 0
-    told = capsys.readouterr().out
-    assert "99  small: A small overload" in told
-    assert "cases 2x, 4x; ours is kernels" in told
-    assert "goals goodput >= 0.95; p99_ms <= 60 at 4x" in told
-    assert "fifo must fail" in told
+    output = capsys.readouterr().out
+    assert "99  small: A small overload" in output
+    assert "cases 2x, 4x; ours is kernels" in output
+    assert "goals goodput >= 0.95; p99_ms <= 60 at 4x" in output
+    assert "fifo must fail" in output
 
 
 def test_a_run_prints_a_row_for_each_goal_and_ends_well(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert lab("run", "small", "--runs", "2") == 0
-    told = capsys.readouterr()
-    assert told.out.count("met ") == 3
-    assert "seeds 0 to 1" in told.out
-    assert "one tenth of the time" in told.out
-    assert "repeat" not in told.out
-    assert told.err == ""
+    output = capsys.readouterr()
+    assert output.out.count("met ") == 3
+    assert "seeds 0 to 1" in output.out
+    assert "one tenth of the time" in output.out
+    assert "repeat" not in output.out
+    assert output.err == ""
 
 
 def test_a_run_that_misses_prints_the_command_that_repeats_it_and_that_tells_the_same(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert lab("run", "small", "--as", "fifo", "--runs", "2", "--seed", "3") == 1
-    told = capsys.readouterr().out
-    rows = [line for line in told.splitlines() if "MISSED" in line]
-    repeats = [line for line in told.splitlines() if line.startswith("repeat: sluicegate lab ")]
+    output = capsys.readouterr().out
+    rows = [line for line in output.splitlines() if "MISSED" in line]
+    repeats = [line for line in output.splitlines() if line.startswith("repeat: sluicegate lab ")]
     assert len(rows) == len(repeats) == 3
     assert lab(*repeats[-1].removeprefix("repeat: sluicegate lab ").split()) == 1
     again = [line for line in capsys.readouterr().out.splitlines() if "MISSED" in line]
@@ -102,11 +102,11 @@ def test_a_comparison_has_a_table_for_each_case_and_a_verdict_for_each_candidate
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert lab("compare", "small", "--with", "fifo,bounded-fifo", "--runs", "1") == 0
-    told = capsys.readouterr().out
-    assert told.count("goodput  p99_ms  refused_p99_ms  queue_peak") == 2
-    assert sum(line.startswith("  bounded-fifo ") for line in told.splitlines()) == 2
-    assert "kernels meets every goal" in told
-    assert "fifo misses a goal" in told
+    output = capsys.readouterr().out
+    assert output.count("goodput  p99_ms  refused_p99_ms  queue_peak") == 2
+    assert sum(line.startswith("  bounded-fifo ") for line in output.splitlines()) == 2
+    assert "kernels meets every goal" in output
+    assert "fifo misses a goal" in output
 
 
 def test_a_name_that_is_not_there_is_refused_with_those_that_are() -> None:
@@ -143,9 +143,9 @@ def test_all_scenarios_are_run_one_after_the_other_and_one_that_misses_is_enough
     worse = replace(tiny.SCENARIO, name="worse", title="A worse one", ours="without", limits="Why.")
     monkeypatch.setattr(scenarios, "TABLE", {"tiny": tiny.SCENARIO, "worse": worse})
     assert lab("run", "all", "--runs", "2") == 1
-    told = capsys.readouterr().out
-    assert told.index("A tiny claim") < told.index("A worse one")
-    assert "limits: Why." in told
+    output = capsys.readouterr().out
+    assert output.index("A tiny claim") < output.index("A worse one")
+    assert "limits: Why." in output
     monkeypatch.setattr(scenarios, "TABLE", {"tiny": tiny.SCENARIO})
     assert lab("run", "all", "--runs", "1") == 0
     with pytest.raises(BadValue, match="--as or --case"):
@@ -200,8 +200,8 @@ def test_the_report_is_a_verb_with_a_folder(
 ) -> None:
     words = ("--runs", "1", "--jobs", "1", "--out", str(tmp_path / "out"), "--no-drills")
     assert lab("report", TINY, *words) == 0
-    told = capsys.readouterr().out
-    assert "tiny: 3 of 3 goals" in told
+    output = capsys.readouterr().out
+    assert "tiny: 3 of 3 goals" in output
     assert (tmp_path / "out" / "report.html").is_file()
     assert (tmp_path / "out" / "report.json").is_file()
 

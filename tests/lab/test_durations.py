@@ -52,9 +52,9 @@ def test_a_bimodal_draws_the_seldom_one_as_often_as_it_says() -> None:
 
 def test_what_was_recorded_comes_in_order_and_then_from_the_beginning() -> None:
     sampler = RecordedDurations((1, 2, 3)).sampler(SeededChance(2))
-    seen = [sampler() for _ in range(7)]
-    at = seen[0] - 1
-    assert seen == [(at + step) % 3 + 1 for step in range(7)]
+    values = [sampler() for _ in range(7)]
+    at = values[0] - 1
+    assert values == [(at + step) % 3 + 1 for step in range(7)]
 
 
 @pytest.mark.parametrize(

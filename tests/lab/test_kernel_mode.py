@@ -52,7 +52,7 @@ def waits(service: Duration, workers: int, load: float, *, units: int, seeds: ra
     return interval(means, level=99)
 
 
-KNOWN = [
+THEORY = [
     pytest.param(Exponential(SERVICE_US), 1, 0.5, markov_wait_us(1, 0.5), id="M/M/1 at 0.5"),
     pytest.param(Exponential(SERVICE_US), 1, 0.8, markov_wait_us(1, 0.8), id="M/M/1 at 0.8"),
     pytest.param(Exponential(SERVICE_US), 8, 0.8, markov_wait_us(8, 0.8), id="M/M/8 at 0.8"),
@@ -66,25 +66,25 @@ def test_with_one_worker_erlang_is_the_load() -> None:
     assert markov_wait_us(1, 0.8) == pytest.approx(4 * SERVICE_US)
 
 
-@pytest.mark.parametrize(("service", "workers", "load", "theory_us"), KNOWN)
+@pytest.mark.parametrize(("service", "workers", "load", "theory_us"), THEORY)
 def test_mean_waits_are_what_the_books_say_within_their_confidence_interval(
     service: Duration, workers: int, load: float, theory_us: float
 ) -> None:
-    found = waits(service, workers, load, units=20_000, seeds=range(6))
-    assert found.low <= theory_us <= found.high
-    assert (found.high - found.low) / theory_us < 0.5
+    mean_wait = waits(service, workers, load, units=20_000, seeds=range(6))
+    assert mean_wait.low <= theory_us <= mean_wait.high
+    assert (mean_wait.high - mean_wait.low) / theory_us < 0.5
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize(("service", "workers", "load", "theory_us"), KNOWN)
+@pytest.mark.parametrize(("service", "workers", "load", "theory_us"), THEORY)
 def test_that_interval_lies_within_two_per_cent_of_the_books(
     service: Duration, workers: int, load: float, theory_us: float
 ) -> None:
     units = 800_000 if load > 0.5 else 200_000
-    found = waits(service, workers, load, units=units, seeds=range(10))
-    assert found.low <= theory_us <= found.high
-    assert found.low >= 0.98 * theory_us
-    assert found.high <= 1.02 * theory_us
+    mean_wait = waits(service, workers, load, units=units, seeds=range(10))
+    assert mean_wait.low <= theory_us <= mean_wait.high
+    assert mean_wait.low >= 0.98 * theory_us
+    assert mean_wait.high <= 1.02 * theory_us
 
 
 @pytest.mark.parametrize("make_queue", [*TABLE.values(), kernel_queue], ids=[*TABLE, "kernels"])

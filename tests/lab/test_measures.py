@@ -40,9 +40,9 @@ def test_a_quantile_is_a_value_that_was_seen() -> None:
 
 @given(st.lists(st.integers(0, 100), min_size=1), st.floats(0.01, 1))
 def test_no_more_than_the_rest_pass_a_quantile(values: list[int], share: float) -> None:
-    found = quantile(values, share)
-    assert sum(value <= found for value in values) >= share * len(values) - 1e-9
-    assert sum(value > found for value in values) <= (1 - share) * len(values) + 1e-9
+    bound = quantile(values, share)
+    assert sum(value <= bound for value in values) >= share * len(values) - 1e-9
+    assert sum(value > bound for value in values) <= (1 - share) * len(values) + 1e-9
 
 
 def test_jain_is_one_for_equals_and_a_share_for_a_monopoly() -> None:
@@ -52,8 +52,8 @@ def test_jain_is_one_for_equals_and_a_share_for_a_monopoly() -> None:
 
 
 def test_an_interval_is_student_s() -> None:
-    found = interval([1.0, 2.0, 3.0, 4.0, 5.0], level=95)
-    assert (found.mean, round(found.high - found.mean, 3)) == (3.0, 1.963)
+    result = interval([1.0, 2.0, 3.0, 4.0, 5.0], level=95)
+    assert (result.mean, round(result.high - result.mean, 3)) == (3.0, 1.963)
     wider = interval([1.0, 2.0, 3.0, 4.0, 5.0], level=99)
     assert round(wider.high - wider.mean, 3) == 3.256
     with pytest.raises(ValueError, match="two runs"):
@@ -66,63 +66,63 @@ def test_a_brown_out_is_not_counted_as_capacity() -> None:
 
 
 def test_recovery_counts_from_the_repair_to_the_first_good_second() -> None:
-    kept = ledger()
+    book = ledger()
     for bucket in range(100):
-        kept.good_at[bucket] = 10 if not 30 <= bucket < 67 else 0
+        book.good_at[bucket] = 10 if not 30 <= bucket < 67 else 0
     # From 6.7 s on all is well; 95% of a second from 6.7 s on is what it takes.
-    assert recovery_s(kept, 3 * SECOND, 6 * SECOND) == 0.7
-    kept.good_at[67:] = [9] * len(kept.good_at[67:])
-    assert recovery_s(kept, 3 * SECOND, 6 * SECOND) == inf
+    assert recovery_s(book, 3 * SECOND, 6 * SECOND) == 0.7
+    book.good_at[67:] = [9] * len(book.good_at[67:])
+    assert recovery_s(book, 3 * SECOND, 6 * SECOND) == inf
 
 
 def test_the_least_goodput_is_that_of_the_worst_second() -> None:
-    kept = ledger()
-    kept.useful_us_at = [32 * BUCKET_US] * 101
-    kept.useful_us_at[50] = 0
-    assert least_goodput(small(1), kept, 0) == pytest.approx(0.9)
-    assert least_goodput(small(1), kept, 6 * SECOND) == 1
+    book = ledger()
+    book.useful_us_at = [32 * BUCKET_US] * 101
+    book.useful_us_at[50] = 0
+    assert least_goodput(small(1), book, 0) == pytest.approx(0.9)
+    assert least_goodput(small(1), book, 6 * SECOND) == 1
 
 
 def test_it_has_settled_when_no_later_tail_is_half_as_long_again() -> None:
-    kept = ledger()
-    kept.good_us_at = [[100 if bucket >= 20 else 400] for bucket in range(101)]
-    assert settled_s(kept, 0) == 2.0
-    kept.good_us_at = [[100] for _ in range(101)]
-    assert settled_s(kept, 0) == 0.0
-    kept.good_us_at[99] = [400]
-    assert settled_s(kept, 0) == inf
+    book = ledger()
+    book.good_us_at = [[100 if bucket >= 20 else 400] for bucket in range(101)]
+    assert settled_s(book, 0) == 2.0
+    book.good_us_at = [[100] for _ in range(101)]
+    assert settled_s(book, 0) == 0.0
+    book.good_us_at[99] = [400]
+    assert settled_s(book, 0) == inf
     assert settled_s(ledger(), 0) == inf
 
 
 def test_the_ledger_counts_what_ends_after_the_warm_up() -> None:
-    kept = ledger(warm_us=1_000)
-    kept.record_offer(0, 500, False)
-    kept.record_answer(0, 3, 500, 900, 70, in_time=True)
-    kept.record_offer(0, 1_000, False)
-    kept.record_offer(0, 1_001, True)
-    kept.record_answer(0, 3, 1_000, 1_400, 50, in_time=True)
-    kept.record_answer(0, 3, 1_001, 1_500, 60, in_time=False)
-    kept.record_refusal(0, 950, 999)
-    kept.record_refusal(0, 1_000, 1_007)
-    row = kept.by_kind[0]
+    book = ledger(warm_us=1_000)
+    book.record_offer(0, 500, False)
+    book.record_answer(0, 3, 500, 900, 70, in_time=True)
+    book.record_offer(0, 1_000, False)
+    book.record_offer(0, 1_001, True)
+    book.record_answer(0, 3, 1_000, 1_400, 50, in_time=True)
+    book.record_answer(0, 3, 1_001, 1_500, 60, in_time=False)
+    book.record_refusal(0, 950, 999)
+    book.record_refusal(0, 1_000, 1_007)
+    row = book.by_kind[0]
     assert (row.offered, row.good, row.late, row.refused) == (2, 1, 1, 1)
     assert (row.good_us, row.refused_us, row.callers[3]) == ([400], [7], 1)
-    assert (kept.useful_us, kept.wasted_us) == (50, 60)
-    assert (kept.started, kept.retries, amplification(kept)) == (1, 1, 2.0)
-    assert refused_p99_ms(kept) == 0.007
+    assert (book.useful_us, book.wasted_us) == (50, 60)
+    assert (book.started, book.retries, amplification(book)) == (1, 1, 2.0)
+    assert refused_p99_ms(book) == 0.007
 
 
 def test_figures_of_a_run_without_an_end_meet_no_goal() -> None:
-    found = figures(small(1), ledger(span_us=2 * SECOND))
-    assert found["p99_ms"] == inf
-    assert found["success.get"] == 0.0
-    assert found["goodput"] == 0
-    assert not Goal(figure="p99_ms", at_most=60).is_met(found["p99_ms"], small(1))
+    numbers = figures(small(1), ledger(span_us=2 * SECOND))
+    assert numbers["p99_ms"] == inf
+    assert numbers["success.get"] == 0.0
+    assert numbers["goodput"] == 0
+    assert not Goal(figure="p99_ms", at_most=60).is_met(numbers["p99_ms"], small(1))
 
 
 def test_a_goal_takes_the_worst_of_all_seeds_and_says_which() -> None:
     rigs = {"a": small(1), "b": small(2)}
-    seen = {
+    figures_by_rig = {
         "a": {1: {"goodput": 0.99, "p99_ms": 50.0}, 2: {"goodput": 0.97, "p99_ms": 60.0}},
         "b": {1: {"goodput": 0.5, "p99_ms": 70.0}, 2: {"goodput": 0.6, "p99_ms": 10.0}},
     }
@@ -130,8 +130,11 @@ def test_a_goal_takes_the_worst_of_all_seeds_and_says_which() -> None:
         Goal(figure="goodput", at_least=0.98, cases=("a",)),
         Goal(figure="p99_ms", at_most=60),
     )
-    told = [(f.case, f.goal.figure, f.worst, f.seed, f.met) for f in judge_goals(goals, rigs, seen)]
-    assert told == [
+    findings = [
+        (f.case, f.goal.figure, f.worst, f.seed, f.met)
+        for f in judge_goals(goals, rigs, figures_by_rig)
+    ]
+    assert findings == [
         ("a", "goodput", 0.97, 2, False),
         ("a", "p99_ms", 60.0, 2, True),
         ("b", "p99_ms", 70.0, 1, False),

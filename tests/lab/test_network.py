@@ -75,18 +75,18 @@ def test_the_same_seed_has_the_same_accidents() -> None:
 def value_of(main: Callable[[World, Network, list[object]], object]) -> list[object]:
     async def whole(world: World) -> list[object]:
         network = Network(world, NetworkLink(delay=Constant(100)))
-        heard: list[object] = []
+        messages: list[object] = []
         for place in ("a", "b", "c"):
-            network.join(place, lambda source, message, to=place: heard.append((to, message)))  # type: ignore[misc]
-        main(world, network, heard)
+            network.join(place, lambda source, message, to=place: messages.append((to, message)))  # type: ignore[misc]
+        main(world, network, messages)
         await world.sleep_us(1_000_000)
-        return heard
+        return messages
 
     return run(whole, 0).value
 
 
 def test_a_partition_cuts_between_its_sides_until_it_heals() -> None:
-    def main(world: World, network: Network, heard: list[object]) -> None:
+    def main(world: World, network: Network, messages: list[object]) -> None:
         network.partition({"a", "b"}, {"c"})
         assert network.apart("a", "c")
         assert not network.apart("a", "b")
@@ -99,7 +99,7 @@ def test_a_partition_cuts_between_its_sides_until_it_heals() -> None:
 
 
 def test_a_partition_loses_what_is_under_way() -> None:
-    def main(world: World, network: Network, heard: list[object]) -> None:
+    def main(world: World, network: Network, messages: list[object]) -> None:
         network.send("a", "b", 1)
         world.call_at_us(50, network.cut, "a", "b")
         network.send("b", "a", 2)
@@ -108,10 +108,10 @@ def test_a_partition_loses_what_is_under_way() -> None:
 
 
 def test_a_place_that_left_hears_nothing_and_may_come_back() -> None:
-    def main(world: World, network: Network, heard: list[object]) -> None:
+    def main(world: World, network: Network, messages: list[object]) -> None:
         network.leave("b")
         network.send("a", "b", 1)
-        world.call_at_us(500, network.join, "b", lambda source, message: heard.append(message))
+        world.call_at_us(500, network.join, "b", lambda source, message: messages.append(message))
         world.call_at_us(501, network.send, "a", "b", 2)
 
     assert value_of(main) == [2]
@@ -134,12 +134,12 @@ def test_a_link_of_its_own_is_for_one_direction_only() -> None:
     async def main(world: World) -> list[tuple[str, int]]:
         links = {("a", "b"): NetworkLink(delay=Constant(5_000))}
         network = Network(world, NetworkLink(delay=Constant(100)), links=links)
-        heard: list[tuple[str, int]] = []
+        arrivals: list[tuple[str, int]] = []
         for place in ("a", "b"):
-            network.join(place, lambda source, _: heard.append((source, world.elapsed_us)))
+            network.join(place, lambda source, _: arrivals.append((source, world.elapsed_us)))
         network.send("a", "b", None)
         network.send("b", "a", None)
         await world.sleep_us(10_000)
-        return heard
+        return arrivals
 
     assert run(main, 0).value == [("b", 100), ("a", 5_000)]

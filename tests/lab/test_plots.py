@@ -119,9 +119,9 @@ def test_one_case_is_drawn_as_bars_since_a_line_of_one_point_says_nothing() -> N
 
 
 def test_bars_say_their_values_and_never_where_there_is_none() -> None:
-    told = texts(drawn(SCENARIO.plots[2]))
-    assert "never" in told
-    assert "0.901" in told  # the mean of the seeds
+    labels = texts(drawn(SCENARIO.plots[2]))
+    assert "never" in labels
+    assert "0.901" in labels  # the mean of the seeds
 
 
 def test_what_nobody_has_measured_is_not_drawn() -> None:
@@ -236,10 +236,10 @@ def test_every_picture_of_a_station_names_what_is_measured(name: str) -> None:
     scenario = scenarios.TABLE[name]
     case, rig = next(iter(scenario.rigs.items()))
     ledger = scenario.candidate("bounded-fifo").run(rig, 0)
-    known = {*scenario.measure(rig, ledger), *scenario.curves(rig, ledger)}
+    names = {*scenario.measure(rig, ledger), *scenario.curves(rig, ledger)}
     assert scenario.plots
     for picture in scenario.plots:
-        assert set(picture.names) <= known, (case, picture.title)
+        assert set(picture.names) <= names, (case, picture.title)
 
 
 def test_where_nobody_is_answered_there_is_no_time_it_takes() -> None:

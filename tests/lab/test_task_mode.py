@@ -46,10 +46,10 @@ def test_a_pool_in_full_mode_and_a_queue_in_kernel_mode_tell_the_same_story() ->
 
 def test_the_production_queue_keeps_a_service_at_what_is_possible_where_a_pool_dies() -> None:
     rig = small(2, span_us=2 * SECOND, warm_us=SECOND, refusal_cost=0.01)
-    kept = task_mode.run_policy(rig, queue, 1)
+    own_run = task_mode.run_policy(rig, queue, 1)
     lost = task_mode.run_policy(rig, fifo_pool, 1)
     capacity_us = 32 * SECOND
-    assert kept.useful_us / capacity_us >= 0.98 * rig.ceiling(2)
+    assert own_run.useful_us / capacity_us >= 0.98 * rig.ceiling(2)
     assert lost.useful_us / capacity_us < 0.01
 
 
@@ -88,11 +88,11 @@ def test_a_pool_passes_a_place_on_when_whoever_was_given_it_is_cancelled() -> No
         pool = FifoPool(1)
         request = make_request(world, KIND, 0)
         first = await pool.admit(request, world.clock)
-        seen: list[str] = []
+        order: list[str] = []
 
         async def wait(name: str) -> None:
             permit = await pool.admit(request, world.clock)
-            seen.append(name)
+            order.append(name)
             assert permit.end(Outcome.SUCCESS, world.clock.now_us())
             assert not permit.end(Outcome.SUCCESS, world.clock.now_us())
 
@@ -101,7 +101,7 @@ def test_a_pool_passes_a_place_on_when_whoever_was_given_it_is_cancelled() -> No
         assert first.end(Outcome.SUCCESS, world.clock.now_us())
         tasks[0].cancel()  # it has the place, and has not run yet
         await asyncio.wait(tasks)
-        return seen
+        return order
 
     assert run(main, 0).value == ["b", "c"]
 

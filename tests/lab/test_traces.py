@@ -149,10 +149,12 @@ def test_spreading_keeps_order_loses_nobody_and_passes_no_next_instant(
     instants: list[int], unit: int
 ) -> None:
     rows = [TraceRow(at * 3, str(at)) for at in sorted(instants)]
-    found = list(spread(rows, unit))
-    assert [row.key for row in found] == [row.key for row in rows]
-    assert all(early.at_us <= late.at_us for early, late in pairwise(found))
-    assert all(0 <= new.at_us - old.at_us < unit for old, new in zip(rows, found, strict=True))
+    spread_rows = list(spread(rows, unit))
+    assert [row.key for row in spread_rows] == [row.key for row in rows]
+    assert all(early.at_us <= late.at_us for early, late in pairwise(spread_rows))
+    assert all(
+        0 <= new.at_us - old.at_us < unit for old, new in zip(rows, spread_rows, strict=True)
+    )
 
 
 def test_rows_of_one_second_come_before_the_next_instant_there_is() -> None:
@@ -239,10 +241,10 @@ def test_a_shape_is_the_same_for_the_same_seed_and_goes_forward_in_time(name: st
 
 def test_zipf_keys_are_as_hot_as_their_rank_says() -> None:
     pick = Zipf(alpha=1.0, keys=100).picker(SeededChance(1))
-    seen = Counter(pick(0)[0] for _ in range(50_000))
+    counts = Counter(pick(0)[0] for _ in range(50_000))
     whole = sum(1 / rank for rank in range(1, 101))
     for rank in (1, 2, 10):
-        assert seen[f"k{rank - 1}"] / 50_000 == pytest.approx(1 / rank / whole, rel=0.1)
+        assert counts[f"k{rank - 1}"] / 50_000 == pytest.approx(1 / rank / whole, rel=0.1)
 
 
 def test_hot_keys_are_others_after_a_while() -> None:

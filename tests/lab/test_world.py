@@ -88,10 +88,10 @@ def test_a_cancelled_timer_moves_no_clock_and_takes_no_place() -> None:
 
 def test_what_asyncio_offers_works_in_there() -> None:
     async def main(world: World) -> list[str]:
-        seen: list[str] = []
+        log: list[str] = []
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(asyncio.sleep(10), 1)
-        seen.append(f"timeout at {world.elapsed_us}")
+        log.append(f"timeout at {world.elapsed_us}")
         queue: asyncio.Queue[int] = asyncio.Queue(1)
 
         async def produce() -> None:
@@ -100,11 +100,11 @@ def test_what_asyncio_offers_works_in_there() -> None:
 
         async with asyncio.TaskGroup() as group:
             group.create_task(produce())
-            seen += [str(await queue.get()) for _ in range(3)]
+            log += [str(await queue.get()) for _ in range(3)]
         lock = asyncio.Lock()
         async with lock:
-            seen.append("locked")
-        return seen
+            log.append("locked")
+        return log
 
     assert run(main, 0).value == ["timeout at 1000000", "0", "1", "2", "locked"]
 
@@ -393,14 +393,14 @@ def test_the_digest_is_the_same_whatever_python_hashes_with() -> None:
     digests = set()
     for hash_seed in ("0", "1", "4711"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        told = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-c", SCRIPT],
             env=environment,
             capture_output=True,
             text=True,
             check=True,
         )
-        digests.add(told.stdout)
+        digests.add(result.stdout)
     assert len(digests) == 1
 
 

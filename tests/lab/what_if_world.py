@@ -78,20 +78,22 @@ def plan(
     )
 
 
-def traffic_of(given: CapturedTraffic, books: Sequence[NamedRules], speed: float = 1.0) -> Traffic:
+def traffic_of(
+    capture: CapturedTraffic, books: Sequence[NamedRules], speed: float = 1.0
+) -> Traffic:
     """The capture, in the classes of the first rulebook that has rules."""
-    return Traffic(given, classes_of(class_rules(books), given), speed=speed)
+    return Traffic(capture, classes_of(class_rules(books), capture), speed=speed)
 
 
 def results(
-    given: CapturedTraffic, books: Sequence[NamedRules], how: WhatIfPlan, front: str = FIFO
+    capture: CapturedTraffic, books: Sequence[NamedRules], how: WhatIfPlan, front: str = FIFO
 ) -> list[RulebookResult]:
     """What each of the rulebooks did."""
-    return run_rulebooks(how, traffic_of(given, books, how.speed), books, front=front)
+    return run_rulebooks(how, traffic_of(capture, books, how.speed), books, front=front)
 
 
 def report(
-    given: CapturedTraffic,
+    capture: CapturedTraffic,
     books: Sequence[NamedRules],
     how: WhatIfPlan | None = None,
     front: str = FIFO,
@@ -100,8 +102,8 @@ def report(
     how = plan() if how is None else how
     return build_report(
         how,
-        traffic_of(given, books, how.speed),
-        results(given, books, how, front),
+        traffic_of(capture, books, how.speed),
+        results(capture, books, how, front),
         front=front,
         service="constant",
         retries="none",

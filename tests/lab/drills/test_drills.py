@@ -38,9 +38,9 @@ def verb(*words: str) -> int:
 
 @pytest.fixture
 def outcome(monkeypatch: pytest.MonkeyPatch) -> DrillOutcome:
-    found = DrillOutcome(figures={"asked a second": 1234.5, "well again after, s": inf})
-    monkeypatch.setattr(command, "drills_by_name", lambda: {"tiny": a_drill(found)})
-    return found
+    drill_outcome = DrillOutcome(figures={"asked a second": 1234.5, "well again after, s": inf})
+    monkeypatch.setattr(command, "drills_by_name", lambda: {"tiny": a_drill(drill_outcome)})
+    return drill_outcome
 
 
 def test_a_bar_is_met_at_its_bound_and_not_by_what_cannot_be_told() -> None:
@@ -73,11 +73,11 @@ def test_the_verb_tells_figures_bars_and_exits_by_them(
 ) -> None:
     outcome.bars = [DrillBar(claim="served", value=0.9995, at_least=0.999, unit="%")]
     assert verb("tiny", "--out", str(tmp_path)) == 0
-    said = capsys.readouterr()
-    assert "asked a second       1,234" in said.out
-    assert "well again after, s  never" in said.out
-    assert "met     served: 99.95%, at least 99.90%" in said.out
-    assert "half way" in said.err
+    output = capsys.readouterr()
+    assert "asked a second       1,234" in output.out
+    assert "well again after, s  never" in output.out
+    assert "met     served: 99.95%, at least 99.90%" in output.out
+    assert "half way" in output.err
     outcome.bars = [DrillBar(claim="p99", value=7.0, at_most=5.0, unit="ms")]
     assert verb("tiny", "--out", str(tmp_path)) == 1
     assert "MISSED  p99: 7 ms, at most 5 ms" in capsys.readouterr().out
@@ -89,10 +89,10 @@ def test_a_void_run_says_so_instead_and_exits_with_1(
     outcome.bars = [DrillBar(claim="p99", value=1.0, at_most=5.0)]
     outcome.void = ["the generator was 93% busy, at most 80%"]
     assert verb("tiny", "--out", str(tmp_path)) == 1
-    said = capsys.readouterr().out
-    assert "VOID    the generator was 93% busy" in said
-    assert "met " not in said
-    assert "says nothing" in said
+    output = capsys.readouterr().out
+    assert "VOID    the generator was 93% busy" in output
+    assert "met " not in output
+    assert "says nothing" in output
 
 
 def test_a_control_that_fails_is_told_as_what_it_is(
@@ -111,11 +111,11 @@ def test_programs_get_json_without_infinities(
 ) -> None:
     outcome.bars = [DrillBar(claim="p99", value=inf, at_most=5.0, unit="ms")]
     assert verb("tiny", "--json", "--seconds", "2.5", "--seed", "7", "--out", str(tmp_path)) == 1
-    told = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    assert told["figures"] == {"asked a second": 1234.5, "well again after, s": None}
-    assert told["bars"][0]["value"] is None
-    assert told["bars"][0]["met"] is told["held"] is False
-    assert (told["version"], told["seconds"], told["seed"]) == (1, 2.5, 7)
+    answer = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert answer["figures"] == {"asked a second": 1234.5, "well again after, s": None}
+    assert answer["bars"][0]["value"] is None
+    assert answer["bars"][0]["met"] is answer["held"] is False
+    assert (answer["version"], answer["seconds"], answer["seed"]) == (1, 2.5, 7)
 
 
 def test_the_picture_stands_in_the_folder_that_was_named(
@@ -130,9 +130,9 @@ def test_the_list_says_what_there_is(
     outcome: DrillOutcome, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert verb("list") == 0
-    said = capsys.readouterr().out
-    assert "tiny  A small one" in said
-    assert "loads of 5 s; --policy none must fail" in said
+    output = capsys.readouterr().out
+    assert "tiny  A small one" in output
+    assert "loads of 5 s; --policy none must fail" in output
 
 
 @pytest.mark.parametrize(
@@ -211,9 +211,9 @@ def test_one_that_is_not_well_at_the_end_never_was() -> None:
 def test_the_policy_notices_five_hot_keys_within_50_ms_and_takes_longer_where_it_is_told_to() -> (
     None
 ):
-    found = [hot_key.policy_detection_ms(seed) for seed in range(3)]
-    assert max(found) <= hot_key.DETECTED_MS
-    assert found == [hot_key.policy_detection_ms(seed) for seed in range(3)]
+    delays_ms = [hot_key.policy_detection_ms(seed) for seed in range(3)]
+    assert max(delays_ms) <= hot_key.DETECTED_MS
+    assert delays_ms == [hot_key.policy_detection_ms(seed) for seed in range(3)]
     assert hot_key.policy_detection_ms(0, HotKeySettings(hot_min=2_000)) > hot_key.DETECTED_MS
     assert hot_key.policy_detection_ms(0, HotKeySettings(hot_min=1 << 30)) == inf
 

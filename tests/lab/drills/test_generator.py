@@ -54,7 +54,7 @@ def test_all_that_is_due_is_sent_and_every_reply_finds_its_request() -> None:
     with TinyServer(lambda parts: b"$1\r\nv\r\n") as server:
         record = played(load(server.port))
     part = slice_of(record, begin_us=0, end_us=SPAN_US)
-    assert part.offered == part.good == len(server.heard) == 49
+    assert part.offered == part.good == len(server.requests) == 49
     assert record.unsent == record.lost == 0
     assert all(took_us > 0 for took_us in record.streams["a"].took_us)
 
@@ -64,10 +64,10 @@ def test_what_each_was_answered_is_kept_by_its_first_word() -> None:
     with TinyServer(lambda parts: replies[parts[1]]) as server:
         commands = tuple(command("GET", name) for name in replies)
         record = played(load(server.port, commands=commands))
-        asked = [parts[1] for _, parts in server.heard]
+        keys = [parts[1] for _, parts in server.requests]
     words = slice_of(record, begin_us=0, end_us=SPAN_US).errors()
-    assert words == {"NIL": asked.count(b"1"), "BUSY": asked.count(b"2")}
-    assert record.streams["a"].results.count(SERVED) == asked.count(b"0") + asked.count(b"3")
+    assert words == {"NIL": keys.count(b"1"), "BUSY": keys.count(b"2")}
+    assert record.streams["a"].results.count(SERVED) == keys.count(b"0") + keys.count(b"3")
 
 
 def test_replies_on_one_connection_are_those_of_the_commands_in_their_order() -> None:
@@ -79,9 +79,9 @@ def test_replies_on_one_connection_are_those_of_the_commands_in_their_order() ->
         generator.play(now_us() - SPAN_US)  # all of it is due, so all is under way at once
         generator.close()
     plan, record = schedule(what), generator.record()
-    told = record.streams["a"]
+    stream = record.streams["a"]
     for at, number in enumerate(plan.commands):
-        assert record.error_of(told.results[at]) == f"W{number}"
+        assert record.error_of(stream.results[at]) == f"W{number}"
 
 
 def a_pool(connections: int, depth: int) -> ConnectionPool:
@@ -121,8 +121,8 @@ def test_connections_are_spread_over_all_ports() -> None:
         generator.connect()
         generator.play(now_us() - SPAN_US)
         generator.close()
-    assert len(one.heard) + len(other.heard) == 49
-    assert min(len(one.heard), len(other.heard)) >= 20
+    assert len(one.requests) + len(other.requests) == 49
+    assert min(len(one.requests), len(other.requests)) >= 20
 
 
 def test_apart_each_command_has_a_connection_of_its_own_while_there_are_enough() -> None:
@@ -133,7 +133,7 @@ def test_apart_each_command_has_a_connection_of_its_own_while_there_are_enough()
         generator.play(now_us() - SPAN_US)
         generator.close()
     assert set(server.writes) == {1}
-    assert len({number for number, _ in server.heard}) == 49
+    assert len({number for number, _ in server.requests}) == 49
 
 
 def test_time_is_counted_from_when_a_request_was_due_so_a_stall_is_told_by_all_in_it() -> None:
@@ -150,13 +150,13 @@ def test_time_is_counted_from_when_a_request_was_due_so_a_stall_is_told_by_all_i
         finally:
             generator.close()
             opener.join()
-        told = generator.record().streams["a"]
+        stream = generator.record().streams["a"]
     # None was answered before the gate was opened, and all were due before that.
     assert all(
         due_us + took_us >= 200_000
-        for due_us, took_us in zip(told.due_us, told.took_us, strict=True)
+        for due_us, took_us in zip(stream.due_us, stream.took_us, strict=True)
     )
-    assert told.results.count(SERVED) == 49
+    assert stream.results.count(SERVED) == 49
 
 
 def test_one_that_owes_nothing_is_asked_first_and_then_each_in_turn_up_to_its_depth() -> None:
@@ -173,7 +173,7 @@ def test_one_that_owes_nothing_is_asked_first_and_then_each_in_turn_up_to_its_de
             generator.close()
             opener.join()
         record = generator.record()
-        connections = [number for number, _ in server.heard]
+        connections = [number for number, _ in server.requests]
     assert {connections.count(number) for number in connections} == {2}
     assert len(connections) == 8
     assert record.unsent == record.streams["a"].results.count(UNSENT) == 41
@@ -189,7 +189,7 @@ def test_together_what_is_due_at_once_leaves_in_one_write() -> None:
         generator.close()
         record = generator.record()
     assert record.streams["a"].results.count(SERVED) == 2_999
-    assert len({number for number, _ in server.heard}) > 1  # when one is full, the next
+    assert len({number for number, _ in server.requests}) > 1  # when one is full, the next
     assert max(server.writes) > 50
 
 
@@ -207,7 +207,7 @@ def test_a_connection_that_is_closed_leaves_its_requests_unanswered_and_others_g
     with TinyServer(lambda parts: None if parts[1] == b"bad" else b"+OK\r\n") as server:
         commands = (*[command("GET", "bad")] * 4, command("GET", "k"))
         record = played(load(server.port, commands=commands, connections=45, depth=1))
-        bad = [parts[1] for _, parts in server.heard].count(b"bad")
+        bad = [parts[1] for _, parts in server.requests].count(b"bad")
     assert bad > 30  # most of the connections
     assert record.lost == record.streams["a"].results.count(UNANSWERED) == bad
     assert record.unsent == 0
@@ -222,8 +222,8 @@ def test_no_answer_at_all_ends_with_the_time_that_is_waited_for_it() -> None:
         generator.play(now_us())
         generator.close()
         server.gate.set()
-    told = generator.record().streams["a"]
-    assert set(told.results) == {UNANSWERED}
+    stream = generator.record().streams["a"]
+    assert set(stream.results) == {UNANSWERED}
 
 
 def test_whoever_is_not_let_in_ends_the_run_with_what_was_said() -> None:
@@ -264,4 +264,4 @@ def test_each_load_has_a_process_and_all_begin_at_one_instant() -> None:
         plan = schedule(replace(what, seed=seed))
         assert record.streams["a"].due_us == plan.due_us
         assert slice_of(record, begin_us=0, end_us=SPAN_US).p_us(0.5) < inf
-    assert len(server.heard) == sum(len(record.streams["a"].due_us) for record in records)
+    assert len(server.requests) == sum(len(record.streams["a"].due_us) for record in records)

@@ -61,13 +61,13 @@ def met(
     drill: Drill, seconds: float, misses: Callable[[DrillOutcome], list[str]] = missed
 ) -> DrillOutcome:
     """The first run that misses nothing."""
-    found = []
+    failures = []
     for _ in range(TRIES):
         outcome = played(drill, seconds)
         if not misses(outcome):
             return outcome
-        found.append(f"{misses(outcome)} of {outcome.figures}")
-    pytest.fail("\n".join(found))
+        failures.append(f"{misses(outcome)} of {outcome.figures}")
+    pytest.fail("\n".join(failures))
 
 
 def test_at_twice_the_capacity_what_can_be_done_is_done_and_critical_work_is_served(
@@ -117,19 +117,19 @@ def test_hot_keys_are_read_once_in_their_ttl() -> None:
 
 
 def test_what_a_fleet_starts_has_ended_when_it_ends_however_it_ends() -> None:
-    found = []
+    dispatchers = []
 
     def fails() -> None:
         with DrillFleet((DrillCaller("ann"),)) as fleet:
             dispatcher = fleet.dispatcher("memory:")
-            found.append((dispatcher.process.pid, fleet.folder))
+            dispatchers.append((dispatcher.process.pid, fleet.folder))
             assert dispatcher.process.memory_bytes() > 1 << 20
             assert dispatcher.process.cpu_s() > 0
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fails()
-    [(pid, folder)] = found
+    [(pid, folder)] = dispatchers
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     assert not folder.exists()

@@ -115,7 +115,7 @@ def test_a_bin_without_requests_has_no_share() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "word"),
+    ("figures", "word"),
     [
         ({"late_p99_us": 5_001}, "late"),
         ({"busy": 0.81}, "busy"),
@@ -123,10 +123,10 @@ def test_a_bin_without_requests_has_no_share() -> None:
     ],
 )
 def test_a_generator_that_measured_itself_makes_the_run_void(
-    found: dict[str, float], word: str
+    figures: dict[str, float], word: str
 ) -> None:
     streams = {"a": stream_record(*((at, 1, SERVED) for at in range(999)))}
-    [reason] = record(**found, **streams).void_reasons()  # type: ignore[arg-type]
+    [reason] = record(**figures, **streams).void_reasons()  # type: ignore[arg-type]
     assert word in reason
 
 

@@ -19,7 +19,7 @@ class TinyServer:
 
     def __init__(self, answer: Answer = lambda parts: b"+OK\r\n") -> None:
         self.answer = answer
-        self.heard: list[tuple[int, list[bytes]]] = []  # by which connection
+        self.requests: list[tuple[int, list[bytes]]] = []  # by which connection
         self.writes: list[int] = []  # commands that came in one read
         self.port = 0
         self.gate = threading.Event()
@@ -77,7 +77,7 @@ class _Connection(asyncio.Protocol):
         out, count = [], 0
         while (parts := self._reader.gets()) is not None:
             count += 1
-            self._server.heard.append((self._number, parts))
+            self._server.requests.append((self._number, parts))
             reply = self._server.answer(parts)
             if reply is None:
                 self._transport.close()

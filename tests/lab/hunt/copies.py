@@ -100,9 +100,9 @@ class Copy:
 
     def violations_of(self, setup: str) -> list[str]:
         """What breaks when it plays this setup."""
-        found = self.run(PLAY, stdin=setup)
-        assert isinstance(found, list)
-        return [str(name) for name in found]
+        answer = self.run(PLAY, stdin=setup)
+        assert isinstance(answer, list)
+        return [str(name) for name in answer]
 
 
 def file_of(mutant: Mutant) -> Path:
@@ -118,13 +118,13 @@ def find(mutant: Mutant, copy: Copy) -> str | None:
         sound = copy.plant(mutant)
         try:
             words = (mutant.stage, mutant.breaks, str(first), str(SEEDS), str(TRIES_MAX))
-            found = copy.run(FIND, *words)
+            answer = copy.run(FIND, *words)
         finally:
             copy.put(mutant.file, sound)
-        assert isinstance(found, dict)
-        if found["text"] and copy.violations_of(found["text"]) == []:
-            return str(found["text"])
-        first = int(found["seed"]) + 1
+        assert isinstance(answer, dict)
+        if answer["text"] and copy.violations_of(answer["text"]) == []:
+            return str(answer["text"])
+        first = int(answer["seed"]) + 1
     return None
 
 

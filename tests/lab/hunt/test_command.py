@@ -45,11 +45,11 @@ def test_a_finding_says_how_to_repeat_it_and_is_written_down_small(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert hunt("--seeds", "8", "--seed", "4", "--out", str(tmp_path)) == 1
-    told = capsys.readouterr().out
-    assert told.count("BROKEN  bounded: it was not") == search.SHRUNK_MAX
-    assert "repeat: sluicegate lab hunt --seed 5 --seeds 1" in told
-    assert f"sluicegate lab hunt --again {tmp_path / 'bounded-5.json'}" in told
-    assert "8 seeds; broken:\n  bounded: 4 times, by seed 5, 7, 9, 11" in told
+    output = capsys.readouterr().out
+    assert output.count("BROKEN  bounded: it was not") == search.SHRUNK_MAX
+    assert "repeat: sluicegate lab hunt --seed 5 --seeds 1" in output
+    assert f"sluicegate lab hunt --again {tmp_path / 'bounded-5.json'}" in output
+    assert "8 seeds; broken:\n  bounded: 4 times, by seed 5, 7, 9, 11" in output
     small = read_file(tmp_path / "bounded-5.json")
     assert small.seed == 1, "the smallest that still breaks"
     assert len(small.loads) == 1
@@ -66,9 +66,9 @@ def test_an_interrupt_tells_what_was_found_so_far(
 
     monkeypatch.setattr(search, "play_seeds", played)
     assert hunt("--out", str(tmp_path)) == 1
-    told = capsys.readouterr().out
-    assert "stopped" in told
-    assert "1 seeds; broken:\n  bounded: 1 times, by seed 7" in told
+    output = capsys.readouterr().out
+    assert "stopped" in output
+    assert "1 seeds; broken:\n  bounded: 1 times, by seed 7" in output
 
 
 def test_a_file_is_played_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

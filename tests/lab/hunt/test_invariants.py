@@ -94,11 +94,11 @@ def test_work_begun_after_its_deadline_and_a_refusal_told_after_it_are_found() -
     ]
     assert names(record) == []
     late = unit_of(critical, 0, begun_us=51, ended_us=90, deadline_us=50)
-    told = unit_of(critical, 0, ended_us=50 * MS, reason="deadline", deadline_us=50)
-    for unit in (late, told):
+    refusal = unit_of(critical, 0, ended_us=50 * MS, reason="deadline", deadline_us=50)
+    for unit in (late, refusal):
         record.units = [unit]
         assert names(record) == ["in time"]
-    told.status = CANCELLED
+    refusal.status = CANCELLED
     assert names(record) == []
 
 

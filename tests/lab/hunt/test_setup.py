@@ -22,8 +22,8 @@ LOAD = HuntLoad(name="shop")
 
 
 def setup_of(**changes: object) -> Setup:
-    said: dict[str, object] = {"stage": "server", "seed": 1, "span_ms": 100, "loads": (LOAD,)}
-    return Setup(**{**said, **changes})  # type: ignore[arg-type]
+    fields: dict[str, object] = {"stage": "server", "seed": 1, "span_ms": 100, "loads": (LOAD,)}
+    return Setup(**{**fields, **changes})  # type: ignore[arg-type]
 
 
 def test_every_setup_that_is_drawn_is_the_same_again_and_survives_its_file() -> None:

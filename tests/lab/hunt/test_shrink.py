@@ -41,9 +41,9 @@ def test_what_does_not_matter_goes_and_what_does_stays() -> None:
 
 
 def test_what_breaks_only_as_it_is_stays_as_it_is() -> None:
-    found = shrink(LARGE, lambda setup: setup == LARGE)
-    assert found.setup is LARGE
-    assert found.steps == 0
+    result = shrink(LARGE, lambda setup: setup == LARGE)
+    assert result.setup is LARGE
+    assert result.steps == 0
 
 
 def test_it_ends_after_as_many_tries_as_it_is_given() -> None:

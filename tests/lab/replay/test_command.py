@@ -51,44 +51,44 @@ def test_a_trace_without_rows_is_refused() -> None:
 
 
 def test_what_is_not_set_is_set_so_that_the_mean_load_is_four_fifths() -> None:
-    found = survey_trace(even(101, cost=3))
-    place = design_station(found, workers=4, capacity=None, timeout_us=None, speed=1.0)
-    assert place.capacity == pytest.approx(found.cost_per_s / 0.8)
+    survey = survey_trace(even(101, cost=3))
+    place = design_station(survey, workers=4, capacity=None, timeout_us=None, speed=1.0)
+    assert place.capacity == pytest.approx(survey.cost_per_s / 0.8)
     assert place.work_us(3) == pytest.approx(3 * 4 * SECOND / place.capacity, abs=1)
     assert place.timeout_us == pytest.approx(20 * place.work_us(3), abs=20)
-    assert design_station(found, workers=4, capacity=1e6, timeout_us=7, speed=1.0).timeout_us == 7
+    assert design_station(survey, workers=4, capacity=1e6, timeout_us=7, speed=1.0).timeout_us == 7
 
 
 @pytest.mark.parametrize("name", replay_station.CANDIDATES)
 def test_where_there_is_room_for_all_everybody_is_answered(name: str) -> None:
     trace = even(200)
-    found = survey_trace(trace)
-    place = design_station(found, workers=4, capacity=1_000.0, timeout_us=None, speed=1.0)
-    ledger = replay_trace(trace, place, found, replay_station.CANDIDATES[name], 0)
-    seen = replay_station.figures_of(place, found, ledger)
-    assert seen["success"] == 1.0
-    assert seen["p50_ms"] == 4.0  # a unit of 1,000 a second, shared by 4
+    survey = survey_trace(trace)
+    place = design_station(survey, workers=4, capacity=1_000.0, timeout_us=None, speed=1.0)
+    ledger = replay_trace(trace, place, survey, replay_station.CANDIDATES[name], 0)
+    figures = replay_station.figures_of(place, survey, ledger)
+    assert figures["success"] == 1.0
+    assert figures["p50_ms"] == 4.0  # a unit of 1,000 a second, shared by 4
 
 
 def test_instants_and_costs_are_those_of_the_trace_and_speed_makes_them_denser() -> None:
     trace = even(200, cost=2)
-    found = survey_trace(trace, speed=8.0)
-    place = design_station(found, workers=4, capacity=1_000.0, timeout_us=500_000, speed=8.0)
-    ledger = replay_trace(trace, place, found, replay_station.CANDIDATES["fifo"], 0)
-    assert found.span_us == 199 * 10_000 // 8
-    seen = replay_station.figures_of(place, found, ledger)
-    assert seen["p50_ms"] >= 8.0
-    assert seen["utilization"] > 1.0  # what was left at the end was done after it
+    survey = survey_trace(trace, speed=8.0)
+    place = design_station(survey, workers=4, capacity=1_000.0, timeout_us=500_000, speed=8.0)
+    ledger = replay_trace(trace, place, survey, replay_station.CANDIDATES["fifo"], 0)
+    assert survey.span_us == 199 * 10_000 // 8
+    figures = replay_station.figures_of(place, survey, ledger)
+    assert figures["p50_ms"] >= 8.0
+    assert figures["utilization"] > 1.0  # what was left at the end was done after it
     assert ledger.by_kind[0].offered == 200
 
 
 def test_our_chain_answers_more_than_a_pool_when_a_trace_bursts() -> None:
     trace = generate_trace("bursts", 1)
-    found = survey_trace(trace, rows_max=6_000)
-    place = design_station(found, workers=8, capacity=1_000.0, timeout_us=None, speed=1.0)
+    survey = survey_trace(trace, rows_max=6_000)
+    place = design_station(survey, workers=8, capacity=1_000.0, timeout_us=None, speed=1.0)
     figures = {
         name: replay_station.figures_of(
-            place, found, replay_trace(trace, place, found, replay_station.CANDIDATES[name], 0)
+            place, survey, replay_trace(trace, place, survey, replay_station.CANDIDATES[name], 0)
         )
         for name in ("chain", "fifo")
     }
@@ -98,22 +98,22 @@ def test_our_chain_answers_more_than_a_pool_when_a_trace_bursts() -> None:
 
 def test_the_same_seed_replays_the_same() -> None:
     trace = generate_trace("bursts", 2)
-    found = survey_trace(trace, rows_max=2_000)
-    place = design_station(found, workers=8, capacity=1_000.0, timeout_us=None, speed=1.0)
+    survey = survey_trace(trace, rows_max=2_000)
+    place = design_station(survey, workers=8, capacity=1_000.0, timeout_us=None, speed=1.0)
     make = replay_station.CANDIDATES["chain"]
-    first, second = (replay_trace(trace, place, found, make, 5) for _ in range(2))
+    first, second = (replay_trace(trace, place, survey, make, 5) for _ in range(2))
     assert first.by_kind[0].good_us == second.by_kind[0].good_us
 
 
 def test_keys_alone_tell_hit_ratios_and_who_knows_the_hottest() -> None:
     keys = [f"k{at % 5}" if at % 2 else f"cold-{at}" for at in range(4_000)]
     trace = Trace("it", timed=False, keyed=True, rows=lambda: (TraceRow(0, key) for key in keys))
-    found = replay_keys(trace, capacity=50, per_s=10_000.0, rows_max=10_000, seed=0)
+    figures = replay_keys(trace, capacity=50, per_s=10_000.0, rows_max=10_000, seed=0)
     # Half of all asks are for five keys, and nothing else is ever asked for again.
-    assert found["plain lru"]["hit_ratio"] == pytest.approx(0.5, abs=0.01)
-    assert found["lru_ttl"]["hit_ratio"] == found["plain lru"]["hit_ratio"]
-    assert 0.3 < found["hot_key"]["hit_ratio"] <= 0.5
-    assert found["space_saving 2,000"][f"recall@{replay_station.HOT}"] == 1.0
+    assert figures["plain lru"]["hit_ratio"] == pytest.approx(0.5, abs=0.01)
+    assert figures["lru_ttl"]["hit_ratio"] == figures["plain lru"]["hit_ratio"]
+    assert 0.3 < figures["hot_key"]["hit_ratio"] <= 0.5
+    assert figures["space_saving 2,000"][f"recall@{replay_station.HOT}"] == 1.0
 
 
 def test_the_command_prints_the_same_figures_side_by_side(
@@ -134,10 +134,10 @@ def test_the_command_prints_the_same_figures_side_by_side(
         "queue",
     )
     assert lab(str(path), *words) == 0
-    told = capsys.readouterr().out
-    assert "100 rows in 0.99 s" in told
-    assert "load 2.02 on average" in told
-    assert [line.split()[0] for line in told.splitlines()[2:]] == ["success", "queue", "fifo"]
+    output = capsys.readouterr().out
+    assert "100 rows in 0.99 s" in output
+    assert "load 2.02 on average" in output
+    assert [line.split()[0] for line in output.splitlines()[2:]] == ["success", "queue", "fifo"]
 
 
 def test_the_command_replays_keys_and_shapes(

@@ -99,12 +99,12 @@ def test_who_must_fail_and_does_not_is_tried_with_the_other_seeds_and_then_told(
 ) -> None:
     candidates = {**tiny.SCENARIO.candidates, "without": tiny.good(0.95)}
     monkeypatch.setattr(scenarios, "TABLE", {"tiny": replace(tiny.SCENARIO, candidates=candidates)})
-    found = report.run_report(["tiny"], range(3), 1, quiet())
-    (played,) = found.scenarios
+    outcome = report.run_report(["tiny"], range(3), 1, quiet())
+    (played,) = outcome.scenarios
     assert sorted(played.figures["without"]["1x"]) == [0, 1, 2]
     assert not played.holds()
-    assert not found.holds()
-    assert "without must fail and does not" in "\n".join(report.summary(found))
+    assert not outcome.holds()
+    assert "without must fail and does not" in "\n".join(report.summary(outcome))
 
 
 def test_drills_can_be_left_out_and_have_no_speed() -> None:
@@ -149,15 +149,15 @@ def test_a_missed_goal_is_named_with_what_was_seen_and_forgiven_only_where_it_is
     candidates = {**tiny.SCENARIO.candidates, "ours": tiny.good(0.7)}
     missing = replace(tiny.SCENARIO, candidates=candidates)
     monkeypatch.setattr(scenarios, "TABLE", {"tiny": missing})
-    found = report.run_report(["tiny"], range(2), 1, quiet())
-    told = list(report.summary(found))
-    assert told[0].startswith("MISSED")
-    assert "2x: share >= 0.8, and it is 0.7 with seed 0" in told[2]
-    assert not found.holds()
+    outcome = report.run_report(["tiny"], range(2), 1, quiet())
+    lines = list(report.summary(outcome))
+    assert lines[0].startswith("MISSED")
+    assert "2x: share >= 0.8, and it is 0.7 with seed 0" in lines[2]
+    assert not outcome.holds()
     monkeypatch.setattr(scenarios, "TABLE", {"tiny": replace(missing, limits="It is small.")})
-    found = report.run_report(["tiny"], range(2), 1, quiet())
-    assert found.holds()
-    assert not found.scenarios[0].holds()
+    outcome = report.run_report(["tiny"], range(2), 1, quiet())
+    assert outcome.holds()
+    assert not outcome.scenarios[0].holds()
 
 
 def test_names_are_those_given_or_all_and_files_stand_beside_them() -> None:
@@ -167,8 +167,8 @@ def test_names_are_those_given_or_all_and_files_stand_beside_them() -> None:
 
 
 def test_the_numbers_are_kept_for_machines_too() -> None:
-    found = report.as_json(report.run_report(["tiny"], range(1), 1, quiet()))
-    text = json.dumps(found, allow_nan=False)
+    document = report.as_json(report.run_report(["tiny"], range(1), 1, quiet()))
+    text = json.dumps(document, allow_nan=False)
     assert json.loads(text)["scenarios"][0]["figures"]["without"]["1x"]["0"]["p99_ms"] is None
 
 
@@ -197,20 +197,20 @@ class Reader(HTMLParser):
 
 @pytest.fixture
 def page(tmp_path: Path) -> str:
-    found = report.run_report(["tiny"], range(2), 1, quiet())
-    return report_page.write_page(found, tmp_path, print).read_text(encoding="utf-8")
+    outcome = report.run_report(["tiny"], range(2), 1, quiet())
+    return report_page.write_page(outcome, tmp_path, print).read_text(encoding="utf-8")
 
 
 def test_the_page_needs_nothing_but_itself(page: str, tmp_path: Path) -> None:
-    seen = Reader(page)
+    reader = Reader(page)
     assert "http:" not in page
     assert "https:" not in page
-    assert "script" not in seen.tags
-    assert "link" not in seen.tags
-    assert all(link.startswith("#") for link in seen.links)
-    assert len(seen.ids) == len(set(seen.ids))
-    assert {link[1:] for link in seen.links} <= set(seen.ids)
-    assert seen.tags.count("svg") == len(tiny.SCENARIO.plots)
+    assert "script" not in reader.tags
+    assert "link" not in reader.tags
+    assert all(link.startswith("#") for link in reader.links)
+    assert len(reader.ids) == len(set(reader.ids))
+    assert {link[1:] for link in reader.links} <= set(reader.ids)
+    assert reader.tags.count("svg") == len(tiny.SCENARIO.plots)
     assert len(list(tmp_path.glob("tiny-*.png"))) == len(tiny.SCENARIO.plots)
 
 
@@ -428,9 +428,9 @@ def test_jobs_are_a_number_or_auto() -> None:
 
 def test_curves_are_thinned_to_their_ends() -> None:
     points = [(float(at), 0.0) for at in range(1_234)]
-    kept = jobs.thin_out(points)
-    assert len(kept) == jobs.POINTS_MAX
-    assert (kept[0], kept[-1]) == (points[0], points[-1])
+    curve = jobs.thin_out(points)
+    assert len(curve) == jobs.POINTS_MAX
+    assert (curve[0], curve[-1]) == (points[0], points[-1])
     assert jobs.thin_out(points[:9]) == points[:9]
 
 
@@ -454,8 +454,10 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 def test_nothing_of_the_report_is_imported_with_sluicegate() -> None:
     looked = ", ".join(f"{name!r} in sys.modules" for name in ("matplotlib", "sluicegate.lab.jobs"))
     code = f"import sys, sluicegate, sluicegate.lab.command; print({looked})"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.split() == ["False", "False"]
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.split() == ["False", "False"]
 
 
 def test_speed_is_not_told_of_a_rig_without_a_span() -> None:

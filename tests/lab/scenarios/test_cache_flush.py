@@ -38,9 +38,9 @@ def look_aside(world, rig, fetch, fill):  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize("retries", [SMART, NAIVE])
 def test_the_cache_is_back_in_less_than_twice_the_least_time(retries: Retries) -> None:
     rig = replace(SMALL, retries=retries)
-    found = measure(rig, play(rig, GuardedPath, 1))
-    assert found["refill"] <= 2
-    assert found["hits_at_end"] > 0.9 * found["steady_hits"]
+    figures = measure(rig, play(rig, GuardedPath, 1))
+    assert figures["refill"] <= 2
+    assert figures["hits_at_end"] > 0.9 * figures["steady_hits"]
 
 
 @pytest.mark.parametrize("make_path", [look_aside, without_queue])
@@ -48,9 +48,9 @@ def test_without_a_queue_it_never_comes_back_and_the_store_works_for_nobody(
     make_path: MakeFetchPath,
 ) -> None:
     rig = replace(SMALL, span_us=7 * SECOND)
-    found = measure(rig, play(rig, make_path, 1))
-    assert found["hits_at_end"] < 0.7 * found["steady_hits"]
-    assert found["wasted_fetches"] > 0.5
+    figures = measure(rig, play(rig, make_path, 1))
+    assert figures["hits_at_end"] < 0.7 * figures["steady_hits"]
+    assert figures["wasted_fetches"] > 0.5
 
 
 def test_the_least_time_is_that_of_the_keys_most_wanted_at_full_speed() -> None:
@@ -66,10 +66,10 @@ def test_it_is_recovered_when_the_ratio_was_high_for_a_second() -> None:
     rig = replace(SMALL, flush_us=SECOND, span_us=4 * SECOND)
     calls = [10] * 17
     hits = [9] * 4 + [0, 0, 0, 9, 0, 9, 9, 9, 9] + [9] * 4
-    found = measure(rig, LookAsideRun(calls, hits, [1] * 17, [1] * 17))
-    assert found["steady_hits"] == 0.9
-    assert found["recovered_s"] == 2.25
-    assert found["wasted_fetches"] == 0
+    figures = measure(rig, LookAsideRun(calls, hits, [1] * 17, [1] * 17))
+    assert figures["steady_hits"] == 0.9
+    assert figures["recovered_s"] == 2.25
+    assert figures["wasted_fetches"] == 0
 
 
 def test_the_cache_is_warm_from_the_first_instant() -> None:

@@ -48,16 +48,21 @@ def figures(fault: str, make_sharing: MakeSharing) -> dict[str, float]:
 
 @pytest.mark.parametrize("fault", FEW)
 def test_nothing_is_left_nobody_is_lost_and_the_store_is_asked_twice_at_most(fault: str) -> None:
-    found = figures(fault, CoalescedFetch)
-    assert (found["leaked"], found["lost"]) == (0, 0)
-    assert found["calls_max"] == (1 if fault == CANCEL else 2)
-    assert found["answered"] >= (0.8 if fault == TIMEOUT else 1.0)
+    numbers = figures(fault, CoalescedFetch)
+    assert (numbers["leaked"], numbers["lost"]) == (0, 0)
+    assert numbers["calls_max"] == (1 if fault == CANCEL else 2)
+    assert numbers["answered"] >= (0.8 if fault == TIMEOUT else 1.0)
 
 
 def test_ten_thousand_wait_for_one_answer_that_fails() -> None:
     rig = FetchFaults(fault=ERROR, episodes=1, readers=10_000)
-    found = measure(rig, play(rig, CoalescedFetch, 1))
-    assert (found["leaked"], found["lost"], found["calls_max"], found["answered"]) == (0, 0, 2, 1)
+    numbers = measure(rig, play(rig, CoalescedFetch, 1))
+    assert (numbers["leaked"], numbers["lost"], numbers["calls_max"], numbers["answered"]) == (
+        0,
+        0,
+        2,
+        1,
+    )
 
 
 @pytest.mark.parametrize("fault", [CANCEL, TIMEOUT])
@@ -72,8 +77,8 @@ def test_the_first_reader_of_each_episode_is_cancelled() -> None:
 
 
 def test_behind_a_shield_what_hangs_is_left_in_memory() -> None:
-    found = figures(TIMEOUT, shielded)
-    assert found["leaked"] >= 4
+    numbers = figures(TIMEOUT, shielded)
+    assert numbers["leaked"] >= 4
     assert figures(CANCEL, shielded)["leaked"] == 0
 
 
@@ -82,19 +87,19 @@ def test_alone_each_asks_the_store() -> None:
 
 
 def test_without_relief_a_fetch_that_hangs_holds_those_who_try_again() -> None:
-    found = figures(TIMEOUT, patient)
-    assert (found["answered"], found["calls_max"]) == (0, 1)
+    numbers = figures(TIMEOUT, patient)
+    assert (numbers["answered"], numbers["calls_max"]) == (0, 1)
 
 
 class Forgetful:
     """A sharing that drops a future of its own on the floor for each read, and keeps it."""
 
     def __init__(self, clock: Clock, fetch: Fetch) -> None:
-        self.kept: list[asyncio.Future[int]] = []
+        self.futures: list[asyncio.Future[int]] = []
         self._fetch = fetch
 
     def share(self, request: Request) -> Awaitable[int]:
-        self.kept.append(asyncio.get_running_loop().create_future())
+        self.futures.append(asyncio.get_running_loop().create_future())
         return self._fetch(request.key)
 
 

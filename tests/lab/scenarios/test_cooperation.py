@@ -46,9 +46,9 @@ def test_every_call_is_held_back_or_sent_and_of_what_is_sent_every_end_is_told()
     row = ended.ledger.by_kind[0]
     assert ended.called == ended.held_back + row.offered
     assert 0 <= row.offered - row.good - row.late - row.refused < 100  # under way
-    found = measure(rig, ended)
-    assert found["rejects_per_accept"] == row.refused / row.good
-    assert found["held_back"] == ended.held_back / ended.called
+    figures = measure(rig, ended)
+    assert figures["rejects_per_accept"] == row.refused / row.good
+    assert figures["held_back"] == ended.held_back / ended.called
     assert play(rig, queue, client_throttle, 3).held_back == ended.held_back
 
 

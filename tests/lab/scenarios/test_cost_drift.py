@@ -66,8 +66,8 @@ def entry(
 
 def test_the_figures_are_sums_over_sums() -> None:
     rig = Drift()
-    told = [entry(100.0, 110.0, 95.0)] * 3_000
-    figures = measure(rig, told)
+    entries = [entry(100.0, 110.0, 95.0)] * 3_000
+    figures = measure(rig, entries)
     assert figures["wape"] == pytest.approx(0.1)
     assert figures["wape_over_floor"] == pytest.approx(2.0)
     assert figures["bias"] == pytest.approx(1.1)
@@ -102,10 +102,10 @@ def test_nature_draws_shapes_and_noise_around_them_with_a_mean_of_one() -> None:
         request, measured, floor_mru, liar = nature.next(number, WEIGHTS)
         assert not liar
         late = number >= 20_000
-        told = int(request.attributes["rows"])
-        assert 1 <= told <= 300
-        if told > 20:
-            rows[late].append(measured.rows / told)
+        rows_claimed = int(request.attributes["rows"])
+        assert 1 <= rows_claimed <= 300
+        if rows_claimed > 20:
+            rows[late].append(measured.rows / rows_claimed)
         cost = WEIGHTS.cost_mru(measured.rows, measured.size_bytes, measured.service_us / 1000)
         floors[late].append(cost / floor_mru)
     assert sum(rows[0]) / len(rows[0]) == pytest.approx(1.0, rel=0.02)
@@ -116,8 +116,8 @@ def test_nature_draws_shapes_and_noise_around_them_with_a_mean_of_one() -> None:
 
 def test_the_liar_says_one_row_and_has_two_hundred_looked_at() -> None:
     nature = DriftSource(Drift(liar_every=4, at=0), 6)
-    seen = [nature.next(number, WEIGHTS) for number in range(4_000)]
-    liars = [(request, measured) for request, measured, _, liar in seen if liar]
+    draws = [nature.next(number, WEIGHTS) for number in range(4_000)]
+    liars = [(request, measured) for request, measured, _, liar in draws if liar]
     assert len(liars) == 1_000
     assert {request.attributes["rows"] for request, _ in liars} == {"1"}
     assert {request.caller for request, _ in liars} == {"liar"}

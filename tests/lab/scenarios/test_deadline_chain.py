@@ -59,9 +59,9 @@ def test_in_a_calm_chain_all_are_answered_after_the_sum_of_the_work() -> None:
     assert (ended.late, ended.wasted_us, sum(ended.refused.values())) == (0, 0, 0)
     assert min(ended.good_us) == 30_000
     assert ended.useful_us == 30_000 * len(ended.good_us)
-    found = measure(rig, ended)
-    assert 0.2 < found["goodput"] < 0.4
-    assert found["p50_ms"] < 40
+    figures = measure(rig, ended)
+    assert 0.2 < figures["goodput"] < 0.4
+    assert figures["p50_ms"] < 40
 
 
 def test_work_for_whoever_is_late_is_wasted_at_every_hop() -> None:
@@ -119,8 +119,8 @@ def admits(left_us: int, *, first: bool) -> bool:
         request.measured = Measured(service_us=(number % 100 + 1) * MS)
         permit.end(Outcome.SUCCESS, NOW)
     now_us = NOW + SECOND
-    asked = Request("k", operation="get", deadline_us=now_us + left_us)
-    return not isinstance(gate.door(asked, now_us), Decision)
+    ask = Request("k", operation="get", deadline_us=now_us + left_us)
+    return not isinstance(gate.door(ask, now_us), Decision)
 
 
 def test_the_first_hop_asks_for_the_p99_of_the_way_and_those_behind_for_the_median() -> None:

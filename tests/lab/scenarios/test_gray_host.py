@@ -92,6 +92,6 @@ def test_the_balancer_meets_the_goals_and_those_who_must_fail_do_not(
 
 def test_its_curves_are_short_and_in_percent() -> None:
     rig = SHORT["fast-error"]
-    seen = SCENARIO.curves(rig, play(rig, round_robin, 1))
-    assert 8 < seen["lost_percent"][5][1] < 12
-    assert all(len(points) <= 500 for points in seen.values())
+    curves = SCENARIO.curves(rig, play(rig, round_robin, 1))
+    assert 8 < curves["lost_percent"][5][1] < 12
+    assert all(len(points) <= 500 for points in curves.values())

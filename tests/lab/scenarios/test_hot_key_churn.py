@@ -30,11 +30,11 @@ RANKED = replace(ZIPF, sets=1, set_us=2 * SECOND, skew=0.8, other_keys=20_000)
 
 @pytest.mark.parametrize("rig", [SHORT, CYCLING])
 def test_all_of_a_new_set_is_known_in_time_and_in_little_memory(rig: Churn) -> None:
-    found = measure(rig, play(rig, hot_key, 1))
-    assert found["detect_ms"] <= 300
-    assert 0.1 < found["memory_mb"] <= 4
+    figures = measure(rig, play(rig, hot_key, 1))
+    assert figures["detect_ms"] <= 300
+    assert 0.1 < figures["memory_mb"] <= 4
     # By Zipf's law some of the others are hot; a key that never comes again is not.
-    assert (found["others_hot"] > 0) == (rig.cycled_share == 0)
+    assert (figures["others_hot"] > 0) == (rig.cycled_share == 0)
 
 
 def test_the_first_hundred_are_named() -> None:

@@ -31,11 +31,11 @@ def flooded(make_front: MakeReadPath) -> dict[str, float]:
 
 
 def test_the_keys_are_noticed_at_once_and_fetched_a_few_times_and_others_feel_nothing() -> None:
-    found = flooded(shield)
-    assert found["detect_ms"] <= 50
+    figures = flooded(shield)
+    assert figures["detect_ms"] <= 50
     # Of all fetches of ten seconds most are made in the first moments: 6,400 reads, 40 fetches.
-    assert found["forwarded"] <= 40
-    assert found["usual_p99"] <= 1.25, "of some hundreds of reads"
+    assert figures["forwarded"] <= 40
+    assert figures["usual_p99"] <= 1.25, "of some hundreds of reads"
 
 
 def test_what_is_cold_is_fetched_by_each_in_the_form_of_the_seed_and_noticed_later() -> None:
@@ -53,10 +53,10 @@ def test_the_baselines_are_asked_for_more_than_a_thousandth_of_ten_seconds() -> 
     ten_seconds = 1e-3 * 160_000
     assert flooded(lambda world, store: NoCache(store.get))["forwarded"] > ten_seconds
     ttl = replace(SHORT, span_us=7_000_000, early_us=5_500_000, per_s=4_000.0, other_keys=10)
-    found = measure(ttl, play(ttl, lambda world, store: TtlCache(world.clock, store.get), 2))
+    figures = measure(ttl, play(ttl, lambda world, store: TtlCache(world.clock, store.get), 2))
     bound = BOUNDS["early_ratio"]
     assert isinstance(bound, float)
-    assert found["early_ratio"] > bound
+    assert figures["early_ratio"] > bound
 
 
 def test_a_run_is_a_function_of_its_seed() -> None:
@@ -88,19 +88,19 @@ def test_the_funnel_is_drawn_for_each_tenth_of_a_second() -> None:
 
 
 def test_shields_can_be_told_apart_by_what_was_taken_out() -> None:
-    seen: list[ShieldedReads] = []
+    runs: list[ShieldedReads] = []
 
-    def kept(make: MakeReadPath) -> MakeReadPath:
+    def recorder(make: MakeReadPath) -> MakeReadPath:
         def made(world, store):  # type: ignore[no-untyped-def]
-            seen.append(make(world, store))  # type: ignore[arg-type]
-            return seen[-1]
+            runs.append(make(world, store))  # type: ignore[arg-type]
+            return runs[-1]
 
         return made
 
     tiny = replace(SHORT, span_us=200_000)
     for make in (shield, without_coalesce, without_hot_key):
-        play(tiny, kept(make), 1)
-    assert [(one.hot is None, one.shared is None) for one in seen] == [
+        play(tiny, recorder(make), 1)
+    assert [(one.hot is None, one.shared is None) for one in runs] == [
         (False, False),
         (False, True),
         (True, False),

@@ -88,9 +88,9 @@ def test_a_caller_shares_by_the_number_of_its_name() -> None:
 
 def test_whoever_was_refused_has_waited_for_ever() -> None:
     rig = Inversion(shared=READ, names=1)
-    found = measure(rig, InversionRun([10.0] * 100, [10.0] * 98 + [inf] * 2, 0))
-    assert found["p99_ratio"] == found["p99_ms"] == inf
-    assert found["success"] == 0.98
+    figures = measure(rig, InversionRun([10.0] * 100, [10.0] * 98 + [inf] * 2, 0))
+    assert figures["p99_ratio"] == figures["p99_ms"] == inf
+    assert figures["success"] == 0.98
     assert measure(rig, InversionRun([10.0] * 100, [20.0] * 100, 9))["p99_ratio"] == 2.0
     assert measure(rig, InversionRun([], [], 0))["p99_ratio"] == inf
 

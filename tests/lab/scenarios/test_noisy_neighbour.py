@@ -57,12 +57,12 @@ class Turnstile:
 
     def __init__(self, refusals: int, retry_us: int) -> None:
         self.refusals, self.retry_us = refusals, retry_us
-        self.asked: list[tuple[int, str]] = []
+        self.calls: list[tuple[int, str]] = []
         self.ended: list[tuple[Outcome, bool]] = []
 
     async def admit(self, request: Request, clock: Clock) -> Turnstile | Decision:
-        self.asked.append((clock.now_us(), request.attributes.get("rows", "")))
-        if len(self.asked) % 2 == 0 and self.refusals > 0:
+        self.calls.append((clock.now_us(), request.attributes.get("rows", "")))
+        if len(self.calls) % 2 == 0 and self.refusals > 0:
             self.refusals -= 1
             return Decision(False, 0, self.retry_us, self.retry_us, QUOTA_SPENT, "turnstile")
         return self
@@ -81,9 +81,9 @@ def test_a_part_that_is_refused_after_the_first_asks_again_when_it_was_told_to()
 
     account = play(the_rig, make, 1).accounts[0]
     assert account.good == 1
-    parts = [rows for _, rows in turnstile.asked]
+    parts = [rows for _, rows in turnstile.calls]
     assert parts[1] == parts[2], "the one that was refused"
-    assert turnstile.asked[2][0] - turnstile.asked[1][0] == 70_000
+    assert turnstile.calls[2][0] - turnstile.calls[1][0] == 70_000
     assert sum(int(rows) for rows in [*parts[:1], *parts[2:]]) == 20
     assert all(outcome is Outcome.SUCCESS for outcome, _ in turnstile.ended)
 
@@ -91,7 +91,7 @@ def test_a_part_that_is_refused_after_the_first_asks_again_when_it_was_told_to()
 def test_who_is_refused_at_the_first_part_is_refused_and_gives_back_what_it_held() -> None:
     once = Turnstile(refusals=0, retry_us=0)
     each = Turnstile(refusals=1_000, retry_us=1)
-    each.asked.append((0, ""))  # so that the next one is the second
+    each.calls.append((0, ""))  # so that the next one is the second
 
     account = play(one_kind(), lambda rig, world: TenantGate(each, once), 1).accounts[0]
     assert account.refused == len([spent for _, spent in once.ended if not spent]) > 3

@@ -29,17 +29,17 @@ NODES = NodesRig(ttl_us=DEFAULTS.ttl_us, reads_per_s=200.0, span_us=8_000_000)
 
 
 def test_no_read_is_older_than_its_own_nodes_write_in_thousands_of_races() -> None:
-    seen = RACES.play(shield, 7)
-    assert (seen.stale_own, seen.stale_cached) == (0, 0)
-    assert seen.reads > 4 * RACES.episodes
+    run = RACES.play(shield, 7)
+    assert (run.stale_own, run.stale_cached) == (0, 0)
+    assert run.reads > 4 * RACES.episodes
 
 
 @pytest.mark.parametrize("make_front", [without_epochs, without_parting, ttl_cache])
 def test_what_leaves_out_an_epoch_is_caught_in_a_few_hundred(make_front: MakeReadPath) -> None:
-    seen = FEW.play(make_front, 7)
-    assert seen.stale_own > 0
+    run = FEW.play(make_front, 7)
+    assert run.stale_own > 0
     # A fetch that is joined too late is told once, and kept no longer.
-    assert (seen.stale_cached > 0) == (make_front is not without_parting)
+    assert (run.stale_cached > 0) == (make_front is not without_parting)
 
 
 def test_the_plain_cache_forgets_what_is_written_and_what_is_old() -> None:
@@ -61,10 +61,10 @@ def test_the_plain_cache_forgets_what_is_written_and_what_is_old() -> None:
 
 
 def test_other_nodes_are_behind_by_the_time_to_live_and_a_fetch_at_most() -> None:
-    seen = NODES.play(shield, 1)
-    figures = measure(NODES, seen)
+    run = NODES.play(shield, 1)
+    figures = measure(NODES, run)
     assert figures["stale_own"] == figures["others_beyond_ms"] == 0
-    assert 1_000 < figures["others_ms"] <= (DEFAULTS.ttl_us + seen.fetch_us_max) / 1e3
+    assert 1_000 < figures["others_ms"] <= (DEFAULTS.ttl_us + run.fetch_us_max) / 1e3
     assert figures["served"] > 0.9
 
 

@@ -99,9 +99,9 @@ def test_the_hot_node_moves_in_a_ring_and_takes_its_share_with_it() -> None:
 
 def test_nodes_that_are_cut_off_keep_their_limit_without_a_word() -> None:
     cut = play(SURGE, suppressing(), 1)
-    told = play(replace(SURGE, parted_us=None), suppressing(), 1)
-    assert told.admitted[: 2 * PER_S] == cut.admitted[: 2 * PER_S]
-    assert told.admitted != cut.admitted
+    uncut = play(replace(SURGE, parted_us=None), suppressing(), 1)
+    assert uncut.admitted[: 2 * PER_S] == cut.admitted[: 2 * PER_S]
+    assert uncut.admitted != cut.admitted
 
 
 @pytest.mark.parametrize(("field", "value"), [("nodes", 0), ("cut", 4), ("hot", ((1, 0),))])
@@ -131,6 +131,6 @@ def test_ours_meets_the_goals_and_those_who_must_fail_do_not(candidate: str, wel
 
 
 def test_its_curves_are_short_and_in_limits() -> None:
-    seen = SCENARIO.curves(STEP, play(STEP, no_suppression, 1))
-    assert all(50 <= len(points) <= 500 for points in seen.values())
-    assert max(rate for _, rate in seen["admitted"]) > 8
+    curves = SCENARIO.curves(STEP, play(STEP, no_suppression, 1))
+    assert all(50 <= len(points) <= 500 for points in curves.values())
+    assert max(rate for _, rate in curves["admitted"]) > 8

@@ -57,9 +57,9 @@ def met(candidate: str) -> bool:
 
 @pytest.fixture(scope="module")
 def bucket() -> UberRun:
-    told = SMALL.candidate("token-bucket").run(SMALL_RIG, 1)
-    assert isinstance(told, UberRun)
-    return told
+    uber_run = SMALL.candidate("token-bucket").run(SMALL_RIG, 1)
+    assert isinstance(uber_run, UberRun)
+    return uber_run
 
 
 def test_without_the_queue_every_figure_is_missed() -> None:
@@ -93,12 +93,12 @@ def test_a_bucket_with_a_pool_refuses_without_a_token_and_drops_who_is_given_up(
         pool = TokenPool(per_s=10, burst=2, places=1)
         now_us = world.clock.now_us()
         first, waiting = (Request("k", deadline_us=now_us + 50_000) for _ in range(2))
-        held = await pool.admit(first, world.clock)
+        permit = await pool.admit(first, world.clock)
         waited = await pool.admit(waiting, world.clock)
         elapsed_us = world.elapsed_us
         refused = await pool.admit(Request("k"), world.clock)
-        assert not isinstance(held, Decision)
-        held.end(Outcome.SUCCESS, world.clock.now_us())
+        assert not isinstance(permit, Decision)
+        permit.end(Outcome.SUCCESS, world.clock.now_us())
         await world.sleep_us(200_000)
         return [waited, elapsed_us, refused, await pool.admit(Request("k"), world.clock)]
 
@@ -139,11 +139,11 @@ def test_a_live_task_holds_about_as_much_as_is_said(
         tasks += [loop.create_task(come()) for _ in range(count)]
         await world.sleep_us(1)
         gc.collect()
-        held = tracemalloc.get_traced_memory()[0] - before
+        size = tracemalloc.get_traced_memory()[0] - before
         tracemalloc.stop()
         assert server.inside == len(tasks)
         await world.cancel_others()
-        return held / count
+        return size / count
 
     assert run(main, 0).value == pytest.approx(task_bytes, rel=0.35)
 

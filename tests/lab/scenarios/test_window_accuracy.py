@@ -108,5 +108,5 @@ def test_ten_cells_meet_the_goals_and_those_who_must_fail_do_not(
 
 
 def test_its_curves_are_short() -> None:
-    seen = SCENARIO.curves(RIGS["bursts"], play(RIGS["bursts"], FixedCount, 1))
-    assert all(0 < len(points) <= 250 for points in seen.values())
+    curves = SCENARIO.curves(RIGS["bursts"], play(RIGS["bursts"], FixedCount, 1))
+    assert all(0 < len(points) <= 250 for points in curves.values())

@@ -123,15 +123,15 @@ def test_values_are_read_as_what_the_default_is() -> None:
 
 
 def test_who_is_beaten_in_both_is_not_on_the_frontier() -> None:
-    seen = results_of((1, 9), (2, 4), (5, 5), (9, 1))
-    assert find_frontier(seen, x_more=False, y_more=False).points == (0, 1, 3)
-    assert find_frontier(seen, x_more=True, y_more=False).points == (3,)
-    assert find_frontier(seen, x_more=True, y_more=True).points == (3, 2, 0)
+    results = results_of((1, 9), (2, 4), (5, 5), (9, 1))
+    assert find_frontier(results, x_more=False, y_more=False).points == (0, 1, 3)
+    assert find_frontier(results, x_more=True, y_more=False).points == (3,)
+    assert find_frontier(results, x_more=True, y_more=True).points == (3, 2, 0)
 
 
 def test_the_knee_is_where_a_little_more_of_one_begins_to_cost_much_of_the_other() -> None:
-    seen = results_of((0, 100), (1, 20), (2, 15), (50, 10), (100, 0))
-    assert find_frontier(seen, x_more=False, y_more=False).knee == 2  # 0.02 + 0.15
+    results = results_of((0, 100), (1, 20), (2, 15), (50, 10), (100, 0))
+    assert find_frontier(results, x_more=False, y_more=False).knee == 2  # 0.02 + 0.15
     assert find_frontier(results_of((5, 5)), x_more=False, y_more=False) == Frontier((0,), 0)
 
 
@@ -165,10 +165,12 @@ def test_more_is_better_as_the_goals_say_or_the_name() -> None:
 
 def test_every_point_is_played_with_its_defaults_and_its_worst_seed_counts() -> None:
     progress = RunProgress(lambda text: None, live=False)
-    found = list(run_sweep(sweep_of(0.85, 0.95, 0.6), range(3), progress))
-    assert [one.x for one in found] == [pytest.approx(value - 0.002) for value in (0.85, 0.95, 0.6)]
-    assert found[0].y == pytest.approx(10 / 0.848)
-    assert [one.missed for one in found] == [(), (), ("tiny 2x share", "tiny 2x p99_ms")]
+    points = list(run_sweep(sweep_of(0.85, 0.95, 0.6), range(3), progress))
+    assert [one.x for one in points] == [
+        pytest.approx(value - 0.002) for value in (0.85, 0.95, 0.6)
+    ]
+    assert points[0].y == pytest.approx(10 / 0.848)
+    assert [one.missed for one in points] == [(), (), ("tiny 2x share", "tiny 2x p99_ms")]
 
 
 def test_two_processes_find_what_one_finds(tmp_path: Path) -> None:
@@ -213,14 +215,14 @@ def test_the_command_prints_every_point_and_names_the_knee(
 ) -> None:
     words = ("--set", "deadline.quantile=0.85,0.95,0.5", "--set", "deadline.slack=true,false")
     assert lab("tiny", *words, "--case", "2x", "--against", "share,p99_ms", "--runs", "1") == 0
-    told = capsys.readouterr().out
-    assert "share of tiny, 2x against p99_ms of tiny, 2x" in told
-    rows = [line.split() for line in told.splitlines()[3:-1]]
+    output = capsys.readouterr().out
+    assert "share of tiny, 2x against p99_ms of tiny, 2x" in output
+    rows = [line.split() for line in output.splitlines()[3:-1]]
     assert len(rows) == 6
     assert rows[0] == ["0.85", "True", "0.85", "11.76", "-"]
     assert rows[2] == ["0.95", "True", "0.95", "10.53", "knee", "-"]
     assert rows[4][2:4] == ["0.5", "never"]
-    assert told.splitlines()[-1] == "knee: quantile=0.95, slack=True"
+    assert output.splitlines()[-1] == "knee: quantile=0.95, slack=True"
 
 
 def test_the_command_draws_if_it_is_told_where(

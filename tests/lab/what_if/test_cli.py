@@ -73,8 +73,8 @@ def capture(tmp_path: Path) -> str:
 
 def run_json(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
     assert lab(*words, "--json") == 0
-    found: dict[str, object] = json.loads(capsys.readouterr().out)
-    return found
+    answer: dict[str, object] = json.loads(capsys.readouterr().out)
+    return answer
 
 
 def test_the_table_sets_rulebooks_side_by_side_under_one_sentence(
@@ -111,9 +111,9 @@ def test_a_redacted_capture_tells_what_the_log_told(
         ("--capture", capture, "--key", f"{capture}.key"),
         ("--capture", str(next(Path(capture).iterdir()))),
     ):
-        found = run_json(capsys, *where, *words)
-        assert found["sentence"] == plain["sentence"]
-        assert found["rulebooks"] == plain["rulebooks"]
+        answer = run_json(capsys, *where, *words)
+        assert answer["sentence"] == plain["sentence"]
+        assert answer["rulebooks"] == plain["rulebooks"]
     os.rename(f"{capture}.key", tmp_path / "elsewhere")
     with pytest.raises(BadValue, match="redacted"):
         lab("--capture", capture, *words)
@@ -148,8 +148,8 @@ def test_lines_of_json_and_logs_of_envoy_are_traffic_too(
         ("--jsonl", str(jsonl)),
         ("--envoy-log", str(envoy), "--map", "user=who", "--map", "priority=class"),
     ):
-        found = run_json(capsys, *where, *words)
-        assert found["rulebooks"] == plain["rulebooks"]
+        answer = run_json(capsys, *where, *words)
+        assert answer["rulebooks"] == plain["rulebooks"]
 
 
 def test_the_same_words_print_the_same_bytes_and_write_the_same_page(
@@ -178,9 +178,9 @@ def test_no_more_than_so_many_requests_are_played_and_the_rest_is_told(
     capsys: pytest.CaptureFixture[str], csv: str, capture: str, rules: str, source: str
 ) -> None:
     where = (source, csv if source == "--csv" else capture)
-    found = run_json(capsys, *where, "--rules", rules, "--requests", "100", "--capacity", "1000")
-    assert found["capture"]["requests"] == 100  # type: ignore[index]
-    assert any("900 requests were lost, or beyond a bound" in note for note in found["notes"])  # type: ignore[attr-defined]
+    answer = run_json(capsys, *where, "--rules", rules, "--requests", "100", "--capacity", "1000")
+    assert answer["capture"]["requests"] == 100  # type: ignore[index]
+    assert any("900 requests were lost, or beyond a bound" in note for note in answer["notes"])  # type: ignore[attr-defined]
 
 
 def test_rulebooks_are_called_by_the_ends_of_their_paths_where_these_differ(
@@ -192,8 +192,10 @@ def test_rulebooks_are_called_by_the_ends_of_their_paths_where_these_differ(
     (tmp_path / "empty").mkdir()
     one, other = (str(tmp_path / name / "rules") for name in ("a", "b"))
 
-    def names(*said: str) -> list[str]:
-        return [book.name for book in read_books(said, semantics="sluicegate", merge_domains=False)]
+    def names(*paths: str) -> list[str]:
+        return [
+            book.name for book in read_books(paths, semantics="sluicegate", merge_domains=False)
+        ]
 
     assert names("none", f"{one}/", f"{one}/r.yaml") == ["none", "rules", "r.yaml"]
     assert names(one, other) == [one, other]
@@ -278,25 +280,25 @@ def test_a_rules_file_of_another_name_is_not_taken_for_no_rules(tmp_path: Path) 
 def test_an_interrupt_clears_the_bar_and_writes_no_page(
     monkeypatch: pytest.MonkeyPatch, csv: str, rules: str, tmp_path: Path
 ) -> None:
-    shown: list[str] = []
+    writes: list[str] = []
 
     class Bar:
         def __init__(self, write: object, *, live: bool) -> None: ...
 
         def show(self, done: int, total: int, text: str) -> None:
-            shown.append(text)
+            writes.append(text)
             if text == "new":
                 raise KeyboardInterrupt
 
         def clear(self) -> None:
-            shown.append("cleared")
+            writes.append("cleared")
 
     monkeypatch.setattr(what_if, "ProgressBar", Bar)
     page = tmp_path / "page.html"
     with pytest.raises(KeyboardInterrupt):
         lab("--csv", csv, "--rules", rules, "--html", str(page))
-    assert shown[0] == "reading"
-    assert shown[-2:] == ["new", "cleared"]
+    assert writes[0] == "reading"
+    assert writes[-2:] == ["new", "cleared"]
     assert not page.exists()
 
 

@@ -74,15 +74,15 @@ def test_a_rule_that_spaces_requests_leaves_nobody_waiting() -> None:
 
 
 def test_the_report_says_goodput_a_second_and_the_sentence_who_is_better() -> None:
-    told = report(DOUBLE, [NONE, NINETY])
-    none, ninety = told["rulebooks"]
+    answer = report(DOUBLE, [NONE, NINETY])
+    none, ninety = answer["rulebooks"]
     assert (none["goodput_per_s"], ninety["goodput_per_s"]) == (
         pytest.approx(99 / 9.995, rel=1e-5),
         pytest.approx(900 / 9.995, rel=1e-5),
     )
     assert none["wait_p99_us"] == pytest.approx(500 * MS, rel=1e-3)
-    assert told["capture"]["load"] == pytest.approx(2, rel=1e-3)
-    assert told["sentence"] == (
+    assert answer["capture"]["load"] == pytest.approx(2, rel=1e-3)
+    assert answer["sentence"] == (
         "ninety serves DEGRADED best: 45.00% in time (p99 454.9 ms), against 4.95% with none; "
         "no other class is answered less, though 55.00% of all are refused, and 0.00% with none."
     )
@@ -112,9 +112,9 @@ def test_work_follows_the_weight_of_a_request_and_the_cost_of_its_class() -> Non
     classes = vips("ann")
     heavy = check("ann", weight=3, claim=Criticality.CRITICAL)
     cheap = check("bob", claim=Criticality.BULK)
-    given = captured([(0, heavy), (1, cheap)])
+    capture = captured([(0, heavy), (1, cheap)])
     served = BackendSpec(100.0, 1, (10_000.0, 10_000.0, 10_000.0, 25_000.0))
-    (only,) = results(given, [book("own", fixed(100), callers=classes)], plan(served))
+    (only,) = results(capture, [book("own", fixed(100), callers=classes)], plan(served))
     assert only.counts.waits[Criticality.CRITICAL].quantile(1.0) == pytest.approx(30 * MS, rel=1e-3)
     assert only.counts.waits[Criticality.BULK].quantile(1.0) == pytest.approx(25 * MS, rel=1e-3)
 
@@ -122,16 +122,16 @@ def test_work_follows_the_weight_of_a_request_and_the_cost_of_its_class() -> Non
 def test_classes_are_those_of_the_first_rulebook_with_rules_for_all_of_them() -> None:
     asks = [check("ann", "/play", claim=Criticality.CRITICAL), check("bob", "/log")]
     mine = book("mine", fixed(10, "/log"), callers=vips("ann"))
-    told = report(every(2_000, 6, asks), [NONE, mine])
-    none, with_rules = told["rulebooks"]
+    answer = report(every(2_000, 6, asks), [NONE, mine])
+    none, with_rules = answer["rulebooks"]
     for one in (none, with_rules):
         assert [of["offered"] for of in one["classes"]] == [1_000, 1_000, 0, 0]
     critical, degraded = with_rules["classes"][:2]
     assert (critical["refused"], critical["answered_in_time"]) == (0, 1_000)
     assert (degraded["refused"], degraded["answered_in_time"]) == (880, 120)
     assert none["classes"][0]["answered_in_time"] == 62  # every other of the first 123
-    assert told["settings"]["classes_by"] == "mine"
-    assert "mine serves CRITICAL best: 100.00% in time" in told["sentence"]
+    assert answer["settings"]["classes_by"] == "mine"
+    assert "mine serves CRITICAL best: 100.00% in time" in answer["sentence"]
 
 
 def test_a_capture_played_twice_as_fast_is_twice_the_load_for_rules_and_backend() -> None:
@@ -185,13 +185,13 @@ def test_a_retry_that_waits_can_be_let_in_by_the_next_window() -> None:
 @pytest.mark.parametrize("retries", [None, Retries(attempts=3, base_us=50_000, budget_milli=100)])
 def test_the_same_seed_says_the_same_to_the_byte(front: str, retries: Retries | None) -> None:
     asks = [check("ann", claim=Criticality.CRITICAL), check("bob", claim=Criticality.BULK)]
-    given = every(200, 7, asks)
+    capture = every(200, 7, asks)
     books = [NONE, book("mine", fixed(60), callers=vips("ann"))]
     drawn = Exponential(float(WHOLE_US))
 
     def text(seed: int) -> str:
         how = plan(service=drawn, retries=retries, seed=seed)
-        return as_json(report(given, books, how, front))
+        return as_json(report(capture, books, how, front))
 
     assert text(3) == text(3)
     assert text(3) != text(4)
@@ -205,36 +205,36 @@ def test_rulebooks_meet_the_same_requests_with_the_same_work() -> None:
     # Who is refused takes nothing from the draws of those who come later.
     traffic = traffic_of(every(100, 5), [NONE])
     assert [*traffic.arrivals(how)] == [*traffic.arrivals(how)]
-    kept = [arrival.work_us for arrival in traffic.arrivals(how)]
-    assert len({*kept}) > 90
+    works = [arrival.work_us for arrival in traffic.arrivals(how)]
+    assert len({*works}) > 90
 
 
 def test_requests_out_of_order_come_at_the_latest_instant_before_them() -> None:
-    given = captured([(0, check("ann")), (0.5, check("ann")), (0.1, check("ann"))])
-    traffic = traffic_of(given, [NONE])
+    capture = captured([(0, check("ann")), (0.5, check("ann")), (0.1, check("ann"))])
+    traffic = traffic_of(capture, [NONE])
     assert [arrival.at_us for arrival in traffic.arrivals(plan())] == [0, 500 * MS, 500 * MS]
     assert traffic.out_of_order == 1
-    assert any("1 requests came out of order" in note for note in report(given, [NONE])["notes"])
+    assert any("1 requests came out of order" in note for note in report(capture, [NONE])["notes"])
 
 
 def test_an_instant_with_everything_at_once_is_a_span_too() -> None:
-    given = captured([(0, check("ann")) for _ in range(30)])
-    (only,) = results(given, [NONE], plan(timeout_ms=100))
+    capture = captured([(0, check("ann")) for _ in range(30)])
+    (only,) = results(capture, [NONE], plan(timeout_ms=100))
     assert ends(only.counts) == (10, 20, 0, 0)
 
 
 def test_what_cannot_be_asked_counts_nowhere_and_is_told() -> None:
-    given = captured([(0, check("ann")), (0.1, check("")), (0.2, check("ann"))])
+    capture = captured([(0, check("ann")), (0.1, check("")), (0.2, check("ann"))])
     for front in NAMES:
-        told = report(given, [book("mine", fixed(100))], front=front)
-        assert told["rulebooks"][0]["offered"] == 2
-        assert told["rulebooks"][0]["unasked"] == 1
-        assert any("1 requests could not be asked" in note for note in told["notes"])
+        answer = report(capture, [book("mine", fixed(100))], front=front)
+        assert answer["rulebooks"][0]["offered"] == 2
+        assert answer["rulebooks"][0]["unasked"] == 1
+        assert any("1 requests could not be asked" in note for note in answer["notes"])
 
 
 def test_of_a_capture_of_a_share_the_rest_is_told() -> None:
-    given = captured([(0, check("ann")), (1, check("ann"))], share=1_000, lost=7)
-    notes = " ".join(report(given, [NONE])["notes"])
+    capture = captured([(0, check("ann")), (1, check("ann"))], share=1_000, lost=7)
+    notes = " ".join(report(capture, [NONE])["notes"])
     assert "10.00% of entities were captured" in notes
     assert "7 requests were lost" in notes
 
@@ -245,7 +245,7 @@ def test_every_request_ends_once_and_progress_comes_to_the_end(front: str) -> No
     books = [NONE, NINETY]
     traffic = traffic_of(every(2_500, 5), books)
     both = run_rulebooks(
-        plan(), traffic, books, front=front, progress=lambda *told: on_count.append(told)
+        plan(), traffic, books, front=front, progress=lambda *counts: on_count.append(counts)
     )
     for one in both:
         assert sum(one.counts.ended) == 2_500
@@ -270,9 +270,9 @@ def test_an_interrupt_ends_it_at_once_and_leaves_nothing_behind(front: str) -> N
 
 def test_our_policies_behind_the_rules_keep_what_matters_served_where_a_pool_does_not() -> None:
     asks = [check("ann", claim=Criticality.CRITICAL), *[check("bob", claim=Criticality.BULK)] * 3]
-    given = every(2_000, 5, asks)
+    capture = every(2_000, 5, asks)
     mine = book("mine", fixed(10_000), callers=vips("ann"))
-    (pool,), (chain,) = (results(given, [mine], plan(), front) for front in ("fifo", "chain"))
+    (pool,), (chain,) = (results(capture, [mine], plan(), front) for front in ("fifo", "chain"))
     assert ends(pool.counts, Criticality.CRITICAL)[0] < 100
     assert ends(chain.counts, Criticality.CRITICAL)[0] > 470
     assert ends(chain.counts, Criticality.BULK)[2] > 500  # turned away
@@ -291,9 +291,9 @@ def test_a_rulebook_that_gives_another_class_is_told() -> None:
     asks = [check("ann", claim=Criticality.CRITICAL), check("bob")]
     mine = book("mine", fixed(10_000), callers=vips("ann"))
     other = book("other", fixed(10_000))
-    told = report(every(10, 5, asks), [mine, other])
-    assert [one["reclassified"] for one in told["rulebooks"]] == [0, 5]
-    assert any(note.startswith("other gives 5 requests another class") for note in told["notes"])
+    answer = report(every(10, 5, asks), [mine, other])
+    assert [one["reclassified"] for one in answer["rulebooks"]] == [0, 5]
+    assert any(note.startswith("other gives 5 requests another class") for note in answer["notes"])
 
 
 def test_nothing_captured_no_rulebook_or_too_many_are_refused() -> None:

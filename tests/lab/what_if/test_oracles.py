@@ -46,15 +46,15 @@ RETRIES = Retries(attempts=3, base_us=40_000)
 BUDGETED = Retries(attempts=3, base_us=40_000, budget_milli=300, reserve_milli_per_s=1)
 
 
-def pooled(given_: CapturedTraffic, rules: NamedRules, how: WhatIfPlan) -> OutcomeCounts:
-    traffic = traffic_of(given_, [rules], how.speed)
-    return run_fifo(how, traffic, SingleReplay(rules.rules, given_.queries), lambda come: None)
+def pooled(capture: CapturedTraffic, rules: NamedRules, how: WhatIfPlan) -> OutcomeCounts:
+    traffic = traffic_of(capture, [rules], how.speed)
+    return run_fifo(how, traffic, SingleReplay(rules.rules, capture.queries), lambda come: None)
 
 
-def in_a_world(given_: CapturedTraffic, rules: NamedRules, how: WhatIfPlan) -> OutcomeCounts:
+def in_a_world(capture: CapturedTraffic, rules: NamedRules, how: WhatIfPlan) -> OutcomeCounts:
     """The same by tasks, with the lab's own pool for a policy."""
-    traffic = traffic_of(given_, [rules], how.speed)
-    single = SingleReplay(rules.rules, given_.queries)
+    traffic = traffic_of(capture, [rules], how.speed)
+    single = SingleReplay(rules.rules, capture.queries)
     classes = [Criticality(one) for one in traffic.classes]
     return run_policies(how, traffic, single, fifo_pool, lambda come: None, classes=classes)
 
@@ -84,12 +84,12 @@ def by_hand(traffic: Traffic, how: WhatIfPlan) -> tuple[int, int, int]:
 def test_a_pool_serves_as_if_each_took_the_worker_that_is_free_first(
     requests: list[tuple[int, int]], workers: int, timeout_ms: int, seed: int
 ) -> None:
-    given_ = captured(
+    capture = captured(
         (at_us / 1e6, check("ann", weight=weight)) for at_us, weight in sorted(requests)
     )
     how = plan(station(workers), timeout_ms=timeout_ms, service=DRAWN, seed=seed)
-    counts = pooled(given_, NONE, how)
-    good, late, longest_us = by_hand(traffic_of(given_, [NONE]), how)
+    counts = pooled(capture, NONE, how)
+    good, late, longest_us = by_hand(traffic_of(capture, [NONE]), how)
     assert (counts.total(GOOD), counts.total(GAVE_UP)) == (good, late)
     told_us = counts.all_waits().quantile(1.0)
     assert told_us == pytest.approx(how.timeout_us if late else longest_us, rel=1e-3)
@@ -101,7 +101,7 @@ def test_a_pool_serves_as_if_each_took_the_worker_that_is_free_first(
 def test_tasks_in_a_world_and_a_heap_of_events_tell_the_same(
     retries: Retries | None, queue_max: int, seed: int
 ) -> None:
-    given_ = synthetic_traffic(300, seed=seed, entities=20, per_s=60)
+    capture = synthetic_traffic(300, seed=seed, entities=20, per_s=60)
     how = plan(
         station(workers=3, capacity=40),
         timeout_ms=120,
@@ -111,7 +111,7 @@ def test_tasks_in_a_world_and_a_heap_of_events_tell_the_same(
         seed=seed,
         speed=1.3,
     )
-    one, other = pooled(given_, LIMITED, how), in_a_world(given_, LIMITED, how)
+    one, other = pooled(capture, LIMITED, how), in_a_world(capture, LIMITED, how)
     assert one.ended == other.ended
     assert one.slice_ended == other.slice_ended
     assert one.by_rule == other.by_rule
@@ -142,10 +142,10 @@ class Spy:
     def __init__(self, world: World, wait_us: int) -> None:
         self.world = world
         self.wait_us = wait_us
-        self.seen: list[Request] = []
+        self.requests: list[Request] = []
 
     async def admit(self, request: Request, clock: Clock) -> Admission:
-        self.seen.append(request)
+        self.requests.append(request)
         await self.world.sleep_us(self.wait_us)
         return Decision(False, 0, 0, 0, OVERLOADED, "")
 
@@ -154,8 +154,8 @@ class Spy:
 def test_policies_are_told_who_asks_how_much_it_matters_and_until_when(
     wait_ms: float, how: int
 ) -> None:
-    given_ = captured([(0, check("ann", weight=3)), (0.5, check("bob"))])
-    traffic = traffic_of(given_, [NONE])
+    capture = captured([(0, check("ann", weight=3)), (0.5, check("bob"))])
+    traffic = traffic_of(capture, [NONE])
     spies: list[Spy] = []
 
     def make(rig: Rig, world: World) -> Spy:
@@ -165,14 +165,14 @@ def test_policies_are_told_who_asks_how_much_it_matters_and_until_when(
     counts = run_policies(
         plan(timeout_ms=100),
         traffic,
-        SingleReplay(NONE.rules, given_.queries),
+        SingleReplay(NONE.rules, capture.queries),
         make,
         lambda come: None,
         classes=[Criticality.BULK, Criticality.CRITICAL],
     )
     # Whoever is refused after it has gone was not turned away, it gave up.
     assert counts.total(how) == 2
-    one, other = spies[0].seen
+    one, other = spies[0].requests
     assert (one.key, one.cost, one.criticality) == ("ann", 3, Criticality.BULK)
     assert (other.key, other.cost, other.criticality) == ("bob", 1, Criticality.CRITICAL)
     assert one.caller.startswith("BULK-")
@@ -183,22 +183,22 @@ def test_policies_are_told_who_asks_how_much_it_matters_and_until_when(
 
 @pytest.mark.parametrize("mesh_share", [0, 10_000])
 def test_a_book_asked_alone_refuses_what_it_refuses_in_a_shadow_replay(mesh_share: int) -> None:
-    given_ = synthetic_traffic(2_000, seed=7, entities=30, per_s=300, mesh=mesh_share)
+    capture = synthetic_traffic(2_000, seed=7, entities=30, per_s=300, mesh=mesh_share)
     rules = LIMITED.rules
     if mesh_share:
         each = "{key: path, rate_limit: {unit: second, requests_per_unit: 3}}"
         text = f"domain: made\ndescriptors: [{{key: tenant, descriptors: [{each}]}}]\n"
         rules = ReplayRules({"made.yaml": text.encode()})
-    single = SingleReplay(rules, given_.queries)
+    single = SingleReplay(rules, capture.queries)
     refused: Counter[int] = Counter()
-    for at_us, ask in zip(given_.at_us, given_.which, strict=True):
+    for at_us, ask in zip(capture.at_us, capture.which, strict=True):
         refused[ask] += single.decide(ask, at_us) > 0
-    pair = replay(given_, rules, ReplayRules({})).pair
-    for ask in range(len(given_.queries)):
-        told = sum(
+    pair = replay(capture, rules, ReplayRules({})).pair
+    for ask in range(len(capture.queries)):
+        refusals = sum(
             times for phase in (0, 1) for did, _, times in pair.outcomes_of(ask, phase) if did > 0
         )
-        assert refused[ask] == told
+        assert refused[ask] == refusals
         assert single.priority(ask) is Criticality(pair.classes[ask])
     assert 0 < refused.total() < 2_000
 
@@ -253,9 +253,9 @@ def test_a_wait_is_told_to_a_thousandth(values: list[int], share: float) -> None
         (waits if number % 2 else half).add(us)
     waits.merge(half)
     exact = sorted(values)[max(ceil(share * len(values)), 1) - 1]
-    told = waits.quantile(share)
-    assert told is not None
-    assert exact * (1 - 1 / 1024) <= told <= exact
+    quantile = waits.quantile(share)
+    assert quantile is not None
+    assert exact * (1 - 1 / 1024) <= quantile <= exact
     assert WaitHistogram().quantile(share) is None
 
 

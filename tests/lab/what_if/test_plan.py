@@ -35,9 +35,9 @@ def test_two_of_capacity_workers_and_cost_say_the_third() -> None:
 
 
 def test_with_nothing_said_what_comes_is_four_fifths_of_what_can_be_served() -> None:
-    found = served()
-    assert (found.capacity, found.workers, found.chosen) == (50.0, 8, True)
-    assert found.unit_us[0] == 160_000
+    design = served()
+    assert (design.capacity, design.workers, design.chosen) == (50.0, 8, True)
+    assert design.unit_us[0] == 160_000
     assert not served(50).chosen
     assert served(workers=4).chosen
 

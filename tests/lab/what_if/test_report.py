@@ -136,10 +136,10 @@ def test_the_page_needs_nothing_else_and_trusts_no_name(full: dict[str, Any]) ->
 
 
 def test_without_any_rulebook_nobody_is_critical_and_that_is_told(full: dict[str, Any]) -> None:
-    told = report(every(10, 5, [check("ann", claim=Criticality.CRITICAL)]), [NONE, NONE])
+    answer = report(every(10, 5, [check("ann", claim=Criticality.CRITICAL)]), [NONE, NONE])
     words = "No rulebook says who may claim to be CRITICAL"
-    assert told["rulebooks"][0]["classes"][0]["offered"] == 0
-    assert any(note.startswith(words) for note in told["notes"])
+    assert answer["rulebooks"][0]["classes"][0]["offered"] == 0
+    assert any(note.startswith(words) for note in answer["notes"])
     assert not any(note.startswith(words) for note in full["notes"])
 
 
@@ -182,8 +182,8 @@ def test_rules_that_refuse_most_come_first() -> None:
     several = [fixed(count, path) for count, path in ((5, "/a"), (2, "/b"), (2, "/c"))]
     several[1]["rule_id"], several[2]["rule_id"] = "z", "y"
     asks = [check("ann", path) for path in ("/a", "/b", "/c")]
-    told = report(every(30, 10, asks), [book("mine", *several)])["rulebooks"][0]["refused_by"]
-    assert [(one["rule_id"], one["attempts"]) for one in told] == [
+    rows = report(every(30, 10, asks), [book("mine", *several)])["rulebooks"][0]["refused_by"]
+    assert [(one["rule_id"], one["attempts"]) for one in rows] == [
         ("y", 8),
         ("z", 8),
         ("at-most-5", 5),

@@ -40,14 +40,14 @@ TINY = YcsbSettings(rows=250, ops=600, tasks=8, value_bytes=100)
 def test_ranks_come_as_often_as_zipf_says() -> None:
     rows, theta, draws = 100, 0.99, 200_000
     zipfian, draw = Zipfian(rows, theta), SeededChance(1).draw
-    seen = Counter(zipfian.rank(draw()) for _ in range(draws))
+    counts = Counter(zipfian.rank(draw()) for _ in range(draws))
     whole = sum(1 / (rank + 1) ** theta for rank in range(rows))
     for rank in (0, 1):  # those two are exact, the others an approximation
-        assert abs(seen[rank] / draws - 1 / (rank + 1) ** theta / whole) < 0.005
+        assert abs(counts[rank] / draws - 1 / (rank + 1) ** theta / whole) < 0.005
     for few in (5, 20, 50):
         share = sum(1 / (rank + 1) ** theta for rank in range(few)) / whole
-        assert abs(sum(seen[rank] for rank in range(few)) / draws - share) < 0.03
-    assert set(seen) <= set(range(rows))
+        assert abs(sum(counts[rank] for rank in range(few)) / draws - share) < 0.03
+    assert set(counts) <= set(range(rows))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
@@ -148,11 +148,11 @@ def run_of(
     mix: str, target: EngineTarget | None = None, settings: YcsbSettings = TINY
 ) -> YcsbResult:
     async def story() -> YcsbResult:
-        asked = EngineTarget(MemoryEngine(), "t") if target is None else target
+        engine_target = EngineTarget(MemoryEngine(), "t") if target is None else target
         try:
-            return await YcsbRun(asked, MIXES[mix], settings, RandomSource(1).of).run()
+            return await YcsbRun(engine_target, MIXES[mix], settings, RandomSource(1).of).run()
         finally:
-            await asked.close()
+            await engine_target.close()
 
     return asyncio.run(story())
 
@@ -323,11 +323,11 @@ def test_the_verb_runs_the_mixes_against_an_engine(
 ) -> None:
     words = ["--mix", "A,F", "--rows", "200", "--ops", "300", "--tasks", "4", "--bytes", "60"]
     assert main(["lab", "ycsb", "--engine", f"lmdb:{tmp_path}/kv", *words]) == 0
-    told = capsys.readouterr().out
-    assert "mix A on engine lmdb" in told
-    assert "mix F on engine lmdb" in told
-    assert told.count("every value read was right") == 2
-    assert "0 changes lost, 0 made twice" in told
+    output = capsys.readouterr().out
+    assert "mix A on engine lmdb" in output
+    assert "mix F on engine lmdb" in output
+    assert output.count("every value read was right") == 2
+    assert "0 changes lost, 0 made twice" in output
 
 
 def test_all_mixes_are_those_of_ycsb() -> None:
