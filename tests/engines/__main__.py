@@ -43,9 +43,9 @@ def doctor() -> int:
     for engine, needs in ENGINES.items():
         say(engine)
         for need in needs:
-            found = need.present()
-            missing += isinstance(found, Missing)
-            say(f"  {'missing' if isinstance(found, Missing) else 'ok':8}{found}")
+            state = need.present()
+            missing += isinstance(state, Missing)
+            say(f"  {'missing' if isinstance(state, Missing) else 'ok':8}{state}")
     return 1 if missing else 0
 
 
@@ -70,25 +70,25 @@ def measure(only: str = "") -> int:
 
 def starters(only: str) -> dict[str, Callable[[], Cluster]]:
     """The clusters whose names begin so; only the drivers of these must be there."""
-    found: dict[str, Callable[[], Cluster]] = {}
+    clusters: dict[str, Callable[[], Cluster]] = {}
     if "kafka".startswith(only):
         from tests.engines.kafka import KafkaCluster
 
-        found["kafka, 1 broker"] = lambda: KafkaCluster(brokers=1)
-        found["kafka, 3 brokers"] = lambda: KafkaCluster(brokers=3)
+        clusters["kafka, 1 broker"] = lambda: KafkaCluster(brokers=1)
+        clusters["kafka, 3 brokers"] = lambda: KafkaCluster(brokers=3)
     if "cassandra".startswith(only):
         from tests.engines.cassandra import CassandraCluster
 
-        found["cassandra, 3 nodes"] = CassandraCluster
+        clusters["cassandra, 3 nodes"] = CassandraCluster
     for build in BUILDS:
         if build.name.startswith(only) and build.path:
             from tests.engines.redis import RedisCluster, RedisSentinel, RedisServer
 
-            found[f"{build.name}, 1 server"] = partial(RedisServer, build)
-            found[f"{build.name}, 3 masters"] = partial(RedisCluster, 0, build)
-            found[f"{build.name}, 3 masters, 3 replicas"] = partial(RedisCluster, 1, build)
-            found[f"{build.name}, 2 and 3 sentinels"] = partial(RedisSentinel, build)
-    return found
+            clusters[f"{build.name}, 1 server"] = partial(RedisServer, build)
+            clusters[f"{build.name}, 3 masters"] = partial(RedisCluster, 0, build)
+            clusters[f"{build.name}, 3 masters, 3 replicas"] = partial(RedisCluster, 1, build)
+            clusters[f"{build.name}, 2 and 3 sentinels"] = partial(RedisSentinel, build)
+    return clusters
 
 
 def resident_mb(pid: int) -> int:
@@ -103,9 +103,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.engines", description=__doc__)
     parser.add_argument("command", choices=commands)
     parser.add_argument("name", nargs="?", default="", help="measure only these, such as redis")
-    told = parser.parse_args()
+    options = parser.parse_args()
     try:
-        return measure(told.name) if told.command == "measure" else commands[told.command]()
+        return (
+            measure(options.name) if options.command == "measure" else commands[options.command]()
+        )
     except EngineFailedError as error:
         say(str(error))
         return 1

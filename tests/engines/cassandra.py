@@ -268,12 +268,14 @@ class CassandraCluster(Cluster):
         with self.session(node=number) as session:
             local = session.execute("SELECT schema_version FROM system.local").one()
             peers = session.execute("SELECT peer, schema_version FROM system.peers_v2").all()
-            wanted = [peer for peer in peers if peer.peer in {self._host(n) for n in self._wanted}]
-            agreed = {local.schema_version, *(peer.schema_version for peer in wanted)}
+            members = [
+                peer for peer in peers if peer.peer in {self._host(n) for n in self._members}
+            ]
+            agreed = {local.schema_version, *(peer.schema_version for peer in members)}
             if {peer.peer for peer in peers} != others or len(agreed) != 1:
                 return False
             # That it has heard of the others is not enough: a read that each copy must answer.
-            if len(self._wanted) == len(self.numbers):
+            if len(self._members) == len(self.numbers):
                 session.execute(EVERY_COPY)
             return True
 

@@ -124,9 +124,9 @@ def until(
         dead = [child for child in children if child.exit_code is not None]
         if dead or time.monotonic() >= deadline:
             why = f"{dead[0].name} ended" if dead else f"not within {within_s:g} s"
-            told = f"\nlast answer: {type(last).__name__}: {last}" if last else ""
+            detail = f"\nlast answer: {type(last).__name__}: {last}" if last else ""
             tails = [child.tail() for child in dead or children]
-            raise EngineFailedError("\n".join([f"{what}: {why}{told}", *tails]))
+            raise EngineFailedError("\n".join([f"{what}: {why}{detail}", *tails]))
         time.sleep(POLL_GAP_S)
 
 

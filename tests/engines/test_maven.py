@@ -54,9 +54,9 @@ def test_two_processes_fetch_once_between_them(messages: list[str]) -> None:
     (SMALL.folder / "complete.json").unlink()
     command = [sys.executable, "-c", FETCH_SMALL]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    told = "".join(process.communicate(timeout=120)[0] for process in both)
+    output = "".join(process.communicate(timeout=120)[0] for process in both)
     assert [process.returncode for process in both] == [0, 0]
-    assert told.count("fetching org.slf4j:slf4j-api:1.7.36") == 1
+    assert output.count("fetching org.slf4j:slf4j-api:1.7.36") == 1
     SMALL.fetch(messages.append)
     assert "here already" in messages[0]
 

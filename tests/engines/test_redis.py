@@ -54,8 +54,8 @@ def default() -> Build:
 
 def test_each_kind_is_the_server_it_says_it_is(redis_any: RedisServer) -> None:
     with redis_any.client() as client:
-        told = client.info("server")
-        assert told.get("valkey_version", told["redis_version"]) == redis_any.build.version
+        info = client.info("server")
+        assert info.get("valkey_version", info["redis_version"]) == redis_any.build.version
         assert client.config_get("bind") == {"bind": "127.0.0.1"}
 
 
@@ -256,26 +256,26 @@ def test_a_cluster_serves_every_slot_from_its_master(redis_cluster_any: RedisClu
 def test_while_a_slot_moves_its_source_answers_ask(redis_cluster_any: RedisCluster) -> None:
     cluster = redis_cluster_any
     key = cluster.key_of(1)
-    slot, here, gone = slot_of(key), f"{{{key}}}:here", f"{{{key}}}:gone"
-    assert slot_of(here) == slot_of(gone) == slot
-    for each in (here, gone):
+    slot, here, there = slot_of(key), f"{{{key}}}:here", f"{{{key}}}:gone"
+    assert slot_of(here) == slot_of(there) == slot
+    for each in (here, there):
         cluster.ask("SET", each, "value")
 
     with cluster.moving(slot, to=2) as source:
         assert source == 1
-        cluster.migrate(gone, source=1, to=2)
+        cluster.migrate(there, source=1, to=2)
         assert cluster.ask("GET", here) == "value"
-        with pytest.raises(AskError) as asked:
-            cluster.ask("GET", gone)
-        assert asked.value.port == cluster.ports[2]
+        with pytest.raises(AskError) as error:
+            cluster.ask("GET", there)
+        assert error.value.port == cluster.ports[2]
         with pytest.raises(MovedError):
-            cluster.ask("GET", gone, number=2)
+            cluster.ask("GET", there, number=2)
         with cluster.client(2, single_connection_client=True) as client:
             client.execute_command("ASKING")
-            assert client.get(gone) == "value"
+            assert client.get(there) == "value"
 
     assert cluster.owner(slot) == 2
-    assert [cluster.ask("GET", each, number=2) for each in (here, gone)] == ["value"] * 2
+    assert [cluster.ask("GET", each, number=2) for each in (here, there)] == ["value"] * 2
     with pytest.raises(MovedError):
         cluster.ask("GET", here)
 
@@ -345,7 +345,7 @@ def test_sentinels_promote_the_replica_of_a_dead_master(redis_sentinel: RedisSen
     was = group.master
     untyped: Callable[..., Any] = Sentinel
     finder = untyped(group.sentinels)
-    with group.client(was) as client, finder.master_for("sluicegate") as found:
+    with group.client(was) as client, finder.master_for("sluicegate") as master:
         client.set("key", "value")
         assert client.wait(1, 5_000) == 1
         group.kill(was)
@@ -354,8 +354,8 @@ def test_sentinels_promote_the_replica_of_a_dead_master(redis_sentinel: RedisSen
 
         assert now != was
         assert finder.discover_master("sluicegate") == ("127.0.0.1", group.ports[now])
-        assert found.get("key") == b"value"
-        assert found.set("key", "again")
+        assert master.get("key") == b"value"
+        assert master.set("key", "again")
     for sentinel in finder.sentinels:
         sentinel.close()
 

@@ -96,7 +96,7 @@ def first_present() -> Build:
 @cache
 def _version(path: Path) -> str:
     try:
-        told = subprocess.run(
+        result = subprocess.run(
             [path, "--version"],
             capture_output=True,
             text=True,
@@ -105,4 +105,4 @@ def _version(path: Path) -> str:
         )
     except OSError as error:  # of another processor, or not to be executed
         return str(error)
-    return told.stdout
+    return result.stdout

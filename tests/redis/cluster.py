@@ -66,10 +66,10 @@ class RedisCluster(RedisMembers):
 
     def slot_map(self, by: int | None = None) -> dict[range, int]:
         """Slots and their masters' numbers, in the eyes of this node or of the first that runs."""
-        asked = by or next(n for n in self.alive if n not in self._paused)
+        node_asked = by or next(n for n in self.alive if n not in self._paused)
         numbers = {port: number for number, port in self.ports.items()}
-        told = self.ask("CLUSTER", "SLOTS", number=asked)
-        return {range(first, last + 1): numbers[at[1]] for first, last, at, *_ in told}
+        slots = self.ask("CLUSTER", "SLOTS", number=node_asked)
+        return {range(first, last + 1): numbers[at[1]] for first, last, at, *_ in slots}
 
     def owner(self, slot: int, by: int | None = None) -> int:
         """The number of the master that has a slot."""
@@ -120,9 +120,9 @@ class RedisCluster(RedisMembers):
         for number in dict.fromkeys([to, source, *self._masters()]):
             self.ask("CLUSTER", "SETSLOT", slot, "NODE", self.ids[to], number=number)
         for number in self.alive:
-            told = partial(self._sees, slot, to, number)
+            is_settled = partial(self._sees, slot, to, number)
             what = f"waiting for node {number} to know that {to} has slot {slot}"
-            until(told, what, self.ready_s_max)
+            until(is_settled, what, self.ready_s_max)
 
     def _sees(self, slot: int, owner: int, by: int) -> bool:
         return self.owner(slot, by) == owner
@@ -159,7 +159,7 @@ class RedisCluster(RedisMembers):
 
     def _agree(self) -> bool:
         # Who follows whom too: a master ignores a failover that a stranger asks for.
-        return len({(self._slots(n), self._following(n)) for n in self._wanted}) == 1
+        return len({(self._slots(n), self._following(n)) for n in self._members}) == 1
 
     def _slots(self, by: int) -> frozenset[tuple[range, int]]:
         return frozenset(self.slot_map(by).items())
@@ -185,12 +185,12 @@ class RedisCluster(RedisMembers):
             until(follow, f"waiting for node {number} to know its master", READY_S_MAX)
 
     def _answers(self, number: int) -> bool:
-        told: str = self.ask("CLUSTER", "INFO", number=number)
-        info = dict(line.split(":", 1) for line in told.split())
-        all_run = len(self._wanted) == len(self.numbers)
+        text: str = self.ask("CLUSTER", "INFO", number=number)
+        info = dict(line.split(":", 1) for line in text.split())
+        all_run = len(self._members) == len(self.numbers)
         if info["cluster_state"] != "ok" or (all_run and info["cluster_slots_ok"] != str(SLOTS)):
             return False
-        unseen = {self.ids[n] for n in self._wanted}
+        unseen = {self.ids[n] for n in self._members}
         nodes: str = self.ask("CLUSTER", "NODES", number=number)
         for line in nodes.splitlines():
             node, _, flags, _, _, _, _, link, *_ = line.split()

@@ -68,7 +68,7 @@ class RedisMembers(Cluster):
 
     def client(self, number: int = 1, **options: Any) -> Redis:
         """A redis-py client of this member alone, which asks once; close it, or use `with`."""
-        told: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "host": HOST,
             "port": self.ports[number],
             "retry": Retry(NoBackoff(), 0),
@@ -76,7 +76,7 @@ class RedisMembers(Cluster):
             "decode_responses": True,
             "protocol": 2,
         }
-        return Redis(**told | self._credentials(number) | options)
+        return Redis(**defaults | self._credentials(number) | options)
 
     def ask(self, *command: str | int, number: int = 1) -> Any:
         """One command to one member on a connection of its own."""
@@ -128,8 +128,8 @@ class RedisMembers(Cluster):
                 self.await_ready()
             self._tidy()
         except (RedisError, LookupError) as error:
-            told = f"{self.engine} could not be tidied after a test: {error}\n{self.tails()}"
-            raise EngineFailedError(told) from error
+            message = f"{self.engine} could not be tidied after a test: {error}\n{self.tails()}"
+            raise EngineFailedError(message) from error
 
     @abstractmethod
     def _tidy(self) -> None:

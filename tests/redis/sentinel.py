@@ -124,10 +124,12 @@ class RedisSentinel(RedisMembers):
             if number == master:
                 return bool(role[0] == "master")
             return bool(role[0] == "slave" and role[2:4] == [self.ports[master], "connected"])
-        told = self._describe("MASTER", by=number)
+        description = self._describe("MASTER", by=number)
         others = len(SENTINELS) - 1
-        healthy = told["flags"] == "master" and int(told["num-other-sentinels"]) == others
-        if not healthy or not self._wanted.issuperset(PAIR):
+        healthy = (
+            description["flags"] == "master" and int(description["num-other-sentinels"]) == others
+        )
+        if not healthy or not self._members.issuperset(PAIR):
             return healthy
         (replica,) = self.ask("SENTINEL", "SLAVES", SERVICE, number=number)
         return pairs(replica)["flags"] == "slave"
