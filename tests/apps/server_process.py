@@ -91,7 +91,7 @@ class ServerProcess:
                 continue
             series, _, value = line.rpartition(" ")
             if series.partition("{")[0] == name and all(
-                f'{key}="{wanted}"' in series for key, wanted in labels.items()
+                f'{key}="{text}"' in series for key, text in labels.items()
             ):
                 total += float(value)
         return total

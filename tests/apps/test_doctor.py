@@ -151,9 +151,9 @@ def test_text_and_json_say_the_same(
     text = capsys.readouterr().out
     assert "\x1b" not in text
     assert run("--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert f"{told['missing']} things are missing." in text
-    for section in told["sections"].values():
+    report = json.loads(capsys.readouterr().out)
+    assert f"{report['missing']} things are missing." in text
+    for section in report["sections"].values():
         for finding in section["findings"]:
             assert finding["name"] in text
             if not finding["present"]:

@@ -35,12 +35,12 @@ def test_the_report_says_who_by_how_much_and_in_which_window(
 
     assert dlq("check", url) == 1
 
-    told = capsys.readouterr().out
-    assert told.startswith("3 letters, 1 wrongly admitted, 1 wrongly refused, 1 duplicated\n")
-    assert "1 processes have not said that they ended" in told
-    assert "wrongly admitted  ann by login  by 3: 2 of 5 were left of 10 (10 in 3,600 s)" in told
-    assert "wrongly refused  bob by login  by 2: 10 were left" in told
-    assert "ann by login: 2 letters, 13 units admitted, 3 beyond the limit, 0 refused" in told
+    output = capsys.readouterr().out
+    assert output.startswith("3 letters, 1 wrongly admitted, 1 wrongly refused, 1 duplicated\n")
+    assert "1 processes have not said that they ended" in output
+    assert "wrongly admitted  ann by login  by 3: 2 of 5 were left of 10 (10 in 3,600 s)" in output
+    assert "wrongly refused  bob by login  by 2: 10 were left" in output
+    assert "ann by login: 2 letters, 13 units admitted, 3 beyond the limit, 0 refused" in output
 
     assert dlq("check", url, "--json", "--user", "bob") == 1
     fields = json.loads(capsys.readouterr().out)
@@ -122,7 +122,7 @@ def test_the_counters_and_the_letters_together_may_be_over_the_limit(
 
     assert dlq("check", url, "--store", redis_server.url) == 1
 
-    told = capsys.readouterr().out
-    assert "2 letters, 1 over the limit now" in told
-    assert "ann by login  by 2: the store has counted 7, and 1 letters hold 5" in told
+    output = capsys.readouterr().out
+    assert "2 letters, 1 over the limit now" in output
+    assert "ann by login  by 2: the store has counted 7, and 1 letters hold 5" in output
     assert dlq("check", url, "--store", redis_server.url, "--user", "bob") == 0

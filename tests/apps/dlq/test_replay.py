@@ -45,8 +45,8 @@ def test_what_was_admitted_is_charged_once_however_often_it_is_replayed(
     assert remaining(redis_server, "ann") == 10
 
     assert dlq("replay", url, "--store", redis_server.url) == 0
-    told = capsys.readouterr().out
-    assert "3 letters: 5 units charged, in 2 of 2 places" in told
+    output = capsys.readouterr().out
+    assert "3 letters: 5 units charged, in 2 of 2 places" in output
     assert (remaining(redis_server, "ann"), remaining(redis_server, "bob")) == (6, 9)
 
     assert dlq("replay", url, "--store", redis_server.url) == 0
@@ -118,9 +118,9 @@ def test_many_users_are_charged_and_the_progress_is_told(
 
     assert dlq("replay", url, "--store", redis_server.url) == 0
 
-    told = capsys.readouterr()
-    assert "2,100 letters: 4,200 units charged, in 2,100 of 2,100 places" in told.out
-    assert told.err.splitlines() == [
+    output = capsys.readouterr()
+    assert "2,100 letters: 4,200 units charged, in 2,100 of 2,100 places" in output.out
+    assert output.err.splitlines() == [
         "sluicegate: 1,000 of 2,100 places",
         "sluicegate: 2,000 of 2,100 places",
     ]

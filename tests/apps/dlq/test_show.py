@@ -115,10 +115,10 @@ def test_damage_and_strange_letters_are_told_and_passed_over(
     segment.write_bytes(data)
 
     assert dlq("show", url) == 0
-    told = capsys.readouterr()
-    assert len(told.out.splitlines()) in {2, 3}
-    assert told.err.count("passed over") == 2
-    assert f"damaged: {segment}" in told.err
+    output = capsys.readouterr()
+    assert len(output.out.splitlines()) in {2, 3}
+    assert output.err.count("passed over") == 2
+    assert f"damaged: {segment}" in output.err
 
 
 def test_following_shows_what_comes_and_ends_cleanly(url: str, tmp_path: Path) -> None:

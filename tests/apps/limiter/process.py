@@ -15,9 +15,9 @@ class LimiterProcess(ServerProcess):
 
     def check(self, user: str, path: str = "/", **more: object) -> Any:
         """One native check over HTTP."""
-        status, said = self.ask("/v1/check", {"user_id": user, "resource_path": path, **more})
-        assert status == 200, said
-        return said
+        status, body = self.ask("/v1/check", {"user_id": user, "resource_path": path, **more})
+        assert status == 200, body
+        return body
 
 
 def rules_file(folder: Path, text: str, name: str = "rules.yaml") -> str:

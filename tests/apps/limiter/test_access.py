@@ -134,16 +134,16 @@ def test_callers_are_read_again_on_sighup(tmp_path: Path) -> None:
 
 
 def test_a_new_token_fits_the_file_that_is_shown_with_it(tmp_path: Path) -> None:
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-m", "sluicegate.cli", "limiter", "--new-token"],
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    token = re.search(r"alone:\s+(\S+)", said)
+    token = re.search(r"alone:\s+(\S+)", output)
     assert token is not None
     callers = tmp_path / "callers.toml"
-    callers.write_text(said.partition("\n\n")[2].replace('"..."', '"somebody"'))
+    callers.write_text(output.partition("\n\n")[2].replace('"..."', '"somebody"'))
     with LimiterProcess(tmp_path, "--access", str(callers)) as limiter:
         assert limiter.ask("/v1/check", {"user_id": "a", "resource_path": "/"})[0] == 401
         status, _ = limiter.ask("/v1/check", {"user_id": "a", "resource_path": "/"}, token=token[1])

@@ -97,9 +97,12 @@ def get(proxy: EnvoyProxy, **headers: str) -> Answer:
     text = answer.read().decode()
     took_ms = (time.perf_counter() - began) * 1_000
     connection.close()
-    told = {key.lower(): value for key, value in answer.getheaders()}
+    answer_headers = {key.lower(): value for key, value in answer.getheaders()}
     return Answer(
-        answer.status, told, json.loads(text) if text and answer.status == 200 else None, took_ms
+        answer.status,
+        answer_headers,
+        json.loads(text) if text and answer.status == 200 else None,
+        took_ms,
     )
 
 
@@ -219,10 +222,10 @@ def test_dynamic_metadata_reaches_envoys_access_log(tmp_path: Path, service: Ser
     ):
         until(lambda: "x-ratelimit-limit" in get(proxy, user="bob").headers, "asked", 10.0)
         until(lambda: log.exists() and "basic" in log.read_text(), "the log", 15.0)
-        said = next(json.loads(line) for line in log.read_text().splitlines() if "basic" in line)
-        assert said["domain"] == "shop"
-        assert said["descriptors"][0]["entries"] == ["user=bob"]
-        assert said["metadata"] == {"plan": "basic"}
+        record = next(json.loads(line) for line in log.read_text().splitlines() if "basic" in line)
+        assert record["domain"] == "shop"
+        assert record["descriptors"][0]["entries"] == ["user=bob"]
+        assert record["metadata"] == {"plan": "basic"}
 
 
 @pytest.mark.parametrize(("failure", "status"), [("open", 200), ("closed", 429), ("local", 200)])

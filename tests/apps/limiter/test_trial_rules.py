@@ -38,7 +38,7 @@ LIVE = """
 version: 1
 rules: [{rule_id: play, resource_path: /play, limit: 5, window: 1h}]
 """
-TRIED = LIVE.replace("limit: 5", "limit: 2")
+TRIAL = LIVE.replace("limit: 5", "limit: 2")
 MESH = """
 domain: edge
 descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 5}}]
@@ -64,8 +64,8 @@ class Service:
 
     def __init__(self, folder: Path) -> None:
         live = self.book(folder / "live", LIVE, MESH)
-        tried = self.book(folder / "tried", TRIED, MESH.replace("5}}", "2}}"))
-        limiter = self.limiter = Limiter(rules={**live.rules, **tried.rules})
+        trial = self.book(folder / "tried", TRIAL, MESH.replace("5}}", "2}}"))
+        limiter = self.limiter = Limiter(rules={**live.rules, **trial.rules})
         self.ledger = ServiceLedger(ServiceMetrics(), AuditRing(), None)
         beside = self.ledger.fork()
         gate = OpenGate()
@@ -80,7 +80,7 @@ class Service:
         self.trial_rules = TrialRules(
             Checker(limiter, gate, beside), Mesh(limiter, gate, beside), beside
         )
-        self.trial = self.trial_rules.begin(7, lambda caller: caller.endswith("bob"), tried)
+        self.trial = self.trial_rules.begin(7, lambda caller: caller.endswith("bob"), trial)
         self.service.trial_checker = self.trial_rules.checker
 
     @staticmethod
@@ -166,7 +166,7 @@ def test_the_next_trial_counts_from_nothing_and_decides_by_its_own_book(tmp_path
     service = Service(tmp_path)
     service.service.trial = service.trial
     assert service.admitted("bob") == 2
-    third = service.book(tmp_path / "third", TRIED.replace("limit: 2", "limit: 3"))
+    third = service.book(tmp_path / "third", TRIAL.replace("limit: 2", "limit: 3"))
     service.limiter.replace_rules(third.rules)
     service.service.trial = service.trial_rules.begin(8, lambda name: name.endswith("bob"), third)
     assert sum(service.service.trial.ledger.decided) == 0
@@ -185,7 +185,7 @@ def test_what_a_trial_has_counted_stays_in_the_metrics_when_it_ends_and_goes_liv
     tmp_path: Path,
 ) -> None:
     live = Service.book(tmp_path / "live", LIVE, MESH)
-    tried = Service.book(tmp_path / "tried", TRIED, MESH.replace("5}}", "2}}"))
+    trial = Service.book(tmp_path / "tried", TRIAL, MESH.replace("5}}", "2}}"))
 
     async def story() -> None:
         app = made("--shed", "off")
@@ -201,14 +201,14 @@ def test_what_a_trial_has_counted_stays_in_the_metrics_when_it_ends_and_goes_liv
 
         app.put_fleet(FleetBooks(live, 1))
         assert (ask(), hits()) == (60, 60)
-        app.put_fleet(FleetBooks(live, 1, tried, 2, 5_000, "salt"))
+        app.put_fleet(FleetBooks(live, 1, trial, 2, 5_000, "salt"))
         assert ask() < 60
         assert hits() == 120
         half = app.counts()
         assert {name.partition("/")[0] for name in half} == {"1", "2"}
-        app.put_fleet(FleetBooks(live, 1, tried, 2, 9_000, "salt"))
+        app.put_fleet(FleetBooks(live, 1, trial, 2, 9_000, "salt"))
         assert app.counts() == half  # a larger share is the same trial
-        app.put_fleet(FleetBooks(tried, 2))
+        app.put_fleet(FleetBooks(trial, 2))
         assert hits() == 120
         ask()
         assert hits() == 180  # also of rules that were counted on trial first
@@ -220,7 +220,7 @@ def test_what_a_trial_has_counted_stays_in_the_metrics_when_it_ends_and_goes_liv
 
 def test_a_witness_sees_every_ask_and_what_came_of_it(tmp_path: Path) -> None:
     service = Service(tmp_path)
-    seen = service.service.recorder = RecordingCapture()
+    recording = service.service.recorder = RecordingCapture()
     service.admitted("ann", 6)
     service.passed("ann", 6)
     service.service.check(CheckRequest("ann", "/play", cost=0), EVERYBODY)  # only a look
@@ -231,8 +231,8 @@ def test_a_witness_sees_every_ask_and_what_came_of_it(tmp_path: Path) -> None:
         await service.service.check_each(asks, EVERYBODY)  # type: ignore[misc] # it is awaited
 
     asyncio.run(story())
-    assert seen.checks == [
+    assert recording.checks == [
         *[("ann", 1, False)] * 5, ("ann", 1, True),
         ("eve", 4, False), ("joe", 3, False), ("joe", 3, True),
     ]  # fmt: skip
-    assert seen.meshes == [*[("edge/ann", False)] * 5, ("edge/ann", True)]
+    assert recording.meshes == [*[("edge/ann", False)] * 5, ("edge/ann", True)]

@@ -66,8 +66,8 @@ def test_one_port_answers_grpc_resp_and_http_by_the_same_counts(limiter: Limiter
         ask = rate_limiter_pb2.RateLimitRequest(user_id="all doors", resource_path=PLAYBACK)
         assert stub.Check(ask).remaining_tokens == 5
         client = redis.Redis(port=limiter.port)
-        said = client.execute_command("SG.CHECK", "all doors", PLAYBACK)  # type: ignore[no-untyped-call]
-        allowed, remaining, *_ = said
+        answer = client.execute_command("SG.CHECK", "all doors", PLAYBACK)  # type: ignore[no-untyped-call]
+        allowed, remaining, *_ = answer
         assert (allowed, remaining) == (1, 4)
         assert limiter.check("all doors", PLAYBACK)["remaining_tokens"] == 3
         for _ in range(3):
@@ -123,8 +123,8 @@ def test_the_dashboard_and_the_alerts_ask_only_for_metrics_that_there_are(
     limiter: LimiterProcess, tmp_path: Path
 ) -> None:
     deploy = Path(__file__).parents[3] / "deploy" / "limiter"
-    asked = (deploy / "grafana-dashboard.json").read_text() + (deploy / "alerts.yml").read_text()
-    names = set(re.findall(r"\bsluicegate_[a-z_]+\b", asked))
+    text = (deploy / "grafana-dashboard.json").read_text() + (deploy / "alerts.yml").read_text()
+    names = set(re.findall(r"\bsluicegate_[a-z_]+\b", text))
     with LimiterProcess(tmp_path, "--rules", rules_file(tmp_path, ENVOY), "--dlq",
                         f"files:{tmp_path / 'letters'}") as process:  # fmt: skip
         process.ask("/json", {"domain": "shop", "descriptors": [
@@ -159,8 +159,8 @@ def test_a_bad_file_never_replaces_a_good_one(tmp_path: Path) -> None:
         rules_file(tmp_path, NATIVE.replace("limit: 1000", "limit: many"))
 
         def last_load() -> dict[str, object] | None:
-            said = limiter.ask("/v1/rulebook")[1]["last_load"]
-            return said if said["result"] == "refused" else None
+            load = limiter.ask("/v1/rulebook")[1]["last_load"]
+            return load if load["result"] == "refused" else None
 
         refused = until(last_load, "the bad file seen", 2.0)
         assert refused["file"] == rules
@@ -194,7 +194,7 @@ OPTIONAL_CERTIFICATE = (
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (["--listen", "0.0.0.0:7070"], "--insecure"),
         (["--listen", "0.0.0.0:7070", *OPTIONAL_CERTIFICATE], "so that it knows who asks"),
@@ -207,11 +207,11 @@ OPTIONAL_CERTIFICATE = (
         (["--rules", "/nowhere"], "/nowhere"),
     ],
 )
-def test_a_wrong_flag_is_one_line_that_says_what_to_do(flags: list[str], said: str) -> None:
+def test_a_wrong_flag_is_one_line_that_says_what_to_do(flags: list[str], message: str) -> None:
     listen = [] if "--listen" in flags else ["--listen", "127.0.0.1:0"]
     done = command("limiter", *listen, *flags)
     assert done.returncode in {1, 2}
-    assert said in done.stderr
+    assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert "Traceback" not in done.stderr
 

@@ -10,13 +10,13 @@ from sluicegate.service.status import to_json
 
 
 def test_whatever_a_part_tells_becomes_what_json_can_hold() -> None:
-    said = {
+    parts = {
         Criticality.BULK: (1, 2.5, None, True),
         "readings": Readings(0.5),
         "settings": GateSettings(),
         "kinds": frozenset({"one"}),
     }
-    value = json.loads(json.dumps(to_json(said)))
+    value = json.loads(json.dumps(to_json(parts)))
     assert value["BULK"] == [1, 2.5, None, True]
     assert value["readings"]["cpu"] == 0.5
     assert value["settings"]["retry_after_us"] == 1_000_000

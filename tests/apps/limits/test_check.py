@@ -52,17 +52,17 @@ def test_other_algorithms_and_terms_are_told(tmp_path: Path, capsys: Out) -> Non
         "rules.toml",
     )
     assert limits("check", file) == 0
-    told = capsys.readouterr().out
-    assert "every path  everyone    5/second by fixed_window" in told
-    assert "failure local, local share 0.5, lease 10%, stop" in told
-    assert "off, refused count" in told
+    output = capsys.readouterr().out
+    assert "every path  everyone    5/second by fixed_window" in output
+    assert "failure local, local share 0.5, lease 10%, stop" in output
+    assert "off, refused count" in output
 
 
 def test_what_is_odd_is_advice_and_strict_minds_it(tmp_path: Path, capsys: Out) -> None:
     file = written(tmp_path, RULES.replace("closed", "open"))
     assert limits("check", file) == 0
-    told = capsys.readouterr().out
-    assert "\nworth a look\n  login: while a remote store does not answer, /login is not" in told
+    output = capsys.readouterr().out
+    assert "\nworth a look\n  login: while a remote store does not answer, /login is not" in output
     assert limits("check", "--strict", file) == 1
     assert limits("check", "--strict", written(tmp_path, RULES)) == 0
 
@@ -71,10 +71,10 @@ def test_what_is_wrong_is_told_for_every_file(tmp_path: Path, capsys: Out) -> No
     good = written(tmp_path)
     bad = written(tmp_path, RULES.replace("5/minute", "5/fortnight"), "bad.yaml")
     assert limits("check", bad, good, str(tmp_path / "nope.toml")) == 1
-    told = capsys.readouterr().out
-    assert f"{bad}: line 7: limits.login.limit: '5/fortnight' cannot be used" in told
-    assert f"{good}: 4 rules" in told
-    assert "nope.toml is unavailable: No such file" in told
+    output = capsys.readouterr().out
+    assert f"{bad}: line 7: limits.login.limit: '5/fortnight' cannot be used" in output
+    assert f"{good}: 4 rules" in output
+    assert "nope.toml is unavailable: No such file" in output
 
 
 def test_a_missing_package_is_told_with_its_command(
@@ -131,9 +131,9 @@ def test_asked_wrongly_is_two(tmp_path: Path, capsys: Out) -> None:
 @pytest.mark.parametrize("verb", ["check", "try"])
 def test_help_has_examples(verb: str, capsys: Out) -> None:
     assert limits(verb, "--help") == 0
-    told = capsys.readouterr().out
-    assert f"examples:\n  sluicegate limits {verb} rules.yaml" in told
-    assert "exit code: 0" in told
+    output = capsys.readouterr().out
+    assert f"examples:\n  sluicegate limits {verb} rules.yaml" in output
+    assert "exit code: 0" in output
     assert limits("--help") == 0
     assert f"sluicegate limits {verb} " in capsys.readouterr().out
 

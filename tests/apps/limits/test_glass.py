@@ -36,11 +36,11 @@ def test_what_is_broken_is_listed_mended_and_audited(
 ) -> None:
     assert output_of(capsys, "list") == "nothing is open\n"
     assert output_of(capsys, "audit") == "nothing has been opened\n"
-    told = output_of(capsys, *BREAK, "--rule", "login", "--key", "tenant:42")
-    opening_id = told.split()[2]
+    output = output_of(capsys, *BREAK, "--rule", "login", "--key", "tenant:42")
+    opening_id = output.split()[2]
     about = f"{opening_id} stops rule 'login' for key 'tenant:42' until "
-    assert told.startswith(f"glass broken: {about}")
-    assert f"sluicegate limits glass mend {opening_id} --by WHO\n" in told
+    assert output.startswith(f"glass broken: {about}")
+    assert f"sluicegate limits glass mend {opening_id} --by WHO\n" in output
     listed = output_of(capsys, "list")
     assert listed.startswith(about)
     assert ", by ann: the rule is wrong; 1" in listed
@@ -154,9 +154,9 @@ def test_a_line_of_the_audit_that_cannot_be_read_is_shown_harmless(
     url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "glass.json.audit").write_bytes(b"\x1b[2J\n")
-    told = output_of(capsys, "audit")
-    assert "cannot be read" in told
-    assert "\x1b" not in told
+    output = output_of(capsys, "audit")
+    assert "cannot be read" in output
+    assert "\x1b" not in output
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ def test_check_and_try_run_as_a_process(tmp_path: Path) -> None:
     assert (checked.returncode, checked.stderr) == (0, "")
     assert "POST /login" in checked.stdout
     steps = _run(
-        "try", file, "--request", "-", "--times", "6", said='{"path": "/login", "method": "POST"}'
+        "try", file, "--request", "-", "--times", "6", stdin='{"path": "/login", "method": "POST"}'
     )
     assert (steps.returncode, steps.stderr) == (0, "")
     assert steps.stdout.endswith("5 of 6 requests admitted.\n")
@@ -24,13 +24,13 @@ def test_check_and_try_run_as_a_process(tmp_path: Path) -> None:
     assert "limits.login.key: 'adress'" in bad.stdout
 
 
-def _run(*arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
+def _run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "tests.apps.limits.asking", *arguments],
         check=False,
         capture_output=True,
         text=True,
         timeout=60,
-        input=said,
+        input=stdin,
         cwd=Path(__file__).parents[3],
     )

@@ -35,8 +35,8 @@ def test_it_shows_the_rules_their_keys_and_what_they_decide(tmp_path: Path, caps
 
 def test_of_many_the_turns_are_shown(tmp_path: Path, capsys: Out) -> None:
     lines = steps(capsys, written(tmp_path), "--request", LOGIN, "--times", "100")
-    shown = [line.split()[0] for line in lines[6:-2] if line and line[0].isdigit()]
-    assert shown == ["1", "6", "100"]
+    numbers = [line.split()[0] for line in lines[6:-2] if line and line[0].isdigit()]
+    assert numbers == ["1", "6", "100"]
     assert lines[-1] == "5 of 100 requests admitted; shown are those where the answer turns."
     many = steps(
         capsys, written(tmp_path), "--request", LOGIN, "--times", "1000", "--every", "1 second"
@@ -79,13 +79,13 @@ def test_programs_are_told_the_same(tmp_path: Path, capsys: Out) -> None:
     file = written(tmp_path)
     arguments = ["--request", LOGIN, "--times", "7", "--every", "500ms", "--format", "json"]
     assert limits("try", file, *arguments) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [(one["rule"], one["key"], one["cost"]) for one in told["matched"]] == [
+    trial = json.loads(capsys.readouterr().out)
+    assert [(one["rule"], one["key"], one["cost"]) for one in trial["matched"]] == [
         ("login", "address:127.0.0.1", 1),
         ("trial", "user:ann", 1),
     ]
-    assert (told["limited"], told["admitted"], len(told["requests"])) == (True, 5, 7)
-    last = told["requests"][-1]
+    assert (trial["limited"], trial["admitted"], len(trial["requests"])) == (True, 5, 7)
+    last = trial["requests"][-1]
     assert (last["after_s"], last["allowed"], last["reason"]) == (3.0, False, "rate_limited")
     assert last["retry_after_s"] == 9.0
     assert last["explained"].startswith("Refused by rule 'login'.")
@@ -118,11 +118,11 @@ def test_asked_wrongly_is_two_and_one_line(
     flags: list[str], words: str, tmp_path: Path, capsys: Out
 ) -> None:
     assert limits("try", written(tmp_path), *flags) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("sluicegate: ")
-    assert words in told
-    assert len(told.splitlines()) == 1
-    assert len(told) < 400
+    output = capsys.readouterr().err
+    assert output.startswith("sluicegate: ")
+    assert words in output
+    assert len(output.splitlines()) == 1
+    assert len(output) < 400
 
 
 def test_a_file_that_cannot_be_used_is_told(tmp_path: Path, capsys: Out) -> None:

@@ -32,10 +32,10 @@ def write_month(
         for hour in range(24):
             busy, half = {}, {}
             for name, curve in curves.items():
-                if asked := curve(day, hour):
-                    refused = max(0, asked - quota)
-                    busy[name] = UsageMinute(30 * asked, 30 * refused)
-                    half[name] = UsageMinute(15 * asked, 0)
+                if rate := curve(day, hour):
+                    refused = max(0, rate - quota)
+                    busy[name] = UsageMinute(30 * rate, 30 * refused)
+                    half[name] = UsageMinute(15 * rate, 0)
             minute = (first_day + day) * DAY_MINUTES + 60 * hour
             for node in nodes:
                 if hour == 12:
@@ -58,5 +58,5 @@ def tuned(
 ) -> dict[str, Caller]:
     """What is proposed to each caller by the month in this folder."""
     month = Month.read(folders(folder), MONDAY, days)
-    found = callers_of(month, current or {}, default, wishes or TuneSettings())
-    return {one.name: one for one in found}
+    callers = callers_of(month, current or {}, default, wishes or TuneSettings())
+    return {one.name: one for one in callers}

@@ -31,9 +31,9 @@ NAMES = st.text(st.characters(categories=("L", "N", "P", "Zs", "C")), max_size=1
 @pytest.fixture
 def usage(tmp_path: Path) -> list[str]:
     """A month of usage up to yesterday, by two callers and by some odd ones."""
-    asked = {"shop": 500, "steady": 100, **dict.fromkeys(ODD, 50)}
+    rates = {"shop": 500, "steady": 100, **dict.fromkeys(ODD, 50)}
     today = now_us() // MINUTE_US // DAY_MINUTES
-    curves = {name: (lambda day, hour, ru=ru: ru) for name, ru in asked.items()}
+    curves = {name: (lambda day, hour, ru=ru: ru) for name, ru in rates.items()}
     write_month(tmp_path / "usage", curves, first_day=today - DAYS)
     return [word for folder in folders(tmp_path / "usage") for word in ("--usage", folder)]
 
@@ -52,14 +52,14 @@ def test_callers_that_no_rules_file_can_name_are_left_out_and_told(
     assert "left out, for no rules file can name them: 4 callers" in out
     assert "has 1 to 256 characters" in out
     lines = out.splitlines()
-    for told in ODD.values():
-        assert f"  {told}" in lines
+    for text in ODD.values():
+        assert f"  {text}" in lines
     assert all(line.isprintable() for line in lines)
     assert any(line.startswith("x\\u202e<b> ") and " -> 65 " in line for line in lines)
-    seen = page.read_text(encoding="utf-8")
-    assert "x\\u202e&lt;b&gt;" in seen
-    assert "\u202e" not in seen
-    assert "<b>" not in seen
+    html = page.read_text(encoding="utf-8")
+    assert "x\\u202e&lt;b&gt;" in html
+    assert "\u202e" not in html
+    assert "<b>" not in html
     # Nothing is left to write; who cannot be named is told all the same.
     assert cli.main([*words, "--write"]) == 0
     out, _ = capsys.readouterr()
@@ -109,11 +109,11 @@ def test_a_name_can_be_written_if_and_only_if_a_rules_file_takes_it(name: str) -
 @given(NAMES)
 @example("x\nshop  100 -> 1  ")
 def test_a_name_is_shown_on_a_line_and_as_it_is_where_that_can_be_seen(name: str) -> None:
-    said = display_name(name)
-    assert said.isprintable()
-    said.encode()
+    text = display_name(name)
+    assert text.isprintable()
+    text.encode()
     if name.isprintable():
-        assert said == name
+        assert text == name
 
 
 def test_of_many_some_are_named() -> None:

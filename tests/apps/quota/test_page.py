@@ -53,19 +53,19 @@ def texts(picture: ET.Element, kind: str) -> list[tuple[str, float]]:
 
 def numbers(picture: ET.Element) -> list[tuple[float, float]]:
     """Every point that something is drawn at."""
-    found: list[tuple[float, float]] = []
+    points: list[tuple[float, float]] = []
     for one in picture.iter():
         get = one.attrib.get
         if "points" in one.attrib:
             pairs = [pair.split(",") for pair in one.attrib["points"].split()]
-            found += [(float(x), float(y)) for x, y in pairs]
+            points += [(float(x), float(y)) for x, y in pairs]
         if "x1" in one.attrib:
-            found += [(float(get("x1", "")), float(get("y1", "")))]
-            found += [(float(get("x2", "")), float(get("y2", "")))]
+            points += [(float(get("x1", "")), float(get("y1", "")))]
+            points += [(float(get("x2", "")), float(get("y2", "")))]
         elif "x" in one.attrib:
             x, y = float(get("x", "")), float(get("y", ""))
-            found += [(x, y), (x + float(get("width", "0")), y + float(get("height", "0")))]
-    return found
+            points += [(x, y), (x + float(get("width", "0")), y + float(get("height", "0")))]
+    return points
 
 
 HOURS = st.lists(st.one_of(st.none(), st.integers(0, 1 << 53)), min_size=48, max_size=48)
@@ -192,6 +192,6 @@ def test_a_page_has_a_bound() -> None:
 
 @given(st.integers(0, 100_000))
 def test_a_day_has_the_date_of_the_calendar(day: int) -> None:
-    wanted = EPOCH + timedelta(days=day)
-    assert date_of(day) == (wanted.year, wanted.month, wanted.day)
-    assert str(date_of(day)) == f"{wanted.day} {wanted:%b}"
+    date = EPOCH + timedelta(days=day)
+    assert date_of(day) == (date.year, date.month, date.day)
+    assert str(date_of(day)) == f"{date.day} {date:%b}"

@@ -48,10 +48,10 @@ def test_only_what_changes_is_changed() -> None:
 
 def test_who_had_none_comes_after_the_others() -> None:
     changed = with_quotas(RULES, {"new": 1, "shop": 2, "a: b": 3}, FILE)
-    wanted = RULES.replace("shop: 100/s", "shop: 2/s").replace(
+    expected = RULES.replace("shop: 100/s", "shop: 2/s").replace(
         "last: 7/s\n", 'last: 7/s\n    new: 1/s\n    "a: b": 3/s\n'
     )
-    assert changed == wanted
+    assert changed == expected
 
 
 def test_nothing_to_change_changes_nothing() -> None:
@@ -235,8 +235,8 @@ def test_any_file_says_what_it_said_with_exactly_these_quotas(
     changed = with_quotas(text, changes, FILE)
     was, now = parsed(text), parsed(changed)
     assert isinstance(was, dict)
-    wanted = {**quotas, **{name: f"{ru}/s" for name, ru in changes.items()}}
-    assert now == {**was, "callers": {**(was["callers"] or {}), "quotas": wanted}}
+    expected = {**quotas, **{name: f"{ru}/s" for name, ru in changes.items()}}
+    assert now == {**was, "callers": {**(was["callers"] or {}), "quotas": expected}}
     assert {name: quotas_in(changed, FILE)[name] for name in changes} == changes
     # Every old line is there, in its order; only the rates of those that changed are others.
     lines = iter(changed.splitlines(keepends=True))

@@ -68,7 +68,7 @@ def seldom(day: int, hour: int) -> int:
 
 
 # The quota that follows, by hand, and by how much of it the answer may be off.
-KNOWN: dict[str, tuple[Curve, float, float]] = {
+CURVES: dict[str, tuple[Curve, float, float]] = {
     "flat": (flat, 100 * 1.3, 0),
     "weekly": (weekly, 300 * 1.3, 0),  # Fridays at six in the evening, every week
     "nightly": (nightly, 500 * 1.3, 0),
@@ -82,9 +82,9 @@ KNOWN: dict[str, tuple[Curve, float, float]] = {
 }
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", CURVES)
 def test_a_month_with_a_known_answer_gets_it(tmp_path: Path, name: str) -> None:
-    curve, answer, off = KNOWN[name]
+    curve, answer, off = CURVES[name]
     write_month(tmp_path, {name: curve, "somebody": flat})
     made = tuned(tmp_path)[name].proposal
     assert made.quota == pytest.approx(answer, rel=off, abs=1 if off else 0)
@@ -215,15 +215,15 @@ def test_the_busiest_hour_has_its_weekday(tmp_path: Path) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.sets(st.integers(0, 24 * 14 - 1), min_size=1))
-def test_an_hour_is_known_if_the_silence_around_it_is_shorter_than_a_day(heard: set[int]) -> None:
+def test_an_hour_is_known_if_the_silence_around_it_is_shorter_than_a_day(hours: set[int]) -> None:
     month = Month(MONDAY, 14)
     at = MONDAY * DAY_MINUTES
-    month.add({"shop": {at + 60 * hour: UsageMinute(60, 0) for hour in heard}})
+    month.add({"shop": {at + 60 * hour: UsageMinute(60, 0) for hour in hours}})
     for hour, value in enumerate(month.hours()["shop"]):
-        before = max((one for one in heard if one <= hour), default=None)
-        after = min((one for one in heard if one >= hour), default=None)
-        known = before is not None and after is not None and after - before <= 24
-        assert value == (int(hour in heard) if known else None)
+        before = max((one for one in hours if one <= hour), default=None)
+        after = min((one for one in hours if one >= hour), default=None)
+        is_known = before is not None and after is not None and after - before <= 24
+        assert value == (int(hour in hours) if is_known else None)
 
 
 def test_all_callers_come_in_the_order_of_their_names() -> None:

@@ -79,8 +79,8 @@ def run(there: Path, usage: Path, capsys: pytest.CaptureFixture[str]) -> Run:
         of = [word for folder in folders(usage) for word in ("--usage", folder)]
         capsys.readouterr()
         code = cli.main(["quota", "tune", *of, *words])
-        told = capsys.readouterr()
-        return code, told.out, told.err
+        streams = capsys.readouterr()
+        return code, streams.out, streams.err
 
     return one
 
@@ -172,11 +172,11 @@ def test_it_is_proposed_approved_published_and_live(there: Path, run: Run, book:
 def capture(folder: Path) -> None:
     """A thousand CRITICAL requests of the shop a second, for a second and a half."""
     at = now_us()
-    kept = Capture(CaptureSettings(folder=str(folder), share=ALL), clock=HandClock(at))
+    log = Capture(CaptureSettings(folder=str(folder), share=ALL), clock=HandClock(at))
     for number in range(1_500):
         ask = CheckRequest("shop", "/play", priority=Criticality.CRITICAL)
-        kept.note_check(ask, at + number * 1_000, False)
-    kept.close()
+        log.note_check(ask, at + number * 1_000, False)
+    log.close()
 
 
 def test_where_traffic_was_captured_the_proposal_has_its_trial(
@@ -249,7 +249,7 @@ def test_a_running_dispatcher_takes_up_what_is_written(there: Path, run: Run) ->
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "message"),
     [
         (["--days", "6"], 2, "--days"),
         (["--days", "x"], 2, "--days"),
@@ -271,15 +271,15 @@ def test_a_running_dispatcher_takes_up_what_is_written(there: Path, run: Run) ->
 )
 def test_what_is_wrong_is_told_in_a_line(
     there: Path, run: Run, capsys: pytest.CaptureFixture[str], words: list[str], code: int,
-    told: str,
+    message: str,
 ) -> None:  # fmt: skip
     try:
-        found, _, err = run(*words)
+        status, _, err = run(*words)
     except SystemExit as end:
-        found, err = int(str(end.code)), capsys.readouterr().err
-    assert found == code, err
+        status, err = int(str(end.code)), capsys.readouterr().err
+    assert status == code, err
     assert len(err.splitlines()) == 1
-    assert told in err
+    assert message in err
 
 
 def test_a_folder_without_usage_is_told(there: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,7 +69,7 @@ def test_the_batch_asks_for_more_than_one_and_now_and_then_for_too_much() -> Non
 
 def test_other_rules_get_callers_too_whatever_they_allow() -> None:
     strange = "a = 1/us; b = 1/year; c = 9007199254740992/s; d = 1/s burst 9007199254740992"
-    found = asks(strange, load=100, seconds=20)
-    assert {ask.rule for ask in found} == {"a", "b", "c", "d"}
-    assert all(1 <= ask.cost <= 1 << 53 for ask in found)
-    assert len(found) > 500
+    callers_asks = asks(strange, load=100, seconds=20)
+    assert {ask.rule for ask in callers_asks} == {"a", "b", "c", "d"}
+    assert all(1 <= ask.cost <= 1 << 53 for ask in callers_asks)
+    assert len(callers_asks) > 500

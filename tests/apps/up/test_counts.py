@@ -19,12 +19,12 @@ def test_every_decision_is_counted_once_under_its_rule_and_reason() -> None:
     for _ in range(5):
         doors.check("api", "ann", 1)
     doors.check("batch", "ann", 11)
-    seen = doors.snapshot()
-    api, batch = seen.rules
+    counts = doors.snapshot()
+    api, batch = counts.rules
     assert (api.admitted, api.refused, api.reasons) == (2, 3, {"rate_limited": 3})
     assert (batch.admitted, batch.refused, batch.reasons) == (0, 1, {"cost_above_limit": 1})
-    assert (seen.admitted, seen.refused) == (2, 4)
-    assert seen.reasons == {"rate_limited": 3, "cost_above_limit": 1}
+    assert (counts.admitted, counts.refused) == (2, 4)
+    assert counts.reasons == {"rate_limited": 3, "cost_above_limit": 1}
     assert doors.keys() == {"api": 1, "batch": 0}
 
 
@@ -96,9 +96,9 @@ def test_latencies_are_those_of_the_last_ten_seconds() -> None:
     assert doors.snapshot().decision == (None, None)
     doors.counts.answered(100, clock.now_us())
     doors.check("api", "ann", 1)
-    seen = doors.snapshot()
-    assert seen.decision.p99_us == 0
-    assert seen.answer.p50_us is not None
-    assert abs(seen.answer.p50_us - 100) < 2
+    latencies = doors.snapshot()
+    assert latencies.decision.p99_us == 0
+    assert latencies.answer.p50_us is not None
+    assert abs(latencies.answer.p50_us - 100) < 2
     clock.advance(s=11)
     assert doors.snapshot().answer == (None, None)

@@ -54,8 +54,8 @@ class Client:
         body: bytes = b"",
     ) -> Answer:
         sent = [HOST, *headers] if all(name != b"host" for name, _ in headers) else [*headers]
-        found = self.pages.handle(HttpRequest(method, path, query, sent, PEER))
-        reply = found if isinstance(found, HttpReply) else found(body)
+        answer = self.pages.handle(HttpRequest(method, path, query, sent, PEER))
+        reply = answer if isinstance(answer, HttpReply) else answer(body)
         assert isinstance(reply, HttpReply)
         return Answer(reply.status, reply.content_type, dict(reply.headers), reply.body)
 
@@ -155,8 +155,8 @@ def test_a_query_that_cannot_be_used_names_field_value_and_remedy(query: bytes, 
     assert answer.json["field"] == field
     assert answer.json["remedy"]
     assert len(answer.body) < 1_000
-    seen = ask.limits.snapshot()
-    assert (seen.bad_requests, seen.admitted + seen.refused, seen.faults) == (1, 0, 0)
+    counts = ask.limits.snapshot()
+    assert (counts.bad_requests, counts.admitted + counts.refused, counts.faults) == (1, 0, 0)
 
 
 @pytest.mark.parametrize(

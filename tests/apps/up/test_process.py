@@ -173,19 +173,19 @@ def test_a_terminal_is_drawn_on_and_given_back() -> None:
 def test_a_port_in_use_is_told_with_the_flag_that_helps() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        told = run("up", "--listen", f"127.0.0.1:{port}", "--plain", "--for", "1")
-    assert told.returncode == 1
-    assert told.stderr == (
+        result = run("up", "--listen", f"127.0.0.1:{port}", "--plain", "--for", "1")
+    assert result.returncode == 1
+    assert result.stderr == (
         f"sluicegate: port {port} on 127.0.0.1 is in use; end what listens there, "
         "or choose another with --listen (port 0 takes a free one)\n"
     )
 
 
 def test_a_public_address_is_refused_unless_insecure_is_said() -> None:
-    told = run("up", "--listen", "0.0.0.0:0", "--plain", "--for", "1")
-    assert told.returncode == 2
-    assert "say --insecure" in told.stderr
-    assert told.stderr.count("\n") == 1
+    result = run("up", "--listen", "0.0.0.0:0", "--plain", "--for", "1")
+    assert result.returncode == 2
+    assert "say --insecure" in result.stderr
+    assert result.stderr.count("\n") == 1
     allowed = run("up", "--listen", "0.0.0.0:0", "--plain", "--for", "0.3", "--insecure")
     assert allowed.returncode == 0
     assert "anyone who reaches this address may ask" in allowed.stdout
@@ -207,16 +207,16 @@ def test_what_is_too_large_is_refused() -> None:
         assert up.ask("/v1/check", b" " * (64 * 1024 + 1), json).status == 413
         with socket.create_connection((up.host, up.port), DEADLINE_S) as greedy:
             # A header without end: the server hangs up, after at most one answer that says so.
-            told = b""
+            answer = b""
             try:
                 greedy.sendall(b"GET / HTTP/1.1\r\nX: ")
                 for _ in range(64):
                     greedy.sendall(b"x" * 16 * 1024)
                 while chunk := greedy.recv(4096):
-                    told += chunk
+                    answer += chunk
             except ConnectionError:
                 pass
-            assert told[:12] in (b"", b"HTTP/1.1 431")
+            assert answer[:12] in (b"", b"HTTP/1.1 431")
         assert up.ask("/v1/check?rule=api&key=you").status == 200
 
 
@@ -240,9 +240,9 @@ def test_without_its_extra_it_says_how_to_get_it() -> None:
         "import sys; sys.modules['httptools'] = None;"
         "from sluicegate.cli import main; sys.exit(main(['up', '--for', '1']))"
     )
-    told = run(script=script)
-    assert told.returncode == 1
-    assert told.stderr == (
+    result = run(script=script)
+    assert result.returncode == 1
+    assert result.stderr == (
         "sluicegate: sluicegate up needs the package httptools; "
         "pip install '.[server]' in the checkout\n"
     )

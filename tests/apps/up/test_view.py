@@ -56,8 +56,8 @@ def test_the_screen_tells_who_is_refused_by_what_and_why(width: int, height: int
     assert "30 decisions/s" in text
     for rule in about.rules:
         assert f" {rule} " in text
-    seen = gate.snapshot()
-    assert f"{seen.admitted} admitted" in text
+    snapshot = gate.snapshot()
+    assert f"{snapshot.admitted} admitted" in text
     assert "rate_limited" in text
     assert "The limit for this key is spent." in text
     assert "bob" in text
@@ -145,10 +145,10 @@ def test_plain_lines_are_ascii_and_say_the_same() -> None:
     assert "bad requests" not in text
     gate.counts.faults = 1
     assert "FAULTS 1" in line(gate.snapshot(), keys=4)
-    told = summary(gate)
-    assert told.isascii()
-    assert "api" in told
-    assert "pages" not in told
+    lines = summary(gate)
+    assert lines.isascii()
+    assert "api" in lines
+    assert "pages" not in lines
     settings = Settings("127.0.0.1", 7000, parse_rules(DEMO_RULES), insecure=True)
     assert "anyone" in opening(URL, settings)
 
