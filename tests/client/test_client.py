@@ -75,7 +75,7 @@ def test_a_refused_pair_is_refused_here_until_its_time() -> None:
             "per-user",
         )
         assert again.reason is refused.reason
-        assert len(world.asked) == 2
+        assert len(world.calls) == 2
         world.clock.advance(s=1)
         assert (await world.client.check("ann", "/play")).source == "service"
         assert world.client.stats().denied == 1
@@ -90,14 +90,14 @@ def test_another_pair_a_smaller_weight_and_another_priority_are_asked_for() -> N
         assert not await world.client.check("ann", "/play", 3)
         assert await world.client.check("ann", "/play", 2)
         assert not await world.client.check("ann", "/play", 3)
-        asked = len(world.asked)
+        asked_before = len(world.calls)
         for other in (
             {"resource": "/stop"},
             {"resource": "/play", "priority": "bulk"},
             {"resource": "/play", "headers": {"X-Request-Name": "a"}},
         ):
             await world.client.check("ann", cost=3, **other)
-        assert len(world.asked) == asked + 3
+        assert len(world.calls) == asked_before + 3
 
     run(story)
 
@@ -120,7 +120,7 @@ def test_what_never_fits_is_told_by_the_service_each_time() -> None:
         world = World(window(1))
         for _ in range(2):
             assert (await world.client.check("ann", "/play", 2)).retry_after_us < 0
-        assert len(world.asked) == 2
+        assert len(world.calls) == 2
 
     run(story)
 
@@ -143,7 +143,7 @@ def test_a_client_without_denials_asks_each_time() -> None:
         world = World(window(1), denials_max=0)
         for _ in range(3):
             await world.client.check("ann", "/play")
-        assert len(world.asked) == 3
+        assert len(world.calls) == 3
 
     run(story)
 
@@ -223,7 +223,7 @@ def test_what_cannot_be_asked_is_told_at_once(ask: dict[str, Any], field: str) -
         with pytest.raises(BadValue) as error:
             await world.client.check(**{"user": "ann", "resource": "/play", **ask})
         assert error.value.field == field
-        assert not world.asked
+        assert not world.calls
 
     run(story)
 
@@ -260,7 +260,7 @@ def test_settings_that_cannot_be_used_are_told_at_once(
 def test_an_open_client_admits_and_says_that_nobody_counted() -> None:
     async def story() -> None:
         world = World(window(1))
-        world.link.gone = True
+        world.link.down = True
         for _ in range(3):
             answer = await world.client.check("ann", "/play")
             assert answer
@@ -275,12 +275,12 @@ def test_an_open_client_admits_and_says_that_nobody_counted() -> None:
 def test_a_closed_client_refuses_and_believes_that_refusal_no_longer_than_it_lasts() -> None:
     async def story() -> None:
         world = World(window(1), failure="closed")
-        world.link.gone = True
+        world.link.down = True
         answer = await world.client.check("ann", "/play")
         assert not answer
         assert answer.reason is not None
         assert (answer.reason.name, answer.degraded) == ("store_unavailable", True)
-        world.link.gone = False
+        world.link.down = False
         assert await world.client.check("ann", "/play")
 
     run(story)
@@ -290,12 +290,12 @@ def test_a_local_client_counts_each_pair_by_its_own_limit() -> None:
     async def story() -> None:
         limit = Limit(2, 60_000_000, algorithm=Algorithm.FIXED_WINDOW)
         world = World(window(100), failure="local", local_limit=limit)
-        world.link.gone = True
+        world.link.down = True
         answers = [await world.client.check("ann", "/play") for _ in range(3)]
         assert [bool(answer) for answer in answers] == [True, True, False]
         assert all(answer.degraded and answer.limit == 2 for answer in answers)
         assert await world.client.check("bob", "/play")
-        world.link.gone = False
+        world.link.down = False
         assert (await world.client.check("ann", "/play")).source == "service"
 
     run(story)
@@ -305,7 +305,7 @@ def test_what_was_leased_is_still_good_when_the_service_is_gone() -> None:
     async def story() -> None:
         world = World(window(100), lease=5, failure="closed")
         await world.client.check("ann", "/play")
-        world.link.gone = True
+        world.link.down = True
         assert [bool(await world.client.check("ann", "/play")) for _ in range(5)] == [
             True,
             True,
@@ -335,7 +335,7 @@ def test_a_refusal_of_the_services_own_policy_is_not_believed() -> None:
         for _ in range(2):
             answer = await world.client.check("ann", "/play")
             assert (answer.source, answer.degraded) == ("service", True)
-        assert len(world.asked) == 2
+        assert len(world.calls) == 2
 
     run(story)
 

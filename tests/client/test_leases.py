@@ -69,9 +69,9 @@ def test_clients_never_admit_more_than_the_limit(
                 client._sweep()
                 await returned(client)
             elif what == "gone":
-                link.gone = not link.gone
+                link.down = not link.down
             elif what == "close":
-                link.gone = False
+                link.down = False
                 await client.close()
                 clients[which] = start(which)
             else:
@@ -79,7 +79,7 @@ def test_clients_never_admit_more_than_the_limit(
                 clients[which] = start(which)
             clock.advance(us=passes_us)
         for client, link in clients:
-            link.gone = False
+            link.down = False
             await client.close()
 
     run(main)
@@ -101,14 +101,14 @@ def test_only_a_pair_that_asks_often_is_leased() -> None:
         world = World(window(1_000))
         for _ in range(HOT_ASKS - 1):
             assert (await world.client.check("ann", "/play")).source == "service"
-        assert "SG.LEASE" not in world.asked
+        assert "SG.LEASE" not in world.calls
         assert (await world.client.check("ann", "/play")).source == "lease"
         assert world.link.named("SG.LEASE") == [["SG.LEASE", "ann", "/play", str(HOT_ASKS)]]
         assert (await world.client.check("bob", "/play")).source == "service"
-        before = len(world.asked)
+        before = len(world.calls)
         for _ in range(HOT_ASKS - 1):
             assert (await world.client.check("ann", "/play")).source == "lease"
-        assert len(world.asked) == before
+        assert len(world.calls) == before
         await world.client.close()
 
     run(story)
@@ -120,7 +120,7 @@ def test_asks_spread_over_a_long_time_are_not_hot() -> None:
         for _ in range(3 * HOT_ASKS):
             await world.client.check("ann", "/play")
             world.clock.advance(ms=100)
-        assert "SG.LEASE" not in world.asked
+        assert "SG.LEASE" not in world.calls
 
     run(story)
 
@@ -136,10 +136,10 @@ def test_a_lease_is_spent_within_its_time_counted_from_before_it_was_asked_for()
         # 300 ms have gone; 599 ms later it is still good, and a moment later it is not.
         world.clock.advance(us=599_999)
         assert (await world.client.check("ann", "/play")).source == "lease"
-        assert len(world.asked) == 1
+        assert len(world.calls) == 1
         world.clock.advance(us=1)
         await world.client.check("ann", "/play")
-        assert len(world.asked) == 2
+        assert len(world.calls) == 2
         assert world.client.stats().units_lapsed == 8
         await world.client.close()
 
@@ -152,7 +152,7 @@ def test_a_clock_that_goes_back_ends_a_lease() -> None:
         await world.client.check("ann", "/play")
         world.clock.go_back(s=1)
         await world.client.check("ann", "/play")
-        assert len(world.asked) == 2
+        assert len(world.calls) == 2
         await world.client.close()
 
     run(story)
@@ -165,7 +165,7 @@ def test_an_idle_lease_goes_back_to_the_worker_that_gave_it() -> None:
         world.clock.advance(us=IDLE_US - 1)
         world.client._sweep()
         await asyncio.sleep(0)
-        assert world.asked == ["SG.LEASE"]
+        assert world.calls == ["SG.LEASE"]
         world.clock.advance(us=1)
         world.client._sweep()
         await returned(world.client)
@@ -174,7 +174,7 @@ def test_an_idle_lease_goes_back_to_the_worker_that_gave_it() -> None:
         stats = world.client.stats()
         assert (stats.units_leased, stats.units_returned, stats.pairs_leased) == (10, 9, 0)
         await world.client.close()
-        assert len(world.asked) == 2
+        assert len(world.calls) == 2
 
     run(story)
 
@@ -215,10 +215,10 @@ def test_one_asks_for_a_lease_and_the_others_wait_for_it() -> None:
         world.link.gate = asyncio.Event()
         asks = [asyncio.create_task(world.client.check("ann", "/play")) for _ in range(8)]
         await asyncio.sleep(0)
-        assert world.asked == ["SG.LEASE"]
+        assert world.calls == ["SG.LEASE"]
         world.link.gate.set()
         assert {(await ask).source for ask in asks} == {"lease"}
-        assert world.asked == ["SG.LEASE"]
+        assert world.calls == ["SG.LEASE"]
         await world.client.close()
 
     run(story)
@@ -246,10 +246,10 @@ def test_a_pair_that_gets_no_lease_is_checked_and_not_asked_about_for_a_second()
         world.checks.leasable = False
         for _ in range(5):
             assert (await world.client.check("ann", "/play")).source == "service"
-        assert world.asked == ["SG.LEASE"] + ["SG.CHECK"] * 5
+        assert world.calls == ["SG.LEASE"] + ["SG.CHECK"] * 5
         world.clock.advance(s=1)
         await world.client.check("ann", "/play")
-        assert world.asked[-2:] == ["SG.LEASE", "SG.CHECK"]
+        assert world.calls[-2:] == ["SG.LEASE", "SG.CHECK"]
         world.clock.advance(s=2)
         world.client._sweep()
         assert world.client.stats().pairs_leased == 0
@@ -288,7 +288,7 @@ def test_a_limit_too_small_to_be_shared_out_is_not_leased() -> None:
         world = World(window(19))
         for _ in range(19):
             assert (await world.client.check("ann", "/play")).source == "service"
-        assert world.asked == ["SG.CHECK"] * 19
+        assert world.calls == ["SG.CHECK"] * 19
 
     run(story)
 
@@ -351,7 +351,7 @@ def test_a_lease_that_nobody_keeps_is_spent_and_not_given_back() -> None:
         world.checks.returns_leases = False
         assert (await world.client.check("ann", "/play")).source == "lease"
         await world.client.close()
-        assert world.asked == ["SG.LEASE"]
+        assert world.calls == ["SG.LEASE"]
 
     run(story)
 
@@ -364,6 +364,6 @@ def test_a_limit_of_one_is_still_a_limit() -> None:
             False,
             False,
         ]
-        assert world.asked == ["SG.CHECK"] * 2
+        assert world.calls == ["SG.CHECK"] * 2
 
     run(story)

@@ -185,10 +185,10 @@ def test_threads_spend_leases_and_closing_gives_them_back(service: Service) -> N
         with ThreadPoolExecutor(8) as threads:
             answers = list(threads.map(lambda _: client.check("ann", "/play"), range(1_050)))
         assert all(answers)
-        asked = client.stats().asked
+        answers_by_service = client.stats().asked
     spent = sum(lease.units - lease.back for lease in service.checks.leases.values())
-    assert spent + asked == 1_050
-    assert asked < 200
+    assert spent + answers_by_service == 1_050
+    assert answers_by_service < 200
 
 
 def test_a_sync_client_tells_wrong_settings_at_once_and_has_stats_before_it_asks() -> None:
@@ -251,8 +251,10 @@ except Exception as error:
     print(type(error).__name__, error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    said = "MissingPackage the package hiredis is missing; pip install '.[redis]' in the checkout"
-    assert done.stdout.splitlines() == [said, said]
+    message = (
+        "MissingPackage the package hiredis is missing; pip install '.[redis]' in the checkout"
+    )
+    assert done.stdout.splitlines() == [message, message]
 
 
 def test_importing_sluicegate_does_not_import_the_client() -> None:

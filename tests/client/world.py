@@ -54,7 +54,7 @@ class HandLink:
         self._door = RespDoor(checks, Doorman())
         self.there_us = there_us
         self.back_us = back_us
-        self.gone = False
+        self.down = False
         self.commands: list[list[str]] = []
         self.vias: list[object] = []
         self.checked_us = 0  # when the last SG.CHECK reached the service
@@ -66,7 +66,7 @@ class HandLink:
         self.commands.append(words)
         self.vias.append(via)
         self.clock.advance(us=self.there_us)
-        if self.gone:
+        if self.down:
             raise Unavailable("the service", "it is gone")
         if words[0] == "SG.CHECK":
             self.checked_us = self.clock.now_us()
@@ -86,7 +86,7 @@ class HandLink:
         return await self.ask(payload, "worker 1"), "worker 1"
 
     async def connect(self) -> None:
-        if self.gone:
+        if self.down:
             raise Unavailable("the service", "it is gone")
 
     async def close(self) -> None:
@@ -118,7 +118,7 @@ class World:
         self.client = Client(link=self.link, clock=self.clock, **settings)
 
     @property
-    def asked(self) -> list[str]:
+    def calls(self) -> list[str]:
         """The commands that have reached the service."""
         return [words[0] for words in self.link.commands]
 
