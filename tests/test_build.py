@@ -76,9 +76,9 @@ def test_without_a_compiler_it_installs_interpreted_and_says_so(
     monkeypatch.setenv("SLUICEGATE_COMPILE", "auto")
     monkeypatch.setattr(setup, "c_compiler", lambda: None)
     assert setup.extensions() == []
-    said = capsys.readouterr().out
-    assert said.count("\n") == 1
-    assert "no C compiler (Debian: apt-get install gcc python3-dev)" in said
+    output = capsys.readouterr().out
+    assert output.count("\n") == 1
+    assert "no C compiler (Debian: apt-get install gcc python3-dev)" in output
 
 
 def test_insisting_on_a_compiler_that_is_not_there_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,17 +48,17 @@ def test_every_row_has_a_module_and_a_help_with_examples(
     with pytest.raises(SystemExit) as ended:
         cli.main([command.name, "--help"])
     assert ended.value.code == 0
-    told = capsys.readouterr().out
-    assert f"examples:\n  sluicegate {command.name} " in told
-    assert f"usage: sluicegate {command.name}" in told
+    output = capsys.readouterr().out
+    assert f"examples:\n  sluicegate {command.name} " in output
+    assert f"usage: sluicegate {command.name}" in output
 
 
 def test_a_command_that_is_not_there_is_told_with_the_nearest(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.main(["docter"]) == 2
-    told = capsys.readouterr().err
-    assert told == (
+    output = capsys.readouterr().err
+    assert output == (
         "sluicegate: there is no command 'docter'; did you mean 'doctor'? "
         "there are up, limits, lab, limiter, kv, quota, rules, why, dlq, doctor; "
         "see sluicegate --help\n"
@@ -73,8 +73,8 @@ def test_a_wrong_flag_is_one_line_that_says_where_to_look(
     with pytest.raises(SystemExit) as ended:
         cli.main(["up", "--speed", "9"])
     assert ended.value.code == 2
-    told = capsys.readouterr().err
-    assert told == "sluicegate: unrecognized arguments: --speed 9; see sluicegate up --help\n"
+    output = capsys.readouterr().err
+    assert output == "sluicegate: unrecognized arguments: --speed 9; see sluicegate up --help\n"
 
 
 @pytest.mark.parametrize(
@@ -131,20 +131,20 @@ def test_help_imports_no_optional_package() -> None:
         "main(['--help']); main(['up', '--load', 'x']);"
         "print(sorted({'asyncio', 'uvicorn', 'rich', 'uvloop'} & set(sys.modules)))"
     )
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=20
     )
-    assert told.stdout.splitlines()[-1] == "[]"
+    assert result.stdout.splitlines()[-1] == "[]"
 
 
 def test_output_that_a_terminal_cannot_show_is_escaped() -> None:
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "sluicegate.cli", "up", "--rules", "水 = 1/s"],
         capture_output=True,
         env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
         check=False,
         timeout=20,
     )
-    assert told.returncode == 2
-    assert b"\\u6c34" in told.stderr
-    assert b"Traceback" not in told.stderr
+    assert result.returncode == 2
+    assert b"\\u6c34" in result.stderr
+    assert b"Traceback" not in result.stderr

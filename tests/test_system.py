@@ -10,9 +10,9 @@ from sluicegate import system
 
 def test_the_clock_tells_the_wall_time_and_never_goes_back() -> None:
     assert abs(system.now_us() - time.time_ns() // 1_000) < 5_000_000
-    seen = [system.now_us() for _ in range(10_000)]
-    assert seen == sorted(seen)
-    assert system.SystemClock().now_us() >= seen[-1]
+    instants = [system.now_us() for _ in range(10_000)]
+    assert instants == sorted(instants)
+    assert system.SystemClock().now_us() >= instants[-1]
 
 
 def test_chance_draws_from_nought_to_one_and_differs_by_instance() -> None:

@@ -13,9 +13,9 @@ def pid() -> int:
     return os.getpid()
 
 
-def is_there(known: int) -> bool:
+def is_there(child: int) -> bool:
     try:
-        os.kill(known, 0)
+        os.kill(child, 0)
     except ProcessLookupError:
         return False
     return True
@@ -27,20 +27,20 @@ def ignores_ctrl_c() -> bool:
 
 def test_children_work_and_are_gone_afterwards() -> None:
     with process_pool(1) as pool:
-        known = pool.submit(pid).result()
-        assert known != os.getpid()
+        child = pool.submit(pid).result()
+        assert child != os.getpid()
         assert pool.submit(ignores_ctrl_c).result()
-    until(lambda: not is_there(known), "its end", 10)
+    until(lambda: not is_there(child), "its end", 10)
 
 
 def test_children_do_not_outlive_an_error() -> None:
-    known: list[int] = []
+    children: list[int] = []
 
     def story() -> None:
         with process_pool(1) as pool:
-            known.append(pool.submit(pid).result())
+            children.append(pool.submit(pid).result())
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         story()
-    until(lambda: not is_there(known[0]), "its end", 10)
+    until(lambda: not is_there(children[0]), "its end", 10)

@@ -33,18 +33,18 @@ class ReceivedRequest(NamedTuple):
 
 @contextmanager
 def service(
-    status: int = 200, said: Any = None, **more: str
+    status: int = 200, content: Any = None, **more: str
 ) -> Iterator[tuple[str, list[ReceivedRequest]]]:
     """A service that answers everything alike, and what it has heard."""
-    heard: list[ReceivedRequest] = []
-    body = said if isinstance(said, bytes) else json.dumps(said).encode()
+    requests: list[ReceivedRequest] = []
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def answer(self) -> None:
             sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            heard.append(ReceivedRequest(self.command, self.path, dict(self.headers), sent))
+            requests.append(ReceivedRequest(self.command, self.path, dict(self.headers), sent))
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             for name, value in more.items():
@@ -62,7 +62,7 @@ def service(
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}", heard
+            yield f"http://127.0.0.1:{server.server_port}", requests
         finally:
             server.shutdown()
             thread.join()
@@ -100,12 +100,12 @@ def test_what_is_no_url_of_a_service_is_told_with_one_that_is(url: str) -> None:
 def test_the_token_is_the_flags_and_else_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, "kept")
     flags = ("--at", "http://here", "--ca", "ca.pem")
-    told = address_from("http://here", parse_flags(*flags), flag="--at", example=EXAMPLE)
-    assert told == ServiceAddress("http://here", "kept", "ca.pem")
-    told = address_from(
+    address = address_from("http://here", parse_flags(*flags), flag="--at", example=EXAMPLE)
+    assert address == ServiceAddress("http://here", "kept", "ca.pem")
+    address = address_from(
         "http://here", parse_flags("--token", "given"), flag="--at", example=EXAMPLE
     )
-    assert told.token == "given"
+    assert address.token == "given"
 
 
 def test_a_token_that_no_header_can_hold_is_refused_and_not_shown() -> None:
@@ -117,18 +117,18 @@ def test_a_token_that_no_header_can_hold_is_refused_and_not_shown() -> None:
 
 
 def test_a_service_is_asked_as_whom_the_token_says_below_the_path_of_its_url() -> None:
-    with service(said={"a": 1}) as (url, heard):
+    with service(content={"a": 1}) as (url, requests):
         assert get(ServiceAddress(f"{url}/kv/", "secret")) == {"a": 1}
         assert get(ServiceAddress(url), "/v1/backup", method="POST", body=b"{}") == {"a": 1}
-    assert (heard[0].method, heard[0].path) == ("GET", "/kv/v1/state")
-    assert heard[0].headers["Authorization"] == "Bearer secret"
-    assert (heard[1].method, heard[1].path, heard[1].body) == ("POST", "/v1/backup", b"{}")
-    assert heard[1].headers["Content-Type"] == "application/json"
-    assert "Authorization" not in heard[1].headers
+    assert (requests[0].method, requests[0].path) == ("GET", "/kv/v1/state")
+    assert requests[0].headers["Authorization"] == "Bearer secret"
+    assert (requests[1].method, requests[1].path, requests[1].body) == ("POST", "/v1/backup", b"{}")
+    assert requests[1].headers["Content-Type"] == "application/json"
+    assert "Authorization" not in requests[1].headers
 
 
 @pytest.mark.parametrize(
-    ("said", "seen"),
+    ("content", "pattern"),
     [
         ({"title": "Conflict", "detail": "it is there"}, "it is there"),
         ({"title": "Already there"}, "Already there"),
@@ -136,10 +136,10 @@ def test_a_service_is_asked_as_whom_the_token_says_below_the_path_of_its_url() -
         (b"<html>", "Conflict"),
     ],
 )
-def test_what_is_refused_is_told_in_the_services_own_words(said: Any, seen: str) -> None:
+def test_what_is_refused_is_told_in_the_services_own_words(content: Any, pattern: str) -> None:
     with (
-        service(409, said) as (url, _),
-        pytest.raises(SluicegateError, match=rf"^the thing answers 409: {seen}$"),
+        service(409, content) as (url, _),
+        pytest.raises(SluicegateError, match=rf"^the thing answers 409: {pattern}$"),
     ):
         get(ServiceAddress(url))
 
@@ -153,21 +153,21 @@ def test_who_may_not_ask_is_told_which_grant_it_takes(status: int) -> None:
             get(ServiceAddress(url))
 
 
-@pytest.mark.parametrize("said", [b"hello", b"", b"[" * 100_000])
-def test_an_answer_that_is_no_json_is_none(said: bytes) -> None:
-    with service(200, said) as (url, _), pytest.raises(SluicegateError, match="answers 200: OK"):
+@pytest.mark.parametrize("content", [b"hello", b"", b"[" * 100_000])
+def test_an_answer_that_is_no_json_is_none(content: bytes) -> None:
+    with service(200, content) as (url, _), pytest.raises(SluicegateError, match="answers 200: OK"):
         get(ServiceAddress(url))
 
 
 def test_a_line_hands_on_whatever_is_answered_and_when_to_come_again() -> None:
     with (
-        service(503, {"detail": "full"}, Retry_After="7") as (url, heard),
+        service(503, {"detail": "full"}, Retry_After="7") as (url, requests),
         closing(ServiceClient(ServiceAddress(url), "the thing", timeout_s=5.0)) as line,
     ):
-        told = [line.call("GET", "/", None, {"X-One": "1"}) for _ in range(2)]
-    assert [(one.status, one.error, one.retry_after) for one in told] == [(503, "full", "7")] * 2
-    assert not told[0].ok
-    assert heard[1].headers["X-One"] == "1"
+        answers = [line.call("GET", "/", None, {"X-One": "1"}) for _ in range(2)]
+    assert [(one.status, one.error, one.retry_after) for one in answers] == [(503, "full", "7")] * 2
+    assert not answers[0].ok
+    assert requests[1].headers["X-One"] == "1"
 
 
 def test_nobody_there_is_unavailable_under_its_name() -> None:

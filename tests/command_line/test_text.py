@@ -14,6 +14,6 @@ def test_one_thing_is_not_many() -> None:
 
 
 def test_how_long_ago_is_told_in_the_largest_unit() -> None:
-    told = [ago(seconds * 1_000_000) for seconds in (0, 1, 59, 60, 7_199, 86_400, 200_000)]
-    assert told == ["just now", "1s ago", "59s ago", "1m ago", "1h ago", "1d ago", "2d ago"]
+    texts = [ago(seconds * 1_000_000) for seconds in (0, 1, 59, 60, 7_199, 86_400, 200_000)]
+    assert texts == ["just now", "1s ago", "59s ago", "1m ago", "1h ago", "1d ago", "2d ago"]
     assert ago(-5) == "just now"

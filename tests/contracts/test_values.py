@@ -192,8 +192,8 @@ def test_a_request_made_anew_claims_the_same_and_knows_nothing_of_the_first() ->
     first.cost_ru = 50
     first.measured = Measured(service_us=1)
     again = first.copy()
-    kept = {name for name in vars(Request) if not name.startswith("_")}
-    claims = {name for name in kept if not callable(getattr(Request, name))}
+    names = {name for name in vars(Request) if not name.startswith("_")}
+    claims = {name for name in names if not callable(getattr(Request, name))}
     assert claims > {"key", "attributes"}
     for name in claims - {"cost_ru", "measured"}:
         assert getattr(again, name) == getattr(first, name), name

@@ -202,11 +202,11 @@ async def ask(spec: Spec, number: int, folder: Path, end_us: int) -> None:
                 os.write(log, ENTRY.pack(key, sent_us, clock_us()))
 
     async def task() -> None:
-        asked = 0
+        calls = 0
         while clock_us() < end_us:
             await ask_once()
-            asked += 1
-            if spec.pause_s or asked % ASKS_IN_A_ROW == 0:
+            calls += 1
+            if spec.pause_s or calls % ASKS_IN_A_ROW == 0:
                 await asyncio.sleep(spec.pause_s)
 
     async def task_in_waves() -> None:

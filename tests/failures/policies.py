@@ -50,8 +50,8 @@ async def asking(
 ) -> AsyncIterator[Press]:
     """Limiters under load, each as a process of its own would have it."""
     limiters = [Limiter(rules=RULES, store_url=url) for _ in range(PROCESSES)]
-    wanted = [(rule, key) for rule in sorted(rules) for key in keys]
-    press = Press(limiters, wanted, wide="wide", pause_s=pause_s)
+    pairs = [(rule, key) for rule in sorted(rules) for key in keys]
+    press = Press(limiters, pairs, wide="wide", pause_s=pause_s)
     try:
         async with press.pressing(tasks):
             yield press
@@ -77,12 +77,12 @@ def check_bounds(press: Press, began_us: int, *, losses: int) -> None:
 
 def check_marks(press: Press, from_us: int, to_us: int) -> None:
     """While the server decided nothing, nothing was decided in its name but what was leased."""
-    seen = press.between(from_us, to_us)
-    assert len(seen) > 200
-    for one in seen:
+    calls = press.between(from_us, to_us)
+    assert len(calls) > 200
+    for one in calls:
         if one.degraded:
             assert one.reason in {"", "store_unavailable", "rate_limited"}
         else:  # a refusal from before that still holds, or a unit debited before
             assert not one.allowed or one.rule in LEASED, one
     for rule in RULES:
-        assert any(one.degraded for one in seen if one.rule == rule), rule
+        assert any(one.degraded for one in calls if one.rule == rule), rule

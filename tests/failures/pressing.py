@@ -40,7 +40,7 @@ class Press:
     def __init__(
         self,
         limiters: Sequence[Limiter],
-        wanted: Iterable[tuple[str, str]],
+        pairs: Iterable[tuple[str, str]],
         *,
         wide: str,
         pause_s: float = PAUSE_S,
@@ -51,7 +51,7 @@ class Press:
         `wide` is a rule that is never used up, and so tells whether the store answers.
         """
         self.limiters = limiters
-        self.wanted = [*wanted, (wide, "anyone")]
+        self.pairs = [*pairs, (wide, "anyone")]
         self.wide = wide
         self.pause_s = pause_s
         self.seed = seed
@@ -89,7 +89,7 @@ class Press:
     @property
     def spent(self) -> bool:
         """Whether every limiter has been told that every key is used up."""
-        return len(self._spent) == len(self.limiters) * (len(self.wanted) - 1)
+        return len(self._spent) == len(self.limiters) * (len(self.pairs) - 1)
 
     def well_since(self, at_us: int) -> bool:
         """Whether the store has admitted something since, and each limiter's latest decision."""
@@ -145,7 +145,7 @@ class Press:
             time.sleep(self.pause_s)
 
     def _order(self, process: int, number: int) -> Iterator[tuple[str, str]]:
-        order = self.wanted.copy()
+        order = self.pairs.copy()
         random.Random(f"{self.seed} {process} {number}").shuffle(order)
         return takewhile(lambda _: self.running, cycle(order))
 

@@ -59,8 +59,8 @@ def test_a_full_bucket_is_not_over_and_one_more_is() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 8)), max_size=25))
-def test_the_passes_find_what_trying_every_span_finds(asked: list[tuple[int, int]]) -> None:
-    admissions = [Admission(sent, sent + took) for sent, took in asked]
+def test_the_passes_find_what_trying_every_span_finds(timings: list[tuple[int, int]]) -> None:
+    admissions = [Admission(sent, sent + took) for sent, took in timings]
     bucket = Limit(2, 7, burst=3)
     log = Limit(4, 9, algorithm=Algorithm.SLIDING_LOG)
 

@@ -136,8 +136,8 @@ def test_the_other_masters_keys_keep_their_throughput(redis_cluster: RedisCluste
         worst = 1.0
         for key in living:
             rate = sum(not one.degraded for one in before if one.key == key)
-            kept = sum(not one.degraded for one in meanwhile if one.key == key) / gone_s
-            worst = min(worst, kept / rate)
+            undegraded = sum(not one.degraded for one in meanwhile if one.key == key) / gone_s
+            worst = min(worst, undegraded / rate)
         of_dead = [one for one in meanwhile if one.key == dead]
         assert all(one.degraded and one.allowed for one in of_dead)
         # Nobody waits for a time-out: what was under way failed with its connection.

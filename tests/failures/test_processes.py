@@ -69,13 +69,13 @@ def test_killed_processes_lose_their_blocks_and_never_exceed_a_limit(
     began_us = clock_us()
     with Crowd(spec) as crowd:
         pass
-    told = crowd.result
-    assert told.killed >= 4
-    assert max(told.admitted) <= admitted_max(spec.limit, began_us, clock_us())
+    result = crowd.result
+    assert result.killed >= 4
+    assert max(result.admitted) <= admitted_max(spec.limit, began_us, clock_us())
     # Nor could it be from now on: each unit that was spent is missing in the store.
     left = run(left_of(spec))
-    assert max(n + m for n, m in zip(told.admitted, left, strict=True)) <= 100
-    assert sum(told.admitted) > 0.5 * 100 * spec.keys  # and most of it was of use
+    assert max(n + m for n, m in zip(result.admitted, left, strict=True)) <= 100
+    assert sum(result.admitted) > 0.5 * 100 * spec.keys  # and most of it was of use
 
 
 @pytest.mark.parametrize(("algorithm", "lease"), [("gcra", 100), ("fixed_window", 100)])
@@ -125,16 +125,16 @@ def test_a_server_that_dies_and_comes_back_empty_twice_admits_two_limits_more_at
             redis_server.kill()
             time.sleep(0.2)
             redis_server.restart(empty=True)
-    told, ended_us = crowd.result, clock_us()
-    assert max(told.admitted) <= admitted_max(spec.limit, began_us, ended_us, losses=2)
+    result, ended_us = crowd.result, clock_us()
+    assert max(result.admitted) <= admitted_max(spec.limit, began_us, ended_us, losses=2)
     most = {
         "open": float("inf"),
         "closed": 0,
         "local": shared_max(spec.limit, 0.25, began_us, ended_us, processes=spec.workers),
     }
-    assert max(told.degraded) <= most[failure]
-    assert sum(told.degraded) > 0 or failure == "closed"
-    assert max(told.admitted) > 40  # it is a bound that is needed
+    assert max(result.degraded) <= most[failure]
+    assert sum(result.degraded) > 0 or failure == "closed"
+    assert max(result.admitted) > 40  # it is a bound that is needed
 
 
 def test_what_is_on_the_disk_first_is_never_exceeded_by_any_process(

@@ -22,6 +22,6 @@ def crowd(size: int, work: Callable[[int], T]) -> list[T]:
 
     with ThreadPoolExecutor(size) as threads:
         return [
-            told.result(CROWD_S_MAX)
-            for told in [threads.submit(begun, number) for number in range(size)]
+            future.result(CROWD_S_MAX)
+            for future in [threads.submit(begun, number) for number in range(size)]
         ]

@@ -51,8 +51,8 @@ def hello(*dependencies: Any) -> FastAPI:
 def test_bob_does_not_pay_for_alice() -> None:
     # pyrate-limiter: https://github.com/vutran1710/PyrateLimiter/issues/238
     limiter = Limiter(rules={"search": "2/minute"}, clock=HandClock())
-    heard = [limiter.take(who, rule="search").allowed for who in ("alice", "alice", "bob")]
-    assert heard == [True, True, True]
+    answers = [limiter.take(who, rule="search").allowed for who in ("alice", "alice", "bob")]
+    assert answers == [True, True, True]
 
 
 def test_two_clients_have_a_limit_each() -> None:

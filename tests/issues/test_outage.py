@@ -64,8 +64,8 @@ each_way = pytest.mark.parametrize("made", [by_middleware, by_dependency])
 async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
     # As a server would: what the application raises is a 500.
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://t") as asked:
-        yield asked
+    async with httpx.AsyncClient(transport=transport, base_url="http://t") as http_client:
+        yield http_client
 
 
 def after_the_end_of(
@@ -77,13 +77,13 @@ def after_the_end_of(
         url = server.url + PATIENT
         async with (
             Limiter(store_url=url, failure=failure) as limiter,
-            client(made(limiter)) as asked,
+            client(made(limiter)) as http_client,
         ):
-            before = await asked.get("/")
+            before = await http_client.get("/")
             assert before.status_code == 200
             assert "x-ratelimit-error" not in before.headers
             server.kill()
-            return [await asked.get("/") for _ in range(4)]
+            return [await http_client.get("/") for _ in range(4)]
 
     return asyncio.run(story())
 
@@ -184,10 +184,10 @@ def test_a_hundred_tasks_are_answered_in_bounded_time_while_the_store_hangs(
                     await asyncio.sleep(0.02)
             redis_server.pause()
             began_s = time.monotonic()
-            heard = await asyncio.gather(*(limiter.atake("ann") for _ in range(100)))
+            decisions = await asyncio.gather(*(limiter.atake("ann") for _ in range(100)))
             took_s = time.monotonic() - began_s
             redis_server.resume()
-            assert all(decision.degraded for decision in heard)
+            assert all(decision.degraded for decision in decisions)
             return took_s
 
     assert asyncio.run(story()) < BOUND_S
@@ -229,10 +229,10 @@ def test_the_event_loop_goes_on_while_the_store_pauses(
                 await limiter.atake("ann")
 
             app = by_middleware(limiter) if door == "middleware" else by_dependency(limiter)
-            async with client(app) as asked:
+            async with client(app) as http_client:
 
                 async def get() -> None:
-                    assert (await asked.get("/")).status_code == 200
+                    assert (await http_client.get("/")).status_code == 200
 
                 one = {"atake": atake, "decorator": job}.get(door, get)
 

@@ -140,8 +140,8 @@ def test_threads_that_spend_leases_are_admitted_no_more_than_the_limit(
         Limiter("200/day", store_url=url, lease=lease, failure="closed") as other,
     ):
         take = (one.take, other.take)
-        heard = crowd(THREADS, lambda n: sum(take[n % 2]("all").allowed for _ in range(100)))
-        assert 150 <= sum(heard) <= 200  # what a lease keeps back is not lost, but not given yet
+        sums = crowd(THREADS, lambda n: sum(take[n % 2]("all").allowed for _ in range(100)))
+        assert 150 <= sum(sums) <= 200  # what a lease keeps back is not lost, but not given yet
 
 
 def test_nobody_within_quota_is_refused_because_redis_is_asked_by_many(

@@ -48,9 +48,9 @@ BOOK: dict[str, Any] = {"limits": {"all": {"limit": "1/minute", "key": "everyone
 def test_a_wrong_setting_of_a_limiter_is_named_at_once(
     settings: dict[str, Any], field: str
 ) -> None:
-    with pytest.raises(BadValue) as told:
+    with pytest.raises(BadValue) as error:
         Limiter(**settings)
-    assert told.value.field == field
+    assert error.value.field == field
 
 
 @pytest.mark.parametrize(

@@ -35,9 +35,9 @@ def test_a_task_on_an_idle_key_does_not_wait_for_a_task_on_a_busy_one() -> None:
 
 def test_a_thread_on_an_idle_key_does_not_wait_for_a_thread_on_a_busy_one() -> None:
     # https://github.com/vutran1710/PyrateLimiter/issues/301
-    limiter, heard = Limiter("1/s"), []
+    limiter, answers = Limiter("1/s"), []
     assert limiter.take("slow")
-    waiter = threading.Thread(target=lambda: heard.append(limiter.wait("slow").allowed))
+    waiter = threading.Thread(target=lambda: answers.append(limiter.wait("slow").allowed))
     waiter.start()
     try:
         began_s = time.monotonic()
@@ -46,7 +46,7 @@ def test_a_thread_on_an_idle_key_does_not_wait_for_a_thread_on_a_busy_one() -> N
     finally:
         waiter.join(30)
     assert took_s < 0.5
-    assert heard == [True]
+    assert answers == [True]
 
 
 def test_a_take_is_answered_at_once_while_others_wait_for_the_same_key() -> None:

@@ -48,9 +48,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> HandClock:
     def seconds() -> float:
         return hand.now_us() / 1e6
 
-    told = SimpleNamespace(time=seconds, monotonic=seconds, perf_counter_ns=lambda: 0)
+    fake_time = SimpleNamespace(time=seconds, monotonic=seconds, perf_counter_ns=lambda: 0)
     for place in ("limits.storage.memory.time", "limits.strategies.time", "throttled.utils.time"):
-        monkeypatch.setattr(place, told)
+        monkeypatch.setattr(place, fake_time)
     return hand
 
 
@@ -77,14 +77,14 @@ def decisions_of(take: Take, clock: HandClock, asks: list[tuple[int, int]]) -> I
 
 def alike(one: Take, other: Take, clock: HandClock, asks: list[tuple[int, int]]) -> list[bool]:
     """What both have answered to each ask, which must be the same."""
-    heard = []
+    answers = []
     for ticks, cost in asks:
         clock.advance(us=ticks * TICK_US)
-        heard.append(one(cost))
-        assert other(cost) == heard[-1], f"ask {len(heard)}, at {clock.now_us()}"
-    assert True in heard
-    assert False in heard
-    return heard
+        answers.append(one(cost))
+        assert other(cost) == answers[-1], f"ask {len(answers)}, at {clock.now_us()}"
+    assert True in answers
+    assert False in answers
+    return answers
 
 
 def walk(seed: int, step: int, costs: int) -> list[tuple[int, int]]:
@@ -106,16 +106,16 @@ def test_a_moving_window_is_a_sliding_log(seed: int, clock: HandClock) -> None:
 def test_a_fixed_window_is_one_where_its_first_hit_is_at_the_edge(clock: HandClock) -> None:
     minute = [(0, 1), (64, 1), (64, 1), (64, 1), (60 * 64 - 3 * 64, 1)]
     theirs = by_limits(FixedWindowRateLimiter, "2/minute")
-    heard = alike(theirs, by_sluicegate("2/minute", "fixed_window", clock), clock, minute * 3)
-    assert heard[:7] == [True, True, False, False, True, True, False]
+    answers = alike(theirs, by_sluicegate("2/minute", "fixed_window", clock), clock, minute * 3)
+    assert answers[:7] == [True, True, False, False, True, True, False]
 
 
 def test_two_counters_are_two_counters_but_for_their_rounding(clock: HandClock) -> None:
     kind, rate = SlidingWindowCounterRateLimiter, "64/minute"
     theirs, ours = by_limits(kind, rate), by_sluicegate(f"{rate} cells 1", "sliding_window", clock)
     half = [(0, 1)] * 70 + [(90 * 64, 1)] + [(0, 1)] * 40
-    heard = alike(theirs, ours, clock, half)
-    assert heard.count(True) == 64 + 32  # half of the minute before counts still
+    answers = alike(theirs, ours, clock, half)
+    assert answers.count(True) == 64 + 32  # half of the minute before counts still
     clock.advance(us=TICK_US)  # a 3840th later the estimate is 63.98...
     assert theirs(1)
     assert not ours(1)

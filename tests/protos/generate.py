@@ -120,10 +120,10 @@ def _file(file: ProtoFile) -> FileDescriptorProto:
         enums = messages[outer].enum_type if outer else made.enum_type
         _add_values(enums.add(name=name), choice.values)
     if file.path == SERVICE_FILE:
-        method, asked, answered = METHOD
+        method, request_name, answered = METHOD
         made.service.add(name=SERVICE).method.add(
             name=method,
-            input_type=f".{made.package}.{asked}",
+            input_type=f".{made.package}.{request_name}",
             output_type=f".{made.package}.{answered}",
         )
     return made

@@ -81,11 +81,11 @@ def test_after_millions_of_requests_nothing_has_grown(tmp_path: Path, seed: int)
 
         def state() -> dict[str, Any]:
             # At rest: some things are done now and then, each as a task of a moment.
-            said: list[dict[str, Any]] = []
+            states: list[dict[str, Any]] = []
             for _ in range(10):
-                said.append(limiter.ask("/v1/state")[1])
+                states.append(limiter.ask("/v1/state")[1])
                 sleep(0.05)
-            return min(said, key=lambda one: one["process"]["tasks"])
+            return min(states, key=lambda one: one["process"]["tasks"])
 
         for tool in ("h2load", "redis-benchmark"):
             half_of_a_part(tool)

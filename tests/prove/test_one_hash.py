@@ -47,7 +47,7 @@ for _ in range(runs):
 
 
 def hashes(what: str, name: str, stdin: str = "") -> list[str]:
-    told: list[str] = []
+    digests: list[str] = []
     for hash_seed in ("1", "4711"):
         child = subprocess.run(
             [sys.executable, "-c", CHILD, what, name, str(RUNS // 2), str(SEED)],
@@ -59,8 +59,8 @@ def hashes(what: str, name: str, stdin: str = "") -> list[str]:
             timeout=3_600,
         )
         assert child.returncode == 0, child.stderr[-2_000:]
-        told += child.stdout.split()
-    return told
+        digests += child.stdout.split()
+    return digests
 
 
 def chosen() -> list[str]:
@@ -76,17 +76,17 @@ def chosen() -> list[str]:
 @pytest.mark.prove
 @pytest.mark.parametrize("name", chosen())
 def test_twenty_runs_of_a_scenario_have_one_hash(name: str) -> None:
-    told = hashes("scenario", name)
-    assert len(told) == RUNS
-    assert len(set(told)) == 1
+    digests = hashes("scenario", name)
+    assert len(digests) == RUNS
+    assert len(set(digests)) == 1
 
 
 @pytest.mark.prove
 @pytest.mark.parametrize("stage", SMALL if seeds(1, 1) else [])
 def test_twenty_runs_of_each_stage_of_the_hunt_have_one_hash(stage: str) -> None:
-    told = hashes("hunt", stage, render(SMALL[stage]))
-    assert len(told) == RUNS
-    assert len(set(told)) == 1
+    digests = hashes("hunt", stage, render(SMALL[stage]))
+    assert len(digests) == RUNS
+    assert len(set(digests)) == 1
 
 
 def test_twenty_runs_of_a_whole_client_have_one_hash() -> None:

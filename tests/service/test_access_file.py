@@ -59,7 +59,7 @@ def test_without_file_and_token_everybody_is_welcome() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("callers = 1", "callers: 1 cannot be used; write each as"),
         ("caller = []", "caller: "),
@@ -71,8 +71,8 @@ def test_without_file_and_token_everybody_is_welcome() -> None:
         ("[[callers", "not TOML"),
     ],
 )
-def test_a_wrong_file_is_told_by_its_field(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(BadValue, match=said):
+def test_a_wrong_file_is_told_by_its_field(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(BadValue, match=message):
         make_access(written(tmp_path, text), "")
 
 
@@ -113,7 +113,7 @@ highest = "CRITICAL"
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ('tables = ["homes"]', "tables"),
         ('tables = { Homes = ["read"] }', "Homes"),
@@ -122,8 +122,8 @@ highest = "CRITICAL"
         ("highest = 1", "highest"),
     ],
 )
-def test_a_wrong_table_or_class_names_its_field(tmp_path: Path, line: str, said: str) -> None:
+def test_a_wrong_table_or_class_names_its_field(tmp_path: Path, line: str, message: str) -> None:
     file = tmp_path / "callers.toml"
     file.write_text(f'[[callers]]\nname = "a"\ntoken_sha256 = "{"0" * 64}"\n{line}\n')
-    with pytest.raises(BadValue, match=said):
+    with pytest.raises(BadValue, match=message):
         make_access(str(file), "")

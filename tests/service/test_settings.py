@@ -61,14 +61,14 @@ def test_a_default_is_overruled_by_a_file_that_by_a_variable_and_that_by_a_flag(
 ) -> None:
     file = tmp_path / "settings.toml"
     file.write_text('port = 1\ngrace_s = 1.5\nshed = false\nrules = ["a", "b"]\n')
-    found = gathered(
+    chosen = gathered(
         "--config", str(file), "--port", "3", environment={"SG_PORT": "2", "SG_GRACE_S": "2"}
     )
-    assert found.settings == Chosen(port=3, rules=("a", "b"), grace_s=2.0, shed=False)
-    assert found.sources["port"] == "flag"
-    assert found.sources["grace_s"] == "variable SG_GRACE_S"
-    assert found.sources["shed"] == f"file {file}"
-    assert found.sources["failure"] == "default"
+    assert chosen.settings == Chosen(port=3, rules=("a", "b"), grace_s=2.0, shed=False)
+    assert chosen.sources["port"] == "flag"
+    assert chosen.sources["grace_s"] == "variable SG_GRACE_S"
+    assert chosen.sources["shed"] == f"file {file}"
+    assert chosen.sources["failure"] == "default"
 
 
 def test_a_switch_may_be_said_alone() -> None:
@@ -87,15 +87,15 @@ def test_what_is_printed_is_a_settings_file_that_says_the_same(tmp_path: Path) -
 
 
 def test_a_secret_is_never_printed() -> None:
-    said = "\n".join(gathered("--store", "redis://ann:sesame@host:6379/0").lines())
-    assert "sesame" not in said
-    assert "redis://ann:(not shown)@host:6379/0" in said
+    text = "\n".join(gathered("--store", "redis://ann:sesame@host:6379/0").lines())
+    assert "sesame" not in text
+    assert "redis://ann:(not shown)@host:6379/0" in text
     assert "sesame" not in "\n".join(gathered("--store", "sesame").lines())
     assert 'store = "memory:"' in "\n".join(gathered().lines())
 
 
 @pytest.mark.parametrize(
-    ("words", "environment", "said"),
+    ("words", "environment", "message"),
     [
         (["--port", "0"], {}, "--port: '0' cannot be used; give a whole number from 1 to 65,535"),
         ([], {"SG_PORT": "x"}, "SG_PORT: 'x' cannot be used"),
@@ -107,15 +107,15 @@ def test_a_secret_is_never_printed() -> None:
     ],
 )
 def test_a_wrong_text_is_told_with_the_place_it_is_in(
-    words: list[str], environment: dict[str, str], said: str
+    words: list[str], environment: dict[str, str], message: str
 ) -> None:
     with pytest.raises(BadValue) as caught:
         gathered(*words, environment=environment)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("toml", "said"),
+    ("toml", "message"),
     [
         ("prot = 1", "prot"),
         ("port = [1, 2]", "give one value"),
@@ -124,10 +124,10 @@ def test_a_wrong_text_is_told_with_the_place_it_is_in(
         ("port = 70000", "give a whole number"),
     ],
 )
-def test_a_wrong_file_is_told_with_the_name_in_it(tmp_path: Path, toml: str, said: str) -> None:
+def test_a_wrong_file_is_told_with_the_name_in_it(tmp_path: Path, toml: str, message: str) -> None:
     file = tmp_path / "settings.toml"
     file.write_text(toml)
-    with pytest.raises(BadValue, match=said) as caught:
+    with pytest.raises(BadValue, match=message) as caught:
         gathered("--config", str(file))
     assert str(file) in f"{caught.value.field} {caught.value.value}"
 
@@ -148,11 +148,11 @@ def test_a_class_has_its_own_settings_first_then_those_it_inherits() -> None:
 def test_a_default_is_shown_as_it_would_be_written() -> None:
     parser = ArgumentParser()
     add_flags(parser, Chosen)
-    shown = " ".join(parser.format_help().split())
+    text = " ".join(parser.format_help().split())
     for one in ("(default 7070)", "(default on)", "(default 0.05)", "(default open)"):
-        assert one in shown
-    assert "--rules PATH" in shown
-    assert "--failure open|closed" in shown
+        assert one in text
+    assert "--rules PATH" in text
+    assert "--failure open|closed" in text
 
 
 def test_settings_that_do_not_go_together_are_refused() -> None:

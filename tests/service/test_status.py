@@ -19,12 +19,12 @@ THEIRS = '# TYPE asked counter\nasked_total{worker="1"} 2\n'
 
 
 def status(worker: WorkerId = ALONE, *, alone: bool = False) -> WorkerStatus:
-    asked = MetricFamily("asked", "counter", "", "Asks.", [MetricSample("_total", (), 1)])
+    family = MetricFamily("asked", "counter", "", "Asks.", [MetricSample("_total", (), 1)])
     return WorkerStatus(
         "thing",
         worker,
         parts={"engine": lambda: {"name": "memory"}, "calls": lambda: 7},
-        metrics=lambda: [asked],
+        metrics=lambda: [family],
         not_ready=lambda: "it begins",
         alone=alone,
     )
@@ -34,11 +34,15 @@ def test_the_state_is_who_it_is_and_what_each_part_says_of_itself() -> None:
     async def story() -> Mapping[str, object]:
         return status().state(LOOKS)
 
-    said = asyncio.run(story())
-    assert (said["app"], said["version"], said["not_ready"]) == ("thing", __version__, "it begins")
-    assert (said["worker"], said["workers"]) == (0, 1)
-    assert (said["engine"], said["calls"]) == ({"name": "memory"}, 7)
-    up_us = said["up_us"]
+    state = asyncio.run(story())
+    assert (state["app"], state["version"], state["not_ready"]) == (
+        "thing",
+        __version__,
+        "it begins",
+    )
+    assert (state["worker"], state["workers"]) == (0, 1)
+    assert (state["engine"], state["calls"]) == ({"name": "memory"}, 7)
+    up_us = state["up_us"]
     assert isinstance(up_us, int)
     assert 0 <= up_us < 60_000_000
 

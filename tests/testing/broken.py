@@ -230,8 +230,8 @@ class TwiceIsTheLast(Whole):
     ) -> Ruling:
         last = {(charge.rule_id, charge.key): charge for charge in charges}
         ruling = await super().take([*last.values()], keep=keep, count_refused=count_refused)
-        told = dict(zip(last, ruling.decisions, strict=True))
-        return ruling._replace(decisions=[told[one.rule_id, one.key] for one in charges])
+        by_charge = dict(zip(last, ruling.decisions, strict=True))
+        return ruling._replace(decisions=[by_charge[one.rule_id, one.key] for one in charges])
 
 
 class OutOfOrder(Whole):
@@ -258,13 +258,13 @@ class RetriesRounded(Whole):
         self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False
     ) -> Ruling:
         ruling = await super().take(charges, keep=keep, count_refused=count_refused)
-        told = [
+        decisions = [
             changed(one, retry_after_us=-(-one.retry_after_us // 1_000) * 1_000)
             if one.retry_after_us > 0
             else one
             for one in ruling.decisions
         ]
-        return ruling._replace(decisions=told)
+        return ruling._replace(decisions=decisions)
 
 
 class RemainingOfBefore(Whole):
@@ -277,11 +277,11 @@ class RemainingOfBefore(Whole):
     ) -> Ruling:
         before = await super().take([charge._replace(cost=0) for charge in charges], keep=False)
         ruling = await super().take(charges, keep=keep, count_refused=count_refused)
-        told = [
+        decisions = [
             changed(one, remaining=before.remaining)
             for one, before in zip(ruling.decisions, before.decisions, strict=True)
         ]
-        return ruling._replace(decisions=told)
+        return ruling._replace(decisions=decisions)
 
 
 class KeysWithoutCase(Whole):
@@ -318,11 +318,11 @@ class NamesRunTogether(Whole):
     ) -> Ruling:
         glued = [one._replace(rule_id="", key=f"{one.rule_id}:{one.key}") for one in charges]
         ruling = await super().take(glued, keep=keep, count_refused=count_refused)
-        told = [
-            Decision(*told._fields()[:4], told.reason, charge.rule_id)
-            for charge, told in zip(charges, ruling.decisions, strict=True)
+        decisions = [
+            Decision(*decision._fields()[:4], decision.reason, charge.rule_id)
+            for charge, decision in zip(charges, ruling.decisions, strict=True)
         ]
-        return ruling._replace(decisions=told)
+        return ruling._replace(decisions=decisions)
 
 
 class LaddersSkipARung(Whole):
@@ -379,18 +379,18 @@ class ResetsEveryLimit(Whole):
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
-        self.seen: dict[Key, set[Charge]] = {}
+        self.charges_by_key: dict[Key, set[Charge]] = {}
 
     async def take(
         self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False
     ) -> Ruling:
         for charge in charges:
-            self.seen.setdefault(charge.key, set()).add(charge)
+            self.charges_by_key.setdefault(charge.key, set()).add(charge)
         return await super().take(charges, keep=keep, count_refused=count_refused)
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         for charge in charges:
-            await super().reset([charge, *self.seen.get(charge.key, ())])
+            await super().reset([charge, *self.charges_by_key.get(charge.key, ())])
 
 
 class LooksThenTakes(Whole):

@@ -52,8 +52,8 @@ def test_answers_with_times_come_in_the_order_in_which_they_were_told() -> None:
     store.admit(2)
     store.refuse(1, retry_after_s=7)
     store.admit(1)
-    told = [take(store).allowed for _ in range(6)]
-    assert told == [True, True, False, True, False, False]
+    answers = [take(store).allowed for _ in range(6)]
+    assert answers == [True, True, False, True, False, False]
 
 
 def test_what_holds_for_all_asks_forgets_what_was_told_for_some() -> None:

@@ -219,12 +219,12 @@ def test_a_thread_that_hangs_goes_on_when_the_store_is_healed() -> None:
     limiter, _ = hand_limiter("3/day", faults=faults)
 
     async def story(limiter: Limiter) -> None:
-        asked = asyncio.create_task(asyncio.to_thread(limiter.take, "ann"))
+        call = asyncio.create_task(asyncio.to_thread(limiter.take, "ann"))
         while not faults.hanging():
             await asyncio.sleep(0.001)
-        assert not asked.done()
+        assert not call.done()
         faults.heal()
-        assert (await asked).remaining == 2
+        assert (await call).remaining == 2
 
     with limiter:
         faults.hang()

@@ -72,10 +72,10 @@ def test_conditions_are_about_what_is_there() -> None:
             (WriteCondition(present=True), True),
         ):
             assert (await service.write_if("t", write, condition, ASK)).done is done
-        gone = await service.write_if(
+        answer = await service.write_if(
             "t", write._replace(value=None), WriteCondition(present=True), ASK
         )
-        assert gone == WriteIfResult(True, None)
+        assert answer == WriteIfResult(True, None)
         for none in (WriteCondition(), WriteCondition(absent=True, present=True)):
             with pytest.raises(BadValue, match="exactly one"):
                 await service.write_if("t", write, none, ASK)
@@ -91,8 +91,8 @@ def test_a_scan_goes_on_by_its_token_and_by_no_other(reverse: bool) -> None:
         span = KeyRange(b"a", b"c\x00", reverse, rows_max=2)
         first = await service.scan("t", b"p", span, ASK)
         second = await service.scan("t", b"p", span, ASK, first.token)
-        found = [row.sort for row in (*first.rows, *second.rows)]
-        assert found == ([b"c", b"b", b"a"] if reverse else [b"a", b"b", b"c"])
+        sorts = [row.sort for row in (*first.rows, *second.rows)]
+        assert sorts == ([b"c", b"b", b"a"] if reverse else [b"a", b"b", b"c"])
         assert first.token
         assert not second.token
         with pytest.raises(BadValue, match="go on with"):
@@ -107,15 +107,15 @@ def test_a_walk_tells_every_place_once() -> None:
     async def story() -> None:
         service = MemoryKeyValues()
         await filled(service, b"", b"a", b"b")
-        found: list[Place] = []
+        places: list[Place] = []
         after: Place | None = None
         while True:
             walked = await service.walk("t", after, 2, ASK)
-            found += walked.places
+            places += walked.places
             after = walked.after
             if after is None:
                 break
-        assert found == [(b"p", b""), (b"p", b"a"), (b"p", b"b")]
+        assert places == [(b"p", b""), (b"p", b"a"), (b"p", b"b")]
 
     run(story())
 

@@ -29,22 +29,22 @@ def outcomes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Mapping[str, Counter[str]]:
     """How often each class passed and failed."""
-    told: dict[str, Counter[str]] = {}
+    counts_by_class: dict[str, Counter[str]] = {}
 
     class Listener:
         def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
             # One failure of a class is enough; True says that the test is done with.
-            return True if told.get(_class(item.nodeid), Counter())["failed"] else None
+            return True if counts_by_class.get(_class(item.nodeid), Counter())["failed"] else None
 
         def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
             if report.when == "call":
-                told.setdefault(_class(report.nodeid), Counter())[report.outcome] += 1
+                counts_by_class.setdefault(_class(report.nodeid), Counter())[report.outcome] += 1
 
     folder = tmp_path_factory.mktemp("suites")
     (folder / "test_broken.py").write_text(SUITES)
     arguments = [str(folder), "-q", "-c", "/dev/null", "--rootdir", str(folder), "--tb=no"]
     pytest.main([*arguments, "-p", "no:cacheprovider", "-p", "no:valkey"], [Listener()])
-    return told
+    return counts_by_class
 
 
 def _class(nodeid: str) -> str:

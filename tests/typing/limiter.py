@@ -23,8 +23,8 @@ async def fetch(url: str) -> bytes:
 
 
 greeting: str = greet("ann", 3)
-kept: Callable[[str, int], str] = greet
-kept_async: Callable[[str], Coroutine[Any, Any, bytes]] = fetch
+typed_greet: Callable[[str, int], str] = greet
+typed_fetch: Callable[[str], Coroutine[Any, Any, bytes]] = fetch
 
 limiter.take("a", cost=1.5)  # type: ignore[arg-type]
 limiter.take(1)  # type: ignore[arg-type]
