@@ -15,20 +15,20 @@ class ByAddress:
     def __init__(self, rule: str = "2/minute", limiter: Limiter | None = None) -> None:
         self.limiter = limiter or Limiter(rules={"pages": rule}, clock=HandClock())
         self.rule = "pages"
-        self.seen: list[str] = []
+        self.lines: list[str] = []
 
     def key(self, arrival: Arrival) -> str:
         """Whom to count."""
         return arrival.address()
 
     def judge(self, arrival: Arrival) -> Judgement | None:
-        self.seen.append(f"{arrival.method} {arrival.path}")
+        self.lines.append(f"{arrival.method} {arrival.path}")
         if arrival.path.startswith("/free"):
             return None
         return self.limiter.judge(Claim(self.key(arrival), self.rule))
 
     async def ajudge(self, arrival: Arrival) -> Judgement | None:
-        self.seen.append(f"{arrival.method} {arrival.path}")
+        self.lines.append(f"{arrival.method} {arrival.path}")
         if arrival.path.startswith("/free"):
             return None
         return await self.limiter.ajudge(Claim(self.key(arrival), self.rule))

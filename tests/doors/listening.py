@@ -49,7 +49,7 @@ class Echo(asyncio.Protocol):
         self.kind = kind
         self.peer = peer
         self.transport = cast("asyncio.Transport", None)
-        self.heard = b""
+        self.input = b""
         self.lost = 0
         self.drains = 0
         self.busy = 0
@@ -60,7 +60,7 @@ class Echo(asyncio.Protocol):
         self.transport.write(f"{self.kind.name}:".encode())
 
     def data_received(self, data: bytes) -> None:
-        self.heard += data
+        self.input += data
         if b"bug" in data:
             raise ZeroDivisionError
         self.transport.write(data)
@@ -120,12 +120,12 @@ class Hall:
         """Of the first address."""
         return self.listener.addresses[0].port
 
-    async def call(self, said: bytes = b"") -> Caller:
+    async def call(self, data: bytes = b"") -> Caller:
         """Connect, and say this."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         caller = Caller(reader, writer)
-        if said:
-            writer.write(said)
+        if data:
+            writer.write(data)
         return caller
 
 
@@ -139,10 +139,10 @@ class Caller:
         self.writer = writer
         self.made.append(self)
 
-    async def hears(self, wanted: bytes) -> None:
+    async def hears(self, expected: bytes) -> None:
         """These bytes, exactly, next."""
-        heard = await asyncio.wait_for(self.reader.readexactly(len(wanted)), WAIT_S)
-        assert heard == wanted
+        data = await asyncio.wait_for(self.reader.readexactly(len(expected)), WAIT_S)
+        assert data == expected
 
     async def rest(self) -> bytes:
         """All that comes until the end; a reset is an end."""

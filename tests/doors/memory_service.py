@@ -49,14 +49,14 @@ class MemoryService:
 
     def fill(self, table: str, rows: Mapping[Place, tuple[bytes, int]]) -> None:
         """These are the rows now: their values, and for how long they stay."""
-        loaded = [StreamRow(*place, *kept) for place, kept in rows.items()]
+        loaded = [StreamRow(*place, *row) for place, row in rows.items()]
         self.values.load(table, loaded, replace=True)
 
     def rows(self, table: str = "t") -> dict[Place, tuple[bytes, int]]:
         """What is there, and until when."""
-        found = self.values.enter("look", table, TableGrant.READ, CallContext(ALL))
+        entries = self.values.enter("look", table, TableGrant.READ, CallContext(ALL))
         self.values.calls.pop()
-        return {place: (row.value, row.expires_us) for place, row in found.items()}
+        return {place: (row.value, row.expires_us) for place, row in entries.items()}
 
     # The service.
 

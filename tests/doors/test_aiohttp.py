@@ -125,7 +125,7 @@ def test_a_websocket_is_judged_at_its_handshake() -> None:
             assert refused.value.status == 429
             assert refused.value.headers is not None
             assert refused.value.headers["Retry-After"] == "60"
-            assert guard.seen == ["WEBSOCKET /ws"] * 2
+            assert guard.lines == ["WEBSOCKET /ws"] * 2
 
     asyncio.run(story())
 

@@ -141,10 +141,10 @@ def test_a_header_and_a_user_can_be_the_key() -> None:
 
 
 def test_what_no_rule_is_about_passes_with_the_very_send_of_the_server() -> None:
-    seen: list[Send] = []
+    sends: list[Send] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        seen.append(send)
+        sends.append(send)
 
     async def send(message: Message) -> None: ...
 
@@ -161,7 +161,7 @@ def test_what_no_rule_is_about_passes_with_the_very_send_of_the_server() -> None
         await judged(http_scope(method="OPTIONS"), receive, send)
         with pytest.raises(RuntimeError):
             await judged(http_scope(), receive, send)
-        assert seen == [send, send, send]
+        assert sends == [send, send, send]
 
     asyncio.run(story())
 
@@ -185,11 +185,11 @@ def test_a_header_of_the_application_stands_and_is_not_doubled() -> None:
     async def story() -> None:
         app = LimitMiddleware(own, ByAddress(), headers="both")
         (start,) = (await ask(app, http_scope())).sent
-        found = [name.lower() for name, _ in start["headers"]]
-        assert len(found) == len(set(found))
+        names = [name.lower() for name, _ in start["headers"]]
+        assert len(names) == len(set(names))
         assert (b"RateLimit", b'"own";r=1') in start["headers"]
         assert (b"x-ratelimit-limit", b"7") in start["headers"]
-        assert b"x-ratelimit-remaining" in found
+        assert b"x-ratelimit-remaining" in names
 
     asyncio.run(story())
 
@@ -201,8 +201,8 @@ def test_a_header_in_capitals_is_known_as_well() -> None:
 
     async def story() -> None:
         (start,) = (await ask(LimitMiddleware(own, ByAddress()), http_scope())).sent
-        found = [name for name, _ in start["headers"]]
-        assert found == [b"RateLimit", b"ratelimit-policy"]
+        names = [name for name, _ in start["headers"]]
+        assert names == [b"RateLimit", b"ratelimit-policy"]
 
     asyncio.run(story())
 
@@ -369,7 +369,7 @@ def test_an_admitted_handshake_is_accepted_with_headers() -> None:
     async def story() -> None:
         guard = ByAddress("2/minute")
         answer = await ask(LimitMiddleware(echo, guard), ws_scope())
-        assert guard.seen == ["WEBSOCKET /ws"]
+        assert guard.lines == ["WEBSOCKET /ws"]
         assert answer.start["type"] == "websocket.accept"
         assert answer.headers["ratelimit"] == '"pages";r=1;t=30'
         assert answer.sent[1:] == [{"type": "websocket.send", "text": "hello"}]
@@ -394,19 +394,19 @@ def test_a_refused_handshake_is_a_429_if_the_server_can_say_so() -> None:
 
 
 def test_a_refused_handshake_is_heard_before_it_is_answered() -> None:
-    said: list[str] = []
+    messages: list[str] = []
 
     async def receive() -> Message:
-        said.append("connect")
+        messages.append("connect")
         return {"type": "websocket.connect"}
 
     async def send(message: Message) -> None:
-        said.append(message["type"])
+        messages.append(message["type"])
 
     async def story() -> None:
         app = LimitMiddleware(echo, Broken())
         await app(ws_scope(), receive, send)
-        assert said == ["connect", "websocket.close"]
+        assert messages == ["connect", "websocket.close"]
 
     asyncio.run(story())
 

@@ -46,7 +46,7 @@ def test_a_task_is_judged_by_its_name_and_headers() -> None:
     assert refused.value.decision.retry_after_s == 60
     assert mail.apply(("ann",), headers={"tenant": "b"}).get() == "sent to ann"
     assert mail.apply(("ann",), headers={"sluicegate-user": "c"}).get() == "sent to ann"
-    assert guard.seen[0] == "TASK mail"
+    assert guard.lines[0] == "TASK mail"
 
 
 def test_who_calls_the_function_itself_is_not_limited() -> None:

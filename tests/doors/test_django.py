@@ -330,18 +330,18 @@ def test_views_may_share_a_scope() -> None:
 
 def test_django_as_wsgi_and_as_asgi_behind_the_plain_middlewares() -> None:
     with override_settings(MIDDLEWARE=[]):
-        seen: list[str] = []
+        statuses: list[str] = []
         app = WsgiMiddleware(WSGIHandler(), ByAddress("1/minute"))
 
         def start(status: str, headers: Any, exc_info: Any = None, /) -> Any:
-            seen.append(status)
+            statuses.append(status)
 
         for _ in range(2):
             environ = RequestFactory().get("/page").environ
             chunks: Any = app(environ, start)
             list(chunks)
             getattr(chunks, "close", lambda: None)()
-        assert seen == ["200 OK", "429 Too Many Requests"]
+        assert statuses == ["200 OK", "429 Too Many Requests"]
 
         async def story() -> None:
             from tests.doors.bare import ask, http_scope

@@ -270,13 +270,13 @@ def test_a_store_that_is_gone_is_never_a_500() -> None:
     (answer,) = got(app, "/x")
     assert answer.status_code == 503
     assert answer.headers["x-ratelimit-error"] == "store_unavailable"
-    gone = FastAPI()
+    away_app = FastAPI()
     away = Limiter("1/minute", store_url="redis://127.0.0.1:1/0")
 
-    @gone.get("/x", dependencies=[Depends(limit(away, key="all"))])
+    @away_app.get("/x", dependencies=[Depends(limit(away, key="all"))])
     async def y() -> None: ...
 
-    for answer in got(gone, "/x", "/x"):
+    for answer in got(away_app, "/x", "/x"):
         assert answer.status_code == 200
         assert answer.headers["x-ratelimit-error"] == "store_unavailable"
 
@@ -337,9 +337,9 @@ def test_the_documentation_can_say_what_a_refusal_is() -> None:
     @app.get("/x")
     async def x() -> None: ...
 
-    said = app.openapi()["paths"]["/x"]["get"]["responses"]["429"]
-    assert "application/problem+json" in said["content"]
-    assert "Retry-After" in said["headers"]
+    response = app.openapi()["paths"]["/x"]["get"]["responses"]["429"]
+    assert "application/problem+json" in response["content"]
+    assert "Retry-After" in response["headers"]
 
 
 def test_a_wrong_rule_is_told_where_it_stands() -> None:

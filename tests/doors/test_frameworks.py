@@ -141,7 +141,7 @@ def test_what_is_not_found_counts_too(framework: Callable[[ByAddress], Any]) -> 
         app = LimitMiddleware(litestar.Litestar(), guard)
     missing, refused = got(app, "/no/such", "/no/such")
     assert (missing.status_code, refused.status_code) == (404, 429)
-    assert guard.seen == ["GET /no/such"] * 2
+    assert guard.lines == ["GET /no/such"] * 2
 
 
 @contextlib.contextmanager

@@ -274,10 +274,10 @@ def test_both_styles_stand_together_and_none_leaves_only_what_http_says() -> Non
 
 
 def test_a_rule_that_is_only_tried_out_is_not_told() -> None:
-    tried = Decision(True, 0, SECOND, MINUTE, RATE_LIMITED, "trial").with_marks(shadow=True)
+    trial = Decision(True, 0, SECOND, MINUTE, RATE_LIMITED, "trial").with_marks(shadow=True)
     for style in ("ietf", "legacy", "both"):
-        assert fields_of(style, judged(RuleDecision("trial", FIVE, tried))) == {}
-    beside = judged(RuleDecision("login", FIVE, admitted(3)), RuleDecision("trial", FIVE, tried))
+        assert fields_of(style, judged(RuleDecision("trial", FIVE, trial))) == {}
+    beside = judged(RuleDecision("login", FIVE, admitted(3)), RuleDecision("trial", FIVE, trial))
     fields = fields_of("both", beside)
     assert fields["ratelimit-policy"] == '"login";q=5;w=60'
     assert fields["ratelimit"].startswith('"login";r=3')

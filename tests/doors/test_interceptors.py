@@ -29,49 +29,49 @@ from tests.doors.guards import Broken, ByAddress, ByHeader, ByUser
 KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 
 
-def unary(asked: bytes, context: Any) -> bytes:
+def unary(message: bytes, context: Any) -> bytes:
     context.set_trailing_metadata((("own", "1"),))
-    return asked.upper()
+    return message.upper()
 
 
-def stream(asked: bytes, context: Any) -> Iterator[bytes]:
+def stream(message: bytes, context: Any) -> Iterator[bytes]:
     for n in range(3):
-        yield b"%s%d" % (asked, n)
+        yield b"%s%d" % (message, n)
 
 
-def joined(asked: Iterator[bytes], context: Any) -> bytes:
-    return b"".join(asked)
+def joined(messages: Iterator[bytes], context: Any) -> bytes:
+    return b"".join(messages)
 
 
-def echoed(asked: Iterator[bytes], context: Any) -> Iterator[bytes]:
-    yield from asked
+def echoed(messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
+    yield from messages
 
 
-async def aunary(asked: bytes, context: Any) -> bytes:
+async def aunary(message: bytes, context: Any) -> bytes:
     context.set_trailing_metadata((("own", "1"),))
-    return asked.upper()
+    return message.upper()
 
 
-async def astream(asked: bytes, context: Any) -> AsyncIterator[bytes]:
+async def astream(message: bytes, context: Any) -> AsyncIterator[bytes]:
     for n in range(3):
-        yield b"%s%d" % (asked, n)
+        yield b"%s%d" % (message, n)
 
 
-async def ajoined(asked: AsyncIterator[bytes], context: Any) -> bytes:
-    return b"".join([one async for one in asked])
+async def ajoined(messages: AsyncIterator[bytes], context: Any) -> bytes:
+    return b"".join([one async for one in messages])
 
 
-async def aechoed(asked: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-    async for one in asked:
+async def aechoed(messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+    async for one in messages:
         yield one
 
 
-async def awritten(asked: bytes, context: Any) -> None:
+async def awritten(message: bytes, context: Any) -> None:
     for n in range(3):
-        await context.write(b"%s%d" % (asked, n))
+        await context.write(b"%s%d" % (message, n))
 
 
-def failing(asked: bytes, context: Any) -> bytes:
+def failing(message: bytes, context: Any) -> bytes:
     raise ZeroDivisionError
 
 
@@ -127,12 +127,12 @@ def unary_of(channel: Any, name: str = "unary_unary") -> Any:
 def calls(channel: grpc.Channel) -> dict[str, Callable[[], tuple[Any, Any]]]:
     """Each kind of call, made to its end; its answer and its trailing metadata."""
 
-    def one(kind: str, asked: Any) -> tuple[Any, Any]:
-        answer, call = getattr(channel, kind)(f"/t.S/{kind}").with_call(asked)
+    def one(kind: str, payload: Any) -> tuple[Any, Any]:
+        answer, call = getattr(channel, kind)(f"/t.S/{kind}").with_call(payload)
         return answer, call.trailing_metadata()
 
-    def many(kind: str, asked: Any) -> tuple[Any, Any]:
-        call = getattr(channel, kind)(f"/t.S/{kind}")(asked)
+    def many(kind: str, payload: Any) -> tuple[Any, Any]:
+        call = getattr(channel, kind)(f"/t.S/{kind}")(payload)
         return list(call), call.trailing_metadata()
 
     return {
@@ -155,30 +155,30 @@ ANSWERS = {
 def test_all_four_kinds_pass_or_are_refused_with_all_that_a_client_can_use(kind: str) -> None:
     with threaded(ByAddress("1/minute")) as channel:
         answer, trailing = calls(channel)[kind]()
-        told = dict(trailing)
+        fields = dict(trailing)
         assert answer == ANSWERS[kind]
-        assert told["ratelimit"] == '"pages";r=0;t=60'
-        assert told["ratelimit-policy"] == '"pages";q=1;w=60'
-        assert "retry-after" not in told
-        assert ("own" in told) == (kind == "unary_unary"), "the handler's own metadata stands"
+        assert fields["ratelimit"] == '"pages";r=0;t=60'
+        assert fields["ratelimit-policy"] == '"pages";q=1;w=60'
+        assert "retry-after" not in fields
+        assert ("own" in fields) == (kind == "unary_unary"), "the handler's own metadata stands"
         with pytest.raises(grpc.RpcError) as refused:
             calls(channel)[kind]()
         error: Any = refused.value
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert error.details() == "The limit for this key is spent. Ask again in 60.000 s."
-        told = dict(error.trailing_metadata())
-        assert told["retry-after"] == "60"
-        assert told["grpc-retry-pushback-ms"] == "60000"
-        assert told["sluicegate-reason"] == "rate_limited"
-        assert told["sluicegate-rule"] == "pages"
-        assert told["ratelimit"] == '"pages";r=0;t=60'
+        fields = dict(error.trailing_metadata())
+        assert fields["retry-after"] == "60"
+        assert fields["grpc-retry-pushback-ms"] == "60000"
+        assert fields["sluicegate-reason"] == "rate_limited"
+        assert fields["sluicegate-rule"] == "pages"
+        assert fields["ratelimit"] == '"pages";r=0;t=60'
 
 
 async def acall(
     channel: grpc.aio.Channel, kind: str, streamed: tuple[bytes, ...] = (b"a", b"b")
 ) -> tuple[Any, dict[str, Any]]:
-    asked: Any = b"a" if kind.startswith("unary") else iter(streamed)
-    call = getattr(channel, kind)(f"/t.S/{kind}")(asked)
+    payload: Any = b"a" if kind.startswith("unary") else iter(streamed)
+    call = getattr(channel, kind)(f"/t.S/{kind}")(payload)
     answer = [one async for one in call] if kind.endswith("stream") else await call
     return answer, dict(await call.trailing_metadata())
 
@@ -192,17 +192,17 @@ def test_the_same_on_an_asyncio_server_whatever_its_handlers_are(
 
     async def story() -> None:
         async with looped(ByAddress("1/minute"), *four) as channel:
-            answer, told = await acall(channel, kind)
+            answer, fields = await acall(channel, kind)
             assert answer == ANSWERS[kind]
-            assert told["ratelimit"] == '"pages";r=0;t=60'
+            assert fields["ratelimit"] == '"pages";r=0;t=60'
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 # An asyncio client that is still sending when it is refused may report its own
                 # failure to send in place of the refusal, so this one sends nothing.
                 await acall(channel, kind, ())
             assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            told = dict(refused.value.trailing_metadata())
-            assert told["grpc-retry-pushback-ms"] == "60000"
-            assert told["retry-after"] == "60"
+            fields = dict(refused.value.trailing_metadata())
+            assert fields["grpc-retry-pushback-ms"] == "60000"
+            assert fields["retry-after"] == "60"
 
     asyncio.run(story())
 
@@ -211,9 +211,9 @@ def test_a_handler_that_writes_by_itself_is_limited_too() -> None:
     async def story() -> None:
         guard = ByAddress("1/minute")
         async with looped(guard, aunary, awritten, ajoined, aechoed) as channel:
-            answer, told = await acall(channel, "unary_stream")
+            answer, fields = await acall(channel, "unary_stream")
             assert answer == ANSWERS["unary_stream"]
-            assert "ratelimit" in told
+            assert "ratelimit" in fields
             with pytest.raises(grpc.aio.AioRpcError):
                 await acall(channel, "unary_stream")
 
@@ -227,7 +227,7 @@ def test_methods_metadata_proxies_and_users_are_what_rules_can_be_about() -> Non
         for n, ok in ((1, True), (2, True), (1, False)):
             lines = (("x-forwarded-for", "9.9.9.9"), ("x-forwarded-for", f"10.0.0.{n}"))
             assert passes(call, *lines) == ok
-        assert guard.seen[0] == "GRPC /t.S/unary_unary"
+        assert guard.lines[0] == "GRPC /t.S/unary_unary"
     with threaded(ByHeader("1/minute")) as channel:
         call = unary_of(channel)
         for key, ok in (("a", True), ("b", True), ("a", False)):
@@ -297,9 +297,9 @@ def test_what_grpc_calls_a_peer_has_an_address(peer: str, address: str) -> None:
 
 def test_a_refusal_that_no_wait_will_turn_asks_for_no_retry() -> None:
     never = Judgement(Decision(False, 5, -1, 0, COST_ABOVE_LIMIT, "caf\u00e9"), ())
-    told = dict(refusal_metadata(never, ()))
-    assert told["grpc-retry-pushback-ms"] == "-1"
-    assert told["sluicegate-rule"] == "caf\\xe9"
+    fields = dict(refusal_metadata(never, ()))
+    assert fields["grpc-retry-pushback-ms"] == "-1"
+    assert fields["sluicegate-rule"] == "caf\\xe9"
     assert message_of(never) == COST_ABOVE_LIMIT.sentence
 
 

@@ -41,8 +41,8 @@ def serving() -> Iterator[int]:
         settings = KvHttpSettings()
         kv = KvHttp(service, service, Keeper(), service.clock, settings)
         bounds = HttpSettings(body_bytes_max=settings.body_bytes_max)
-        told = KeyValuesServicer(service, service.clock).with_metadata
-        grpc_door = GrpcDoor(Methods({}, {}, with_metadata=told), Keeper())
+        methods = KeyValuesServicer(service, service.clock).with_metadata
+        grpc_door = GrpcDoor(Methods({}, {}, with_metadata=methods), Keeper())
         kinds: Any = {
             Language.HTTP1: HttpDoor(kv.handle, service.clock, bounds),
             Language.HTTP2: lambda _: grpc_door(),

@@ -21,7 +21,7 @@ from tests.doors.listening import LOOPS, Caller, hall, reset, run, until
 
 both = pytest.mark.parametrize("loop", sorted(LOOPS))
 
-SAID = {
+FIRST_BYTES = {
     Language.HTTP2: PREFACE + b"frames",
     Language.HTTP1: b"GET / HTTP/1.1\r\n\r\n",
     Language.RESP: b"*1\r\n$4\r\nPING\r\n",
@@ -32,9 +32,9 @@ SAID = {
 def test_each_language_reaches_its_protocol_with_all_its_bytes(loop: str) -> None:
     async def story() -> None:
         async with hall() as here:
-            for kind, said in SAID.items():
-                caller = await here.call(said)
-                await caller.hears(f"{kind.name}:".encode() + said)
+            for kind, data in FIRST_BYTES.items():
+                caller = await here.call(data)
+                await caller.hears(f"{kind.name}:".encode() + data)
                 caller.writer.write(b"more")
                 await caller.hears(b"more")
                 await caller.leave()
@@ -58,19 +58,19 @@ def test_each_language_reaches_its_protocol_with_all_its_bytes(loop: str) -> Non
 @settings(max_examples=15)
 @given(st.data())
 def test_however_the_first_bytes_are_cut_they_arrive_whole(data: st.DataObject) -> None:
-    kind = data.draw(st.sampled_from(sorted(SAID, key=lambda kind: kind.name)))
-    said = SAID[kind]
-    cuts = sorted(data.draw(st.sets(st.integers(1, len(said) - 1), max_size=6)))
+    kind = data.draw(st.sampled_from(sorted(FIRST_BYTES, key=lambda kind: kind.name)))
+    first_bytes = FIRST_BYTES[kind]
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(first_bytes) - 1), max_size=6)))
 
     async def story() -> None:
         async with hall() as here:
             caller = await here.call()
-            for start, end in zip([0, *cuts], [*cuts, len(said)], strict=True):
-                caller.writer.write(said[start:end])
+            for start, end in zip([0, *cuts], [*cuts, len(first_bytes)], strict=True):
+                caller.writer.write(first_bytes[start:end])
                 await caller.writer.drain()
                 await asyncio.sleep(0)
             await caller.hears(f"{kind.name}:".encode())
-            await until(lambda: here.made[0].heard == said)
+            await until(lambda: here.made[0].input == first_bytes)
             await caller.leave()
 
     run(story)
@@ -83,19 +83,19 @@ def test_garbage_half_open_and_reset_connections_leave_nothing_behind(
 ) -> None:
     async def story() -> None:
         async with hall(sniff_timeout_s=0.05) as here:
-            for said, end in visits:
-                caller = await here.call(said)
+            for data, end in visits:
+                caller = await here.call(data)
                 if end == "reset":
                     reset(caller.writer)
                     continue
                 if end == "half":
                     caller.writer.write_eof()
-                    heard = await caller.rest()
-                    if here.made and heard and not heard.startswith(b"HTTP/1.1 400"):
-                        assert heard[heard.find(b":") + 1 :] in (said, b"") or b"bug" in said
+                    answer = await caller.rest()
+                    if here.made and answer and not answer.startswith(b"HTTP/1.1 400"):
+                        assert answer[answer.find(b":") + 1 :] in (data, b"") or b"bug" in data
                 await caller.leave()
-            honest = await here.call(SAID[Language.RESP])
-            await honest.hears(b"RESP:" + SAID[Language.RESP])
+            honest = await here.call(FIRST_BYTES[Language.RESP])
+            await honest.hears(b"RESP:" + FIRST_BYTES[Language.RESP])
             await honest.leave()
             await until(lambda: here.listener.stats().open == 0)
 
@@ -169,19 +169,19 @@ def test_beyond_the_most_only_the_web_gets_in_marked_and_not_for_long(loop: str)
     async def story() -> None:
         bounds = {"connections_max": 1, "connections_reserved": 2, "reserved_s_max": 0.2}
         async with hall(**bounds) as here:
-            first = await here.call(SAID[Language.RESP])
+            first = await here.call(FIRST_BYTES[Language.RESP])
             await first.hears(b"RESP:")
             health, other = (
-                await here.call(SAID[Language.HTTP1]),
-                await here.call(SAID[Language.RESP]),
+                await here.call(FIRST_BYTES[Language.HTTP1]),
+                await here.call(FIRST_BYTES[Language.RESP]),
             )
             await health.hears(b"HTTP1:")
             assert here.made[1].peer.reserved
             assert (await other.rest()).startswith(b"-ERR too many connections")
             await until(lambda: here.listener.stats().reserved_open == 1)
-            again = await here.call(SAID[Language.HTTP1])
+            again = await here.call(FIRST_BYTES[Language.HTTP1])
             await again.hears(b"HTTP1:")
-            third = await here.call(SAID[Language.HTTP1])
+            third = await here.call(FIRST_BYTES[Language.HTTP1])
             assert await third.rest() == b"", "closed as soon as it was accepted"
             await health.rest()  # it has had its time
             await until(lambda: here.listener.stats().reserved_open == 0)
@@ -190,7 +190,7 @@ def test_beyond_the_most_only_the_web_gets_in_marked_and_not_for_long(loop: str)
             for caller in (first, health, other, again, third):
                 await caller.leave()
             await until(lambda: here.listener.stats().open == 0)
-            late = await here.call(SAID[Language.RESP])
+            late = await here.call(FIRST_BYTES[Language.RESP])
             await late.hears(b"RESP:")
             await late.leave()
 
@@ -200,15 +200,18 @@ def test_beyond_the_most_only_the_web_gets_in_marked_and_not_for_long(loop: str)
 def test_one_address_may_not_take_all_connections_and_gets_its_places_back() -> None:
     async def story() -> None:
         async with hall(connections_per_address_max=2) as here:
-            one, two = await here.call(SAID[Language.RESP]), await here.call(SAID[Language.RESP])
+            one, two = (
+                await here.call(FIRST_BYTES[Language.RESP]),
+                await here.call(FIRST_BYTES[Language.RESP]),
+            )
             await one.hears(b"RESP:")
             await two.hears(b"RESP:")
-            three = await here.call(SAID[Language.RESP])
+            three = await here.call(FIRST_BYTES[Language.RESP])
             assert await three.rest() == b""
             assert here.listener.stats().refused_per_address == 1
             await one.leave()
             await until(lambda: here.listener.stats().open == 1)
-            four = await here.call(SAID[Language.RESP])
+            four = await here.call(FIRST_BYTES[Language.RESP])
             await four.hears(b"RESP:")
             assert here.listener.stats().addresses == 1
             for caller in (two, three, four):
@@ -221,11 +224,11 @@ def test_one_address_may_not_take_all_connections_and_gets_its_places_back() -> 
 def test_an_idle_connection_is_drained_and_a_busy_one_is_not(loop: str) -> None:
     async def story() -> None:
         async with hall(idle_timeout_s=0.1) as here:
-            busy = await here.call(SAID[Language.HTTP2])
+            busy = await here.call(FIRST_BYTES[Language.HTTP2])
             await busy.hears(b"HTTP2:")
             here.made[0].busy = 1
-            idle = await here.call(SAID[Language.RESP])
-            await idle.hears(b"RESP:" + SAID[Language.RESP])
+            idle = await here.call(FIRST_BYTES[Language.RESP])
+            await idle.hears(b"RESP:" + FIRST_BYTES[Language.RESP])
             assert await idle.rest() == b""
             assert (here.made[0].drains, here.made[1].drains) == (0, 1)
             assert here.made[0].ticks > 0
@@ -240,8 +243,8 @@ def test_an_idle_connection_is_drained_and_a_busy_one_is_not(loop: str) -> None:
 def test_a_client_that_keeps_talking_is_not_idle() -> None:
     async def story() -> None:
         async with hall(idle_timeout_s=0.15) as here:
-            caller = await here.call(SAID[Language.RESP])
-            await caller.hears(b"RESP:" + SAID[Language.RESP])
+            caller = await here.call(FIRST_BYTES[Language.RESP])
+            await caller.hears(b"RESP:" + FIRST_BYTES[Language.RESP])
             for _ in range(12):
                 caller.writer.write(b".")
                 await caller.hears(b".")
@@ -256,7 +259,7 @@ def test_a_client_that_keeps_talking_is_not_idle() -> None:
 def test_a_client_that_does_not_read_is_dropped(loop: str) -> None:
     async def story() -> None:
         async with hall(write_stall_s_max=0.1) as here:
-            caller = await here.call(SAID[Language.RESP])
+            caller = await here.call(FIRST_BYTES[Language.RESP])
             await until(lambda: len(here.made) == 1)
             here.made[0].busy = 1
             here.made[0].transport.write(b"x" * 8_000_000)  # more than the kernel takes, at once
@@ -272,7 +275,7 @@ def test_who_leaves_too_much_unread_is_dropped_at_once(loop: str) -> None:
     async def story() -> None:
         bounds = {"write_backlog_bytes_max": 100_000, "write_stall_s_max": 60}
         async with hall(**bounds) as here:
-            caller = await here.call(SAID[Language.RESP])
+            caller = await here.call(FIRST_BYTES[Language.RESP])
             await until(lambda: len(here.made) == 1)
             here.made[0].transport.write(b"x" * 12_000_000)
             await until(lambda: here.listener.stats().open == 0)
@@ -286,7 +289,7 @@ def test_who_leaves_too_much_unread_is_dropped_at_once(loop: str) -> None:
 def test_who_asks_on_and_reads_nothing_is_found_without_a_look(loop: str) -> None:
     async def story() -> None:
         async with hall(write_backlog_bytes_max=100_000, look_s=60) as here:
-            caller = await here.call(SAID[Language.RESP])
+            caller = await here.call(FIRST_BYTES[Language.RESP])
             await until(lambda: len(here.made) == 1)
             here.made[0].transport.write(b"x" * 12_000_000)
             caller.writer.write(b"more")
@@ -302,12 +305,15 @@ def test_a_bug_in_one_protocol_ends_one_connection(
 ) -> None:
     async def story() -> None:
         async with hall() as here:
-            other, bad = await here.call(SAID[Language.RESP]), await here.call(SAID[Language.RESP])
-            await bad.hears(b"RESP:" + SAID[Language.RESP])
+            other, bad = (
+                await here.call(FIRST_BYTES[Language.RESP]),
+                await here.call(FIRST_BYTES[Language.RESP]),
+            )
+            await bad.hears(b"RESP:" + FIRST_BYTES[Language.RESP])
             bad.writer.write(b"bug")
             assert await bad.rest() == b""
             assert here.listener.stats().faults == 1
-            await other.hears(b"RESP:" + SAID[Language.RESP])
+            await other.hears(b"RESP:" + FIRST_BYTES[Language.RESP])
             at_once = await here.call(b"*bug")
             await at_once.rest()
             assert here.listener.stats().faults == 2
@@ -323,9 +329,9 @@ def test_closing_lets_what_is_under_way_finish_and_cuts_the_rest_after_the_grace
     async def story() -> None:
         async with hall() as here:
             port = here.port
-            callers = [await here.call(SAID[Language.HTTP2]) for _ in range(3)]
+            callers = [await here.call(FIRST_BYTES[Language.HTTP2]) for _ in range(3)]
             for caller in callers:
-                await caller.hears(b"HTTP2:" + SAID[Language.HTTP2])
+                await caller.hears(b"HTTP2:" + FIRST_BYTES[Language.HTTP2])
             waiting = await here.call(b"P")  # has said too little to be under way
             await until(lambda: here.listener.stats().open == 4)
             ends, stays, free = here.made
@@ -347,7 +353,7 @@ def test_closing_lets_what_is_under_way_finish_and_cuts_the_rest_after_the_grace
 def test_closing_does_not_wait_when_nobody_is_there() -> None:
     async def story() -> None:
         async with hall() as here:
-            caller = await here.call(SAID[Language.RESP])
+            caller = await here.call(FIRST_BYTES[Language.RESP])
             await caller.hears(b"RESP:")
             began_s = asyncio.get_running_loop().time()
             assert await here.listener.close(5.0) == 0
@@ -389,14 +395,14 @@ def test_a_unix_socket_is_served_kept_private_and_taken_away(loop: str, tmp_path
             for _ in range(3):
                 reader, writer = await asyncio.open_unix_connection(str(path))
                 callers.append(Caller(reader, writer))
-                writer.write(SAID[Language.RESP])
+                writer.write(FIRST_BYTES[Language.RESP])
                 await callers[-1].hears(b"RESP:")
             assert here.made[0].peer.host == ""
             assert here.listener.addresses == (Address("", 0, str(path)),)
             with pytest.raises(SluicegateError, match="is in use"):
                 bind(address_of(f"unix:{path}"), ListenerSettings())
         for caller in callers:
-            assert await caller.rest() == SAID[Language.RESP]
+            assert await caller.rest() == FIRST_BYTES[Language.RESP]
             await caller.leave()
         assert not path.exists()
 
@@ -423,7 +429,7 @@ def test_several_listeners_share_a_port_when_they_say_so() -> None:
         async with hall(reuse_port=True) as one:
             at = f"127.0.0.1:{one.port}"
             async with hall([at], reuse_port=True) as two:
-                callers = [await one.call(SAID[Language.RESP]) for _ in range(40)]
+                callers = [await one.call(FIRST_BYTES[Language.RESP]) for _ in range(40)]
                 for caller in callers:
                     await caller.hears(b"RESP:")
                 served = [here.listener.stats().served["RESP"] for here in (one, two)]
@@ -442,7 +448,7 @@ def test_a_socket_that_was_bound_before_is_served() -> None:
         bound = socket.create_server(("127.0.0.1", 0))
         async with hall([bound]) as here:
             assert here.port == bound.getsockname()[1]
-            caller = await here.call(SAID[Language.RESP])
+            caller = await here.call(FIRST_BYTES[Language.RESP])
             await caller.hears(b"RESP:")
             await caller.leave()
         assert bound.fileno() == -1
@@ -455,7 +461,7 @@ def test_a_name_with_two_addresses_is_served_on_both_with_one_port() -> None:
         async with hall(["localhost:0"]) as here:
             assert len({address.port for address in here.listener.addresses}) == 1
             assert {address.host for address in here.listener.addresses} <= {"127.0.0.1", "::1"}
-            caller = await here.call(SAID[Language.RESP])
+            caller = await here.call(FIRST_BYTES[Language.RESP])
             await caller.hears(b"RESP:")
             await caller.leave()
 
@@ -494,7 +500,7 @@ def test_when_the_machine_has_no_more_sockets_accepting_pauses_and_goes_on(
                 return real(self)
 
             monkeypatch.setattr(socket.socket, "accept", accept)
-            caller = await here.call(SAID[Language.RESP])
+            caller = await here.call(FIRST_BYTES[Language.RESP])
             await caller.hears(b"RESP:")
             assert here.listener.stats().accept_errors == 3
             await caller.leave()
@@ -565,11 +571,11 @@ def test_an_address_that_others_reach_needs_tls_and_authentication(
         if private:
             check_public(address, tls=tls, auth=auth, insecure=False)
             continue
-        with pytest.raises(BadValue, match="others can reach it") as told:
+        with pytest.raises(BadValue, match="others can reach it") as error:
             check_public(address, tls=tls, auth=auth, insecure=False)
-        assert ("--tls-cert" in told.value.remedy) is not tls
-        assert "tokens" in told.value.remedy
-        assert "--insecure" in told.value.remedy
+        assert ("--tls-cert" in error.value.remedy) is not tls
+        assert "tokens" in error.value.remedy
+        assert "--insecure" in error.value.remedy
 
 
 def test_what_stands_in_the_way_is_said_in_a_sentence() -> None:

@@ -18,7 +18,7 @@ from sluicegate.doors.sniff import (
     sniff,
 )
 
-KNOWN = [
+BEGINNINGS = [
     (PREFACE, Language.HTTP2),
     (b"*1\r\n$4\r\nPING\r\n", Language.RESP),
     (b"\r\n*1\r\n$4\r\nPING\r\n", Language.RESP),
@@ -52,22 +52,22 @@ KNOWN = [
 ]
 
 
-@pytest.mark.parametrize(("said", "kind"), KNOWN)
+@pytest.mark.parametrize(("data", "kind"), BEGINNINGS)
 def test_a_beginning_is_told_and_every_cut_of_it_is_told_the_same_or_not_yet(
-    said: bytes, kind: Language
+    data: bytes, kind: Language
 ) -> None:
-    assert sniff(said) is kind
-    answers = [sniff(said[:length]) for length in range(len(said) + 1)]
-    told = [answer for answer in answers if answer is not None]
-    assert set(told) == {kind}
+    assert sniff(data) is kind
+    answers = [sniff(data[:length]) for length in range(len(data) + 1)]
+    verdicts = [answer for answer in answers if answer is not None]
+    assert set(verdicts) == {kind}
     assert answers[0] is None
 
 
 @given(st.binary(max_size=200))
-def test_once_told_more_bytes_never_change_it(said: bytes) -> None:
+def test_once_told_more_bytes_never_change_it(data: bytes) -> None:
     first = None
-    for length in range(len(said) + 1):
-        now = sniff(said[:length])
+    for length in range(len(data) + 1):
+        now = sniff(data[:length])
         if first is not None:
             assert now is first
         first = now
@@ -104,10 +104,10 @@ def test_h2_itself_understands_how_http2_is_refused() -> None:
     client = H2Connection()
     client.initiate_connection()
     events = client.receive_data(answer_in(Language.HTTP2, "not here"))
-    gone = next(event for event in events if isinstance(event, ConnectionTerminated))
-    assert gone.error_code == 0xD
-    assert gone.last_stream_id == 0
-    assert gone.additional_data == b"not here"
+    goaway = next(event for event in events if isinstance(event, ConnectionTerminated))
+    assert goaway.error_code == 0xD
+    assert goaway.last_stream_id == 0
+    assert goaway.additional_data == b"not here"
 
 
 def test_no_protocol_can_be_given_for_what_is_no_language() -> None:

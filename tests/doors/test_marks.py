@@ -42,24 +42,24 @@ def asgi(
     guard: FixedGuard, headers: list[tuple[bytes, bytes]], path: str = "/", **settings: Any
 ) -> Any:
     """What the application sees."""
-    seen: list[Any] = []
+    scopes: list[Any] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        seen.append(scope)
+        scopes.append(scope)
 
     scope = {"type": "http", "method": "GET", "path": path, "headers": headers, "client": None}
     middleware = LimitMiddleware(app, guard, exempt=["/free"], **settings)
     asyncio.run(middleware(scope, None, None))
     assert scope["headers"] is headers
     assert KEY not in scope
-    return seen[0]
+    return scopes[0]
 
 
 def wsgi(guard: FixedGuard, header: str, path: str = "/", **settings: Any) -> dict[str, Any]:
-    seen: list[dict[str, Any]] = []
+    environs: list[dict[str, Any]] = []
 
     def app(environ: dict[str, Any], start_response: object) -> list[bytes]:
-        seen.append(environ)
+        environs.append(environ)
         return []
 
     environ = {"REQUEST_METHOD": "GET", "PATH_INFO": path}
@@ -69,7 +69,7 @@ def wsgi(guard: FixedGuard, header: str, path: str = "/", **settings: Any) -> di
     middleware = WsgiMiddleware(app, guard, exempt=["/free"], **settings)
     middleware(environ, None)  # type: ignore[arg-type]
     assert environ == before
-    return seen[0]
+    return environs[0]
 
 
 def test_without_the_option_nothing_is_touched() -> None:

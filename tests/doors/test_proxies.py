@@ -151,8 +151,8 @@ def test_nothing_that_a_client_writes_changes_what_its_address_is(
 
 @given(st.text(), st.integers(1, 128))
 def test_no_text_at_all_is_an_error(text: str, prefix: int) -> None:
-    found = address_in(text, prefix)
-    assert not found or str(ipaddress.ip_address(found)) == found
+    address = address_in(text, prefix)
+    assert not address or str(ipaddress.ip_address(address)) == address
     for header in ("forwarded", "x-forwarded-for"):
         Proxies(3, header=header).client(PEER, [text, text])
 

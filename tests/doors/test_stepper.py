@@ -66,20 +66,20 @@ def test_it_awaits_what_a_task_could_await(direct: bool) -> None:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         loop.call_later(0.001, future.set_result, "later")
-        seen: list[object] = [await future]
+        log: list[object] = [await future]
         await asyncio.sleep(0)
-        seen += await asyncio.gather(asyncio.sleep(0.001, 1), asyncio.sleep(0, 2))
-        seen.append(await asyncio.create_task(asyncio.sleep(0.001, 3)))
+        log += await asyncio.gather(asyncio.sleep(0.001, 1), asyncio.sleep(0, 2))
+        log.append(await asyncio.create_task(asyncio.sleep(0.001, 3)))
         try:
             async with asyncio.timeout(0.001):
                 await asyncio.sleep(10)
         except TimeoutError:
-            seen.append("timed out")
+            log.append("timed out")
         try:
             await asyncio.wait_for(asyncio.sleep(10), 0.001)
         except TimeoutError:
-            seen.append("again")
-        return seen
+            log.append("again")
+        return log
 
     outcome = drive(work, direct)
     assert outcome.error is None
@@ -170,7 +170,7 @@ def test_started_within_a_task_it_leaves_that_task_as_it_was() -> None:
 def test_whatever_it_waits_for_it_comes_to_the_end_that_a_task_comes_to(waits: list[str]) -> None:
     async def work() -> list[str]:
         loop = asyncio.get_running_loop()
-        seen: list[str] = []
+        log: list[str] = []
         for wait in waits:
             if wait == "turn":
                 await asyncio.sleep(0)
@@ -183,10 +183,10 @@ def test_whatever_it_waits_for_it_comes_to_the_end_that_a_task_comes_to(waits: l
                 else:
                     loop.call_soon(future.set_exception, KeyError(wait))
                 try:
-                    seen.append(await future)
+                    log.append(await future)
                 except KeyError:
-                    seen.append("raised")
-        return seen
+                    log.append("raised")
+        return log
 
     expected = asyncio.run(work())
     assert drive(work).result == expected

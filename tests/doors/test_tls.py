@@ -132,8 +132,8 @@ def test_a_client_certificate_tells_its_names_and_no_other_gets_in(
     async def story() -> None:
         tls = Tls(authority.files(client_ca=str(authority.client_ca)))
         async with hall(tls=tls) as here:
-            known = authority.client(common_name="gateway", sans=("gate.example", "10.0.0.7"))
-            caller = await call(here, known, RESP)
+            gateway = authority.client(common_name="gateway", sans=("gate.example", "10.0.0.7"))
+            caller = await call(here, gateway, RESP)
             await caller.hears(b"RESP:" + RESP)
             peer = here.made[0].peer
             assert peer.names[0] == "gateway"
@@ -165,12 +165,14 @@ def test_an_optional_client_certificate_is_told_where_it_is_shown(
     async def story() -> None:
         files = authority.files(client_ca=str(authority.client_ca), client_required=False)
         async with hall(tls=Tls(files)) as here:
-            shown = await call(here, authority.client(sans=("me.example",), common_name="me"), RESP)
-            await shown.hears(b"RESP:")
+            own_caller = await call(
+                here, authority.client(sans=("me.example",), common_name="me"), RESP
+            )
+            await own_caller.hears(b"RESP:")
             bare = await call(here, authority.client(), RESP)
             await bare.hears(b"RESP:")
             assert [echo.peer.names for echo in here.made] == [("me", "me.example"), ()]
-            await shown.leave()
+            await own_caller.leave()
             await bare.leave()
 
     run(story, loop)
@@ -202,12 +204,12 @@ def test_a_new_certificate_is_for_new_connections_and_old_ones_go_on(
             context = authority.client()
             old = await call(here, context, RESP)
             await old.hears(b"RESP:" + RESP)
-            seen = await asyncio.to_thread(subject_seen, here.port, context)
-            assert seen == "first.example"
+            subject = await asyncio.to_thread(subject_seen, here.port, context)
+            assert subject == "first.example"
             authority.issue("second.example")
             tls.reload()
-            seen = await asyncio.to_thread(subject_seen, here.port, context)
-            assert seen == "second.example"
+            subject = await asyncio.to_thread(subject_seen, here.port, context)
+            assert subject == "second.example"
             old.writer.write(b"still")
             await old.hears(b"still")
             await old.leave()
@@ -222,8 +224,8 @@ def test_the_files_are_looked_at_while_it_listens(authority: Authority) -> None:
             authority.issue("second.example")
             await until(lambda: here.listener.stats().tls_reloads == 1)
             context = authority.client()
-            seen = await asyncio.to_thread(subject_seen, here.port, context)
-            assert seen == "second.example"
+            subject = await asyncio.to_thread(subject_seen, here.port, context)
+            assert subject == "second.example"
 
     run(story)
 

@@ -83,15 +83,15 @@ def test_a_refused_head_request_has_no_body() -> None:
     app = LimitMiddleware(hello, ByAddress("1/minute"))
     environ: dict[str, Any] = {"REQUEST_METHOD": "HEAD", "REMOTE_ADDR": "192.0.2.1"}
     setup_testing_defaults(environ)
-    seen: list[tuple[str, list[tuple[str, str]]]] = []
+    starts: list[tuple[str, list[tuple[str, str]]]] = []
 
     def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None, /) -> Any:
-        seen.append((status, headers))
+        starts.append((status, headers))
 
     list(app(environ, start))
     assert list(app(environ, start)) == []
-    assert seen[1][0].startswith("429")
-    assert int(dict(seen[1][1])["Content-Length"]) > 0
+    assert starts[1][0].startswith("429")
+    assert int(dict(starts[1][1])["Content-Length"]) > 0
 
 
 def test_a_generator_is_handed_on_as_it_is_and_closed_by_the_server() -> None:

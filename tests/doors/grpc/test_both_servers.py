@@ -113,7 +113,7 @@ def test_an_unknown_method_is_unimplemented(channel: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shown", "name"),
+    ("metadata", "name"),
     [
         ([], b"anybody"),
         ([("authorization", "Bearer ann's")], b"ann"),
@@ -121,14 +121,16 @@ def test_an_unknown_method_is_unimplemented(channel: Any) -> None:
     ],
 )
 def test_who_speaks_is_known_by_his_token(
-    channel: Any, shown: list[tuple[str, str]], name: bytes
+    channel: Any, metadata: list[tuple[str, str]], name: bytes
 ) -> None:
-    assert unary(channel, "Name", metadata=shown) == name
+    assert unary(channel, "Name", metadata=metadata) == name
 
 
-@pytest.mark.parametrize("shown", ["Bearer of.bad.news", "Basic YTpi", "Bearer", ""])
-def test_whose_token_is_nobodys_is_refused(channel: Any, shown: str) -> None:
-    code, words = refusal(lambda: unary(channel, "Name", metadata=[("authorization", shown)]))
+@pytest.mark.parametrize("authorization", ["Bearer of.bad.news", "Basic YTpi", "Bearer", ""])
+def test_whose_token_is_nobodys_is_refused(channel: Any, authorization: str) -> None:
+    code, words = refusal(
+        lambda: unary(channel, "Name", metadata=[("authorization", authorization)])
+    )
     assert code is grpc.StatusCode.UNAUTHENTICATED
     assert "authorization: Bearer TOKEN" in words
 
@@ -243,11 +245,11 @@ def test_health_is_told_without_credentials(
 def test_a_watch_follows_the_service(channel: Any, work: tuple[Work, Native | Grpcio]) -> None:
     stub = health_pb2_grpc.HealthStub(channel)
     watch = stub.Watch(health_pb2.HealthCheckRequest(service="ratelimit"), timeout=CALL_S_MAX)
-    told = [next(watch).status]
+    statuses = [next(watch).status]
     for up in (False, True):
         work[0].up = up
-        told.append(next(watch).status)
-    assert told == [1, 2, 1]
+        statuses.append(next(watch).status)
+    assert statuses == [1, 2, 1]
     watch.cancel()
     other = stub.Watch(health_pb2.HealthCheckRequest(service="other"), timeout=CALL_S_MAX)
     assert next(other).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
@@ -272,8 +274,8 @@ def test_where_nobody_is_anybody_one_must_say_who_one_is(server: str) -> None:
             code, words = refusal(lambda: unary(channel, "Name"))
             assert code is grpc.StatusCode.UNAUTHENTICATED
             assert words.startswith("who speaks is not known here; send metadata")
-            shown = [("authorization", "Bearer bob's")]
-            assert unary(channel, "Name", metadata=shown) == b"bob"
+            metadata = [("authorization", "Bearer bob's")]
+            assert unary(channel, "Name", metadata=metadata) == b"bob"
             stub = health_pb2_grpc.HealthStub(channel)
             assert stub.Check(health_pb2.HealthCheckRequest()).status == 1
     finally:

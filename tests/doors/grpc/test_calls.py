@@ -135,17 +135,17 @@ def test_heads_that_are_the_same_are_understood_once() -> None:
 def test_a_token_that_is_withdrawn_is_believed_no_longer_than_the_memo_lasts() -> None:
     access = Door(anonymous=None)
     line = Line(access=access)
-    shown = [("authorization", "Bearer ann's"), (":path", "/t.Test/Name")]
-    line.ask(1, prefix(b""), changed=shown)
+    fields = [("authorization", "Bearer ann's"), (":path", "/t.Test/Name")]
+    line.ask(1, prefix(b""), changed=fields)
     del access.tokens["ann's"]
     line.now_us += 999_999
-    line.ask(3, prefix(b""), changed=shown)
+    line.ask(3, prefix(b""), changed=fields)
     line.now_us += 1
-    line.ask(5, prefix(b""), changed=shown)
+    line.ask(5, prefix(b""), changed=fields)
     assert [line.status(each) for each in (1, 3, 5)] == [0, 0, GrpcStatus.UNAUTHENTICATED]
     access.tokens["ann's"] = access.tokens["bob's"]
     line.calls.h2.forget()
-    line.ask(7, prefix(b""), changed=shown)
+    line.ask(7, prefix(b""), changed=fields)
     assert line.answer(7)[0] == prefix(b"bob")
 
 
@@ -478,11 +478,11 @@ def test_gzip_of_more_than_one_part_or_less_is_refused() -> None:
     st.lists(st.integers(0, 3_000), max_size=10),
 )
 def test_any_split_of_the_bytes_gives_the_same_answers(
-    asked: list[tuple[bytes, int]], cuts: list[int]
+    messages: list[tuple[bytes, int]], cuts: list[int]
 ) -> None:
     whole, split = Line(), Line()
     head_sent = b""
-    for number, (message, kind) in enumerate(asked):
+    for number, (message, kind) in enumerate(messages):
         stream = 1 + 2 * number
         path = {1: "/t.Test/Echo", 2: "/t.Test/No", 3: "/t.Test/Fails", 4: "/t.Test/Name"}[kind]
         fields = {**dict(GRPC), ":path": path}
@@ -514,14 +514,14 @@ def test_bent_calls_never_raise_and_never_see_each_other(bends: list[tuple[int, 
 
 
 def test_a_method_that_is_told_learns_how_long_the_call_has_waited_and_what_is_left() -> None:
-    heard: list[tuple[int, int, list[bytes]]] = []
+    calls: list[tuple[int, int, list[bytes]]] = []
 
-    def told(message: bytes, _by: Identity, head_sent: CallMetadata) -> bytes:
-        heard.append((head_sent.waited_us, head_sent.left_us, head_sent.values(b"x-word")))
+    def method(message: bytes, _by: Identity, head_sent: CallMetadata) -> bytes:
+        calls.append((head_sent.waited_us, head_sent.left_us, head_sent.values(b"x-word")))
         return message
 
     line = Line()
-    methods = Methods({}, {}, with_metadata={"/t.Test/CallMetadata": told})
+    methods = Methods({}, {}, with_metadata={"/t.Test/CallMetadata": method})
     line.calls = GrpcCalls(methods, Door(), GrpcSettings(), line.counts, line.host, (), NOW)
     line.say(GREETING, settings_frame())
     body = prefix(b"hello")
@@ -533,14 +533,14 @@ def test_a_method_that_is_told_learns_how_long_the_call_has_waited_and_what_is_l
         line.now_us += 3_000
         line.say(frame(f.DATA, 0, number, body[:6]))
         line.say(frame(f.DATA, f.END_STREAM, number, body[6:]))
-    assert heard == [(3_000, 17_000, [b"tea"]), (3_000, -1, [b"tea"])]
+    assert calls == [(3_000, 17_000, [b"tea"]), (3_000, -1, [b"tea"])]
     assert line.answer(3)[0] == body
 
 
 def test_a_call_that_is_told_and_never_whole_is_ended_by_the_sweep() -> None:
     line = Line()
     methods = Methods(
-        {}, {}, with_metadata={"/t.Test/CallMetadata": lambda message, _by, _told: message}
+        {}, {}, with_metadata={"/t.Test/CallMetadata": lambda message, _by, _metadata: message}
     )
     bounds = GrpcSettings(call_us_max=1_000_000)
     line.calls = GrpcCalls(methods, Door(), bounds, line.counts, line.host, (), NOW)

@@ -55,8 +55,8 @@ class KvDoor(Door):
 def served(request: pytest.FixtureRequest) -> Iterator[tuple[MemoryService, Native | Grpcio]]:
     name, when = request.param.split("-")
     service = MemoryService(far=when == "later")
-    told = KeyValuesServicer(service, service.clock).with_metadata
-    server = SERVERS[name](Methods({}, {}, with_metadata=told), KvDoor())
+    methods = KeyValuesServicer(service, service.clock).with_metadata
+    server = SERVERS[name](Methods({}, {}, with_metadata=methods), KvDoor())
     yield service, server
     server.stop()
 
@@ -80,8 +80,8 @@ def test_rows_are_written_read_and_removed(stub: Any, served: Any) -> None:
         for number in range(4)
     ]
     assert mine(stub.Write, pb.WriteRequest(table="t", writes=writes)) == pb.WriteResponse()
-    found = mine(stub.Get, pb.GetRequest(table="t", partition=b"\xff", sort=b"3"))
-    assert found.row == pb.Row(sort=b"3", value=b"v3", ttl_ms=3)
+    answer = mine(stub.Get, pb.GetRequest(table="t", partition=b"\xff", sort=b"3"))
+    assert answer.row == pb.Row(sort=b"3", value=b"v3", ttl_ms=3)
     places = [pb.Place(partition=b"\xff", sort=sort) for sort in (b"2", b"9", b"0")]
     each = mine(stub.GetEach, pb.GetEachRequest(table="t", places=places)).found
     assert [one.row.value for one in each] == [b"v2", b"", b"v0"]
@@ -105,25 +105,25 @@ def test_rows_are_written_read_and_removed(stub: Any, served: Any) -> None:
     assert not mine(stub.Expire, expire).there
     removed = mine(stub.Remove, pb.RemoveRequest(table="t", places=places))
     assert removed.removed == 2
-    gone = [pb.Write(partition=b"\xff", sort=b"3", delete=True)]
-    mine(stub.Write, pb.WriteRequest(table="t", writes=gone))
+    deletions = [pb.Write(partition=b"\xff", sort=b"3", delete=True)]
+    mine(stub.Write, pb.WriteRequest(table="t", writes=deletions))
     assert set(served[0].rows()) == {(b"\xff", b"1")}
 
 
 def test_a_write_under_a_condition_is_made_or_tells_what_is_there(stub: Any) -> None:
-    def tried(value: bytes, **must: Any) -> Any:
+    def write_if(value: bytes, **must: Any) -> Any:
         write = pb.Write(partition=b"p", value=value)
         condition = pb.Condition(**must)
         return mine(stub.WriteIf, pb.WriteIfRequest(table="t", write=write, condition=condition))
 
-    assert not tried(b"1", present=True).done
-    assert tried(b"1", absent=True).done
-    again = tried(b"2", absent=True)
+    assert not write_if(b"1", present=True).done
+    assert write_if(b"1", absent=True).done
+    again = write_if(b"2", absent=True)
     assert (again.done, again.row.value) == (False, b"1")
-    assert not tried(b"2", tag=tag_of(b"other")).done
-    assert tried(b"2", tag=tag_of(b"1")).done
+    assert not write_if(b"2", tag=tag_of(b"other")).done
+    assert write_if(b"2", tag=tag_of(b"1")).done
     with pytest.raises(grpc.RpcError) as caught:
-        tried(b"3")
+        write_if(b"3")
     assert failed(caught)[0] is grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -144,8 +144,8 @@ def test_an_upload_is_sent_in_parts_and_made_visible_at_once(stub: Any, served: 
         part = pb.UploadPartRequest(
             table="t", name="u", number=number, rows=streams[number], sha256=digests[number]
         )
-        kept = mine(stub.UploadPart, part)
-    assert (list(kept.parts), kept.rows) == ([0, 1], 3)
+        upload = mine(stub.UploadPart, part)
+    assert (list(upload.parts), upload.rows) == ([0, 1], 3)
     part.sha256 = bytes(32)
     with pytest.raises(grpc.RpcError) as caught:
         mine(stub.UploadPart, part)
@@ -217,13 +217,13 @@ def test_what_a_call_claims_reaches_the_service(stub: Any, served: Any) -> None:
 PLAIN: Any = CallMetadata((), -1, 0)
 
 
-def answered(call: Any, message: Any, told: CallMetadata = PLAIN) -> bytes:
+def answered(call: Any, message: Any, metadata: CallMetadata = PLAIN) -> bytes:
     """What a method makes of a message, without a server in front of it."""
     head_sent: list[bytes] = []
     data = message if isinstance(message, bytes) else message.SerializeToString()
 
     async def story() -> None:
-        answer = call(data, ALL, told)
+        answer = call(data, ALL, metadata)
         head_sent.append(answer if isinstance(answer, bytes) else await answer)
 
     run(story)
@@ -237,8 +237,8 @@ def test_an_ask_began_with_its_call_and_its_time_is_left_from_now(
     left_us: int, deadline_us: int | None
 ) -> None:
     service = MemoryService()
-    message, told = pb.GetRequest(table="t", partition=b"p"), CallMetadata((), left_us, 3_000)
-    answered(KeyValuesServicer(service, service.clock).get, message, told)
+    message, metadata = pb.GetRequest(table="t", partition=b"p"), CallMetadata((), left_us, 3_000)
+    answered(KeyValuesServicer(service, service.clock).get, message, metadata)
     assert (service.contexts[-1].arrived_us, service.contexts[-1].deadline_us) == (
         NOW_US - 3_000,
         deadline_us,
@@ -290,8 +290,8 @@ def test_what_lists_uploads_has_a_table_and_no_name() -> None:
     answered(servicer.begin_upload, pb.BeginUploadRequest(table="t", name="u", mode="merge"))
     # A field that this message may have one day, of a type that a name has not.
     newer = pb.ListUploadsRequest(table="t").SerializeToString() + b"\x10\x01"
-    found = pb.ListUploadsResponse.FromString(answered(servicer.list_uploads, newer))
-    assert [one.name for one in found.uploads] == ["u"]
+    answer = pb.ListUploadsResponse.FromString(answered(servicer.list_uploads, newer))
+    assert [one.name for one in answer.uploads] == ["u"]
 
 
 @pytest.mark.parametrize(
@@ -319,12 +319,12 @@ def test_a_refusal_says_why_and_exactly_when_to_come_back(
         served[0].values.raise_next(refused(reason, after_us))
         with pytest.raises(grpc.RpcError) as caught:
             mine(call, message)
-        found, words, told = failed(caught)
-        assert (found, words) == (code, reason.sentence)
-        assert told["sluicegate-reason"] == reason.name
-        assert told["sluicegate-rule"] == "ann"
-        assert told.get("grpc-retry-pushback-ms") == pushback
-        assert told.get("retry-after") == seconds
+        status, words, trailing = failed(caught)
+        assert (status, words) == (code, reason.sentence)
+        assert trailing["sluicegate-reason"] == reason.name
+        assert trailing["sluicegate-rule"] == "ann"
+        assert trailing.get("grpc-retry-pushback-ms") == pushback
+        assert trailing.get("retry-after") == seconds
 
 
 def test_an_engine_that_is_away_and_a_bug_of_ours_are_told_apart(stub: Any, served: Any) -> None:
@@ -336,9 +336,9 @@ def test_an_engine_that_is_away_and_a_bug_of_ours_are_told_apart(stub: Any, serv
         served[0].values.raise_next(error)
         with pytest.raises(grpc.RpcError) as caught:
             mine(stub.Get, pb.GetRequest(table="t", partition=b"p"))
-        found, _, told = failed(caught)
-        assert found is code
-        assert not [name for name in told if name.startswith(("sluicegate", "grpc-retry"))]
+        status, _, trailing = failed(caught)
+        assert status is code
+        assert not [name for name in trailing if name.startswith(("sluicegate", "grpc-retry"))]
 
 
 def test_the_words_of_a_refusal_are_those_of_its_decision() -> None:
@@ -387,7 +387,7 @@ def test_an_asyncio_client_through_the_listener_beside_everything_else() -> None
 
 
 def test_who_waits_too_long_has_the_deadline_for_an_answer() -> None:
-    async def never(_message: bytes, _by: Identity, _told: Any) -> bytes:
+    async def never(_message: bytes, _by: Identity, _metadata: Any) -> bytes:
         await asyncio.Event().wait()
         return b""
 
@@ -409,5 +409,7 @@ def test_the_descriptors_name_every_method_that_is_served() -> None:
         pool.AddSerializedFile(file)
     descriptor = pool.FindServiceByName("sluicegate.v1.KeyValues")
     service = MemoryService()
-    told = KeyValuesServicer(service, service.clock).with_metadata
-    assert {f"/{descriptor.full_name}/{method.name}" for method in descriptor.methods} == set(told)
+    methods = KeyValuesServicer(service, service.clock).with_metadata
+    assert {f"/{descriptor.full_name}/{method.name}" for method in descriptor.methods} == set(
+        methods
+    )

@@ -49,7 +49,7 @@ def test_the_bounds_of_the_page_are_those_of_the_code() -> None:
 
 def test_the_page_names_a_file_that_is_there_and_a_configuration_that_asks_us() -> None:
     assert (PROTO_ROOT / "sluicegate/v1/rate_limiter.proto").is_file()
-    (found,) = (yaml.safe_load(block) for block in YAML.findall(TEXT))
-    clusters = found["static_resources"]["clusters"]
+    (configuration,) = (yaml.safe_load(block) for block in YAML.findall(TEXT))
+    clusters = configuration["static_resources"]["clusters"]
     address = clusters[0]["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]
     assert address["address"]["socket_address"]["port_value"] == 7070

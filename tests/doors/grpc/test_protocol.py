@@ -163,7 +163,7 @@ class Written(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.sent = b""
-        self.asked: list[str] = []
+        self.calls: list[str] = []
 
     def write(self, data: Any) -> None:
         self.sent += data
@@ -172,10 +172,10 @@ class Written(asyncio.Transport):
         return False
 
     def pause_reading(self) -> None:
-        self.asked.append("pause")
+        self.calls.append("pause")
 
     def resume_reading(self) -> None:
-        self.asked.append("resume")
+        self.calls.append("resume")
 
 
 def test_what_comes_amid_a_pause_is_read_after_it(work: Work) -> None:
@@ -185,7 +185,7 @@ def test_what_comes_amid_a_pause_is_read_after_it(work: Work) -> None:
         protocol.connection_made(transport)
         protocol.data_received(GREETING)
         protocol.pause_writing()
-        assert transport.asked == ["pause"]
+        assert transport.calls == ["pause"]
         before = transport.sent
         call = frame(f.HEADERS, 4, 1, headers(GRPC)) + frame(f.DATA, 1, 1, prefix(b"x"))
         protocol.data_received(call[:30])
@@ -193,7 +193,7 @@ def test_what_comes_amid_a_pause_is_read_after_it(work: Work) -> None:
         assert transport.sent == before
         protocol.resume_writing()
         assert [x.payload for x in parsed(transport.sent) if x.kind == f.DATA] == [prefix(b"x")]
-        assert transport.asked == ["pause", "resume"]
+        assert transport.calls == ["pause", "resume"]
         assert protocol.under_way() == 0
         protocol.connection_lost(None)
 
@@ -252,8 +252,8 @@ def test_no_call_leaves_anything_behind_even_for_the_collector(work: Work) -> No
         protocol.connection_lost(None)
 
     gc.collect()
-    kept = [x for x in gc.get_objects() if type(x) is H2Stream]  # by other tests
-    before = {id(x) for x in kept}
+    others = [x for x in gc.get_objects() if type(x) is H2Stream]  # by other tests
+    before = {id(x) for x in others}
     gc.disable()
     try:
         asyncio.run(talk())
@@ -275,10 +275,10 @@ def test_a_deadline_is_kept_by_the_server_itself(work: Work, path: str) -> None:
         protocol = GrpcDoor(methods, Door())()
         protocol.connection_made(transport)
         protocol.data_received(GREETING)
-        told = [*GRPC[:2], (":path", f"/t.Test/{path}"), GRPC[3], ("grpc-timeout", "20m")]
+        timed_fields = [*GRPC[:2], (":path", f"/t.Test/{path}"), GRPC[3], ("grpc-timeout", "20m")]
         body = frame(f.DATA, 0 if path == "Twice" else 1, 1, prefix(b"x"))
         began = asyncio.get_running_loop().time()
-        protocol.data_received(frame(f.HEADERS, 4, 1, headers(told)) + body)
+        protocol.data_received(frame(f.HEADERS, 4, 1, headers(timed_fields)) + body)
         while protocol.streams:
             await asyncio.sleep(0.001)
         assert 0.015 < asyncio.get_running_loop().time() - began < CALL_S_MAX
@@ -360,10 +360,10 @@ def test_a_client_is_known_by_its_certificate_unless_it_shows_a_token(
             client.private_key_pem.bytes(),
             b"".join([each.bytes() for each in client.cert_chain_pems]),
         )
-        shown = [] if token is None else [("authorization", f"Bearer {token}")]
+        metadata = [] if token is None else [("authorization", f"Bearer {token}")]
         with grpc.secure_channel(f"localhost:{server.port}", credentials) as channel:
             call: Any = channel.unary_unary("/t.Test/Name")
-            assert call(b"", timeout=CALL_S_MAX, metadata=shown) == who
+            assert call(b"", timeout=CALL_S_MAX, metadata=metadata) == who
 
 
 class Noting(Door):
@@ -371,10 +371,10 @@ class Noting(Door):
 
     def __init__(self) -> None:
         super().__init__(anonymous=None)
-        self.seen: list[Sequence[str]] = []
+        self.lookups: list[Sequence[str]] = []
 
     def by_certificate(self, names: Sequence[str]) -> Identity | None:
-        self.seen.append(names)
+        self.lookups.append(names)
         return Identity("somebody", [])
 
 
@@ -406,7 +406,7 @@ def test_only_names_of_a_certificate_that_say_who_serves_are_names_of_a_caller(
             assert call(b"", timeout=CALL_S_MAX) == b"somebody"
     finally:
         server.stop()
-    assert access.seen == [("gateway", "gate.test")]
+    assert access.lookups == [("gateway", "gate.test")]
 
 
 def test_a_token_that_is_void_is_nobodys_on_an_open_connection_too(work: Work) -> None:
@@ -415,10 +415,10 @@ def test_a_token_that_is_void_is_nobodys_on_an_open_connection_too(work: Work) -
         call: Any = channel.unary_unary("/t.Test/Name")
 
         def name() -> bytes:
-            told: bytes = call(
+            answer: bytes = call(
                 b"", timeout=CALL_S_MAX, metadata=[("authorization", "Bearer ann's")]
             )
-            return told
+            return answer
 
         async def change(**tokens: Identity) -> None:
             access.tokens = {f"{who}'s": identity for who, identity in tokens.items()}
@@ -487,7 +487,7 @@ def test_a_method_that_answers_with_something_else_is_a_bug(
 def test_h2load_finds_every_call_answered(server: Native, tmp_path: Path) -> None:
     body = tmp_path / "frame.bin"
     body.write_bytes(prefix(bytes(40)))
-    told = subprocess.run(
+    output = subprocess.run(
         [
             "h2load",
             *("-n", "5000", "-c", "5", "-m", "20", "-d", str(body)),
@@ -499,8 +499,8 @@ def test_h2load_finds_every_call_answered(server: Native, tmp_path: Path) -> Non
         timeout=60,
         check=True,
     ).stdout
-    assert "5000 succeeded, 0 failed, 0 errored" in told
-    data = re.search(r"\((\d+)\) data", told)
+    assert "5000 succeeded, 0 failed, 0 errored" in output
+    data = re.search(r"\((\d+)\) data", output)
     assert data is not None
     assert int(data[1]) == 5_000 * 45
     assert server.door.counts.calls == 5_000

@@ -80,8 +80,8 @@ def test_to_peek_counts_nothing(client: RateLimiterStub) -> None:
 
 
 def test_a_batch_is_decided_each_by_itself_in_order(client: RateLimiterStub) -> None:
-    asked = [request(weight=2), request(weight=2), request("bob"), request()]
-    answer = client.CheckBatch(pb.CheckBatchRequest(requests=asked))
+    requests = [request(weight=2), request(weight=2), request("bob"), request()]
+    answer = client.CheckBatch(pb.CheckBatchRequest(requests=requests))
     assert [one.allowed for one in answer.responses] == [True, False, True, True]
     assert not client.CheckBatch(pb.CheckBatchRequest()).responses
 

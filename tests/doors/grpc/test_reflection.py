@@ -27,14 +27,16 @@ from tests.doors.grpc.servers import SERVERS, Door
 RLS = "envoy.service.ratelimit.v3.RateLimitService"
 
 
-def described(file: FileDescriptor, found: dict[str, bytes] | None = None) -> dict[str, bytes]:
+def described(
+    file: FileDescriptor, files_by_name: dict[str, bytes] | None = None
+) -> dict[str, bytes]:
     """A file and all that it imports, serialized."""
-    found = {} if found is None else found
-    if file.name not in found:
-        found[file.name] = file.serialized_pb
+    files_by_name = {} if files_by_name is None else files_by_name
+    if file.name not in files_by_name:
+        files_by_name[file.name] = file.serialized_pb
         for each in file.dependencies:
-            described(each, found)
-    return found
+            described(each, files_by_name)
+    return files_by_name
 
 
 def mesh_files() -> dict[str, bytes]:
@@ -88,21 +90,21 @@ def test_a_symbol_brings_its_file_first_and_all_that_it_imports(
     reflection: Reflection, files: dict[str, bytes], symbol: str
 ) -> None:
     got = answer_to(reflection, file_containing_symbol=symbol).file_descriptor_response
-    found = [FileDescriptorProto.FromString(each).name for each in got.file_descriptor_proto]
-    assert found[0] == "envoy/service/ratelimit/v3/rls.proto"
-    assert len(set(found)) == len(found)
+    names = [FileDescriptorProto.FromString(each).name for each in got.file_descriptor_proto]
+    assert names[0] == "envoy/service/ratelimit/v3/rls.proto"
+    assert len(set(names)) == len(names)
     imported = {
-        each for name in found for each in FileDescriptorProto.FromString(files[name]).dependency
+        each for name in names for each in FileDescriptorProto.FromString(files[name]).dependency
     }
-    assert imported <= set(found)
+    assert imported <= set(names)
 
 
 def test_extensions_are_found_by_their_number(reflection: Reflection) -> None:
     extendee = "google.protobuf.MessageOptions"
     numbers = answer_to(reflection, all_extension_numbers_of_type=extendee)
-    told = numbers.all_extension_numbers_response
-    assert told.base_type_name == extendee
-    assert 1071 in told.extension_number  # PGV's `disabled`
+    answer = numbers.all_extension_numbers_response
+    assert answer.base_type_name == extendee
+    assert 1071 in answer.extension_number  # PGV's `disabled`
     by = reflection_pb2.ExtensionRequest(containing_type=extendee, extension_number=1071)
     got = answer_to(reflection, file_containing_extension=by).file_descriptor_response
     assert got.file_descriptor_proto[0] == mesh_files()["validate/validate.proto"]

@@ -46,7 +46,7 @@ class Counting:
     def __init__(self, *, far: bool = False) -> None:
         self.far = far
         self.spent: dict[str, int] = {}
-        self.asked: list[CheckRequest] = []
+        self.requests: list[CheckRequest] = []
         self.by: list[str] = []
         self.ready = ""
         self.audits: list[tuple[str, int | None, int]] = []
@@ -55,7 +55,7 @@ class Counting:
 
     def _decide(self, ask: CheckRequest, by: Identity, *, count: bool) -> CheckResponse:
         by.require(Grant.CHECK)
-        self.asked.append(ask)
+        self.requests.append(ask)
         self.by.append(by.name)
         if ask.user_id == "bug":
             raise ZeroDivisionError
@@ -192,32 +192,32 @@ class RunningDoor:
     def host(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    async def call(self, said: bytes = b"") -> Caller:
+    async def call(self, data: bytes = b"") -> Caller:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(said)
+        writer.write(data)
         return Caller(reader, writer)
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         """One request on a connection of its own."""
         caller = await self.call(request(method, path, self.host, body, **headers))
-        found = await answer(caller, head=method == "HEAD")
+        reply = await answer(caller, head=method == "HEAD")
         await caller.leave()
-        return found
+        return reply
 
 
 def request(method: str, path: str, own: str, /, body: Any = None, **headers: str) -> bytes:
     """The bytes of a request; a body that is no bytes is JSON."""
-    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    fields = {name.replace("_", "-"): value for name, value in headers.items()}
     lines = [f"{method} {path} HTTP/1.1"]
-    if "host" not in given:
+    if "host" not in fields:
         lines.append(f"host: {own}")
     data = b""
     if body is not None:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         lines.append(f"content-length: {len(data)}")
-        if "content-type" not in given:
+        if "content-type" not in fields:
             lines.append("content-type: application/json")
-    lines += [f"{name}: {value}" for name, value in given.items() if value]
+    lines += [f"{name}: {value}" for name, value in fields.items() if value]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + data
 
 

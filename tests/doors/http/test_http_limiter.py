@@ -49,7 +49,7 @@ def test_a_decision_is_no_http_error_unless_it_is_asked_to_be(loop: str, far: bo
                 "degraded": False,
                 "priority": "BULK",
             }
-            assert here.service.asked[-1].priority is Criticality.BULK
+            assert here.service.requests[-1].priority is Criticality.BULK
             got = await here.ask("POST", "/v1/check", {**ADA, "weight": 2})
             assert (got.status, got.json["allowed"], got.json["reason"]) == (
                 200,
@@ -114,7 +114,7 @@ def test_a_gateway_asks_with_headers_alone(loop: str) -> None:
                 sec_fetch_site="cross-site",
             )
             assert got.status == 200
-            ask = here.service.asked[-1]
+            ask = here.service.requests[-1]
             assert (ask.user_id, ask.resource_path, ask.cost) == ("zoë", "/play", 5)
             assert ask.priority is Criticality.BULK
             assert ask.headers["x-request-name"] == "Play"
@@ -319,7 +319,7 @@ def test_beyond_the_most_connections_health_alone_is_answered() -> None:
             assert (await here.ask("GET", "/readyz")).status == 200
             got = await here.ask("POST", "/v1/check", ADA)
             assert (got.status, got.headers["connection"]) == (503, "close")
-            assert not here.service.asked
+            assert not here.service.requests
             await first.leave()
 
     run(story)
@@ -336,7 +336,7 @@ def test_a_page_of_another_site_gets_nothing_done() -> None:
             for name in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"127.0.0.1:{port}0"):
                 assert (await here.ask("POST", "/v1/check", ADA, host=name)).status == 421
                 assert (await here.ask("GET", "/v1/state", host=name)).status == 421
-            asked = len(here.service.asked)
+            requests_before = len(here.service.requests)
             for headers in (
                 {"origin": "https://evil.example"},
                 {"origin": "null"},
@@ -353,7 +353,7 @@ def test_a_page_of_another_site_gets_nothing_done() -> None:
             ):
                 got = await here.ask("POST", "/v1/check", ADA, content_type=kind)
                 assert got.status == 415
-            assert len(here.service.asked) == asked
+            assert len(here.service.requests) == requests_before
             own_page = {"origin": f"http://127.0.0.1:{port}", "sec_fetch_site": "same-origin"}
             assert (await here.ask("POST", "/v1/check", ADA, **own_page)).status == 200
             typed = "application/json; charset=utf-8"
@@ -445,8 +445,8 @@ def test_httpx_and_curl_are_served(tmp_path: Path) -> None:
                 assert got.json()["remaining_tokens"] == 4
             typed_words = ("-H", "content-type: application/json")
             long = json.dumps({"user_id": "eve", "headers": {"h": "x" * 3_000}})
-            said = await curl(here, *typed_words, "-d", long, f"{url}/v1/check")
-            assert json.loads(said)["allowed"]
+            output = await curl(here, *typed_words, "-d", long, f"{url}/v1/check")
+            assert json.loads(output)["allowed"]
             expects = ("-H", "expect: 100-continue", "-w", "%{http_code}", "-o", "/dev/null")
             assert await curl(here, *typed_words, *expects, "-d", long, f"{url}/v1/check") == "200"
             assert (
@@ -460,8 +460,8 @@ def test_httpx_and_curl_are_served(tmp_path: Path) -> None:
         async with running_door(
             address=f"unix:{path}", hosts=hosts_of([Address("", 0, str(path))])
         ) as here:
-            said = await curl(here, "--unix-socket", str(path), "http://localhost/v1/rulebook")
-            assert json.loads(said)["version"] == 3
+            output = await curl(here, "--unix-socket", str(path), "http://localhost/v1/rulebook")
+            assert json.loads(output)["version"] == 3
 
     run(story)
 

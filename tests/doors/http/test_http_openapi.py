@@ -13,7 +13,7 @@ from tests.doors.listening import run
 
 ADA = {"user_id": "ada", "resource_path": "/play", "weight": 2}
 MESH = {"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}
-ASKED: dict[tuple[str, str], Any] = {
+CALLS: dict[tuple[str, str], Any] = {
     ("POST", "/v1/check"): ADA,
     ("POST", "/v1/check?status=http"): {**ADA, "weight": 9},
     ("POST", "/v1/check?status=auth"): {**ADA, "weight": 9},
@@ -40,13 +40,13 @@ def test_the_document_is_valid_and_every_answer_is_as_it_says() -> None:
             document = (await here.ask("GET", "/openapi.json")).json
             OpenAPIV31SpecValidator(document).validate()
             assert document["openapi"].startswith("3.1")
-            said = {
+            operations = {
                 (method.upper(), path)
                 for path, methods in document["paths"].items()
                 for method in methods
             }
-            assert said == {(method, path.partition("?")[0]) for method, path in ASKED}
-            for (method, path), body in ASKED.items():
+            assert operations == {(method, path.partition("?")[0]) for method, path in CALLS}
+            for (method, path), body in CALLS.items():
                 operation = document["paths"][path.partition("?")[0]][method.lower()]
                 if body is not None:
                     schema = operation["requestBody"]["content"]["application/json"]["schema"]

@@ -22,32 +22,32 @@ from tests.doors.listening import LOOPS, reset, run, until
 both = pytest.mark.parametrize("loop", sorted(LOOPS))
 
 
-def echo(asked: HttpRequest) -> HttpReply | Finish:
+def echo(http_request: HttpRequest) -> HttpReply | Finish:
     """Says what was asked; what is sent to /at-once is refused unread."""
-    if asked.path == "/at-once":
+    if http_request.path == "/at-once":
         return HttpReply(403, b"no", TEXT)
-    if asked.path == "/split":
+    if http_request.path == "/split":
         return HttpReply(200, b"", TEXT, ((b"x-odd", b"a\r\nset-cookie: b"),))
-    if asked.path == "/bug":
+    if http_request.path == "/bug":
         raise ZeroDivisionError
-    if asked.path == "/large":
+    if http_request.path == "/large":
         return HttpReply(200, b"x" * 300_000, TEXT)
-    said = f"{asked.method} {asked.path} {asked.query.decode()} ".encode()
-    if asked.path == "/later":
+    line = f"{http_request.method} {http_request.path} {http_request.query.decode()} ".encode()
+    if http_request.path == "/later":
 
         async def later(body: bytes) -> HttpReply:
             await asyncio.sleep(0.001)
-            return HttpReply(200, said + body, TEXT)
+            return HttpReply(200, line + body, TEXT)
 
         return later
-    if asked.path == "/never":
+    if http_request.path == "/never":
 
         async def never(_: bytes) -> HttpReply:
             await asyncio.Event().wait()
             return HttpReply(500)
 
         return never
-    return lambda body: HttpReply(200, said + body, TEXT)
+    return lambda body: HttpReply(200, line + body, TEXT)
 
 
 @both
@@ -305,7 +305,7 @@ def test_a_refusal_before_the_body_is_read_keeps_the_connection() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "data",
     [
         b"GET / HTTP/1.1\r\n\r\n",
         b"GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n",
@@ -321,10 +321,10 @@ def test_a_refusal_before_the_body_is_read_keeps_the_connection() -> None:
         b"GET / HTTP/1.1\r\nhost: a\r\nx: a\x00b\r\n\r\n",
     ],
 )
-def test_what_is_no_request_is_a_400_and_the_end(said: bytes) -> None:
+def test_what_is_no_request_is_a_400_and_the_end(data: bytes) -> None:
     async def story() -> None:
         async with running_door(handler=echo) as here:
-            caller = await here.call(said)
+            caller = await here.call(data)
             got = await answer(caller)
             assert (got.status, got.headers["connection"]) == (400, "close")
             assert got.headers["content-type"] == "application/problem+json"
@@ -371,11 +371,11 @@ def test_bytes_one_by_one_are_no_progress(loop: str) -> None:
             handler=echo, http=HttpSettings(head_timeout_s=0.1, linger_s=60)
         ) as here:
             drip = await here.call(b"GET / HTTP/1.1\r\n")
-            told = asyncio.ensure_future(answer(drip))
-            while not told.done():
+            waiter = asyncio.ensure_future(answer(drip))
+            while not waiter.done():
                 drip.writer.write(b"x: 1\r\n")
                 await asyncio.sleep(0.01)
-            assert (await told).status == 408
+            assert (await waiter).status == 408
             await drip.leave()
 
     run(story, loop)

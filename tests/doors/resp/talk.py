@@ -47,7 +47,7 @@ class Wire(asyncio.Transport):
         return default
 
     @property
-    def said(self) -> bytes:
+    def output(self) -> bytes:
         return b"".join(self.writes)
 
 
@@ -103,8 +103,8 @@ def served(make: Any) -> Iterator[int]:
     async def serve() -> None:
         loop, over = asyncio.get_running_loop(), asyncio.Event()
         ends.append(lambda: loop.call_soon_threadsafe(over.set))
-        async with listening(await make()) as found:
-            port.append(found)
+        async with listening(await make()) as number:
+            port.append(number)
             ready.set()
             await over.wait()
 

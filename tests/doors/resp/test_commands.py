@@ -29,10 +29,10 @@ class Client:
     """Says one command and reads its one reply."""
 
     def __init__(
-        self, service: Service | None = None, access: Tokens | None = None, **told: Any
+        self, service: Service | None = None, access: Tokens | None = None, **options: Any
     ) -> None:
         self.service = service or Service()
-        self.door = RespDoor(self.service, access or Tokens(), RespSettings(**told))
+        self.door = RespDoor(self.service, access or Tokens(), RespSettings(**options))
         self.talk = Talk(self.door)
         self.reader = hiredis.Reader(encoding="utf-8", errors="surrogateescape")
 
@@ -69,10 +69,10 @@ def test_the_words_of_a_greeting() -> None:
 def test_hello_changes_the_protocol() -> None:
     async def story() -> None:
         client = Client(version="9.8.7")
-        told = await client.say("HELLO")
-        assert told[:6] == ["server", "sluicegate", "version", "9.8.7", "proto", 2]
-        told = await client.say("HELLO", 3, "SETNAME", "me")
-        assert told == {
+        answer = await client.say("HELLO")
+        assert answer[:6] == ["server", "sluicegate", "version", "9.8.7", "proto", 2]
+        answer = await client.say("HELLO", 3, "SETNAME", "me")
+        assert answer == {
             "server": "sluicegate", "version": "9.8.7", "proto": 3, "id": 1,
             "mode": "standalone", "role": "master", "modules": [],
         }  # fmt: skip
@@ -137,9 +137,9 @@ def test_who_guesses_too_often_or_says_nothing_is_ended() -> None:
 def test_a_stranger_may_say_little_and_one_who_is_known_more() -> None:
     async def story() -> None:
         access = Tokens({"t": ANN}, everybody=False)
-        known = Client(access=access, stranger_bulk_bytes_max=100, stranger_parts_max=8)
-        await known.say("AUTH", "t")
-        assert await known.say("ECHO", "x" * 101) == "x" * 101
+        caller = Client(access=access, stranger_bulk_bytes_max=100, stranger_parts_max=8)
+        await caller.say("AUTH", "t")
+        assert await caller.say("ECHO", "x" * 101) == "x" * 101
         stranger = Client(access=access, stranger_bulk_bytes_max=100, stranger_parts_max=8)
         assert "invalid bulk length" in await stranger.say("AUTH", "x" * 101)
         assert stranger.closed
@@ -209,8 +209,8 @@ def test_a_client_is_told_of_those_of_its_own_name_alone() -> None:
         other.say(command("AUTH", "w"))
         third.say(command("AUTH", "a"))
         await client.say("AUTH", "a")
-        told = await client.say("CLIENT", "LIST")
-        assert [line.split()[0] for line in told.splitlines()] == ["id=1", "id=3"]
+        answer = await client.say("CLIENT", "LIST")
+        assert [line.split()[0] for line in answer.splitlines()] == ["id=1", "id=3"]
         other.lose()
         third.lose()
 
@@ -267,8 +267,8 @@ def test_cl_throttle_answers_and_complains_as_redis_cell_does(service: type[Serv
         for words in (request[:1], request[:4], (*request, 1, 1)):
             assert await client.say(*words) == usage
         for place in (2, 3, 4):
-            told = await client.say(*request[:place], "1.5", *request[place + 1 :])
-            assert told == "Cell error: Store error: Couldn't parse as integer: 1.5"
+            answer = await client.say(*request[:place], "1.5", *request[place + 1 :])
+            assert answer == "Cell error: Store error: Couldn't parse as integer: 1.5"
         zero = "Cell error: Store error: Zero rates are not supported"
         for rate in ((1, 0, 60), (1, 1, 0), (1, -1, 60), (1, 1, -60), (1, 10**9 + 1, 1)):
             assert await client.say("CL.THROTTLE", "ann", *rate) == zero
@@ -302,8 +302,8 @@ def test_waits_are_rounded_up_to_a_millisecond() -> None:
         client = Client()
         await client.say("SG.CHECK", "ann", "/a", "WEIGHT", 5)
         client.service.clock.advance(us=1_500)
-        told = await client.say("SG.CHECK", "ann", "/a")
-        assert told[2:4] == [11_999, 59_999]  # 11,998.5 and 59,998.5
+        answer = await client.say("SG.CHECK", "ann", "/a")
+        assert answer[2:4] == [11_999, 59_999]  # 11,998.5 and 59,998.5
 
     run(story())
 
@@ -330,9 +330,9 @@ def test_options_of_a_check_reach_the_service() -> None:
             (("COLOUR", "red"), "option: 'COLOUR'"),
             ([w for n in "abc" for w in ("HEADER", n, n)], "headers_max"),
         ):
-            told = await client.say("SG.CHECK", "ann", "/a", *words)
-            assert told.startswith("ERR ")
-            assert why in told
+            answer = await client.say("SG.CHECK", "ann", "/a", *words)
+            assert answer.startswith("ERR ")
+            assert why in answer
 
     run(story())
 
@@ -340,8 +340,8 @@ def test_options_of_a_check_reach_the_service() -> None:
 def test_leases() -> None:
     async def story() -> None:
         client = Client()
-        told = await client.say("SG.LEASE", "ann", "/a", 4)
-        assert told == ["lease-1", 4, 1_999, 1, 1, 0, 48_000, 5, RULE, "", "", 0]
+        answer = await client.say("SG.LEASE", "ann", "/a", 4)
+        assert answer == ["lease-1", 4, 1_999, 1, 1, 0, 48_000, 5, RULE, "", "", 0]
         assert await client.say("SG.GIVEBACK", "lease-1", 2) == 2
         assert await client.say("SG.GIVEBACK", "other", 2) == 0
         assert (await client.say("SG.LEASE", "ann", "/a", 5))[:2] == ["lease-1", 1]
@@ -373,9 +373,9 @@ def test_the_operations_of_a_store() -> None:
             "",
             1,
         )
-        told = await client.say(*take)
-        assert told[:6] == [now_us, 1, 3, 0, 24_000_000, ""]
-        assert told[6:8] == [1, 8]
+        answer = await client.say(*take)
+        assert answer[:6] == [now_us, 1, 3, 0, 24_000_000, ""]
+        assert answer[6:8] == [1, 8]
         assert (await client.say("SG.TAKE", 0, 0, 1, *CHARGE, 3))[1:3] == [1, 0]
         assert (await client.say("SG.TAKE", 1, 0, 1, *CHARGE, 4))[1:6] == [
             0, 3, 12_000_000, 24_000_000, "rate_limited",
@@ -418,8 +418,8 @@ def test_every_limit_can_be_said() -> None:
             ("fixed_window", 5, 7, 5, 1), ("sliding_window", 5, 60, 5, 10),
             ("sliding_log", 5, 7, 5, 1),
         ):  # fmt: skip
-            told = await client.say("SG.TAKE", 1, 0, 1, str(rate), *rate, "k", "", 1)
-            assert told[1] == 1
+            answer = await client.say("SG.TAKE", 1, 0, 1, str(rate), *rate, "k", "", 1)
+            assert answer[1] == 1
         assert len(client.door._shared.table_state) <= 2
         for rate, why in (
             (("gcra", 0, 7, 1, 1), "count"), (("gcra", 5, 0, 5, 1), "period_us"),
@@ -450,12 +450,12 @@ def test_charges_that_do_not_add_up_are_named() -> None:
             (("SG.SETTLE", "x", 1, *CHARGE, 1), "taken_us: 'x'"),
             (("SG.FORGET", 1, *CHARGE), "n: 1"),
         ):
-            told = await client.say(*words)
-            assert told.startswith("ERR ")
-            assert why in told, told
+            answer = await client.say(*words)
+            assert answer.startswith("ERR ")
+            assert why in answer, answer
         client.service.broken = RuntimeError()
-        told = await client.say("SG.TAKE", 1, 0, 1, *CHARGE, 1)
-        assert told == "BUSY Redis is unavailable: it is gone"
+        answer = await client.say("SG.TAKE", 1, 0, 1, *CHARGE, 1)
+        assert answer == "BUSY Redis is unavailable: it is gone"
 
     run(story())
 
@@ -464,9 +464,9 @@ def test_any_bytes_are_a_key_of_their_own() -> None:
     async def story() -> None:
         client = Client()
         keys = [b"", b"\xff", b"\xc3\xbf", b"\x00", b"a b", b"\r\n", "\ufffd\xff".encode(), b"\xc3"]
-        told = [await client.say("CL.THROTTLE", key, 0, 1, 60) for key in keys]
-        assert [one[0] for one in told] == [0] * len(keys)
-        told = [await client.say("CL.THROTTLE", key, 0, 1, 60) for key in keys]
-        assert [one[0] for one in told] == [1] * len(keys)
+        answers = [await client.say("CL.THROTTLE", key, 0, 1, 60) for key in keys]
+        assert [one[0] for one in answers] == [0] * len(keys)
+        answers = [await client.say("CL.THROTTLE", key, 0, 1, 60) for key in keys]
+        assert [one[0] for one in answers] == [1] * len(keys)
 
     run(story())

@@ -47,8 +47,8 @@ def port() -> Iterator[int]:
     async def make() -> RespDoor:
         return RespDoor(Service(), Tokens({"secret": ANN}))
 
-    with served(make) as found:
-        yield found
+    with served(make) as number:
+        yield number
 
 
 def reply(*words: str, stdin: str | None = None) -> str:
@@ -123,8 +123,8 @@ def test_redis_benchmark_is_answered_as_often_as_it_asks(port: int) -> None:
     benchmark = needs("redis-benchmark")
     for pipeline in ("1", "16"):
         words = ("-p", str(port), "-c", "20", "-n", "2000", "-P", pipeline, "-q")
-        said = reply(benchmark, *words, "CL.THROTTLE", "bench", "1000000", "1", "3600")
-        assert "requests per second" in said
+        output = reply(benchmark, *words, "CL.THROTTLE", "bench", "1000000", "1", "3600")
+        assert "requests per second" in output
     left = reply(
         needs("redis-cli"), "-p", str(port), "CL.THROTTLE", "bench", "1000000", "1", "3600", "0"
     )
@@ -207,7 +207,7 @@ def test_counts_in_redis_are_shared_by_doors(redis_server: RedisServer) -> None:
                     pipe.execute_command("CL.THROTTLE", "state", 99, 1, 3_600)
                     pipe.execute_command("PING")
                 requests.append(pipe.execute())
-            replies = [one for told in await asyncio.gather(*requests) for one in told]
+            replies = [one for batch in await asyncio.gather(*requests) for one in batch]
             assert sum(one[0] == 0 for one in replies[::2]) == 100
             assert replies[1::2] == [True] * 200 or set(replies[1::2]) <= {b"PONG", True}
             for client in clients:
@@ -215,11 +215,11 @@ def test_counts_in_redis_are_shared_by_doors(redis_server: RedisServer) -> None:
         for far in fars:
             await far.close()
         async with listening(doors[0]) as port:
-            gone = redis.asyncio.Redis(port=port)
-            request: Any = gone.execute_command
+            redis_client = redis.asyncio.Redis(port=port)
+            request: Any = redis_client.execute_command
             with pytest.raises(redis.RedisError, match="unavailable"):
                 await request("CL.THROTTLE", "k", 1, 1, 1)
-            await gone.aclose()
+            await redis_client.aclose()
 
     asyncio.run(story())
 
@@ -260,8 +260,8 @@ def test_ioredis(port: int) -> None:
         )  # fmt: skip
     script = folder / "request.js"
     script.write_text(IOREDIS)
-    said = json.loads(reply(node, str(script), str(port), "secret"))
-    assert said == {
+    output = json.loads(reply(node, str(script), str(port), "secret"))
+    assert output == {
         "ping": "PONG",
         "encode_throttle": [0, 2, 1, -1, 60],
         "encode_check": [1, 3, 0, 24_000, 5, RULE, "", "", 0],

@@ -29,12 +29,12 @@ class Callers(Tokens):
         return next((found for one in names if (found := self.certificates.get(one))), None)
 
 
-def door_to(callers: Tokens, **told: Any) -> RespDoor:
-    return RespDoor(Service(), callers, RespSettings(**told))
+def door_to(callers: Tokens, **options: Any) -> RespDoor:
+    return RespDoor(Service(), callers, RespSettings(**options))
 
 
-def refused(said: bytes, code: bytes = b"-NOAUTH") -> bool:
-    return said.startswith(code)
+def refused(data: bytes, code: bytes = b"-NOAUTH") -> bool:
+    return data.startswith(code)
 
 
 def test_whose_token_is_void_is_nobody_at_the_next_command() -> None:
@@ -119,18 +119,18 @@ def test_a_certificate_is_looked_up_anew_and_so_is_what_reset_goes_back_to() -> 
     async def story() -> None:
         callers = Callers()
         door = door_to(callers)
-        known, named = Talk(door, ("gate.test",)), Talk(door, ("gate.test",))
-        assert known.say(PING) == PONG
+        with_token, named = Talk(door, ("gate.test",)), Talk(door, ("gate.test",))
+        assert with_token.say(PING) == PONG
         named.say(command("AUTH", "secret"))
         callers.certificates.clear()
         door.forget()
-        assert refused(known.say(PING))
+        assert refused(with_token.say(PING))
         assert named.say(PING) == PONG
         assert refused(named.say(command("RESET") + PING)[len(b"+RESET\r\n") :])
         callers.certificates["gate.test"] = ANN
         door.forget()
-        assert known.say(PING) == named.say(PING) == PONG
-        known.lose()
+        assert with_token.say(PING) == named.say(PING) == PONG
+        with_token.lose()
         named.lose()
 
     run(story())

@@ -40,8 +40,8 @@ class Slow(Service):
         self.owed[place].set_result(ThrottleResponse(False, 1, remaining, -1, 0))
 
 
-def door_of(service: Service | None = None, **told: Any) -> RespDoor:
-    return RespDoor(service or Service(), Tokens(), RespSettings(**told))
+def door_of(service: Service | None = None, **options: Any) -> RespDoor:
+    return RespDoor(service or Service(), Tokens(), RespSettings(**options))
 
 
 def encode_throttle(remaining: int) -> bytes:
@@ -74,10 +74,10 @@ def test_replies_that_come_later_keep_their_place() -> None:
         assert talk.protocol.under_way() == 4
         service.response(1, 7)
         await turns()
-        assert talk.wire.said == PONG
+        assert talk.wire.output == PONG
         service.response(0, 3)
         await turns()
-        assert talk.wire.said == PONG + encode_throttle(3) + PONG + encode_throttle(7) + PONG
+        assert talk.wire.output == PONG + encode_throttle(3) + PONG + encode_throttle(7) + PONG
         assert len(talk.wire.writes) == 2
         assert talk.say(PING) == PONG
         talk.lose()
@@ -106,7 +106,7 @@ def test_nothing_is_read_while_too_many_replies_are_owed() -> None:
         service.response(5)
         await turns()
         assert talk.wire.is_reading()
-        assert talk.wire.said == encode_throttle(0) * 5 + PONG + encode_throttle(0)
+        assert talk.wire.output == encode_throttle(0) * 5 + PONG + encode_throttle(0)
         talk.lose()
 
     run(story())
@@ -125,12 +125,12 @@ def test_nothing_is_read_while_what_waits_behind_a_slow_reply_weighs_too_much() 
         assert not talk.wire.is_reading()
         service.response(0)
         await turns()
-        assert talk.wire.said == encode_throttle(0) * 3
+        assert talk.wire.output == encode_throttle(0) * 3
         assert talk.wire.is_reading()
         assert len(service.owed) == 4
         service.response(3)
         await turns()
-        assert talk.wire.said == encode_throttle(0) * 4
+        assert talk.wire.output == encode_throttle(0) * 4
         talk.lose()
 
     run(story())
@@ -158,7 +158,7 @@ def test_nor_while_those_of_all_connections_do_and_who_is_owed_nothing_may_ask()
         for place in (5, 6, 7):
             service.response(place)
         await turns()
-        assert (second.wire.said, third.wire.said) == (
+        assert (second.wire.output, third.wire.output) == (
             encode_throttle(0) * 3,
             encode_throttle(0) * 2,
         )
@@ -178,7 +178,7 @@ def test_one_who_sends_on_and_on_meanwhile_is_ended() -> None:
         service.response(0)
         await turns()
         assert (
-            talk.wire.said
+            talk.wire.output
             == encode_throttle(0) + b"-ERR more is sent than is read while replies are owed\r\n"
         )
         assert talk.wire.is_closing()
@@ -195,7 +195,7 @@ def test_nothing_is_run_while_the_client_does_not_read() -> None:
         assert talk.say(PING * 2) == b""
         talk.protocol.resume_writing()
         talk.write_batch.flush()
-        assert talk.wire.said == PONG * 2
+        assert talk.wire.output == PONG * 2
         assert talk.wire.is_reading()
         talk.lose()
 
@@ -209,7 +209,7 @@ def test_what_all_connections_are_told_in_a_turn_of_the_loop_is_written_when_it_
         for talk in talks:
             talk.protocol.data_received(PING)
             talk.protocol.data_received(PING)
-        assert [talk.wire.said for talk in talks] == [b""] * 3
+        assert [talk.wire.output for talk in talks] == [b""] * 3
         assert [talk.protocol.under_way() for talk in talks] == [2] * 3
         talks[1].lose()
         await asyncio.sleep(0)
@@ -228,7 +228,7 @@ def test_a_connection_that_is_ended_in_a_turn_is_written_to_before_it_is_closed(
             getattr(talk.protocol, end)()
             assert not talk.wire.is_closing()
             await asyncio.sleep(0)
-            assert talk.wire.said == PONG
+            assert talk.wire.output == PONG
             assert talk.wire.is_closing()
             talk.lose()
 
@@ -237,8 +237,10 @@ def test_a_connection_that_is_ended_in_a_turn_is_written_to_before_it_is_closed(
 
 def test_one_that_cannot_be_written_to_keeps_no_other_from_being_told() -> None:
     async def story() -> None:
-        told: list[dict[str, object]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, said: told.append(said))
+        contexts: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: contexts.append(context)
+        )
         door = door_of()
         talks = [Talk(door) for _ in range(2)]
 
@@ -249,8 +251,8 @@ def test_one_that_cannot_be_written_to_keeps_no_other_from_being_told() -> None:
         for talk in talks:
             talk.protocol.data_received(PING)
         await asyncio.sleep(0)
-        assert talks[1].wire.said == PONG
-        assert [str(said["exception"]) for said in told] == ["gone"]
+        assert talks[1].wire.output == PONG
+        assert [str(context["exception"]) for context in contexts] == ["gone"]
         for talk in talks:
             talk.lose()
 
@@ -283,7 +285,7 @@ def test_amid_a_read_it_stops_as_soon_as_the_client_does_not_keep_up() -> None:
         assert door.commands == 10
         talk.protocol.resume_writing()
         talk.write_batch.flush()
-        assert talk.wire.said == PONG * 25
+        assert talk.wire.output == PONG * 25
         talk.lose()
 
     run(story())
@@ -298,7 +300,8 @@ def test_what_is_not_resp_is_answered_behind_what_is_owed_and_ends_the_connectio
         service.response(0)
         await turns()
         assert (
-            talk.wire.said == encode_throttle(0) + b"-ERR Protocol error: expected '$', got ':'\r\n"
+            talk.wire.output
+            == encode_throttle(0) + b"-ERR Protocol error: expected '$', got ':'\r\n"
         )
         assert talk.wire.is_closing()
         assert talk.say(PING) == b""
@@ -314,7 +317,7 @@ def test_quit_says_goodbye_behind_what_is_owed() -> None:
         talk.say(ASK + command("QUIT") + PING)
         service.response(0)
         await turns()
-        assert talk.wire.said == encode_throttle(0) + b"+OK\r\n"
+        assert talk.wire.output == encode_throttle(0) + b"+OK\r\n"
         assert talk.wire.is_closing()
         talk.lose()
 
@@ -326,13 +329,13 @@ def test_what_comes_behind_the_last_command_is_not_kept() -> None:
         service = Slow()
         talk = Talk(door_of(service))
         talk.say(ASK + command("QUIT") + PING)
-        kept = talk.protocol._reader.unread
+        unread = talk.protocol._reader.unread
         for _ in range(10):
             talk.say(PING * 1_000)
-        assert talk.protocol._reader.unread == kept
+        assert talk.protocol._reader.unread == unread
         service.response(0)
         await turns()
-        assert talk.wire.said == encode_throttle(0) + b"+OK\r\n"
+        assert talk.wire.output == encode_throttle(0) + b"+OK\r\n"
         talk.lose()
 
     run(story())
@@ -348,7 +351,7 @@ def test_a_client_that_says_no_more_gets_what_it_is_owed() -> None:
         await turns()
         service.response(1)
         await turns()
-        assert talk.wire.said == encode_throttle(0) * 2 + PONG
+        assert talk.wire.output == encode_throttle(0) * 2 + PONG
         assert talk.wire.is_closing()
         talk.lose()
         idle = Talk(door_of())
@@ -371,7 +374,7 @@ def test_a_drain_takes_nothing_new_and_finishes_what_was_taken() -> None:
         assert talk.say(PING) == b""
         service.response(0)
         await turns()
-        assert talk.wire.said == encode_throttle(0)
+        assert talk.wire.output == encode_throttle(0)
         assert talk.wire.is_closing()
         talk.lose()
         idle.lose()
@@ -393,7 +396,7 @@ def test_what_one_who_is_gone_has_asked_goes_on_and_nobody_hears_of_it() -> None
         service.owed[0].set_exception(RuntimeError("late"))
         service.response(1)
         await turns()
-        assert talk.wire.said == b""
+        assert talk.wire.output == b""
 
     run(story())
 
@@ -410,7 +413,7 @@ def test_who_takes_too_long_for_a_command_is_ended() -> None:
         talk.protocol.tick(now_s + 20)
         assert not talk.wire.is_closing()
         talk.protocol.tick(now_s + 21)
-        assert talk.wire.said == PONG + b"-ERR a command took too long to come whole\r\n"
+        assert talk.wire.output == PONG + b"-ERR a command took too long to come whole\r\n"
         assert talk.wire.is_closing()
         talk.lose()
         idle = Talk(door_of(command_timeout_s=10))
@@ -426,19 +429,19 @@ def test_what_a_command_raises_becomes_its_reply(caplog: pytest.LogCaptureFixtur
     async def story() -> None:
         service = Service()
         talk = Talk(door_of(service))
-        told = []
+        outputs = []
         for error in (
             BadValue("user", "", "give one"),
             Unavailable("Redis", "gone"),
             RuntimeError("bug"),
         ):
             service.broken = error
-            told.append(await talk.request(command("SG.CHECK", "ann", "/")))
+            outputs.append(await talk.request(command("SG.CHECK", "ann", "/")))
             if not isinstance(error, BadValue):
-                told.append(talk.say(command("CL.THROTTLE", "k", 1, 1, 1)))
+                outputs.append(talk.say(command("CL.THROTTLE", "k", 1, 1, 1)))
         ours = b"-ERR the service failed to answer; its log says why\r\n"
-        gone = b"-BUSY Redis is unavailable: gone\r\n"
-        assert told == [b"-ERR user: '' cannot be used; give one\r\n", gone, gone, ours, ours]
+        busy = b"-BUSY Redis is unavailable: gone\r\n"
+        assert outputs == [b"-ERR user: '' cannot be used; give one\r\n", busy, busy, ours, ours]
         assert talk.say(PING) == PONG
         talk.lose()
 
@@ -466,7 +469,7 @@ async def replies(data: bytes, cuts: list[int]) -> bytes:
             await asyncio.sleep(0)
     await talk.settled()
     talk.lose()
-    return talk.wire.said
+    return talk.wire.output
 
 
 @settings(max_examples=60, deadline=None)
@@ -515,7 +518,7 @@ def test_garbage_never_raises_and_never_reaches_another_connection(pieces: list[
                 talk.protocol.data_received(piece)
                 talk.protocol.tick(asyncio.get_running_loop().time())
         await talk.settled()
-        assert other.wire.said == b""
+        assert other.wire.output == b""
         assert other.say(PING) == PONG
         talk.lose()
         other.lose()

@@ -138,8 +138,8 @@ def test_a_long_word_is_the_same_however_it_is_cut(size: int) -> None:
         for start in range(0, len(sent), piece):
             ours.feed(sent[start : start + piece])
             fed += len(sent[start : start + piece])
-            while (told := ours.gets()) is not None:
-                got.append(told)
+            while (word := ours.gets()) is not None:
+                got.append(word)
             if not got:
                 assert ours.partial
                 assert fed - 100 < ours.unread < fed or fed > size

@@ -39,14 +39,14 @@ async def running_door(
     **settings: Any,
 ) -> AsyncIterator[RunningDoor]:
     """A door that listens, and is closed afterwards."""
-    kept = MemoryService() if service is None else service
+    memory = MemoryService() if service is None else service
     bounds = KvHttpSettings(**settings)
-    kv = KvHttp(kept, kept, Keeper(everybody=everybody), kept.clock, bounds)
-    door = HttpDoor(kv.handle, kept.clock, HttpSettings(body_bytes_max=bounds.body_bytes_max))
+    kv = KvHttp(memory, memory, Keeper(everybody=everybody), memory.clock, bounds)
+    door = HttpDoor(kv.handle, memory.clock, HttpSettings(body_bytes_max=bounds.body_bytes_max))
     headers = {"authorization": f"Bearer {token}"} if token else {}
     async with Listener(["127.0.0.1:0"], {Language.HTTP1: door}) as listening:
         port = listening.addresses[0].port
         async with httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=WAIT_S
         ) as client:
-            yield RunningDoor(port, kept, client)
+            yield RunningDoor(port, memory, client)

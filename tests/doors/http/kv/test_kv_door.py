@@ -194,11 +194,15 @@ def test_a_refusal_says_why_and_exactly_when_to_come_back(
                 got = await here.ask(method, path, **more)
                 assert (got.status_code, got.headers.get("retry-after")) == (status, seconds)
                 assert got.headers["content-type"] == "application/problem+json"
-                told = got.json()
+                problem = got.json()
                 name = "store_unavailable" if reason is None else reason.name
-                assert (told["reason"], told["status"], told["retry"]) == (name, status, retry)
-                assert told.get("retry_after_ms") == after_ms
-                assert told["rule"] == "ann"
+                assert (problem["reason"], problem["status"], problem["retry"]) == (
+                    name,
+                    status,
+                    retry,
+                )
+                assert problem.get("retry_after_ms") == after_ms
+                assert problem["rule"] == "ann"
 
     run(story)
 
@@ -269,7 +273,7 @@ def test_health_needs_no_name_and_the_rest_is_for_who_may(far: bool) -> None:
 
 PLACE = {"partition": "ann"}
 SHA = "0" * 64
-ASKED: dict[tuple[str, str], Any] = {
+CALLS: dict[tuple[str, str], Any] = {
     ("PUT", "/v1/tables/t/rows/ann/1"): b"x",
     ("GET", "/v1/tables/t/rows/ann/1"): None,
     ("DELETE", "/v1/tables/t/rows/ann/1"): None,
@@ -318,13 +322,13 @@ def test_the_document_is_valid_and_every_answer_is_as_it_says() -> None:
         async with running_door() as here:
             document = (await here.ask("GET", "/openapi.json")).json()
             OpenAPIV31SpecValidator(document).validate()
-            said = {
+            operations = {
                 (method.upper(), path)
                 for path, methods in document["paths"].items()
                 for method in methods
             }
-            assert said == {(method, template(path)) for method, path in ASKED}
-            for (method, path), body in ASKED.items():
+            assert operations == {(method, template(path)) for method, path in CALLS}
+            for (method, path), body in CALLS.items():
                 operation = document["paths"][template(path)][method.lower()]
                 more: dict[str, Any] = {"content": body} if isinstance(body, bytes) else {}
                 if isinstance(body, dict):
@@ -343,14 +347,14 @@ def test_the_document_is_valid_and_every_answer_is_as_it_says() -> None:
 
 
 def _check_documented(document: Any, operation: Any, got: httpx.Response) -> None:
-    said = operation["responses"].get(str(got.status_code), operation["responses"]["default"])
+    response = operation["responses"].get(str(got.status_code), operation["responses"]["default"])
     if not got.content:
-        assert "content" not in said
+        assert "content" not in response
         return
     kind = got.headers["content-type"].partition(";")[0]
-    assert kind in said["content"], (operation["operationId"], got.text)
+    assert kind in response["content"], (operation["operationId"], got.text)
     if kind.endswith("json"):
-        _check(document, said["content"][kind]["schema"], json.loads(got.content))
+        _check(document, response["content"][kind]["schema"], json.loads(got.content))
 
 
 def _check(document: Any, schema: Any, value: Any) -> None:

@@ -53,9 +53,9 @@ def test_a_value_comes_back_as_it_was_sent_under_any_key(loop: str, far: bool) -
                 assert (head.status_code, head.content) == (200, b"")
                 assert head.headers["content-length"] == "256"
                 assert (await here.ask("DELETE", path)).status_code == 204
-                gone = await here.ask("GET", path)
-                assert gone.status_code == 404
-                assert gone.headers["content-type"] == "application/problem+json"
+                missing = await here.ask("GET", path)
+                assert missing.status_code == 404
+                assert missing.headers["content-type"] == "application/problem+json"
                 assert (await here.ask("DELETE", path)).status_code == 204, "it is gone either way"
 
     run(story, loop)
@@ -81,9 +81,9 @@ async def ask_as_written(port: int, method: str, path: str) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     head = f"{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n"
     writer.write(f"{head}content-length: 0\r\n\r\n".encode())
-    said = await asyncio.wait_for(reader.read(), WAIT_S)
+    data = await asyncio.wait_for(reader.read(), WAIT_S)
     writer.close()
-    return said
+    return data
 
 
 @pytest.mark.parametrize(
@@ -106,9 +106,9 @@ def test_a_percent_sign_that_begins_no_escape_is_refused(
 ) -> None:
     async def story() -> None:
         async with running_door() as here:
-            said = await ask_as_written(here.port, method, f"/v1/tables/t/{path}")
-            assert said.startswith(b"HTTP/1.1 400 "), said
-            problem = json.loads(said.partition(b"\r\n\r\n")[2])
+            data = await ask_as_written(here.port, method, f"/v1/tables/t/{path}")
+            assert data.startswith(b"HTTP/1.1 400 "), data
+            problem = json.loads(data.partition(b"\r\n\r\n")[2])
             assert problem["field"] == field
             assert "write % as %25" in problem["detail"]
             assert here.service.rows() == {}
@@ -126,14 +126,14 @@ def test_what_is_known_is_not_sent_again() -> None:
         async with running_door() as here:
             await here.ask("PUT", "t/rows/ann", content=b"x", params={"ttl_ms": "900"})
             tag = f'"{tag_of(b"x").hex()}"'
-            for said in (tag, f'"other", W/{tag}', "*"):
-                got = await here.ask("GET", "t/rows/ann", headers={"if-none-match": said})
+            for tags in (tag, f'"other", W/{tag}', "*"):
+                got = await here.ask("GET", "t/rows/ann", headers={"if-none-match": tags})
                 assert (got.status_code, got.content, got.headers["etag"]) == (304, b"", tag)
                 assert got.headers["x-sluicegate-ttl-ms"] == "900"
             got = await here.ask("GET", "t/rows/ann", headers={"if-none-match": '"other"'})
             assert (got.status_code, got.content) == (200, b"x")
-            for said, status in ((tag, 200), ("*", 200), ('"other"', 412)):
-                got = await here.ask("GET", "t/rows/ann", headers={"if-match": said})
+            for tags, status in ((tag, 200), ("*", 200), ('"other"', 412)):
+                got = await here.ask("GET", "t/rows/ann", headers={"if-match": tags})
                 assert (got.status_code, got.headers["etag"]) == (status, tag)
             for name in ("if-match", "if-none-match"):
                 got = await here.ask("GET", "t/rows/ann", headers={name: "x"})
@@ -218,8 +218,8 @@ def test_a_time_to_live_is_told_and_counted_down() -> None:
             assert got.headers["x-sluicegate-ttl-ms"] == "1", "0 would be for ever"
             here.service.clock.advance(s=0.01)
             assert (await here.ask("GET", "t/rows/ann")).status_code == 404
-            for said in ("-1", "x", "", "315619200000000"):
-                got = await here.ask("PUT", "t/rows/ann", content=b"x", params={"ttl_ms": said})
+            for text in ("-1", "x", "", "315619200000000"):
+                got = await here.ask("PUT", "t/rows/ann", content=b"x", params={"ttl_ms": text})
                 assert (got.status_code, got.json()["field"]) == (400, "ttl_ms")
             got = await here.ask("PUT", "t/rows/ann", content=b"x", params={"ttl": "1"})
             assert (got.status_code, got.json()["field"]) == (400, "query")
@@ -280,8 +280,8 @@ def test_a_range_is_told_in_pages_from_either_side() -> None:
             }
             assert got["token"] == ""
             assert here.service.spans[-1] == KeyRange()
-            for reverse, wanted in (("false", ["1", "2", "3"]), ("true", ["3", "2", "1"])):
-                found: list[str] = []
+            for reverse, expected in (("false", ["1", "2", "3"]), ("true", ["3", "2", "1"])):
+                sorts: list[str] = []
                 token = ""
                 for _ in range(3):
                     params = {
@@ -292,9 +292,9 @@ def test_a_range_is_told_in_pages_from_either_side() -> None:
                         **({"token": token} if token else {}),
                     }
                     page = (await here.ask("GET", "t/range/ann", params=params)).json()
-                    found += [row["sort"] for row in page["rows"]]
+                    sorts += [row["sort"] for row in page["rows"]]
                     token = page["token"]
-                assert (found, token) == (wanted, "")
+                assert (sorts, token) == (expected, "")
             await here.ask("GET", "t/range/ann?begin=%ff%2F&end=&bytes_max=9&rows_max=7")
             assert here.service.spans[-1] == KeyRange(b"\xff/", None, False, 7, 9)
 
@@ -407,15 +407,15 @@ def test_a_walk_goes_on_behind_any_place() -> None:
     async def story() -> None:
         async with running_door() as here:
             here.service.fill("t", {(b"\xfe%d" % n, b"/"): (b"", 0) for n in range(5)})
-            found: list[Any] = []
+            places: list[Any] = []
             after = ""
             for _ in range(3):
                 params = {"rows_max": "2", "after": after}
                 got = (await here.ask("GET", "t/keys", params=params)).json()
-                found += got["places"]
+                places += got["places"]
                 after = got["after"]
             assert after == ""
-            assert found == [
+            assert places == [
                 {"partition_base64": b64encode(b"\xfe%d" % number).decode(), "sort": "/"}
                 for number in range(5)
             ]

@@ -31,8 +31,8 @@ def digest_of(body: bytes) -> str:
 
 async def send(here: RunningDoor, number: int, body: bytes, kind: str, **headers: str) -> Any:
     """One part; what the answer says."""
-    said = {"content-type": kind, "content-digest": digest_of(body), **headers}
-    got = await here.ask("PUT", f"t/uploads/u/parts/{number}", content=body, headers=said)
+    fields = {"content-type": kind, "content-digest": digest_of(body), **headers}
+    got = await here.ask("PUT", f"t/uploads/u/parts/{number}", content=body, headers=fields)
     return {"status": got.status_code, **got.json()}
 
 
@@ -68,13 +68,15 @@ def test_an_upload_is_sent_in_parts_resumed_and_made_visible_at_once() -> None:
                 "by": "all",
             }
             streams = [stream_of(ROWS[:2]), stream_of(ROWS[2:])]
-            kept = await send(here, 1, streams[1], ROWS_MEDIA_TYPE)
-            assert (kept["status"], kept["parts"], kept["rows"]) == (200, [1], 2)
-            assert kept["sha256"] == sha256(streams[1]).hexdigest()
+            answer = await send(here, 1, streams[1], ROWS_MEDIA_TYPE)
+            assert (answer["status"], answer["parts"], answer["rows"]) == (200, [1], 2)
+            assert answer["sha256"] == sha256(streams[1]).hexdigest()
             assert (await here.ask("GET", "t/uploads/u")).json()["parts"] == [1]
-            kept = await send(here, 0, lines_of(ROWS[:2]), f"{LINES}; charset=utf-8")
-            assert (kept["parts"], kept["rows"]) == ([0, 1], 4)
-            assert kept["sha256"] == sha256(streams[0]).hexdigest(), "of the stream, not the lines"
+            answer = await send(here, 0, lines_of(ROWS[:2]), f"{LINES}; charset=utf-8")
+            assert (answer["parts"], answer["rows"]) == ([0, 1], 4)
+            assert answer["sha256"] == sha256(streams[0]).hexdigest(), (
+                "of the stream, not the lines"
+            )
             assert (await here.ask("GET", "t/rows/p/0")).status_code == 404
             digest = sha256(b"".join(sha256(one).digest() for one in streams)).hexdigest()
             commit = {"parts": 2, "rows": 4, "sha256": digest}
@@ -109,22 +111,22 @@ def test_a_part_that_is_not_what_it_says_is_not_kept() -> None:
             stream, lines = stream_of(ROWS), lines_of(ROWS)
             other = digest_of(b"other")
             for kind, body in ((ROWS_MEDIA_TYPE, stream), (LINES, lines)):
-                said = await send(here, 0, body, kind, **{"content-digest": other})
-                assert said["status"] == 400
-                assert said["field"] in ("sha256", "content-digest")
+                answer = await send(here, 0, body, kind, **{"content-digest": other})
+                assert answer["status"] == 400
+                assert answer["field"] in ("sha256", "content-digest")
                 for wrong in ("", "sha-256=:x:", "md5=:x:", f"{other}, {other}"):
-                    said = await send(here, 0, body, kind, **{"content-digest": wrong})
-                    assert (said["status"], said["field"]) == (400, "content-digest")
-            kept = await send(here, 0, stream, "text/csv")
-            assert (kept["status"], kept["field"]) == (400, "content-type")
-            kept = await send(here, 0, stream[:-1], ROWS_MEDIA_TYPE)
-            assert kept["status"] == 400
+                    answer = await send(here, 0, body, kind, **{"content-digest": wrong})
+                    assert (answer["status"], answer["field"]) == (400, "content-digest")
+            refusal = await send(here, 0, stream, "text/csv")
+            assert (refusal["status"], refusal["field"]) == (400, "content-type")
+            refusal = await send(here, 0, stream[:-1], ROWS_MEDIA_TYPE)
+            assert refusal["status"] == 400
             for number in ("x", "-1", "4294967296"):
                 got = await here.ask("PUT", f"t/uploads/u/parts/{number}", content=b"")
                 assert (got.status_code, got.json()["field"]) == (400, "number")
             assert (await here.ask("GET", "t/uploads/u")).json()["parts"] == []
-            for asked in ({}, {"mode": 1}, {"name": "x"}):
-                assert (await here.ask("PUT", "t/uploads/u", json=asked)).status_code == 400
+            for upload_body in ({}, {"mode": 1}, {"name": "x"}):
+                assert (await here.ask("PUT", "t/uploads/u", json=upload_body)).status_code == 400
             for more in ({"sha256": "0"}, {"sha256": "zz" * 32}, {"parts": -1}, {"rows": "1"}):
                 commit = {"parts": 0, "rows": 0, "sha256": "0" * 64, **more}
                 got = await here.ask("POST", "t/uploads/u:commit", json=commit)

@@ -102,7 +102,7 @@ class MemoryRuleAdmin(RuleAdmin):
 
     def rules(self, at: str = LIVE_REVISION, *, by: Identity = NOBODY) -> Answer:
         with self._read(by):
-            found = self._at(at)
+            commit = self._at(at)
             files = [
                 {
                     "name": name,
@@ -110,20 +110,20 @@ class MemoryRuleAdmin(RuleAdmin):
                     "rules": text.count("rule_id"),
                     "digest": sha256(text.encode()).hexdigest(),
                 }
-                for name, text in sorted(found.files.items())
+                for name, text in sorted(commit.files.items())
             ]
             return {
-                "commit": found.id,
-                "version": self._version_of(found.id) or None,
+                "commit": commit.id,
+                "version": self._version_of(commit.id) or None,
                 "files": files,
             }
 
     def file(self, name: str, at: str = LIVE_REVISION, *, by: Identity = NOBODY) -> Answer:
         with self._read(by):
-            found = self._at(at)
-            if name not in found.files:
-                raise BadValue("name", name, f"there is {', '.join(sorted(found.files))}")
-            return {"name": name, "commit": found.id, "text": found.files[name]}
+            commit = self._at(at)
+            if name not in commit.files:
+                raise BadValue("name", name, f"there is {', '.join(sorted(commit.files))}")
+            return {"name": name, "commit": commit.id, "text": commit.files[name]}
 
     def diff(self, before: str, after: str, *, by: Identity = NOBODY) -> Answer:
         with self._read(by):
@@ -148,8 +148,8 @@ class MemoryRuleAdmin(RuleAdmin):
         self, state: str = "", *, count_max: int = 100, by: Identity = NOBODY
     ) -> Sequence[Answer]:
         with self._read(by):
-            found = [one.as_json() for one in self._proposals.values() if state in ("", one.state)]
-            return found[::-1][:count_max]
+            rows = [one.as_json() for one in self._proposals.values() if state in ("", one.state)]
+            return rows[::-1][:count_max]
 
     def proposal(self, id: str, *, by: Identity = NOBODY) -> Answer:
         with self._read(by):
@@ -178,8 +178,8 @@ class MemoryRuleAdmin(RuleAdmin):
             def reached() -> bool:
                 return sum(one == version for one in self._nodes.values()) >= nodes
 
-            found = self._moved.wait_for(reached, timeout_s)
-            return {**self._status(), "reached": found}
+            in_time = self._moved.wait_for(reached, timeout_s)
+            return {**self._status(), "reached": in_time}
 
     def audit(self, *, count_max: int = 100, by: Identity = NOBODY) -> Sequence[Answer]:
         with self._read(by):
@@ -340,8 +340,8 @@ class MemoryRuleAdmin(RuleAdmin):
         self._audit.append(note)
 
     def _commit(self, parent: str, files: Mapping[str, str], message: str, by: str) -> Commit:
-        said = json.dumps([parent, dict(files), message, by, len(self._commits)])
-        made = Commit(sha256(said.encode()).hexdigest()[:40], parent, dict(files), message, by)
+        content = json.dumps([parent, dict(files), message, by, len(self._commits)])
+        made = Commit(sha256(content.encode()).hexdigest()[:40], parent, dict(files), message, by)
         self._commits[made.id] = made
         return made
 

@@ -87,9 +87,9 @@ class RunningRulesDoor:
         self.port = listener.addresses[0].port
         self.host = f"127.0.0.1:{self.port}"
 
-    async def call(self, said: bytes = b"") -> Caller:
+    async def call(self, data: bytes = b"") -> Caller:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(said)
+        writer.write(data)
         return Caller(reader, writer)
 
     async def ask(
@@ -101,9 +101,9 @@ class RunningRulesDoor:
         if method == "POST":
             body = {} if body is None else body
         caller = await self.call(request(method, path, self.host, body, **headers))
-        found = await answer(caller, head=method == "HEAD" or "if_none_match" in headers)
+        reply = await answer(caller, head=method == "HEAD" or "if_none_match" in headers)
         await caller.leave()
-        return found
+        return reply
 
     async def propose(self, text: str, *, who: str = "paul", name: str = "shop.yaml") -> Any:
         """A proposal for that file."""

@@ -232,17 +232,17 @@ def test_a_certificate_is_as_good_as_a_token(tmp_path: Path) -> None:
         nobody = access(anonymous=READS)
         async with running_rules_door(tls=Tls(files), doorkeeper=nobody) as here:
 
-            async def ask(name: str, said: bytes) -> Any:
+            async def ask(name: str, data: bytes) -> Any:
                 context = ssl.create_default_context()
                 ca.configure_trust(context)
                 if name:
                     ca.issue_cert(name).configure_cert(context)
                 reader, writer = await asyncio.open_connection("127.0.0.1", here.port, ssl=context)
-                writer.write(said)
+                writer.write(data)
                 caller = Caller(reader, writer)
-                found = await answer(caller)
+                reply = await answer(caller)
                 await caller.leave()
-                return found
+                return reply
 
             post = request("POST", "/v1/rules/proposals", here.host, PROPOSE)
             assert (await ask("paul.example", post)).status == 201

@@ -21,10 +21,10 @@ WAIT = "/v1/rules/wait?version=2"
 
 
 def test_calls_beyond_the_threads_and_the_queue_are_refused_at_once_and_health_is_not() -> None:
-    held = threading.Event()
+    gate = threading.Event()
 
     def slowly(_: Mapping[str, str]) -> dict[str, Any] | None:
-        assert held.wait(10)
+        assert gate.wait(10)
         return {}
 
     async def story() -> None:
@@ -43,7 +43,7 @@ def test_calls_beyond_the_threads_and_the_queue_are_refused_at_once_and_health_i
             assert (await here.ask("GET", "/metrics")).status == 200
             got = await here.ask("GET", f"{WAIT}&timeout_s=0", who="nobody")
             assert got.status == 401
-            held.set()
+            gate.set()
             assert [one.status for one in await asyncio.gather(*asks)] == [201, 201]
             assert (await here.ask("GET", "/v1/rules")).status == 200
             stats = here.http.stats()
@@ -106,8 +106,8 @@ def test_a_wait_ends_soon_after_the_door_does() -> None:
     async def story() -> None:
         async with running_rules_door() as here:
             caller = await here.call()
-            told = {"authorization": f"Bearer {token_of('bob')}"}
-            caller.writer.write(request("GET", WAIT, here.host, **told))
+            headers = {"authorization": f"Bearer {token_of('bob')}"}
+            caller.writer.write(request("GET", WAIT, here.host, **headers))
             await until(lambda: here.http.stats().waits == 1)
             here.http.close()
             await until(lambda: here.http.stats().waits == 0)
@@ -118,8 +118,8 @@ def test_a_wait_ends_soon_after_the_door_does() -> None:
 
 
 def test_a_call_that_nobody_waits_for_any_more_is_not_begun() -> None:
-    held = threading.Event()
-    admin = MemoryRuleAdmin(lambda _: {} if held.wait(10) else None)
+    gate = threading.Event()
+    admin = MemoryRuleAdmin(lambda _: {} if gate.wait(10) else None)
 
     async def story() -> None:
         http = HttpSettings(answer_timeout_s=0.05)
@@ -129,7 +129,7 @@ def test_a_call_that_nobody_waits_for_any_more_is_not_begun() -> None:
             second = await here.ask("POST", "/v1/rules/proposals", PROPOSE)
             assert second.status == 504
             assert (await first).status == 504
-            held.set()
+            gate.set()
             await until(lambda: here.http.stats().calls == 0)
         assert len(admin.proposals(by=identity("bob"))) == 1
 
@@ -167,16 +167,16 @@ def test_a_pool_counts_what_fails_and_takes_nothing_after_its_end() -> None:
 
 
 def test_what_ends_after_its_loop_is_told_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    held = threading.Event()
+    gate = threading.Event()
     made: list[ThreadCalls] = []
 
     async def story() -> None:
         made.append(ThreadCalls("test", threads_max=1, waiting_max=0, of_caller_max=1))
-        made[0].start("ann", lambda: held.wait(10))
+        made[0].start("ann", lambda: gate.wait(10))
         made[0].close()
 
     asyncio.run(story())
-    held.set()
+    gate.set()
     made[0]._pool.shutdown(wait=True)
     assert made[0].under_way == 0
     assert caplog.text == ""

@@ -164,8 +164,8 @@ def test_an_etag_is_of_what_was_read_and_if_match_keeps_others_from_being_overru
             live = await here.ask("GET", "/v1/rules")
             tag = live.headers["etag"]
             assert (await here.ask("HEAD", "/v1/rules")).headers["etag"] == tag
-            for known in (tag, f'"x", W/{tag}', "*"):
-                got = await here.ask("GET", "/v1/rules", if_none_match=known)
+            for tags in (tag, f'"x", W/{tag}', "*"):
+                got = await here.ask("GET", "/v1/rules", if_none_match=tags)
                 assert (got.status, got.headers["etag"]) == (304, tag)
             assert (await here.ask("GET", "/v1/rules", if_none_match='"x"')).status == 200
             ask = {"base": "live", "changes": {"shop.yaml": rules_of(3)}, "message": "m"}

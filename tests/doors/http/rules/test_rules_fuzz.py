@@ -124,9 +124,9 @@ def test_no_request_is_a_fault_of_ours(sent: list[Any]) -> None:
                 place = path.replace("{}", quote(word, safe=""))
                 root = "/v1/rules" if method == "GET" else "/v1/rules/"
                 target = f"{root}{place}{'?' if query else ''}{query}"
-                told = {"authorization": f"Bearer {token_of('bob')}", **headers}
+                fields = {"authorization": f"Bearer {token_of('bob')}", **headers}
                 caller.writer.write(
-                    request(method, target, here.host, body if method == "POST" else None, **told)
+                    request(method, target, here.host, body if method == "POST" else None, **fields)
                 )
                 got = await answer(caller, head=False)
                 assert got.status < 500, (method, target, body, got.body)

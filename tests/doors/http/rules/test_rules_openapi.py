@@ -79,17 +79,19 @@ def test_the_document_is_valid_and_every_answer_is_as_it_says() -> None:
                     _check(document, schema, body)
                 got = await here.ask(method, path, body)
                 assert got.status == status, (method, path, got.body)
-                said = operation["responses"].get(str(status), operation["responses"]["default"])
+                response = operation["responses"].get(
+                    str(status), operation["responses"]["default"]
+                )
                 kind = got.headers["content-type"].partition(";")[0]
-                assert kind in said["content"], (method, path)
+                assert kind in response["content"], (method, path)
                 if kind.endswith("json"):
-                    _check(document, said["content"][kind]["schema"], json.loads(got.body))
-            known = {
+                    _check(document, response["content"][kind]["schema"], json.loads(got.body))
+            operations = {
                 (method.upper(), path)
                 for path, methods in document["paths"].items()
                 for method in methods
             }
-            assert met == known
+            assert met == operations
             tag = (await here.ask("GET", R)).headers["etag"]
             changed = await here.ask("GET", R, if_none_match=tag)
             assert changed.status == 304
@@ -108,8 +110,10 @@ def test_what_is_needed_is_said_the_grant_the_places_and_how_long_a_key_is_kept(
             for path, methods in document["paths"].items():
                 places = re.findall(r"\{(\w+)\}", path)
                 for method, operation in methods.items():
-                    found = [one for one in operation.get("parameters", ()) if one["in"] == "path"]
-                    assert [one["name"] for one in found] == places
+                    parameters = [
+                        one for one in operation.get("parameters", ()) if one["in"] == "path"
+                    ]
+                    assert [one["name"] for one in parameters] == places
                     if path.startswith(R) and "openapi" not in path:
                         assert operation["security"]
                         grant = Grant.READ_RULES if method == "get" else Grant.APPROVE

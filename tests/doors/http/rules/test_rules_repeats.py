@@ -74,11 +74,11 @@ def test_what_did_nothing_is_tried_again_under_its_key() -> None:
 
 
 def test_a_call_that_comes_again_while_it_is_under_way_waits_for_its_answer() -> None:
-    held, begun = threading.Event(), threading.Event()
+    gate, begun = threading.Event(), threading.Event()
 
     def slowly(_: Mapping[str, str]) -> dict[str, Any] | None:
         begun.set()
-        assert held.wait(10)
+        assert gate.wait(10)
         return {}
 
     async def story() -> None:
@@ -91,7 +91,7 @@ def test_a_call_that_comes_again_while_it_is_under_way_waits_for_its_answer() ->
             second = await here.ask("POST", PROPOSALS, PROPOSE, idempotency_key="k")
             assert second.status == 504
             assert (here.http.stats().calls, here.http.stats().replayed) == (1, 1)
-            held.set()
+            gate.set()
             while second.status == 504:  # as long as this machine takes
                 second = await here.ask("POST", PROPOSALS, PROPOSE, idempotency_key="k")
             assert (second.status, second.headers["idempotent-replayed"]) == (201, "true")

@@ -33,8 +33,8 @@ def port() -> Iterator[int]:
     async def make() -> RespDoor:
         return kv_door(True, SystemClock())[1]
 
-    with served(make) as found:
-        yield found
+    with served(make) as number:
+        yield number
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
@@ -127,9 +127,9 @@ def test_redis_cli(port: int) -> None:
 
 def test_redis_benchmark_finds_all_that_it_asks_for(port: int) -> None:
     words = (needs("redis-benchmark"), "-p", str(port), "-c", "20", "-n", "1000", "-q", "-P", "4")
-    said = reply(*words, "-r", "50", "SET", "t:__rand_int__", "x")
-    assert "requests per second" in said
-    assert "WARNING" not in said
+    output = reply(*words, "-r", "50", "SET", "t:__rand_int__", "x")
+    assert "requests per second" in output
+    assert "WARNING" not in output
     assert "requests per second" in reply(*words, "GET", "t:000000000001")
 
 
@@ -155,7 +155,7 @@ async def replies(data: bytes, cuts: list[int], late: bool) -> bytes:
             await asyncio.sleep(0)
     await talk.settled()
     talk.lose()
-    return talk.wire.said
+    return talk.wire.output
 
 
 @settings(max_examples=100, deadline=None)

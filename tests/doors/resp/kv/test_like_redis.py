@@ -51,9 +51,9 @@ class Peer:
 
 @pytest.fixture
 def peer(redis_any: RedisServer) -> Iterator[Peer]:
-    found = Peer(redis_any.port)
-    yield found
-    found.close()
+    connection = Peer(redis_any.port)
+    yield connection
+    connection.close()
 
 
 key = st.sampled_from(KEYS)
@@ -118,7 +118,7 @@ plain = st.one_of(
 commands = st.lists(plain.map(flat).filter(lambda words: not old_and_absent(words)), max_size=25)
 
 
-def shown(reply: Any) -> Any:
+def comparable(reply: Any) -> Any:
     """Errors are one; what their words are, is each side's own."""
     return "an error" if isinstance(reply, hiredis.ReplyError) else reply
 
@@ -134,7 +134,7 @@ async def ours(sent: bytes, cuts: list[int], late: bool) -> list[Any]:
         await asyncio.sleep(0)
     talk.lose()
     reader = hiredis.Reader()
-    reader.feed(talk.wire.said)
+    reader.feed(talk.wire.output)
     replies = []
     while (reply := reader.gets()) is not False:
         replies.append(reply)
@@ -151,16 +151,16 @@ calm = settings(
 @calm
 @given(commands, st.sampled_from([2, 3]), st.booleans(), st.data())
 def test_whatever_is_said_the_replies_are_those_of_redis(
-    peer: Peer, said: list[Words], protocol: int, late: bool, data: st.DataObject
+    peer: Peer, command_list: list[Words], protocol: int, late: bool, data: st.DataObject
 ) -> None:
     peer.request(command("FLUSHALL") + command("HELLO", protocol), 2)
-    sent = b"".join(command(*words) for words in said)
-    reply = peer.request(sent, len(said))
+    sent = b"".join(command(*words) for words in command_list)
+    reply = peer.request(sent, len(command_list))
     greeting = command("HELLO", protocol)
     sent = greeting + sent
     cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)), max_size=4)))
     got = asyncio.run(ours(sent, cuts, late))[1:]
-    assert [shown(one) for one in got] == [shown(one) for one in reply]
+    assert [comparable(one) for one in got] == [comparable(one) for one in reply]
 
 
 GLOBS = [
@@ -189,35 +189,35 @@ def test_a_scan_finds_what_redis_finds(peer: Peer, keys: set[str], glob: str, co
         peer.request(command("SET", one, 1), 1)
 
     def scanned(request: Any) -> list[bytes]:
-        cursor, found = b"0", []
+        cursor, names = b"0", []
         while True:
             cursor, page = request(command("SCAN", cursor, "MATCH", f"t:{glob}", "COUNT", count))
-            found += page
+            names += page
             if cursor == b"0":
-                return sorted(set(found))
+                return sorted(set(names))
 
     async def story() -> list[bytes]:
         _, door = kv_door(clock=SystemClock())
         talk = Talk(door)
         for one in keys:
             await talk.request(command("SET", one, 1))
-        cursor, found = b"0", []
+        cursor, names = b"0", []
         while True:
             reader = hiredis.Reader()
             words = ("SCAN", cursor, "MATCH", f"t:{glob}", "COUNT", count)
             reader.feed(await talk.request(command(*words)))
             cursor, page = reader.gets()
-            found += page
+            names += page
             if cursor == b"0":
                 talk.lose()
-                assert len(found) == len(set(found))
-                return sorted(found)
+                assert len(names) == len(set(names))
+                return sorted(names)
 
     assert asyncio.run(story()) == scanned(lambda data: peer.request(data, 1)[0])
 
 
 def test_the_time_left_is_told_as_redis_tells_it(peer: Peer) -> None:
-    said = [
+    command_list = [
         ("SET", "t:a", 1, "PX", 100_700),
         ("SET", "t:b", 1),
         ("PTTL", "t:a"),
@@ -225,9 +225,9 @@ def test_the_time_left_is_told_as_redis_tells_it(peer: Peer) -> None:
         ("PTTL", "t:b"),
         ("PTTL", "t:c"),
     ]
-    sent = b"".join(command(*words) for words in said)
+    sent = b"".join(command(*words) for words in command_list)
     peer.request(command("FLUSHALL"), 1)
-    theirs, mine = peer.request(sent, len(said)), asyncio.run(ours(sent, [], True))
+    theirs, mine = peer.request(sent, len(command_list)), asyncio.run(ours(sent, [], True))
     assert 0 < theirs[2] - mine[2] + 10_000 < 20_000
     assert 90_000 < mine[2] <= 100_700
     assert mine[3:] == theirs[3:] == [101, -1, -2]
@@ -238,20 +238,20 @@ def test_every_two_options_of_set_are_understood_as_redis_does(peer: Peer) -> No
         ("NX",), ("XX",), ("GET",), ("KEEPTTL",), ("EX", "100"), ("PX", "100000"),
         ("EXAT", str(FAR_S)), ("PXAT", str(FAR_S * 1000)), ("FOO",), ("EX", "0"),
     ]  # fmt: skip
-    said: list[Words] = []
+    command_list: list[Words] = []
     for first in options:
         for second in options:
             for before in (("DEL", "t:a"), ("SET", "t:a", "old", "EX", "50")):
                 words = ("SET", "t:a", "new", *first, *second)
                 if not old_and_absent(words):
-                    said += [before, words, ("GET", "t:a"), ("TTL", "t:a")]
-    sent = b"".join(command(*words) for words in said)
+                    command_list += [before, words, ("GET", "t:a"), ("TTL", "t:a")]
+    sent = b"".join(command(*words) for words in command_list)
     peer.request(command("FLUSHALL"), 1)
-    theirs, mine = peer.request(sent, len(said)), asyncio.run(ours(sent, [], True))
+    theirs, mine = peer.request(sent, len(command_list)), asyncio.run(ours(sent, [], True))
     far = range(1_000_000, FAR_S)  # of the instants, a second may have passed between
 
     def alike(reply: Any) -> Any:
-        return "far" if isinstance(reply, int) and reply in far else shown(reply)
+        return "far" if isinstance(reply, int) and reply in far else comparable(reply)
 
-    reply = zip(said, mine, theirs, strict=True)
+    reply = zip(command_list, mine, theirs, strict=True)
     assert [one for one in reply if alike(one[1]) != alike(one[2])] == []

@@ -73,7 +73,7 @@ def door_to(service: MemoryKeyValues, **reply: Any) -> RespDoor:
 # The same places in several ways.
 key = st.sampled_from(["t:a", "t:a:", "t:%61", "t:b", "t:a:x", "u:a"])
 value = st.sampled_from(["1", "2", "3"])
-said = st.lists(
+command_lists = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["GET", "DEL", "GETDEL", "PERSIST", "TTL", "EXISTS"]), key),
         st.tuples(st.just("SET"), key, value),
@@ -98,7 +98,7 @@ async def pipelined(commands: list[tuple[str, ...]], seed: int, **reply: Any) ->
     assert talk.protocol._blocked_command is None
     assert talk.wire.is_reading()
     talk.lose()
-    return talk.wire.said
+    return talk.wire.output
 
 
 async def in_turn(commands: list[tuple[str, ...]]) -> bytes:
@@ -106,11 +106,11 @@ async def in_turn(commands: list[tuple[str, ...]]) -> bytes:
     for words in commands:
         await talk.request(command(*words))
     talk.lose()
-    return talk.wire.said
+    return talk.wire.output
 
 
 @settings(max_examples=300, deadline=None)
-@given(said, st.integers(0, 1_000), st.sampled_from([1, 2, 5, 1_024]))
+@given(command_lists, st.integers(0, 1_000), st.sampled_from([1, 2, 5, 1_024]))
 def test_a_pipeline_has_the_effect_of_one_command_after_the_other(
     commands: list[tuple[str, ...]], seed: int, owed_max: int
 ) -> None:
@@ -146,7 +146,7 @@ def test_a_command_that_must_wait_stops_the_reading_until_it_has_run() -> None:
         assert talk.protocol.under_way() == 1
         assert not talk.wire.is_reading()
         await talk.settled()
-        assert talk.wire.said == b"+OK\r\n$1\r\n1\r\n+PONG\r\n"
+        assert talk.wire.output == b"+OK\r\n$1\r\n1\r\n+PONG\r\n"
         assert talk.wire.is_reading()
         talk.lose()
 
@@ -160,7 +160,7 @@ def test_one_who_says_no_more_is_still_answered_what_was_held() -> None:
         assert talk.protocol.eof_received()
         while not talk.wire.is_closing():
             await asyncio.sleep(0)
-        assert talk.wire.said == b"+OK\r\n$1\r\n1\r\n"
+        assert talk.wire.output == b"+OK\r\n$1\r\n1\r\n"
         talk.lose()
 
     run(story())
@@ -248,7 +248,7 @@ def test_a_write_if_is_counted_as_one() -> None:
             talk.protocol.data_received(request * 4)
         for talk in talks:
             await talk.settled()
-        done = sum(talk.wire.said.count(b"*3\r\n:1\r\n") for talk in talks)
+        done = sum(talk.wire.output.count(b"*3\r\n:1\r\n") for talk in talks)
         assert done == 1
         await service.write("t", [Write(b"a", b"", None)], service.calls[0].call)
         for talk in talks:

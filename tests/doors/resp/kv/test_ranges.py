@@ -71,18 +71,18 @@ def test_a_token_goes_on_and_the_last_one_is_empty(reverse: str) -> None:
     async def story() -> None:
         client = await filled()
         await client.say("HELLO 3")
-        found: list[bytes] = []
+        keys: list[bytes] = []
         token = b""
         while True:
             words: list[Part] = ["SG.RANGE", "t:p", *reverse.split(), "LIMIT", 2]
             reply = await client.say([*words, "TOKEN", token] if token else words)
-            found += [row[0] for row in reply[b"rows"]]
+            keys += [row[0] for row in reply[b"rows"]]
             token = reply[b"token"]
             assert re.fullmatch(rb"[0-9a-f]*", token)
             if not token:
                 break
         whole = [b"", b"a", b"b%25", b"c:d", b"e"]
-        assert found == (whole[::-1] if reverse else whole)
+        assert keys == (whole[::-1] if reverse else whole)
         client.talk.lose()
 
     run(story())
@@ -108,16 +108,16 @@ def test_a_range_that_is_none_says_what_would_be() -> None:
 
 
 async def scanned(client: Client, count: int, pattern: str = "t:*") -> list[bytes]:
-    cursor, found = b"0", []
+    cursor, keys = b"0", []
     while True:
         reply = await client.say(
             ("SCAN", cursor, "MATCH", pattern, "COUNT", count, "TYPE", "string")
         )
         cursor, page = reply
         assert len(page) <= count
-        found += page
+        keys += page
         if cursor == b"0":
-            return found
+            return keys
 
 
 @pytest.mark.parametrize("count", [1, 2, 100])
@@ -127,10 +127,10 @@ def test_a_scan_tells_every_key_once_as_it_is_written(count: int) -> None:
         await client.say("SET t:p%3Aq:%25%41 1")
         await client.say("SET u:p 1")
         keys = [b"t:p", b"t:p%3Aq:%25A", b"t:p:a", b"t:p:b%25", b"t:p:c:d", b"t:p:e", b"t:q:a"]
-        found = await scanned(client, count)
-        assert sorted(found) == keys
-        assert await client.say(("MGET", *found)) == [
-            await client.say(("GET", key)) for key in found
+        scan_keys = await scanned(client, count)
+        assert sorted(scan_keys) == keys
+        assert await client.say(("MGET", *scan_keys)) == [
+            await client.say(("GET", key)) for key in scan_keys
         ]
         assert sorted(await scanned(client, count, "t:p:?")) == [b"t:p:a", b"t:p:e"]
         assert await scanned(client, count, "u:*") == [b"u:p"]
@@ -359,8 +359,8 @@ def test_a_pattern_longer_than_the_most_is_refused() -> None:
     async def story() -> None:
         client = await filled()
         longest = "t:" + "*" * (PATTERN_BYTES_MAX - 2)
-        found = await client.say(("SCAN", "0", "MATCH", longest))
-        assert len(found[1]) == 6
+        page = await client.say(("SCAN", "0", "MATCH", longest))
+        assert len(page[1]) == 6
         reply = await client.say(("SCAN", "0", "MATCH", longest + "*"))
         assert reply.startswith(
             "ERR MATCH: '4,097 bytes' cannot be used; give a pattern of at most"
@@ -447,7 +447,7 @@ def test_an_upload_is_told_whole_whoever_asks(protocol: int) -> None:
         begun = await client.say("sg.bulk begin users Night MERGE")
         client.hand.advance(us=7)
         await client.say(words)
-        wanted = {
+        expected = {
             "table": b"users",
             "name": b"Night",
             "mode": b"merge",
@@ -464,9 +464,9 @@ def test_an_upload_is_told_whole_whoever_asks(protocol: int) -> None:
                 return {name.decode(): value for name, value in reply.items()}
             return fields(reply)
 
-        assert plain(begun) == {**wanted, "parts": b"", "rows": 0, "bytes": 0}
-        assert plain(await client.say("sg.bulk show users Night")) == wanted
-        assert [plain(one) for one in await client.say("sg.bulk list users")] == [wanted]
+        assert plain(begun) == {**expected, "parts": b"", "rows": 0, "bytes": 0}
+        assert plain(await client.say("sg.bulk show users Night")) == expected
+        assert [plain(one) for one in await client.say("sg.bulk list users")] == [expected]
         client.talk.lose()
 
     run(story())

@@ -93,19 +93,19 @@ def test_a_long_value_that_many_wait_for_is_copied_only_for_those_who_read(line:
                 talk.protocol.data_received(command(*line.split()) * 100)
             for _ in range(500):
                 await asyncio.sleep(0)
-            held = tracemalloc.get_traced_memory()[0]
+            size = tracemalloc.get_traced_memory()[0]
         finally:
             tracemalloc.stop()
         # The first of each connection is on its way; of the others there is the value alone.
         assert [len(talk.wire.writes) for talk in talks] == [1] * 10
-        assert held < 2 * 10 * 1_000_000
+        assert size < 2 * 10 * 1_000_000
         reader = hiredis.Reader()
         talks[0].protocol.resume_writing()
         for _ in range(10_000):
             talks[0].write_batch.flush()
             await asyncio.sleep(0)
             talks[0].protocol.resume_writing()
-        reader.feed(talks[0].wire.said)
+        reader.feed(talks[0].wire.output)
         replies = [reader.gets() for _ in range(100)]
         assert all(each == replies[0] for each in replies)
         assert reader.gets() is False
@@ -283,7 +283,7 @@ def test_what_a_connection_wishes_goes_with_each_ask_until_it_is_reset() -> None
 def test_an_ask_is_of_who_spoke_when_it_was_said_and_as_they_wished_then() -> None:
     async def story() -> None:
         client = Client(late=True)
-        said: list[tuple[Part, ...]] = [
+        commands: list[tuple[Part, ...]] = [
             ("SG.DEADLINE", 5),
             ("GETDEL", "t:a"),
             ("PERSIST", "t:b"),
@@ -295,7 +295,7 @@ def test_an_ask_is_of_who_spoke_when_it_was_said_and_as_they_wished_then() -> No
             ("SG.DEADLINE", 0),
             ("AUTH", "secret"),
         ]
-        await client.talk.request(b"".join(command(*words) for words in said))
+        await client.talk.request(b"".join(command(*words) for words in commands))
         assert len(client.service.calls) >= 8
         for one in client.service.calls:
             assert (one.call.identity.name, one.call.deadline_us) == ("", START_US + 5_000)
@@ -307,8 +307,8 @@ def test_an_ask_is_of_who_spoke_when_it_was_said_and_as_they_wished_then() -> No
 def test_a_null_is_told_in_the_protocol_in_which_it_was_asked_for() -> None:
     async def story() -> None:
         client = Client(late=True)
-        said = [("GET", "t:a"), ("GETDEL", "t:a"), ("SET", "t:a", 1, "XX"), ("MGET", "t:a")]
-        sent = b"".join(command(*words) for words in said) + command("HELLO", 3)
+        commands = [("GET", "t:a"), ("GETDEL", "t:a"), ("SET", "t:a", 1, "XX"), ("MGET", "t:a")]
+        sent = b"".join(command(*words) for words in commands) + command("HELLO", 3)
         assert (await client.talk.request(sent)).startswith(b"$-1\r\n$-1\r\n$-1\r\n*1\r\n$-1\r\n%")
         assert await client.talk.request(command("GET", "t:a")) == b"_\r\n"
         client.talk.lose()
@@ -418,14 +418,14 @@ def test_times_that_no_value_can_have_are_refused() -> None:
             (f"GETEX t:a PX {10**20 - 1}", (1 << 62) // 1_000),
             ("SET t:a 1 EXAT soon", most),
         ):
-            said = await client.say(words)
-            assert f"give {words.split()[-2]} a whole number from 1 to {bound:,}" in said
+            message = await client.say(words)
+            assert f"give {words.split()[-2]} a whole number from 1 to {bound:,}" in message
         for words, bound in (
             (f"EXPIRE t:a {most + 1}", most),
             (f"PEXPIREAT t:a -{most * 1_000 + 1_000}", (1 << 62) // 1_000),
         ):
-            said = await client.say(words)
-            assert said.endswith(f"command: give a whole number up to {bound:,}")
+            message = await client.say(words)
+            assert message.endswith(f"command: give a whole number up to {bound:,}")
         assert await client.say("GET t:a") == b"1"
         assert await client.say(f"SET t:a 1 EX {most}") == b"OK"
         assert await client.say(f"EXPIRE t:a {1 << 64}") == (
