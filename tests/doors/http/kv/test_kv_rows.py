@@ -419,8 +419,8 @@ def test_a_walk_goes_on_behind_any_place() -> None:
                 {"partition_base64": b64encode(b"\xfe%d" % number).decode(), "sort": "/"}
                 for number in range(5)
             ]
-            for said in ("AgFh", "AQ", "AQRh", "!"):
-                got = await here.ask("GET", "t/keys", params={"after": said})
+            for position in ("AgFh", "AQ", "AQRh", "!"):
+                got = await here.ask("GET", "t/keys", params={"after": position})
                 assert (got.status_code, got.json()["field"]) == (400, "after")
 
     run(story)
