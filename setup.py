@@ -143,6 +143,7 @@ HOT_FILES = (
     "wire/resp.py",
     "wire/row_envelope.py",
     "wire/row_stream.py",
+    "wire/text.py",
 )
 
 

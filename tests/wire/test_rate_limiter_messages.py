@@ -14,6 +14,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.protos import rate_limiter_pb2 as pb
 from sluicegate.wire import rate_limiter_messages as ours
 from sluicegate.wire.protobuf import span_bytes, varint_bytes
+from sluicegate.wire.text import shorten
 from tests.wire.check_oracle import (
     ANSWERS,
     LEASES,
@@ -122,18 +123,18 @@ def test_any_bytes_are_read_as_theirs_read_them_or_refused(data: bytes) -> None:
         return
     try:
         theirs = pb.RateLimitRequest.FromString(data)
-    except DecodeError:
-        pytest.fail("we read what they refuse")
+    except DecodeError as error:
+        if "bad UTF-8" not in str(error):  # what callers say of themselves is any bytes to us
+            pytest.fail("we read what they refuse")
+        return
     assert fields_of(ask) == their_fields_of(theirs)
 
 
 @pytest.mark.parametrize(
     ("data", "path"),
     [
-        (b"\x0a\x01\xff", "user_id"),
         (b"\x08\x01", "user_id"),
         (b"\x12\x05", "resource_path"),
-        (b"\x1a\x03\x0a\x01\xff", "headers.key"),
         (b"\x1a\x02\x12\x05", "headers.value"),
         (b"\x1a\x02\x08\x01", "headers.key"),
         (b"\x1a\x01\x80", "headers"),
@@ -175,19 +176,15 @@ def test_every_bound_is_reached_and_not_passed_and_named() -> None:
     assert len(ours.parse_check_batch(data, bounds)) == 3
     with pytest.raises(BadValue, match=r"^requests: .*batch_max"):
         ours.parse_check_batch(data + b"\x0a\x00", bounds)
-    for long, field in (
-        (pb.RateLimitRequest(user_id="fives"), "user_id"),
-        (pb.RateLimitRequest(resource_path="fives"), "resource_path"),
-        (pb.RateLimitRequest(headers={"fives": ""}), r"headers\.key"),
-        (pb.RateLimitRequest(headers={"a": "fives"}), r"headers\.value"),
-    ):
-        with pytest.raises(BadValue, match=rf"^{field}: .*text_bytes_max"):
-            ours.parse_check_request(long.SerializeToString(), bounds)
+    # A caller's own text is no reason to fail.
+    long = pb.RateLimitRequest(user_id="fives", resource_path="fives", headers={"fives": "fives"})
+    found = ours.parse_check_request(long.SerializeToString(), bounds)
+    short = shorten("fives", 4)
+    assert (found.user_id, found.resource_path, found.headers) == (short, short, {short: short})
     with pytest.raises(BadValue, match=r"^lease_id: .*text_bytes_max"):
         ours.parse_give_back(b"\x0a\x05fives\x10\x01", bounds)
     theirs.headers["c"] = ""
-    with pytest.raises(BadValue, match=r"^headers: .*headers_max"):
-        ours.parse_check_request(theirs.SerializeToString(), bounds)
+    assert len(ours.parse_check_request(theirs.SerializeToString(), bounds).headers) == 2
 
 
 @pytest.mark.parametrize("name", ["headers_max", "batch_max", "text_bytes_max"])

@@ -209,7 +209,7 @@ class ReplaySide:
         rules = tuple([self._rules.setdefault(rule.rule_id, rule) for rule in resolved.rules])
         found = PreparedQuery(query, ONE, resolved.priority)
         found.rules = rules
-        keys = [rule.key(query.user_id, resolved.path) for rule in rules]
+        keys = [rule.key(resolved.user, resolved.path) for rule in rules]
         found.trial = any(rule.kind.shadow for rule in rules)
         if not rules:
             found.way = FREE

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
 from sluicegate.contracts.errors import BadValue
+from sluicegate.wire.text import shorten, text_again
 
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 
@@ -87,6 +88,13 @@ def text_of(value: object, place: str, bytes_max: int, bound: str = "text_bytes_
     if size > bytes_max:
         raise BadValue(place, f"{size:,} bytes", f"send at most {bytes_max:,} ({bound})")
     return value
+
+
+def any_text_of(value: object, place: str, bytes_max: int) -> str:
+    """What a caller says of itself: any string as text; beyond the bound, a digest."""
+    if not isinstance(value, str):
+        raise BadValue(place, value, "send a string")
+    return shorten(text_again(value), bytes_max)
 
 
 def utf8_of(text: str, place: str) -> bytes:

@@ -21,6 +21,7 @@ from sluicegate.contracts.checks import (
 )
 from sluicegate.contracts.errors import BadValue
 from sluicegate.wire.json_objects import (
+    any_text_of,
     at,
     encode_json,
     fields_of,
@@ -102,8 +103,8 @@ def _descriptor_from(value: object, place: str, bounds: MeshBounds) -> Descripto
 def _entry_from(value: object, place: str, bounds: MeshBounds) -> tuple[str, str]:
     fields = fields_of(value, place, _ENTRY)
     return (
-        text_of(fields.get("key", ""), at(place, "key"), bounds.text_bytes_max),
-        text_of(fields.get("value", ""), at(place, "value"), bounds.text_bytes_max),
+        any_text_of(fields.get("key", ""), at(place, "key"), bounds.text_bytes_max),
+        any_text_of(fields.get("value", ""), at(place, "value"), bounds.text_bytes_max),
     )
 
 

@@ -4,9 +4,9 @@ Of package envoy.service.ratelimit.v3; the tests hold this against the classes t
 compiler makes. What a message says twice counts as protobuf has it: the last number or string wins,
 and the same nested message twice is one, merged.
 
-A bound here that a caller can reach by a long header makes the question fail, and a proxy that lets
-traffic pass when the question fails is then open. So `text_bytes_max` stays above what proxies take
-as headers.
+What a caller can reach by a header must not make the question fail, for a proxy that lets traffic
+pass when the question fails is then open. So keys and values are any bytes, and beyond
+`text_bytes_max` they are a digest.
 
 Asks are not remembered by their bytes. Compiled, reading one with one descriptor takes half a
 microsecond; a memo saves most of that where few keys ask, costs twice that where many do, and the
@@ -32,6 +32,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.native import i64
 from sluicegate.wire.protobuf import (
     UINT32_MAX,
+    any_text,
     require_positive,
     signed32,
     skip_field,
@@ -158,10 +159,10 @@ def _entry_of(data: bytes, at: i64, end: i64, bytes_max: i64) -> tuple[str, str]
         tag, at = varint(data, at, end, "message")
         if tag == 0x0A:
             begin, at = span(data, at, end, "key")
-            key = text(data, begin, at, "key", bytes_max)
+            key = any_text(data, begin, at, bytes_max)
         elif tag == 0x12:
             begin, at = span(data, at, end, "value")
-            value = text(data, begin, at, "value", bytes_max)
+            value = any_text(data, begin, at, bytes_max)
         else:
             at = skip_field(data, at, end, tag, _ENTRY)
     return key, value

@@ -16,6 +16,7 @@ from typing import Final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.native import i64
+from sluicegate.wire.text import shorten, text_of
 
 VARINT: Final = 0
 FIXED64: Final = 1
@@ -80,6 +81,11 @@ def text(data: bytes, begin: i64, end: i64, field: str, bytes_max: i64) -> str:
         return piece.decode("utf-8")
     except UnicodeDecodeError:
         raise BadValue(field, piece, "give text in UTF-8") from None
+
+
+def any_text(data: bytes, begin: i64, end: i64, bytes_max: i64) -> str:
+    """What a caller says of itself: any bytes as text; beyond the bound, a digest."""
+    return shorten(text_of(data[begin:end]), bytes_max)
 
 
 def skip_field(data: bytes, at: i64, end: i64, tag: i64, names: Sequence[str]) -> i64:

@@ -17,6 +17,7 @@ from sluicegate.contracts.request import NO_ATTRIBUTES
 from sluicegate.kernels.native import i64
 from sluicegate.wire.protobuf import (
     UINT32_MAX,
+    any_text,
     require_positive,
     signed32,
     skip_field,
@@ -108,10 +109,10 @@ class _Draft:
             tag, at = varint(data, at, end, "message")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "user_id")
-                self.user_id = text(data, begin, at, "user_id", bounds.text_bytes_max)
+                self.user_id = any_text(data, begin, at, bounds.text_bytes_max)
             elif tag == 0x12:
                 begin, at = span(data, at, end, "resource_path")
-                self.resource_path = text(data, begin, at, "resource_path", bounds.text_bytes_max)
+                self.resource_path = any_text(data, begin, at, bounds.text_bytes_max)
             elif tag == 0x1A:
                 begin, at = span(data, at, end, "headers")
                 self.read_header(data, begin, at, bounds)
@@ -125,17 +126,19 @@ class _Draft:
                 at = skip_field(data, at, end, tag, _ASK)
 
     def read_header(self, data: bytes, at: i64, end: i64, bounds: CheckBounds) -> None:
-        """Add one pair of the map."""
+        """Add one pair of the map; those beyond `headers_max` are not read."""
+        if self.headers is not None and len(self.headers) >= bounds.headers_max:
+            return
         name = ""
         value = ""
         while at < end:
             tag, at = varint(data, at, end, "headers")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "headers.key")
-                name = text(data, begin, at, "headers.key", bounds.text_bytes_max)
+                name = any_text(data, begin, at, bounds.text_bytes_max)
             elif tag == 0x12:
                 begin, at = span(data, at, end, "headers.value")
-                value = text(data, begin, at, "headers.value", bounds.text_bytes_max)
+                value = any_text(data, begin, at, bounds.text_bytes_max)
             else:
                 try:
                     at = skip_field(data, at, end, tag, _HEADER)
@@ -144,8 +147,6 @@ class _Draft:
         if self.headers is None:
             self.headers = {}
         self.headers[name.lower()] = value
-        if len(self.headers) > bounds.headers_max:
-            raise too_many("headers", bounds.headers_max, "headers_max")
 
     def request(self) -> CheckRequest:
         """The request, now that it is whole."""

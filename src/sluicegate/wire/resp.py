@@ -453,35 +453,6 @@ def one_line(text: str) -> bytes:
     return text.replace("\r", " ").replace("\n", " ").encode("utf-8", "backslashreplace")
 
 
-_NOT_TEXT: Final = "\ufffd"
-_NOT_TEXT_BYTES: Final = _NOT_TEXT.encode()
-_NOT_TEXT_BYTE: Final = 0xEF  # the first of them
-
-
-def text_of(data: bytes) -> str:
-    """Bytes as text, such that no two become the same and none is lost.
-
-    What is UTF-8 is what it says. What is not begins with U+FFFD, and then has a character for each
-    byte; so has what is UTF-8 and begins with U+FFFD itself.
-    """
-    try:
-        if not data or data[0] != _NOT_TEXT_BYTE or not data.startswith(_NOT_TEXT_BYTES):
-            return data.decode()
-    except UnicodeDecodeError:
-        pass
-    return _NOT_TEXT + data.decode("latin-1")
-
-
-def bytes_of(text: str) -> bytes:
-    """The bytes of which `text_of` has made this text."""
-    if text.startswith(_NOT_TEXT):
-        try:
-            return text[1:].encode("latin-1")
-        except UnicodeEncodeError:
-            pass
-    return text.encode("utf-8", "surrogatepass")
-
-
 def whole_number(data: bytes) -> int:
     """A whole number of 64 bits as it is written, a sign at most before it; else ValueError."""
     size = len(data)

@@ -171,6 +171,6 @@ def test_every_method_is_asked_by_who_speaks(name: str, grant: Grant) -> None:
 def test_bounds_are_the_servicers_own() -> None:
     servicer = RateLimiterServicer(SmallService(), CheckBounds(text_bytes_max=3, batch_max=1))
     with pytest.raises(BadValue, match="text_bytes_max"):
-        servicer.check(request().SerializeToString(), SOMEBODY)
+        asyncio.run(servicer.give_back(b"\x0a\x05fives\x10\x01", SOMEBODY))
     with pytest.raises(BadValue, match="batch_max"):
         servicer.check_batch(b"\x0a\x00\x0a\x00", SOMEBODY)

@@ -22,6 +22,7 @@ from sluicegate.doors.http.limiter.messages import SINCE_US_MAX, since_us_of
 from sluicegate.doors.http.site import hosts_of
 from sluicegate.doors.tls import Tls, TlsFiles
 from sluicegate.wire.rate_limiter_messages import CheckBounds
+from sluicegate.wire.text import shorten
 from tests.doors.http.serving import NOW_US, Counting, RunningDoor, answer, request, running_door
 from tests.doors.listening import LOOPS, Caller, run
 
@@ -118,7 +119,8 @@ def test_a_gateway_asks_with_headers_alone(loop: str) -> None:
             assert (ask.user_id, ask.resource_path, ask.cost) == ("zoë", "/play", 5)
             assert ask.priority is Criticality.BULK
             assert ask.headers["x-request-name"] == "Play"
-            assert not {"cookie", "authorization", "x-sluicegate-user", "x-long"} & set(ask.headers)
+            assert not {"cookie", "authorization", "x-sluicegate-user"} & set(ask.headers)
+            assert ask.headers["x-long"] == shorten("a" * 101, 100)
             got = await here.ask("GET", "/v1/check?status=auth", x_sluicegate_user="zoë")
             assert got.status == 403
             for headers in (
@@ -126,7 +128,6 @@ def test_a_gateway_asks_with_headers_alone(loop: str) -> None:
                 {"x_sluicegate_user": "a", "x_sluicegate_weight": "-1"},
                 {"x_sluicegate_user": "a", "x_sluicegate_weight": "0"},
                 {"x_sluicegate_user": "a", "x_sluicegate_priority": "odd"},
-                {"x_sluicegate_user": "é" * 51},
             ):
                 assert (await here.ask("GET", "/v1/check", **headers)).status == 400
 
@@ -178,7 +179,6 @@ def test_the_audit_is_asked_by_user_and_by_how_long_ago() -> None:
                 "?user=a&count=0",
                 "?user=a&count=x",
                 "?user=a&user=b",
-                "?user=%ff",
                 "?who=a",
                 "?user=a&since=999999999999d",
             ):

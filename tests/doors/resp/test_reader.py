@@ -14,12 +14,10 @@ from sluicegate.wire.resp import (
     CommandReader,
     SimpleString,
     WireError,
-    bytes_of,
     command,
     encode_reply,
     error_line,
     split_line,
-    text_of,
     whole_number,
 )
 
@@ -195,21 +193,6 @@ def test_replies_are_those_of_each_protocol() -> None:
     assert error_line("ERR a\r\nb\ud800") == b"-ERR a  b\\ud800\r\n"
     with pytest.raises(BadValue, match="what RESP can say"):
         encode_reply(1.5)
-
-
-@given(st.binary(max_size=30), st.binary(max_size=30))
-def test_no_two_keys_become_one_and_none_is_lost(one: bytes, other: bytes) -> None:
-    assert bytes_of(text_of(one)) == one
-    assert (text_of(one) == text_of(other)) is (one == other)
-    text_of(one).encode()  # so that any log and any store can hold it
-
-
-def test_text_is_what_it_says_and_the_rest_is_marked() -> None:
-    assert text_of("ann ü 🎈".encode()) == "ann ü 🎈"
-    assert text_of(b"\xff\x00") == "\ufffd\xff\x00"
-    assert text_of("\ufffd\xff\x00".encode()) != text_of(b"\xff\x00")
-    assert text_of(b"") == ""
-    assert bytes_of("\ufffd🎈") == "\ufffd🎈".encode()
 
 
 @given(st.integers(-(2**65), 2**65))

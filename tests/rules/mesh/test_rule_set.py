@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from sluicegate.rules.mesh.identity import CHARS_MAX, shorten
 from sluicegate.rules.mesh.rule_set import MeshRuleSet
 from sluicegate.rules.problems import BadRules
 from tests.rules.mesh.world import domain_of
@@ -72,9 +71,3 @@ def test_globs_that_would_be_slow_are_refused_when_they_are_loaded() -> None:
     assert len(MeshRuleSet([domain])) == 5
     with pytest.raises(BadRules, match=r"mesh\.yaml"):
         MeshRuleSet([domain], glob_tries_max=3)
-
-
-def test_what_is_shortened_is_longer_than_anything_that_is_not() -> None:
-    assert shorten("x" * CHARS_MAX) == "x" * CHARS_MAX
-    assert len(shorten("x" * (CHARS_MAX + 1))) == CHARS_MAX + 1
-    assert len(shorten("x" * 100_000)) == CHARS_MAX + 1

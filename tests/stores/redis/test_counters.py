@@ -68,11 +68,20 @@ def test_no_two_entities_share_a_key_and_none_is_without_a_tag() -> None:
         assert key == f"rate_limit:{{{tag}}}:login:60s"
 
 
-def test_an_entity_that_no_key_can_hold_is_named_before_anything_is_sent() -> None:
+def test_an_entity_that_is_too_long_for_a_key_is_its_digest() -> None:
     counter = counter_for("rate_limit", "login", Limit(5, MINUTE), 100)
     assert len(counter.key("a" * 77)) == 100
+    long = [counter.key(text) for text in ("a" * 78, "a" * 79, "a" * 77 + "b", "}" * 100)]
+    assert len({*long}) == len(long)
+    assert {len(key) for key in long} == {57}
+    # Who calls himself by another's digest is somebody else.
+    assert counter.key(long[0].decode().partition("{")[2].partition("}")[0]) != long[0]
+
+
+def test_an_entity_that_no_key_can_hold_is_named_before_anything_is_sent() -> None:
+    counter = counter_for("rate_limit", "login" * 9, Limit(5, MINUTE), 60)
     with pytest.raises(BadValue, match="key_bytes_max"):
-        counter.key("a" * 78)
+        counter.key("ann")
     with pytest.raises(BadValue, match="UTF-8"):
         counter.key("\ud800")
 

@@ -57,7 +57,7 @@ def test_a_key_leaves_room_for_its_second() -> None:
     counter = counter_for("p", "r", pair_of(), 30, WINDOWS)
     assert counter.key("a" * 11) == b"p:{" + b"a" * 11 + b"}:r:"
     with pytest.raises(BadValue, match="key_bytes_max"):
-        counter.key("a" * 12)
+        counter.key("a" * 12)  # not even its digest
 
 
 def test_keys_values_and_times_to_live_are_those_of_the_design(redis_server: RedisServer) -> None:

@@ -7,6 +7,7 @@ each in a line that a person can act on. Nothing is decided or counted here.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from argparse import ArgumentParser, Namespace
@@ -54,7 +55,8 @@ def run(arguments: Namespace) -> int:
         raise BadValue("--since", arguments.since, "write a number and ms, s, m, h or d, as 10m")
     if not 1 <= arguments.count <= 10_000:
         raise BadValue("--count", arguments.count, "give a number from 1 to 10,000")
-    path = f"/v1/audit?user={quote(arguments.user, safe='')}&since={arguments.since}"
+    user = quote(os.fsencode(arguments.user), safe="")
+    path = f"/v1/audit?user={user}&since={arguments.since}"
     address = address_from(arguments.at, arguments, flag="--at", example=AT_DEFAULT)
     what = f"the limiter at {address.url}"
     path = f"{path}&count={arguments.count}"

@@ -21,14 +21,8 @@ from sluicegate.doors.resp.errors import (
     wrong_arity,
 )
 from sluicegate.doors.resp.session import ANYBODY, Command, Reply, Session
-from sluicegate.wire.resp import (
-    OK,
-    SimpleString,
-    encode_reply,
-    error_line,
-    text_of,
-    whole_number,
-)
+from sluicegate.wire.resp import OK, SimpleString, encode_reply, error_line, whole_number
+from sluicegate.wire.text import text_of
 
 # What clients compare with the Redis they know.
 REDIS_VERSION: Final = "7.0.0"

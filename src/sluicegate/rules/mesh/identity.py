@@ -15,16 +15,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Final
 
 from sluicegate.rules.mesh.rule import SHARED_BY_PATTERN, VARYING, Form, Path
+from sluicegate.wire.text import shorten
 
 CHARS_MAX: Final = 300
 ANYONE: Final = "*"  # the entity where nothing varies
 
 _MARKS: Final = re.compile(r"[\x00-\x1f\x7f%/=#]")
-_HEAD_CHARS: Final = CHARS_MAX - 31
 
 
 def rule_id(domain: str, path: Path) -> str:
@@ -32,7 +31,7 @@ def rule_id(domain: str, path: Path) -> str:
     steps = [_escape(domain)]
     for key, value in path:
         steps.append(_escape(key) if value is None else f"{_escape(key)}={_escape(value)}")
-    return shorten("/".join(steps))
+    return shorten("/".join(steps), CHARS_MAX)
 
 
 def entity_of(form: Form, entries: Sequence[tuple[str, str]]) -> str:
@@ -41,8 +40,7 @@ def entity_of(form: Form, entries: Sequence[tuple[str, str]]) -> str:
     if varying == -1:
         return ANYONE
     if varying >= 0:
-        value = entries[varying][1]
-        return value if len(value) <= CHARS_MAX else shorten(value)
+        return shorten(entries[varying][1], CHARS_MAX)
     levels = form.levels
     values: list[str] = []
     for at in range(len(levels)):
@@ -51,7 +49,7 @@ def entity_of(form: Form, entries: Sequence[tuple[str, str]]) -> str:
             if "|" in value or "\\" in value:
                 value = value.replace("\\", "\\\\").replace("|", "\\|")
             values.append(value)
-    return shorten("|".join(values))
+    return shorten("|".join(values), CHARS_MAX)
 
 
 def stats_key(rule: str, form: Form, entries: Sequence[tuple[str, str]]) -> str:
@@ -64,15 +62,7 @@ def stats_key(rule: str, form: Form, entries: Sequence[tuple[str, str]]) -> str:
         elif at + 1 < len(steps):
             key, value = steps[at + 1]
             steps_shown.append(f"{key}_{value}" if value else key)
-    return shorten(".".join(steps_shown))
-
-
-def shorten(text: str) -> str:
-    """The text, or the beginning of it and a digest; nothing else is as long as that."""
-    if len(text) <= CHARS_MAX:
-        return text
-    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    return text[:_HEAD_CHARS] + digest
+    return shorten(".".join(steps_shown), CHARS_MAX)
 
 
 def _escape(text: str) -> str:

@@ -8,8 +8,8 @@ anybody wait.
 The rule set is swapped by assigning `book`. A request goes by the one in force when it came.
 
 Cost: a look-up in the rule set and one in the limiter; nothing is allocated but the key and the
-response. Bounds: the lengths of a user's name and a path, the cost, the requests of a batch, open
-leases.
+response. Bounds: the lengths of a user's name and a path, beyond which they end in a digest; the
+cost, the requests of a batch, open leases.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ from sluicegate.rules.resources.rule import ResourceRule
 from sluicegate.rules.resources.rule_set import EMPTY_RULE_SET, ResourceRuleSet
 from sluicegate.stores.memory.joint import binding
 from sluicegate.system import SystemChance
+from sluicegate.wire.text import shorten
 
 USER_CHARS_MAX: Final = 1_024
 PATH_CHARS_MAX: Final = 2_048
@@ -58,18 +59,21 @@ OF_THE_REQUEST: Final = -1
 
 @final
 class ResolvedRequest:
-    """A valid request, and what applies to it: the rules, and its path as they see it.
+    """A valid request, and what applies to it: the rules, its user and its path as they see them.
 
     `cost` is what is counted: that of the request, or more where the caller has a penalty.
     """
 
-    __slots__ = ("cost", "path", "priority", "rules")
+    __slots__ = ("cost", "path", "priority", "rules", "user")
 
-    def __init__(self, priority: Criticality, path: str, rules: Rules, cost: int) -> None:
+    def __init__(
+        self, priority: Criticality, user: str, path: str, rules: Rules, cost: int
+    ) -> None:
         self.cost = cost
         self.priority = priority
         self.path = path
         self.rules = rules
+        self.user = user
 
 
 @final
@@ -127,7 +131,7 @@ class Checker:
         if request.cost == 0:
             return self.peek(request, now_us)
         resolved = self.resolve(request)
-        shed = self._gate.refusal(resolved.priority, request.user_id)
+        shed = self._gate.refusal(resolved.priority, resolved.user)
         if shed is not None:
             return self._record(request, resolved, None, shed, now_us)
         rules = resolved.rules
@@ -137,7 +141,7 @@ class Checker:
             return self._check_remote(request, resolved, now_us)
         if len(rules) == 1:
             rule = rules[0]
-            key = rule.key(request.user_id, resolved.path)
+            key = rule.key(resolved.user, resolved.path)
             decision = self._limiter.take(key, resolved.cost, rule.kind.shared_id)
         else:
             judgement = self._limiter.judge(*claims_of(request, resolved))
@@ -151,7 +155,7 @@ class Checker:
         rules = resolved.rules
         if len(rules) == 1:
             rule = rules[0]
-            key = rule.key(request.user_id, resolved.path)
+            key = rule.key(resolved.user, resolved.path)
             decision = await self._limiter.atake(key, resolved.cost, rule.kind.shared_id)
         else:
             judgement = await self._limiter.ajudge(*claims_of(request, resolved))
@@ -186,7 +190,7 @@ class Checker:
             return self._peek_remote(request, resolved)
         cost = resolved.cost
         peeks = [
-            self._limiter.peek(rule.key(request.user_id, resolved.path), cost, rule.kind.shared_id)
+            self._limiter.peek(rule.key(resolved.user, resolved.path), cost, rule.kind.shared_id)
             for rule in resolved.rules
         ]
         return self._combine(resolved, peeks)
@@ -194,7 +198,7 @@ class Checker:
     async def _peek_remote(self, request: CheckRequest, resolved: ResolvedRequest) -> CheckResponse:
         cost = resolved.cost
         peeks = [
-            self._limiter.apeek(rule.key(request.user_id, resolved.path), cost, rule.kind.shared_id)
+            self._limiter.apeek(rule.key(resolved.user, resolved.path), cost, rule.kind.shared_id)
             for rule in resolved.rules
         ]
         return self._combine(resolved, await asyncio.gather(*peeks))
@@ -211,7 +215,7 @@ class Checker:
         """Forget what the rules for this request have counted; how many rules."""
         resolved = self.resolve(request)
         rules = resolved.rules
-        keys = [rule.key(request.user_id, resolved.path) for rule in rules]
+        keys = [rule.key(resolved.user, resolved.path) for rule in rules]
         self._leases.void({*keys})
         for rule, key in zip(rules, keys, strict=True):
             await self._limiter.areset(key, rule.kind.shared_id)
@@ -235,7 +239,7 @@ class Checker:
         if not 1 <= units <= self._weight_max:
             raise BadValue("units", units, f"give a whole number from 1 to {self._weight_max:,}")
         resolved = self.resolve(request)
-        shed = self._gate.refusal(resolved.priority, request.user_id)
+        shed = self._gate.refusal(resolved.priority, resolved.user)
         if shed is not None:
             return LeaseResponse(
                 NOT_KEPT, 0, 0, self._record(request, resolved, None, shed, now_us, units)
@@ -249,7 +253,7 @@ class Checker:
         for rung in () if penalized else _rungs(resolved.rules, units):
             if left < rung > 1:
                 continue  # more than is left
-            parts, refusing, decision = await self._reserve(request.user_id, resolved, rung)
+            parts, refusing, decision = await self._reserve(resolved, rung)
             if refusing is None:
                 return await self._open_lease(request, resolved, rung, parts, now_us, holder)
             if rung == 1:
@@ -271,12 +275,12 @@ class Checker:
         return back
 
     async def _reserve(
-        self, user_id: str, resolved: ResolvedRequest, units: int
+        self, resolved: ResolvedRequest, units: int
     ) -> tuple[list[LeasePart], ResourceRule | None, Decision]:
         """Take so many units of every rule, or of none; then which rule refused, and how."""
         parts: list[LeasePart] = []
         for rule in resolved.rules:
-            key, cost = rule.key(user_id, resolved.path), units + rule.kind.surcharge
+            key, cost = rule.key(resolved.user, resolved.path), units + rule.kind.surcharge
             reservation = await self._limiter.areserve(key, cost, rule.kind.shared_id)
             if not reservation:
                 await _cancel(parts)
@@ -310,7 +314,7 @@ class Checker:
             await _cancel(to_return)
             return LeaseResponse(NOT_KEPT, 0, 0, response)
         self._ledger.record_decision(
-            request.user_id,
+            resolved.user,
             response.decision.rule_id,
             units,
             resolved.priority,
@@ -323,12 +327,6 @@ class Checker:
     # Inside.
 
     def _examine(self, request: CheckRequest) -> None:
-        if not 1 <= len(request.user_id) <= USER_CHARS_MAX:
-            remedy = f"say whose work it is, in 1 to {USER_CHARS_MAX:,} characters"
-            raise BadValue("user_id", request.user_id, remedy)
-        if len(request.resource_path) > PATH_CHARS_MAX:
-            remedy = f"give a path of up to {PATH_CHARS_MAX:,} characters"
-            raise BadValue("resource_path", request.resource_path, remedy)
         if not 0 <= request.cost <= self._weight_max:
             remedy = f"give a whole number from 0 to {self._weight_max:,}"
             raise BadValue("weight", request.cost, remedy)
@@ -339,19 +337,20 @@ class Checker:
         book = self.book
         priorities = book.priorities
         headers = request.headers
-        priority = priorities.settle(request.user_id, request.priority, headers)
+        user = shorten(request.user_id, USER_CHARS_MAX)
+        priority = priorities.settle(user, request.priority, headers)
         client_type = headers.get(priorities.client_type_header) or ""
-        path = plain_path(request.resource_path)
+        path = plain_path(shorten(request.resource_path, PATH_CHARS_MAX))
         rules = book.find(path, client_type, priority)
         cost = request.cost or 1
         callers = priorities.callers
         if callers.special:
-            quota = callers.quotas.get(request.user_id)
+            quota = callers.quotas.get(user)
             if quota is not None:
                 # What is enforced stands first, as a limiter reports what it has counted.
                 rules = (*rules, quota) if quota.kind.shadow else (quota, *rules)
-            cost = callers.price(request.user_id, cost)
-        return ResolvedRequest(priority, path, rules, cost)
+            cost = callers.price(user, cost)
+        return ResolvedRequest(priority, user, path, rules, cost)
 
     def _record(
         self,
@@ -370,7 +369,7 @@ class Checker:
         weight = request.cost if units < 0 else units
         priority = resolved.priority
         self._ledger.record_decision(
-            request.user_id, rule_id, weight, priority, decision, now_us, limit
+            resolved.user, rule_id, weight, priority, decision, now_us, limit
         )
         return CheckResponse(decision, units_max, priority, self._gate.status())
 
@@ -385,7 +384,7 @@ def _admit_unlimited() -> Decision:
 def claims_of(request: CheckRequest, resolved: ResolvedRequest) -> list[Claim]:
     """What the rules of a request claim together."""
     return [
-        Claim(rule.key(request.user_id, resolved.path), rule.kind.shared_id, resolved.cost)
+        Claim(rule.key(resolved.user, resolved.path), rule.kind.shared_id, resolved.cost)
         for rule in resolved.rules
     ]
 

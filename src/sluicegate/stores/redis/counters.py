@@ -31,6 +31,7 @@ from sluicegate.kernels.sliding_window import reset_us as pair_reset_us
 from sluicegate.kernels.sliding_window import step as pair_step
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.stores.redis.settings import CELLS, WINDOWS
+from sluicegate.wire.text import digest_of
 
 SPAN_US_MAX: Final = 1 << 50  # over 35 years
 UNITS_MAX: Final = 1 << 52
@@ -319,7 +320,10 @@ class _LogCounter(_WindowCounter):
 
 
 def key_of(head: str, entity: str, tail: str, key_bytes_max: int) -> bytes:
-    """Return a key with the entity between what ends in { and what begins with }."""
+    """Return a key with the entity between what ends in { and what begins with }.
+
+    An entity that is too long is its digest behind `%:`, which no other entity begins with.
+    """
     if not entity:
         entity = "%"  # an empty tag would be none, and scatter what must be together
     elif "}" in entity or "%" in entity:
@@ -328,10 +332,13 @@ def key_of(head: str, entity: str, tail: str, key_bytes_max: int) -> bytes:
         key = f"{head}{entity}{tail}".encode()
     except UnicodeEncodeError:
         raise BadValue("key", entity, "give text that UTF-8 can hold") from None
+    if len(key) <= key_bytes_max:
+        return key
+    key = f"{head}%:{digest_of(entity.encode())}{tail}".encode()
     if len(key) > key_bytes_max:
         raise BadValue(
-            "key", entity, f"give a shorter one: {key_bytes_max} bytes with its prefix "
-            "and rule at most (key_bytes_max); a digest of it will do"
+            "key", entity, f"shorten the prefix or the rule's name: {key_bytes_max} bytes in all "
+            "at most (key_bytes_max)"
         )  # fmt: skip
     return key
 

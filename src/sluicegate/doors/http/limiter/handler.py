@@ -19,7 +19,7 @@ from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.contracts.checks import MaybeAwaitable, RateLimits, ServiceStatus
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Forbidden, SluicegateError, Unauthenticated
-from sluicegate.doors.http.fields import query_of, whole_of
+from sluicegate.doors.http.fields import raw_query_of, whole_of
 from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.health import status_routes
 from sluicegate.doors.http.identity import reply_to
@@ -29,6 +29,7 @@ from sluicegate.doors.http.limiter.messages import (
     mesh_reply,
     since_us_of,
     status_writer,
+    user_of,
 )
 from sluicegate.doors.http.limiter.schemas import SCHEMAS
 from sluicegate.doors.http.message import (
@@ -45,6 +46,7 @@ from sluicegate.doors.http.schemas import whole
 from sluicegate.wire import check_json, mesh_json
 from sluicegate.wire.mesh_messages import MESH_BOUNDS, MeshBounds
 from sluicegate.wire.rate_limiter_messages import CHECK_BOUNDS, CheckBounds
+from sluicegate.wire.text import text_of
 
 AUDIT_COUNT_DEFAULT: Final = 100
 AUDIT_COUNT_MAX: Final = 10_000
@@ -172,14 +174,16 @@ class LimiterHttp(HttpHandler):
 
     def audit(self, request: HttpRequest, by: Identity, _body: bytes) -> MaybeAwaitable[HttpReply]:
         """GET /v1/audit."""
-        fields = query_of(request, ("user", "since", "count"))
-        user = fields.get("user", "")
+        fields = raw_query_of(request, ("user", "since", "count"))
+        user = user_of(fields.get("user", b""))
         if not user:
             raise BadValue("user", user, "say whose decisions: /v1/audit?user=...")
         since_us = None
         if "since" in fields:
-            since_us = self._clock.now_us() - since_us_of(fields["since"])
-        count = whole_of("count", fields.get("count", str(AUDIT_COUNT_DEFAULT)), 1, AUDIT_COUNT_MAX)
+            since_us = self._clock.now_us() - since_us_of(text_of(fields["since"]))
+        count = AUDIT_COUNT_DEFAULT
+        if "count" in fields:
+            count = whole_of("count", text_of(fields["count"]), 1, AUDIT_COUNT_MAX)
         records = self._status.audit(user, since_us=since_us, count_max=count, by=by)
         return render_reply(
             records, lambda found: json_reply({"user": user, "decisions": list(found)})

@@ -23,6 +23,7 @@ from sluicegate.doors.http.fields import query_of, whole_of
 from sluicegate.doors.http.message import JSON, Headers, HttpReply, HttpRequest
 from sluicegate.wire import check_json, mesh_json
 from sluicegate.wire.rate_limiter_messages import CheckBounds
+from sluicegate.wire.text import shorten, text_of
 
 SINCE_US_MAX: Final = 366 * 86_400 * 1_000_000
 
@@ -123,12 +124,8 @@ def ask_from_headers(request: HttpRequest, bounds: CheckBounds) -> CheckRequest:
     headers: dict[str, str] = {}
     for name, value in request.headers:
         withheld = name.startswith(b"x-sluicegate-") or name in _SECRET
-        if (
-            not withheld
-            and len(value) <= bounds.text_bytes_max
-            and len(headers) < bounds.headers_max
-        ):
-            headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))
+        if not withheld and len(headers) < bounds.headers_max:
+            headers.setdefault(text_of(name), shorten(text_of(value), bounds.text_bytes_max))
     priority = _text_header(request, PRIORITY, bounds)
     return CheckRequest(
         user,
@@ -143,13 +140,15 @@ def _text_header(request: HttpRequest, name: bytes, bounds: CheckBounds) -> str:
     value = request.header(name)
     if request.count(name) > 1:
         raise BadValue(name.decode(), "two values", "send it once")
-    if len(value) > bounds.text_bytes_max:
-        most = f"{bounds.text_bytes_max:,} (text_bytes_max)"
-        raise BadValue(name.decode(), f"{len(value):,} bytes", f"send at most {most}")
+    return shorten(text_of(value), bounds.text_bytes_max)
+
+
+def user_of(value: bytes) -> str:
+    """Whose decisions are wanted: by the user's bytes, or by the text that we show of them."""
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise BadValue(name.decode(), value, "send it in UTF-8") from None
+        return text_of(value)
 
 
 def since_us_of(text: str) -> int:

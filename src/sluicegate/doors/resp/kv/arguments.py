@@ -13,7 +13,8 @@ from typing import Final
 from sluicegate.contracts.engine import PARTITION_BYTES_MAX, SORT_BYTES_MAX
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import TABLE_CHARS_MAX
-from sluicegate.wire.resp import text_of, whole_number
+from sluicegate.wire.resp import whole_number
+from sluicegate.wire.text import text_of
 
 # Every byte may be written with three, and there are two colons.
 KEY_BYTES_MAX: Final = TABLE_CHARS_MAX + 3 * (PARTITION_BYTES_MAX + SORT_BYTES_MAX) + 2

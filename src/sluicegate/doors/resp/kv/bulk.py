@@ -22,7 +22,8 @@ from sluicegate.doors.resp.kv.arguments import bytes_of, number_of, table_of
 from sluicegate.doors.resp.kv.context import call_of, key_values
 from sluicegate.doors.resp.session import Session
 from sluicegate.wire.key_values_messages import SHA256_BYTES
-from sluicegate.wire.resp import encode_reply, text_of
+from sluicegate.wire.resp import encode_reply
+from sluicegate.wire.text import text_of
 
 _MODES: Final = {b"MERGE": "merge", b"REPLACE": "replace"}
 

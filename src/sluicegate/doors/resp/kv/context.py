@@ -17,7 +17,8 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import CallContext, KeyValues, Row
 from sluicegate.doors.resp.errors import SYNTAX
 from sluicegate.doors.resp.session import Session, identity_of
-from sluicegate.wire.resp import OK, text_of, whole_number
+from sluicegate.wire.resp import OK, whole_number
+from sluicegate.wire.text import text_of
 
 LONG_BYTES: Final = 4_096  # of a value that is worth a piece of its own
 MS_MAX: Final = 1 << 43  # some 280 years

@@ -17,7 +17,8 @@ from sluicegate.doors.resp.kv.arguments import place_of
 from sluicegate.doors.resp.kv.context import await_row, call_of, integer, key_values, now_us
 from sluicegate.doors.resp.kv.values import row_of
 from sluicegate.doors.resp.session import Session
-from sluicegate.wire.resp import error_line, text_of, whole_number
+from sluicegate.wire.resp import error_line, whole_number
+from sluicegate.wire.text import text_of
 
 TTL_US_MAX: Final = (1 << 62) - 1
 

@@ -31,7 +31,8 @@ from sluicegate.doors.resp.kv.context import add_bulk, bulk, call_of, integer, k
 from sluicegate.doors.resp.kv.cursors import Cursors
 from sluicegate.doors.resp.kv.expiry import ms_left
 from sluicegate.doors.resp.session import Reply, Session, identity_of
-from sluicegate.wire.resp import error_line, text_of, whole_number
+from sluicegate.wire.resp import error_line, whole_number
+from sluicegate.wire.text import text_of
 
 PATTERN_BYTES_MAX: Final = 4 << 10
 

@@ -34,7 +34,8 @@ from sluicegate.doors.resp.kv.context import (
 from sluicegate.doors.resp.kv.expiry import TIMES, left_us, ttl_of
 from sluicegate.doors.resp.kv.values import get
 from sluicegate.doors.resp.session import Reply, Session
-from sluicegate.wire.resp import OK, encode_reply, text_of
+from sluicegate.wire.resp import OK, encode_reply
+from sluicegate.wire.text import text_of
 
 TRIES_MAX: Final = 16
 

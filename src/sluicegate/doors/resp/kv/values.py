@@ -25,7 +25,8 @@ from sluicegate.doors.resp.kv.context import (
     null_reply,
 )
 from sluicegate.doors.resp.session import Reply, Session
-from sluicegate.wire.resp import OK, encode_reply, text_of
+from sluicegate.wire.resp import OK, encode_reply
+from sluicegate.wire.text import text_of
 
 
 def get(session: Session, parts: list[bytes]) -> bytes | Awaitable[Reply]:

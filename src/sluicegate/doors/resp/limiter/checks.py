@@ -24,7 +24,8 @@ from sluicegate.contracts.request import NO_ATTRIBUTES
 from sluicegate.doors.resp.errors import reply_to_error
 from sluicegate.doors.resp.session import Session, identity_of
 from sluicegate.kernels import cell_throttle
-from sluicegate.wire.resp import encode_reply, error_line, text_of, whole_number
+from sluicegate.wire.resp import encode_reply, error_line, whole_number
+from sluicegate.wire.text import text_of
 
 T = TypeVar("T")
 
@@ -174,13 +175,8 @@ def _parse_check(session: Session, parts: list[bytes], at: int) -> CheckRequest:
     while at < size:
         word = parts[at].upper()
         if word == b"HEADER" and at + 2 < size:
-            headers[text_of(parts[at + 1]).lower()] = text_of(parts[at + 2])
-            if len(headers) > session.state.settings.headers_max:
-                raise BadValue(
-                    "headers",
-                    f"more than {session.state.settings.headers_max}",
-                    "send only those that rules read (headers_max)",
-                )
+            if len(headers) < session.state.settings.headers_max:
+                headers[text_of(parts[at + 1]).lower()] = text_of(parts[at + 2])
             at += 3
         elif word == b"WEIGHT" and at + 1 < size:
             cost = parse_count("weight", parts[at + 1], 0)

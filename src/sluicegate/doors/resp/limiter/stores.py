@@ -19,7 +19,8 @@ from sluicegate.doors.resp.errors import reply_to_error
 from sluicegate.doors.resp.limiter.checks import COST_MAX, parse_count
 from sluicegate.doors.resp.session import RespState, Session, identity_of
 from sluicegate.doors.resp.settings import RespSettings
-from sluicegate.wire.resp import OK, encode_reply, text_of, whole_number
+from sluicegate.wire.resp import OK, encode_reply, whole_number
+from sluicegate.wire.text import text_of
 
 CHARGE_WORDS: Final = 9
 _ALGORITHMS: Final = {algorithm.value: algorithm for algorithm in Algorithm}
