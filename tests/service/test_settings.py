@@ -176,3 +176,21 @@ def test_a_setting_without_a_default_is_a_mistake_of_the_program() -> None:
 
     with pytest.raises(TypeError, match="name needs a default"):
         fields_of(Wrong)
+
+
+def test_what_kubernetes_says_of_a_service_by_our_name_is_not_ours() -> None:
+    described = {
+        "SG_SERVICE_HOST": "10.0.0.1",
+        "SG_SERVICE_PORT": "7070",
+        "SG_SERVICE_PORT_LIMITER": "7070",
+        "SG_PORT_7070_TCP": "tcp://10.0.0.1:7070",
+        "SG_PORT_7070_TCP_PROTO": "tcp",
+        "SG_PORT_7070_TCP_PORT": "7070",
+        "SG_PORT_7070_TCP_ADDR": "10.0.0.1",
+        "SG_CANARY_PORT": "tcp://10.0.0.2:7070",
+        "SG_CANARY_SERVICE_HOST": "10.0.0.2",
+    }
+    assert gathered(environment=described).lines() == gathered().lines()
+    for name, value in (("SG_ADMIN_PORT", "7070"), ("SG_SERVICE", "x"), ("SG_PORTS", "tcp://a:1")):
+        with pytest.raises(BadValue, match="there is no such variable"):
+            gathered(environment={name: value})

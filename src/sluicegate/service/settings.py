@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
@@ -25,6 +26,13 @@ from sluicegate.service.toml_file import read_toml
 
 FILE_BYTES_MAX: Final = 1_000_000
 _SECRET_SHOWN: Final = "(set, not shown)"
+# Kubernetes describes each service of a namespace to its pods by such variables. A service that is
+# called `sluicegate-limiter`, or longer, has them begin as the limiter's own.
+_SERVICE_VARIABLE: Final = re.compile(
+    r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
+)
+_PORT_VARIABLE: Final = re.compile(r"(.+_)?PORT")
+_PORT_URL: Final = re.compile(r"(tcp|udp|sctp)://")
 
 
 class SettingType(NamedTuple):
@@ -323,9 +331,17 @@ def _refuse_unknown(
     """Raise for a misspelt variable, which would be a setting that silently does nothing."""
     variables = {prefix + field.name.upper() for field in declared_fields} | {f"{prefix}CONFIG"}
     for name in environment:
-        if name.startswith(prefix) and name not in variables:
+        own = name.startswith(prefix) and name not in variables
+        if own and not _of_kubernetes(name.removeprefix(prefix), environment[name]):
             names = ", ".join(sorted(variables))
             raise BadValue(name, environment[name], f"there is no such variable; there are {names}")
+
+
+def _of_kubernetes(rest: str, value: str) -> bool:
+    """Whether it is a variable of a Kubernetes service whose name begins as our variables do."""
+    return _SERVICE_VARIABLE.fullmatch(rest) is not None or (
+        _PORT_VARIABLE.fullmatch(rest) is not None and _PORT_URL.match(value) is not None
+    )
 
 
 def _hidden(text: str) -> str:
