@@ -1,6 +1,12 @@
-"""Gives these tests a real Redis, shared with all other folders."""
+"""Gives these tests a real Redis, shared with all other folders, and what Envoy protects."""
 
 from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
 
 import pytest
 
@@ -10,3 +16,39 @@ FIXTURES = "tests.engines.fixtures"
 def pytest_configure(config: pytest.Config) -> None:
     if not config.pluginmanager.has_plugin(FIXTURES):
         config.pluginmanager.import_plugin(FIXTURES)
+
+
+class Service(NamedTuple):
+    """What Envoy protects: it answers with the headers that reached it."""
+
+    port: int
+
+
+class Echo(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = json.dumps({key.lower(): value for key, value in self.headers.items()}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    request_queue_size = 128  # connections of a burst that wait to be accepted
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    server = Server(("127.0.0.1", 0), Echo)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield Service(server.server_address[1])
+    server.shutdown()
+    server.server_close()
+    thread.join()

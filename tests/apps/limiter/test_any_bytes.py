@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import grpc
 import pytest
@@ -119,12 +119,15 @@ def mesh_request(*descriptors: Sequence[tuple[bytes, bytes]]) -> bytes:
     )
 
 
+Call: TypeAlias = "grpc.UnaryUnaryMultiCallable[bytes, bytes]"
+
+
 class Asker:
     """Asks over one connection, in bytes."""
 
     def __init__(self, channel: grpc.Channel) -> None:
-        self.mesh_call = channel.unary_unary(MESH)
-        self.check_call = channel.unary_unary(CHECK)
+        self.mesh_call: Call = channel.unary_unary(MESH)
+        self.check_call: Call = channel.unary_unary(CHECK)
 
     def mesh(self, *entries: tuple[bytes, bytes]) -> rls_pb2.RateLimitResponse:
         answer = self.mesh_call(mesh_request(entries), timeout=10)

@@ -8,12 +8,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from tests.apps.limiter.conftest import Service
 from tests.apps.limiter.process import LimiterProcess, rules_file
 from tests.engines.child import until
 from tests.engines.envoy import GET, EnvoyProxy, envoy_binary
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(envoy_binary() is None, reason=f"there is no envoy; get it: {GET}")
 
 RULES = """\
-domain: shop
+domain: edge
 descriptors:
   - key: user
     value: tried
@@ -44,42 +44,6 @@ descriptors:
 """
 BY_USER = {"actions": [{"request_headers": {"header_name": "x-user", "descriptor_key": "user"}}]}
 BY_SMS = {"actions": [{"request_headers": {"header_name": "x-sms", "descriptor_key": "sms"}}]}
-
-
-class Service(NamedTuple):
-    """What Envoy protects: it answers with the headers that reached it."""
-
-    port: int
-
-
-class Echo(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        body = json.dumps({key.lower(): value for key, value in self.headers.items()}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-class Server(ThreadingHTTPServer):
-    request_queue_size = 128  # connections of a burst that wait to be accepted
-
-
-@pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
-    server = Server(("127.0.0.1", 0), Echo)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield Service(server.server_address[1])
-    server.shutdown()
-    server.server_close()
-    thread.join()
 
 
 class Answer(NamedTuple):
@@ -163,7 +127,7 @@ def test_a_rule_in_shadow_is_counted_and_refuses_nobody(
 ) -> None:
     proxy, process = front
     assert [get(proxy, user="tried").status for _ in range(4)] == [200] * 4
-    assert process.metric("sluicegate_mesh_shadow_mode_total", rule="shop.user_tried") == 3
+    assert process.metric("sluicegate_mesh_shadow_mode_total", rule="edge.user_tried") == 3
 
 
 def test_an_unlimited_rule_tells_no_limit(front: tuple[EnvoyProxy, LimiterProcess]) -> None:
@@ -222,10 +186,10 @@ def test_dynamic_metadata_reaches_envoys_access_log(tmp_path: Path, service: Ser
     ):
         until(lambda: "x-ratelimit-limit" in get(proxy, user="bob").headers, "asked", 10.0)
         until(lambda: log.exists() and "basic" in log.read_text(), "the log", 15.0)
-        record = next(json.loads(line) for line in log.read_text().splitlines() if "basic" in line)
-        assert record["domain"] == "shop"
-        assert record["descriptors"][0]["entries"] == ["user=bob"]
-        assert record["metadata"] == {"plan": "basic"}
+        said = next(json.loads(line) for line in log.read_text().splitlines() if "basic" in line)
+        assert said["domain"] == "edge"
+        assert said["descriptors"][0]["entries"] == ["user=bob"]
+        assert said["metadata"] == {"plan": "basic"}
 
 
 @pytest.mark.parametrize(("failure", "status"), [("open", 200), ("closed", 429), ("local", 200)])
