@@ -230,6 +230,28 @@ def test_the_files_are_looked_at_while_it_listens(authority: Authority) -> None:
     run(story)
 
 
+def test_a_pair_that_is_rewritten_within_one_tick_of_the_files_clock_is_taken(
+    authority: Authority, tmp_path: Path
+) -> None:
+    pair = {path: tmp_path / f"own-{path.name}" for path in (authority.cert, authority.key)}
+
+    def rewrite() -> None:
+        """Write in place, at one size and instant: all that a file says of itself is the same."""
+        for issued, own in pair.items():
+            own.write_bytes(issued.read_bytes().ljust(16_384, b"\n"))
+            os.utime(own, ns=(0, 0))
+
+    rewrite()
+    tls = Tls(TlsFiles(*map(str, pair.values())))
+    assert not tls.look()
+    for name in ("one.example", "two.example"):
+        authority.issue(name)
+        rewrite()
+        assert tls.look()
+    assert not tls.look()
+    assert tls.reloads == 2
+
+
 def test_a_bad_pair_never_replaces_a_good_one_and_is_looked_at_again(authority: Authority) -> None:
     tls = Tls(authority.files())
     good, cert, key = tls.context, authority.cert.read_bytes(), authority.key.read_bytes()

@@ -13,6 +13,7 @@ import logging
 import os
 import ssl
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypeAlias, final
 
 from sluicegate.contracts.errors import BadValue
@@ -21,7 +22,7 @@ CERTIFICATE_BYTES_MAX: Final = 1024 * 1024
 NAMES_MAX: Final = 64
 _log: Final = logging.getLogger("sluicegate.listener")
 
-_State: TypeAlias = "tuple[tuple[int, int, int, int] | None, ...]"
+_State: TypeAlias = "tuple[bytes | None, ...]"
 
 
 class TlsFiles(NamedTuple):
@@ -54,9 +55,8 @@ class Tls:
 
     def reload(self) -> None:
         """Read the files anew; a `BadValue` says what is wrong, and what was good stays."""
-        self._file_state = _files_state(
-            self.files
-        )  # before reading: what is written meanwhile is seen again
+        # Before reading: what is written meanwhile is found by the next look.
+        self._file_state = _files_state(self.files)
         try:
             context = _make_context(self.files, self._alpn)
         except BadValue as error:
@@ -157,9 +157,10 @@ def _files_state(files: TlsFiles) -> _State:
     )
 
 
-def _file_state_of(path: str) -> tuple[int, int, int, int] | None:
+def _file_state_of(path: str) -> bytes | None:
+    """Return a digest of what a file holds: two writes in one tick of its clock look alike."""
     try:
-        status = os.stat(path)
+        with open(path, "rb") as file:
+            return sha256(file.read(CERTIFICATE_BYTES_MAX + 1)).digest()
     except OSError:
         return None
-    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
