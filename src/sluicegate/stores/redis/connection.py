@@ -518,6 +518,9 @@ def _connect_error(what: str, error: BaseException, settings: RedisSettings) -> 
         return Unavailable(what, f"TLS failed ({error.reason or error}); see tls_ca, tls_verify")
     if isinstance(error, OSError):
         return Unavailable(what, f"cannot connect ({error.strerror or error})")
+    if isinstance(error, RuntimeError) and "after" in str(error) and "shutdown" in str(error):
+        # The interpreter has ended its threads, and with them those that look up names.
+        return Unavailable(what, "the program is ending")
     if isinstance(error, UnicodeError):
         return Unavailable(what, "cannot connect (that is no host name)")
     return error
