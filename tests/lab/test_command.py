@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 from argparse import ArgumentParser
 from dataclasses import replace
 from math import inf
@@ -268,3 +270,15 @@ def test_numbers_are_short_and_never_in_powers_of_ten() -> None:
     assert format_number(0.98765) == "0.9877"
     assert format_number(0.00006) == "0.00006"
     assert format_number(inf) == "never"
+
+
+def test_the_scenarios_are_listed_without_any_extra() -> None:
+    program = (
+        "import sys; sys.modules['hiredis'] = None; sys.argv[1:] = ['lab', 'list']; "
+        "from sluicegate.cli import main; sys.exit(main())"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "overload" in ended.stdout

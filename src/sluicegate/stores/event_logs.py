@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from sluicegate.contracts.errors import BadValue
+import os
+
+from sluicegate.contracts.errors import BadValue, HasWriter
 from sluicegate.contracts.event_log import EventLog
 from sluicegate.stores.files import settings as files
 
 KAFKA_SCHEMES = ("kafka://", "kafka+ssl://")
+
+
+def check_log(url: str) -> None:
+    """Raise `BadValue` for files that nobody here can ever write; a broker may come back."""
+    if not url.startswith(files.SCHEME):
+        return
+    from sluicegate.stores.files.segments import take_lock  # noqa: PLC0415 - only if it is asked for
+
+    settings = files.parse_url(url)
+    try:
+        os.close(take_lock(settings))
+    except HasWriter:
+        pass  # it may be about to end
+    except OSError as error:
+        remedy = f"give a folder that we may write to ({error.strerror or error})"
+        raise BadValue("files.folder", settings.folder, remedy) from None
 
 
 def open_log(url: str) -> EventLog:

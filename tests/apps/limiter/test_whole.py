@@ -277,3 +277,19 @@ def test_a_port_that_is_taken_is_one_line(limiter: LimiterProcess) -> None:
     assert done.returncode == 1
     assert "in use" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("app", ["limiter", "kv"])
+def test_a_store_of_a_misspelt_scheme_is_told_which_there_are(app: str) -> None:
+    ended = command(app, "--listen", "127.0.0.1:0", "--store", "redi://cache")
+    assert ended.returncode != 0
+    assert "--store: 'redi:...' cannot be used" in ended.stderr
+    for scheme in ("redis://", "rediss://", "unix://", "redis+cluster://", "redis+sentinel://"):
+        assert scheme in ended.stderr
+
+
+def test_a_log_of_dead_letters_that_nobody_could_write_is_refused_at_the_start() -> None:
+    for folder in ("/proc/letters", "/dev/null/letters"):
+        ended = command("limiter", "--listen", "127.0.0.1:0", "--dlq", f"files:{folder}")
+        assert ended.returncode != 0
+        assert f"'{folder}' cannot be used; give a folder that we may write to" in ended.stderr

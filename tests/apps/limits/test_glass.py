@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from argparse import ArgumentParser
 from pathlib import Path
 
@@ -181,4 +182,24 @@ def test_the_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as ended:
             run(*flags)
         assert ended.value.code == 0
-        assert "sluicegate limits glass break --rule login --for 15m" in capsys.readouterr().out
+        assert (
+            "sluicegate limits glass break --store redis://cache:6379 --rule login"
+            in capsys.readouterr().out
+        )
+
+
+def test_every_example_works_as_it_is_written_but_for_the_store(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(glass.STORE_VARIABLE, raising=False)
+    store = f"file:{tmp_path}/glass.json"
+    joined = glass.EXAMPLES.replace("\\\n", " ").splitlines()
+    examples = [shlex.split(line)[3:] for line in joined if line.startswith("  sluicegate limits")]
+    assert {words[0] for words in examples} == {"break", "list", "mend", "audit"}
+    opened = ""
+    for words in examples:
+        shown = [store if word.startswith("redis://") else word for word in words]
+        told = said(capsys, *[opened if word == "3f9a01bc" else word for word in shown])
+        if words[0] == "break":
+            opened = told.split()[2]
+            assert f"sluicegate limits glass mend {opened} --store {store} --by WHO\n" in told

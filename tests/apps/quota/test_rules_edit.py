@@ -261,6 +261,7 @@ def test_any_name_can_be_given_a_quota(name: str) -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.text(st.sampled_from("ab:{}[] \n'\"#&*!|>-,?/s1"), max_size=60))
 @example("a:")  # nothing behind the name, and nothing behind that
+@example("a: 5/s")
 @example("a: \n    b: 5/s\n")
 def test_any_text_is_edited_rightly_or_refused(text: str) -> None:
     text = "version: 1\ncallers:\n  quotas:\n    " + text

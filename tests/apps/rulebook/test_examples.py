@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from argparse import ArgumentParser
 from itertools import count
 from pathlib import Path
@@ -142,3 +143,18 @@ def with_id(book: Book, page: str, words: list[str]) -> list[str]:
 def test_every_verb_has_examples_and_the_page_of_all_has_some() -> None:
     assert {verb.name for verb in VERBS} == {line[0] for _, line in EACH}
     assert len(lines(examples.EXAMPLES)) > 5
+
+
+def test_the_readme_works_in_a_checkout(
+    book: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Path(__file__).parents[3]
+    shutil.copytree(root / "deploy", tmp_path / "deploy")
+    monkeypatch.chdir(tmp_path)
+    shown = re.findall(r"^sluicegate rules (.*)$", (root / "README.md").read_text(), re.MULTILINE)
+    begin, propose = [shlex.split(line) for line in shown]
+    assert (begin[0], propose[0]) == ("init", "propose")
+    book.ok(*begin)
+    changed = next(tmp_path / word for word in propose if word.endswith(".yaml"))
+    changed.write_text(changed.read_text().replace("limit: 10\n", "limit: 20\n"))
+    book.ok(*propose)

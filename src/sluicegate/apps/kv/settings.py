@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Final
 from sluicegate.contracts.errors import BadValue
 from sluicegate.service.common_settings import LISTEN, RulesSettings
 from sluicegate.service.settings import SHARE, Setting, SettingType, one_of, whole
+from sluicegate.stores.redis.settings import schemes_text
 
 LISTEN_DEFAULT: Final = "127.0.0.1:7080"
 MEMBERS_MAX: Final = 1_000
@@ -204,7 +205,7 @@ class KvSettings(RulesSettings):
     def _check_quotas(self) -> None:
         if self.store and not self.store.startswith(STORE_SCHEMES):
             scheme = self.store.partition(":")[0] + ":..."
-            raise BadValue("--store", scheme, "give redis://... or redis+cluster://...")
+            raise BadValue("--store", scheme, f"begin it with one of {schemes_text()}")
         if self.members > MEMBERS_MAX:
             raise BadValue("--members", self.members, f"give at most {MEMBERS_MAX:,}")
         if self.quota_ru * self.epoch_ms // 1_000 > RU_MAX:

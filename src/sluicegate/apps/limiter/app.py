@@ -63,7 +63,7 @@ from sluicegate.service.status import Part
 from sluicegate.shadow.capture.recorder import Capture
 from sluicegate.shadow.capture.settings import HEADERS_DEFAULT, CaptureSettings
 from sluicegate.shadow.traffic import ALL
-from sluicegate.stores.event_logs import open_log
+from sluicegate.stores.event_logs import check_log, open_log
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.system import SystemChance, SystemClock, now_us
 from sluicegate.telemetry.audit_ring import AuditRing
@@ -320,6 +320,7 @@ def _dead_letters(settings: LimiterSettings, worker: WorkerId) -> DeadLetters | 
         # One writer a folder; `sluicegate dlq` reads those below a folder as one.
         path, mark, options = url.partition("?")
         url = f"{path.rstrip('/')}/worker-{worker.number}{mark}{options}"
+    check_log(url)
     return DeadLetters(
         open_log(url),
         node=f"{socket.gethostname()}-{worker.number}",
@@ -379,13 +380,13 @@ def _stores(
 
 def _open_redis(url: str, observer: Observer) -> tuple[Store, RemoteThrottle, Connects]:
     # Here, because memory needs none of it and no package for it.
-    from sluicegate.stores.redis.settings import parse_url  # noqa: PLC0415
+    from sluicegate.stores.redis.settings import parse_url, schemes_text  # noqa: PLC0415
     from sluicegate.stores.redis.store import RedisStore  # noqa: PLC0415
     from sluicegate.stores.redis.throttle import RedisThrottle  # noqa: PLC0415
 
     if not url.startswith(("redis", "valkey", "unix")):
         scheme = url.partition(":")[0] + ":..."
-        raise BadValue("--store", scheme, "give memory:, redis://... or redis+cluster://...")
+        raise BadValue("--store", scheme, f"give memory:, or begin it with {schemes_text()}")
     redis = parse_url(url, defaults={"timeout_us": STORE_TIMEOUT_US})
     store = RedisStore(redis, SystemChance(), observer=observer, clock=now_us)
     throttle = RedisThrottle(redis, SystemChance(), observer=observer, clock=now_us)

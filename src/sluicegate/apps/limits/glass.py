@@ -19,6 +19,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.limits.glass.break_glass import ALL, FOR_S_MAX, Opening
 from sluicegate.limits.glass.page import BREAK, END, MEND, AuditEntry, UnreadableLine
 from sluicegate.limits.glass.sources import PREFIX_DEFAULT, GlassSource, open_source
+from sluicegate.stores.urls import redacted
 from sluicegate.wire.timestamps import utc_text
 
 STORE_VARIABLE: Final = "SLUICEGATE_STORE_URL"
@@ -26,13 +27,16 @@ LAST_DEFAULT: Final = 20
 
 EXAMPLES: Final = """\
 examples:
-  sluicegate limits glass break --rule login --for 15m --by ann --why "the rule is wrong"
-  sluicegate limits glass break --key tenant:42 --for 1h --by ann --why "their launch"
-  sluicegate limits glass break --all --for 5m --by ann --why "incident 1204"
-  sluicegate limits glass list
-  sluicegate limits glass mend 3f9a01bc --by ann
-  sluicegate limits glass mend --all --by ann
-  sluicegate limits glass audit --last 50
+  sluicegate limits glass break --store redis://cache:6379 --rule login --for 15m \\
+      --by ann --why "the rule is wrong"
+  sluicegate limits glass break --store redis://cache:6379 --key tenant:42 --for 1h \\
+      --by ann --why "their launch"
+  sluicegate limits glass break --store redis://cache:6379 --all --for 5m \\
+      --by ann --why "incident 1204"
+  sluicegate limits glass list --store redis://cache:6379
+  sluicegate limits glass mend 3f9a01bc --store redis://cache:6379 --by ann
+  sluicegate limits glass mend --all --store redis://cache:6379 --by ann
+  sluicegate limits glass audit --store redis://cache:6379 --last 50
 
 The store is said with --store or in SLUICEGATE_STORE_URL: redis://host:6379/0, redis+cluster://...,
 redis+sentinel://..., or file:/path/glass.json. Who can write there can break the glass.
@@ -115,16 +119,21 @@ def _break(arguments: Namespace) -> int:
             rule=rule, key=key, for_s=for_s, by=arguments.by, why=arguments.why
         ),
     )
+    store = f" --store {_without_password(arguments.store)}" if arguments.store else ""
     _print(
         arguments,
         {"opened": opening._asdict()},
         [
             f"glass broken: {_sentence(opening)}",
             "It is in force wherever it is followed within about a second. To end it sooner:",
-            f"sluicegate limits glass mend {opening.id} --by WHO",
+            f"sluicegate limits glass mend {opening.id}{store} --by WHO",
         ],
     )
     return 0
+
+
+def _without_password(url: str) -> str:
+    return redacted(url) if "@" in url else url
 
 
 def _mend(arguments: Namespace) -> int:

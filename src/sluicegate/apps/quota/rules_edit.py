@@ -64,7 +64,7 @@ def with_quotas(text: str, quotas: Mapping[str, int], source: str) -> str:
     mark = _BOM if text.startswith(_BOM) else ""
     before = text[len(mark) :]
     values, _ = read_yaml(before, source)
-    if values is None:
+    if values is None and _compose(before) is None:
         before += _end_of_line(before) + _NEW_FILE
         values = {"version": 1}
     if not isinstance(values, Mapping) or not (is_native(values) or set(values) == {"version"}):

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from inspect import isawaitable
-from typing import Any, Final, Protocol, cast, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.engine import Change, Engine, KeyRange
-from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.errors import BadValue, MissingPackage
 from sluicegate.contracts.key_values import tag_of
-from sluicegate.stores.redis.client import RedisClient, open_client
 from sluicegate.stores.redis.settings import parse_url
+
+if TYPE_CHECKING:
+    from sluicegate.stores.redis.client import RedisClient
 
 ROWS_IN_PARTITION: Final = 100
 BYTES_MAX: Final = 16 << 20  # of a range
@@ -139,6 +141,10 @@ class RespTarget:
             "kind": "sluicegate kv",
         }
         settings = parse_url(url, defaults=defaults)
+        try:
+            from sluicegate.stores.redis.client import open_client  # noqa: PLC0415 - of an extra
+        except ModuleNotFoundError as error:
+            raise MissingPackage(error.name or "hiredis", "kv") from None
         self._clients = [open_client(settings, chance) for _ in range(connections)]
         self._next = 0
         self._table = table.encode()

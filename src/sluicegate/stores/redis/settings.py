@@ -171,6 +171,11 @@ _QUERY: Final[Query] = {
 }
 
 
+def schemes_text(schemes: Mapping[str, object] = SCHEMES) -> str:
+    """Return how a URL may begin, for messages."""
+    return ", ".join(f"{scheme}://" for scheme in schemes)
+
+
 def parse_url(
     url: str,
     schemes: Mapping[str, tuple[str, bool, bool]] = SCHEMES,
@@ -182,7 +187,7 @@ def parse_url(
     plain = scheme.lower().removeprefix("async+").replace("valkeys", "rediss")
     row = schemes.get(plain.replace("valkey", "redis"))
     if not colon or row is None:
-        raise BadValue("redis.url", shown, f"begin it with one of {'://, '.join(schemes)}://")
+        raise BadValue("redis.url", shown, f"begin it with one of {schemes_text(schemes)}")
     topology, tls, unix = row
     parts, pairs = split_url(url, "redis.url", "scheme://user:password@host:port/db")
     check_written_plainly(parts, "redis.url", shown)
