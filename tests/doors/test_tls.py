@@ -242,7 +242,8 @@ def test_a_pair_that_is_rewritten_within_one_tick_of_the_files_clock_is_taken(
             os.utime(own, ns=(0, 0))
 
     rewrite()
-    tls = Tls(TlsFiles(*map(str, pair.values())))
+    certificate, key = map(str, pair.values())
+    tls = Tls(TlsFiles(certificate, key))
     assert not tls.look()
     for name in ("one.example", "two.example"):
         authority.issue(name)

@@ -117,6 +117,11 @@ class ServiceRuleSet:
     def __len__(self) -> int:
         return sum(file.rules for file in self.files)
 
+    @property
+    def parts(self) -> Sequence[ParsedFile]:
+        """What each file says; of a set that was made of a snapshot, nothing."""
+        return tuple(self._parts.values())
+
     def rules_beside(self, before: ServiceRuleSet | None) -> dict[str, Rule]:
         """The limits of this set and of the one before it.
 

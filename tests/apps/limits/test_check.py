@@ -142,3 +142,51 @@ def test_the_glass_is_a_verb_of_it(tmp_path: Path, capsys: Out) -> None:
     assert limits("glass", "list", "--store", f"file:{tmp_path}/glass.json") == 0
     assert limits("glass", "--help") == 0
     assert "sluicegate limits glass break" in capsys.readouterr().out
+
+
+def test_rules_of_a_service_are_read_as_the_service_reads_them(capsys: Out) -> None:
+    rules = Path(__file__).parents[3] / "deploy" / "limiter" / "rules"
+    native, mesh = sorted(map(str, rules.iterdir()))
+    assert limits("check", "--strict", native, mesh, str(rules)) == 0
+    shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert f"{native}: 7 rules of a service (native), version" in shown[0]
+    assert "login-minute /login user 12/minute cells 1 by sliding_window -" in shown
+    assert "rest-trial every path user 360/minute cells 1 by sliding_window shadow" in shown
+    assert any(line.startswith("playback-android") and "CRITICAL" in line for line in shown)
+    named = "edge/path=%2Flogin/remote_address path=/login, remote_address remote_address"
+    assert f"{named} 10/minute by sliding_window -" in shown
+    assert any(
+        line.startswith(f"{rules}: 10 rules of a service (native and envoy)") for line in shown
+    )
+
+
+def test_a_service_file_that_is_wrong_is_told_in_the_words_of_its_format(
+    tmp_path: Path, capsys: Out
+) -> None:
+    native = written(tmp_path, "version: 1\nrules:\n  - {rule_id: a, limit: x}\n", "native.yaml")
+    mesh = written(tmp_path, "domain: shop\ndescriptors: [{value: x}]\n", "mesh.yaml")
+    assert limits("check", native, mesh) == 1
+    told = capsys.readouterr().out
+    assert f"{native}: line 3: rules[0]" in told or "rules[0].limit" in told
+    assert "name the key of this descriptor" in told
+    assert "there is no such field" not in told
+
+
+def test_programs_are_told_the_format_of_each_file(tmp_path: Path, capsys: Out) -> None:
+    mesh = written(
+        tmp_path,
+        "domain: shop\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 0}}]\n",
+        "mesh.yaml",
+    )
+    assert limits("check", "--format", "json", written(tmp_path), mesh) == 0
+    web, service = json.loads(capsys.readouterr().out)
+    assert (web["format"], service["format"]) == ("web", "envoy")
+    assert service["rules"] == [
+        {
+            "name": "shop/user",
+            "matches": "user",
+            "key": "user",
+            "limits": ["nothing passes"],
+            "terms": "-",
+        }
+    ]

@@ -199,7 +199,7 @@ def test_every_example_works_as_it_is_written_but_for_the_store(
     opened = ""
     for words in examples:
         shown = [store if word.startswith("redis://") else word for word in words]
-        told = said(capsys, *[opened if word == "3f9a01bc" else word for word in shown])
+        told = output_of(capsys, *[opened if word == "3f9a01bc" else word for word in shown])
         if words[0] == "break":
             opened = told.split()[2]
             assert f"sluicegate limits glass mend {opened} --store {store} --by WHO\n" in told

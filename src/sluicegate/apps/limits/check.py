@@ -1,33 +1,48 @@
-"""Check: explain rules files, and say what is wrong or odd with them."""
+"""Check: explain rules files, and say what is wrong or odd with them.
+
+A file is of a web application or of a service by what it holds; each is read as whoever runs it
+reads it. Folders are of services, which take them as one rulebook.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sluicegate.apps.limits.rule_text import (
+    HEAD,
+    RuleRow,
     entry_json,
-    key_text,
-    limit_text,
-    terms_text,
+    mesh_row,
+    native_row,
+    row_json,
+    web_row,
 )
 from sluicegate.command_line.text import counted, table
 from sluicegate.contracts.errors import SluicegateError
+from sluicegate.rules.mesh.parser import is_mesh
+from sluicegate.rules.plain_values import form_of, read_bytes, read_text
 from sluicegate.rules.problems import BadRules
+from sluicegate.rules.resources.parser import is_native
+from sluicegate.rules.service_rule_set import FILE_BYTES_MAX, ServiceRuleSet
 from sluicegate.rules.web.advice import Advice, advise
 from sluicegate.rules.web.rule_set import WebRuleSet
 
-_HEAD: Final = ("rule", "matches", "counted by", "limits", "terms")
+WEB: Final = "web"
 
 
 class _FileCheck(NamedTuple):
-    """A file that was looked at: its book, or why there is none."""
+    """A file that was looked at: its rules, or why there are none."""
 
     source: str
-    book: WebRuleSet | None
-    error: SluicegateError | None
+    format: str = ""  # empty if it cannot be told
+    version: str = ""
+    rows: Sequence[RuleRow] = ()
+    rules: Sequence[dict[str, object]] = ()
+    error: SluicegateError | None = None
     advice: Sequence[Advice] = ()
 
 
@@ -38,29 +53,57 @@ def check(files: Sequence[str], *, as_json: bool, strict: bool) -> int:
         sys.stdout.write(json.dumps([_json(one) for one in looked], indent=2) + "\n")
     else:
         sys.stdout.write("\n\n".join("\n".join(_text(one)) for one in looked) + "\n")
-    failed = any(one.book is None or (strict and one.advice) for one in looked)
+    failed = any(one.error is not None or (strict and one.advice) for one in looked)
     return 1 if failed else 0
 
 
 def _look(file: str) -> _FileCheck:
     try:
-        book = WebRuleSet.load(file)
+        return _look_at_service(file) if _is_of_service(file) else _look_at_web(file)
     except SluicegateError as error:
-        return _FileCheck(file, None, error)
-    return _FileCheck(file, book, None, advise(book))
+        return _FileCheck(file, error=error)
+
+
+def _is_of_service(file: str) -> bool:
+    if os.path.isdir(file):
+        return True
+    data = read_bytes(file, FILE_BYTES_MAX)
+    value = read_text(data, form=form_of(file), source=file).value
+    return is_mesh(value) or is_native(value)
+
+
+def _look_at_web(file: str) -> _FileCheck:
+    book = WebRuleSet.load(file)
+    return _FileCheck(
+        file,
+        WEB,
+        book.version,
+        [web_row(entry) for entry in book.entries],
+        [entry_json(entry) for entry in book.entries],
+        advice=advise(book),
+    )
+
+
+def _look_at_service(file: str) -> _FileCheck:
+    book = ServiceRuleSet.load([file])
+    rows: list[RuleRow] = []
+    for part in book.parts:
+        if part.native is not None:
+            rows += [native_row(rule) for rule in part.native.rules]
+        if part.domain is not None:
+            rows += [mesh_row(path, rule) for path, rule in part.domain.rules]
+    formats = dict.fromkeys(part.format for part in book.files)
+    return _FileCheck(
+        file, " and ".join(formats), book.version, rows, [row_json(row) for row in rows]
+    )
 
 
 def _text(one: _FileCheck) -> list[str]:
     if one.error is not None:
         return str(one.error).splitlines()
-    if one.book is None:
-        return []
-    rows = [
-        (entry.name, str(entry.match), key_text(entry), limit_text(entry), terms_text(entry))
-        for entry in one.book.entries
-    ]
-    lines = [f"{one.source}: {counted(len(rows), 'rule')}, version {one.book.version}", ""]
-    lines += table(_HEAD, rows)
+    kind = "" if one.format == WEB else f" of a service ({one.format})"
+    lines = [f"{one.source}: {counted(len(one.rows), 'rule')}{kind}, version {one.version}", ""]
+    lines += table(HEAD, one.rows)
     if one.advice:
         lines += ["", "worth a look", *(f"  {advice}" for advice in one.advice)]
     return lines
@@ -69,9 +112,10 @@ def _text(one: _FileCheck) -> list[str]:
 def _json(one: _FileCheck) -> dict[str, object]:
     return {
         "file": one.source,
-        "usable": one.book is not None,
-        "version": None if one.book is None else one.book.version,
-        "rules": [] if one.book is None else [entry_json(entry) for entry in one.book.entries],
+        "format": one.format or None,
+        "usable": one.error is None,
+        "version": one.version or None,
+        "rules": one.rules,
         "problems": _problems(one.error),
         "problems_left_out": one.error.more if isinstance(one.error, BadRules) else 0,
         "advice": [advice._asdict() for advice in one.advice],

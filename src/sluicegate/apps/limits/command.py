@@ -22,6 +22,7 @@ CHECK_EXAMPLES: Final = """\
 examples:
   sluicegate limits check rules.yaml                  a table in words, then advice
   sluicegate limits check --strict deploy/*.toml      exit code 1 for advice too, for CI
+  sluicegate limits check deploy/limiter/rules        a service's rules, as it reads them
   sluicegate limits check --format json rules.yaml
 
 exit code: 0 the files can be used; 1 one of them cannot; 2 asked wrongly
@@ -51,7 +52,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         formatter_class=RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    check.add_argument("files", metavar="FILE", nargs="+", help=".yaml, .yml or .toml")
+    check.add_argument(
+        "files", metavar="FILE", nargs="+", help=".yaml, .yml or .toml; or a folder of a service"
+    )
     check.add_argument("--strict", action="store_true", help="exit code 1 for advice too")
     _add_format(check)
     steps = verbs.add_parser(

@@ -2,12 +2,72 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.limits.rates import format_rate
 from sluicegate.limits.rule import Mode, Rule
+from sluicegate.rules.mesh.rule import VARYING, MeshRule, Path
+from sluicegate.rules.resources.rule import ANY_PRIORITY, ResourceRule
 from sluicegate.rules.web.rule import WebRule
 
 EXEMPT = "not limited"
+HEAD = ("rule", "matches", "counted by", "limits", "terms")
+
+
+class RuleRow(NamedTuple):
+    """A rule in a table, as `HEAD` names its columns."""
+
+    name: str
+    matches: str
+    key: str
+    limits: str
+    terms: str
+
+
+def web_row(entry: WebRule) -> RuleRow:
+    """A rule of a web application."""
+    return RuleRow(
+        entry.name, str(entry.match), key_text(entry), limit_text(entry), terms_text(entry)
+    )
+
+
+def row_json(row: RuleRow) -> dict[str, object]:
+    """Return a service's rule for programs."""
+    return {**row._asdict(), "limits": [] if row.limits == EXEMPT else row.limits.split("; ")}
+
+
+def native_row(rule: ResourceRule) -> RuleRow:
+    """A rule of a service, in our own format."""
+    matches = rule.path or "every path"
+    if rule.client_type:
+        matches += f" by {rule.client_type}"
+    if rule.priority != ANY_PRIORITY:
+        matches += f", {Criticality(rule.priority).name}"
+    kind = rule.kind
+    terms = "shadow" if kind.shadow else "-"
+    return RuleRow(rule.rule_id, matches, kind.per.value, rate_text(kind.limit), terms)
+
+
+def mesh_row(path: Path, rule: MeshRule | None) -> RuleRow:
+    """A rule of a service, in Envoy's format; without one, the path takes requests from others."""
+    matches = ", ".join(key if value is None else f"{key}={value}" for key, value in path)
+    if rule is None:
+        return RuleRow("-", matches, "-", EXEMPT, "-")
+    form = rule.form
+    varying = [path[at][0] for at, level in enumerate(form.levels) if level == VARYING]
+    limits = [
+        "nothing passes" if one.limit is None else rate_text(one.limit) for one in form.countings
+    ]
+    terms = [word for word, on in (("shadow", form.shadow), ("quota", form.quota)) if on]
+    return RuleRow(
+        rule.rule_id,
+        matches,
+        ", ".join(varying) or "everyone",
+        "; ".join(limits) or EXEMPT,
+        ", ".join(terms) or "-",
+    )
 
 
 def key_text(entry: WebRule) -> str:
