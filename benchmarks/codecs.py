@@ -236,7 +236,7 @@ def upb_check_response() -> bytes:
         limit=CHECK_RESPONSE.limit,
         rule_id=decision.rule_id,
         reason="" if decision.reason is None else decision.reason.name,
-        degraded=decision.degraded,
+        without_store=decision.degraded,
         priority=rate_limiter_pb2.PriorityBucket.ValueType(CHECK_RESPONSE.priority + 1),
     ).SerializeToString()
 

@@ -26,7 +26,7 @@ def test_a_refusal_is_found_with_all_that_explains_it() -> None:
     assert entry.rule_id == "login"
     assert (entry.first_us, entry.last_us, entry.times, entry.weight) == (10 * S, 10 * S, 1, 2)
     assert (entry.priority, entry.reason, entry.allowed) == ("BULK", "rate_limited", False)
-    assert (entry.remaining, entry.retry_after_us, entry.degraded) == (0, 7, False)
+    assert (entry.remaining, entry.retry_after_us, entry.without_store) == (0, 7, False)
     assert ring.find("bob") == []
 
 
@@ -94,7 +94,7 @@ def test_a_degraded_admission_and_a_trial_are_kept_with_the_refusals() -> None:
     ring.record("ann", "c", 1, Criticality.BULK, admission().with_marks(overridden=True), 3)
     for at in range(5):
         ring.record(f"user {at}", "a", 1, Criticality.BULK, admission(), at)
-    assert [(e.degraded, e.shadow, e.overridden) for e in ring.find("ann")] == [
+    assert [(e.without_store, e.shadow, e.overridden) for e in ring.find("ann")] == [
         (False, False, True),
         (False, True, False),
         (True, False, False),

@@ -81,7 +81,7 @@ def answered_theirs(answer: CheckResponse) -> pb.RateLimitResponse:
         limit=max(answer.limit, 0),
         rule_id=decision.rule_id,
         reason="" if decision.reason is None else decision.reason.name,
-        degraded=decision.degraded,
+        without_store=decision.degraded,
         priority=pb.PriorityBucket.Value(answer.priority.name),
     )
 

@@ -121,7 +121,7 @@ class RateLimitResponse(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     RULE_ID_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
-    DEGRADED_FIELD_NUMBER: _builtins.int
+    WITHOUT_STORE_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     allowed: _builtins.bool
     remaining_tokens: _builtins.int
@@ -138,7 +138,7 @@ class RateLimitResponse(_message.Message):
     """which rule decided; empty if none applied"""
     reason: _builtins.str
     """why not, in one word; with `allowed`, what a rule on trial would have said"""
-    degraded: _builtins.bool
+    without_store: _builtins.bool
     """nothing could be counted, and a failure policy decided"""
     priority: Global___PriorityBucket.ValueType
     """what the request was taken for"""
@@ -153,12 +153,12 @@ class RateLimitResponse(_message.Message):
         limit: _builtins.int = ...,
         rule_id: _builtins.str = ...,
         reason: _builtins.str = ...,
-        degraded: _builtins.bool = ...,
+        without_store: _builtins.bool = ...,
         priority: Global___PriorityBucket.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed", b"allowed", "cluster_utilization_status", b"cluster_utilization_status", "degraded", b"degraded", "limit", b"limit", "priority", b"priority", "reason", b"reason", "remaining_tokens", b"remaining_tokens", "reset_after_ms", b"reset_after_ms", "retry_after_ms", b"retry_after_ms", "rule_id", b"rule_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed", b"allowed", "cluster_utilization_status", b"cluster_utilization_status", "limit", b"limit", "priority", b"priority", "reason", b"reason", "remaining_tokens", b"remaining_tokens", "reset_after_ms", b"reset_after_ms", "retry_after_ms", b"retry_after_ms", "rule_id", b"rule_id", "without_store", b"without_store"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -39,7 +39,7 @@ class AuditedDecision(NamedTuple):
     reason: str
     remaining: int  # as the counters stood at the last
     retry_after_us: int
-    degraded: bool
+    without_store: bool
     shadow: bool
     overridden: bool
 

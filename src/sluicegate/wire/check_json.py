@@ -155,6 +155,6 @@ def _response_fields(response: CheckResponse) -> dict[str, object]:
         "limit": max(response.limit, 0),
         "rule_id": decision.rule_id,
         "reason": "" if decision.reason is None else decision.reason.name,
-        "degraded": decision.degraded,
+        "without_store": decision.degraded,
         "priority": response.priority.name,
     }

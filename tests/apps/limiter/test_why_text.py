@@ -50,7 +50,7 @@ def entry(**more: object) -> dict[str, object]:
         "rule_id": "login",
         "reason": "rate_limited",
         "shadow": False,
-        "degraded": False,
+        "without_store": False,
         "overridden": False,
         "weight": 1,
         "priority": "BULK",
@@ -70,7 +70,7 @@ def test_an_entry_is_told_in_words_that_one_can_act_on() -> None:
         entry(allowed=True, shadow=True), 1_000_000
     )
     assert "the store did not answer" in describe(
-        entry(allowed=True, degraded=True, reason="", retry_after_us=0), 1_000_000
+        entry(allowed=True, without_store=True, reason="", retry_after_us=0), 1_000_000
     )
     assert "break-glass" in describe(entry(allowed=True, overridden=True, reason=""), 1_000_000)
     assert "by no rule" in describe(entry(rule_id=""), 1_000_000)

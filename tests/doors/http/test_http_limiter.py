@@ -47,7 +47,7 @@ def test_a_decision_is_no_http_error_unless_it_is_asked_to_be(loop: str, far: bo
                 "limit": 5,
                 "rule_id": "r-1",
                 "reason": "",
-                "degraded": False,
+                "without_store": False,
                 "priority": "BULK",
             }
             assert here.service.requests[-1].priority is Criticality.BULK

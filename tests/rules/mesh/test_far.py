@@ -160,7 +160,7 @@ def silent(semantics: Semantics, failure: str) -> World:
     )
 
 
-MARK = {"sluicegate": {"degraded": True, "reason": "store_unavailable"}}
+MARK = {"sluicegate": {"without_store": True, "reason": "store_unavailable"}}
 
 
 @pytest.mark.parametrize("semantics", [ENVOY, SLUICEGATE])

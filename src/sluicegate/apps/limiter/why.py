@@ -87,7 +87,7 @@ def describe(entry: dict[str, Any], now_us: int) -> str:
     if reason is not None:
         note = "it is only tried out; else: " if entry["shadow"] else ""
         words.append(f"{note}{reason.name}: {reason.sentence}")
-    if entry["degraded"]:
+    if entry["without_store"]:
         words.append("the store did not answer, and the rule's failure policy decided")
     if entry["overridden"]:
         words.append("enforcement is stopped for now (break-glass)")

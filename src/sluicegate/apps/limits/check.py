@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from sluicegate.apps.limits.rule_text import (
     HEAD,
-    RuleRow,
+    RuleLine,
     entry_json,
     mesh_row,
     native_row,
@@ -40,7 +40,7 @@ class _FileCheck(NamedTuple):
     source: str
     format: str = ""  # empty if it cannot be told
     version: str = ""
-    rows: Sequence[RuleRow] = ()
+    rows: Sequence[RuleLine] = ()
     rules: Sequence[dict[str, object]] = ()
     error: SluicegateError | None = None
     advice: Sequence[Advice] = ()
@@ -86,7 +86,7 @@ def _look_at_web(file: str) -> _FileCheck:
 
 def _look_at_service(file: str) -> _FileCheck:
     book = ServiceRuleSet.load([file])
-    rows: list[RuleRow] = []
+    rows: list[RuleLine] = []
     for part in book.parts:
         if part.native is not None:
             rows += [native_row(rule) for rule in part.native.rules]

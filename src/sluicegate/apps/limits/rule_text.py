@@ -16,7 +16,7 @@ EXEMPT = "not limited"
 HEAD = ("rule", "matches", "counted by", "limits", "terms")
 
 
-class RuleRow(NamedTuple):
+class RuleLine(NamedTuple):
     """A rule in a table, as `HEAD` names its columns."""
 
     name: str
@@ -26,19 +26,19 @@ class RuleRow(NamedTuple):
     terms: str
 
 
-def web_row(entry: WebRule) -> RuleRow:
+def web_row(entry: WebRule) -> RuleLine:
     """A rule of a web application."""
-    return RuleRow(
+    return RuleLine(
         entry.name, str(entry.match), key_text(entry), limit_text(entry), terms_text(entry)
     )
 
 
-def row_json(row: RuleRow) -> dict[str, object]:
+def row_json(row: RuleLine) -> dict[str, object]:
     """Return a service's rule for programs."""
     return {**row._asdict(), "limits": [] if row.limits == EXEMPT else row.limits.split("; ")}
 
 
-def native_row(rule: ResourceRule) -> RuleRow:
+def native_row(rule: ResourceRule) -> RuleLine:
     """A rule of a service, in our own format."""
     matches = rule.path or "every path"
     if rule.client_type:
@@ -47,21 +47,21 @@ def native_row(rule: ResourceRule) -> RuleRow:
         matches += f", {Criticality(rule.priority).name}"
     kind = rule.kind
     terms = "shadow" if kind.shadow else "-"
-    return RuleRow(rule.rule_id, matches, kind.per.value, rate_text(kind.limit), terms)
+    return RuleLine(rule.rule_id, matches, kind.per.value, rate_text(kind.limit), terms)
 
 
-def mesh_row(path: Path, rule: MeshRule | None) -> RuleRow:
+def mesh_row(path: Path, rule: MeshRule | None) -> RuleLine:
     """A rule of a service, in Envoy's format; without one, the path takes requests from others."""
     matches = ", ".join(key if value is None else f"{key}={value}" for key, value in path)
     if rule is None:
-        return RuleRow("-", matches, "-", EXEMPT, "-")
+        return RuleLine("-", matches, "-", EXEMPT, "-")
     form = rule.form
     varying = [path[at][0] for at, level in enumerate(form.levels) if level == VARYING]
     limits = [
         "nothing passes" if one.limit is None else rate_text(one.limit) for one in form.countings
     ]
     terms = [word for word, on in (("shadow", form.shadow), ("quota", form.quota)) if on]
-    return RuleRow(
+    return RuleLine(
         rule.rule_id,
         matches,
         ", ".join(varying) or "everyone",

@@ -102,7 +102,7 @@ def mark_degraded(response: MeshResponse, *, closed: bool) -> MeshResponse:
         response_headers=headers,
         request_headers=[*response.request_headers, error],
         metadata=_with_mark(
-            response.metadata, {"degraded": True, "reason": STORE_UNAVAILABLE.name}
+            response.metadata, {"without_store": True, "reason": STORE_UNAVAILABLE.name}
         ),
         body=response.body,
     )

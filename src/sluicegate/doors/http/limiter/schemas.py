@@ -31,7 +31,7 @@ _ANSWER: Final[Mapping[str, object]] = {
     "limit": whole(0, "0 without a rule."),
     "rule_id": TEXT,
     "reason": {"type": "string", "description": "Why it is refused; empty if it is not."},
-    "degraded": {"type": "boolean", "description": "A failure policy decided, not the count."},
+    "without_store": {"type": "boolean", "description": "A failure policy decided, not the count."},
     "priority": _PRIORITY,
 }
 
