@@ -1,0 +1,1 @@
+"""What has been tried against the doors from outside, and what it may cost at most."""
