@@ -83,12 +83,16 @@ class Identity:
         if grant not in self.grants:
             raise Forbidden(self.name, grant.value)
 
-    def require_on(self, table: str, grant: TableGrant) -> None:
-        """Raise `Forbidden` unless this grant was given on this table."""
+    def may_on(self, table: str, grant: TableGrant) -> bool:
+        """Whether this grant was given on this table."""
         granted = self.tables.get(table)
         if granted is None:
             granted = self.tables.get(ANY_TABLE, _NOTHING)
-        if grant not in granted:
+        return grant in granted
+
+    def require_on(self, table: str, grant: TableGrant) -> None:
+        """Raise `Forbidden` unless this grant was given on this table."""
+        if not self.may_on(table, grant):
             raise Forbidden(self.name, f"{grant.value} on {table}")
 
     def __repr__(self) -> str:

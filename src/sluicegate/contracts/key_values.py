@@ -89,7 +89,7 @@ class WriteCondition(NamedTuple):
 
 
 class WriteIfResult(NamedTuple):
-    """Whether a conditional write was made, and the current row, if it is known."""
+    """Whether a conditional write was made, and the current row, if known and readable."""
 
     done: bool
     row: Row | None
@@ -190,7 +190,7 @@ class KeyValues(Protocol):
     def write_if(
         self, table: str, write: Write, condition: WriteCondition, call: CallContext
     ) -> Awaitable[WriteIfResult]:
-        """Write if the condition holds, atomically."""
+        """Write if the condition holds, atomically. A tag, and a row in return, need READ too."""
 
     def remove(self, table: str, places: Sequence[Place], call: CallContext) -> Awaitable[int]:
         """Delete these; return how many were there."""

@@ -138,6 +138,9 @@ class MemoryKeyValues:
     ) -> WriteIfResult:
         """Write if the condition holds."""
         rows = self.enter("write_if", table, TableGrant.WRITE, call)
+        may_read = call.identity.may_on(table, TableGrant.READ)
+        if condition.tag:
+            call.identity.require_on(table, TableGrant.READ)
         _check_write(write)
         if sum((condition.absent, condition.present, bool(condition.tag))) != 1:
             raise BadValue("condition", condition, "say exactly one of absent, present and tag")
@@ -152,7 +155,7 @@ class MemoryKeyValues:
         if holds:
             self._put(rows, write)
             row = self._live(rows, (write.partition, write.sort))
-        return WriteIfResult(holds, row)
+        return WriteIfResult(holds, row if may_read else None)
 
     async def remove(self, table: str, places: Sequence[Place], call: CallContext) -> int:
         """Delete these; how many were there."""

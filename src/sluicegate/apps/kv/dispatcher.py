@@ -204,8 +204,10 @@ class Dispatcher:
     async def write_if(
         self, table: str, write: Write, condition: WriteCondition, call: CallContext
     ) -> WriteIfResult:
-        """Write if the condition holds."""
+        """Write if the condition holds; show what stands in the way to who may read."""
         size = self._check_writes(table, (write,), call)
+        if condition.tag:  # whoever guesses a value learns from this whether it is right
+            call.identity.require_on(table, TableGrant.READ)
         permit = await self._admit(SWAP, table, write.partition, call, 1, size)
         began_us = self._clock.now_us()
         keys = self._begin_writes(table, ((write.partition, write.sort),))
@@ -215,6 +217,8 @@ class Dispatcher:
         finally:
             self._end_writes(keys)
         self._admission.done(permit, began_us, 1, size)
+        if not call.identity.may_on(table, TableGrant.READ):
+            return WriteIfResult(result.done, None)
         return result
 
     async def remove(self, table: str, places: Sequence[Place], call: CallContext) -> int:

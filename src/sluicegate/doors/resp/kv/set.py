@@ -67,14 +67,12 @@ def set_(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     options = _parse_options(session, parts)
     if options is None:
         return SYNTAX
-    if (options.old or options.keep) and not options.absent:
+    if options.old or (options.keep and not options.absent):
         return _swap(session, parts[1], value, options, call_of(session, True), null_reply(session))
     write = Write(partition, sort, value, options.ttl_us)
-    if options.absent:
-        call = call_of(session, options.old)
-        return _add(service, table, write, options.old, call, null_reply(session))
-    if options.present:
-        tried = service.write_if(table, write, _PRESENT, call_of(session))
+    if options.absent or options.present:
+        condition = _ABSENT if options.absent else _PRESENT
+        tried = service.write_if(table, write, condition, call_of(session))
         return _ok_if_done(tried, null_reply(session))
     return await_ok(service.write(table, [write], call_of(session)))
 
@@ -110,21 +108,6 @@ async def _ok_if_done(work: Awaitable[WriteIfResult], missing: bytes) -> bytes:
     return OK if (await work).done else missing
 
 
-async def _add(
-    service: KeyValues, table: str, write: Write, old: bool, call: CallContext, missing: bytes
-) -> bytes:
-    """SET with NX: reply null where something is, unless the old value is asked for."""
-    tried = await service.write_if(table, write, _ABSENT, call)
-    if not old:
-        return OK if tried.done else missing
-    if tried.done:
-        return missing
-    row = tried.row
-    if row is None:
-        row = await await_row(service.get(table, write.partition, write.sort, call))
-    return missing if row is None else bulk(row.value)
-
-
 async def _swap(
     session: Session,
     key: bytes,
@@ -142,6 +125,8 @@ async def _swap(
             if options.present:
                 return missing
             write, condition = Write(partition, sort, value, options.ttl_us), _ABSENT
+        elif options.absent:
+            return bulk(row.value)
         else:
             ttl_us = left_us(session, row) if options.keep else options.ttl_us
             write = Write(partition, sort, value, ttl_us)
