@@ -34,6 +34,8 @@ from sluicegate.doors.http.replies import (
     HEAD_TOO_SLOW,
     NO_BODY,
     NO_EXPECTATION,
+    OTHER_CODING,
+    OTHER_VERSION,
     OUR_FAULT,
     TOO_MANY,
     URL_TOO_LONG,
@@ -44,6 +46,7 @@ from sluicegate.doors.http.settings import HttpSettings
 _log: Final = logging.getLogger("sluicegate.http")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _NEVER: Final = float("inf")
+_VERSIONS: Final = ("1.1", "1.0")
 _OFFER: Final = (b"connection", b"upgrade", b"http2-settings")
 _TURN_BYTES: Final = 64 * 1024  # of bodies, gathered for one write
 
@@ -142,7 +145,7 @@ class _Exchange:
         self.waiting = False  # for a turn
         self.whole = request is None  # the body has come
         self.written = False
-        self.body: list[bytes] = []
+        self.body = bytearray()
         self.size = 0
         self.finish: Finish | None = None
         self.task: asyncio.Task[None] | None = None
@@ -165,7 +168,11 @@ class HttpProtocol(asyncio.Protocol):
         self._in_head = False
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
-        self._head_bytes = 0
+        self._head_bytes = 0  # of the request that is being read, its trailers included
+        self._parsed_bytes = 0  # as far as the parser has told what they are
+        self._untold_bytes = (
+            0  # of what it keeps to itself: the beginning of a header, an extension
+        )
         self._bad: HttpReply | None = None  # what is wrong with the head that is being read
         self._responding = False  # further down in the stack
         self._blocked = False  # the client does not read
@@ -194,7 +201,8 @@ class HttpProtocol(asyncio.Protocol):
         self._respond()
 
     def _feed(self, data: bytes) -> None:
-        was_in_head = self._in_head
+        progress, parsed = self._progress, self._parsed_bytes
+        size = len(data)
         while data:
             try:
                 self._parser.feed_data(data)
@@ -205,11 +213,10 @@ class HttpProtocol(asyncio.Protocol):
                 return
             else:
                 break
-        if self._in_head and was_in_head:
-            # What the parser has kept to itself so far: one header without an end.
-            self._head_bytes += len(data)
-            if self._head_bytes > self._settings.head_bytes_max:
-                self._refuse_unreadable(HEAD_TOO_LARGE)
+        told = progress != self._progress or parsed != self._parsed_bytes
+        self._untold_bytes = 0 if told else self._untold_bytes + size
+        if self._head_bytes + self._untold_bytes > self._settings.head_bytes_max:
+            self._refuse_head()
 
     def eof_received(self) -> bool:
         """Answer what was asked, where that can be read: the client sends nothing more."""
@@ -311,16 +318,19 @@ class HttpProtocol(asyncio.Protocol):
 
     def on_url(self, url: bytes) -> None:
         """A piece of what is asked for."""
-        self._head_bytes += len(url)
+        self._count_head(len(url))
         if len(self._url) + len(url) > self._settings.url_bytes_max:
             self._bad = self._bad or URL_TOO_LONG
         else:
             self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header."""
-        self._head_bytes += len(name) + len(value) + 4
-        if (
+        """One header, or a trailer, which is counted and forgotten: it may not say who asks."""
+        self._count_head(len(name) + len(value) + 4)
+        if not self._in_head:
+            if self._head_bytes > self._settings.head_bytes_max:
+                self._refuse_head()
+        elif (
             self._head_bytes > self._settings.head_bytes_max
             or len(self._headers) >= self._settings.headers_max
         ):
@@ -339,9 +349,7 @@ class HttpProtocol(asyncio.Protocol):
         raw_path, query = _target(self._url)
         path = unquote(raw_path) if "%" in raw_path else raw_path
         request = HttpRequest(method, path, query, self._headers, self._peer, raw_path)
-        bad = self._bad
-        if bad is None and (not path or (version != "1.0" and request.count(b"host") != 1)):
-            bad = BAD_REQUEST
+        bad = self._bad or self._mistake_in(request, version)
         keep_alive = version == "1.1" and bool(parser.should_keep_alive())
         exchange = _Exchange(request, bad, keep_alive)
         if bad is not None:
@@ -353,15 +361,16 @@ class HttpProtocol(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
+        self._parsed_bytes += len(body)
         exchange = self._receiving
         if exchange is None:
             return
         exchange.expects = False
         exchange.size += len(body)
         if exchange.size > self._settings.body_bytes_max:
-            self._refuse_body(exchange)
+            self._refuse_body(exchange, BODY_TOO_LARGE)
         elif exchange.reply is None:
-            exchange.body.append(body)
+            exchange.body += body
 
     def on_message_complete(self) -> None:
         """The request is whole."""
@@ -370,24 +379,50 @@ class HttpProtocol(asyncio.Protocol):
             self._receiving.whole = True
             self._receiving = None
 
+    def _count_head(self, size: int) -> None:
+        self._head_bytes += size
+        self._parsed_bytes += size
+
+    def _mistake_in(self, request: HttpRequest, version: str) -> HttpReply | None:
+        """The refusal of a head that is whole, and says what cannot be."""
+        if version not in _VERSIONS:
+            return OTHER_VERSION
+        if not request.path or (version != "1.0" and request.count(b"host") != 1):
+            return BAD_REQUEST
+        if not self._url.startswith(b"/"):
+            authority = _authority(self._url)
+            if authority and authority != request.header(b"host").lower():
+                return BAD_REQUEST
+        for name, value in request.headers:
+            if name == b"transfer-encoding" and value.lower() != b"chunked":
+                return OTHER_CODING
+        return None
+
     def _check_body_head(self, exchange: _Exchange, request: HttpRequest) -> None:
         """Refuse by what the head says of the body."""
         length = request.header(b"content-length")
         if len(length) > 15 or (length and int(length) > self._settings.body_bytes_max):
-            self._refuse_body(exchange)
+            self._refuse_body(exchange, BODY_TOO_LARGE)
         expected = request.header(b"expect").lower()
         if expected == b"100-continue":
             exchange.expects = True
         elif expected:
             exchange.begun, exchange.reply = True, NO_EXPECTATION
 
-    def _refuse_body(self, exchange: _Exchange) -> None:
+    def _refuse_head(self) -> None:
+        """Refuse what is more than headers, or what frames a body, may be."""
+        if self._in_head:
+            self._refuse_unreadable(HEAD_TOO_LARGE)
+        elif self._receiving is not None and not self._finished:
+            self._refuse_body(self._receiving, HEAD_TOO_LARGE)
+
+    def _refuse_body(self, exchange: _Exchange, reply: HttpReply) -> None:
         exchange.body.clear()
         exchange.keep_alive = False
         if exchange.written:
             self._end()  # it has its answer, and goes on
-        elif exchange.reply is None or exchange.reply is BODY_TOO_LARGE:
-            exchange.begun, exchange.reply = True, BODY_TOO_LARGE
+        elif exchange.reply is None:
+            exchange.begun, exchange.reply = True, reply
 
     def _not_http(self) -> None:
         coming = self._receiving
@@ -409,19 +444,25 @@ class HttpProtocol(asyncio.Protocol):
         The parser takes what follows for that protocol's; so it is parsed anew without the offer.
         Java's client makes one with every request that is not over TLS.
         """
-        offer = self._exchanges.pop()
-        self._receiving = None
+        offer = self._exchanges[-1]
+        if offer.reply is not None:  # what was refused stays refused, and nothing follows it
+            offer.keep_alive = False
+            self._discarding = True
+            return b""
+        self._exchanges.pop()
         request = offer.request
         if request is None or request.method == "CONNECT":
             self._refuse_unreadable(BAD_REQUEST)
             return b""
         self._door.requests -= 1
+        version: str = self._parser.get_http_version()
         self._parser = httptools.HttpRequestParser(self)
         fields = [(name, value) for name, value in request.headers if name not in _OFFER]
         if not offer.keep_alive:
             fields.append((b"connection", b"close"))
         head = b"".join(b"%b: %b\r\n" % one for one in fields)
-        return b"%b %b HTTP/1.1\r\n%b\r\n%b" % (request.method.encode(), self._url, head, rest)
+        line = b"%b %b HTTP/%b" % (request.method.encode(), self._url, version.encode())
+        return b"%b\r\n%b\r\n%b" % (line, head, rest)
 
     def _refuse_unreadable(self, reply: HttpReply) -> None:
         """Refuse a request that cannot be read; nothing after it can be."""
@@ -491,8 +532,8 @@ class HttpProtocol(asyncio.Protocol):
 
     def _run(self, first: _Exchange) -> None:
         assert first.finish is not None
-        body = first.body[0] if len(first.body) == 1 else b"".join(first.body)
-        first.body = []
+        body = bytes(first.body)
+        first.body.clear()
         try:
             answer = first.finish(body)
         except Exception:
@@ -599,3 +640,11 @@ def _target(url: bytes) -> tuple[str, bytes]:
     except (httptools.HttpParserError, UnicodeDecodeError):
         return "", b""
     return path, parsed.query or b""
+
+
+def _authority(url: bytes) -> bytes:
+    """The host that a target names, in lower case; no host at all for what is not HTTP's."""
+    scheme, _, rest = url.lower().partition(b"://")
+    if scheme not in (b"http", b"https"):
+        return url if rest else b""
+    return rest.partition(b"/")[0].partition(b"?")[0]

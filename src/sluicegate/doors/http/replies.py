@@ -17,7 +17,13 @@ _STATUS[419] = b"HTTP/1.1 419 Insufficient Request Units\r\n"
 _ALWAYS: Final = b"cache-control: no-store\r\nx-content-type-options: nosniff\r\n"
 
 BAD_REQUEST: Final = problem(
-    400, "Bad Request", "this is no request in HTTP/1.1, or it has not one Host", close=True
+    400, "Bad Request", "this is no request in HTTP/1.1, or it names not one host", close=True
+)
+OTHER_VERSION: Final = problem(
+    505, "HTTP Version Not Supported", "ask in HTTP/1.1, or HTTP/1.0", close=True
+)
+OTHER_CODING: Final = problem(
+    501, "Not Implemented", "the only Transfer-Encoding understood here is chunked", close=True
 )
 URL_TOO_LONG: Final = problem(
     414, "URI Too Long", "what is asked for is longer than http.url_bytes_max", close=True
@@ -25,7 +31,7 @@ URL_TOO_LONG: Final = problem(
 HEAD_TOO_LARGE: Final = problem(
     431,
     "Request Header Fields Too Large",
-    "the headers are more than http.head_bytes_max or http.headers_max",
+    "headers, or trailers, are more than http.head_bytes_max or http.headers_max",
     close=True,
 )
 BODY_TOO_LARGE: Final = problem(

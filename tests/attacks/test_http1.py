@@ -1,0 +1,288 @@
+"""Attacks on HTTP/1.1: requests that are not what they seem, on raw sockets."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sluicegate.doors.http.message import TEXT, Finish, HttpReply, HttpRequest
+from sluicegate.doors.http.settings import HttpSettings
+from tests.doors.http.serving import House, answer, house, request
+from tests.doors.listening import LOOPS, Caller, run
+
+both = pytest.mark.parametrize("loop", sorted(LOOPS))
+
+CHUNKED = (
+    "POST /v1/check HTTP/1.1\r\nHost: {0}\r\n{1}Transfer-Encoding: chunked\r\n\r\n"
+    "3\r\nabc\r\n0\r\n{2}\r\n"
+)
+
+
+def show(asked: HttpRequest) -> HttpReply | Finish:
+    """Says what the handler was given: the head when it came, and the head once the body has."""
+    if asked.path == "/health":
+        return HttpReply(200, b"ok", TEXT)
+    before = names_of(asked)
+
+    def finish(body: bytes) -> HttpReply:
+        lines = [f"{asked.method} {asked.path}", before, names_of(asked), body.decode("latin-1")]
+        return HttpReply(200, "\n".join(lines).encode(), TEXT)
+
+    return finish
+
+
+def names_of(asked: HttpRequest) -> str:
+    return ",".join(sorted(name.decode() for name, _ in asked.headers))
+
+
+async def closes(caller: Caller) -> bool:
+    """Whether the server ends the connection, with nothing more said."""
+    async with asyncio.timeout(10):
+        return await caller.reader.read() == b""
+
+
+# Trailers.
+
+
+@both
+@pytest.mark.parametrize(
+    "trailer",
+    ["Authorization: Bearer all", "X-Sluicegate-Criticality: CRITICAL", "X-Forwarded-For: ::1"],
+)
+def test_a_trailer_is_no_header(loop: str, trailer: str) -> None:
+    async def story() -> None:
+        async with house(handler=show) as here:
+            caller = await here.call(CHUNKED.format(here.host, "", f"{trailer}\r\n").encode())
+            _, before, after, body = (await answer(caller)).body.decode().split("\n")
+            assert before == after == "host,transfer-encoding"
+            assert body == "abc"
+            caller.writer.write(request("GET", "/health", here.host))
+            assert (await answer(caller)).status == 200  # and the connection goes on
+
+    run(story, loop)
+
+
+def test_who_says_its_token_in_a_trailer_is_nobody() -> None:
+    async def story() -> None:
+        async with house(everybody=False) as here:
+            json = "Content-Type: application/json\r\n"
+            said = CHUNKED.format(here.host, json, "Authorization: Bearer all\r\n")
+            assert (await answer(await here.call(said.encode()))).status == 401
+            said = CHUNKED.format(here.host, f"{json}Authorization: Bearer all\r\n", "")
+            assert (await answer(await here.call(said.encode()))).status == 400  # abc is no JSON
+
+    run(story)
+
+
+@both
+@pytest.mark.parametrize("piece", [b"x: y\r\n", b"y", b"0123456789abcdef: " + b"y" * 500 + b"\r\n"])
+def test_trailers_without_end_are_refused(loop: str, piece: bytes) -> None:
+    async def story() -> None:
+        async with house(handler=show) as here:
+            caller = await here.call(CHUNKED.format(here.host, "", "z: ").encode()[:-2])
+            if not piece.startswith(b"y"):
+                caller.writer.write(b"\r\n")
+            sent = 0
+            while not caller.reader.at_eof() and sent < 4 << 20:
+                caller.writer.write(piece * (16_384 // len(piece)))
+                sent += 16_384
+                await asyncio.wait_for(caller.writer.drain(), 10)
+                await asyncio.sleep(0)
+                if caller.reader._buffer:  # type: ignore[attr-defined]
+                    break
+            assert (await answer(caller)).status == 431
+            assert sent < 1 << 20
+
+    run(story, loop)
+
+
+@both
+def test_a_chunk_extension_without_end_is_refused(loop: str) -> None:
+    async def story() -> None:
+        async with house(handler=show) as here:
+            head = f"POST / HTTP/1.1\r\nHost: {here.host}\r\nTransfer-Encoding: chunked\r\n\r\n3;e="
+            caller = await here.call(head.encode())
+            for _ in range(64):
+                caller.writer.write(b"x" * 16_384)
+                await caller.writer.drain()
+            assert (await answer(caller)).status == 431
+
+    run(story, loop)
+
+
+@both
+def test_a_body_of_tiny_chunks_is_read(loop: str) -> None:
+    """The control: chunks of one byte each, with extensions, however slow that is."""
+
+    async def story() -> None:
+        async with house(handler=show) as here:
+            head = f"POST / HTTP/1.1\r\nHost: {here.host}\r\nTransfer-Encoding: chunked\r\n\r\n"
+            caller = await here.call(head.encode() + b"1;x=y\r\na\r\n" * 20_000 + b"0\r\n\r\n")
+            assert (await answer(caller)).body.endswith(b"\n" + b"a" * 20_000)
+
+    run(story, loop)
+
+
+# Offers of another protocol.
+
+OFFER = {"upgrade": "h2c", "connection": "Upgrade, HTTP2-Settings", "http2_settings": "AAMAAABk"}
+
+
+@both
+def test_an_offer_makes_no_request_of_one_that_was_refused(loop: str) -> None:
+    async def story() -> None:
+        bounds = HttpSettings(url_bytes_max=64, headers_max=5)
+        async with house(handler=show, http=bounds) as here:
+            long = "/rows/" + "a" * 200
+            for path, more, status in (
+                (long, {}, 414),
+                ("/rows/a", {"x": "1", "y": "2", "z": "3"}, 431),
+                ("/rows/a", {"expect": "200-ok"}, 417),
+            ):
+                said = request("DELETE", path, here.host, **OFFER, **more)
+                for pieces in ([said], [said[:70], said[70:]]):
+                    caller = await here.call()
+                    for piece in pieces:
+                        caller.writer.write(piece)
+                        await asyncio.sleep(0.01)
+                    caller.writer.write(request("DELETE", "/rows/b", here.host))
+                    got = await answer(caller)
+                    assert got.status == status
+                    assert await closes(caller)
+
+    run(story, loop)
+
+
+@both
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_an_offer_that_is_not_taken_up_harms_nobody(loop: str, version: str) -> None:
+    """The control: Java's client offers h2c with every request, bodies too."""
+
+    async def story() -> None:
+        async with house(handler=show) as here:
+            for body in (None, b"abc"):
+                said = request("POST", "/a", here.host, body, **OFFER)
+                caller = await here.call(said.replace(b"HTTP/1.1", f"HTTP/{version}".encode()))
+                got = await answer(caller)
+                assert got.status == 200
+                assert got.body.startswith(b"POST /a\n")
+                assert got.body.endswith(b"\n" + (body or b""))
+                assert b"upgrade" not in got.body
+                if version == "1.0":
+                    assert await closes(caller)
+                else:
+                    caller.writer.write(request("GET", "/health", here.host))
+                    assert (await answer(caller)).status == 200
+
+    run(story, loop)
+
+
+# Pipelines.
+
+
+@both
+@pytest.mark.parametrize("cut", [1_000, 40_000, 1 << 20])
+def test_requests_in_one_read_are_not_one_long_head(loop: str, cut: int) -> None:
+    async def story() -> None:
+        async with house(handler=show) as here:
+            count = 60
+            said = request("GET", "/p", here.host, x="y" * 3_000) * count
+            caller = await here.call()
+
+            async def send() -> None:
+                for at in range(0, len(said), cut):
+                    caller.writer.write(said[at : at + cut])
+                    await caller.writer.drain()
+
+            sending = asyncio.create_task(send())
+            for _ in range(count):
+                assert (await answer(caller)).status == 200
+            await sending
+
+    run(story, loop)
+
+
+@both
+def test_a_head_that_comes_in_pieces_is_counted_once(loop: str) -> None:
+    async def story() -> None:
+        async with house(handler=show) as here:
+            said = request("GET", "/p", here.host, **{f"x{n}": "y" * 450 for n in range(50)})
+            caller = await here.call()
+            for at in range(0, len(said), 400):  # 24 KB of the 32 that are allowed
+                caller.writer.write(said[at : at + 400])
+                await asyncio.sleep(0)
+            assert (await answer(caller)).status == 200
+
+    run(story, loop)
+
+
+@both
+@pytest.mark.parametrize("piece", [b"x", b"x: y\r\n"])
+def test_a_head_without_end_is_refused(loop: str, piece: bytes) -> None:
+    async def story() -> None:
+        async with house(handler=show) as here:
+            caller = await here.call(f"GET / HTTP/1.1\r\nHost: {here.host}\r\n".encode())
+            for _ in range(64):
+                caller.writer.write(piece * (4_096 // len(piece)))
+            assert (await answer(caller)).status == 431
+
+    run(story, loop)
+
+
+# What stands in the first line and in the framing.
+
+
+async def status_of(here: House, said: str) -> int:
+    caller = await here.call(said.encode("latin-1"))
+    return (await answer(caller)).status
+
+
+@both
+def test_what_is_not_http_1_is_refused(loop: str) -> None:
+    async def story() -> None:
+        async with house(handler=show) as here:
+            host = here.host
+            for version, status in (("2.0", 505), ("0.9", 505), ("1.1", 200), ("1.0", 200)):
+                assert (
+                    await status_of(here, f"GET / HTTP/{version}\r\nHost: {host}\r\n\r\n") == status
+                )
+
+    run(story, loop)
+
+
+@both
+@pytest.mark.parametrize("coding", ["gzip, chunked", "gzip,chunked", "identity, chunked"])
+def test_a_coding_that_nobody_undoes_is_refused(loop: str, coding: str) -> None:
+    async def story() -> None:
+        async with house(handler=show) as here:
+            said = f"POST / HTTP/1.1\r\nHost: {here.host}\r\nTransfer-Encoding: {coding}\r\n\r\n"
+            caller = await here.call(said.encode() + b"3\r\nabc\r\n0\r\n\r\n")
+            assert (await answer(caller)).status == 501
+            assert await closes(caller)
+            said = said.replace(coding, "Chunked")  # the control
+            caller = await here.call(said.encode() + b"3\r\nabc\r\n0\r\n\r\n")
+            assert (await answer(caller)).body.endswith(b"\nabc")
+
+    run(story, loop)
+
+
+@both
+def test_a_target_that_names_another_host_is_refused(loop: str) -> None:
+    async def story() -> None:
+        async with house(handler=show) as here:
+            host = here.host
+            for target, status in (
+                (f"http://{host}/a", 200),  # the control: what a proxy's client sends
+                (f"HTTP://{host.upper()}/a", 200),
+                (f"http://{host}/a?b=c", 200),
+                ("http://elsewhere.example/a", 400),
+                (f"http://user@{host}/a", 400),
+                (f"ftp://{host}/a", 400),
+                (f"http://{host}@elsewhere.example/a", 400),
+                (f"http://{host}.elsewhere.example/a", 400),
+            ):
+                said = f"GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"
+                assert (target, await status_of(here, said)) == (target, status)
+
+    run(story, loop)
