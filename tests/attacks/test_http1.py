@@ -230,6 +230,99 @@ def test_a_head_without_end_is_refused(loop: str, piece: bytes) -> None:
     run(story, loop)
 
 
+# What one client may keep everybody else waiting for.
+
+SETTINGS = HttpSettings()
+
+
+@both
+@pytest.mark.parametrize("path", ["/health", "/p"])
+def test_an_honest_caller_waits_for_few_requests_beside_a_pipeline(loop: str, path: str) -> None:
+    """Counted, not timed: how many requests are answered between ask and answer."""
+
+    async def story() -> None:
+        async with house(handler=show) as here:
+            flood, honest = await here.call(), await here.call()
+            one = request("GET", path, here.host)
+            ask = request("GET", "/health", here.host)
+
+            async def send() -> None:
+                while True:
+                    flood.writer.write(one * ((1 << 18) // len(one)))
+                    await flood.writer.drain()
+
+            async def read() -> None:
+                while await flood.reader.read(1 << 20):
+                    pass
+
+            tasks = [asyncio.create_task(each()) for each in (send, read)]
+            while here.door.requests < 500:
+                await asyncio.sleep(0)
+            waits = []
+            for _ in range(50):
+                before = here.door.requests
+                honest.writer.write(ask)
+                assert (await answer(honest)).status == 200
+                waits.append(here.door.requests - before)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            # A turn of one connection, by the KiB; the way takes some turns of the loop.
+            turn = SETTINGS.connection_portions_max * (1_024 // len(one) + 1)
+            assert sorted(waits)[25] <= 8 * turn
+            assert max(waits) <= 32 * turn
+
+    run(story, loop)
+
+
+@both
+def test_a_pipeline_that_ends_is_answered_to_its_end(loop: str) -> None:
+    """The control: no request is lost at the border of a turn, nor when the client says no more."""
+
+    async def story() -> None:
+        async with house(handler=show) as here:
+            count = 2_000
+            said = b"".join(request("GET", f"/{number}", here.host) for number in range(count))
+            caller = await here.call(said)
+            caller.writer.write_eof()
+            for number in range(count):
+                assert (await answer(caller)).body.startswith(f"GET /{number}\n".encode())
+            assert await closes(caller)
+
+    run(story, loop)
+
+
+@both
+def test_bodies_that_wait_for_an_earlier_answer_are_bounded(loop: str) -> None:
+    async def story() -> None:
+        held: asyncio.Event = asyncio.Event()
+
+        async def slow(body: bytes) -> HttpReply:
+            await held.wait()
+            return HttpReply(200, str(len(body)).encode(), TEXT)
+
+        async with house(handler=lambda _: slow, http=HttpSettings(body_bytes_max=100_000)) as here:
+            caller = await here.call()
+            said = request("POST", "/", here.host, b"x" * 90_000) * 60
+
+            async def send() -> None:
+                caller.writer.write(said)
+                await caller.writer.drain()
+
+            sending = asyncio.create_task(send())
+            while here.door.requests < 3:
+                await asyncio.sleep(0.001)
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert here.door.requests < 8  # the rest is in the sockets, or with the client
+            held.set()
+            for _ in range(60):
+                assert (await answer(caller)).body == b"90000"
+            await sending
+
+    run(story, loop)
+
+
 # What stands in the first line and in the framing.
 
 

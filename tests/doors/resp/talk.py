@@ -57,14 +57,14 @@ class Talk:
     def __init__(self, door: RespDoor, names: tuple[str, ...] = ()) -> None:
         self.protocol = cast("RespProtocol", door.protocol("here:1", names))
         self.wire = Wire()
-        self.write_batch = door.write_batch
+        self.turns = door.turns
         self.protocol.connection_made(self.wire)
 
     def say(self, data: bytes) -> bytes:
         """What is written to these bytes when the turn of the loop ends."""
         before = len(self.wire.writes)
         self.protocol.data_received(data)
-        self.write_batch.flush()
+        self.turns.end()
         return b"".join(self.wire.writes[before:])
 
     async def request(self, data: bytes) -> bytes:

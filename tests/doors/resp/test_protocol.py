@@ -194,8 +194,8 @@ def test_nothing_is_run_while_the_client_does_not_read() -> None:
         assert not talk.wire.is_reading()
         assert talk.say(PING * 2) == b""
         talk.protocol.resume_writing()
-        talk.write_batch.flush()
-        assert talk.wire.output == PONG * 2
+        talk.turns.end()
+        assert talk.wire.said == PONG * 2
         assert talk.wire.is_reading()
         talk.lose()
 
@@ -284,8 +284,8 @@ def test_amid_a_read_it_stops_as_soon_as_the_client_does_not_keep_up() -> None:
         talk.say(PING * 25)
         assert door.commands == 10
         talk.protocol.resume_writing()
-        talk.write_batch.flush()
-        assert talk.wire.output == PONG * 25
+        talk.turns.end()
+        assert talk.wire.said == PONG * 25
         talk.lose()
 
     run(story())

@@ -236,7 +236,7 @@ class LimiterApp(App[LimiterSettings]):
             bulk_bytes_max=min(most, BULK_BYTES_MAX),
             version=__version__,
         )
-        return RespDoor(self.service, access, bounds)
+        return RespDoor(self.service, access, bounds, clock=self.clock)
 
     def http(self, site: Site) -> Handler:
         """Checks, leases, the audit, Envoy's question as JSON."""

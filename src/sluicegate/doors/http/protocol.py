@@ -2,7 +2,8 @@
 
 A request that can be answered at once is answered before `data_received` returns, without a task:
 so a health check waits for no queue, only for the loop's turn. Requests of one connection are
-answered one after the other, in their order, however they were cut or pipelined.
+answered one after the other, in their order, however they were cut or pipelined; each is parsed and
+worked on in portions, and what a turn of the loop has no room for waits (`doors/turns.py`).
 
 A request that is refused while its body is still coming is answered at once; the rest is thrown
 away within the same bounds, or the connection is ended, so that a client in the middle of its
@@ -23,6 +24,7 @@ from urllib.parse import unquote
 import httptools
 
 from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.criticality import DEFAULT_CRITICALITY
 from sluicegate.doors.connection import PeerInfo
 from sluicegate.doors.http.message import Finish, Handler, HttpReply, HttpRequest
 from sluicegate.doors.http.replies import (
@@ -42,6 +44,7 @@ from sluicegate.doors.http.replies import (
     head_of,
 )
 from sluicegate.doors.http.settings import HttpSettings
+from sluicegate.doors.turns import Turns
 
 _log: Final = logging.getLogger("sluicegate.http")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -49,6 +52,8 @@ _NEVER: Final = float("inf")
 _VERSIONS: Final = ("1.1", "1.0")
 _OFFER: Final = (b"connection", b"upgrade", b"http2-settings")
 _TURN_BYTES: Final = 64 * 1024  # of bodies, gathered for one write
+_PORTION_BYTES: Final = 1_024  # parsed at once; a body of a length that is known counts for nothing
+_CLASS: Final = int(DEFAULT_CRITICALITY)  # who asks is known of a request, not of a connection
 
 # What a connection waits for; each has its own time-out.
 _REST: Final = 0
@@ -75,9 +80,7 @@ class HttpDoor:
         self._clock = clock
         self._date_s = -1
         self._date = b""
-        self._slots_left = self.settings.turn_requests_max
-        self._tick_set = False
-        self._waiting: deque[HttpProtocol] = deque()
+        self.turns = Turns(clock, self.settings.turn_portions_max, self.settings.turn_us_max)
 
     def __call__(self, peer: PeerInfo) -> HttpProtocol:
         """A protocol for one connection."""
@@ -90,27 +93,6 @@ class HttpDoor:
             self._date_s = now_s
             self._date = f"date: {formatdate(now_s, usegmt=True)}\r\n".encode()
         return self._date
-
-    def take_slot(self, protocol: HttpProtocol) -> bool:
-        """Whether one more request may be worked on before the loop looks at its sockets again.
-
-        If not, the protocol is called in one of the next turns. So a turn stays short however many
-        ask at once, and what must be answered soon, health, is read soon.
-        """
-        if not self._tick_set:
-            self._tick_set = True
-            asyncio.get_running_loop().call_soon(self._next_tick)
-        if self._slots_left > 0:
-            self._slots_left -= 1
-            return True
-        self._waiting.append(protocol)
-        return False
-
-    def _next_tick(self) -> None:
-        self._tick_set = False
-        self._slots_left = self.settings.turn_requests_max
-        for _ in range(min(len(self._waiting), self._slots_left)):
-            self._waiting.popleft().resume()
 
 
 @final
@@ -126,9 +108,9 @@ class _Exchange:
         "keep_alive",
         "reply",
         "request",
+        "rest",
         "size",
         "task",
-        "waiting",
         "whole",
         "written",
     )
@@ -142,11 +124,11 @@ class _Exchange:
         self.expects = False  # waits for leave to send its body
         self.begun = reply is not None
         self.counted = False  # among those under way
-        self.waiting = False  # for a turn
         self.whole = request is None  # the body has come
         self.written = False
         self.body = bytearray()
         self.size = 0
+        self.rest = 0  # of a body whose length was said
         self.finish: Finish | None = None
         self.task: asyncio.Task[None] | None = None
 
@@ -174,7 +156,11 @@ class HttpProtocol(asyncio.Protocol):
             0  # of what it keeps to itself: the beginning of a header, an extension
         )
         self._bad: HttpReply | None = None  # what is wrong with the head that is being read
-        self._responding = False  # further down in the stack
+        self._unparsed = b""  # what was read
+        self._parsed_to = 0
+        self._portions = 0  # that this connection may still have of this turn of the loop
+        self._waiting = False  # for the next one
+        self._working = False  # further down in the stack
         self._blocked = False  # the client does not read
         self._paused = False  # we do not read
         self._draining = False
@@ -197,8 +183,10 @@ class HttpProtocol(asyncio.Protocol):
         """Parse it, and answer what can be answered."""
         if self._discarding:
             return
-        self._feed(data)
-        self._respond()
+        left = self._unparsed[self._parsed_to :]
+        self._unparsed = left + data if left else data
+        self._parsed_to = 0
+        self._work()
 
     def _feed(self, data: bytes) -> None:
         progress, parsed = self._progress, self._parsed_bytes
@@ -220,7 +208,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Answer what was asked, where that can be read: the client sends nothing more."""
-        if self._finished or not self._exchanges or self._peer.tls:
+        if self._finished or not (self._exchanges or self._has_unparsed()) or self._peer.tls:
             return False
         self._half_closed = True
         return True
@@ -233,13 +221,14 @@ class HttpProtocol(asyncio.Protocol):
     def resume_writing(self) -> None:
         """It has caught up."""
         self._blocked = False
-        self._respond()
+        self._work()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop everything but the work that the service has begun."""
         self._finished = self._discarding = True
         self._transport = None
         self._parser = None
+        self._unparsed = b""
         for exchange in self._exchanges:
             if exchange.task is None:  # else it is still under way, though nobody waits for it
                 self._uncount(exchange)
@@ -250,13 +239,13 @@ class HttpProtocol(asyncio.Protocol):
 
     def under_way(self) -> int:
         """Return how many requests have no reply, one that is only beginning included."""
-        return len(self._exchanges) + self._in_head
+        return len(self._exchanges) + (self._in_head or self._has_unparsed())
 
     def drain(self) -> None:
         """Answer what is under way, announce the end, close."""
         self._draining = True
-        if (self._finished or not self._exchanges) and self._transport is not None:
-            self._transport.close()
+        if self._finished or not (self._exchanges or self._has_unparsed()):
+            self._close()
 
     def tick(self, now_s: float) -> None:
         """End what takes too long."""
@@ -303,7 +292,7 @@ class HttpProtocol(asyncio.Protocol):
                 self._end()  # it has its answer, and its body has no end
             else:
                 first.reply = ANSWER_TOO_SLOW if state == _ANSWER else BODY_TOO_SLOW
-        self._respond()
+        self._work()
 
     # What the parser tells. Nothing may be raised here: it would come back wrapped.
 
@@ -367,6 +356,7 @@ class HttpProtocol(asyncio.Protocol):
             return
         exchange.expects = False
         exchange.size += len(body)
+        exchange.rest -= len(body)
         if exchange.size > self._settings.body_bytes_max:
             self._refuse_body(exchange, BODY_TOO_LARGE)
         elif exchange.reply is None:
@@ -403,6 +393,8 @@ class HttpProtocol(asyncio.Protocol):
         length = request.header(b"content-length")
         if len(length) > 15 or (length and int(length) > self._settings.body_bytes_max):
             self._refuse_body(exchange, BODY_TOO_LARGE)
+        elif length:
+            exchange.rest = int(length)
         expected = request.header(b"expect").lower()
         if expected == b"100-continue":
             exchange.expects = True
@@ -473,11 +465,71 @@ class HttpProtocol(asyncio.Protocol):
 
     # Answering: always the first of the line.
 
-    def _respond(self) -> None:
-        """Answer what can be answered, and write it all at once."""
-        if self._responding:
+    def _work(self) -> None:
+        """Parse and answer, as far as the client reads and the turn has room; write it at once."""
+        if self._working:
             return
-        self._responding = True
+        self._working = True
+        self._portions = self._settings.connection_portions_max
+        self._answer_all()
+        while self._may_parse() and self._enter():
+            self._feed(self._portion())
+            self._answer_all()
+        self._working = False
+        self._flush()
+        self._pace()
+        if self._half_closed and not (self._exchanges or self._has_unparsed()):
+            self._close()
+
+    def _go_on(self) -> None:
+        """Go on with what had to wait for a turn."""
+        self._waiting = False
+        self._work()
+
+    def _enter(self) -> bool:
+        """Whether one more portion may be worked on in this turn; if not, it waits for the next."""
+        turns = self._door.turns
+        if self._portions > 0 and turns.enter():
+            self._portions -= 1
+            return True
+        self._waiting = True
+        served = self._portions < self._settings.connection_portions_max
+        turns.wait(self._go_on, _CLASS, served=served)
+        return False
+
+    def _may_parse(self) -> bool:
+        """Whether there is something to parse, and room for it."""
+        return self._has_unparsed() and not (
+            self._waiting or self._blocked or self._discarding or self._is_full()
+        )
+
+    def _has_unparsed(self) -> bool:
+        return self._parsed_to < len(self._unparsed) and not self._discarding
+
+    def _is_full(self) -> bool:
+        """Whether enough was read ahead: requests, or their bodies."""
+        count = len(self._exchanges)
+        if count < 2:
+            return False
+        if count > self._settings.pipelined_max:
+            return True
+        size = 0
+        for exchange in self._exchanges:
+            size += len(exchange.body)
+        return size > self._settings.body_bytes_max
+
+    def _portion(self) -> bytes:
+        """What is parsed next."""
+        coming = self._receiving
+        size = _PORTION_BYTES if coming is None else max(_PORTION_BYTES, coming.rest)
+        at = self._parsed_to
+        self._parsed_to = at + size
+        if at == 0 and size >= len(self._unparsed):
+            return self._unparsed
+        return self._unparsed[at : at + size]
+
+    def _answer_all(self) -> None:
+        """Answer those that can be answered, in their order."""
         while self._exchanges and not self._blocked and not self._finished:
             if not self._answer(self._exchanges[0]):
                 break
@@ -485,25 +537,14 @@ class HttpProtocol(asyncio.Protocol):
             self._progress += 1
             if self._out_bytes > _TURN_BYTES:
                 self._flush()  # and learn whether anybody reads
-        self._responding = False
-        self._flush()
-        self._pace()
-
-    def resume(self) -> None:
-        """Answer the first request, whose slot has come."""
-        if self._exchanges:
-            self._exchanges[0].waiting = False
-            self._respond()
 
     def _answer(self, first: _Exchange) -> bool:
         """Answer it as far as possible; whether it is done, its body included."""
         if not first.begun:
             self._begin(first)
-        if first.reply is None and first.whole and first.task is None and not first.waiting:
-            if self._door.take_slot(self):
-                self._run(first)
-            else:
-                first.waiting = True
+        ready = first.reply is None and first.whole and first.task is None and not self._waiting
+        if ready and self._enter():
+            self._run(first)
         if first.reply is None:
             if first.expects:
                 first.expects = False
@@ -556,7 +597,7 @@ class HttpProtocol(asyncio.Protocol):
             self._uncount(first)
         if first.reply is None:
             first.reply = reply
-        self._respond()
+        self._work()
 
     def _uncount(self, exchange: _Exchange) -> None:
         if exchange.counted:
@@ -579,7 +620,7 @@ class HttpProtocol(asyncio.Protocol):
             reply.close
             or not first.keep_alive
             or self._draining
-            or (self._half_closed and len(self._exchanges) == 1)
+            or (self._half_closed and len(self._exchanges) == 1 and not self._has_unparsed())
             or (first.expects and not first.whole)  # nobody knows whether a body will come
         )
         is_head = first.request is not None and first.request.method == "HEAD"
@@ -605,10 +646,14 @@ class HttpProtocol(asyncio.Protocol):
         if transport is None:
             return
         if done or self._half_closed:
-            transport.close()
+            self._close()
         elif transport.can_write_eof():
             # Closed with bytes unread it would be a reset, and take the answer with it.
             transport.write_eof()
+
+    def _close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
 
     def _flush(self) -> None:
         if self._out and self._transport is not None:
@@ -619,7 +664,7 @@ class HttpProtocol(asyncio.Protocol):
     def _pace(self) -> None:
         """Read on only while the client takes the replies."""
         transport = self._transport
-        full = self._blocked or len(self._exchanges) > self._settings.pipelined_max
+        full = self._blocked or self._waiting or self._is_full()
         paused = full and not self._finished
         if paused == self._paused or transport is None or transport.is_closing():
             return

@@ -1,9 +1,10 @@
 """Protocol: one connection's bytes, and the order of its replies.
 
-Commands run as they are read, and replies leave in that order, at the end of the loop's tick
-(`write_batch.py`): in one write for all that came in one read. A reply that waits for a store keeps
-its place in a queue; commands behind it run meanwhile, until `replies_owed_max` are pending, or
-those that are there weigh `replies_bytes_max`, or `door_bytes_max` over all connections; then
+Commands run as they are read, in portions, of which a connection has a share in each turn of the
+loop (`doors/turns.py`); what is left waits for the next one, unread. Replies leave in that order,
+at the end of the turn: in one write for all that came in one read. A reply that waits for a store
+keeps its place in a queue; commands behind it run meanwhile, until `replies_owed_max` are pending,
+or those that are there weigh `replies_bytes_max`, or `door_bytes_max` over all connections; then
 nothing more is read. Nor is anything read while the client does not read. So one client costs what
 the settings say, whatever it sends.
 
@@ -29,12 +30,20 @@ from sluicegate.doors.resp.limiter.commands import LIMITER
 from sluicegate.doors.resp.order import Order
 from sluicegate.doors.resp.session import CommandTable, Reply, RespState, Session
 from sluicegate.doors.resp.settings import RespSettings
-from sluicegate.doors.resp.write_batch import WriteBatch
+from sluicegate.doors.turns import Turns, class_of
 from sluicegate.wire.resp import CommandReader, WireError, error_line
 
+_PORTION: Final = 16  # commands between two looks at the turn
+_PARTS_SHIFT: Final = 4  # one of so many parts (16), or with a reply of so many bytes (4 KiB),
+_REPLY_SHIFT: Final = 12  # counts as two
 _TOO_SLOW: Final = error_line("ERR a command took too long to come whole")
 _NO_NAME: Final = error_line("NOAUTH Authentication required, and it took too long.")
 _TOO_MUCH: Final = error_line("ERR more is sent than is read while replies are owed")
+
+
+def portions_of(commands: int) -> int:
+    """So many commands in portions, rounded up."""
+    return -(-commands // _PORTION)
 
 
 @final
@@ -73,6 +82,7 @@ class RespProtocol:
         "_eof",
         "_flushing",
         "_futures",
+        "_left",
         "_loop",
         "_order",
         "_out",
@@ -82,15 +92,18 @@ class RespProtocol:
         "_pending",
         "_pending_bytes",
         "_pending_max",
+        "_portions",
         "_reader",
         "_reader_identity",
         "_session",
+        "_share",
         "_transport",
         "_turn_bytes",
-        "_write_batch",
+        "_turns",
+        "_waiting",
     )
 
-    def __init__(self, state: RespState, session: Session, write_batch: WriteBatch) -> None:
+    def __init__(self, state: RespState, session: Session, turns: Turns) -> None:
         settings = state.settings
         self._session = session
         self._reader = CommandReader(
@@ -100,14 +113,18 @@ class RespProtocol:
             settings.inline_bytes_max,
         )
         self._pending_max = settings.replies_owed_max
-        self._clock = state.clock
         ordered = state.table.ordered
+        self._clock = state.clock if ordered else None
+        self._turns = turns
+        self._share = portions_of(settings.connection_commands_max)
+        self._portions = 0  # that it may still have of this turn
+        self._left = 0  # commands of the portion under way
+        self._waiting = False  # for a turn of the loop
         self._order = Order(state.table, settings.replies_owed_max) if ordered else None
         self._blocked_command: list[bytes] | None = None  # a command that waits for those before it
         self._turn_bytes = settings.turn_bytes
         self._transport: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._write_batch = write_batch
         self._out: list[bytes] = []  # what stands before the line, and leaves with the turn
         self._pending: deque[_PendingReply] = deque()
         self._pending_bytes = 0  # of replies in the line that are known, and wait for those before
@@ -213,10 +230,13 @@ class RespProtocol:
         """Run all whole commands, as far as there is room for their replies."""
         out = self._out
         size = 0
+        self._portions, self._left = self._share, 0
         session, line = self._session, self._pending
         if session.identity is not self._reader_identity:  # the door has asked anew who speaks
             self._set_reader_bounds()
         while not (self._ended or self._client_stalled or self._full()):
+            if self._left <= 0 and not self._enter():
+                break
             reply = self._next()
             if reply is None:
                 break
@@ -232,6 +252,7 @@ class RespProtocol:
                 self._count_pending(len(reply))
                 continue
             out.append(reply)
+            self._left -= len(reply) >> _REPLY_SHIFT
             size += len(reply)
             if size >= self._turn_bytes:
                 self._write(out)
@@ -253,6 +274,7 @@ class RespProtocol:
             return error_line(f"ERR {error}")
         if parts is None:
             return None
+        self._left -= 1 + (len(parts) >> _PARTS_SHIFT)
         order = self._order
         if order is None:
             return run(self._session, parts)
@@ -264,6 +286,31 @@ class RespProtocol:
         if not isinstance(reply, bytes):
             order.note(parts)
         return reply
+
+    def _enter(self) -> bool:
+        """Whether one more portion may be run in this turn; if not, what is left waits for one."""
+        if not self._has_backlog():
+            return False
+        if self._portions > 0 and self._turns.enter():
+            self._portions -= 1
+            self._left = _PORTION
+            return True
+        self._waiting = True
+        served = self._portions < self._share
+        go_on = self._go_on if served else self._begin
+        self._turns.wait(go_on, class_of(self._session.identity), served=served)
+        return False
+
+    def _begin(self) -> None:
+        """Run what had to wait for others."""
+        self._waiting = False
+        if not self._ended:
+            self._run()
+
+    def _go_on(self) -> None:
+        """Run what had to wait for what is before it on its connection."""
+        self._waiting = False
+        self._resume()
 
     def _await_reply(self, later: Awaitable[Reply]) -> None:
         owed = _PendingReply()
@@ -291,7 +338,7 @@ class RespProtocol:
     def _flush_soon(self) -> None:
         if not self._flushing and self._loop is not None:
             self._flushing = True
-            self._write_batch.add(self._flush, self._loop)
+            self._turns.at_end(self._flush)
 
     def _flush(self) -> None:
         """Write all replies that are there, as far as the client reads."""
@@ -341,7 +388,7 @@ class RespProtocol:
 
     def _resume(self) -> None:
         """Run what was left while there was no room."""
-        if self._paused and not self._ended:
+        if self._paused and not self._ended and not self._waiting:
             if self._clock is not None:
                 self._session.ready_us = self._clock.now_us()
             self._run()
@@ -352,7 +399,12 @@ class RespProtocol:
 
     def _pace_reading(self) -> None:
         """Read only while there is room for the replies."""
-        full = self._client_stalled or self._blocked_command is not None or self._full()
+        full = (
+            self._waiting
+            or self._client_stalled
+            or self._blocked_command is not None
+            or self._full()
+        )
         if full is self._paused:
             return
         self._paused = full
@@ -390,11 +442,12 @@ class RespProtocol:
 class RespDoor:
     """Makes the protocol of each connection that speaks RESP.
 
-    `service` is what the commands of `table` call: a limiter's, unless another is given. A table
-    whose commands have deadlines needs a clock.
+    `service` is what the commands of `table` call: a limiter's, unless another is given. Without a
+    clock the turns of the loop are bounded by commands alone; a table whose commands have deadlines
+    needs one.
     """
 
-    __slots__ = ("_shared", "write_batch")
+    __slots__ = ("_shared", "turns")
 
     def __init__(
         self,
@@ -407,7 +460,7 @@ class RespDoor:
         if table.ordered and clock is None:
             raise BadValue("clock", clock, "give the clock that deadlines are measured by")
         chosen = RespSettings() if settings is None else settings
-        self.write_batch = WriteBatch()
+        self.turns = Turns(clock, portions_of(chosen.turn_commands_max), chosen.turn_us_max)
         self._shared = RespState(service, access, chosen, table, clock)
 
     def protocol(self, peer: str = "", names: Sequence[str] = ()) -> asyncio.Protocol:
@@ -416,7 +469,7 @@ class RespDoor:
         state.connections += 1
         session = Session(state, state.connections, peer, names)
         # Not a subclass: a compiled class has none but compiled ancestors.
-        return cast("asyncio.Protocol", RespProtocol(state, session, self.write_batch))
+        return cast("asyncio.Protocol", RespProtocol(state, session, self.turns))
 
     def forget(self) -> None:
         """Look up the identity of each open connection again: who may do what has changed.

@@ -31,6 +31,11 @@ class RespSettings:
     # Sent while reading has stopped; more ends the connection.
     unread_bytes_max: int = ranged(1 << 20, 1_024, 1 << 30)
     turn_bytes: int = ranged(64 << 10, 64, 1 << 30)  # of replies that are gathered for one write
+    # Of one connection in a turn of the loop, then of all of them together; then they wait for the
+    # next. A command of many parts, or with a long reply, counts as several.
+    connection_commands_max: int = ranged(256, 1, 1 << 20)
+    turn_commands_max: int = ranged(4_096, 1, 1 << 20)
+    turn_us_max: int = ranged(1_000, 1, 1_000_000)
     name_bytes_max: int = ranged(256, 1, 1 << 16)  # of a client's name, and of its library's
     # Of one SG.TAKE, SG.SETTLE or SG.FORGET; and rungs of a ladder.
     charges_max: int = ranged(256, 1, 1 << 16)

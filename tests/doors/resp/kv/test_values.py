@@ -102,7 +102,7 @@ def test_a_long_value_that_many_wait_for_is_copied_only_for_those_who_read(line:
         reader = hiredis.Reader()
         talks[0].protocol.resume_writing()
         for _ in range(10_000):
-            talks[0].write_batch.flush()
+            talks[0].turns.end()
             await asyncio.sleep(0)
             talks[0].protocol.resume_writing()
         reader.feed(talks[0].wire.output)
