@@ -8,7 +8,7 @@ import pytest
 
 from sluicegate.doors.http.message import TEXT, Finish, HttpReply, HttpRequest
 from sluicegate.doors.http.settings import HttpSettings
-from tests.doors.http.serving import House, answer, house, request
+from tests.doors.http.serving import RunningDoor, answer, request, running_door
 from tests.doors.listening import LOOPS, Caller, run
 
 both = pytest.mark.parametrize("loop", sorted(LOOPS))
@@ -52,7 +52,7 @@ async def closes(caller: Caller) -> bool:
 )
 def test_a_trailer_is_no_header(loop: str, trailer: str) -> None:
     async def story() -> None:
-        async with house(handler=show) as here:
+        async with running_door(handler=show) as here:
             caller = await here.call(CHUNKED.format(here.host, "", f"{trailer}\r\n").encode())
             _, before, after, body = (await answer(caller)).body.decode().split("\n")
             assert before == after == "host,transfer-encoding"
@@ -65,7 +65,7 @@ def test_a_trailer_is_no_header(loop: str, trailer: str) -> None:
 
 def test_who_says_its_token_in_a_trailer_is_nobody() -> None:
     async def story() -> None:
-        async with house(everybody=False) as here:
+        async with running_door(everybody=False) as here:
             json = "Content-Type: application/json\r\n"
             said = CHUNKED.format(here.host, json, "Authorization: Bearer all\r\n")
             assert (await answer(await here.call(said.encode()))).status == 401
@@ -79,7 +79,7 @@ def test_who_says_its_token_in_a_trailer_is_nobody() -> None:
 @pytest.mark.parametrize("piece", [b"x: y\r\n", b"y", b"0123456789abcdef: " + b"y" * 500 + b"\r\n"])
 def test_trailers_without_end_are_refused(loop: str, piece: bytes) -> None:
     async def story() -> None:
-        async with house(handler=show) as here:
+        async with running_door(handler=show) as here:
             caller = await here.call(CHUNKED.format(here.host, "", "z: ").encode()[:-2])
             if not piece.startswith(b"y"):
                 caller.writer.write(b"\r\n")
@@ -100,7 +100,7 @@ def test_trailers_without_end_are_refused(loop: str, piece: bytes) -> None:
 @both
 def test_a_chunk_extension_without_end_is_refused(loop: str) -> None:
     async def story() -> None:
-        async with house(handler=show) as here:
+        async with running_door(handler=show) as here:
             head = f"POST / HTTP/1.1\r\nHost: {here.host}\r\nTransfer-Encoding: chunked\r\n\r\n3;e="
             caller = await here.call(head.encode())
             for _ in range(64):
@@ -116,7 +116,7 @@ def test_a_body_of_tiny_chunks_is_read(loop: str) -> None:
     """The control: chunks of one byte each, with extensions, however slow that is."""
 
     async def story() -> None:
-        async with house(handler=show) as here:
+        async with running_door(handler=show) as here:
             head = f"POST / HTTP/1.1\r\nHost: {here.host}\r\nTransfer-Encoding: chunked\r\n\r\n"
             caller = await here.call(head.encode() + b"1;x=y\r\na\r\n" * 20_000 + b"0\r\n\r\n")
             assert (await answer(caller)).body.endswith(b"\n" + b"a" * 20_000)
@@ -133,7 +133,7 @@ OFFER = {"upgrade": "h2c", "connection": "Upgrade, HTTP2-Settings", "http2_setti
 def test_an_offer_makes_no_request_of_one_that_was_refused(loop: str) -> None:
     async def story() -> None:
         bounds = HttpSettings(url_bytes_max=64, headers_max=5)
-        async with house(handler=show, http=bounds) as here:
+        async with running_door(handler=show, http=bounds) as here:
             long = "/rows/" + "a" * 200
             for path, more, status in (
                 (long, {}, 414),
@@ -160,7 +160,7 @@ def test_an_offer_that_is_not_taken_up_harms_nobody(loop: str, version: str) -> 
     """The control: Java's client offers h2c with every request, bodies too."""
 
     async def story() -> None:
-        async with house(handler=show) as here:
+        async with running_door(handler=show) as here:
             for body in (None, b"abc"):
                 said = request("POST", "/a", here.host, body, **OFFER)
                 caller = await here.call(said.replace(b"HTTP/1.1", f"HTTP/{version}".encode()))
@@ -185,7 +185,7 @@ def test_an_offer_that_is_not_taken_up_harms_nobody(loop: str, version: str) -> 
 @pytest.mark.parametrize("cut", [1_000, 40_000, 1 << 20])
 def test_requests_in_one_read_are_not_one_long_head(loop: str, cut: int) -> None:
     async def story() -> None:
-        async with house(handler=show) as here:
+        async with running_door(handler=show) as here:
             count = 60
             said = request("GET", "/p", here.host, x="y" * 3_000) * count
             caller = await here.call()
@@ -206,7 +206,7 @@ def test_requests_in_one_read_are_not_one_long_head(loop: str, cut: int) -> None
 @both
 def test_a_head_that_comes_in_pieces_is_counted_once(loop: str) -> None:
     async def story() -> None:
-        async with house(handler=show) as here:
+        async with running_door(handler=show) as here:
             said = request("GET", "/p", here.host, **{f"x{n}": "y" * 450 for n in range(50)})
             caller = await here.call()
             for at in range(0, len(said), 400):  # 24 KB of the 32 that are allowed
@@ -221,7 +221,7 @@ def test_a_head_that_comes_in_pieces_is_counted_once(loop: str) -> None:
 @pytest.mark.parametrize("piece", [b"x", b"x: y\r\n"])
 def test_a_head_without_end_is_refused(loop: str, piece: bytes) -> None:
     async def story() -> None:
-        async with house(handler=show) as here:
+        async with running_door(handler=show) as here:
             caller = await here.call(f"GET / HTTP/1.1\r\nHost: {here.host}\r\n".encode())
             for _ in range(64):
                 caller.writer.write(piece * (4_096 // len(piece)))
@@ -241,7 +241,7 @@ def test_an_honest_caller_waits_for_few_requests_beside_a_pipeline(loop: str, pa
     """Counted, not timed: how many requests are answered between ask and answer."""
 
     async def story() -> None:
-        async with house(handler=show) as here:
+        async with running_door(handler=show) as here:
             flood, honest = await here.call(), await here.call()
             one = request("GET", path, here.host)
             ask = request("GET", "/health", here.host)
@@ -280,7 +280,7 @@ def test_a_pipeline_that_ends_is_answered_to_its_end(loop: str) -> None:
     """The control: no request is lost at the border of a turn, nor when the client says no more."""
 
     async def story() -> None:
-        async with house(handler=show) as here:
+        async with running_door(handler=show) as here:
             count = 2_000
             said = b"".join(request("GET", f"/{number}", here.host) for number in range(count))
             caller = await here.call(said)
@@ -301,7 +301,9 @@ def test_bodies_that_wait_for_an_earlier_answer_are_bounded(loop: str) -> None:
             await held.wait()
             return HttpReply(200, str(len(body)).encode(), TEXT)
 
-        async with house(handler=lambda _: slow, http=HttpSettings(body_bytes_max=100_000)) as here:
+        async with running_door(
+            handler=lambda _: slow, http=HttpSettings(body_bytes_max=100_000)
+        ) as here:
             caller = await here.call()
             said = request("POST", "/", here.host, b"x" * 90_000) * 60
 
@@ -326,7 +328,7 @@ def test_bodies_that_wait_for_an_earlier_answer_are_bounded(loop: str) -> None:
 # What stands in the first line and in the framing.
 
 
-async def status_of(here: House, said: str) -> int:
+async def status_of(here: RunningDoor, said: str) -> int:
     caller = await here.call(said.encode("latin-1"))
     return (await answer(caller)).status
 
@@ -334,7 +336,7 @@ async def status_of(here: House, said: str) -> int:
 @both
 def test_what_is_not_http_1_is_refused(loop: str) -> None:
     async def story() -> None:
-        async with house(handler=show) as here:
+        async with running_door(handler=show) as here:
             host = here.host
             for version, status in (("2.0", 505), ("0.9", 505), ("1.1", 200), ("1.0", 200)):
                 assert (
@@ -348,7 +350,7 @@ def test_what_is_not_http_1_is_refused(loop: str) -> None:
 @pytest.mark.parametrize("coding", ["gzip, chunked", "gzip,chunked", "identity, chunked"])
 def test_a_coding_that_nobody_undoes_is_refused(loop: str, coding: str) -> None:
     async def story() -> None:
-        async with house(handler=show) as here:
+        async with running_door(handler=show) as here:
             said = f"POST / HTTP/1.1\r\nHost: {here.host}\r\nTransfer-Encoding: {coding}\r\n\r\n"
             caller = await here.call(said.encode() + b"3\r\nabc\r\n0\r\n\r\n")
             assert (await answer(caller)).status == 501
@@ -363,7 +365,7 @@ def test_a_coding_that_nobody_undoes_is_refused(loop: str, coding: str) -> None:
 @both
 def test_a_target_that_names_another_host_is_refused(loop: str) -> None:
     async def story() -> None:
-        async with house(handler=show) as here:
+        async with running_door(handler=show) as here:
             host = here.host
             for target, status in (
                 (f"http://{host}/a", 200),  # the control: what a proxy's client sends

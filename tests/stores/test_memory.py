@@ -21,7 +21,7 @@ from sluicegate.kernels.sliding_window import CELLS_DEFAULT, SlidingCells, Slidi
 from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.kernels.verdict import NEVER, Verdict
 from sluicegate.stores.memory.store import MemoryStore
-from sluicegate.stores.memory.table import KeyTable
+from sluicegate.stores.memory.table import KEY_CHARS_MAX, KeyTable, bounded_key
 from sluicegate.stores.memory.tables import table_for
 
 SECOND = 1_000_000
@@ -267,3 +267,18 @@ def test_the_store_decides_takes_in_their_order_and_refuses_once_closed() -> Non
     assert asyncio.run(story()) == [True, True, False]
     with pytest.raises(Unavailable, match="it is closed"):
         asyncio.run(story())
+
+
+def test_long_keys_are_kept_short_and_apart() -> None:
+    tracked = table(1, MINUTE)
+    long = "k" * (KEY_CHARS_MAX - 2)
+    keys = [long + tail for tail in ("", "1", "12", "123", "1234", "\ud800\ud800\ud800\ud800")]
+    for key in keys:
+        assert tracked.take(key, 1, 0).allowed
+        assert not tracked.take(key, 1, 0).allowed
+        # Who is named as what stands for another is somebody else.
+        assert tracked.take(bounded_key(key) + "x", 1, 0).allowed
+        assert len(bounded_key(key)) <= KEY_CHARS_MAX + 1
+    tracked.reset(keys[-1])
+    tracked.settle(keys[-2], -1, 0, 0)
+    assert [tracked.peek(key, 1, 0).allowed for key in keys] == [False] * 4 + [True] * 2

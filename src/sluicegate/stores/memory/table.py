@@ -4,7 +4,9 @@ A row of dicts (shards) from key to state, under one turn. Several dicts instead
 dict that grows copies itself, and a large one stalls its caller for tens of milliseconds.
 
 Growth and forgetting are amortised: each shard is swept of keys at rest when it has doubled since
-it was last swept. `keys_max` bounds a table. When it is reached, room is made in this order:
+it was last swept. `keys_max` bounds a table, and `KEY_CHARS_MAX` each key, so their bytes are
+bounded too: of a longer key its beginning and a digest are kept, which are as good as the key. When
+`keys_max` is reached, room is made in this order:
 
 1. keys at rest, whose state says no more than no state would;
 2. of the others, those with the most left; never a key that is limited at this moment;
@@ -18,6 +20,7 @@ Nothing here decides: a subclass in `tables.py` packs, unpacks, and calls its ke
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from hashlib import blake2b
 from typing import Any, Final, Generic, TypeVar, final
 
 from sluicegate.contracts.decision import Decision
@@ -31,6 +34,11 @@ from sluicegate.stores.memory.light_lock import LightLock
 
 State = TypeVar("State")
 
+KEY_CHARS_MAX: Final = 256
+_KEPT_CHARS: Final = (
+    KEY_CHARS_MAX - 39
+)  # with a digest of 40 digits it is longer than any short key
+_DIGEST_BYTES: Final = 20
 _hash: Final = hash  # a compiled module looks a builtin up at every call, and its own name never
 _SHARD_KEYS: Final = 4_096  # about as many keys a shard should hold when the table is full
 _SHARDS_MAX: Final = 1 << 16
@@ -39,6 +47,14 @@ _SHARDS_LOOKED_AT: Final = 2  # how many shards one new key may search for room
 # How long a search that found nothing is remembered: well above what it costs, some milliseconds.
 _SEARCH_EVERY_US: Final = 100_000
 _EVICTED_SHARE: Final = 8  # one in so many of a shard's keys goes when none is at rest
+
+
+def bounded_key(key: str) -> str:
+    """Return what stands for this key in a table: the key, unless it is long."""
+    if len(key) <= KEY_CHARS_MAX:
+        return key
+    digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES)
+    return key[:_KEPT_CHARS] + digest.hexdigest()
 
 
 class LimitKeys(ABC):
@@ -140,6 +156,7 @@ class KeyTable(LocalKeys, Generic[State]):
 
     def reset(self, key: Key) -> None:
         """Forget what `key` has taken."""
+        key = bounded_key(key)
         self.lock.acquire()
         try:
             text = str(key)
@@ -160,6 +177,7 @@ class KeyTable(LocalKeys, Generic[State]):
         else:
             self._latest_us = now_us
             late_us = 0
+        key = bounded_key(key)
         index = self._index(key)
         shard = self._shards[index]
         state = shard.get(key)
@@ -215,6 +233,7 @@ class KeyTable(LocalKeys, Generic[State]):
             if taken_us >= now_us:
                 taken_us = self._latest_us
             now_us = self._latest_us
+        key = bounded_key(key)
         index = self._index(key)
         state = self._shards[index].get(key)
         if state is None and correction <= 0:

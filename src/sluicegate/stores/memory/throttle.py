@@ -17,7 +17,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import Limit
 from sluicegate.kernels import cell_throttle
 from sluicegate.kernels.pace import product
-from sluicegate.stores.memory.table import KeyTable
+from sluicegate.stores.memory.table import KeyTable, bounded_key
 
 KEYS_MAX_DEFAULT: Final = 1_000_000
 
@@ -52,7 +52,7 @@ class _ThrottleKeys(KeyTable[tuple[int, int]]):
             self._interval, self._tolerance, self._charge = quota_of(ask)
             self._rate = ThrottleRequest("", ask.max_burst, ask.count, ask.period_s, ask.cost)
         interval, tolerance, charge = self._interval, self._tolerance, self._charge
-        key, now_ns = ask.key, product(now_us, _US_NS)
+        key, now_ns = bounded_key(ask.key), product(now_us, _US_NS)
         index = self._index(key)
         shard = self._shards[index]
         state = shard.get(key)
