@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from sluicegate.doors.http.message import TEXT, Finish, HttpReply, HttpRequest
 from sluicegate.doors.http.settings import HttpSettings
+from tests.apps.kv.process import KvProcess
 from tests.doors.http.serving import RunningDoor, answer, request, running_door
 from tests.doors.listening import LOOPS, Caller, run
+from tests.engines.child import free_port
 
 both = pytest.mark.parametrize("loop", sorted(LOOPS))
 
@@ -381,3 +384,57 @@ def test_a_target_that_names_another_host_is_refused(loop: str) -> None:
                 assert (target, await status_of(here, said)) == (target, status)
 
     run(story, loop)
+
+
+# Names.
+
+
+def test_a_page_whose_name_was_turned_to_us_drives_no_open_service(tmp_path: Path) -> None:
+    """DNS rebinding: a browser sends its page's name as Host, and thinks we are that site."""
+    port = free_port("127.0.0.1")
+    flags = ["--listen", f"0.0.0.0:{port}", "--insecure", "--engine", "memory:"]
+    with KvProcess(tmp_path, *flags, port=port) as kv:
+
+        def put(host: str) -> int:
+            return kv.ask("/v1/tables/t/rows/a", {}, method="PUT", headers={"Host": host})[0]
+
+        for name in ("evil.example", f"evil.example:{port}", f"localhost.evil.example:{port}"):
+            assert put(name) == 421
+        # The controls: who asks by an address, as probes and scrapers do, and health by any name.
+        for name in (
+            f"127.0.0.1:{port}",
+            f"localhost:{port}",
+            f"10.1.2.3:{port}",
+            "[fe80::1]:7080",
+        ):
+            assert put(name) == 204
+        assert kv.ask("/healthz", headers={"Host": "evil.example"})[0] == 200
+
+
+def test_an_open_service_is_called_by_the_names_it_was_given(tmp_path: Path) -> None:
+    port = free_port("127.0.0.1")
+    flags = ["--listen", f"0.0.0.0:{port}", "--insecure", "--engine", "memory:"]
+    with KvProcess(tmp_path, *flags, "--hosts", "kv.internal", port=port) as kv:
+        for name, status in (
+            ("kv.internal", 200),
+            ("evil.example", 421),
+            (f"localhost:{port}", 200),
+        ):
+            assert kv.ask("/v1/state", headers={"Host": name})[0] == status
+
+
+def test_a_service_that_asks_for_a_secret_is_called_by_any_name(tmp_path: Path) -> None:
+    port = free_port("127.0.0.1")
+    flags = [
+        "--listen",
+        f"0.0.0.0:{port}",
+        "--insecure",
+        "--engine",
+        "memory:",
+        "--token",
+        "s" * 32,
+    ]
+    with KvProcess(tmp_path, *flags, port=port) as kv:
+        balanced = {"Host": "kv.example"}
+        assert kv.ask("/v1/state", token="s" * 32, headers=balanced)[0] == 200
+        assert kv.ask("/v1/state", headers=balanced)[0] == 401

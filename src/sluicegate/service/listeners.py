@@ -60,7 +60,9 @@ class Listeners:
         # Bound before the doors are made, because the HTTP door must know its own names.
         sockets = [one for address in self._addresses for one in bind(address, bounds)]
         bound = [bound_address(one) for one in sockets]
-        hosts = hosts_of(bound, self._settings.hosts)
+        # Over TLS another's name is not in the certificate.
+        secret = self._tls is not None or self._access.anonymous is None
+        hosts = hosts_of(bound, self._settings.hosts, secret=secret)
         protocols: dict[Language, ProtocolFactory] = {}
         grpc, resp = self._grpc, self._resp
         if grpc is not None:

@@ -330,7 +330,7 @@ def test_a_page_of_another_site_gets_nothing_done() -> None:
         async with running_door() as probe:
             port = probe.port
         own = Address("127.0.0.1", port)
-        async with running_door(address=str(own), hosts=hosts_of([own])) as here:
+        async with running_door(address=str(own), hosts=hosts_of([own], secret=True)) as here:
             for name in (f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"):
                 assert (await here.ask("POST", "/v1/check", ADA, host=name)).status == 200
             for name in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"127.0.0.1:{port}0"):
@@ -371,7 +371,7 @@ def test_a_page_of_another_site_gets_nothing_done() -> None:
 
 def test_a_listeners_own_hosts_are_known_and_a_public_one_is_called_by_any_name() -> None:
     local = Address("127.0.0.1", 80)
-    assert hosts_of([local]) == frozenset(
+    assert hosts_of([local], secret=True) == frozenset(
         {
             "127.0.0.1:80",
             "localhost:80",
@@ -381,9 +381,9 @@ def test_a_listeners_own_hosts_are_known_and_a_public_one_is_called_by_any_name(
             "[::1]",
         }
     )
-    assert hosts_of([Address("", 0, "/a")]) == frozenset({"localhost"})
-    assert hosts_of([local, Address("0.0.0.0", 80)]) is None
-    named = hosts_of([Address("0.0.0.0", 7070)], ["Limits.example"])
+    assert hosts_of([Address("", 0, "/a")], secret=False) == frozenset({"localhost"})
+    assert hosts_of([local, Address("0.0.0.0", 80)], secret=True) is None
+    named = hosts_of([Address("0.0.0.0", 7070)], ["Limits.example"], secret=True)
     assert named is not None
     assert "limits.example" in named
 
@@ -458,7 +458,7 @@ def test_httpx_and_curl_are_served(tmp_path: Path) -> None:
             assert await curl(here, "-0", f"{url}/healthz") == '{"status":"ok"}\n'
             assert "200 OK" in await curl(here, "-I", f"{url}/v1/state")
         async with running_door(
-            address=f"unix:{path}", hosts=hosts_of([Address("", 0, str(path))])
+            address=f"unix:{path}", hosts=hosts_of([Address("", 0, str(path))], secret=True)
         ) as here:
             output = await curl(here, "--unix-socket", str(path), "http://localhost/v1/rulebook")
             assert json.loads(output)["version"] == 3

@@ -52,7 +52,7 @@ async def _up(settings: Settings, out: TextIO) -> int:
     (listening,) = bind(Address(settings.host, settings.port), ListenerSettings())
     address = Address(_reachable(settings.host), bound_address(listening).port)
     url = f"http://{address}"
-    hosts = None if settings.insecure else hosts_of([address])
+    hosts = hosts_of([bound_address(listening)], secret=False)
     async with (
         served(gate, url, listening, hosts),
         loaded(address.host, address.port, settings.rules, settings.load_per_s) as load,

@@ -156,10 +156,9 @@ class KeyTable(LocalKeys, Generic[State]):
 
     def reset(self, key: Key) -> None:
         """Forget what `key` has taken."""
-        key = bounded_key(key)
+        text = bounded_key(str(key))
         self.lock.acquire()
         try:
-            text = str(key)
             if self._shards[self._index(text)].pop(text, None) is not None:
                 self._keys -= 1
         finally:

@@ -194,7 +194,7 @@ def test_no_page_of_another_site_can_drive_it_through_a_browser() -> None:
 
 def test_only_our_own_names_are_answered_to() -> None:
     async def story() -> None:
-        hosts = hosts_of([Address("127.0.0.1", 8_080)])
+        hosts = hosts_of([Address("127.0.0.1", 8_080)], secret=True)
         async with running_rules_door(hosts=hosts) as here:
             for host in ("evil.example", "127.0.0.1:1", "127.0.0.1:8080.evil.example"):
                 assert (await here.ask("GET", "/v1/rules", host=host)).status == 421

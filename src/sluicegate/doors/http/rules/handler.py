@@ -113,7 +113,8 @@ class RulesHttp(HttpHandler):
             return self.hosts
         at = request.peer.listener
         if at not in self._hosts_at:
-            self._hosts_at[at] = hosts_of([at])  # as many as there are listeners
+            secret = request.peer.tls or self.access.anonymous is None
+            self._hosts_at[at] = hosts_of([at], secret=secret)  # as many as there are listeners
         return self._hosts_at[at]
 
     def check_head(self, route: Route, request: HttpRequest) -> HttpReply | None:
