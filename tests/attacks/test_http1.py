@@ -10,7 +10,7 @@ import pytest
 from sluicegate.doors.http.message import TEXT, Finish, HttpReply, HttpRequest
 from sluicegate.doors.http.settings import HttpSettings
 from tests.apps.kv.process import KvProcess
-from tests.doors.http.serving import RunningDoor, answer, request, running_door
+from tests.doors.http.serving import Counting, RunningDoor, answer, request, running_door
 from tests.doors.listening import LOOPS, Caller, run
 from tests.engines.child import free_port
 
@@ -438,3 +438,37 @@ def test_a_service_that_asks_for_a_secret_is_called_by_any_name(tmp_path: Path) 
         balanced = {"Host": "kv.example"}
         assert kv.ask("/v1/state", token="s" * 32, headers=balanced)[0] == 200
         assert kv.ask("/v1/state", headers=balanced)[0] == 401
+
+
+@both
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\r\n",
+        b"\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c" + bytes(12),
+    ],
+    ids=["v1", "v2"],
+)
+def test_a_proxys_header_is_refused_by_its_name(loop: str, header: bytes) -> None:
+    """It was taken for RESP, whose error a load balancer's owner has to make sense of."""
+
+    async def story() -> None:
+        async with running_door(handler=show) as here:
+            got = await answer(await here.call(header + request("GET", "/", here.host)))
+            assert got.status == 400
+            assert b"not the PROXY protocol" in got.body
+
+    run(story, loop)
+
+
+def test_health_is_told_as_envoys_rate_limit_service_tells_it() -> None:
+    async def story() -> None:
+        service = Counting()
+        async with running_door(service=service, everybody=False) as here:
+            got = await here.ask("GET", "/healthcheck")
+            assert (got.status, got.body) == (200, b"OK")
+            service.ready = "the store is away"
+            got = await here.ask("GET", "/healthcheck")
+            assert (got.status, got.body) == (500, b"the store is away")
+
+    run(story)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -14,6 +15,7 @@ from sluicegate.contracts.key_values import tag_of
 from sluicegate.protos import key_values_pb2 as pb
 from sluicegate.protos.key_values_pb2_grpc import KeyValuesStub
 from tests.apps.kv.process import KvProcess, access_file, token_of
+from tests.attacks.prober import Meter
 
 SECRET = b"correct horse battery staple"
 TAG = tag_of(SECRET).hex()
@@ -173,3 +175,50 @@ def test_who_may_read_is_shown_what_stands_in_the_way(kv: KvProcess, owner: Any)
     assert write_if(kv, "owner", pb.Condition(absent=True)).row.value == SECRET
     assert put(kv, "owner", {"If-Match": f'"{TAG}"'})[0] == 204
     assert ask(owner, "GET", "t:secret") == b"x"
+
+
+def test_a_copy_goes_nowhere_but_where_copies_belong(tmp_path: Path) -> None:
+    backups, elsewhere = tmp_path / "backups", tmp_path / "elsewhere"
+    backups.mkdir()
+    elsewhere.mkdir()
+    (backups / "link").symlink_to(elsewhere)
+    engine = ["--engine", f"lmdb:{tmp_path / 'data'}"]
+    with KvProcess(tmp_path, *engine, "--backups", str(backups)) as process:
+        for folder in (
+            elsewhere / "a",
+            backups / "link" / "a",
+            f"{backups}/../elsewhere/a",
+            f"{backups}-too",
+            "backups/a",
+        ):
+            status, answer = process.ask("/v1/backup", {"folder": str(folder)})
+            assert (status, answer["field"]) == (400, "folder")
+        assert list(elsewhere.iterdir()) == []
+        assert process.ask("/v1/backup", {"folder": str(backups / "a")})[0] == 200  # the control
+    with KvProcess(tmp_path, *engine) as process:
+        status, answer = process.ask("/v1/backup", {"folder": str(backups / "b")})
+        assert status == 400
+        assert "--backups" in answer["detail"]
+
+
+def test_json_of_a_million_values_is_refused_for_a_fraction_of_its_price(kv: KvProcess) -> None:
+    """Ratio of CPU in the same run: a body as long, one string, is the measure."""
+    size = 1 << 21
+    many = b"[" + b"{}," * (size // 3) + b"{}]"
+    one = b'{"places": "' + b"x" * size + b'"}'
+
+    def cost_s(body: bytes) -> float:
+        meter = Meter(kv.child.pid)
+        for _ in range(5):
+            connection = http.client.HTTPConnection("127.0.0.1", kv.port, timeout=30)
+            headers = {"Authorization": f"Bearer {token_of('owner')}"}
+            headers["Content-Type"] = "application/json"
+            connection.request("POST", "/v1/tables/t/rows:get", body, headers)
+            reply = connection.getresponse()
+            assert reply.status == 400
+            assert reply.read()
+            connection.close()
+        return meter.cpu_s()
+
+    cost_s(one)
+    assert cost_s(many) < 4 * cost_s(one) + 0.1

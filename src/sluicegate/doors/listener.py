@@ -212,7 +212,7 @@ class Listener:
     def refusal(self, reserved: bool, kind: Language) -> str:
         """Why a connection of this kind is not served; empty if it is."""
         if kind not in self._protocols:
-            if kind in (Language.UNKNOWN, Language.TLS):
+            if kind in (Language.UNKNOWN, Language.TLS, Language.PROXY):
                 self.counts.unknown += 1
             else:
                 self.counts.refused_kind += 1

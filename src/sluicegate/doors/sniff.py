@@ -6,6 +6,7 @@
                          `get key` is RESP, and `GET key` is not
     a word               RESP written as a line, unless the line ends as HTTP/1 does
     0x16 0x03            a TLS handshake, where none was expected
+    PROXY, 0x0D 0x0A ... a header of the PROXY protocol, v1 or v2, which is not read here
     anything else        unknown
 
 The answer is the same however the bytes were cut. Empty lines before a request are skipped, as both
@@ -20,6 +21,8 @@ from typing import Final
 from sluicegate.contracts.errors import BadValue
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+PROXY_V1: Final = b"PROXY "
+PROXY_V2: Final = b"\r\n\r\n\x00\r\nQUIT\n"
 SNIFF_BYTES_MAX: Final = 8 * 1024
 
 _METHODS: Final = frozenset(
@@ -38,11 +41,14 @@ class Language(Enum):
     HTTP1 = "HTTP/1.1"
     RESP = "RESP"
     TLS = "TLS"
+    PROXY = "the PROXY protocol"
     UNKNOWN = "unknown"
 
 
 def sniff(head: bytes) -> Language | None:
     """What these first bytes begin; None if more must come before it can be told."""
+    if head.startswith((PROXY_V1, PROXY_V2)):
+        return Language.PROXY
     at = 0
     while head[at : at + 1] in (b"\r", b"\n"):
         at += 1
@@ -58,7 +64,12 @@ def sniff(head: bytes) -> Language | None:
             return None
         return Language.TLS if head[1] == _SSL_MAJOR else Language.UNKNOWN
     if first not in _LETTERS:
-        return Language.UNKNOWN
+        # The signature of PROXY v2 begins as empty lines do.
+        return (
+            None
+            if at and len(head) < len(PROXY_V2) and PROXY_V2.startswith(head)
+            else Language.UNKNOWN
+        )
     return _of_line(head, at)
 
 
@@ -102,7 +113,7 @@ def alpn_of(kind: Language) -> str | None:
 
 def require_servable(kind: Language) -> Language:
     """This kind, if it is one that a protocol can be given for."""
-    if kind in (Language.TLS, Language.UNKNOWN):
+    if kind in (Language.TLS, Language.PROXY, Language.UNKNOWN):
         raise BadValue("protocols", kind, "give protocols for HTTP2, HTTP1 and RESP")
     return kind
 

@@ -292,7 +292,7 @@ def _read_json(data: bytes) -> Read | None:
     if data.lstrip()[:1] != b"{":
         return None
     try:
-        return Read(parse_json(data), {})
+        return Read(parse_json(data, values_max=None), {})
     except BadValue:
         return None
 

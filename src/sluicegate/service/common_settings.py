@@ -79,7 +79,7 @@ class ConnectionSettings(SettingsBase):
     connections_max: Annotated[int, Setting("connections at a time", whole(1, 1_000_000))] = 10_000
     connections_per_address_max: Annotated[
         int, Setting("of them from one address", whole(1, 1_000_000))
-    ] = 10_000
+    ] = 2_500
     streams_max: Annotated[
         int, Setting("calls at a time on one HTTP/2 connection", whole(1, 100_000))
     ] = 1_000

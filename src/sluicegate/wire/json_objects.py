@@ -1,8 +1,9 @@
 """The one strict reader of JSON that others write; an error names the place and the remedy.
 
 Text is UTF-8, no object names a field twice, numbers are those that JSON has, and nesting that
-Python cannot follow is refused. Fields of a message may not be unknown, and null is as good as left
-out. Nothing here knows a message; `mesh_json` and `check_json` do.
+Python cannot follow is refused. What strangers send is counted before it is read: objects cost a
+hundred times what their bytes do. Fields of a message may not be unknown, and null is as good as
+left out. Nothing here knows a message; `mesh_json` and `check_json` do.
 """
 
 from __future__ import annotations
@@ -15,15 +16,22 @@ from typing import Any, Final, NoReturn
 from sluicegate.contracts.errors import BadValue
 from sluicegate.wire.text import shorten, text_again
 
+VALUES_MAX: Final = 1 << 16  # strings, objects, lists and commas of one text
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 
 
-def parse_json(data: bytes | str, what: str = "body") -> object:
+def parse_json(
+    data: bytes | str, what: str = "body", values_max: int | None = VALUES_MAX
+) -> object:
     """Return the one value that the text holds; `BadValue` names `what`."""
     try:
         text = data if isinstance(data, str) else data.decode("utf-8")
     except UnicodeDecodeError:
         raise BadValue(what, data, "send JSON in UTF-8") from None
+    if values_max is not None and len(text) > values_max:
+        values = _count_values(text, values_max)
+        if values > values_max:
+            raise BadValue(what, f"{values:,} values", f"send at most {values_max:,}")
     try:
         value: object = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except BadValue as error:
@@ -36,11 +44,21 @@ def parse_json(data: bytes | str, what: str = "body") -> object:
 
 
 def parse_object(data: bytes | str, what: str = "body") -> dict[str, Any]:
-    """Return the object that the text holds."""
-    value = parse_json(data, what)
+    """Return the object that a text of our own holds, however large."""
+    value = parse_json(data, what, None)
     if not isinstance(value, dict):
         raise BadValue(what, value, "send an object")
     return value
+
+
+def _count_values(text: str, enough: int) -> int:
+    """Return how many values the text has at most, or more than is `enough`."""
+    bare = text.replace("\\\\", "").replace('\\"', "")
+    strings = bare.count('"') // 2
+    if strings > enough:
+        return strings
+    outside = "".join(bare.split('"')[::2])
+    return strings + outside.count(",") + outside.count("[") + outside.count("{")
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -118,7 +118,8 @@ def test_a_copy_is_never_written_over_what_is_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy = tmp_path / "copy"
-    with KvProcess(tmp_path, "--engine", f"lmdb:{tmp_path / 'data'}") as kv:
+    flags = ["--engine", f"lmdb:{tmp_path / 'data'}", "--backups", str(tmp_path)]
+    with KvProcess(tmp_path, *flags) as kv:
         kv.redis().set("t:1", "x")
         assert run_verb("backup", str(copy), "--url", kv.url) == 0
         assert "copied" in capsys.readouterr().out

@@ -208,7 +208,8 @@ def test_workers_share_a_port_and_an_engine(tmp_path: Path, redis_server: RedisS
 
 def test_a_copy_made_online_can_be_served(tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    with KvProcess(tmp_path, "--engine", f"lmdb:{tmp_path / 'data'}") as kv:
+    flags = ["--engine", f"lmdb:{tmp_path / 'data'}", "--backups", str(tmp_path)]
+    with KvProcess(tmp_path, *flags) as kv:
         kv.redis().set("t:1", "kept")
         done = subprocess.run(
             [sys.executable, "-m", "sluicegate.cli", "kv", "backup", str(copy), "--at", kv.url],

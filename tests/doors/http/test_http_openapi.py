@@ -29,6 +29,7 @@ CALLS: dict[tuple[str, str], Any] = {
     ("GET", "/openapi.json"): None,
     ("GET", "/healthz"): None,
     ("GET", "/readyz"): None,
+    ("GET", "/healthcheck"): None,
     ("GET", "/v1/check"): None,
     ("GET", "/metrics"): None,
 }

@@ -212,7 +212,9 @@ class KvApp(App[KvSettings]):
             part_bytes_max=min(PART_BYTES_MAX, settings.message_bytes_max),
             version=__version__,
         )
-        status = KvStatus(site.status, hot=self.hot_board, engine=self.engine)
+        status = KvStatus(
+            site.status, hot=self.hot_board, engine=self.engine, backups=settings.backups
+        )
         return KvHttp(self.dispatcher, status, site.access, self.clock, bounds).handle
 
     # What there is to see.

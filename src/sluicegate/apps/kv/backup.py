@@ -1,6 +1,7 @@
 """`sluicegate kv backup FOLDER`: has a running dispatcher copy its embedded engine, online.
 
-The folder is one of the machine where the dispatcher runs, and must be empty or not there. To
+The folder is one of the machine where the dispatcher runs, below that of its `--backups`, and must
+be empty or not there. To
 restore, start `sluicegate kv --engine lmdb:FOLDER` on it, or on a copy of it.
 """
 

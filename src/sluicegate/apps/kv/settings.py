@@ -43,6 +43,12 @@ class KvSettings(RulesSettings):
             secret=True,
         ),
     ] = "lmdb:sluicegate-kv"
+    backups: Annotated[
+        str,
+        Setting(
+            "the folder below which copies of the engine are made; without, none", metavar="DIR"
+        ),
+    ] = ""
     store: Annotated[
         str,
         Setting(

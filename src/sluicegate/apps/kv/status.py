@@ -23,16 +23,22 @@ HOT_KEYS: Final = 100
 class KvStatus:
     """What `doors/http/kv` shows."""
 
-    __slots__ = ("_backups", "_engine", "_hot", "metrics", "not_ready", "state")
+    __slots__ = ("_backups", "_engine", "_hot", "_root", "metrics", "not_ready", "state")
 
     def __init__(
-        self, worker: WorkerStatus, *, hot: Callable[[int], object], engine: Engine
+        self,
+        worker: WorkerStatus,
+        *,
+        hot: Callable[[int], object],
+        engine: Engine,
+        backups: str = "",
     ) -> None:
         self.state = worker.state
         self.metrics = worker.metrics
         self.not_ready = worker.not_ready
         self._hot = hot
         self._engine = engine
+        self._root = backups
         self._backups: dict[str, asyncio.Task[int]] = {}
 
     def hot(self, by: Identity) -> Mapping[str, object]:
@@ -41,7 +47,7 @@ class KvStatus:
         return {"at_us": now_us(), "keys": to_json(self._hot(HOT_KEYS))}
 
     async def backup(self, folder: str, by: Identity) -> int:
-        """A copy of one instant into an empty folder of this machine; its bytes.
+        """A copy of one instant into an empty folder below that of --backups; its bytes.
 
         It goes on where nobody waits for it any more; who asks again for the same folder waits for
         the same copy.
@@ -53,6 +59,7 @@ class KvStatus:
             raise BadValue("engine", self._engine.name, remedy)
         task = self._backups.get(folder)
         if task is None:
+            _check_below(self._root, folder)
             _check_empty(folder)
             task = self._backups[folder] = asyncio.ensure_future(copy(folder))
             task.add_done_callback(lambda done: self._backed_up(folder, done))
@@ -62,6 +69,17 @@ class KvStatus:
         self._backups.pop(folder, None)
         if not task.cancelled():
             task.exception()  # told to whoever still waits
+
+
+def _check_below(root: str, folder: str) -> None:
+    """Refuse a place that whoever started this service has not set apart for copies."""
+    if not root:
+        raise BadValue(
+            "folder", folder, "start the dispatcher with --backups DIR, a folder above it"
+        )
+    top, real = os.path.realpath(root), os.path.realpath(folder)
+    if not os.path.isabs(folder) or os.path.commonpath((top, real)) != top:
+        raise BadValue("folder", folder, f"give one below {root}, the folder of --backups")
 
 
 def _check_empty(folder: str) -> None:

@@ -127,6 +127,11 @@ class LimiterHttp(HttpHandler):
         ask = check_json.check_request_from_json(body, self.settings.check_bounds)
         return render_reply(self._limits.check(ask, by), status_writer(request))
 
+    def healthcheck(self, _request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
+        """GET /healthcheck."""
+        why = self._status.not_ready()
+        return HttpReply(500, why.encode(), TEXT) if why else HttpReply(200, b"OK", TEXT)
+
     def check_by_headers(
         self, request: HttpRequest, by: Identity, _body: bytes
     ) -> MaybeAwaitable[HttpReply]:
@@ -290,6 +295,17 @@ class LimiterHttp(HttpHandler):
             ),
             document_route(self.openapi),
             *status_routes(status, metrics_open=self.settings.metrics_open),
+            Route(
+                "GET",
+                "/healthcheck",
+                self.healthcheck,
+                "Whether it should get traffic, as envoyproxy/ratelimit says it.",
+                {
+                    200: RouteResponse("OK.", "", "text/plain"),
+                    500: RouteResponse("It should not.", "", "text/plain"),
+                },
+                health=True,
+            ),
         )
 
 
