@@ -315,11 +315,13 @@ class CommandReader:
                 break
             read = read * 10 + digit
             at += 1
+            if read > most and not minus:
+                raise WireError(
+                    f"Protocol error: invalid {what} length; {most} is the most taken here"
+                )
             if at - first > _LENGTH_DIGITS_MAX:
                 raise WireError(f"Protocol error: invalid {what} length")
         number = int(read)
-        if number > most and not minus:
-            raise WireError(f"Protocol error: invalid {what} length; {most} is the most taken here")
         if at < size and (data[at] != _CR or at == first):
             raise WireError(f"Protocol error: invalid {what} length")
         if at + 1 >= size:
