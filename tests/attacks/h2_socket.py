@@ -5,11 +5,9 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final
 
 from sluicegate.wire.h2 import frames as f
-from tests.apps.kv.process import KvProcess
 from tests.attacks.prober import Probe, connected
 from tests.wire.h2_peer import Frame, frame, headers, settings, update
 
@@ -33,33 +31,9 @@ def request_fields(path: str, *more: tuple[str, str]) -> Sequence[tuple[str, str
 HEALTH: Final = request_fields("/grpc.health.v1.Health/Check")
 
 
-def message(body: bytes, *, packed: bool = False) -> bytes:
+def message(body: bytes, *, gzip: bool = False) -> bytes:
     """A gRPC message."""
-    return bytes((packed,)) + len(body).to_bytes(4, "big") + body
-
-
-PEEK: Final = request_fields("/sluicegate.v1.RateLimiter/Peek")
-PEEKED: Final = message(b"\x0a\x03ann\x12\x02/a")
-
-MIB: Final = 1 << 20
-GET: Final = request_fields("/sluicegate.v1.KeyValues/Get")
-SMALL: Final = message(b"\x0a\x01t\x12\x05small")  # the places of two rows
-LARGE: Final = message(b"\x0a\x01t\x12\x05large")
-
-
-@contextmanager
-def rows(folder: Path) -> Iterator[KvProcess]:
-    """A key-value service with a row of 20,000 bytes, and one of 1 MiB."""
-    with KvProcess(folder, "--engine", f"lmdb:{folder / 'data'}") as server:
-        assert server.redis().set("t:small", bytes(20_000))
-        assert server.redis().set("t:large", bytes(MIB))
-        yield server
-
-
-def call(stream: int, fields: Sequence[tuple[str, str]], body: bytes) -> bytes:
-    """A whole unary call."""
-    head = frame(f.HEADERS, f.END_HEADERS, stream, headers(fields))
-    return head + frame(f.DATA, f.END_STREAM, stream, body)
+    return bytes((gzip,)) + len(body).to_bytes(4, "big") + body
 
 
 class H2Socket:
@@ -108,7 +82,10 @@ class H2Socket:
     def call(self, fields: Sequence[tuple[str, str]], body: bytes) -> bytes:
         """One unary call, with this as its body; the response's body."""
         stream = self.next_stream()
-        self.send(call(stream, fields, body))
+        self.send(
+            frame(f.HEADERS, f.END_HEADERS, stream, headers(fields)),
+            frame(f.DATA, f.END_STREAM, stream, body),
+        )
         found = b""
         for one in self.frames():
             if one.kind == f.SETTINGS and not one.flags & f.ACK:
