@@ -102,6 +102,16 @@ def test_a_block_of_too_many_bytes_is_a_flood() -> None:
     assert peer.h2.fault.flood == "header_block_bytes_max"
 
 
+def test_too_many_settings_in_one_frame_are_a_flood() -> None:
+    peer = Peer()
+    peer.say(settings(*[(f.INITIAL_WINDOW_SIZE, at) for at in range(32)]))
+    assert peer.verdict == "fine"
+    peer.say(settings(*[(f.INITIAL_WINDOW_SIZE, at) for at in range(33)]))
+    assert peer.verdict == CALM
+    assert peer.h2.fault is not None
+    assert peer.h2.fault.flood == "settings_entries_max"
+
+
 def test_streams_refused_beyond_the_bound_are_resets_too() -> None:
     peer = Peer(H2Settings(streams_max=1, resets_per_s_max=10), answers=False)
     for at in range(11):

@@ -73,6 +73,15 @@ def test_a_new_first_window_applies_to_streams_that_are_open_also_below_nothing(
     assert body(peer, 1) == b"01234"
 
 
+def test_of_several_first_windows_in_one_frame_the_last_counts() -> None:
+    peer = Peer(body=b"0123456789")
+    peer.say(settings((f.INITIAL_WINDOW_SIZE, 4)), request(1))
+    peer.say(settings((f.INITIAL_WINDOW_SIZE, 9), (f.INITIAL_WINDOW_SIZE, 6)))
+    assert body(peer, 1) == b"012345"
+    peer.say(request(3))
+    assert body(peer, 3) == b"012345"
+
+
 def test_a_large_answer_is_cut_into_the_peers_frames() -> None:
     peer = Peer(body=bytes(40_000))
     peer.say(request(1))

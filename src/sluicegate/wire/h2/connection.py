@@ -635,7 +635,7 @@ class H2Connection:
         if stream_id != 0:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "SETTINGS on a stream")
         ack = flags & frames.ACK != 0
-        if (end - at) % 6 or (ack and end != at):
+        if (end - at) % frames.SETTING_BYTES or (ack and end != at):
             raise ConnectionFault(frames.FRAME_SIZE_ERROR, "SETTINGS of a size it cannot have")
         if ack:
             if not self._settings_received:
@@ -644,23 +644,35 @@ class H2Connection:
             return
         self._settings_received = True
         self._settings_flood.count_one(self._now_us, 0)
+        if end - at > self.settings.settings_entries_max * frames.SETTING_BYTES:
+            bound = "settings_entries_max"
+            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, f"more than {bound}", bound)
+        window = self._peer_window
         while at < end:
-            self._setting((data[at] << 8) | data[at + 1], word(data, at + 2))
-            at += 6
+            key, value = (data[at] << 8) | data[at + 1], word(data, at + 2)
+            if key == frames.INITIAL_WINDOW_SIZE:
+                if value > frames.WINDOW_MAX:
+                    raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "a window beyond 2^31-1")
+                window = value
+            else:
+                self._setting(key, value)
+            at += frames.SETTING_BYTES
         self.out.append(frames.SETTINGS_ACK)
-        self._pump_all()
+        if window != self._peer_window:
+            self._move_windows(window - self._peer_window)
+            self._peer_window = window
+
+    def _move_windows(self, more: int) -> None:
+        """Apply a new first window to what is open: once a frame, however often it says one."""
+        for stream in list(self.streams.values()):
+            stream.window += more
+            if stream.window > frames.WINDOW_MAX:
+                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "a window beyond 2^31-1")
+            if more > 0 and stream.queue is not None:
+                self._pump(stream)
 
     def _setting(self, key: int, value: int) -> None:
-        if key == frames.INITIAL_WINDOW_SIZE:
-            if value > frames.WINDOW_MAX:
-                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "a window beyond 2^31-1")
-            more = value - self._peer_window
-            self._peer_window = value
-            for stream in self.streams.values():
-                stream.window += more
-                if stream.window > frames.WINDOW_MAX:
-                    raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "a window beyond 2^31-1")
-        elif key == frames.MAX_FRAME_SIZE:
+        if key == frames.MAX_FRAME_SIZE:
             if not frames.FRAME_BYTES_MAX <= value < _LITTLE:
                 raise ConnectionFault(frames.PROTOCOL_ERROR, "MAX_FRAME_SIZE out of range")
             self._peer_frame = value
@@ -795,10 +807,9 @@ class H2Connection:
     # What waits for the peer's windows.
 
     def _pump_all(self) -> None:
-        if self._blocked:
-            for stream in list(self._blocked.values()):
-                if not stream.closed:
-                    self._pump(stream)
+        """Spend the connection's window on those that wait for it, and on nobody else."""
+        while self._blocked and self._window > 0:
+            self._pump(next(iter(self._blocked.values())))
 
     def _pump(self, stream: H2Stream) -> None:
         queue = stream.queue
@@ -806,15 +817,21 @@ class H2Connection:
             return
         while queue:
             payload = queue[0]
-            size = min(len(payload), stream.window, self._window, self._peer_frame)
+            begin = stream.queue_at
+            size = min(len(payload) - begin, stream.window, self._window, self._peer_frame)
             if size <= 0 and payload:
-                self._blocked[stream.id] = stream
+                if stream.window > 0:
+                    self._blocked[stream.id] = stream
+                else:
+                    self._blocked.pop(stream.id, None)
                 return
-            if size < len(payload):
-                queue[0] = payload[size:]
-                payload = payload[:size]
+            if begin + size < len(payload):
+                stream.queue_at = begin + size
             else:
                 queue.popleft()
+                stream.queue_at = 0
+            if size < len(payload):
+                payload = payload[begin : begin + size]
             stream.window -= size
             self._window -= size
             stream.queued_bytes -= size

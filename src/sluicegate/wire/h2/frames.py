@@ -52,6 +52,7 @@ INITIAL_WINDOW_SIZE: Final = 4
 MAX_FRAME_SIZE: Final = 5
 MAX_HEADER_LIST_SIZE: Final = 6
 
+SETTING_BYTES: Final = 6
 SETTINGS_ACK: Final = b"\0\0\0\x04\x01\0\0\0\0"
 _HEAD: Final = Struct(">HBBBI")
 _WORD: Final = Struct(">HBBBII")

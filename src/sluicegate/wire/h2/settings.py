@@ -27,6 +27,7 @@ class H2Settings:
     rapid_reset_us: int = 10_000  # a stream that is withdrawn younger than this counts as a flood
     resets_per_s_max: int = 500
     settings_per_s_max: int = 50
+    settings_entries_max: int = 32  # in one frame
     pings_per_s_max: int = 500
     empty_frames_per_s_max: int = 1_000  # that carry nothing, or nothing for any open stream
     window_updates_per_s_max: int = 20_000
@@ -49,6 +50,7 @@ class H2Settings:
             ("rapid_reset_us", 0, 60_000_000),
             ("resets_per_s_max", 1, 1 << 20),
             ("settings_per_s_max", 1, 1 << 20),
+            ("settings_entries_max", 6, 1 << 10),  # as many as RFC 9113 knows
             ("pings_per_s_max", 1, 1 << 20),
             ("empty_frames_per_s_max", 1, 1 << 20),
             ("window_updates_per_s_max", 1, 1 << 20),

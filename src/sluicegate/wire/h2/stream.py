@@ -29,6 +29,7 @@ class H2Stream:
         "last_is_data",
         "meaning",
         "queue",
+        "queue_at",
         "queued_bytes",
         "receive_window",
         "received_bytes",
@@ -54,6 +55,7 @@ class H2Stream:
         self.closed = False
         self.call: object = None
         self.queue: deque[bytes] | None = None
+        self.queue_at = 0  # of its first piece, so much has left
         self.queued_bytes = 0
         self.trailers: HeaderBlock | None = None
         self.last_is_data = False
