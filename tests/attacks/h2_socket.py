@@ -31,9 +31,19 @@ def request_fields(path: str, *more: tuple[str, str]) -> Sequence[tuple[str, str
 HEALTH: Final = request_fields("/grpc.health.v1.Health/Check")
 
 
-def message(body: bytes, *, gzip: bool = False) -> bytes:
+def message(body: bytes, *, packed: bool = False) -> bytes:
     """A gRPC message."""
-    return bytes((gzip,)) + len(body).to_bytes(4, "big") + body
+    return bytes((packed,)) + len(body).to_bytes(4, "big") + body
+
+
+PEEK: Final = request_fields("/sluicegate.v1.RateLimiter/Peek")
+PEEKED: Final = message(b"\x0a\x03ann\x12\x02/a")
+
+
+def call(stream: int, fields: Sequence[tuple[str, str]], body: bytes) -> bytes:
+    """A whole unary call."""
+    head = frame(f.HEADERS, f.END_HEADERS, stream, headers(fields))
+    return head + frame(f.DATA, f.END_STREAM, stream, body)
 
 
 class H2Socket:
@@ -82,10 +92,7 @@ class H2Socket:
     def call(self, fields: Sequence[tuple[str, str]], body: bytes) -> bytes:
         """One unary call, with this as its body; the response's body."""
         stream = self.next_stream()
-        self.send(
-            frame(f.HEADERS, f.END_HEADERS, stream, headers(fields)),
-            frame(f.DATA, f.END_STREAM, stream, body),
-        )
+        self.send(call(stream, fields, body))
         found = b""
         for one in self.frames():
             if one.kind == f.SETTINGS and not one.flags & f.ACK:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 
 from sluicegate.wire.h2 import frames as f
 from tests.apps.kv.process import KvProcess
 from tests.apps.limiter.process import LimiterProcess
-from tests.attacks.h2_socket import HEALTH, H2Socket, grpc_health, message, request_fields
+from tests.attacks.h2_socket import (
+    HEALTH,
+    PEEK,
+    PEEKED,
+    H2Socket,
+    call,
+    grpc_health,
+    message,
+    request_fields,
+)
 from tests.attacks.prober import connected, measure
 from tests.wire.h2_peer import frame, headers, setting, settings, update
 
 WINDOWS_A_FRAME = f.FRAME_BYTES_MAX // len(setting(f.INITIAL_WINDOW_SIZE, 0))
 MIB = 1 << 20
-PEEK = request_fields("/sluicegate.v1.RateLimiter/Peek")
-PEEKED = message(b"\x0a\x03ann\x12\x02/a")
 GET = request_fields("/sluicegate.v1.KeyValues/Get")
 SMALL = message(b"\x0a\x01t\x12\x05small")
 LARGE = message(b"\x0a\x01t\x12\x05large")  # the place of a row of 1 MiB
@@ -35,12 +42,6 @@ def kv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KvProcess]:
         assert server.redis().set("t:large", bytes(MIB))
         assert server.redis().set("t:small", bytes(20_000))
         yield server
-
-
-def call(stream: int, fields: Sequence[tuple[str, str]], body: bytes) -> bytes:
-    """A whole unary call."""
-    head = frame(f.HEADERS, f.END_HEADERS, stream, headers(fields))
-    return head + frame(f.DATA, f.END_STREAM, stream, body)
 
 
 # Work for each byte.

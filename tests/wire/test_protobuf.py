@@ -9,6 +9,13 @@ from hypothesis import strategies as st
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.wire import protobuf
+from sluicegate.wire.key_values_messages import PlaceRequest
+from sluicegate.wire.mesh_messages import MESH_BOUNDS, parse_mesh_request
+from sluicegate.wire.rate_limiter_messages import (
+    CHECK_BOUNDS,
+    parse_check_batch,
+    parse_check_request,
+)
 
 AROUND_EVERY_LENGTH = [
     value for bits in range(0, 64, 7) for value in ((1 << bits) - 1, 1 << bits, (1 << bits) + 1)
@@ -145,3 +152,20 @@ def test_bounds_leave_room_for_something() -> None:
     assert protobuf.require_positive("batch_max", 1) == 1
     with pytest.raises(BadValue, match="batch_max"):
         protobuf.require_positive("batch_max", 0)
+
+
+@pytest.mark.parametrize("field", [b"\x78\x00", b"\x0a\x00"])  # an unknown one, and a known one
+def test_a_message_of_more_fields_than_any_schema_has_is_refused(field: bytes) -> None:
+    parse_check_request(field * protobuf.FIELDS_MAX)
+    with pytest.raises(BadValue, match="send each field once"):
+        parse_check_request(field * (protobuf.FIELDS_MAX + CHECK_BOUNDS.headers_max + 1))
+    with pytest.raises(BadValue, match="send each field once"):
+        PlaceRequest(field * (protobuf.FIELDS_MAX + 1))
+    with pytest.raises(BadValue, match="send each field once"):
+        parse_mesh_request(field * (protobuf.FIELDS_MAX + MESH_BOUNDS.descriptors_max + 1))
+
+
+def test_what_repeats_up_to_its_own_bound_is_no_flood_of_fields() -> None:
+    descriptors = b"\x12\x00" * MESH_BOUNDS.descriptors_max
+    assert len(parse_mesh_request(descriptors).descriptors) == MESH_BOUNDS.descriptors_max
+    assert len(parse_check_batch(b"\x0a\x00" * CHECK_BOUNDS.batch_max)) == CHECK_BOUNDS.batch_max

@@ -29,7 +29,9 @@ from sluicegate.contracts.key_values import (
 )
 from sluicegate.kernels.native import i64
 from sluicegate.wire.protobuf import (
+    FIELDS_MAX,
     UINT32_MAX,
+    count_field,
     require_positive,
     skip_field,
     span,
@@ -142,7 +144,9 @@ class PlaceRequest:
         known = _EXPIRE if expires else _GET
         end: i64 = len(data)
         at: i64 = 0
+        field_count: i64 = 0
         while at < end:
+            field_count = count_field(field_count, FIELDS_MAX)
             tag, at = varint(data, at, end, "message")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "table")
@@ -171,7 +175,9 @@ class PlacesRequest:
         self.places: list[Place] = []
         end: i64 = len(data)
         at: i64 = 0
+        field_count: i64 = 0
         while at < end:
+            field_count = count_field(field_count, FIELDS_MAX + bounds.places_max)
             tag, at = varint(data, at, end, "message")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "table")
@@ -191,7 +197,9 @@ class PlacesRequest:
 
 def _place(data: bytes, at: i64, end: i64, so_far: Place) -> Place:
     partition, sort = so_far
+    field_count: i64 = 0
     while at < end:
+        field_count = count_field(field_count, FIELDS_MAX)
         tag, at = varint(data, at, end, "message")
         if tag == 0x0A:
             begin, at = span(data, at, end, "partition")
@@ -221,7 +229,9 @@ class ScanRequest:
         bytes_max: i64 = 0
         end: i64 = len(data)
         at: i64 = 0
+        field_count: i64 = 0
         while at < end:
+            field_count = count_field(field_count, FIELDS_MAX)
             tag, at = varint(data, at, end, "message")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "table")
@@ -269,7 +279,9 @@ class WalkRequest:
         rows_max: i64 = 0
         end: i64 = len(data)
         at: i64 = 0
+        field_count: i64 = 0
         while at < end:
+            field_count = count_field(field_count, FIELDS_MAX)
             tag, at = varint(data, at, end, "message")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "table")
@@ -305,7 +317,9 @@ class _Draft:
 
     def read(self, data: bytes, at: i64, end: i64, bounds: KvBounds) -> None:
         """Add what lies between the two positions."""
+        field_count: i64 = 0
         while at < end:
+            field_count = count_field(field_count, FIELDS_MAX)
             tag, at = varint(data, at, end, "message")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "partition")
@@ -353,7 +367,9 @@ class WriteRequest:
         self.writes: list[Write] = []
         end: i64 = len(data)
         at: i64 = 0
+        field_count: i64 = 0
         while at < end:
+            field_count = count_field(field_count, FIELDS_MAX + bounds.writes_max)
             tag, at = varint(data, at, end, "message")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "table")
@@ -387,7 +403,9 @@ class WriteIfRequest:
         draft = _Draft()
         end: i64 = len(data)
         at: i64 = 0
+        field_count: i64 = 0
         while at < end:
+            field_count = count_field(field_count, FIELDS_MAX)
             tag, at = varint(data, at, end, "message")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "table")
@@ -416,7 +434,9 @@ class WriteIfRequest:
         self.condition = WriteCondition(self._absent, self._present, self._tag)
 
     def _read_condition(self, data: bytes, at: i64, end: i64) -> None:
+        field_count: i64 = 0
         while at < end:
+            field_count = count_field(field_count, FIELDS_MAX)
             tag, at = varint(data, at, end, "message")
             if tag == 0x08:
                 absent, at = varint(data, at, end, "absent")
@@ -444,7 +464,9 @@ class UploadRequest:
         known = _UPLOAD[:fields]
         end: i64 = len(data)
         at: i64 = 0
+        field_count: i64 = 0
         while at < end:
+            field_count = count_field(field_count, FIELDS_MAX)
             tag, at = varint(data, at, end, "message")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "table")
@@ -473,7 +495,9 @@ class UploadPartRequest:
         self.sha256 = b""
         end: i64 = len(data)
         at: i64 = 0
+        field_count: i64 = 0
         while at < end:
+            field_count = count_field(field_count, FIELDS_MAX)
             tag, at = varint(data, at, end, "message")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "table")
@@ -509,7 +533,9 @@ class CommitUploadRequest:
         self.sha256 = b""
         end: i64 = len(data)
         at: i64 = 0
+        field_count: i64 = 0
         while at < end:
+            field_count = count_field(field_count, FIELDS_MAX)
             tag, at = varint(data, at, end, "message")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "table")

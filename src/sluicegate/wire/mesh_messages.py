@@ -31,8 +31,10 @@ from sluicegate.contracts.checks import (
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.native import i64
 from sluicegate.wire.protobuf import (
+    FIELDS_MAX,
     UINT32_MAX,
     any_text,
+    count_field,
     require_positive,
     signed32,
     skip_field,
@@ -95,7 +97,9 @@ def parse_mesh_request(data: bytes, bounds: MeshBounds = MESH_BOUNDS) -> MeshReq
     domain = ""
     cost: i64 = 0
     descriptors: list[Descriptor] = []
+    field_count: i64 = 0
     while at < end:
+        field_count = count_field(field_count, FIELDS_MAX + bounds.descriptors_max)
         tag, at = varint(data, at, end, "message")
         if tag == 0x0A:
             begin, at = span(data, at, end, "domain")
@@ -122,7 +126,9 @@ def _descriptor_of(data: bytes, at: i64, end: i64, bounds: MeshBounds) -> Descri
     limited = False
     count: i64 = 0
     unit: i64 = 0
+    field_count: i64 = 0
     while at < end:
+        field_count = count_field(field_count, FIELDS_MAX + bounds.entries_max)
         tag, at = varint(data, at, end, "message")
         if tag == 0x0A:
             begin, at = span(data, at, end, "entries")
@@ -155,7 +161,9 @@ def _descriptor_of(data: bytes, at: i64, end: i64, bounds: MeshBounds) -> Descri
 def _entry_of(data: bytes, at: i64, end: i64, bytes_max: i64) -> tuple[str, str]:
     key = ""
     value = ""
+    field_count: i64 = 0
     while at < end:
+        field_count = count_field(field_count, FIELDS_MAX)
         tag, at = varint(data, at, end, "message")
         if tag == 0x0A:
             begin, at = span(data, at, end, "key")
@@ -169,7 +177,9 @@ def _entry_of(data: bytes, at: i64, end: i64, bytes_max: i64) -> tuple[str, str]
 
 
 def _override_of(data: bytes, at: i64, end: i64, count: i64, unit: i64) -> tuple[i64, i64]:
+    field_count: i64 = 0
     while at < end:
+        field_count = count_field(field_count, FIELDS_MAX)
         tag, at = varint(data, at, end, "message")
         if tag == 0x08:
             count, at = varint(data, at, end, "requests_per_unit")
@@ -183,7 +193,9 @@ def _override_of(data: bytes, at: i64, end: i64, count: i64, unit: i64) -> tuple
 
 
 def _wrapped(data: bytes, at: i64, end: i64, cost: int) -> int:
+    field_count: i64 = 0
     while at < end:
+        field_count = count_field(field_count, FIELDS_MAX)
         tag, at = varint(data, at, end, "hits_addend")
         if tag == 0x08:
             value, at = varint(data, at, end, "hits_addend.value")

@@ -6,7 +6,8 @@ what cannot be read is `BadValue` of it. A 64-bit number is read as a signed one
 `unsigned64` makes it the other.
 
 What we refuse and a lenient reader would skip: groups, which nothing has written since 2008, and a
-known field of another wire type, which is a client made from another schema.
+known field of another wire type, which is a client made from another schema. And more fields than
+any honest message has: a field takes two bytes to send, and far more to read.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ VARINT: Final = 0
 FIXED64: Final = 1
 SPAN: Final = 2  # a length, and so many bytes
 FIXED32: Final = 5
+
+# Fields of a message beside those that repeat up to a bound of their own. A schema has a dozen; a
+# message of nothing but unknown fields, or of one field again and again, is work for nothing.
+FIELDS_MAX: Final = 256
 
 UINT32_MAX: Final = (1 << 32) - 1
 INT32_MAX: Final = (1 << 31) - 1
@@ -114,6 +119,13 @@ def skip_field(data: bytes, at: i64, end: i64, tag: i64, names: Sequence[str]) -
     return at
 
 
+def count_field(fields: i64, most: i64) -> i64:
+    """Count one more field of a message that may have `most`."""
+    if fields >= most:
+        raise BadValue("message", f"more than {most:,} fields", "send each field once")
+    return fields + 1
+
+
 def unsigned64(value: i64) -> int:
     """A 64-bit number read as a signed one, as the unsigned one."""
     whole: int = value
@@ -150,12 +162,14 @@ def _cut(field: str, end: i64) -> BadValue:
 # Reading messages of which few fields are known.
 
 
-def fields_of(message: bytes) -> list[tuple[int, int | bytes]]:
-    """Return its varints and spans by field number, in order. Raises `BadValue`."""
+def fields_of(message: bytes, most: i64 = INT64_MAX) -> list[tuple[int, int | bytes]]:
+    """Return its varints and spans by field number, in order. Raises `BadValue` beyond `most`."""
     found: list[tuple[int, int | bytes]] = []
     at: i64 = 0
     end: i64 = len(message)
+    field_count: i64 = 0
     while at < end:
+        field_count = count_field(field_count, most)
         tag, at = varint(message, at, end, "message")
         number = int(tag >> 3)
         if tag & 7 == SPAN and number > 0:

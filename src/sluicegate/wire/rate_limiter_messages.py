@@ -16,8 +16,10 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import NO_ATTRIBUTES
 from sluicegate.kernels.native import i64
 from sluicegate.wire.protobuf import (
+    FIELDS_MAX,
     UINT32_MAX,
     any_text,
+    count_field,
     require_positive,
     signed32,
     skip_field,
@@ -105,7 +107,9 @@ class _Draft:
 
     def read(self, data: bytes, at: i64, end: i64, bounds: CheckBounds) -> None:
         """Add what lies between the two positions."""
+        field_count: i64 = 0
         while at < end:
+            field_count = count_field(field_count, FIELDS_MAX + bounds.headers_max)
             tag, at = varint(data, at, end, "message")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "user_id")
@@ -131,7 +135,9 @@ class _Draft:
             return
         name = ""
         value = ""
+        field_count: i64 = 0
         while at < end:
+            field_count = count_field(field_count, FIELDS_MAX)
             tag, at = varint(data, at, end, "headers")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "headers.key")
@@ -175,7 +181,9 @@ def parse_check_batch(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> Sequen
     end: i64 = len(data)
     at: i64 = 0
     requests: list[CheckRequest] = []
+    field_count: i64 = 0
     while at < end:
+        field_count = count_field(field_count, FIELDS_MAX + bounds.batch_max)
         tag, at = varint(data, at, end, "message")
         if tag == 0x0A:
             begin, at = span(data, at, end, "requests")
@@ -199,7 +207,9 @@ def parse_lease_request(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> Leas
     at: i64 = 0
     units: i64 = 0
     draft = _Draft()
+    field_count: i64 = 0
     while at < end:
+        field_count = count_field(field_count, FIELDS_MAX)
         tag, at = varint(data, at, end, "message")
         if tag == 0x0A:
             begin, at = span(data, at, end, "request")
@@ -226,7 +236,9 @@ def parse_give_back(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> GiveBack
     at: i64 = 0
     units: i64 = 0
     lease_id = ""
+    field_count: i64 = 0
     while at < end:
+        field_count = count_field(field_count, FIELDS_MAX)
         tag, at = varint(data, at, end, "message")
         if tag == 0x0A:
             begin, at = span(data, at, end, "lease_id")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import random
 import tracemalloc
 from itertools import pairwise
 from typing import Any
@@ -237,7 +238,7 @@ def test_a_bomb_is_not_unpacked_beyond_the_bound() -> None:
     bomb = gzip.compress(bytes(20_000_000))
     tracemalloc.start()
     try:
-        with pytest.raises(GrpcError, match="larger than 1000"):
+        with pytest.raises(GrpcError, match="more than 1000 bytes"):
             gunzip(bomb, 1_000)
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
@@ -283,19 +284,69 @@ def test_a_body_without_end_for_no_grpc_is_answered_amid_it() -> None:
     assert line.answer(1)[1][":status"] == "415"
 
 
+def ask_packed(line: Line, stream: int, message: bytes, *changed: tuple[str, str]) -> None:
+    small = gzip.compress(message)
+    line.ask(
+        stream,
+        b"\x01" + len(small).to_bytes(4, "big") + small,
+        changed=[("grpc-encoding", "gzip"), *changed],
+        parts=len(small) // 16_000 + 1,
+    )
+
+
 def test_a_packed_message_is_read_and_a_bomb_is_not() -> None:
     line = Line()
-    packed = [("grpc-encoding", "gzip")]
-    for stream, size in ((1, 100_000), (3, 100_001), (5, 50_000_000)):
-        small = gzip.compress(bytes(size))
-        line.ask(
-            stream,
-            b"\x01" + len(small).to_bytes(4, "big") + small,
-            changed=packed,
-            parts=len(small) // 16_000 + 1,
-        )
-    assert line.answer(1)[0] == prefix(bytes(100_000))
+    lines = b"".join([b"line %d\n" % number for number in range(20_000)])
+    for stream, size in ((1, 100_000), (3, 100_001)):
+        ask_packed(line, stream, lines[:size])
+    assert line.answer(1)[0] == prefix(lines[:100_000])
+    ask_packed(line, 5, bytes(50_000_000))
     assert [line.status(each) for each in (3, 5)] == [GrpcStatus.RESOURCE_EXHAUSTED] * 2
+
+
+def test_a_packed_message_may_hold_a_hundred_times_its_size_or_16_kib() -> None:
+    line = Line(GrpcSettings(gunzip_ratio_max=100, gunzip_free_bytes=16_384))
+    for stream, size in ((1, 16_384), (3, 16_385)):
+        ask_packed(line, stream, bytes(size))
+    assert line.answer(1)[0] == prefix(bytes(16_384))
+    assert line.status(3) == GrpcStatus.RESOURCE_EXHAUSTED
+    noise = random.Random(1).randbytes(400)
+    for stream, zeros in ((5, 40_000), (7, 80_000)):
+        ask_packed(line, stream, noise + bytes(zeros))
+    assert [line.status(each) for each in (5, 7)] == [0, GrpcStatus.RESOURCE_EXHAUSTED]
+
+
+def test_a_method_that_anybody_may_call_takes_small_messages_and_few_at_a_time() -> None:
+    line = Line(GrpcSettings(open_message_bytes_max=64, open_streams_max=2), Door(None))
+    health = [(":path", "/grpc.health.v1.Health/Check")]
+    for stream, size in ((1, 64), (3, 65)):
+        line.ask(stream, prefix(b"\x0a" + bytes((size - 2,)) + b"x" * (size - 2)), changed=health)
+    assert [line.status(each) for each in (1, 3)] == [
+        GrpcStatus.NOT_FOUND,
+        GrpcStatus.RESOURCE_EXHAUSTED,
+    ]
+    ask_packed(line, 5, b"\x78\0" * 33, *health)
+    assert line.status(5) == GrpcStatus.RESOURCE_EXHAUSTED
+    begun = headers(list({**dict(GRPC), **dict(health)}.items()))
+    for stream in (7, 9, 11):
+        line.say(frame(f.HEADERS, f.END_HEADERS, stream, begun))
+    assert [line.status(each) for each in (7, 9, 11)] == [-1, -1, GrpcStatus.RESOURCE_EXHAUSTED]
+    line.say(frame(f.DATA, f.END_STREAM, 7, prefix(b"")))  # one ends, another may begin
+    line.ask(13, prefix(b""), changed=health)
+    assert [line.status(each) for each in (7, 13)] == [0, 0]
+
+
+def test_who_sends_on_to_a_watch_fills_no_buffer() -> None:
+    line = Line(access=Door(None))
+    watch = [(":path", "/grpc.health.v1.Health/Watch")]
+    line.say(
+        frame(f.HEADERS, f.END_HEADERS, 1, headers(list({**dict(GRPC), **dict(watch)}.items()))),
+        frame(f.DATA, 0, 1, prefix(b"")),
+    )
+    assert line.status(1) == -1
+    line.say(frame(f.DATA, 0, 1, bytes(1_025)))
+    assert line.status(1) == GrpcStatus.RESOURCE_EXHAUSTED
+    assert line.host.ended == [1]
 
 
 def test_a_packed_message_of_which_no_head_told_is_refused() -> None:

@@ -46,6 +46,9 @@ from sluicegate.wire.h2.stream import H2Stream
 _PLAIN_BODY_BYTES_MAX: Final = 65_536  # of a request that is not gRPC; answered amid it beyond
 _NONE_YET: Final = GrpcError(GrpcStatus.INTERNAL, "the request ended without a message")
 _NOT_ONE: Final = GrpcError(GrpcStatus.INTERNAL, "a unary request is one message, whole")
+_TOO_MANY_OPEN: Final = GrpcError(
+    GrpcStatus.RESOURCE_EXHAUSTED, "too many calls at a time that say not who asks"
+)
 _LATE: Final = GrpcError(GrpcStatus.DEADLINE_EXCEEDED, "the deadline has passed")
 _TOO_MUCH_PARTIAL: Final = GrpcError(
     GrpcStatus.RESOURCE_EXHAUSTED, "too many unfinished requests on this connection"
@@ -171,12 +174,17 @@ class GrpcCalls:
     def interpret(self, head: RequestHead) -> object:
         """Return the route of a request."""
         try:
-            return find_route(head, self._methods, self._access, self._names)
+            route = find_route(head, self._methods, self._access, self._names)
         except Exception as error:
             if not isinstance(error, SluicegateError):
                 self._owner.log_bug(error)
             status, message = status_of(error)
             return refuse_route(status, message)  # whoever made the identity could not
+        settings = self._settings
+        route.message_bytes_max = (
+            settings.open_message_bytes_max if route.open else settings.message_bytes_max
+        )
+        return route
 
     def interpret_oversized(self) -> object:
         """Return the route of a request with too many headers."""
@@ -187,6 +195,8 @@ class GrpcCalls:
         route = _route(stream)
         if route.refusal is not None:
             self._refuse(stream, route)
+        elif route.open and not self.h2.count_stream(stream, self._settings.open_streams_max):
+            self.fail(stream, _TOO_MANY_OPEN)
         elif route.stream is not None:
             self._start_stream(stream, route)
 
@@ -223,7 +233,7 @@ class GrpcCalls:
                 size >= 0
                 and data[start] == 0
                 and word(data, start + 1) == size
-                and size <= self._settings.message_bytes_max
+                and size <= route.message_bytes_max
             ):
                 message = data[start + PREFIX_BYTES : end]
             else:
@@ -266,8 +276,8 @@ class GrpcCalls:
         buffer = partial.buffer
         if len(buffer) >= PREFIX_BYTES:
             size = int.from_bytes(buffer[1:PREFIX_BYTES], "big")
-            if size > self._settings.message_bytes_max:
-                self.fail(stream, too_large(self._settings.message_bytes_max))
+            if size > route.message_bytes_max:
+                self.fail(stream, too_large(route.message_bytes_max))
                 return
             if len(buffer) > size + PREFIX_BYTES:
                 self.fail(stream, _NOT_ONE)
@@ -284,8 +294,8 @@ class GrpcCalls:
         if len(body) < PREFIX_BYTES:
             raise _NOT_ONE
         size = word(body, 1)
-        if size > self._settings.message_bytes_max:
-            raise too_large(self._settings.message_bytes_max)
+        if size > route.message_bytes_max:
+            raise too_large(route.message_bytes_max)
         if size != len(body) - PREFIX_BYTES:
             raise _NOT_ONE
         return self._decompressed(route, body[0], body[PREFIX_BYTES:])
@@ -297,7 +307,9 @@ class GrpcCalls:
             raise GrpcError(GrpcStatus.INTERNAL, "the compressed flag is neither 0 nor 1")
         if not route.gzip:
             raise GrpcError(GrpcStatus.INTERNAL, "a packed message, and no grpc-encoding")
-        return gunzip(message, self._settings.message_bytes_max)
+        settings = self._settings
+        unpacked_max = max(settings.gunzip_free_bytes, len(message) * settings.gunzip_ratio_max)
+        return gunzip(message, min(unpacked_max, route.message_bytes_max))
 
     def respond(self, stream: H2Stream, result: bytes) -> None:
         """Send the result of a unary call that was waited for."""
@@ -345,7 +357,13 @@ class GrpcCalls:
         self._owner.run(stream, route, _deadline_us(stream, route))
 
     def _feed_stream(self, stream: H2Stream, part: bytes) -> None:
-        if self._buffer(stream, part) is None:
+        partial = self._buffer(stream, part)
+        if partial is None:
+            return
+        route = _route(stream)
+        if route.open and len(partial.buffer) > route.message_bytes_max + PREFIX_BYTES:
+            self.fail(stream, too_large(route.message_bytes_max))
+            self._owner.stop(stream)
             return
         self._open_window(stream)
         self._owner.wake(stream)
@@ -356,8 +374,9 @@ class GrpcCalls:
         assert isinstance(partial, PartialRequest)
         buffer = partial.buffer
         size = _first_size(buffer)
-        if size > self._settings.message_bytes_max:
-            raise too_large(self._settings.message_bytes_max)
+        bytes_max = _route(stream).message_bytes_max
+        if size > bytes_max:
+            raise too_large(bytes_max)
         whole = size + PREFIX_BYTES
         if size < 0 or len(buffer) < whole:
             if stream.ended_by_peer and buffer:

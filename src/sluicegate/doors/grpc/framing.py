@@ -75,14 +75,17 @@ def timeout_us(value: bytes) -> int:
 
 
 def gunzip(packed: bytes, bytes_max: int) -> bytes:
-    """A gzip message, if it holds at most `bytes_max`. Raises `GrpcError`."""
+    """Unpack a gzip message that holds at most `bytes_max`. Raises `GrpcError`."""
     machine = zlib.decompressobj(_GZIP_BITS)
     try:
         message = machine.decompress(packed, bytes_max + 1)
     except zlib.error as error:
         raise GrpcError(GrpcStatus.INTERNAL, "the message is not the gzip it says it is") from error
     if len(message) > bytes_max:
-        raise too_large(bytes_max)
+        raise GrpcError(
+            GrpcStatus.RESOURCE_EXHAUSTED,
+            f"the message unpacks to more than {bytes_max} bytes; send it plain, or less at a time",
+        )
     if not machine.eof or machine.unused_data:
         raise GrpcError(GrpcStatus.INTERNAL, "the message is not one whole gzip")
     return message

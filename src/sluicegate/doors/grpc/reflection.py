@@ -13,7 +13,14 @@ from typing import Final, final
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.grpc.methods import GrpcStatus, StreamMethod
-from sluicegate.wire.protobuf import fields_of, span_bytes, spans_of, string_of, varint_bytes
+from sluicegate.wire.protobuf import (
+    FIELDS_MAX,
+    fields_of,
+    span_bytes,
+    spans_of,
+    string_of,
+    varint_bytes,
+)
 
 V1: Final = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 V1ALPHA: Final = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
@@ -64,7 +71,7 @@ class Reflection:
         """Respond to one request; a wrong one gets an error response."""
         kind = 0
         subject: int | bytes = b""
-        for number, value in fields_of(message):
+        for number, value in fields_of(message, FIELDS_MAX):
             if _BY_FILE <= number <= _LIST:
                 kind, subject = number, value  # of a oneof the last one counts
         host = string_of(message, 1)
@@ -80,7 +87,7 @@ class Reflection:
             return self._file_response(self._symbols.get(name), f"symbol {name}")
         if kind == _BY_EXTENSION:
             extendee = string_of(value, 1)
-            number = dict(fields_of(value)).get(2, 0)
+            number = dict(fields_of(value, FIELDS_MAX)).get(2, 0)
             known = self._extensions.get(extendee, {})
             file = known.get(number) if isinstance(number, int) else None
             return self._file_response(file, f"extension {number!r} of {extendee}")

@@ -40,13 +40,15 @@ WHY_431: Final = b"the headers are too large\n"
 class GrpcRoute:
     """What to do with a request. `refusal` ends it as gRPC, `plain` as HTTP with a body.
 
-    `metadata` is kept where the method takes it.
+    `metadata` is kept where the method takes it. `open` is a method that anybody may call.
     """
 
     __slots__ = (
         "gzip",
         "identity",
+        "message_bytes_max",
         "metadata",
+        "open",
         "plain",
         "refusal",
         "stream",
@@ -64,6 +66,8 @@ class GrpcRoute:
         self.identity = NOBODY
         self.timeout_us = NO_TIMEOUT
         self.gzip = False
+        self.open = False
+        self.message_bytes_max = 0
         self.refusal: HeaderBlock | None = None
         self.plain: HeaderBlock | None = None
         self.why = b""
@@ -111,7 +115,9 @@ def find_route(
         route.timeout_us = timeout_us(timeouts[0])
         if route.timeout_us < 0 or len(timeouts) > 1:
             return _refuse_route(route, GrpcStatus.INTERNAL, "the grpc-timeout is malformed")
-    if path not in methods.open:
+    if path in methods.open:
+        route.open = True
+    else:
         identity = _identify(head, access, names)
         if identity is None:
             return _refuse_route(route, GrpcStatus.UNAUTHENTICATED, UNAUTHENTICATED)

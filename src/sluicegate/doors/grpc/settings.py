@@ -13,7 +13,11 @@ class GrpcSettings:
     """Bounds of messages and calls; `h2` has those of connections."""
 
     h2: H2Settings = field(default_factory=H2Settings)
-    message_bytes_max: int = 4 << 20  # of a request, also after it is gunzip
+    message_bytes_max: int = 4 << 20  # of a request, also unpacked
+    gunzip_ratio_max: int = 100  # a packed message may hold so many times its size, as in Envoy,
+    gunzip_free_bytes: int = 16_384  # or so much whatever its size
+    open_message_bytes_max: int = 1_024  # to a method that anybody may call, as health
+    open_streams_max: int = 64  # of such calls that have begun and not ended, a connection
     partial_bytes_max: int = 16 << 20  # of requests that have not come whole, a connection
     call_us_max: int = 60_000_000  # for a unary call that names no deadline, or a later one
     watchers_max: int = 1_000  # health watches, a process
@@ -24,6 +28,10 @@ class GrpcSettings:
     def __post_init__(self) -> None:
         for name, least, most in (
             ("message_bytes_max", 1_024, 1 << 30),
+            ("gunzip_ratio_max", 1, 1_032),  # which is the most that gzip can do
+            ("gunzip_free_bytes", 0, 1 << 30),
+            ("open_message_bytes_max", 64, 1 << 20),
+            ("open_streams_max", 1, 1 << 20),
             ("partial_bytes_max", 1_024, 1 << 32),
             ("call_us_max", 1_000, 86_400_000_000),
             ("watchers_max", 1, 1 << 20),

@@ -77,6 +77,7 @@ class H2Connection:
         "_block_stream",
         "_blocked",
         "_chunks",
+        "_counted",
         "_empty_flood",
         "_goaway_sent",
         "_have",
@@ -143,6 +144,7 @@ class H2Connection:
         self._block_fault = False
         self._blocked: dict[int, H2Stream] = {}
         self._queued_bytes = 0
+        self._counted = 0
         self._window = frames.WINDOW_FIRST
         self._peer_window = frames.WINDOW_FIRST
         self._peer_frame = frames.FRAME_BYTES_MAX
@@ -359,6 +361,14 @@ class H2Connection:
         self._remember_reset(stream.id)
         self._drop(stream)
         self._owner.drop_stream(stream)
+
+    def count_stream(self, stream: H2Stream, most: int) -> bool:
+        """Count a stream until it ends, unless `most` are counted already; whether it was."""
+        if self._counted >= most:
+            return False
+        self._counted += 1
+        stream.counted = True
+        return True
 
     def consume(self, stream: H2Stream, size: int) -> None:
         """Reopen the window by `size` bytes that were consumed."""
@@ -790,15 +800,19 @@ class H2Connection:
         """Our side has ended. What the peer has yet to say is not wanted."""
         self.answered += 1
         stream.finished = True
-        stream.closed = True
-        del self.streams[stream.id]
+        self._remove(stream)
         if not stream.ended_by_peer:
             self._remember_reset(stream.id)
             self.out.append(frames.rst_stream(stream.id, frames.NO_ERROR))
 
-    def _drop(self, stream: H2Stream) -> None:
+    def _remove(self, stream: H2Stream) -> None:
         stream.closed = True
         del self.streams[stream.id]
+        if stream.counted:
+            self._counted -= 1
+
+    def _drop(self, stream: H2Stream) -> None:
+        self._remove(stream)
         if stream.queue is not None:
             self._queued_bytes -= stream.queued_bytes
             stream.queue = None

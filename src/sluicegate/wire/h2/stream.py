@@ -23,6 +23,7 @@ class H2Stream:
         "closed",
         "consumes",
         "content_length",
+        "counted",
         "ended_by_peer",
         "finished",
         "id",
@@ -53,6 +54,7 @@ class H2Stream:
         self.ended_by_peer = False
         self.finished = False  # nothing more will be sent; what is queued still leaves
         self.closed = False
+        self.counted = False
         self.call: object = None
         self.queue: deque[bytes] | None = None
         self.queue_at = 0  # of its first piece, so much has left
