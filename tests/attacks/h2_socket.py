@@ -5,9 +5,11 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from sluicegate.wire.h2 import frames as f
+from tests.apps.kv.process import KvProcess
 from tests.attacks.prober import Probe, connected
 from tests.wire.h2_peer import Frame, frame, headers, settings, update
 
@@ -38,6 +40,20 @@ def message(body: bytes, *, packed: bool = False) -> bytes:
 
 PEEK: Final = request_fields("/sluicegate.v1.RateLimiter/Peek")
 PEEKED: Final = message(b"\x0a\x03ann\x12\x02/a")
+
+MIB: Final = 1 << 20
+GET: Final = request_fields("/sluicegate.v1.KeyValues/Get")
+SMALL: Final = message(b"\x0a\x01t\x12\x05small")  # the places of two rows
+LARGE: Final = message(b"\x0a\x01t\x12\x05large")
+
+
+@contextmanager
+def rows(folder: Path) -> Iterator[KvProcess]:
+    """A key-value service with a row of 20,000 bytes, and one of 1 MiB."""
+    with KvProcess(folder, "--engine", f"lmdb:{folder / 'data'}") as server:
+        assert server.redis().set("t:small", bytes(20_000))
+        assert server.redis().set("t:large", bytes(MIB))
+        yield server
 
 
 def call(stream: int, fields: Sequence[tuple[str, str]], body: bytes) -> bytes:

@@ -87,7 +87,7 @@ class Meter:
         return max(0, self._total_bytes("VmHWM") - self._bytes)
 
     def _total_cpu_s(self) -> float:
-        # The clock of another process, as clock_getcpuclockid(3) names it: /proc has it in hundredths.
+        # Another process's clock, as clock_getcpuclockid(3) names it: /proc has it in hundredths.
         return sum(time.clock_gettime(~int(one.name) << 3 | 2) for one in self._processes)
 
     def _total_bytes(self, name: str) -> int:

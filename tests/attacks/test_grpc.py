@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import gzip
+import socket
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 
 import pytest
 
 from sluicegate.wire.h2 import frames as f
+from tests.apps.kv.process import KvProcess
 from tests.apps.limiter.process import LimiterProcess
-from tests.attacks.h2_socket import HEALTH, PEEK, PEEKED, H2Socket, grpc_health, message
+from tests.attacks.h2_socket import (
+    GET,
+    HEALTH,
+    LARGE,
+    MIB,
+    PEEK,
+    PEEKED,
+    SMALL,
+    H2Socket,
+    call,
+    grpc_health,
+    message,
+    rows,
+)
 from tests.attacks.prober import Report, connected, measure
-from tests.wire.h2_peer import frame, headers
+from tests.wire.h2_peer import frame, headers, settings, update
 
 CALLS = 20
 PACKED = ("grpc-encoding", "gzip")
@@ -22,6 +38,12 @@ REPEATED = gzip.compress(b"\x0a\x00" * 2_090_000)
 @pytest.fixture(scope="module")
 def limiter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LimiterProcess]:
     with LimiterProcess(tmp_path_factory.mktemp("limiter")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def kv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KvProcess]:
+    with rows(tmp_path_factory.mktemp("kv")) as server:
         yield server
 
 
@@ -67,3 +89,66 @@ def test_who_is_nobody_holds_little(limiter: LimiterProcess) -> None:
     with grpc_health(limiter.port) as probe:
         report: Report = measure(limiter, attack, probe)
     assert report.peak_bytes < 4 << 20, report
+
+
+# Responses that nobody takes.
+
+WIDE = (f.INITIAL_WINDOW_SIZE, (1 << 31) - 1)
+GETS = 900
+
+
+def wide_open(sock: socket.socket) -> H2Socket:
+    """A peer whose windows are as wide as they can be."""
+    peer = H2Socket(sock, WIDE)
+    peer.send(update(0, (1 << 31) - 1 - 65_535))
+    return peer
+
+
+def test_who_never_reads_is_held_a_bounded_backlog(kv: KvProcess) -> None:
+    def attack() -> int:
+        with ExitStack() as stack:
+            sent = 0
+            for _ in range(4):
+                sock = stack.enter_context(connected(kv.port, receive_bytes=4_096))
+                peer = wide_open(sock)
+                peer.send(*[call(peer.next_stream(), GET, LARGE) for _ in range(GETS)])
+                sent += peer.sent_bytes
+            honest = H2Socket(stack.enter_context(connected(kv.port)))
+            for _ in range(200):  # in as many turns all has been read that will be
+                honest.call(HEALTH, message(b""))
+            return sent
+
+    with grpc_health(kv.port) as probe:
+        report = measure(kv, attack, probe)
+    # Half of backlog_bytes_max each, what a turn adds, and what the allocator keeps.
+    assert report.peak_bytes < 4 * (16 << 20), report
+
+
+@pytest.mark.parametrize("window", [65_535, WIDE[1]])
+def test_who_reads_gets_all_that_it_asked_for(kv: KvProcess, window: int) -> None:
+    with connected(kv.port) as sock:
+        peer = wide_open(sock)
+        peer.send(settings((f.INITIAL_WINDOW_SIZE, window)))
+        peer.send(*[call(peer.next_stream(), GET, LARGE) for _ in range(200)])
+        sizes: dict[int, int] = {}
+        ended = 0
+        for one in peer.frames():
+            if one.kind == f.DATA:
+                sizes[one.stream] = sizes.get(one.stream, 0) + len(one.payload)
+                peer.send(update(0, len(one.payload)), update(one.stream, len(one.payload)))
+            assert one.kind not in {f.RST_STREAM, f.GOAWAY}, one
+            ended += one.flags & f.END_STREAM and one.kind == f.HEADERS
+            if ended == 200:
+                break
+    assert len(sizes) == 200
+    assert min(sizes.values()) > MIB
+
+
+def test_a_service_that_is_full_of_responses_serves_who_reads(kv: KvProcess) -> None:
+    with ExitStack() as stack:
+        for _ in range(40):
+            peer = wide_open(stack.enter_context(connected(kv.port, receive_bytes=4_096)))
+            peer.send(*[call(peer.next_stream(), GET, LARGE) for _ in range(20)])
+        honest = wide_open(stack.enter_context(connected(kv.port)))
+        for _ in range(50):
+            assert len(honest.call(GET, SMALL)) > 20_000

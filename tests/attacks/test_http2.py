@@ -10,23 +10,21 @@ from sluicegate.wire.h2 import frames as f
 from tests.apps.kv.process import KvProcess
 from tests.apps.limiter.process import LimiterProcess
 from tests.attacks.h2_socket import (
+    GET,
     HEALTH,
+    LARGE,
     PEEK,
     PEEKED,
+    SMALL,
     H2Socket,
     call,
     grpc_health,
-    message,
-    request_fields,
+    rows,
 )
 from tests.attacks.prober import connected, measure
 from tests.wire.h2_peer import frame, headers, setting, settings, update
 
 WINDOWS_A_FRAME = f.FRAME_BYTES_MAX // len(setting(f.INITIAL_WINDOW_SIZE, 0))
-MIB = 1 << 20
-GET = request_fields("/sluicegate.v1.KeyValues/Get")
-SMALL = message(b"\x0a\x01t\x12\x05small")
-LARGE = message(b"\x0a\x01t\x12\x05large")  # the place of a row of 1 MiB
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +35,7 @@ def limiter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LimiterProcess
 
 @pytest.fixture(scope="module")
 def kv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KvProcess]:
-    folder = tmp_path_factory.mktemp("kv")
-    with KvProcess(folder, "--engine", f"lmdb:{folder / 'data'}") as server:
-        assert server.redis().set("t:large", bytes(MIB))
-        assert server.redis().set("t:small", bytes(20_000))
+    with rows(tmp_path_factory.mktemp("kv")) as server:
         yield server
 
 

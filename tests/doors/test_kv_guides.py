@@ -20,6 +20,7 @@ from sluicegate.doors.http.kv.settings import KvHttpSettings
 from sluicegate.doors.http.protocol import HttpDoor
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.listener import Language, Listener
+from sluicegate.system import SystemClock
 from sluicegate.wire.key_values_messages import KV_BOUNDS
 from tests.doors.memory_service import Keeper, MemoryService
 
@@ -41,8 +42,8 @@ def serving() -> Iterator[int]:
         settings = KvHttpSettings()
         kv = KvHttp(service, service, Keeper(), service.clock, settings)
         bounds = HttpSettings(body_bytes_max=settings.body_bytes_max)
-        methods = KeyValuesServicer(service, service.clock).with_metadata
-        grpc_door = GrpcDoor(Methods({}, {}, with_metadata=methods), Keeper())
+        told = KeyValuesServicer(service, service.clock).with_metadata
+        grpc_door = GrpcDoor(Methods({}, {}, with_metadata=told), Keeper(), SystemClock())
         kinds: Any = {
             Language.HTTP1: HttpDoor(kv.handle, service.clock, bounds),
             Language.HTTP2: lambda _: grpc_door(),

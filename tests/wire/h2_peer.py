@@ -153,6 +153,8 @@ class Peer:
     def say(self, *what: bytes) -> list[Frame]:
         """Send it; what came back, which also collects in `sent`."""
         self.h2.receive(b"".join(what), self.now_us)
+        while self.h2.waiting:
+            self.h2.read_on(self.now_us)
         return self.take()
 
     def take(self) -> list[Frame]:

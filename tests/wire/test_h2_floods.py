@@ -183,6 +183,22 @@ def test_half_a_frame_for_too_long_ends_the_connection() -> None:
         assert peer.verdict == CALM
 
 
+@pytest.mark.parametrize("begun", [b"", request(1), frame(f.HEADERS, f.END_STREAM, 3, b"")])
+def test_a_frame_or_a_block_that_drips_is_not_waited_for_longer(begun: bytes) -> None:
+    peer = Peer(answers=False)
+    peer.say(begun)
+    drips = (
+        frame(f.CONTINUATION, 0, 3, bytes(100)) if len(begun) == 9 else request(5, ("a", "b" * 90))
+    )
+    for at in range(3):
+        assert peer.verdict == "fine"
+        peer.say(drips[10 * at : 10 * at + 10])
+        peer.now_us += 10_000_000
+        peer.h2.sweep(peer.now_us)
+    peer.take()
+    assert peer.verdict == CALM
+
+
 def test_an_idle_connection_is_ended_in_peace() -> None:
     peer = Peer()
     done = []

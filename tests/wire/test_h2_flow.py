@@ -95,8 +95,9 @@ def test_the_backlog_is_bounded_and_the_stream_beyond_it_is_reset() -> None:
     peer = Peer(H2Settings(backlog_bytes_max=65_536), body=bytes(40_000))
     peer.say(settings((f.INITIAL_WINDOW_SIZE, 0)), request(1), request(3))
     assert peer.verdict == f"stream 3 {f.ENHANCE_YOUR_CALM}"
-    assert peer.owner.ended == [3]
-    peer.say(update(1, 40_000), request(5))  # and what has left makes room
+    assert peer.heard.ended == [3]
+    peer.say(update(1, 40_000))
+    peer.say(request(5))  # and what has left makes room
     assert list(peer.h2.streams) == [5]
     assert [x.stream for x in peer.of(f.RST_STREAM)] == [3]
 
@@ -217,3 +218,44 @@ def test_no_byte_leaves_beyond_a_window_and_none_is_lost_or_changed(
         assert body(peer, at) == each
         assert peer.of(f.HEADERS, at)[-1].flags & f.END_STREAM
     assert peer.h2.streams == {}
+
+
+def test_what_is_to_be_sent_may_be_taken_in_pieces() -> None:
+    whole, pieces = Peer(body=bytes(40_000)), Peer(body=bytes(40_000))
+    for peer in (whole, pieces):
+        peer.h2.receive(request(1) + request(3), peer.now_us)
+        peer.h2.read_on(peer.now_us)
+    taken = []
+    while pieces.h2.out:
+        taken.append(pieces.h2.take(10_000))
+    assert pieces.h2.backlog_bytes == 80_000 - 65_535
+    assert b"".join(taken) == whole.h2.take()
+    assert {len(piece) for piece in taken[:-1]} == {10_000}
+
+
+def test_a_turn_ends_after_its_frames_and_its_bytes() -> None:
+    peer = Peer(H2Settings(turn_frames_max=2, turn_bytes_max=1_024), body=b"")
+    peer.h2.receive(b"".join([request(1 + 2 * at) for at in range(5)]), peer.now_us)
+    assert peer.heard.whole == [1, 3]
+    assert peer.h2.waiting
+    peer.h2.hold(request(11))
+    peer.h2.read_on(peer.now_us)
+    assert peer.heard.whole == [1, 3, 5, 7]
+    peer.say()
+    assert peer.heard.whole == [1, 3, 5, 7, 9, 11]
+    peer.heard.body = bytes(2_000)  # what is sent is work too
+    peer.h2.receive(request(13) + request(15), peer.now_us)
+    assert peer.heard.whole[-1] == 13
+
+
+def test_a_whole_response_that_does_not_move_is_given_up() -> None:
+    peer = Peer(body=b"0123456789")
+    peer.say(settings((f.INITIAL_WINDOW_SIZE, 4)), request(1))
+    peer.now_us += 29_000_000
+    peer.say(update(1, 1))
+    peer.h2.sweep(peer.now_us + 29_999_999)
+    assert list(peer.h2.streams) == [1]
+    peer.h2.sweep(peer.now_us + 30_000_000)
+    peer.take()
+    assert peer.verdict == f"stream 1 {f.CANCEL}"
+    assert peer.h2.backlog_bytes == 0

@@ -150,7 +150,7 @@ class Listeners:
             streams={**methods.streams, **Reflection(files).streams, **health.streams},
             open=health.open,
         )
-        return GrpcDoor(whole, self._access, grpc_settings(self._settings))
+        return GrpcDoor(whole, self._access, self._app.clock, grpc_settings(self._settings))
 
     def _http_door(self, access: Access, hosts: frozenset[str] | None, *, alone: bool) -> HttpDoor:
         app = self._app

@@ -21,6 +21,7 @@ from sluicegate.doors.grpc.health import GrpcHealth
 from sluicegate.doors.grpc.methods import GrpcError, GrpcStatus, Methods
 from sluicegate.doors.grpc.protocol import GrpcDoor
 from sluicegate.doors.grpc.settings import GrpcSettings
+from sluicegate.system import SystemClock
 
 T = TypeVar("T")
 ANN: Final = Identity("ann", EVERY_GRANT)
@@ -166,7 +167,7 @@ class Native:
         self, methods: Methods, access: Door, settings: GrpcSettings = SETTINGS, tls: Any = None
     ) -> None:
         self.running = Running()
-        self.door: GrpcDoor = GrpcDoor(methods, access, settings)
+        self.door: GrpcDoor = GrpcDoor(methods, access, SystemClock(), settings)
         self._server = self.running.do(self._listen(tls))
         self.port: int = self._server.sockets[0].getsockname()[1]
 

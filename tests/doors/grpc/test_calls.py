@@ -83,6 +83,8 @@ class Line:
 
     def say(self, *head_sent: bytes) -> None:
         self.calls.receive(b"".join(head_sent), self.now_us)
+        while self.calls.work_waits:
+            self.calls.work_on(self.now_us)
         self.take()
 
     def take(self) -> None:
@@ -601,3 +603,51 @@ def test_a_call_that_is_told_and_never_whole_is_ended_by_the_sweep() -> None:
     line.calls.sweep(NOW + 1_000_000)
     line.take()
     assert line.answer(1)[1]["grpc-status"] == str(int(GrpcStatus.DEADLINE_EXCEEDED))
+
+
+def test_calls_wait_in_line_for_room_and_are_answered_in_order() -> None:
+    line = Line(GrpcSettings(h2=H2Settings(backlog_bytes_max=65_536), message_bytes_max=100_000))
+    h2 = line.calls.h2
+    for stream in (1, 3, 5, 7):
+        for part in (
+            frame(f.HEADERS, f.END_HEADERS, stream, headers(GRPC)),
+            frame(f.DATA, 0, stream, prefix(bytes(20_000))[:16_000]),
+            frame(f.DATA, f.END_STREAM, stream, prefix(bytes(20_000))[16_000:]),
+        ):
+            line.calls.receive(part, NOW)
+            while h2.waiting:
+                line.calls.work_on(NOW)
+    assert line.counts.calls == 2  # 32 KiB are the half of it
+    assert not line.calls.work_waits
+    line.say(frame(f.RST_STREAM, 0, 5, b"\0\0\0\x08"))
+    line.say()
+    assert line.counts.calls == 3
+    assert [line.status(each) for each in (1, 3, 5, 7)] == [0, 0, -1, 0]
+
+
+def test_results_beyond_the_room_are_refused_and_not_kept() -> None:
+    line = Line(GrpcSettings(h2=H2Settings(backlog_bytes_max=1 << 20)))
+    later = [(":path", "/t.Test/Later")]
+    line.ask(1, prefix(b"x"), changed=later)
+    for stream in range(3, 9, 2):
+        line.ask(stream, prefix(b"x"), changed=later)
+    # One result of a megabyte was expected, so the others were not begun.
+    assert len(line.host.waiting) == 1
+    first, answer, _ = line.host.waiting[0]
+    answer.close()
+    line.calls.respond(first, bytes((1 << 20) + 1))  # the first may always be sent
+    assert line.calls.h2.backlog_bytes > 1 << 20
+    late = H2Stream(99, first.meaning, 1 << 20, 1 << 20, NOW)
+    line.calls.h2.streams[99] = late
+    line.calls.respond(late, bytes(100_000))
+    line.take()
+    assert line.status(99) == GrpcStatus.RESOURCE_EXHAUSTED
+
+
+def test_all_connections_share_a_bound_and_each_has_a_little() -> None:
+    line = Line(GrpcSettings(backlog_bytes_max=1 << 20))
+    line.counts.backlog_bytes = 1 << 20  # others hold it
+    line.ask(1, prefix(bytes(60_000)), parts=5)
+    assert line.status(1) == 0
+    line.ask(3, prefix(bytes(70_000)), parts=5)
+    assert line.status(3) == GrpcStatus.RESOURCE_EXHAUSTED

@@ -33,6 +33,7 @@ from sluicegate.doors.listener import Language, Listener
 from sluicegate.protos import KEY_VALUES, descriptor_set
 from sluicegate.protos import key_values_pb2 as pb
 from sluicegate.protos.key_values_pb2_grpc import KeyValuesStub
+from sluicegate.system import SystemClock
 from sluicegate.wire.key_values_messages import KvBounds
 from sluicegate.wire.row_stream import StreamRow, stream_of
 from tests.doors.grpc.servers import SERVERS, Door, Grpcio, Native
@@ -358,7 +359,7 @@ def test_an_asyncio_client_through_the_listener_beside_everything_else() -> None
         reflection = Reflection(files_of(descriptor_set(KEY_VALUES)))
         methods = Methods({}, reflection.streams, with_metadata=servicer.with_metadata)
         settings = GrpcSettings(message_bytes_max=9 << 20)
-        door = GrpcDoor(methods, Keeper(), settings)
+        door = GrpcDoor(methods, Keeper(), SystemClock(), settings)
         kinds: Any = {Language.HTTP2: lambda _: door()}
         async with (
             Listener(["127.0.0.1:0"], kinds) as listener,

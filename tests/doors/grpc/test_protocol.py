@@ -25,10 +25,12 @@ from sluicegate.doors.grpc.health import GrpcHealth
 from sluicegate.doors.grpc.methods import Methods
 from sluicegate.doors.grpc.protocol import GrpcDoor
 from sluicegate.doors.grpc.settings import GrpcSettings
+from sluicegate.system import SystemClock
 from sluicegate.wire.h2 import frames as f
 from sluicegate.wire.h2.settings import H2Settings
 from sluicegate.wire.h2.stream import H2Stream
 from tests.doors.grpc.servers import SETTINGS, Door, Grpcio, Native, Work, native
+from tests.doors.listening import LOOPS
 from tests.wire.h2_peer import GREETING, frame, headers, parsed, request, update
 
 CALL_S_MAX = 10.0
@@ -171,6 +173,9 @@ class Written(asyncio.Transport):
     def is_closing(self) -> bool:
         return False
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def pause_reading(self) -> None:
         self.calls.append("pause")
 
@@ -181,7 +186,7 @@ class Written(asyncio.Transport):
 def test_what_comes_amid_a_pause_is_read_after_it(work: Work) -> None:
     async def talk() -> None:
         transport = Written()
-        protocol = GrpcDoor(work.methods(), Door())()
+        protocol = GrpcDoor(work.methods(), Door(), SystemClock())()
         protocol.connection_made(transport)
         protocol.data_received(GREETING)
         protocol.pause_writing()
@@ -192,6 +197,7 @@ def test_what_comes_amid_a_pause_is_read_after_it(work: Work) -> None:
         protocol.data_received(call[30:])
         assert transport.sent == before
         protocol.resume_writing()
+        await asyncio.sleep(0)  # in a turn of its own
         assert [x.payload for x in parsed(transport.sent) if x.kind == f.DATA] == [prefix(b"x")]
         assert transport.calls == ["pause", "resume"]
         assert protocol.under_way() == 0
@@ -205,22 +211,23 @@ def test_all_answers_of_one_read_leave_in_one_write(work: Work) -> None:
         transport = Written()
         writes: list[int] = []
         transport.write = lambda data: writes.append(len(data))  # type: ignore[method-assign]
-        protocol = GrpcDoor(work.methods(), Door())()
+        protocol = GrpcDoor(work.methods(), Door(), SystemClock())()
         protocol.connection_made(transport)
         protocol.data_received(GREETING)
-        for path in (b"/t.Test/Echo", b"/t.Test/Later"):
+        # Few are begun before the first results have shown how large they are, hence twice.
+        for round_, path in enumerate(("/t.Test/Echo", "/t.Test/Later", "/t.Test/Later")):
             writes.clear()
-            fields = headers([*GRPC[:2], (":path", path.decode()), GRPC[3]])
-            first = 1 if path.endswith(b"Echo") else 101
+            fields = headers([*GRPC[:2], (":path", path), GRPC[3]])
+            first = 1 + 100 * round_
             calls = [
                 frame(f.HEADERS, 4, first + 2 * n, fields)
                 + frame(f.DATA, 1, first + 2 * n, prefix(b"x"))
                 for n in range(50)
             ]
             protocol.data_received(b"".join(calls))
-            for _ in range(5):
+            for _ in range(20):
                 await asyncio.sleep(0)
-            assert len(writes) == 1
+            assert len(writes) == 1 or round_ == 1
         protocol.connection_lost(None)
 
     asyncio.run(talk())
@@ -229,7 +236,7 @@ def test_all_answers_of_one_read_leave_in_one_write(work: Work) -> None:
 def test_no_call_leaves_anything_behind_even_for_the_collector(work: Work) -> None:
     async def talk() -> None:
         transport = Written()
-        protocol = GrpcDoor(work.methods(), Door(), SETTINGS)()
+        protocol = GrpcDoor(work.methods(), Door(), SystemClock(), SETTINGS)()
         protocol.connection_made(transport)
         protocol.data_received(GREETING)
         stream = -1
@@ -272,7 +279,7 @@ def test_a_deadline_is_kept_by_the_server_itself(work: Work, path: str) -> None:
 
     async def talk() -> None:
         transport = Written()
-        protocol = GrpcDoor(methods, Door())()
+        protocol = GrpcDoor(methods, Door(), SystemClock())()
         protocol.connection_made(transport)
         protocol.data_received(GREETING)
         timed_fields = [*GRPC[:2], (":path", f"/t.Test/{path}"), GRPC[3], ("grpc-timeout", "20m")]
@@ -296,7 +303,7 @@ def test_a_deadline_is_kept_by_the_server_itself(work: Work, path: str) -> None:
 def test_a_stream_waits_for_who_does_not_read_it(work: Work) -> None:
     async def talk() -> None:
         transport = Written()
-        protocol = GrpcDoor(work.methods(), Door())()
+        protocol = GrpcDoor(work.methods(), Door(), SystemClock())()
         protocol.connection_made(transport)
         protocol.data_received(GREETING)
         fields = headers([*GRPC[:2], (":path", "/t.Test/Endless"), GRPC[3]])
@@ -481,6 +488,51 @@ def test_a_method_that_answers_with_something_else_is_a_bug(
             with pytest.raises(grpc.RpcError, match="its log says why"):
                 channel.unary_unary(path)(b"", timeout=CALL_S_MAX)
     assert len(caplog.records) == 2
+
+
+@pytest.mark.parametrize("loop", sorted(LOOPS))
+def test_who_sends_much_at_once_is_not_served_before_who_sends_little(
+    work: Work, loop: str
+) -> None:
+    served: list[bytes] = []
+
+    def serve(message: bytes, _by: Identity) -> bytes:
+        served.append(message)
+        return message
+
+    methods = work.methods()
+    methods = methods._replace(unary={**methods.unary, "/t.Test/Echo": serve})
+
+    async def talk() -> None:
+        running = asyncio.get_running_loop()
+        door: Any = GrpcDoor(methods, Door(), SystemClock(), GrpcSettings(turn_us_max=0))
+        server = await running.create_server(door, "127.0.0.1", 0)
+        address = server.sockets[0].getsockname()
+        many, few = (socket.create_connection(address) for _ in range(2))
+        for line in (many, few):
+            line.sendall(GREETING)
+        while len(door.open) < 2:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
+        block = headers(GRPC)
+        calls = [
+            frame(f.HEADERS, 4, 1 + 2 * at, block) + frame(f.DATA, 1, 1 + 2 * at, prefix(b"many"))
+            for at in range(1_000)
+        ]
+        # Both are there before the loop looks again.
+        many.sendall(b"".join(calls))
+        few.sendall(frame(f.HEADERS, 4, 1, block) + frame(f.DATA, 1, 1, prefix(b"few")))
+        while len(served) < 1_001:
+            await asyncio.sleep(0)
+        for line in (many, few):
+            line.close()
+        server.close()
+        while door.open:
+            await asyncio.sleep(0)
+        assert served.index(b"few") <= H2Settings().turn_frames_max // 2
+
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.run(asyncio.wait_for(talk(), CALL_S_MAX))
 
 
 @pytest.mark.skipif(shutil.which("h2load") is None, reason="apt-get install nghttp2-client")

@@ -5,6 +5,10 @@ in the output before the next frame is read: no task, no future, no queue. A res
 is the `CallOwner`'s to wait for, which passes it to `respond` or `fail`. Streams are the slow path:
 their bytes wait unparsed until their method asks for them, within their window.
 
+What is answered waits for room: while the peer does not take its responses, requests that are here
+whole wait in line, and streams that send wait too. A turn of the loop is shared: `receive` and
+`work_on` stop after so much work, and `work_waits` says that there is more.
+
 An error ends a call with the status that `methods.status_of` gives it. The owner logs a bug of
 ours; the peer learns only that there is one.
 """
@@ -49,6 +53,12 @@ _NOT_ONE: Final = GrpcError(GrpcStatus.INTERNAL, "a unary request is one message
 _TOO_MANY_OPEN: Final = GrpcError(
     GrpcStatus.RESOURCE_EXHAUSTED, "too many calls at a time that say not who asks"
 )
+_NO_ROOM: Final = GrpcError(
+    GrpcStatus.RESOURCE_EXHAUSTED, "too many responses wait on this connection; read them first"
+)
+_RESULT_BYTES_FIRST: Final = 1 << 20  # so few calls begin before the first result is here
+_LINE_TURN: Final = 32  # calls from the line in one turn
+_BACKLOG_FREE_BYTES: Final = 65_536  # that each connection has, however much all others hold
 _LATE: Final = GrpcError(GrpcStatus.DEADLINE_EXCEEDED, "the deadline has passed")
 _TOO_MUCH_PARTIAL: Final = GrpcError(
     GrpcStatus.RESOURCE_EXHAUSTED, "too many unfinished requests on this connection"
@@ -83,10 +93,20 @@ class CallOwner(Protocol):
 class GrpcCounts:
     """Counters of the connections of one door."""
 
-    __slots__ = ("calls", "connections", "deferred", "expired", "failed", "floods", "opened")
+    __slots__ = (
+        "backlog_bytes",
+        "calls",
+        "connections",
+        "deferred",
+        "expired",
+        "failed",
+        "floods",
+        "opened",
+    )
 
     def __init__(self) -> None:
         self.connections = 0  # open now
+        self.backlog_bytes = 0  # of responses that were not taken, all connections
         self.opened = 0  # ever
         self.calls = 0  # that reached a method
         self.deferred = 0  # of these, answered later
@@ -114,11 +134,13 @@ class GrpcCalls:
     __slots__ = (
         "_access",
         "_counts",
+        "_line",
         "_methods",
         "_names",
         "_now_us",
         "_owner",
         "_partial_bytes",
+        "_result_bytes",
         "_settings",
         "h2",
     )
@@ -141,12 +163,47 @@ class GrpcCalls:
         self._names = names
         self._now_us = now_us
         self._partial_bytes = 0
+        self._result_bytes = _RESULT_BYTES_FIRST  # on average, of those that were waited for
+        self._line: dict[int, H2Stream] = {}  # what waits for room, in order
         self.h2 = H2Connection(settings.h2, self, now_us)
 
     def receive(self, data: bytes, now_us: int) -> None:
         """Take bytes that were read; what must be sent is then in `h2`."""
         self._now_us = now_us
         self.h2.receive(data, now_us)
+        self.count_flood()
+
+    @property
+    def full(self) -> bool:
+        """Whether responses must be taken before there can be more."""
+        h2 = self.h2
+        backlog = h2.backlog_bytes + h2.pending * self._result_bytes
+        if self._counts.backlog_bytes >= self._settings.backlog_bytes_max:
+            return backlog >= _BACKLOG_FREE_BYTES
+        # The other half is for results that are larger than those before them.
+        return backlog >= self._settings.h2.backlog_bytes_max >> 1
+
+    @property
+    def work_waits(self) -> bool:
+        """Whether there is more to do than a turn allowed."""
+        return self.h2.waiting or (bool(self._line) and not self.full)
+
+    def work_on(self, now_us: int) -> None:
+        """Do more of what waits."""
+        self._now_us = now_us
+        line = self._line
+        for _ in range(_LINE_TURN):
+            if not line or self.full:
+                break
+            stream = line.pop(next(iter(line)))
+            partial = stream.call
+            if _route(stream).stream is not None:
+                self._owner.wake(stream)
+            elif isinstance(partial, PartialRequest):
+                whole = bytes(partial.buffer)
+                self._drop_buffer(stream)
+                self._serve(stream, _route(stream), whole, 0, len(whole))
+        self.h2.read_on(now_us)
         self.count_flood()
 
     def sweep(self, now_us: int) -> None:
@@ -227,6 +284,12 @@ class GrpcCalls:
     # Unary calls.
 
     def _unary(self, stream: H2Stream, route: GrpcRoute, data: bytes, start: int, end: int) -> None:
+        if not self._line and not self.full:
+            self._serve(stream, route, data, start, end)
+        elif self._buffer(stream, data[start:end]) is not None:
+            self._line[stream.id] = stream
+
+    def _serve(self, stream: H2Stream, route: GrpcRoute, data: bytes, start: int, end: int) -> None:
         size = end - start - PREFIX_BYTES
         try:
             if (
@@ -247,9 +310,10 @@ class GrpcCalls:
             else:
                 result = self._call_with_metadata(stream, route, message)
             if isinstance(result, bytes):
-                self.h2.reply(stream, HEAD, prefix(result), OK)
+                self._reply(stream, result)
             else:
                 self._counts.deferred += 1
+                self.h2.await_result(stream)
                 self._owner.wait(stream, result, _deadline_us(stream, route))
         except Exception as error:
             self.fail(stream, error)  # whatever a method raises ends its call
@@ -309,11 +373,24 @@ class GrpcCalls:
             raise GrpcError(GrpcStatus.INTERNAL, "a packed message, and no grpc-encoding")
         settings = self._settings
         unpacked_max = max(settings.gunzip_free_bytes, len(message) * settings.gunzip_ratio_max)
-        return gunzip(message, min(unpacked_max, route.message_bytes_max))
+        unpacked = gunzip(message, min(unpacked_max, route.message_bytes_max))
+        self.h2.work(len(unpacked))
+        return unpacked
 
     def respond(self, stream: H2Stream, result: bytes) -> None:
         """Send the result of a unary call that was waited for."""
         if not stream.closed:
+            self._result_bytes += (len(result) - self._result_bytes) >> 3
+            self._reply(stream, result)
+
+    def _reply(self, stream: H2Stream, result: bytes) -> None:
+        size = len(result)
+        if size > _BACKLOG_FREE_BYTES and (
+            self._counts.backlog_bytes >= self._settings.backlog_bytes_max
+            or not self.h2.has_room(size)
+        ):
+            self.fail(stream, _NO_ROOM)
+        else:
             self.h2.reply(stream, HEAD, prefix(result), OK)
 
     def fail(self, stream: H2Stream, error: BaseException) -> None:
@@ -401,6 +478,14 @@ class GrpcCalls:
             self.h2.start(stream, HEAD)
         self.h2.send(stream, prefix(message))
 
+    def wait_for_room(self, stream: H2Stream) -> bool:
+        """Whether a stream must wait before it sends more; it is woken when there is room."""
+        if stream.closed or (stream.queue is None and not self.full):
+            return False
+        if stream.queue is None:
+            self._line[stream.id] = stream
+        return True
+
     def close(self, stream: H2Stream) -> None:
         """End a stream's response."""
         if stream.closed or stream.finished:
@@ -430,6 +515,7 @@ class GrpcCalls:
         return partial
 
     def _drop_buffer(self, stream: H2Stream) -> None:
+        self._line.pop(stream.id, None)
         partial = stream.call
         if isinstance(partial, PartialRequest):
             self._partial_bytes -= len(partial.buffer)

@@ -4,6 +4,10 @@ One `GrpcProtocol` a connection. All answers to one read leave in one write, and
 become ready in one turn of the loop. A peer that does not read is not read either: while its socket
 is full we take nothing from it, so what we hold for it stays within the bounds of HTTP/2.
 
+A turn is bounded, in frames, bytes and time. What a connection sends beyond waits for the next one,
+and it is not read before: so who sends much is served as fast as the rest allows, and who sends
+little is served at once.
+
 `GrpcDoor` makes the protocols and knows which are open: to count, to sweep out the slow and the
 idle, and to end them all in peace.
 """
@@ -16,6 +20,7 @@ from collections.abc import Awaitable
 from typing import Any, Final, cast, final
 
 from sluicegate.contracts.access import Access
+from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import SluicegateError
 from sluicegate.doors.grpc.calls import GrpcCalls, GrpcCounts, PartialRequest
 from sluicegate.doors.grpc.methods import GrpcError, GrpcStatus, Methods
@@ -28,19 +33,21 @@ from sluicegate.wire.h2.stream import H2Stream
 
 _log: Final = logging.getLogger("sluicegate.grpc")
 _US: Final = 1_000_000
+_WRITE_BYTES: Final = 262_144  # that the transport is handed at a time; it may pause us in between
 
 
 @final
 class GrpcDoor:
     """Makes a protocol for each connection that is accepted. Belongs to one loop."""
 
-    __slots__ = ("_sweep", "access", "counts", "draining", "methods", "open", "settings")
+    __slots__ = ("_sweep", "access", "clock", "counts", "draining", "methods", "open", "settings")
 
     def __init__(
-        self, methods: Methods, access: Access, settings: GrpcSettings | None = None
+        self, methods: Methods, access: Access, clock: Clock, settings: GrpcSettings | None = None
     ) -> None:
         self.methods = methods
         self.access = access
+        self.clock = clock
         self.settings = GrpcSettings() if settings is None else settings
         self.counts = GrpcCounts()
         self.open: set[GrpcProtocol] = set()
@@ -113,8 +120,10 @@ class GrpcProtocol:
         self._loop = asyncio.get_running_loop()
         self._flushing = False
         self._reading = False
-        self._unread: list[bytes] = []
-        self._paused = False
+        self._paused = False  # the peer does not read
+        self._turn_over = False  # another is scheduled
+        self._stopped = False  # the transport reads no more
+        self._backlog_bytes = 0
         self._echo: asyncio.TimerHandle | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
@@ -152,11 +161,32 @@ class GrpcProtocol:
         calls = self._calls
         if calls is None:
             return
-        if self._paused:
-            self._unread.append(data)  # at most what was read before the pause took hold
+        if self._paused or self._turn_over:
+            calls.h2.hold(data)
             return
+        door = self._door
+        until_us = door.clock.now_us() + door.settings.turn_us_max
         self._reading = True
-        calls.receive(data, int(self._loop.time() * _US))
+        calls.receive(data, self._now_us())
+        self._work_until(calls, until_us)
+
+    def _next_turn(self) -> None:
+        self._turn_over = False
+        calls = self._calls
+        if calls is None or self._transport is None:
+            return
+        door = self._door
+        until_us = door.clock.now_us() + door.settings.turn_us_max
+        self._reading = True
+        if not self._paused:
+            calls.work_on(self._now_us())
+        self._work_until(calls, until_us)
+
+    def _work_until(self, calls: GrpcCalls, until_us: int) -> None:
+        """Work until all is done, or the turn is over; and write."""
+        while calls.work_waits and not self._paused and self._door.clock.now_us() < until_us:
+            self._flush()
+            calls.work_on(self._now_us())
         self._reading = False
         self._flush()
 
@@ -169,6 +199,8 @@ class GrpcProtocol:
         self._transport = None
         if self._calls is not None:
             self._calls.h2.close()
+        self._door.counts.backlog_bytes -= self._backlog_bytes
+        self._backlog_bytes = 0
         self._door.remove(self)
         if self._echo is not None:
             self._echo.cancel()
@@ -178,17 +210,13 @@ class GrpcProtocol:
     def pause_writing(self) -> None:
         """Stop reading: the peer does not read."""
         self._paused = True
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
+        if self._transport is not None:
+            self._read_or_stop(self._transport)
 
     def resume_writing(self) -> None:
         """It reads again."""
         self._paused = False
-        partial, self._unread = self._unread, []
-        for data in partial:
-            self.data_received(data)
-        if self._transport is not None and not self._transport.is_closing() and not self._paused:
-            self._transport.resume_reading()
+        self._flush()
 
     # What the door asks.
 
@@ -289,10 +317,31 @@ class GrpcProtocol:
         if transport is None or calls is None:
             return
         h2 = calls.h2
-        if h2.out:
-            transport.write(h2.take())
-        if h2.done:
+        while h2.out and not self._paused:
+            transport.write(h2.take(_WRITE_BYTES))
+        if h2.done and not h2.out:
             transport.close()
+        h2.unsent_bytes = transport.get_write_buffer_size()
+        backlog = h2.backlog_bytes
+        self._door.counts.backlog_bytes += backlog - self._backlog_bytes
+        self._backlog_bytes = backlog
+        if self._reading:
+            return
+        if calls.work_waits and not self._turn_over and not self._paused:
+            self._turn_over = True
+            self._loop.call_soon(self._next_turn)
+        self._read_or_stop(transport)
+
+    def _read_or_stop(self, transport: asyncio.Transport) -> None:
+        """Read what the peer sends, unless it does not read, or its turn is over."""
+        stop = self._paused or self._turn_over
+        if stop == self._stopped or transport.is_closing():
+            return
+        self._stopped = stop
+        if stop:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
 
     def _now_us(self) -> int:
         return int(self._loop.time() * _US)

@@ -53,7 +53,8 @@ class StreamRun:
             async for message in answers:
                 calls.send(stream, message)
                 self.protocol.flush_soon()
-                while stream.queue is not None and not stream.closed:
+                await asyncio.sleep(0)  # others have their turn
+                while calls.wait_for_room(stream):
                     await self._wait_for_more()
             calls.close(stream)
         except asyncio.CancelledError:

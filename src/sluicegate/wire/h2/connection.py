@@ -33,6 +33,7 @@ _RESET_IDS_MAX: Final = 1_024  # streams that we have reset, whose late frames a
 _SKIPPED_MAX: Final = 16
 _HEAD_BYTES: Final = frames.HEAD_BYTES
 _LITTLE: Final = 1 << 24
+_ALL: Final = 1 << 60
 
 
 class ConnectionOwner(Protocol):
@@ -74,12 +75,14 @@ class H2Connection:
         "_block_bytes",
         "_block_ends",
         "_block_fault",
+        "_block_since_us",
         "_block_stream",
         "_blocked",
         "_chunks",
         "_counted",
         "_empty_flood",
         "_goaway_sent",
+        "_half_since_us",
         "_have",
         "_last_id",
         "_last_read_us",
@@ -98,6 +101,10 @@ class H2Connection:
         "_settings_flood",
         "_settings_received",
         "_skipped",
+        "_turn_bytes",
+        "_turn_frames",
+        "_unread",
+        "_unread_at",
         "_update_flood",
         "_window",
         "answered",
@@ -106,9 +113,13 @@ class H2Connection:
         "fault",
         "opened",
         "out",
+        "out_bytes",
         "peer_leaving",
+        "pending",
         "settings",
         "streams",
+        "unsent_bytes",
+        "waiting",
     )
 
     def __init__(self, settings: H2Settings, owner: ConnectionOwner, now_us: int) -> None:
@@ -116,6 +127,10 @@ class H2Connection:
         self._owner = owner
         self.streams: dict[int, H2Stream] = {}
         self.out: list[bytes] = []
+        self.out_bytes = 0
+        self.unsent_bytes = 0  # that the owner has taken, and the peer has not
+        self.pending = 0  # streams whose result is awaited
+        self.waiting = False  # there is more to read, in another turn
         self.answered = 0
         self.opened = 0
         self.closing = False  # nothing more will be read
@@ -126,8 +141,11 @@ class H2Connection:
         self._began_us = now_us
         self._last_read_us = now_us
         self._now_us = now_us
+        self._half_since_us = now_us
+        self._turn_frames = 0
+        self._turn_bytes = 0
         self._chunks: list[bytes] = []
-        self._have = 0
+        self._unread, self._unread_at, self._have = b"", 0, 0
         self._need = 0
         self._preface = False
         self._settings_received = False
@@ -140,6 +158,7 @@ class H2Connection:
         self._block: list[bytes] = []
         self._block_bytes = 0
         self._block_stream = 0
+        self._block_since_us = now_us
         self._block_ends = False
         self._block_fault = False
         self._blocked: dict[int, H2Stream] = {}
@@ -173,45 +192,101 @@ class H2Connection:
         """Header blocks that were not found in the memo."""
         return self._memo.decodes
 
-    def take(self) -> bytes:
-        """Return all that must be sent now."""
-        if len(self.out) == 1:
-            data = self.out[0]
-        else:
-            data = b"".join(self.out)
-        self.out.clear()
+    @property
+    def backlog_bytes(self) -> int:
+        """What the peer has yet to take: held back by its windows, by its socket, or by us."""
+        return self.out_bytes + self._queued_bytes + self.unsent_bytes
+
+    def has_room(self, size: int) -> bool:
+        """Whether so much more may be queued; where next to nothing is, any response may."""
+        backlog = self.backlog_bytes
+        return backlog + size <= self.settings.backlog_bytes_max or backlog < frames.FRAME_BYTES_MAX
+
+    def take(self, bytes_max: int = _ALL) -> bytes:
+        """Return what must be sent now, from the front."""
+        out = self.out
+        if self.out_bytes <= bytes_max:
+            data = out[0] if len(out) == 1 else b"".join(out)
+            out.clear()
+            self.out_bytes = 0
+            return data
+        count = 0
+        size = 0
+        while size < bytes_max:
+            size += len(out[count])
+            count += 1
+        data = b"".join(out[:count])
+        del out[:count]
+        if size > bytes_max:
+            out.insert(0, data[bytes_max:])
+            data = data[:bytes_max]
+        self.out_bytes -= len(data)
         return data
 
     def receive(self, data: bytes, now_us: int) -> None:
-        """Take bytes that were read."""
+        """Take bytes that were read, and act on as many as a turn allows; see `waiting`."""
         if self.closing:
             return
-        self._now_us = now_us
         self._last_read_us = now_us
         if self._have:
             self._chunks.append(data)
             self._have += len(data)
-            if self._have < self._need:
+            if self.waiting or self._have < self._need:
                 return  # not joined yet: a frame in single bytes must not be copied for each
-            data = b"".join(self._chunks)
-            self._chunks.clear()
-            self._have = 0
+            data = self._joined()
+        self._read_on(data, 0, now_us)
+
+    def hold(self, data: bytes) -> None:
+        """Take bytes that were read, for another turn."""
+        if not self.closing:
+            self._chunks.append(data)
+            self._have += len(data)
+            self.waiting = True
+
+    def read_on(self, now_us: int) -> None:
+        """Act on more of what has come, in another turn."""
+        if self.waiting:
+            if self._chunks:
+                self._unread, self._unread_at = self._joined(), 0
+            self._read_on(self._unread, self._unread_at, now_us)
+
+    def work(self, size: int) -> None:
+        """Count so many bytes more of work for this turn, beside those that were received."""
+        self._turn_bytes += size
+
+    def _joined(self) -> bytes:
+        data = b"".join((self._unread[self._unread_at :], *self._chunks))
+        self._chunks.clear()
+        return data
+
+    def _read_on(self, data: bytes, at: int, now_us: int) -> None:
+        self._now_us = now_us
+        self._turn_frames = self._turn_bytes = 0
+        self.waiting = False
+        half_before = self._have > 0
         try:
-            at = self._read(data)
+            begin, at = at, self._read(data, at)
         except ConnectionFault as fault:
             self.fail(fault)
             return
-        if at < len(data) and not self.closing:
-            self._chunks.append(data[at:] if at else data)
-            self._have = len(data) - at
+        if self.closing or at == len(data):
+            self._unread, self._unread_at, self._have = b"", 0, 0
+            return
+        if self.waiting:
+            self._unread, self._unread_at = data, at
+        else:
+            self._unread, self._unread_at = data[at:] if at else data, 0
+            if at > begin or not half_before:
+                self._half_since_us = now_us  # another frame than the one that was half before
+        self._have = len(data) - at
 
     def drain(self) -> None:
         """Begin a graceful end: the first of two steps."""
         if self.draining or self.closing:
             return
         self.draining = True
-        self.out.append(frames.goaway(frames.STREAM_ID_MAX, frames.NO_ERROR, "draining"))
-        self.out.append(frames.ping_frame(DRAINING, ack=False))
+        self._write(frames.goaway(frames.STREAM_ID_MAX, frames.NO_ERROR, "draining"))
+        self._write(frames.ping_frame(DRAINING, ack=False))
 
     def refuse_new(self) -> None:
         """Answer what is open and refuse what comes: the second step."""
@@ -219,14 +294,14 @@ class H2Connection:
             return
         self.draining = True
         self._goaway_sent = True
-        self.out.append(frames.goaway(self._last_id, frames.NO_ERROR, "draining"))
+        self._write(frames.goaway(self._last_id, frames.NO_ERROR, "draining"))
 
     def fail(self, fault: ConnectionFault) -> None:
         """End the connection: tell the peer why, and drop all streams."""
         if self.closing:
             return
         self.fault = fault
-        self.out.append(frames.goaway(self._last_id, fault.code, fault.why))
+        self._write(frames.goaway(self._last_id, fault.code, fault.why))
         self.close()
 
     def close(self) -> None:
@@ -236,7 +311,8 @@ class H2Connection:
         self.streams.clear()
         self._blocked.clear()
         self._chunks.clear()
-        self._have = 0
+        self._unread, self._unread_at, self._have = b"", 0, 0
+        self.waiting = False
         for stream in streams:
             stream.closed = True
             stream.queue = None
@@ -255,14 +331,15 @@ class H2Connection:
         slow = [
             stream
             for stream in self.streams.values()
-            if stream.consumes
-            and not stream.ended_by_peer
-            and now_us - stream.began_us >= settings.request_us_max
+            if _is_slow(stream, now_us - settings.request_us_max)
         ]
         for stream in slow:
             self.reset(stream, frames.CANCEL)
-        if self._block_stream or self._have:
-            if now_us - self._last_read_us >= settings.request_us_max:
+        if self._block_stream:
+            if now_us - self._block_since_us >= settings.request_us_max:
+                self.fail(ConnectionFault(frames.ENHANCE_YOUR_CALM, "half a block, too long"))
+        elif self._have:
+            if not self.waiting and now_us - self._half_since_us >= settings.request_us_max:
                 self.fail(ConnectionFault(frames.ENHANCE_YOUR_CALM, "half a frame, too long"))
         elif not self.streams and now_us - self._last_read_us >= settings.idle_us_max:
             self.refuse_new()
@@ -276,11 +353,13 @@ class H2Connection:
     def reply(self, stream: H2Stream, head: HeaderBlock, payload: bytes, tail: HeaderBlock) -> None:
         """Send a whole response: head, body and trailers."""
         size = len(payload)
+        self._settle(stream)
         if (
             self._announce_table
             or size > stream.window
             or size > self._window
             or size > self._peer_frame
+            or self.backlog_bytes + size > self.settings.backlog_bytes_max
             or stream.queue is not None
             or stream.closed
         ):
@@ -292,7 +371,8 @@ class H2Connection:
         word_id = stream_id.to_bytes(4, "big")
         self._window -= size
         stream.window -= size
-        self.out.append(
+        self._turn_bytes += size
+        self._write(
             b"".join(
                 (
                     head.opening,
@@ -318,11 +398,9 @@ class H2Connection:
             self._announce_table = False
             encoded = TABLE_UNUSED + encoded
             flags = frames.END_HEADERS | (frames.END_STREAM if last else 0)
-            self.out.append(
-                frames.frame_head(len(encoded), frames.HEADERS, flags, stream.id) + encoded
-            )
+            self._write(frames.frame_head(len(encoded), frames.HEADERS, flags, stream.id) + encoded)
         else:
-            self.out.append((head.ending if last else head.opening) + word_id + encoded)
+            self._write((head.ending if last else head.opening) + word_id + encoded)
         if last:
             self._complete(stream)
 
@@ -334,11 +412,13 @@ class H2Connection:
             stream.finished = True
             stream.last_is_data = True
         size = len(payload)
-        if self._queued_bytes + size > self.settings.backlog_bytes_max and self._queued_bytes:
+        self._turn_bytes += size
+        if not self.has_room(size):
             self.reset(stream, frames.ENHANCE_YOUR_CALM)
             return
         if stream.queue is None:
             stream.queue = deque()
+            stream.moved_us = self._now_us
         stream.queue.append(payload)
         stream.queued_bytes += size
         self._queued_bytes += size
@@ -357,10 +437,15 @@ class H2Connection:
         """End one stream, and tell the owner."""
         if stream.closed:
             return
-        self.out.append(frames.rst_stream(stream.id, code))
+        self._write(frames.rst_stream(stream.id, code))
         self._remember_reset(stream.id)
         self._drop(stream)
         self._owner.drop_stream(stream)
+
+    def await_result(self, stream: H2Stream) -> None:
+        """Count a stream as `pending` until it is replied to, or ends."""
+        stream.pending = True
+        self.pending += 1
 
     def count_stream(self, stream: H2Stream, most: int) -> bool:
         """Count a stream until it ends, unless `most` are counted already; whether it was."""
@@ -380,10 +465,11 @@ class H2Connection:
 
     # Frames.
 
-    def _read(self, data: bytes) -> int:
-        """Take every whole frame; return where the rest begins."""
-        at = 0
+    def _read(self, data: bytes, at: int) -> int:
+        """Take every whole frame that a turn has room for; return where the rest begins."""
         size = len(data)
+        frames_max = self.settings.turn_frames_max
+        bytes_max = self.settings.turn_bytes_max
         if not self._preface:
             size_preface = len(frames.PREFACE)
             if data[:size_preface] != frames.PREFACE[:size]:
@@ -394,6 +480,9 @@ class H2Connection:
             self._preface = True
             at = size_preface
         while not self.closing:
+            if self._turn_frames >= frames_max or self._turn_bytes >= bytes_max:
+                self.waiting = at < size
+                break
             if size - at < _HEAD_BYTES:
                 self._need = _HEAD_BYTES
                 break
@@ -404,6 +493,8 @@ class H2Connection:
             if end > size:
                 self._need = _HEAD_BYTES + length
                 break
+            self._turn_frames += 1
+            self._turn_bytes += length
             kind = data[at + 3]
             stream_id = word(data, at + 5) & frames.STREAM_ID_MAX
             try:
@@ -488,7 +579,7 @@ class H2Connection:
             raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "beyond the connection's window")
         if self._receive_window * 2 < self.settings.connection_window_bytes:
             more = self.settings.connection_window_bytes - self._receive_window
-            self.out.append(frames.window_update(0, more))
+            self._write(frames.window_update(0, more))
             self._receive_window += more
 
     def _headers(self, flags: int, stream_id: int, data: bytes, at: int, end: int) -> None:
@@ -516,6 +607,7 @@ class H2Connection:
         self._block = [block]
         self._block_bytes = len(block)
         self._block_stream = stream_id
+        self._block_since_us = self._now_us
         self._block_ends = ends
 
     def _continuation(self, flags: int, stream_id: int, data: bytes, at: int, end: int) -> None:
@@ -557,7 +649,7 @@ class H2Connection:
             raise StreamFault(stream_id, frames.PROTOCOL_ERROR, "a stream that depends on itself")
         if len(self.streams) >= self.settings.streams_max:
             self._remember_reset(stream_id)
-            self.out.append(frames.rst_stream(stream_id, frames.REFUSED_STREAM))
+            self._write(frames.rst_stream(stream_id, frames.REFUSED_STREAM))
             self._reset_flood.count_one(self._now_us, 0)
             return
         assert isinstance(meaning, _Meaning)
@@ -667,7 +759,7 @@ class H2Connection:
             else:
                 self._setting(key, value)
             at += frames.SETTING_BYTES
-        self.out.append(frames.SETTINGS_ACK)
+        self._write(frames.SETTINGS_ACK)
         if window != self._peer_window:
             self._move_windows(window - self._peer_window)
             self._peer_window = window
@@ -706,7 +798,7 @@ class H2Connection:
                 self._empty_flood.count_one(self._now_us, self.answered)
             return
         self._ping_flood.count_one(self._now_us, self.answered)
-        self.out.append(frames.ping_frame(payload, ack=True))
+        self._write(frames.ping_frame(payload, ack=True))
 
     def _goaway(self, stream_id: int, length: int) -> None:
         if stream_id != 0:
@@ -743,9 +835,13 @@ class H2Connection:
 
     # Streams.
 
+    def _write(self, data: bytes) -> None:
+        self.out.append(data)
+        self.out_bytes += len(data)
+
     def _send_settings(self) -> None:
         settings = self.settings
-        self.out.append(
+        self._write(
             frames.settings_frame(
                 [
                     (frames.MAX_CONCURRENT_STREAMS, settings.streams_max),
@@ -756,7 +852,7 @@ class H2Connection:
         )
         more = settings.connection_window_bytes - frames.WINDOW_FIRST
         if more:
-            self.out.append(frames.window_update(0, more))
+            self._write(frames.window_update(0, more))
 
     def _not_idle(self, stream_id: int, what: str) -> None:
         if (
@@ -781,7 +877,7 @@ class H2Connection:
             self.reset(stream, fault.code)
             return
         self._remember_reset(fault.stream_id)
-        self.out.append(frames.rst_stream(fault.stream_id, fault.code))
+        self._write(frames.rst_stream(fault.stream_id, fault.code))
 
     def _remember_reset(self, stream_id: int) -> None:
         remembered = self._reset_ids
@@ -794,7 +890,7 @@ class H2Connection:
         more = window - stream.receive_window - stream.unread_bytes
         if more * 2 > window:
             stream.receive_window += more
-            self.out.append(frames.window_update(stream.id, more))
+            self._write(frames.window_update(stream.id, more))
 
     def _complete(self, stream: H2Stream) -> None:
         """Our side has ended. What the peer has yet to say is not wanted."""
@@ -803,13 +899,19 @@ class H2Connection:
         self._remove(stream)
         if not stream.ended_by_peer:
             self._remember_reset(stream.id)
-            self.out.append(frames.rst_stream(stream.id, frames.NO_ERROR))
+            self._write(frames.rst_stream(stream.id, frames.NO_ERROR))
 
     def _remove(self, stream: H2Stream) -> None:
         stream.closed = True
         del self.streams[stream.id]
         if stream.counted:
             self._counted -= 1
+        self._settle(stream)
+
+    def _settle(self, stream: H2Stream) -> None:
+        if stream.pending:
+            stream.pending = False
+            self.pending -= 1
 
     def _drop(self, stream: H2Stream) -> None:
         self._remove(stream)
@@ -848,11 +950,12 @@ class H2Connection:
                 payload = payload[begin : begin + size]
             stream.window -= size
             self._window -= size
+            stream.moved_us = self._now_us
             stream.queued_bytes -= size
             self._queued_bytes -= size
             last = stream.last_is_data and not queue
             flags = frames.END_STREAM if last else 0
-            self.out.append(frames.frame_head(size, frames.DATA, flags, stream.id) + payload)
+            self._write(frames.frame_head(size, frames.DATA, flags, stream.id) + payload)
         self._blocked.pop(stream.id, None)
         stream.queue = None
         if stream.last_is_data:
@@ -868,8 +971,15 @@ class H2Connection:
         if self._announce_table:
             self.start(stream, tail, last=True)
             return
-        self.out.append(tail.ending + stream.id.to_bytes(4, "big") + tail.encoded)
+        self._write(tail.ending + stream.id.to_bytes(4, "big") + tail.encoded)
         self._complete(stream)
+
+
+def _is_slow(stream: H2Stream, before_us: int) -> bool:
+    """Whether its request has been on its way since then, or its whole response not moved."""
+    if stream.queue is not None:
+        return stream.finished and stream.moved_us <= before_us
+    return stream.consumes and not stream.ended_by_peer and stream.began_us <= before_us
 
 
 def _check_length(stream: H2Stream, last: bool) -> None:

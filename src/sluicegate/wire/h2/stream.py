@@ -29,6 +29,8 @@ class H2Stream:
         "id",
         "last_is_data",
         "meaning",
+        "moved_us",
+        "pending",
         "queue",
         "queue_at",
         "queued_bytes",
@@ -45,6 +47,7 @@ class H2Stream:
         self.id = stream_id
         self.meaning = meaning
         self.began_us = now_us
+        self.moved_us = now_us  # when anything of what is queued last left
         self.window = window
         self.receive_window = room
         self.unread_bytes = 0
@@ -55,6 +58,7 @@ class H2Stream:
         self.finished = False  # nothing more will be sent; what is queued still leaves
         self.closed = False
         self.counted = False
+        self.pending = False
         self.call: object = None
         self.queue: deque[bytes] | None = None
         self.queue_at = 0  # of its first piece, so much has left
