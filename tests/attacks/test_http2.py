@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -101,3 +102,40 @@ def test_a_large_response_is_not_copied_for_each_byte_of_window(kv: KvProcess) -
         report = measure(kv, lambda: attack(LARGE), probe)
     # 20 GB would have been copied.
     assert report.cpu_s < 2 * control.cpu_s + 0.2, (report, control)
+
+
+def test_a_block_of_table_sizes_costs_no_more_than_a_call(limiter: LimiterProcess) -> None:
+    sizes = b"\x20" * f.FRAME_BYTES_MAX
+
+    def attack() -> int:
+        with connected(limiter.port) as sock:
+            peer = H2Socket(sock)
+            stream = peer.next_stream()
+            peer.send(
+                frame(f.HEADERS, f.END_STREAM, stream, sizes),
+                frame(f.CONTINUATION, f.END_HEADERS, stream, sizes[:-100] + headers(PEEK)),
+            )
+            peer.settle()
+            return peer.sent_bytes
+
+    def honest() -> int:
+        with connected(limiter.port) as sock:
+            peer = H2Socket(sock)
+            for _ in range(300):
+                peer.call(PEEK, PEEKED)
+            return peer.sent_bytes
+
+    with grpc_health(limiter.port) as probe:
+        control = measure(limiter, honest, probe)
+        report = measure(limiter, attack, probe)
+    assert report.cpu_s_per_kb < control.cpu_s_per_kb, (report, control)
+
+
+def test_no_level_of_the_log_shows_a_token(tmp_path: Path) -> None:
+    with LimiterProcess(tmp_path, "--log", "debug") as server:
+        with connected(server.port) as sock:
+            secret = ("authorization", "Bearer such-a-secret")
+            H2Socket(sock).call((*PEEK, secret), PEEKED)
+        assert server.ask("/healthz", token="such-a-secret")[0] in {200, 401}
+        server.end()
+        assert "such-a-secret" not in server.log.read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -135,6 +136,20 @@ def test_a_small_block_that_stands_for_a_huge_list_is_refused() -> None:
     cache.decode(literal(b"a", b"x" * 100))
     with pytest.raises(BadBlock, match="larger"):
         cache.decode(INDEX_62 * 100)
+
+
+@pytest.mark.parametrize("size", [b"\x20", b"\x3f\xe1\x1f"])
+def test_a_block_may_resize_the_table_twice_and_no_more(size: bytes) -> None:
+    assert memo().decode(size * 2 + b"\x82") == [(b":method", b"GET")]
+    found = memo()
+    with pytest.raises(BadBlock, match="sizes"):
+        found.decode(size * 3 + b"\x82")
+
+
+def test_the_kept_decoder_writes_down_no_token(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        memo().decode(literal(b"authorization", b"Bearer secret"))
+    assert not caplog.records
 
 
 FIELDS = st.lists(

@@ -31,6 +31,7 @@ from sluicegate.wire.h2.stream import H2Stream
 DRAINING: Final = b"draining"  # the eight bytes of the PING that a drain waits for
 _RESET_IDS_MAX: Final = 1_024  # streams that we have reset, whose late frames are no fault
 _SKIPPED_MAX: Final = 16
+_DECODE_WORK: Final = 32  # a byte of a block that is decoded is as much work as so many others
 _HEAD_BYTES: Final = frames.HEAD_BYTES
 _LITTLE: Final = 1 << 24
 _ALL: Final = 1 << 60
@@ -684,6 +685,7 @@ class H2Connection:
         return meaning
 
     def _decode(self, block: bytes) -> list[tuple[bytes, bytes]]:
+        self._turn_bytes += len(block) * _DECODE_WORK
         try:
             return self._memo.decode(block)
         except BadBlock as bad:

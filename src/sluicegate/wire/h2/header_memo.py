@@ -19,6 +19,7 @@ not as we know it, every block is decoded, which is slower and otherwise the sam
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Final, cast, final
 
 from hpack import Decoder, HPACKError
@@ -28,8 +29,13 @@ from sluicegate.wire.h2.fields import Field
 
 BLOCK_BYTES_MAX: Final = 2_048
 _BOMB: Final = 4  # decoded at most so many times the list that is allowed
+_RESIZES_MAX: Final = 2  # of the table, before the first field: RFC 7541 section 4.2 needs no more
 _ADDING: Final = b"\x40\x01a\x01b"  # adds (a, b) to the table
 _PLAIN: Final = b"\x00\x01a\x01b"  # the same field, adding nothing
+
+
+# At debug level it writes down what it decodes, tokens too.
+logging.getLogger("hpack").setLevel(logging.WARNING)
 
 
 @mypyc_attr(native_class=False)
@@ -88,6 +94,7 @@ class HeaderMemo:
     def decode(self, encoded: bytes) -> list[Field]:
         """Return the header list. Raises `BadBlock`."""
         self.decodes += 1
+        _check_resizes(encoded)
         decoder = self._decoder
         try:
             if not self._readable:
@@ -120,3 +127,19 @@ class HeaderMemo:
     def forget(self) -> None:
         """Forget all meanings, because what gave them has changed."""
         self._meanings.clear()
+
+
+def _check_resizes(encoded: bytes) -> None:
+    """Refuse a block that resizes the table again and again: each takes a byte, and work."""
+    count = 0
+    at = 0
+    end = len(encoded)
+    while at < end and encoded[at] & 0xE0 == 0x20:
+        count += 1
+        if count > _RESIZES_MAX:
+            raise BadBlock(f"more than {_RESIZES_MAX} sizes of the table")
+        if encoded[at] == 0x3F:
+            at += 1
+            while at < end and encoded[at] & 0x80:
+                at += 1
+        at += 1
