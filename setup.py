@@ -136,6 +136,7 @@ HOT_FILES = (
     "wire/h2/header_memo.py",
     "wire/h2/settings.py",
     "wire/h2/stream.py",
+    "wire/h2/stream_states.py",
     "wire/key_values_messages.py",
     "wire/mesh_messages.py",
     "wire/protobuf.py",

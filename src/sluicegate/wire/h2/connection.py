@@ -22,11 +22,12 @@ from typing import Final, Protocol, final
 from sluicegate.wire.h2 import frames
 from sluicegate.wire.h2.blocks import TABLE_UNUSED, HeaderBlock
 from sluicegate.wire.h2.fields import RequestHead, list_bytes, request_head, trailers_well_formed
-from sluicegate.wire.h2.floods import FloodCounter
+from sluicegate.wire.h2.floods import Floods
 from sluicegate.wire.h2.frames import ConnectionFault, StreamFault, word
 from sluicegate.wire.h2.header_memo import BadBlock, HeaderMemo
 from sluicegate.wire.h2.settings import H2Settings
 from sluicegate.wire.h2.stream import H2Stream
+from sluicegate.wire.h2.stream_states import TABLE, StreamState, Verdict, fault_of
 
 DRAINING: Final = b"draining"  # the eight bytes of the PING that a drain waits for
 _RESET_IDS_MAX: Final = 1_024  # streams that we have reset, whose late frames are no fault
@@ -35,6 +36,7 @@ _DECODE_WORK: Final = 32  # a byte of a block that is decoded is as much work as
 _HEAD_BYTES: Final = frames.HEAD_BYTES
 _LITTLE: Final = 1 << 24
 _ALL: Final = 1 << 60
+_HARMLESS: Final = (Verdict.BEGIN, Verdict.ACCEPT, Verdict.LATE)
 
 
 class ConnectionOwner(Protocol):
@@ -81,7 +83,7 @@ class H2Connection:
         "_blocked",
         "_chunks",
         "_counted",
-        "_empty_flood",
+        "_floods",
         "_goaway_sent",
         "_half_since_us",
         "_have",
@@ -93,20 +95,16 @@ class H2Connection:
         "_owner",
         "_peer_frame",
         "_peer_window",
-        "_ping_flood",
         "_preface",
         "_queued_bytes",
         "_receive_window",
-        "_reset_flood",
         "_reset_ids",
-        "_settings_flood",
         "_settings_received",
         "_skipped",
         "_turn_bytes",
         "_turn_frames",
         "_unread",
         "_unread_at",
-        "_update_flood",
         "_window",
         "answered",
         "closing",
@@ -170,13 +168,7 @@ class H2Connection:
         self._peer_frame = frames.FRAME_BYTES_MAX
         self._receive_window = settings.connection_window_bytes
         self._announce_table = False
-        self._reset_flood = FloodCounter("resets_per_s_max", settings.resets_per_s_max)
-        self._settings_flood = FloodCounter("settings_per_s_max", settings.settings_per_s_max)
-        self._ping_flood = FloodCounter("pings_per_s_max", settings.pings_per_s_max)
-        self._empty_flood = FloodCounter("empty_frames_per_s_max", settings.empty_frames_per_s_max)
-        self._update_flood = FloodCounter(
-            "window_updates_per_s_max", settings.window_updates_per_s_max
-        )
+        self._floods = Floods(settings)
         self._send_settings()
 
     # What the owner asks.
@@ -538,7 +530,7 @@ class H2Connection:
     def _other(self, kind: int) -> None:
         if kind == frames.PUSH_PROMISE:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "clients do not push")
-        self._empty_flood.count_one(self._now_us, self.answered)
+        self._floods.empty.count_one(self._now_us, self.answered)
 
     def _data(self, flags: int, stream_id: int, data: bytes, at: int, end: int) -> None:
         length = end - at
@@ -551,17 +543,16 @@ class H2Connection:
             end -= data[at]
             at += 1
         stream = self.streams.get(stream_id)
-        if stream is None:
-            self._stray(stream_id, "DATA")
+        if stream is None or stream.ended_by_peer:
+            self._floods.empty.count_one(self._now_us, self.answered)
+            self._judge(frames.DATA, stream_id)
             return
-        if stream.ended_by_peer:
-            raise StreamFault(stream_id, frames.STREAM_CLOSED, "DATA after END_STREAM")
         stream.receive_window -= length
         if stream.receive_window < 0:
             raise StreamFault(stream_id, frames.FLOW_CONTROL_ERROR, "beyond the stream's window")
         last = flags & frames.END_STREAM != 0
         if at == end and not last:
-            self._empty_flood.count_one(self._now_us, self.answered)
+            self._floods.empty.count_one(self._now_us, self.answered)
         stream.received_bytes += end - at
         if stream.content_length >= 0:
             _check_length(stream, last)
@@ -634,14 +625,13 @@ class H2Connection:
         if stream is not None:
             self._trailers(stream, block, ends)
             return
-        if stream_id <= self._last_id:
-            self._reject_late_headers(stream_id, block)
+        if self._judge(frames.HEADERS, stream_id) is not Verdict.BEGIN:
+            self._decode(block)  # late, but its block changes the table
+            if not self._goaway_sent:
+                self._floods.empty.count_one(self._now_us, self.answered)
             return
         if stream_id > self._last_id + 2:
             self._skipped.append((self._last_id, stream_id))
-        if self._goaway_sent:
-            self._decode(block)  # refused by our last GOAWAY, but its block changes the table
-            return
         self._last_id = stream_id
         meaning = self._memo.get(block, self._now_us)
         if meaning is None:
@@ -651,7 +641,7 @@ class H2Connection:
         if len(self.streams) >= self.settings.streams_max:
             self._remember_reset(stream_id)
             self._write(frames.rst_stream(stream_id, frames.REFUSED_STREAM))
-            self._reset_flood.count_one(self._now_us, 0)
+            self._floods.resets.count_one(self._now_us, 0)
             return
         assert isinstance(meaning, _Meaning)
         if ends and meaning.content_length > 0:
@@ -694,29 +684,23 @@ class H2Connection:
     def _trailers(self, stream: H2Stream, block: bytes, ends: bool) -> None:
         found = self._decode(block)
         if stream.ended_by_peer:
-            raise StreamFault(stream.id, frames.STREAM_CLOSED, "HEADERS after END_STREAM")
-        if not ends or self._block_fault or not trailers_well_formed(found):
+            self._judge(frames.HEADERS, stream.id)
+        if (
+            not ends
+            or self._block_fault
+            or list_bytes(found) > self.settings.header_list_bytes_max
+            or not trailers_well_formed(found)
+        ):
             raise StreamFault(stream.id, frames.PROTOCOL_ERROR, "malformed trailers")
         if stream.content_length >= 0:
             _check_length(stream, True)
         stream.ended_by_peer = True
         self._owner.receive_data(stream, b"", 0, 0, True)
 
-    def _reject_late_headers(self, stream_id: int, block: bytes) -> None:
-        """HEADERS for a stream that is over, or never was."""
-        if stream_id in self._reset_ids:
-            self._decode(block)
-            self._empty_flood.count_one(self._now_us, self.answered)
-            return
-        for after, before in self._skipped:
-            if after < stream_id < before:
-                raise ConnectionFault(frames.PROTOCOL_ERROR, "a stream below one already open")
-        raise ConnectionFault(frames.STREAM_CLOSED, "HEADERS on a stream that is over")
-
     def _priority(self, stream_id: int, data: bytes, at: int, end: int) -> None:
         if stream_id == 0:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "PRIORITY on stream 0")
-        self._empty_flood.count_one(self._now_us, self.answered)
+        self._floods.empty.count_one(self._now_us, self.answered)
         if end - at != 5:
             raise StreamFault(stream_id, frames.FRAME_SIZE_ERROR, "PRIORITY has 5 bytes")
         if word(data, at) & frames.STREAM_ID_MAX == stream_id:
@@ -725,15 +709,15 @@ class H2Connection:
     def _rst_stream(self, stream_id: int, length: int) -> None:
         if length != 4:
             raise ConnectionFault(frames.FRAME_SIZE_ERROR, "RST_STREAM has 4 bytes")
-        self._not_idle(stream_id, "RST_STREAM")
         stream = self.streams.get(stream_id)
         if stream is None:
-            self._empty_flood.count_one(self._now_us, self.answered)
+            self._judge(frames.RST_STREAM, stream_id)
+            self._floods.empty.count_one(self._now_us, self.answered)
             return
         self._drop(stream)
         self._owner.drop_stream(stream)
         if self._now_us - stream.began_us < self.settings.rapid_reset_us:
-            self._reset_flood.count_one(self._now_us, 0)
+            self._floods.resets.count_one(self._now_us, 0)
 
     def _settings(self, flags: int, stream_id: int, data: bytes, at: int, end: int) -> None:
         if stream_id != 0:
@@ -744,10 +728,10 @@ class H2Connection:
         if ack:
             if not self._settings_received:
                 raise ConnectionFault(frames.PROTOCOL_ERROR, "SETTINGS must come first")
-            self._empty_flood.count_one(self._now_us, self.answered)
+            self._floods.empty.count_one(self._now_us, self.answered)
             return
         self._settings_received = True
-        self._settings_flood.count_one(self._now_us, 0)
+        self._floods.settings.count_one(self._now_us, 0)
         if end - at > self.settings.settings_entries_max * frames.SETTING_BYTES:
             bound = "settings_entries_max"
             raise ConnectionFault(frames.ENHANCE_YOUR_CALM, f"more than {bound}", bound)
@@ -797,9 +781,9 @@ class H2Connection:
             if self.draining and payload == DRAINING:
                 self.refuse_new()
             else:
-                self._empty_flood.count_one(self._now_us, self.answered)
+                self._floods.empty.count_one(self._now_us, self.answered)
             return
-        self._ping_flood.count_one(self._now_us, self.answered)
+        self._floods.pings.count_one(self._now_us, self.answered)
         self._write(frames.ping_frame(payload, ack=True))
 
     def _goaway(self, stream_id: int, length: int) -> None:
@@ -807,14 +791,14 @@ class H2Connection:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "GOAWAY on a stream")
         if length < 8:
             raise ConnectionFault(frames.FRAME_SIZE_ERROR, "GOAWAY has at least 8 bytes")
-        self._empty_flood.count_one(self._now_us, self.answered)
+        self._floods.empty.count_one(self._now_us, self.answered)
         self.peer_leaving = True
 
     def _window_update(self, stream_id: int, data: bytes, at: int, end: int) -> None:
         if end - at != 4:
             raise ConnectionFault(frames.FRAME_SIZE_ERROR, "WINDOW_UPDATE has 4 bytes")
         more = word(data, at) & frames.WINDOW_MAX
-        self._update_flood.count_one(self._now_us, self.answered)
+        self._floods.updates.count_one(self._now_us, self.answered)
         if stream_id == 0:
             if not more:
                 raise ConnectionFault(frames.PROTOCOL_ERROR, "a WINDOW_UPDATE of 0")
@@ -823,9 +807,9 @@ class H2Connection:
                 raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "a window beyond 2^31-1")
             self._pump_all()
             return
-        self._not_idle(stream_id, "WINDOW_UPDATE")
         stream = self.streams.get(stream_id)
         if stream is None:
+            self._judge(frames.WINDOW_UPDATE, stream_id)
             return
         if not more:
             raise StreamFault(stream_id, frames.PROTOCOL_ERROR, "a WINDOW_UPDATE of 0")
@@ -856,24 +840,32 @@ class H2Connection:
         if more:
             self._write(frames.window_update(0, more))
 
-    def _not_idle(self, stream_id: int, what: str) -> None:
-        if (
-            stream_id == 0
-            or stream_id & 1 == 0
-            or (stream_id > self._last_id and not self._goaway_sent)
-        ):
-            raise ConnectionFault(frames.PROTOCOL_ERROR, f"{what} on a stream that is not open")
+    def _state_of(self, stream_id: int) -> StreamState:
+        stream = self.streams.get(stream_id)
+        if stream is not None:
+            return StreamState.HALF_CLOSED if stream.ended_by_peer else StreamState.OPEN
+        if stream_id & 1 == 0:
+            return StreamState.IDLE  # ours to open, and we open none
+        if stream_id > self._last_id:
+            return StreamState.REFUSED if self._goaway_sent else StreamState.IDLE
+        if stream_id in self._reset_ids:
+            return StreamState.RESET
+        for after, before in self._skipped:
+            if after < stream_id < before:
+                return StreamState.SKIPPED
+        return StreamState.CLOSED
 
-    def _stray(self, stream_id: int, what: str) -> None:
-        """A frame for no open stream: late, and then harmless, or a fault."""
-        self._not_idle(stream_id, what)
-        self._empty_flood.count_one(self._now_us, self.answered)
-        if stream_id not in self._reset_ids and stream_id <= self._last_id:
-            raise StreamFault(stream_id, frames.STREAM_CLOSED, f"{what} on a stream that is over")
+    def _judge(self, kind: int, stream_id: int) -> Verdict:
+        """Return what a frame does on a stream. Raises the fault that it is."""
+        state = self._state_of(stream_id)
+        verdict = TABLE[state, kind]
+        if verdict not in _HARMLESS:
+            raise fault_of(verdict, state, kind, stream_id)
+        return verdict
 
     def _stream_fault(self, fault: StreamFault) -> None:
         # Counted as a reset: to be made to reset costs us as much as to be reset.
-        self._reset_flood.count_one(self._now_us, 0)
+        self._floods.resets.count_one(self._now_us, 0)
         stream = self.streams.get(fault.stream_id)
         if stream is not None:
             self.reset(stream, fault.code)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from sluicegate.wire.h2.frames import ENHANCE_YOUR_CALM, ConnectionFault
+from sluicegate.wire.h2.settings import H2Settings
 
 _SECOND_US: Final = 1_000_000
 
@@ -39,3 +40,17 @@ class FloodCounter:
         self.count += 1
         if self.count > self.per_s_max:
             raise ConnectionFault(ENHANCE_YOUR_CALM, f"more than {self.name}", self.name)
+
+
+@final
+class Floods:
+    """All that one connection counts by the second; each bound is the setting of its name."""
+
+    __slots__ = ("empty", "pings", "resets", "settings", "updates")
+
+    def __init__(self, settings: H2Settings) -> None:
+        self.resets = FloodCounter("resets_per_s_max", settings.resets_per_s_max)
+        self.settings = FloodCounter("settings_per_s_max", settings.settings_per_s_max)
+        self.pings = FloodCounter("pings_per_s_max", settings.pings_per_s_max)
+        self.empty = FloodCounter("empty_frames_per_s_max", settings.empty_frames_per_s_max)
+        self.updates = FloodCounter("window_updates_per_s_max", settings.window_updates_per_s_max)
