@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sluicegate.wire.h2 import frames as f
-from sluicegate.wire.h2.stream_states import TABLE, StreamState, Verdict
+from sluicegate.wire.h2.stream_states import TABLE, FrameVerdict, StreamState
 from tests.wire.h2_peer import Peer, frame, headers, request, update
 
 STREAM = 3
@@ -16,12 +16,12 @@ FRAMES = {
     f.WINDOW_UPDATE: update(STREAM, 1),
 }
 VERDICTS = {
-    Verdict.BEGIN: "fine",
-    Verdict.ACCEPT: "fine",
-    Verdict.LATE: "fine",
-    Verdict.STREAM_CLOSED: f"stream {STREAM} {f.STREAM_CLOSED}",
-    Verdict.CONNECTION_CLOSED: f"connection {f.STREAM_CLOSED}",
-    Verdict.PROTOCOL_ERROR: f"connection {f.PROTOCOL_ERROR}",
+    FrameVerdict.BEGIN: "fine",
+    FrameVerdict.ACCEPT: "fine",
+    FrameVerdict.LATE: "fine",
+    FrameVerdict.STREAM_CLOSED: f"stream {STREAM} {f.STREAM_CLOSED}",
+    FrameVerdict.CONNECTION_CLOSED: f"connection {f.STREAM_CLOSED}",
+    FrameVerdict.PROTOCOL_ERROR: f"connection {f.PROTOCOL_ERROR}",
 }
 
 
@@ -46,7 +46,7 @@ def peer_with_stream(state: StreamState) -> Peer:
 def test_a_frame_does_what_the_table_says(state: StreamState, kind: int) -> None:
     peer = peer_with_stream(state)
     sent = FRAMES[kind]
-    if TABLE[state, kind] is Verdict.BEGIN:
+    if TABLE[state, kind] is FrameVerdict.BEGIN:
         sent = request(STREAM)
     peer.say(sent)
     verdict = VERDICTS[TABLE[state, kind]]

@@ -4,7 +4,12 @@
 directions, and tells a `ConnectionOwner` of streams. What must be sent collects in `out` until
 `take`, so all answers to one piece of input leave in one write. Every header block that we send is
 a constant (`blocks.py`), and those that we get are looked up before they are decoded
-(`wire/hpack_memo.py`).
+(`header_memo.py`).
+
+A peer decides what it sends and what it takes, so both are bounded (`settings.py` has every bound).
+`receive` stops after a turn's worth of work and is `waiting` then, until `read_on`. What the peer has
+not taken is `backlog_bytes`, whatever holds it back: the owner asks `has_room` before it adds to it.
+What frame may come on which stream is the table of `stream_states.py`.
 
 PRIORITY is checked and otherwise ignored. Nothing is pushed. A fault of the peer ends the stream or
 the connection with the code of RFC 9113; a flood ends the connection with ENHANCE_YOUR_CALM.
@@ -27,7 +32,7 @@ from sluicegate.wire.h2.frames import ConnectionFault, StreamFault, word
 from sluicegate.wire.h2.header_memo import BadBlock, HeaderMemo
 from sluicegate.wire.h2.settings import H2Settings
 from sluicegate.wire.h2.stream import H2Stream
-from sluicegate.wire.h2.stream_states import TABLE, StreamState, Verdict, fault_of
+from sluicegate.wire.h2.stream_states import TABLE, FrameVerdict, StreamState, fault_of
 
 DRAINING: Final = b"draining"  # the eight bytes of the PING that a drain waits for
 _RESET_IDS_MAX: Final = 1_024  # streams that we have reset, whose late frames are no fault
@@ -36,7 +41,7 @@ _DECODE_WORK: Final = 32  # a byte of a block that is decoded is as much work as
 _HEAD_BYTES: Final = frames.HEAD_BYTES
 _LITTLE: Final = 1 << 24
 _ALL: Final = 1 << 60
-_HARMLESS: Final = (Verdict.BEGIN, Verdict.ACCEPT, Verdict.LATE)
+_HARMLESS: Final = (FrameVerdict.BEGIN, FrameVerdict.ACCEPT, FrameVerdict.LATE)
 
 
 class ConnectionOwner(Protocol):
@@ -625,7 +630,7 @@ class H2Connection:
         if stream is not None:
             self._trailers(stream, block, ends)
             return
-        if self._judge(frames.HEADERS, stream_id) is not Verdict.BEGIN:
+        if self._judge(frames.HEADERS, stream_id) is not FrameVerdict.BEGIN:
             self._decode(block)  # late, but its block changes the table
             if not self._goaway_sent:
                 self._floods.empty.count_one(self._now_us, self.answered)
@@ -855,7 +860,7 @@ class H2Connection:
                 return StreamState.SKIPPED
         return StreamState.CLOSED
 
-    def _judge(self, kind: int, stream_id: int) -> Verdict:
+    def _judge(self, kind: int, stream_id: int) -> FrameVerdict:
         """Return what a frame does on a stream. Raises the fault that it is."""
         state = self._state_of(stream_id)
         verdict = TABLE[state, kind]

@@ -33,7 +33,7 @@ class StreamState(Enum):
     REFUSED = "refused"
 
 
-class Verdict(Enum):
+class FrameVerdict(Enum):
     """What a frame does there."""
 
     BEGIN = "begins the stream"
@@ -44,8 +44,12 @@ class Verdict(Enum):
     PROTOCOL_ERROR = "ends the connection with PROTOCOL_ERROR"
 
 
-_BEGIN, _ACCEPT, _LATE = Verdict.BEGIN, Verdict.ACCEPT, Verdict.LATE
-_STREAM, _CLOSED, _ERROR = Verdict.STREAM_CLOSED, Verdict.CONNECTION_CLOSED, Verdict.PROTOCOL_ERROR
+_BEGIN, _ACCEPT, _LATE = FrameVerdict.BEGIN, FrameVerdict.ACCEPT, FrameVerdict.LATE
+_STREAM, _CLOSED, _ERROR = (
+    FrameVerdict.STREAM_CLOSED,
+    FrameVerdict.CONNECTION_CLOSED,
+    FrameVerdict.PROTOCOL_ERROR,
+)
 _COLUMNS: Final = (frames.HEADERS, frames.DATA, frames.RST_STREAM, frames.WINDOW_UPDATE)
 _NAMES: Final = {
     frames.HEADERS: "HEADERS",
@@ -71,11 +75,13 @@ TABLE: Final = {
 
 
 def fault_of(
-    verdict: Verdict, state: StreamState, kind: int, stream_id: int
+    verdict: FrameVerdict, state: StreamState, kind: int, stream_id: int
 ) -> ConnectionFault | StreamFault:
     """Return the fault that a verdict stands for, where the frame is none of the stream's."""
     why = f"{_NAMES[kind]} on a stream that is {state.value}"
-    if verdict is Verdict.STREAM_CLOSED:
+    if verdict is FrameVerdict.STREAM_CLOSED:
         return StreamFault(stream_id, frames.STREAM_CLOSED, why)
-    code = frames.STREAM_CLOSED if verdict is Verdict.CONNECTION_CLOSED else frames.PROTOCOL_ERROR
+    code = (
+        frames.STREAM_CLOSED if verdict is FrameVerdict.CONNECTION_CLOSED else frames.PROTOCOL_ERROR
+    )
     return ConnectionFault(code, why)
