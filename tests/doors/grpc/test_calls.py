@@ -606,18 +606,18 @@ def test_a_call_that_is_told_and_never_whole_is_ended_by_the_sweep() -> None:
 
 
 def test_calls_wait_in_line_for_room_and_are_answered_in_order() -> None:
-    line = Line(GrpcSettings(h2=H2Settings(backlog_bytes_max=65_536), message_bytes_max=100_000))
+    line = Line(GrpcSettings(h2=H2Settings(backlog_bytes_max=1 << 18), message_bytes_max=100_000))
     h2 = line.calls.h2
+    body = prefix(bytes(70_000))
+    pieces = [body[at : at + 16_000] for at in range(0, len(body), 16_000)]
     for stream in (1, 3, 5, 7):
-        for part in (
-            frame(f.HEADERS, f.END_HEADERS, stream, headers(GRPC)),
-            frame(f.DATA, 0, stream, prefix(bytes(20_000))[:16_000]),
-            frame(f.DATA, f.END_STREAM, stream, prefix(bytes(20_000))[16_000:]),
-        ):
-            line.calls.receive(part, NOW)
+        line.calls.receive(frame(f.HEADERS, f.END_HEADERS, stream, headers(GRPC)), NOW)
+        for piece in pieces:
+            last = f.END_STREAM if piece is pieces[-1] else 0
+            line.calls.receive(frame(f.DATA, last, stream, piece), NOW)
             while h2.waiting:
                 line.calls.work_on(NOW)
-    assert line.counts.calls == 2  # 32 KiB are the half of it
+    assert line.counts.calls == 2  # 128 KiB are the half of it
     assert not line.calls.work_waits
     line.say(frame(f.RST_STREAM, 0, 5, b"\0\0\0\x08"))
     line.say()

@@ -178,8 +178,10 @@ class GrpcCalls:
         """Whether responses must be taken before there can be more."""
         h2 = self.h2
         backlog = h2.backlog_bytes + h2.pending * self._result_bytes
+        if backlog < _BACKLOG_FREE_BYTES:
+            return False
         if self._counts.backlog_bytes >= self._settings.backlog_bytes_max:
-            return backlog >= _BACKLOG_FREE_BYTES
+            return True
         # The other half is for results that are larger than those before them.
         return backlog >= self._settings.h2.backlog_bytes_max >> 1
 

@@ -6,9 +6,9 @@ directions, and tells a `ConnectionOwner` of streams. What must be sent collects
 a constant (`blocks.py`), and those that we get are looked up before they are decoded
 (`header_memo.py`).
 
-A peer decides what it sends and what it takes, so both are bounded (`settings.py` has every bound).
-`receive` stops after a turn's worth of work and is `waiting` then, until `read_on`. What the peer has
-not taken is `backlog_bytes`, whatever holds it back: the owner asks `has_room` before it adds to it.
+A peer decides what it sends and what it takes, so both are bounded, by `settings.py`. `receive`
+stops after a turn's worth of work and is `waiting` then, until `read_on`. What the peer has not
+taken is `backlog_bytes`, whatever holds it back: the owner asks `has_room` before it adds to it.
 What frame may come on which stream is the table of `stream_states.py`.
 
 PRIORITY is checked and otherwise ignored. Nothing is pushed. A fault of the peer ends the stream or
@@ -351,13 +351,13 @@ class H2Connection:
     def reply(self, stream: H2Stream, head: HeaderBlock, payload: bytes, tail: HeaderBlock) -> None:
         """Send a whole response: head, body and trailers."""
         size = len(payload)
-        self._settle(stream)
+        if stream.pending:
+            self._settle(stream)
         if (
             self._announce_table
             or size > stream.window
             or size > self._window
             or size > self._peer_frame
-            or self.backlog_bytes + size > self.settings.backlog_bytes_max
             or stream.queue is not None
             or stream.closed
         ):
@@ -905,12 +905,12 @@ class H2Connection:
         del self.streams[stream.id]
         if stream.counted:
             self._counted -= 1
-        self._settle(stream)
+        if stream.pending:
+            self._settle(stream)
 
     def _settle(self, stream: H2Stream) -> None:
-        if stream.pending:
-            stream.pending = False
-            self.pending -= 1
+        stream.pending = False
+        self.pending -= 1
 
     def _drop(self, stream: H2Stream) -> None:
         self._remove(stream)
