@@ -50,7 +50,9 @@ LARGE: Final = message(b"\x0a\x01t\x12\x05large")
 @contextmanager
 def rows(folder: Path) -> Iterator[KvProcess]:
     """A key-value service with a row of 20,000 bytes, and one of 1 MiB."""
-    with KvProcess(folder, "--engine", f"lmdb:{folder / 'data'}") as server:
+    # Quotas of a caller are not what is tried here.
+    flags = ("--engine", f"lmdb:{folder / 'data'}", "--quota-ru", "1000000000")
+    with KvProcess(folder, *flags) as server:
         assert server.redis().set("t:small", bytes(20_000))
         assert server.redis().set("t:large", bytes(MIB))
         yield server
