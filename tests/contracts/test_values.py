@@ -9,9 +9,17 @@ import pytest
 
 from sluicegate import BadValue, Criticality, Decision, Limit, Refused, Unavailable
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, parse_criticality
-from sluicegate.contracts.reasons import DEADLINE, RATE_LIMITED, REASONS, RetryAdvice, find_reason
+from sluicegate.contracts.reasons import (
+    COST_ABOVE_LIMIT,
+    DEADLINE,
+    RATE_LIMITED,
+    REASONS,
+    RetryAdvice,
+    find_reason,
+)
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.contracts.rule import Algorithm
+from sluicegate.kernels.verdict import NEVER
 
 DECISION_SOURCE = Path(__file__).parents[2] / "src/sluicegate/contracts/decision.py"
 REFUSAL = Decision(False, 0, 1_500_000, 60_000_000, RATE_LIMITED, "10/minute")
@@ -51,6 +59,12 @@ def test_a_decision_is_true_when_it_allows() -> None:
 
 def test_a_decision_tells_its_times_in_seconds_too() -> None:
     assert (REFUSAL.retry_after_s, REFUSAL.reset_after_s) == (1.5, 60.0)
+
+
+def test_never_is_the_same_number_in_seconds_as_in_microseconds() -> None:
+    never = Decision(False, 5, NEVER, 0, COST_ABOVE_LIMIT, "10/minute")
+    assert (never.retry_after_us, never.retry_after_s) == (-1, -1.0)
+    assert never.explain().endswith("Asking again will not help.")
 
 
 def test_decisions_compare_by_value_and_travel() -> None:

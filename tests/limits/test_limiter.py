@@ -75,6 +75,19 @@ def test_a_bad_named_rule_is_named() -> None:
         Limiter(rules={"1/s": "1/s"})
 
 
+def test_an_unknown_name_lists_the_rules_there_are() -> None:
+    limiter = Limiter(rules={"login": "5/minute", "api": "9/s"})
+    with pytest.raises(BadValue, match=r"^rule: 'signin' .* \(there are: 'api', 'login'\); write"):
+        limiter.take("a", rule="signin")
+    with pytest.raises(BadValue, match=r"there are: none"):
+        Limiter().take("a", rule="signin")
+    many = Limiter(rules={f"r{number}": "1/s" for number in range(99)})
+    with pytest.raises(BadValue, match=r"'r0', .* and 89 more\)"):
+        many.take("a", rule="r100")
+    with pytest.raises(BadValue, match=r"no unit"):
+        limiter.take("a", rule="5/fortnight")
+
+
 def test_a_limiter_tells_how_many_keys_it_tracks() -> None:
     limiter = Limiter("1/minute", clock=HandClock())
     for key in "abc":

@@ -131,8 +131,8 @@ class Decision:
 
     @property
     def retry_after_s(self) -> float:
-        """Return the seconds until a retry can be admitted; negative if none ever will be."""
-        return self.retry_after_us / 1_000_000
+        """Return the seconds until a retry can be admitted; -1 if none ever will be."""
+        return self.retry_after_us / 1_000_000 if self.retry_after_us >= 0 else -1.0
 
     @property
     def reset_after_s(self) -> float:

@@ -44,13 +44,13 @@ _RATE: Final = re.compile(
         (?:cells \s* (?P<cells>\d[\d_]*) \s*)?""",
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
-_REMEDY: Final = 'write it as "100/minute", "10/s burst 20", "100/5m" or "10 per 2 hours"'
+RATE_REMEDY: Final = 'write it as "100/minute", "10/s burst 20", "100/5m" or "10 per 2 hours"'
 
 
 def parse_rate(text: str, *, algorithm: Algorithm = Algorithm.GCRA, field: str = "rate") -> Limit:
     """The limit that a rate string says; `field` names the place of the string in an error."""
     if len(text) > RATE_CHARS_MAX:
-        raise BadValue(field, text, f"it is longer than {RATE_CHARS_MAX} characters; {_REMEDY}")
+        raise BadValue(field, text, f"it is longer than {RATE_CHARS_MAX} characters; {RATE_REMEDY}")
     found = _RATE.fullmatch(text)
     if found is None:
         raise BadValue(field, text, _why_not(text))
@@ -94,7 +94,7 @@ def format_rate(limit: Limit) -> str:
 
 def _why_not(text: str) -> str:
     if re.search(r"\d\.\d", text):
-        return f"numbers are whole; for half a unit a second say 1/2s; {_REMEDY}"
+        return f"numbers are whole; for half a unit a second say 1/2s; {RATE_REMEDY}"
     if re.match(r"\s*-", text):
-        return f"a rate cannot be negative; {_REMEDY}"
-    return _REMEDY
+        return f"a rate cannot be negative; {RATE_REMEDY}"
+    return RATE_REMEDY

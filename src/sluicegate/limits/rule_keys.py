@@ -7,16 +7,18 @@ terms. Nothing here decides, and nothing here is on the way of a decision but on
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import final
+from typing import Final, final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.limits.lease import block_max
-from sluicegate.limits.rates import format_rate, parse_rates
+from sluicegate.limits.rates import RATE_REMEDY, format_rate, parse_rates
 from sluicegate.limits.rule import Failure, Rule, RuleLike
 from sluicegate.limits.terms import Terms
 from sluicegate.stores.memory.store import too_many_rules
 from sluicegate.stores.memory.table import LimitKeys
+
+_NAMES_LISTED: Final = 10
 
 
 @final
@@ -66,6 +68,8 @@ class RuleKeys:
             raise BadValue("rule", rule, 'give one, here or to Limiter(): rule="100/minute"')
         keys = self.keys.get(rule)
         if keys is None:
+            if isinstance(rule, str) and "/" not in rule and not rule.strip()[:1].isdigit():
+                raise self._unknown(rule)
             terms = self._terms(rule, None, "rule")
             keys = self._unnamed.get(terms)
             if keys is None:
@@ -77,6 +81,14 @@ class RuleKeys:
             if len(self.keys) < 2 * self._rules_max:
                 self.keys[rule] = keys
         return keys
+
+    def _unknown(self, name: str) -> BadValue:
+        """Return the error about a text that is no rate: most likely the name of a rule."""
+        names = sorted(self._named)
+        listed = ", ".join(map(repr, names[:_NAMES_LISTED])) or "none"
+        more = len(names) - _NAMES_LISTED
+        listed += f" and {more:,} more" if more > 0 else ""
+        return BadValue("rule", name, f"no rule has this name (there are: {listed}); {RATE_REMEDY}")
 
     def name_of(self, keys: LimitKeys) -> str:
         """Return the name of the rule whose keys these are."""
