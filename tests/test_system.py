@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 
@@ -44,3 +45,40 @@ def test_pressure_is_read_or_known_to_be_missing() -> None:
         assert all(0 <= share <= 1 for share in pressure)
     else:
         assert pressure is None
+
+
+def test_a_threads_times_are_its_own() -> None:
+    before = system.thread_times()
+    until = time.thread_time() + 0.05
+    while time.thread_time() < until:
+        pass
+    others = threading.Thread(target=sum, args=(range(1_000_000),))
+    others.start()
+    others.join()
+    after = system.thread_times()
+    assert after.ran_us - before.ran_us >= 40_000
+    assert after.waited_us >= before.waited_us >= 0
+
+
+@pytest.mark.parametrize(
+    ("group", "folder", "line", "held_us"),
+    [
+        ("0::/pod/one\n", "pod/one", "throttled_usec 2500", 2_500),
+        ("0::/pod/one\n", "", "throttled_usec 2500", 2_500),  # mounted within the container
+        ("2:cpu,cpuacct:/pod\n1:name=x:/\n", "cpu,cpuacct/pod", "throttled_time 7000000", 7_000),
+        ("3:memory:/pod\n", "memory/pod", "throttled_usec 9", 0),
+    ],
+)
+def test_how_long_a_cgroup_was_held_back_is_read_in_both_versions(
+    tmp_path: Path, group: str, folder: str, line: str, held_us: int
+) -> None:
+    (tmp_path / "cgroup").write_text(group)
+    (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    (tmp_path / folder / "cpu.stat").write_text(f"nr_periods 9\nnr_throttled 3\n{line}\n")
+    throttling = system.Throttling(str(tmp_path / "cgroup"), str(tmp_path))
+    assert throttling.held_us() == held_us
+
+
+def test_a_process_without_a_cgroup_was_never_held_back(tmp_path: Path) -> None:
+    assert system.Throttling(str(tmp_path / "none"), str(tmp_path)).held_us() == 0
+    assert system.Throttling().held_us() >= 0

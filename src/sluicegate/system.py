@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, final
 _monotonic_s: Final = time.monotonic
 _STARTED_AT_US: Final = time.time_ns() // 1_000 - int(time.monotonic() * 1e6)
 _PSI_DIR: Final = "/proc/pressure"
+_CGROUP_DIR: Final = "/sys/fs/cgroup"
 
 
 def now_us() -> int:
@@ -79,6 +80,62 @@ class LoadMeter:
         cpu = (busy - self._busy) / passed if passed > 0 else 0.0
         self._busy, self._total = busy, total
         return Load(min(max(cpu, 0.0), 1.0), read_pressure())
+
+
+class ThreadTimes(NamedTuple):
+    """What a thread has done since it began, in microseconds."""
+
+    ran_us: int  # on a core
+    waited_us: int  # ready, while others had the core; 0 where the kernel does not tell it
+
+
+def thread_times() -> ThreadTimes:
+    """Return the times of the thread that asks."""
+    try:
+        with open("/proc/thread-self/schedstat", encoding="ascii") as file:
+            ran_ns, waited_ns, _ = file.read().split()
+        return ThreadTimes(int(ran_ns) // 1_000, int(waited_ns) // 1_000)
+    except (OSError, ValueError):
+        return ThreadTimes(time.thread_time_ns() // 1_000, 0)
+
+
+@final
+class Throttling:
+    """How long the CPU limit of this process's cgroup has held it back."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str = "/proc/self/cgroup", root: str = _CGROUP_DIR) -> None:
+        self._path = _cpu_stat_path(path, root)
+
+    def held_us(self) -> int:
+        """Return the microseconds since the cgroup began; 0 where it has no limit."""
+        try:
+            with open(self._path, encoding="ascii") as file:
+                found = dict(line.split() for line in file)
+        except (OSError, ValueError):
+            return 0
+        # The second version of cgroups counts microseconds, the first nanoseconds.
+        held_us = found.get("throttled_usec")
+        return int(found.get("throttled_time", 0)) // 1_000 if held_us is None else int(held_us)
+
+
+def _cpu_stat_path(path: str, root: str) -> str:
+    """Return the file with the times of this process's cgroup; empty if there is none."""
+    try:
+        with open(path, encoding="ascii") as file:
+            lines = [line.rstrip("\n").split(":", 2) for line in file]
+    except (OSError, ValueError):
+        return ""
+    for _, controllers, group in lines:
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        folder = f"{root}/{controllers}" if controllers else root
+        # Within a container the root of what is mounted is the container's own cgroup.
+        for found in (f"{folder}{group.rstrip('/')}/cpu.stat", f"{folder}/cpu.stat"):
+            if os.path.exists(found):
+                return found
+    return ""
 
 
 def memory_bytes() -> int:

@@ -8,7 +8,13 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.reasons import SHED
 from sluicegate.kernels.utilization_shed import Ramp
-from sluicegate.policies.utilization_gate import GateSettings, OpenGate, Readings, UtilizationGate
+from sluicegate.policies.utilization_gate import (
+    SIGNALS,
+    GateSettings,
+    OpenGate,
+    Readings,
+    UtilizationGate,
+)
 from sluicegate.testing import SeededChance
 
 CRITICAL, DEGRADED, BEST_EFFORT, BULK = Criticality
@@ -37,7 +43,7 @@ def test_above_it_bulk_goes_first_and_in_part() -> None:
     assert refused_share(a_gate, BEST_EFFORT) == 0
     refusal = gate_refusal(a_gate)
     assert refusal.reason is SHED
-    assert refusal.rule_id == "shed"
+    assert refusal.rule_id == "shed:cpu"
     assert refusal.retry_after_us == 1_000_000
 
 
@@ -61,8 +67,10 @@ def test_critical_is_never_shed_but_by_setting() -> None:
 @pytest.mark.parametrize(
     ("readings", "worst"),
     [
-        (Readings(0.1, io=0.6), "io"),
-        (Readings(0.1, memory=0.3), "memory"),
+        (Readings(0.1, throttled=0.25), "throttled"),
+        (Readings(0.1, machine_cpu=1.0), "machine_cpu"),
+        (Readings(0.1, machine_io=0.6), "machine_io"),
+        (Readings(0.1, machine_memory=0.3), "machine_memory"),
         (Readings(0.1, lag_us=50_000), "lag"),
         (Readings(0.1, queue_us=20_000), "queue"),
         (Readings(0.99, lag_us=20_000), "cpu"),
@@ -72,9 +80,11 @@ def test_the_worst_reading_counts_whatever_it_is(readings: Readings, worst: str)
     a_gate = gate()
     a_gate.observe(readings)
     stats = a_gate.stats()
-    assert stats.worst == worst
+    assert stats.worst == a_gate.worst == worst
     assert stats.utilization >= 0.99
+    assert stats.signals.keys() == SIGNALS.keys()
     assert refused_share(a_gate, BULK) == 1
+    assert gate_refusal(a_gate).rule_id == f"shed:{worst}"
 
 
 def test_it_relaxes_with_a_backlash_and_then_wholly() -> None:

@@ -55,6 +55,17 @@ def test_another_reason_or_another_rule_is_another_entry() -> None:
     ]
 
 
+def test_a_shed_keeps_the_signal_that_it_was_for() -> None:
+    ring = AuditRing()
+    shed = Decision(False, 0, 9, 9, SHED, "shed:lag")
+    ring.record("ann", "login", 1, Criticality.BULK, shed, 1)
+    ring.record("ann", "login", 1, Criticality.BULK, refusal(), 2)
+    assert [(e.rule_id, e.reason, e.signal) for e in ring.find("ann")] == [
+        ("login", "rate_limited", ""),
+        ("login", "shed", "lag"),
+    ]
+
+
 def test_another_priority_is_another_entry() -> None:
     ring = AuditRing()
     for at, priority in enumerate([Criticality.BULK, Criticality.DEGRADED, Criticality.BULK]):

@@ -1,18 +1,24 @@
-"""Utilization gate: sheds a service's own requests by class, as the machine under it fills up.
+"""Utilization gate: sheds a service's own requests by class, as the service itself fills up.
 
 A service that answers checks must stay quick for those that matter, and its own limits say nothing
-of how much it can answer. So it watches what it stands on and refuses what matters less, even under
+of how much it can answer. So it watches how it fares and refuses what matters less, even under
 its limit: in proportion, class by class, by the ramps of `kernels/utilization_shed`. That is the
 congestion mode of Netflix ("Enhancing Netflix Reliability with Service-Level Prioritized Load
 Shedding", 2024), with 60% as the first bar.
 
-The CPU alone is blind to a service that waits. So the utilization is the worst of five readings,
-each as a share of what counts as full:
+Refusing helps only against work of its own: a machine that others fill does not get emptier by it,
+and an idle service would refuse everybody. So the utilization is the worst of what the service
+itself suffers, each as a share of what counts as full; the machine's readings count where they are
+given, for a service that has the machine to itself:
 
-    CPU              as it is
-    PSI io, memory   the share of time in which some task waited, over `io_full` and `memory_full`
-    loop lag         how late the event loop is, over `lag_us_full`
-    queue time       how long answers wait for the store, over `queue_us_full`
+    cpu              the share of time in which its event loop computes, or waits for a core
+    throttled        the share of time in which its cgroup's limit holds it back, over
+                     `throttled_full`
+    lag              how late the event loop is by its own doing, over `lag_us_full`
+    queue            how long answers wait for the store, over `queue_us_full`
+    machine_cpu      the machine's CPU, whoever uses it
+    machine_io, machine_memory   PSI: the share of time in which some task of the machine waited,
+                     over `io_full` and `memory_full`
 
 It is given readings and draws, and has no clock. It keeps nothing of a refusal: each draw is
 independent, so a caller that tries again may enter.
@@ -22,6 +28,7 @@ Cost: while nothing is shed, one comparison; else one draw. Bounds: four classes
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
@@ -36,6 +43,16 @@ from sluicegate.kernels.utilization_shed import DEFAULT_RAMPS, Ramp, Utilization
 from sluicegate.policies.settings import check_ranges
 
 RULE_ID: Final = "shed"
+# What each reading says of the service when it is the worst one, for logs and for `why`.
+SIGNALS: Final = {
+    "cpu": "its event loop is busy nearly all of the time",
+    "throttled": "the CPU limit of its cgroup holds it back",
+    "lag": "its event loop is late",
+    "queue": "answers queue for its store",
+    "machine_cpu": "the machine's CPU is busy",
+    "machine_io": "tasks of the machine wait for its disks",
+    "machine_memory": "tasks of the machine wait for memory",
+}
 CLASSES: Final = len(Criticality)
 _SPAN_US_MAX: Final = 1 << 53
 
@@ -50,6 +67,7 @@ class GateSettings:
     floor: float = ranged(0.01, 0.0, 0.5)
     hard_from: float = ranged(0.9, 0.0, 1.0)
     retry_after_us: int = ranged(1_000_000, 0, _SPAN_US_MAX)
+    throttled_full: float = ranged(0.25, 0.01, 1.0)
     io_full: float = ranged(0.6, 0.01, 1.0)
     memory_full: float = ranged(0.3, 0.01, 1.0)
     lag_us_full: int = ranged(50_000, 1, _SPAN_US_MAX)
@@ -66,21 +84,23 @@ class GateSettings:
 
 
 class Readings(NamedTuple):
-    """What was measured since the last time; shares from 0 to 1, None where it cannot be told."""
+    """What was measured since the last time; those of the machine only where they are to count."""
 
-    cpu: float
-    io: float | None = None
-    memory: float | None = None
-    lag_us: int = 0
-    queue_us: int = 0
+    cpu: float = 0.0
+    throttled: float = 0.0
+    lag_us: float = 0.0
+    queue_us: float = 0.0
+    machine_cpu: float = 0.0
+    machine_io: float = 0.0
+    machine_memory: float = 0.0
 
 
 class GateStats(NamedTuple):
     """Where it stands, why, and what it has refused, by class."""
 
     utilization: float  # with its hysteresis
-    worst: str  # which reading it is from
-    readings: Readings
+    worst: str  # which of the signals it is from
+    signals: Mapping[str, float]  # each reading as a share of what counts as full
     shares: tuple[float, ...]  # of each class that is refused now
     refused: tuple[int, ...]
     passed: tuple[int, ...]  # while anything was shed
@@ -95,11 +115,12 @@ class UtilizationGate:
         "_chance",
         "_passed",
         "_ramps",
-        "_readings",
         "_refused",
-        "_worst",
+        "_rule_id",
+        "_signals",
         "settings",
         "shedding",
+        "worst",
     )
 
     def __init__(self, chance: Chance, settings: GateSettings | None = None) -> None:
@@ -113,8 +134,9 @@ class UtilizationGate:
             hard_from=settings.hard_from,
         )
         self._begin = min([ramp.begin for ramp in settings.ramps if ramp is not None], default=2.0)
-        self._readings = Readings(0.0)
-        self._worst = "cpu"
+        self._signals = dict.fromkeys(SIGNALS, 0.0)
+        self.worst = "cpu"
+        self._rule_id = RULE_ID
         self._refused = [0] * CLASSES
         self._passed = [0] * CLASSES
         self.shedding = False
@@ -122,17 +144,18 @@ class UtilizationGate:
     def observe(self, readings: Readings) -> None:
         """Take in what was measured."""
         settings = self.settings
-        shares = {
+        self._signals = signals = {
             "cpu": readings.cpu,
-            "io": (readings.io or 0.0) / settings.io_full,
-            "memory": (readings.memory or 0.0) / settings.memory_full,
+            "throttled": readings.throttled / settings.throttled_full,
             "lag": readings.lag_us / settings.lag_us_full,
             "queue": readings.queue_us / settings.queue_us_full,
+            "machine_cpu": readings.machine_cpu,
+            "machine_io": readings.machine_io / settings.io_full,
+            "machine_memory": readings.machine_memory / settings.memory_full,
         }
-        worst = max(shares, key=lambda name: shares[name])
-        self._readings = readings
-        self._worst = worst
-        self._ramps.observe(max(0.0, min(1.0, shares[worst])))
+        self.worst = max(signals, key=lambda name: signals[name])
+        self._rule_id = f"{RULE_ID}:{self.worst}"
+        self._ramps.observe(max(0.0, min(1.0, signals[self.worst])))
         self.shedding = self._ramps.effective > self._begin
 
     def refusal(self, priority: Criticality, caller: str) -> Decision | None:
@@ -144,7 +167,7 @@ class UtilizationGate:
         if ramps.refusal_share(place) > 0.0 and not ramps.admits(place, self._chance.draw()):
             self._refused[place] += 1
             retry_us = self.settings.retry_after_us
-            return Decision(False, 0, retry_us, retry_us, SHED, RULE_ID)
+            return Decision(False, 0, retry_us, retry_us, SHED, self._rule_id)
         self._passed[place] += 1
         return None
 
@@ -156,8 +179,8 @@ class UtilizationGate:
         """Counts since the start, and where it stands."""
         return GateStats(
             self._ramps.effective,
-            self._worst,
-            self._readings,
+            self.worst,
+            self._signals,
             tuple([self._ramps.refusal_share(place) for place in range(CLASSES)]),
             tuple(self._refused),
             tuple(self._passed),

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, final
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.reasons import SHED
 
 ENTITY_CHARS_MAX: Final = 256
 REFUSALS_MAX_DEFAULT: Final = 32_768
@@ -37,6 +38,7 @@ class AuditedDecision(NamedTuple):
     priority: str
     allowed: bool
     reason: str
+    signal: str  # what overload the service suffered, where that is the reason
     remaining: int  # as the counters stood at the last
     retry_after_us: int
     without_store: bool
@@ -62,6 +64,7 @@ class _Slot:
         "retry_after_us",
         "rule_id",
         "shadow",
+        "signal",
         "times",
         "weight",
     )
@@ -84,6 +87,7 @@ class _Slot:
         self.shadow = decision.shadow
         self.overridden = decision.overridden
         self.priority = priority
+        self.signal = ""
         self.remaining = 0
         self.retry_after_us = 0
         self.first_us = at_us
@@ -102,6 +106,7 @@ class _Slot:
             self.priority.name,
             self.allowed,
             self.reason,
+            self.signal,
             self.remaining,
             self.retry_after_us,
             self.degraded,
@@ -144,6 +149,8 @@ class _Ring:
             home[entity] = slot
             self._put(slot)
         slot.remaining = decision.remaining
+        if decision.reason is SHED:
+            slot.signal = decision.rule_id.partition(":")[2]
         slot.retry_after_us = decision.retry_after_us
         slot.last_us = at_us
         slot.times += 1

@@ -49,6 +49,7 @@ def entry(**more: object) -> dict[str, object]:
         "allowed": False,
         "rule_id": "login",
         "reason": "rate_limited",
+        "signal": "",
         "shadow": False,
         "without_store": False,
         "overridden": False,
@@ -75,3 +76,8 @@ def test_an_entry_is_told_in_words_that_one_can_act_on() -> None:
     assert "break-glass" in describe(entry(allowed=True, overridden=True, reason=""), 1_000_000)
     assert "by no rule" in describe(entry(rule_id=""), 1_000_000)
     assert " left" not in describe(entry(rule_id="", reason="shed"), 1_000_000)
+
+
+def test_a_shed_names_what_the_service_suffers_and_the_switch() -> None:
+    text = describe(entry(rule_id="", reason="shed", signal="lag"), 1_000_000)
+    assert "its event loop is late (lag); --shed off would admit it" in text

@@ -142,7 +142,8 @@ class LimiterApp(App[LimiterSettings]):
         )
         await self._connect()
         if isinstance(self.gate, UtilizationGate):
-            self.background.start("monitor", Monitor(self.gate, self.service_metrics).run)
+            monitor = Monitor(self.gate, self.service_metrics, machine=self.settings.shed_machine)
+            self.background.start("monitor", monitor.run)
 
     async def close(self) -> None:
         """Close the parts, the last that was made first."""
@@ -283,7 +284,7 @@ class LimiterApp(App[LimiterSettings]):
         if self.capture is not None:
             yield from of_capture(self.capture.stats())
         if isinstance(self.gate, UtilizationGate):
-            yield from of_gate(self.gate.stats(), self.gate.settings)
+            yield from of_gate(self.gate.stats())
         if self.dead_letters is not None:
             yield from of_dead_letters(self.dead_letters.stats())
         leases = self.checker.leases_open + (

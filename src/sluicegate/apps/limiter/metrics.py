@@ -10,7 +10,7 @@ from typing import Final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.limits.dead_letters import DeadLetterStats
-from sluicegate.policies.utilization_gate import GateSettings, GateStats
+from sluicegate.policies.utilization_gate import GateStats
 from sluicegate.rules.mesh.rule_stats import RuleStatsValues
 from sluicegate.service.rules_source import RulesSource
 from sluicegate.shadow.capture.recorder import CaptureStats
@@ -60,25 +60,15 @@ def of_mesh(
         yield MetricFamily(f"sluicegate_mesh_{name}", "counter", "", meaning, samples)
 
 
-def of_gate(stats: GateStats, limits: GateSettings) -> Iterable[MetricFamily]:
+def of_gate(stats: GateStats) -> Iterable[MetricFamily]:
     """Where the gate stands, and why."""
-    readings = stats.readings
     yield gauge("sluicegate_limiter_utilization", "What the gate goes by.", stats.utilization)
     yield MetricFamily(
         "sluicegate_limiter_reading",
         "gauge",
         "",
         "Each reading as a share of what counts as full.",
-        [
-            MetricSample("", (("signal", name),), value)
-            for name, value in (
-                ("cpu", readings.cpu),
-                ("io", (readings.io or 0.0) / limits.io_full),
-                ("memory", (readings.memory or 0.0) / limits.memory_full),
-                ("lag", readings.lag_us / limits.lag_us_full),
-                ("queue", readings.queue_us / limits.queue_us_full),
-            )
-        ],
+        [MetricSample("", (("signal", name),), value) for name, value in stats.signals.items()],
     )
     yield MetricFamily(
         "sluicegate_limiter_shed_share",

@@ -1,64 +1,110 @@
-"""Monitor: measures the machine and the event loop for the gate, a few times a second.
+"""Monitor: measures for the gate how the service fares, a few times a second.
 
-The loop's lag is how late its own timer comes; the queue time is what decisions of the last look
-took on average, which is the store's doing as soon as there is one. The CPU is that of the whole
-machine, smoothed over about a second: one full look of a quarter of a second is no overload.
+It measures what the service does and suffers itself, so that it never refuses for what its
+neighbours do. The loop's lag is how late its own timer comes, less what the scheduler gave to
+others meanwhile. The loop is as full as the share of time in which it computes; but one that hardly
+ever rests is full however little of a core it gets, and one that rests is not, however long it
+waits for the core between. The queue time is what decisions took on average, which is the store's
+doing as soon as there is one; while fewer than one is under way at a time, nobody stands behind
+another. With `machine`, the machine's CPU and pressure count too, whoever causes them.
+
+Each reading is smoothed over about a second: one look of a quarter of a second is no overload.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import Final, final
 
-from sluicegate.policies.utilization_gate import Readings, UtilizationGate
+from sluicegate.policies.utilization_gate import SIGNALS, Readings, UtilizationGate
 from sluicegate.service.background import LAG_TICK_US, measure_lag
-from sluicegate.system import LoadMeter
+from sluicegate.system import LoadMeter, Throttling, now_us, thread_times
 from sluicegate.telemetry.service_metrics import ServiceMetrics
 
 LOOK_US: Final = 250_000
+LOG_EVERY_US: Final = 60_000_000  # what comes and goes faster is told once
 _SMOOTHING: Final = 0.3  # of the newest look
+_REST_WEIGHT: Final = 5  # with a twelfth of the time at rest it is 60% full, with a fifth empty
+
+_log: Final = logging.getLogger("sluicegate.limiter")
 
 
 @final
 class Monitor:
-    """Feeds a gate."""
+    """Feeds a gate. It is made in the thread of the event loop that it measures."""
 
-    def __init__(self, gate: UtilizationGate, tally: ServiceMetrics) -> None:
+    def __init__(
+        self, gate: UtilizationGate, tally: ServiceMetrics, *, machine: bool = False
+    ) -> None:
         self._gate = gate
         self._tally = tally
-        self._meter = LoadMeter()
-        self._cpu = 0.0
-        self._lag_us = 0
-        self._decisions = 0
-        self._took_us = 0
-        self._since_us = 0
+        self._machine = LoadMeter() if machine else None
+        self._throttling = Throttling()
+        self._held_us = self._throttling.held_us()
+        self._times = self._ticked = thread_times()
+        self._decisions = tally.decisions
+        self._took_us = tally.took_us
+        self._since_us = self._late_us = self._ticks = 0
+        self._readings = Readings()
+        self._logged_us: int | None = None
 
     async def run(self) -> None:
         """Measure until cancelled."""
-        await measure_lag(self._tick)
+        await measure_lag(self.tick)
 
-    def _tick(self, late_us: int) -> None:
-        self._lag_us = max(self._lag_us, late_us)
+    def tick(self, late_us: int) -> None:
+        """Take in how late one tick of the loop was."""
+        times = thread_times()
+        self._late_us += max(0, late_us - (times.waited_us - self._ticked.waited_us))
+        self._ticks += 1
+        self._ticked = times
         self._since_us += LAG_TICK_US + late_us
         if self._since_us >= LOOK_US:
-            self._since_us = 0
-            self.look()
+            self.look(self._since_us)
+            self._since_us = self._late_us = self._ticks = 0
 
-    def look(self) -> None:
-        """Measure now, and feed the gate."""
-        load = self._meter.look()
-        self._cpu += (load.cpu - self._cpu) * _SMOOTHING
+    def look(self, passed_us: int) -> None:
+        """Feed the gate with what was measured in the time that has passed."""
+        times, held_us = thread_times(), self._throttling.held_us()
+        ran_us = times.ran_us - self._times.ran_us
+        rest_us = max(0, passed_us - ran_us - (times.waited_us - self._times.waited_us))
         decisions, took_us = self._tally.decisions, self._tally.took_us
-        count = decisions - self._decisions
-        queue_us = (took_us - self._took_us) // count if count else 0
-        self._decisions, self._took_us = decisions, took_us
-        pressure = load.pressure
-        self._gate.observe(
-            Readings(
-                self._cpu,
-                None if pressure is None else pressure.io,
-                None if pressure is None else pressure.memory,
-                self._lag_us,
-                queue_us,
-            )
+        count, their_us = decisions - self._decisions, took_us - self._took_us
+        load = None if self._machine is None else self._machine.look()
+        pressure = None if load is None else load.pressure
+        settings = self._gate.settings
+        newest = Readings(
+            cpu=min(max(ran_us, passed_us - _REST_WEIGHT * rest_us) / passed_us, 1.0),
+            throttled=min((held_us - self._held_us) / passed_us, settings.throttled_full),
+            lag_us=min(self._late_us // max(self._ticks, 1), settings.lag_us_full),
+            queue_us=min(their_us // count, settings.queue_us_full) if their_us > passed_us else 0,
+            machine_cpu=0.0 if load is None else load.cpu,
+            machine_io=0.0 if pressure is None else pressure.io,
+            machine_memory=0.0 if pressure is None else pressure.memory,
         )
-        self._lag_us = 0
+        self._times, self._held_us = times, held_us
+        self._decisions, self._took_us = decisions, took_us
+        self._readings = _smoothed(self._readings, newest)
+        shed = self._gate.shedding
+        self._gate.observe(self._readings)
+        if self._gate.shedding and not shed:
+            self._log_shed()
+
+    def _log_shed(self) -> None:
+        at_us = now_us()
+        if self._logged_us is None or at_us - self._logged_us >= LOG_EVERY_US:
+            worst = self._gate.worst
+            _log.warning(
+                "the service is overloaded and sheds what matters less: %s (%s, %.0f%% of full); "
+                "--shed off stops that",
+                SIGNALS[worst],
+                worst,
+                self._gate.stats().signals[worst] * 100,
+            )
+        self._logged_us = at_us
+
+
+def _smoothed(before: Readings, newest: Readings) -> Readings:
+    return Readings(
+        *(old + (new - old) * _SMOOTHING for old, new in zip(before, newest, strict=True))
+    )

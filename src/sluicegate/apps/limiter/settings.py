@@ -41,8 +41,12 @@ class LimiterSettings(RulesSettings):
         int, Setting("keys tracked in memory for each limit", whole(1, 1_000_000_000))
     ] = 1_000_000
     shed: Annotated[
-        bool, Setting("shed BULK, then BEST_EFFORT, then DEGRADED as the machine fills up")
+        bool, Setting("shed BULK, then BEST_EFFORT, then DEGRADED as the service fills up")
     ] = True
+    shed_machine: Annotated[
+        bool,
+        Setting("shed by the machine's CPU and pressure too, whichever program causes them"),
+    ] = False
     shed_from: Annotated[float, Setting("utilization at which BULK begins to be shed", SHARE)] = 0.6
     shed_critical_from: Annotated[
         float,

@@ -23,6 +23,7 @@ from sluicegate.command_line.service_client import (
 )
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.reasons import REASONS
+from sluicegate.policies.utilization_gate import SIGNALS
 from sluicegate.system import now_us
 
 AT_DEFAULT: Final = f"http://{LISTEN_DEFAULT}"
@@ -87,6 +88,9 @@ def describe(entry: dict[str, Any], now_us: int) -> str:
     if reason is not None:
         note = "it is only tried out; else: " if entry["shadow"] else ""
         words.append(f"{note}{reason.name}: {reason.sentence}")
+    signal = entry["signal"]
+    if signal in SIGNALS:
+        words.append(f"{SIGNALS[signal]} ({signal}); --shed off would admit it")
     if entry["without_store"]:
         words.append("the store did not answer, and the rule's failure policy decided")
     if entry["overridden"]:
