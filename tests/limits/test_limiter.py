@@ -334,11 +334,6 @@ def test_a_key_of_ten_megabytes_is_refused_in_a_short_sentence() -> None:
     assert len(str(error.value)) < 300
 
 
-def test_a_key_that_is_no_text_is_a_type_error() -> None:
-    with pytest.raises(TypeError):
-        Limiter("1/s").take(42)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("rule", ["", "0/s", "fast", "1/parsec"])
 def test_a_bad_rule_is_named_at_once(rule: str) -> None:
     with pytest.raises(BadValue, match=r"^rule: "):

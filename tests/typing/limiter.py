@@ -30,3 +30,13 @@ limiter.take("a", cost=1.5)  # type: ignore[arg-type]
 limiter.take(1)  # type: ignore[arg-type]
 limiter.limit("10/s")  # type: ignore[call-arg]
 greet(1, "x")  # type: ignore[arg-type]
+
+
+async def forget() -> None:
+    if limiter.atake("ann"):  # type: ignore[truthy-bool]
+        return
+    if not limiter.atake_all(Claim("ann")):  # type: ignore[truthy-bool]
+        return
+    given: Decision = await limiter.atake("ann")
+    limiter.atake("ann")  # type: ignore[unused-coroutine]
+    assert given

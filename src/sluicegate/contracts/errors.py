@@ -65,6 +65,17 @@ class Refused(SluicegateError):  # noqa: N818 - likewise
         return Refused, (self.decision,)
 
 
+class NotAwaited(SluicegateError, TypeError):  # noqa: N818 - likewise
+    """A coroutine in a condition, where its result is meant."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name}(...) is a coroutine, not its result; write `await {name}(...)`")
+        self.name = name
+
+    def __reduce__(self) -> tuple[type[NotAwaited], tuple[str]]:
+        return NotAwaited, (self.name,)
+
+
 class Unauthenticated(SluicegateError):  # noqa: N818 - likewise
     """The caller is not identified, and must be here."""
 

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from sluicegate.contracts.arrival import Arrival
 from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import Limit
 
 
@@ -39,3 +40,9 @@ class Guard(Protocol):
     async def ajudge(self, arrival: Arrival) -> Judgement | None:
         """Judge it now, from an event loop."""
         ...
+
+
+def check_guard(guard: object, method: str = "judge") -> None:
+    """Refuse what is no guard before the first request does; a limiter has the same names."""
+    if not callable(getattr(guard, method, None)) or hasattr(guard, "take"):
+        raise BadValue("guard", guard, 'give a guard, as RulesGuard("rules.yaml", limiter)')

@@ -7,8 +7,9 @@ and a store turns it into state. Matching belongs to the rulebook.
 from __future__ import annotations
 
 from enum import Enum
-from typing import final
+from typing import Final, final
 
+from sluicegate.contracts.edge import Given, whole
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.pace import COUNT_MAX, PERIOD_US_MAX
 from sluicegate.kernels.sliding_window import CELLS_DEFAULT, CELLS_MAX, cells_within
@@ -25,6 +26,8 @@ class Algorithm(Enum):
     SLIDING_LOG = "sliding_log"
 
 
+_COUNT_REMEDY: Final = "give a whole number from 1 to 2^53"
+_PERIOD_REMEDY: Final = "give microseconds, as 60_000_000 for a minute, from 1 to 2^53"
 # Windows hold what they hold; only these know a burst apart from the count.
 BURSTING = frozenset({Algorithm.GCRA, Algorithm.TOKEN_BUCKET, Algorithm.LEAKY_BUCKET})
 
@@ -41,38 +44,40 @@ class Limit:
 
     def __init__(
         self,
-        count: int,
-        period_us: int,
+        count: Given[int],
+        period_us: Given[int],
         *,
-        burst: int | None = None,
-        cells: int | None = None,
-        algorithm: Algorithm = Algorithm.GCRA,
+        burst: Given[int | None] = None,
+        cells: Given[int | None] = None,
+        algorithm: Given[Algorithm] = Algorithm.GCRA,
     ) -> None:
-        if not 1 <= count <= COUNT_MAX:
-            raise BadValue("limit.count", count, "give a whole number from 1 to 2^53")
-        if not 1 <= period_us <= PERIOD_US_MAX:
-            raise BadValue("limit.period_us", period_us, "give a period from 1 us to 2^53 us")
+        whole("limit.count", count, 1, COUNT_MAX, _COUNT_REMEDY)
+        whole("limit.period_us", period_us, 1, PERIOD_US_MAX, _PERIOD_REMEDY)
+        if not isinstance(algorithm, Algorithm):
+            raise BadValue("limit.algorithm", algorithm, "give a member of Algorithm")
         if burst is not None and algorithm not in BURSTING:
             raise BadValue(
                 "limit.burst", burst, f"leave it out: {algorithm.value} has no burst of its own"
             )
-        if burst is not None and not 1 <= burst <= COUNT_MAX:
-            raise BadValue("limit.burst", burst, "give a whole number from 1 to 2^53")
+        if burst is not None:
+            whole("limit.burst", burst, 1, COUNT_MAX, _COUNT_REMEDY)
         if cells is not None and algorithm is not Algorithm.SLIDING_WINDOW:
             raise BadValue(
                 "limit.cells",
                 cells,
                 f"leave it out: only sliding_window has cells, {algorithm.value} has none",
             )
-        if cells is not None and not 1 <= cells <= CELLS_MAX:
-            raise BadValue("limit.cells", cells, f"give a whole number from 1 to {CELLS_MAX:,}")
-        self.count = count
-        self.period_us = period_us
-        self.burst = count if burst is None else burst
+        if cells is not None:
+            whole(
+                "limit.cells", cells, 1, CELLS_MAX, f"give a whole number from 1 to {CELLS_MAX:,}"
+            )
+        self.count: int = count
+        self.period_us: int = period_us
+        self.burst: int = count if burst is None else burst
         self.cells = 1
         if algorithm is Algorithm.SLIDING_WINDOW:
             self.cells = cells_within(period_us, CELLS_DEFAULT if cells is None else cells)
-        self.algorithm = algorithm
+        self.algorithm: Algorithm = algorithm
 
     def _fields(self) -> tuple[int, int, int, int, str]:
         return self.count, self.period_us, self.burst, self.cells, self.algorithm.value

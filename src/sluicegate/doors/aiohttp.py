@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 from typing import Final, TypeAlias, final
 
 from sluicegate.contracts.errors import MissingPackage, Unavailable
-from sluicegate.contracts.guard import Guard, Judgement
+from sluicegate.contracts.guard import Guard, Judgement, check_guard
 from sluicegate.doors.asgi import WEBSOCKET
 from sluicegate.doors.headers import Fields, unavailable
 from sluicegate.doors.problem import CONTENT_TYPE, body, status_of
@@ -92,6 +92,7 @@ def limit_middleware(
     on_refused: Callable[[web.Request, Judgement], web.StreamResponse] | None = None,
 ) -> Middleware:
     """A middleware that asks `guard`; the options are those of the ASGI middleware."""
+    check_guard(guard, "ajudge")
     proxies, fields = proxies_of(trust_proxies), Fields(headers)
     paths: frozenset[str] = frozenset() if callable(exempt) else frozenset(exempt)
     exempts = exempt if callable(exempt) else None

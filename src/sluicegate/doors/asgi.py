@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any, Final, TypeAlias, final
 
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.contracts.guard import Guard, Judgement
+from sluicegate.contracts.guard import Guard, Judgement, check_guard
 from sluicegate.doors.headers import Fields, add_missing_fields, unavailable
 from sluicegate.doors.marks import mark_scope
 from sluicegate.doors.problem import CONTENT_TYPE, body, status_of
@@ -110,6 +110,7 @@ class LimitMiddleware:
         on_refused: Callable[[Scope, Judgement], App] | None = None,
         mark_upstream: bool = False,
     ) -> None:
+        check_guard(guard, "ajudge")
         self.app = app
         self.guard = guard
         self._proxies = proxies_of(trust_proxies)

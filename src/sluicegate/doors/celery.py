@@ -21,7 +21,7 @@ from functools import wraps
 from typing import Any, Final, ParamSpec, SupportsIndex, TypeVar, final
 
 from sluicegate.contracts.errors import BadValue, MissingPackage, Refused, Unavailable
-from sluicegate.contracts.guard import Guard, Judgement
+from sluicegate.contracts.guard import Guard, Judgement, check_guard
 from sluicegate.doors.endpoint_limit import EndpointLimiter, judge_claim
 from sluicegate.doors.headers import unavailable
 
@@ -131,6 +131,7 @@ def limited(
     spread: float = SPREAD,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Ask a guard before each run of a task; it stands below `@app.task`."""
+    check_guard(guard)
     refusing = Refusing(refused, retries_max, wait_s_max, spread)
 
     def judge(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Judgement | None:

@@ -23,7 +23,7 @@ from functools import wraps
 from typing import Any, Final, SupportsIndex, TypeAlias, TypeVar, cast
 
 from sluicegate.contracts.errors import BadValue, MissingPackage, Unavailable
-from sluicegate.contracts.guard import Guard, Judgement
+from sluicegate.contracts.guard import Guard, Judgement, check_guard
 from sluicegate.doors.endpoint_limit import EndpointLimiter, ajudge_claim, judge_claim, name_of
 from sluicegate.doors.headers import Fields, unavailable
 from sluicegate.doors.problem import CONTENT_TYPE, body, status_of
@@ -124,6 +124,7 @@ class LimitMiddleware:
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
         self.get_response = get_response
         self.guard: Guard = _setting("SLUICEGATE_GUARD")
+        check_guard(self.guard)
         self._settings = _Settings()
         self._is_async = iscoroutinefunction(get_response)
         if self._is_async:

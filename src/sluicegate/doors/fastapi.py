@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, SupportsIndex, cast
 
 from sluicegate.contracts.errors import MissingPackage, Refused, Unavailable
-from sluicegate.contracts.guard import Guard, Judgement
+from sluicegate.contracts.guard import Guard, Judgement, check_guard
 from sluicegate.doors.asgi import (
     CLOSE_CODE,
     AsgiArrival,
@@ -143,6 +143,7 @@ def limited(
     user: Callable[[Scope], str | None] | None = None,
 ) -> Dependency:
     """A dependency that asks a guard, as the middleware does for a whole application."""
+    check_guard(guard, "ajudge")
     fields = Fields(headers)
     proxies = proxies_of(trust_proxies)
 

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias, final
 from urllib.parse import unquote
 
 from sluicegate.contracts.errors import MissingPackage, Unavailable
-from sluicegate.contracts.guard import Guard, Judgement
+from sluicegate.contracts.guard import Guard, Judgement, check_guard
 from sluicegate.doors.headers import Fields, retry_after_s, unavailable
 from sluicegate.doors.problem import reason_of
 from sluicegate.doors.proxies import Proxies, proxies_of
@@ -93,6 +93,7 @@ class _Door:
         user: Callable[[Any], str | None] | None,
         exempt: Collection[str],
     ) -> None:
+        check_guard(guard)
         self._guard = guard
         self._proxies = proxies_of(trust_proxies)
         self._fields = Fields(headers)

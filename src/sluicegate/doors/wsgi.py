@@ -16,7 +16,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.contracts.guard import Guard, Judgement
+from sluicegate.contracts.guard import Guard, Judgement, check_guard
 from sluicegate.doors.headers import Fields, unavailable
 from sluicegate.doors.marks import mark_environ
 from sluicegate.doors.problem import CONTENT_TYPE, body, status_of
@@ -100,6 +100,7 @@ class LimitMiddleware:
         on_refused: Callable[[Environ, Judgement], WSGIApplication] | None = None,
         mark_upstream: bool = False,
     ) -> None:
+        check_guard(guard)
         self.app = app
         self.guard = guard
         self._proxies = proxies_of(trust_proxies)

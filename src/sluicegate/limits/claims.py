@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, SupportsIndex, TypeAlias
 
 from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.edge import Given
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.guard import Judgement, RuleDecision
 from sluicegate.contracts.store import Key, Store
@@ -26,8 +27,8 @@ LocalClaim: TypeAlias = "tuple[LocalKeys, Key, int]"
 class Claim(NamedTuple):
     """One of several things asked for together: a key, the rule for it, and what it costs."""
 
-    key: Key
-    rule: RuleLike | None = None
+    key: Given[Key]
+    rule: Given[RuleLike | None] = None
     cost: SupportsIndex = 1
 
 

@@ -18,16 +18,18 @@ from typing import TYPE_CHECKING, Any, Final, SupportsIndex, cast, final
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.edge import Given, seconds, text, whole
 from sluicegate.contracts.errors import BadValue, MissingPackage
 from sluicegate.contracts.guard import Judgement, RuleDecision
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.rule import Algorithm, Limit
-from sluicegate.contracts.store import Key, Store
+from sluicegate.contracts.store import Key, SharedKey, Store
 from sluicegate.limits.claims import Claim, LocalClaim, judge_local, judge_remote, judgement_of
 from sluicegate.limits.glass.break_glass import Glass, override_decision
+from sluicegate.limits.must_await import must_await
 from sluicegate.limits.remote_keys import RemoteKeys
 from sluicegate.limits.reservation import LocalSettlement, Reservation
-from sluicegate.limits.rule import Failure, Mode, RuleLike, term
+from sluicegate.limits.rule import Failure, Mode, Rule, RuleLike, term
 from sluicegate.limits.rule_keys import Defaults, RuleKeys
 from sluicegate.limits.terms import KeysWithTerms, Terms
 from sluicegate.limits.wait_lines import (
@@ -94,31 +96,32 @@ class Limiter:
 
     def __init__(
         self,
-        rule: RuleLike | None = None,
+        rule: Given[RuleLike | None] = None,
         *,
-        store_url: str = "memory:",
-        rules: Mapping[str, RuleLike] = _NO_RULES,
-        algorithm: str | Algorithm = Algorithm.GCRA,
-        failure: str | Failure = Failure.OPEN,
-        local_share: float = 1.0,
-        lease: str | int | None = None,
-        count_refused: bool = False,
-        keys_max: int = KEYS_MAX_DEFAULT,
-        rules_max: int = RULES_MAX_DEFAULT,
-        waiters_max: int = WAITERS_MAX_DEFAULT,
-        prefix: str = "rate_limit",
-        observer: Observer | None = None,
-        glass: Glass | str | None = None,
-        open_store: Callable[[], Store] | None = None,
-        clock: Clock | None = None,
+        store_url: Given[str] = "memory:",
+        rules: Given[Mapping[str, RuleLike]] = _NO_RULES,
+        algorithm: Given[str | Algorithm] = Algorithm.GCRA,
+        failure: Given[str | Failure] = Failure.OPEN,
+        local_share: Given[float] = 1.0,
+        lease: Given[str | int | None] = None,
+        count_refused: Given[bool] = False,
+        keys_max: Given[int] = KEYS_MAX_DEFAULT,
+        rules_max: Given[int] = RULES_MAX_DEFAULT,
+        waiters_max: Given[int] = WAITERS_MAX_DEFAULT,
+        prefix: Given[str] = "rate_limit",
+        observer: Given[Observer | None] = None,
+        glass: Given[Glass | str | None] = None,
+        open_store: Given[Callable[[], Store] | None] = None,
+        clock: Given[Clock | None] = None,
     ) -> None:
         for name, bound, of in (
             ("keys_max", keys_max, "keys to track"),
             ("rules_max", rules_max, "rules to keep"),
             ("waiters_max", waiters_max, "waiters to hold"),
         ):
-            if bound < 1:
-                raise BadValue(name, bound, f"give the number of {of}, at least 1")
+            whole(name, bound, 1, COST_MAX, f"give the number of {of}, at least 1")
+        check_store(store_url, prefix)
+        _check_parts(observer, glass, open_store, clock)
         defaults = Defaults(
             term(Algorithm, "algorithm", algorithm),
             term(Failure, "failure", failure),
@@ -126,7 +129,7 @@ class Limiter:
             lease,
             count_refused,
         )
-        self._clock = clock
+        self._clock: Clock | None = clock
         self._store = MemoryStore(
             system_now_us if clock is None else clock.now_us,
             keys_max=keys_max,
@@ -139,7 +142,7 @@ class Limiter:
         self._follower: GlassFollower | None = None
         if isinstance(glass, str):
             glass, self._follower = _follow(glass, prefix, clock)
-        self._glass = glass
+        self._glass: Glass | None = glass
         self._remote: LimitStores | None = None
         if open_store is not None or store_url not in MEMORY_URLS:
             self._remote = _open_remote(store_url, prefix, open_store, guarded_observer)
@@ -151,16 +154,18 @@ class Limiter:
 
     # Ask.
 
-    def take(self, key: Key, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> Decision:
+    def take(
+        self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
+    ) -> Decision:
         """Decide whether `key` may spend `cost` now; a refusal takes nothing from any limit."""
+        if not isinstance(key, str | SharedKey):
+            raise _not_a_key(key)
         if len(key) > KEY_CHARS_MAX:
-            raise _key_too_long(key)
+            raise _not_a_key(key)
         cost_units = cost if isinstance(cost, int) else _whole(cost)
         if not 0 <= cost_units <= COST_MAX:
             raise BadValue("cost", cost, _COST_REMEDY)
-        table = self._table if rule is None else self._tables.get(rule)
-        if table is None:
-            table = self._rule_keys.keys_of(rule)
+        table = self.keys_of(rule)
         clock = self._clock
         now_us = system_now_us() if clock is None else clock.now_us()
         if self._glass is None and self._observer is None:
@@ -170,45 +175,57 @@ class Limiter:
             decision = table.take(key, cost_units, now_us)
         return self._record(decision, key, now_us)
 
-    async def atake(
-        self, key: Key, cost: SupportsIndex = 1, rule: RuleLike | None = None
-    ) -> Decision:
+    def atake(
+        self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
+    ) -> Coroutine[Any, Any, Decision]:
         """`take`, for asyncio."""
+        return must_await(self._atake(key, cost, rule), "Limiter.atake")
+
+    async def _atake(
+        self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
+    ) -> Decision:
         table, cost_units, now_us = self.keys_of(rule), _units(cost), self._now_us()
-        _check(key)
+        check_key(key)
         decision = self._decide_here(table, key, cost_units, now_us)
         if decision is None:
             decision = await self._ask_remote(table, key, cost_units, now_us)
         return decision if self._observer is None else self._record(decision, key, now_us)
 
-    def peek(self, key: Key, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> Decision:
-        """Return what `take` would decide now; nothing is taken."""
-        return self.keys_of(rule).peek(_check(key), _units(cost), self._now_us())
-
-    async def apeek(
-        self, key: Key, cost: SupportsIndex = 1, rule: RuleLike | None = None
+    def peek(
+        self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
     ) -> Decision:
+        """Return what `take` would decide now; nothing is taken."""
+        return self.keys_of(rule).peek(check_key(key), _units(cost), self._now_us())
+
+    def apeek(
+        self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
+    ) -> Coroutine[Any, Any, Decision]:
         """`peek`, for asyncio."""
+        return must_await(self._apeek(key, cost, rule), "Limiter.apeek")
+
+    async def _apeek(
+        self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
+    ) -> Decision:
         remote = self._remote
         if remote is None:
             return self.peek(key, cost, rule)
         keys = cast("RemoteKeys", self.keys_of(rule))
-        return await keys.peek_from(remote.here(), _check(key), _units(cost), self._now_us())
+        return await keys.peek_from(remote.here(), check_key(key), _units(cost), self._now_us())
 
     def wait(
         self,
-        key: Key,
+        key: Given[Key],
         cost: SupportsIndex = 1,
-        rule: RuleLike | None = None,
+        rule: Given[RuleLike | None] = None,
         *,
-        timeout_s: float | None = None,
+        timeout_s: Given[float | None] = None,
     ) -> Decision:
         """Wait until `key` may spend `cost`, for at most `timeout_s`; first come, first served.
 
         The answer is a refusal as soon as it is clear that the wait would be too long.
         """
         keys, cost_units, began_us = self.keys_of(rule), _units(cost), self._now_us()
-        _check(key)
+        check_key(key)
 
         async def take() -> Decision:
             now_us = self._now_us()
@@ -221,17 +238,27 @@ class Limiter:
         decision = finish(self._lines.wait((keys, key), ticket, take, look, timeout_us))
         return self._record(decision, key, began_us)
 
-    async def await_(
+    def await_(
         self,
-        key: Key,
+        key: Given[Key],
         cost: SupportsIndex = 1,
-        rule: RuleLike | None = None,
+        rule: Given[RuleLike | None] = None,
         *,
-        timeout_s: float | None = None,
-    ) -> Decision:
+        timeout_s: Given[float | None] = None,
+    ) -> Coroutine[Any, Any, Decision]:
         """`wait`, for asyncio."""
+        return must_await(self._await_(key, cost, rule, timeout_s=timeout_s), "Limiter.await_")
+
+    async def _await_(
+        self,
+        key: Given[Key],
+        cost: SupportsIndex = 1,
+        rule: Given[RuleLike | None] = None,
+        *,
+        timeout_s: Given[float | None] = None,
+    ) -> Decision:
         keys, cost_units, began_us = self.keys_of(rule), _units(cost), self._now_us()
-        _check(key)
+        check_key(key)
 
         async def take() -> Decision:
             now_us = self._now_us()
@@ -251,14 +278,14 @@ class Limiter:
 
     # Several at once.
 
-    def judge(self, *claims: Claim) -> Judgement:
+    def judge(self, *claims: Given[Claim]) -> Judgement:
         """Take every claim or none; what binds, and what each limit said."""
         if len(claims) == 1 and self._remote is None and self._glass is None:
             # The way of most web requests: one rule, one limit, in this process.
-            key, rule, cost = claims[0]
+            key, rule, cost = _claim(claims[0])
             table = self.keys_of(rule)
             if isinstance(table, KeyTable) and self._observer is None:
-                decision = table.take(_check(key), _units(cost), self._now_us())
+                decision = table.take(check_key(key), _units(cost), self._now_us())
                 return Judgement(decision, (RuleDecision(decision.rule_id, table.limit, decision),))
         resolved, began_us = self._resolve(claims), self._now_us()
         undecided, overridden = self._split_overridden(resolved, began_us)
@@ -272,8 +299,11 @@ class Limiter:
             )
         return self._record_judgement(judgement, resolved, began_us)
 
-    async def ajudge(self, *claims: Claim) -> Judgement:
+    def ajudge(self, *claims: Given[Claim]) -> Coroutine[Any, Any, Judgement]:
         """`judge`, for asyncio."""
+        return must_await(self._ajudge(*claims), "Limiter.ajudge")
+
+    async def _ajudge(self, *claims: Given[Claim]) -> Judgement:
         if self._remote is None:
             return self.judge(*claims)
         resolved, began_us = self._resolve(claims), self._now_us()
@@ -286,26 +316,29 @@ class Limiter:
             )
         return self._record_judgement(judgement, resolved, began_us)
 
-    def take_all(self, *claims: Claim) -> Decision:
+    def take_all(self, *claims: Given[Claim]) -> Decision:
         """Take every claim or none: different keys, rules and costs, decided as one.
 
         The decision is the binding one: the refusal that lasts longest, or the least that is left.
         """
         return self.judge(*claims).decision
 
-    async def atake_all(self, *claims: Claim) -> Decision:
+    def atake_all(self, *claims: Given[Claim]) -> Coroutine[Any, Any, Decision]:
         """`take_all`, for asyncio."""
+        return must_await(self._atake_all(*claims), "Limiter.atake_all")
+
+    async def _atake_all(self, *claims: Given[Claim]) -> Decision:
         return (await self.ajudge(*claims)).decision
 
     # Around work.
 
     def limit(
         self,
-        rule: RuleLike | None = None,
+        rule: Given[RuleLike | None] = None,
         *,
-        key: CallKey,
+        key: Given[CallKey],
         cost: CallCost = 1,
-        wait_s: float | None = None,
+        wait_s: Given[float | None] = None,
     ) -> LimitWrapper:
         """Put a limit around a function or a block; what is refused raises `Refused`.
 
@@ -320,68 +353,92 @@ class Limiter:
         )
 
     def reserve(
-        self, key: Key, cost: SupportsIndex = 1, rule: RuleLike | None = None
+        self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
     ) -> Reservation:
         """Take an estimate now, to be settled when the true cost is known."""
         keys, cost_units, now_us = self.keys_of(rule), _units(cost), self._now_us()
-        _check(key)
+        check_key(key)
         if isinstance(keys, RemoteKeys):
             return finish(keys.reserve(keys.stores.blocking, key, cost_units, now_us))
         decision = keys.take(key, cost_units, now_us)
         return Reservation(decision, cost_units, LocalSettlement(keys, key, now_us, self._now_us))
 
-    async def areserve(
-        self, key: Key, cost: SupportsIndex = 1, rule: RuleLike | None = None
-    ) -> Reservation:
+    def areserve(
+        self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
+    ) -> Coroutine[Any, Any, Reservation]:
         """`reserve`, for asyncio; settle it with `asettle`."""
+        return must_await(self._areserve(key, cost, rule), "Limiter.areserve")
+
+    async def _areserve(
+        self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
+    ) -> Reservation:
         remote = self._remote
         if remote is None:
             return self.reserve(key, cost, rule)
         keys = cast("RemoteKeys", self.keys_of(rule))
-        return await keys.reserve(remote.here(), _check(key), _units(cost), self._now_us())
+        return await keys.reserve(remote.here(), check_key(key), _units(cost), self._now_us())
 
     # Correct.
 
-    def refund(self, key: Key, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> None:
+    def refund(
+        self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
+    ) -> None:
         """Give back what was taken just now and not used; a limit is never fuller than full."""
         now_us = self._now_us()
-        self.keys_of(rule).settle(_check(key), -_units(cost), now_us, now_us)
+        self.keys_of(rule).settle(check_key(key), -_units(cost), now_us, now_us)
 
-    async def arefund(
-        self, key: Key, cost: SupportsIndex = 1, rule: RuleLike | None = None
-    ) -> None:
+    def arefund(
+        self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
+    ) -> Coroutine[Any, Any, None]:
         """`refund`, for asyncio."""
+        return must_await(self._arefund(key, cost, rule), "Limiter.arefund")
+
+    async def _arefund(
+        self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
+    ) -> None:
         await self._acorrect(key, -_units(cost), rule)
 
-    def charge(self, key: Key, cost: SupportsIndex = 1, rule: RuleLike | None = None) -> None:
+    def charge(
+        self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
+    ) -> None:
         """Take `cost` whether it is there or not: for work that is done already.
 
         A window fills up to its limit; the others go into debt by one burst at most.
         """
         now_us = self._now_us()
-        self.keys_of(rule).settle(_check(key), _units(cost), now_us, now_us)
+        self.keys_of(rule).settle(check_key(key), _units(cost), now_us, now_us)
 
-    async def acharge(
-        self, key: Key, cost: SupportsIndex = 1, rule: RuleLike | None = None
-    ) -> None:
+    def acharge(
+        self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
+    ) -> Coroutine[Any, Any, None]:
         """`charge`, for asyncio."""
+        return must_await(self._acharge(key, cost, rule), "Limiter.acharge")
+
+    async def _acharge(
+        self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
+    ) -> None:
         await self._acorrect(key, _units(cost), rule)
 
-    def reset(self, key: Key, rule: RuleLike | None = None) -> None:
+    def reset(self, key: Given[Key], rule: Given[RuleLike | None] = None) -> None:
         """Forget what `key` has taken under this rule."""
-        self.keys_of(rule).reset(_check(key))
+        self.keys_of(rule).reset(check_key(key))
 
-    async def areset(self, key: Key, rule: RuleLike | None = None) -> None:
+    def areset(
+        self, key: Given[Key], rule: Given[RuleLike | None] = None
+    ) -> Coroutine[Any, Any, None]:
         """`reset`, for asyncio."""
+        return must_await(self._areset(key, rule), "Limiter.areset")
+
+    async def _areset(self, key: Given[Key], rule: Given[RuleLike | None] = None) -> None:
         remote = self._remote
         if remote is None:
             self.reset(key, rule)
         else:
-            await cast("RemoteKeys", self.keys_of(rule)).reset_in(remote.here(), _check(key))
+            await cast("RemoteKeys", self.keys_of(rule)).reset_in(remote.here(), check_key(key))
 
     # Rules, and the end.
 
-    def replace_rules(self, rules: Mapping[str, RuleLike]) -> None:
+    def replace_rules(self, rules: Given[Mapping[str, RuleLike]]) -> None:
         """Have these named rules instead of the ones there are.
 
         A rule that stays as it is keeps its counts. Where limits are kept in this process, one
@@ -399,11 +456,11 @@ class Limiter:
         """Whether counts are kept in this process, so that nothing here ever waits for them."""
         return self._remote is None
 
-    def limits_of(self, rule: RuleLike | None = None) -> list[Limit]:
+    def limits_of(self, rule: Given[RuleLike | None] = None) -> list[Limit]:
         """Return the limits of a rule."""
         return _limits(self.keys_of(rule))
 
-    def keys_tracked(self, rule: RuleLike | None = None) -> int:
+    def keys_tracked(self, rule: Given[RuleLike | None] = None) -> int:
         """Return how many keys of a rule are tracked now; some may be at rest and not swept yet."""
         keys = self.keys_of(rule)
         if self._remote is not None:
@@ -423,8 +480,11 @@ class Limiter:
                 finish(keys.give_back(remote.blocking, every=True))
             remote.close()
 
-    async def aclose(self) -> None:
+    def aclose(self) -> Coroutine[Any, Any, None]:
         """Give back what is leased, and what this event loop and threads have opened."""
+        return must_await(self._aclose(), "Limiter.aclose")
+
+    async def _aclose(self) -> None:
         remote = self._remote
         if remote is not None:
             for keys in self._keys_with_leases():
@@ -521,21 +581,28 @@ class Limiter:
 
     async def _acorrect(self, key: Key, correction: int, rule: RuleLike | None) -> None:
         keys, now_us = self.keys_of(rule), self._now_us()
-        _check(key)
+        check_key(key)
         remote = self._remote
         if remote is None:
             keys.settle(key, correction, now_us, now_us)
         else:
             await cast("RemoteKeys", keys).settle_in(remote.here(), key, correction, None)
 
-    def _resolve(self, claims: tuple[Claim, ...]) -> list[tuple[LimitKeys, Key, int]]:
+    def _resolve(self, claims: tuple[Given[Claim], ...]) -> list[tuple[LimitKeys, Key, int]]:
         if not 1 <= len(claims) <= CLAIMS_MAX:
             raise BadValue("claims", len(claims), f"give from 1 to {CLAIMS_MAX}")
-        return [(self.keys_of(rule), _check(key), _units(cost)) for key, rule, cost in claims]
+        return [
+            (self.keys_of(rule), check_key(key), _units(cost))
+            for key, rule, cost in map(_claim, claims)
+        ]
 
-    def keys_of(self, rule: RuleLike | None) -> LimitKeys:
+    def keys_of(self, rule: Given[RuleLike | None]) -> LimitKeys:
         """Return the keys under a rule, by its name or itself; for who asks them more than once."""
-        table = self._table if rule is None else self._tables.get(rule)
+        table: LimitKeys | None = None
+        if rule is None:
+            table = self._table
+        elif isinstance(rule, str | Limit | Rule):
+            table = self._tables.get(rule)
         return self._rule_keys.keys_of(rule) if table is None else table
 
     def _make(self, terms: Terms) -> LimitKeys:
@@ -595,22 +662,59 @@ def _limits(keys: LimitKeys) -> list[Limit]:
     return [charge.table.limit for charge in cast("LocalKeys", keys).charges("", 0)]
 
 
-def _timeout_us(timeout_s: float | None) -> int | None:
+def check_store(store_url: Given[str], prefix: Given[str]) -> None:
+    """Refuse what is no place of counts."""
+    text("store_url", store_url, "give the URL of a store, as redis://localhost:6379/0")
+    text("prefix", prefix, "give a text")
+
+
+def _check_parts(
+    observer: Given[Observer | None],
+    glass: Given[Glass | str | None],
+    open_store: Given[Callable[[], Store] | None],
+    clock: Given[Clock | None],
+) -> None:
+    """Refuse what would fail at the first decision only."""
+    if observer is not None and not callable(getattr(observer, "record_decision", None)):
+        raise BadValue("observer", observer, "give an object with the methods of an Observer")
+    if glass is not None and not isinstance(glass, str | Glass):
+        raise BadValue("glass", glass, "give a Glass, or the URL where its openings are kept")
+    if open_store is not None and not callable(open_store):
+        raise BadValue("open_store", open_store, "give a function that returns a store")
+    if clock is not None and not callable(getattr(clock, "now_us", None)):
+        raise BadValue("clock", clock, "give an object with a method now_us, or leave it out")
+
+
+def _claim(claim: Any) -> Claim:
+    if isinstance(claim, Claim):
+        return claim
+    if not isinstance(claim, tuple) or len(claim) != len(Claim._fields):
+        raise BadValue("claims", claim, "give a Claim(key, rule, cost)")
+    return Claim(*claim)
+
+
+def _timeout_us(timeout_s: Given[float | None], field: str = "timeout_s") -> int | None:
     if timeout_s is None:
         return None
-    if not timeout_s >= 0:
-        raise BadValue("timeout_s", timeout_s, "give seconds, 0 or more; None waits for ever")
+    seconds(field, timeout_s, "give seconds, 0 or more; None waits for ever")
     return int(min(timeout_s, 1e9) * 1e6)
 
 
-def _check(key: Key) -> Key:
+def check_key(key: Given[Key]) -> Key:
+    """Return a key as it is, or refuse it."""
+    if not isinstance(key, str | SharedKey):
+        raise _not_a_key(key)
     if len(key) > KEY_CHARS_MAX:
-        raise _key_too_long(key)
+        raise _not_a_key(key)
     return key
 
 
-def _key_too_long(key: Key) -> BadValue:
-    return BadValue("key", str(key), f"at most {KEY_CHARS_MAX:,} characters; use a hash of it")
+def _not_a_key(key: object) -> BadValue:
+    if isinstance(key, str | SharedKey):
+        return BadValue("key", str(key), f"at most {KEY_CHARS_MAX:,} characters; use a hash of it")
+    if isinstance(key, bytes):
+        return BadValue("key", key, "give a text: key.decode(), or key.hex() of any bytes")
+    return BadValue("key", key, 'give a text, as f"user:{user_id}"')
 
 
 def _units(cost: SupportsIndex) -> int:

@@ -16,22 +16,24 @@ can release, every `poll_s`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from itertools import count as numbers
 from threading import Lock
-from typing import TYPE_CHECKING, Final, SupportsIndex, final
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex, final
 from weakref import WeakSet
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.edge import seconds, share, text, whole
 from sluicegate.contracts.errors import BadValue, MissingPackage, Unavailable
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.reasons import CONCURRENCY_LIMITED, STORE_UNAVAILABLE
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.limits.glass.break_glass import Glass, override_decision
 from sluicegate.limits.hold import Hold, HoldDecorator
-from sluicegate.limits.limiter import KEY_CHARS_MAX, MEMORY_URLS
+from sluicegate.limits.limiter import COST_MAX, MEMORY_URLS, check_key, check_store
+from sluicegate.limits.must_await import must_await
 from sluicegate.limits.permit import FixedPermitStore, KeyPermit, PermitStore
 from sluicegate.limits.rule import Failure, term
 from sluicegate.limits.wait_lines import (
@@ -53,10 +55,11 @@ if TYPE_CHECKING:
 
 LIMIT_MAX: Final = 100_000
 COUNT_MAX: Final = 1_000  # places of one permit
-EXPIRES_AFTER_S_MIN: Final = 0.001
-EXPIRES_AFTER_S_MAX: Final = 31_536_000.0  # a year
+SPAN_S_MIN: Final = 0.001
+SPAN_S_MAX: Final = 31_536_000.0  # a year
 POLL_S_DEFAULT: Final = 0.1
-POLL_S_MIN: Final = 0.001
+_SPAN_REMEDY: Final = "give seconds, from 0.001 to a year"
+_NAME_REMEDY: Final = "give some text without braces"
 _BEATS: Final = 3  # renewals in the time after which a permit expires
 
 
@@ -98,15 +101,12 @@ class Permits:
         clock: Clock | None = None,
     ) -> None:
         places = _whole("limit", limit, LIMIT_MAX)
-        if not EXPIRES_AFTER_S_MIN <= expires_after_s <= EXPIRES_AFTER_S_MAX:
-            raise BadValue("expires_after_s", expires_after_s, "give seconds, 0.001 to a year")
-        if not POLL_S_MIN <= poll_s <= EXPIRES_AFTER_S_MAX:
-            raise BadValue("poll_s", poll_s, "give seconds, 0.001 or more")
-        if not 0 < local_share <= 1:
-            raise BadValue("local_share", local_share, "give a share above 0 and up to 1")
+        for field, span_s in (("expires_after_s", expires_after_s), ("poll_s", poll_s)):
+            seconds(field, span_s, _SPAN_REMEDY, least=SPAN_S_MIN, most=SPAN_S_MAX)
+        share("local_share", local_share)
         for field, bound in (("keys_max", keys_max), ("waiters_max", waiters_max)):
-            if bound < 1:
-                raise BadValue(field, bound, "give a number, at least 1")
+            whole(field, bound, 1, COST_MAX, "give a number, at least 1")
+        check_store(store_url, prefix)
         self.limit_max = places
         self.name = f"{places}-at-once" if name is None else _name(name)
         self.expires_after_us = round(expires_after_s * 1e6)
@@ -152,10 +152,15 @@ class Permits:
             permit = finish(self._acquire_in_line(store, ticket, key, places, wait_us))
         return self._record(permit, began_us)
 
-    async def aacquire(
+    def aacquire(
+        self, key: str, count: SupportsIndex = 1, *, wait_s: float | None = None
+    ) -> Coroutine[Any, Any, KeyPermit]:
+        """`acquire`, for asyncio."""
+        return must_await(self._aacquire(key, count, wait_s=wait_s), "Permits.aacquire")
+
+    async def _aacquire(
         self, key: str, count: SupportsIndex = 1, *, wait_s: float | None = None
     ) -> KeyPermit:
-        """`acquire`, for asyncio."""
         places, wait_us, began_us = _check_count(key, count), _wait_us(wait_s), self.now_us()
         store = self.here()
         if wait_us is None:
@@ -169,8 +174,11 @@ class Permits:
         """Return what `acquire` would decide now; nothing is held by it."""
         return finish(self._peek_in(self.blocking, key, _check_count(key, count)))
 
-    async def apeek(self, key: str, count: SupportsIndex = 1) -> Decision:
+    def apeek(self, key: str, count: SupportsIndex = 1) -> Coroutine[Any, Any, Decision]:
         """`peek`, for asyncio."""
+        return must_await(self._apeek(key, count), "Permits.apeek")
+
+    async def _apeek(self, key: str, count: SupportsIndex = 1) -> Decision:
         return await self._peek_in(self.here(), key, _check_count(key, count))
 
     # Around work.
@@ -388,8 +396,7 @@ class Permits:
 
 
 def _check_count(key: str, count: SupportsIndex) -> int:
-    if len(key) > KEY_CHARS_MAX:
-        raise BadValue("key", key, f"at most {KEY_CHARS_MAX:,} characters; use a hash of it")
+    check_key(key)
     return _whole("count", count, COUNT_MAX)
 
 
@@ -401,8 +408,8 @@ def _whole(field: str, value: SupportsIndex, most: int) -> int:
 
 
 def _name(name: str) -> str:
-    if not name or "{" in name or "}" in name:
-        raise BadValue("name", name, "give some text without braces")
+    if not text("name", name, _NAME_REMEDY) or "{" in name or "}" in name:
+        raise BadValue("name", name, _NAME_REMEDY)
     return name
 
 
@@ -414,8 +421,7 @@ def _check_wait(wait_s: float | None) -> float | None:
 def _wait_us(wait_s: float | None) -> int | None:
     if wait_s is None:
         return None
-    if not wait_s >= 0:
-        raise BadValue("wait_s", wait_s, "give seconds, 0 or more; None does not wait")
+    seconds("wait_s", wait_s, "give seconds, 0 or more; None does not wait")
     return int(min(wait_s, 1e9) * 1e6)
 
 

@@ -11,12 +11,13 @@ against the instant of the take: what counted in a window that has passed makes 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import SupportsIndex, final
+from collections.abc import Callable, Coroutine
+from typing import Any, SupportsIndex, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.store import Key
+from sluicegate.limits.must_await import must_await
 from sluicegate.stores.memory.table import LimitKeys
 
 COST_MAX = 1 << 53
@@ -77,8 +78,11 @@ class Reservation:
             self._settling.now(correction)
         return correction is not None
 
-    async def asettle(self, cost: SupportsIndex) -> bool:
+    def asettle(self, cost: SupportsIndex) -> Coroutine[Any, Any, bool]:
         """`settle`, for asyncio."""
+        return must_await(self._asettle(cost), "Reservation.asettle")
+
+    async def _asettle(self, cost: SupportsIndex) -> bool:
         correction = self._close(cost)
         if correction:
             await self._settling.later(correction)
@@ -88,8 +92,11 @@ class Reservation:
         """Give the estimate back: the work was not done. False if it was settled before."""
         return self.settle(0)
 
-    async def acancel(self) -> bool:
+    def acancel(self) -> Coroutine[Any, Any, bool]:
         """`cancel`, for asyncio."""
+        return must_await(self._acancel(), "Reservation.acancel")
+
+    async def _acancel(self) -> bool:
         return await self.asettle(0)
 
     def _close(self, cost: SupportsIndex) -> int | None:

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import TypeAlias, TypeVar, final
+from typing import Final, TypeAlias, TypeVar, final
 
+from sluicegate.contracts.edge import Given, flag, share
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import Algorithm, Limit
 
 # As `Limiter` takes it: the name of a rule or a rate string, a limit, or a whole rule.
 RuleLike: TypeAlias = "str | Limit | Rule"
+
+LIMITS_REMEDY: Final = 'give a rate as "100/minute", a Limit, or a list of them'
+RULE_REMEDY: Final = 'give a rate as "100/minute", a Limit, a Rule or the name of a rule'
+LEASE_REMEDY: Final = 'give "auto", a share as "10%", or a number of units'
 
 
 class Failure(Enum):
@@ -58,26 +63,28 @@ class Rule:
 
     def __init__(
         self,
-        limits: str | Limit | Sequence[str | Limit],
+        limits: Given[str | Limit | Sequence[str | Limit]],
         *,
-        algorithm: str | Algorithm | None = None,
-        failure: str | Failure | None = None,
-        local_share: float | None = None,
-        lease: str | int | None = None,
-        mode: str | Mode = Mode.ENFORCE,
-        count_refused: bool | None = None,
+        algorithm: Given[str | Algorithm | None] = None,
+        failure: Given[str | Failure | None] = None,
+        local_share: Given[float | None] = None,
+        lease: Given[str | int | None] = None,
+        mode: Given[str | Mode] = Mode.ENFORCE,
+        count_refused: Given[bool | None] = None,
     ) -> None:
-        self.limits = (limits,) if isinstance(limits, str | Limit) else tuple(limits)
-        if not self.limits:
-            raise BadValue("rule.limits", limits, 'give at least one, as "100/minute"')
+        self.limits = _limits(limits)
         self.algorithm = None if algorithm is None else term(Algorithm, "rule.algorithm", algorithm)
         self.failure = None if failure is None else term(Failure, "rule.failure", failure)
-        if local_share is not None and not 0 < local_share <= 1:
-            raise BadValue("rule.local_share", local_share, "give a share above 0 and up to 1")
-        self.local_share = local_share
-        self.lease = lease
+        if local_share is not None:
+            share("rule.local_share", local_share)
+        if lease is not None and not isinstance(lease, str | int):
+            raise BadValue("rule.lease", lease, LEASE_REMEDY)
+        if count_refused is not None:
+            flag("rule.count_refused", count_refused)
+        self.local_share: float | None = local_share
+        self.lease: str | int | None = lease
         self.mode = term(Mode, "rule.mode", mode)
-        self.count_refused = count_refused
+        self.count_refused: bool | None = count_refused
 
     def _fields(self) -> tuple[object, ...]:
         return (
@@ -105,7 +112,17 @@ class Rule:
         return f"Rule({', '.join([*map(repr, self.limits), *terms])})"
 
 
-def term(kind: type[Term], field: str, value: str | Term) -> Term:
+def _limits(limits: Given[str | Limit | Sequence[str | Limit]]) -> tuple[str | Limit, ...]:
+    if isinstance(limits, str | Limit):
+        return (limits,)
+    if not isinstance(limits, Sequence):
+        raise BadValue("rule.limits", limits, LIMITS_REMEDY)
+    if not limits or not all(isinstance(one, str | Limit) for one in limits):
+        raise BadValue("rule.limits", limits, LIMITS_REMEDY)
+    return tuple(limits)
+
+
+def term(kind: type[Term], field: str, value: Given[str | Term]) -> Term:
     """Return the member of `kind` that `value` names, or an error that lists them all."""
     if isinstance(value, kind):
         return value

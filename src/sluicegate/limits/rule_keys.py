@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, final
 
+from sluicegate.contracts.edge import flag, share, text
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.limits.lease import block_max
 from sluicegate.limits.rates import RATE_REMEDY, format_rate, parse_rates
-from sluicegate.limits.rule import Failure, Rule, RuleLike
+from sluicegate.limits.rule import LEASE_REMEDY, RULE_REMEDY, Failure, Rule, RuleLike
 from sluicegate.limits.terms import Terms
 from sluicegate.stores.memory.store import too_many_rules
 from sluicegate.stores.memory.table import LimitKeys
@@ -35,9 +36,11 @@ class Defaults:
         lease: str | int | None,
         count_refused: bool,
     ) -> None:
-        if not 0 < local_share <= 1:
-            raise BadValue("local_share", local_share, "give a share above 0 and up to 1")
-        if lease is not None and not isinstance(lease, int):
+        share("local_share", local_share)
+        flag("count_refused", count_refused)
+        if lease is not None and not isinstance(lease, str | int):
+            raise BadValue("lease", lease, LEASE_REMEDY)
+        if isinstance(lease, str):
             block_max(Limit(1, 1), lease)  # a bad one is told here
         self.algorithm = algorithm
         self.failure = failure
@@ -66,6 +69,8 @@ class RuleKeys:
         """Return the keys of a rule, made when first asked for."""
         if rule is None:
             raise BadValue("rule", rule, 'give one, here or to Limiter(): rule="100/minute"')
+        if not isinstance(rule, str | Limit | Rule):
+            raise BadValue("rule", rule, RULE_REMEDY)
         keys = self.keys.get(rule)
         if keys is None:
             if isinstance(rule, str) and "/" not in rule and not rule.strip()[:1].isdigit():
@@ -99,14 +104,19 @@ class RuleKeys:
 
         If one is bad, nothing changes.
         """
+        if not isinstance(rules, Mapping):
+            raise BadValue("rules", rules, 'give names and rules, as {"login": "5/minute"}')
         built: dict[str, tuple[Terms, LimitKeys]] = {}
         for name, rule in rules.items():
+            text("rules", name, "give a name as a text")
             before = self._named.get(name)
             if before is not None and self._sources.get(name) is rule:
                 built[name] = before  # nobody has to read it again
                 continue
             if not name or "/" in name:
                 raise BadValue("rules", name, "give a name without a slash, so it is not a rate")
+            if not isinstance(rule, str | Limit | Rule):
+                raise BadValue(f"rules.{name}", rule, RULE_REMEDY)
             terms = self._terms(rule, name, f"rules.{name}")
             # What stays as it is keeps all it has: counts, leases, denials.
             same = before is not None and before[0] == terms

@@ -15,11 +15,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import Final, NamedTuple, Protocol, final
-from weakref import finalize, ref
+from weakref import WeakValueDictionary, finalize, ref
 
 from sluicegate.contracts.arrival import Arrival
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.errors import SluicegateError
+from sluicegate.contracts.errors import BadValue, SluicegateError
 from sluicegate.contracts.guard import Judgement
 from sluicegate.limits.claims import Claim
 from sluicegate.limits.rule import RuleLike
@@ -65,7 +65,7 @@ class RulesGuard:
     `rules` is a rule set, the path of a file, or Python's own values as for `WebRuleSet.of`. A file
     is polled every `watch_every_s` seconds from a thread; None leaves that to calls of `reload`.
     The guard gives its rules to the limiter by their names, in place of all that it had named
-    before: a limiter serves one guard. What is wrong with a file at the start is raised.
+    before: a limiter serves one guard at a time. What is wrong with a file at the start is raised.
     """
 
     def __init__(
@@ -76,6 +76,9 @@ class RulesGuard:
         watch_every_s: float | None = EVERY_S_DEFAULT,
         clock: Clock | None = None,
     ) -> None:
+        for name in ("judge", "ajudge", "replace_rules"):
+            if not callable(getattr(limiter, name, None)):
+                raise BadValue("limiter", limiter, "give a Limiter")
         self._limits = limiter
         self._local = bool(getattr(limiter, "local", False))
         self._clock: Clock = SystemClock() if clock is None else clock
@@ -98,7 +101,10 @@ class RulesGuard:
                 )
             book = WebRuleSet.load(self._path)
         else:
+            if not isinstance(rules, WebRuleSet | Mapping | Sequence):
+                raise BadValue("rules", rules, "give the path of a file, or rules as values")
             book = rules if isinstance(rules, WebRuleSet) else WebRuleSet.of(rules)
+        _attach(limiter, self)
         limiter.replace_rules(book.rules)
         self._book = book
         self._loaded_us = self._clock.now_us()
@@ -165,7 +171,12 @@ class RulesGuard:
         )
 
     def close(self) -> None:
-        """Stop watching; judging goes on with the rules there are."""
+        """Stop watching; judging goes on with the rules there are.
+
+        Then another guard may have the limiter.
+        """
+        if _guarded.get(id(self._limits)) is self:
+            del _guarded[id(self._limits)]
         if self._watch is not None:
             self._watch.close()
 
@@ -190,6 +201,27 @@ class RulesGuard:
         if name not in keyless:
             _log.warning("rule %r did not apply to a request: it has none of its keys", name)
         keyless[name] = keyless.get(name, 0) + 1
+
+
+# By a limiter's id, the guard that names its rules; a compiled limiter knows no weak references.
+_guarded: Final[WeakValueDictionary[int, RulesGuard]] = WeakValueDictionary()
+
+
+def _source_of(guard: RulesGuard | None) -> str | None:
+    # Apart, so that the traceback of the error does not keep the other guard alive.
+    return None if guard is None else guard.book.source
+
+
+def _attach(limiter: GuardLimiter, guard: RulesGuard) -> None:
+    source = _source_of(_guarded.get(id(limiter)))
+    if source is not None:
+        raise BadValue(
+            "limiter",
+            limiter,
+            f"it serves the guard of {source} already, whose rules these would replace: give each "
+            "guard a limiter of its own, or close the other guard first",
+        )
+    _guarded[id(limiter)] = guard
 
 
 def _reload_of(guard: ref[RulesGuard]) -> Callable[[], None]:
