@@ -5,8 +5,14 @@
     limiter = Limiter("100/minute")
     decision = limiter.take("user:42")
 
-The names below are the light ones; everything else is imported from the module that owns it.
+The names below are the light ones, and a few that are imported when they are first asked for;
+everything else is imported from the module that owns it.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
@@ -15,8 +21,12 @@ from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.limits.claims import Claim
 from sluicegate.limits.limiter import Limiter
 from sluicegate.limits.permits import Permits
-from sluicegate.limits.reservation import Reservation
+from sluicegate.limits.reservation import Reservation, Reservations
 from sluicegate.limits.rule import Rule
+
+if TYPE_CHECKING:
+    from sluicegate.client import Client, SyncClient
+    from sluicegate.rules.web.guard import RulesGuard
 
 __version__ = "0.1.0"
 
@@ -24,6 +34,7 @@ __all__ = [
     "Algorithm",
     "BadValue",
     "Claim",
+    "Client",
     "Criticality",
     "Decision",
     "Limit",
@@ -31,7 +42,28 @@ __all__ = [
     "Permits",
     "Refused",
     "Reservation",
+    "Reservations",
     "Rule",
+    "RulesGuard",
     "SluicegateError",
+    "SyncClient",
     "Unavailable",
 ]
+
+# What needs a package of its own, or much to import.
+_LATER: Final = {
+    "Client": "sluicegate.client",
+    "RulesGuard": "sluicegate.rules.web.guard",
+    "SyncClient": "sluicegate.client",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'sluicegate' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_LATER[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -8,6 +8,7 @@ from typing import cast
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.rule import Limit
 from sluicegate.contracts.store import Charge, PartialTake, Ruling, Store
+from sluicegate.limits.outage_watch import OutageWatch
 from sluicegate.limits.remote_keys import RemoteKeys
 from sluicegate.limits.rule import Failure, Mode
 from sluicegate.limits.stores import LimitStores
@@ -69,6 +70,7 @@ class OneStore:
     def __init__(self, store: Store) -> None:
         self.blocking = store
         self.swept: list[RemoteKeys] = []
+        self.watch = OutageWatch()
 
     def here(self) -> Store:
         return self.blocking

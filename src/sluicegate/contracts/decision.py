@@ -9,6 +9,9 @@ Three marks say that it did not come about as usual. `degraded`: the limit's sto
 asked, and the rule's failure policy decided. `shadow`: the rule is only tried out; `reason` says
 why it would have refused, and yet `allowed` is true. `overridden`: somebody has stopped enforcement
 for now (break-glass), and nothing was asked or counted.
+
+Two more describe it, and are no part of what makes two decisions equal: `limit` is how many units
+could be had at once (0 where no number decided), and `cause` says what was wrong with the store.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ class Decision:
 
     __slots__ = (
         "allowed",
+        "cause",
         "degraded",
+        "limit",
         "overridden",
         "reason",
         "remaining",
@@ -48,6 +53,8 @@ class Decision:
         degraded: bool = False,
         shadow: bool = False,
         overridden: bool = False,
+        limit: int = 0,
+        cause: str = "",
     ) -> None:
         self.allowed: Final = allowed
         self.remaining: Final = remaining
@@ -58,6 +65,8 @@ class Decision:
         self.degraded: Final = degraded
         self.shadow: Final = shadow
         self.overridden: Final = overridden
+        self.limit: Final = limit
+        self.cause: Final = cause
 
     def with_marks(
         self, *, degraded: bool = False, shadow: bool = False, overridden: bool = False
@@ -78,6 +87,24 @@ class Decision:
             degraded,
             shadow,
             overridden,
+            self.limit,
+            self.cause,
+        )
+
+    def without_store(self, cause: str) -> Decision:
+        """Return this decision as one that was made because the store did not answer."""
+        return Decision(
+            self.allowed,
+            self.remaining,
+            self.retry_after_us,
+            self.reset_after_us,
+            self.reason,
+            self.rule_id,
+            True,
+            self.shadow,
+            self.overridden,
+            self.limit,
+            cause,
         )
 
     def with_more(self, units: int) -> Decision:
@@ -92,6 +119,8 @@ class Decision:
             self.degraded,
             self.shadow,
             self.overridden,
+            self.limit,
+            self.cause,
         )
 
     def with_rule(self, rule_id: str) -> Decision:
@@ -106,6 +135,8 @@ class Decision:
             self.degraded,
             self.shadow,
             self.overridden,
+            self.limit,
+            self.cause,
         )
 
     def explain(self) -> str:
@@ -127,7 +158,25 @@ class Decision:
                 text += f" Ask again in {self.retry_after_s:,.6g} s."
         if self.degraded:
             text += " The limit's store could not be asked; the rule's failure policy decided."
+            if self.cause:
+                text += f" {self.cause[0].upper()}{self.cause[1:]}."
         return text
+
+    def to_json(self) -> dict[str, object]:
+        """Return the decision as JSON's own values, for logs and answers."""
+        return {
+            "allowed": self.allowed,
+            "rule": self.rule_id,
+            "reason": None if self.reason is None else self.reason.name,
+            "limit": self.limit,
+            "remaining": self.remaining,
+            "retry_after_s": self.retry_after_s,
+            "reset_after_s": self.reset_after_s,
+            "degraded": self.degraded,
+            "shadow": self.shadow,
+            "overridden": self.overridden,
+            "cause": self.cause,
+        }
 
     @property
     def retry_after_s(self) -> float:
@@ -168,4 +217,4 @@ class Decision:
         )
 
     def __reduce__(self) -> tuple[type[Decision], tuple[object, ...]]:
-        return Decision, self._fields()
+        return Decision, (*self._fields(), self.limit, self.cause)

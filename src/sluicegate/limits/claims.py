@@ -79,15 +79,19 @@ async def judge_remote(
     resolved: Sequence[tuple[RemoteKeys, Key, int]],
     now_us: int,
     overridden: Sequence[RuleDecision] = (),
+    instants: list[int] | None = None,
 ) -> Judgement:
-    """Decide claims on a remote store; `overridden` are those that are admitted already."""
+    """Decide claims on a remote store; `overridden` are those that are admitted already.
+
+    With `instants`, nothing is taken from a lease, and the store's instant of the take is added.
+    """
     counted = [*overridden]
     enforced = [one for one in resolved if one[0].terms.mode is Mode.ENFORCE]
     refusal = _refusal_here(enforced, now_us)
     if refusal is not None:
         counted.append(refusal)
     elif enforced:
-        counted += await _enforced(store, enforced, now_us)
+        counted += await _enforced(store, enforced, now_us, instants)
     admitted = all(one.decision.allowed for one in counted)
     for keys, key, cost in resolved:
         terms = keys.terms
@@ -115,10 +119,13 @@ def _refusal_here(
 
 
 async def _enforced(
-    store: Store, enforced: Sequence[tuple[RemoteKeys, Key, int]], now_us: int
+    store: Store,
+    enforced: Sequence[tuple[RemoteKeys, Key, int]],
+    now_us: int,
+    instants: list[int] | None,
 ) -> list[RuleDecision]:
     """Take from all of them or from none."""
-    if len(enforced) == 1:
+    if len(enforced) == 1 and instants is None:
         keys, key, cost = enforced[0]
         if len(keys.terms.limits) == 1:
             # One limit alone may be spent from a lease.
@@ -130,7 +137,7 @@ async def _enforced(
         ruling = await keys.request_ruling(store, key, cost, now_us)
         decisions = list(ruling.decisions)
     else:
-        decisions = await rule_together(store, enforced, now_us)
+        decisions = await rule_together(store, enforced, now_us, instants)
     limits = [limit for keys, _, _ in enforced for _, limit in keys.terms.limits]
     return [
         RuleDecision(decision.rule_id, limit, decision)
@@ -139,18 +146,26 @@ async def _enforced(
 
 
 async def rule_together(
-    store: Store, enforced: Sequence[tuple[RemoteKeys, Key, int]], now_us: int
+    store: Store,
+    enforced: Sequence[tuple[RemoteKeys, Key, int]],
+    now_us: int,
+    instants: list[int] | None = None,
 ) -> list[Decision]:
     """One group of several rules: every charge or none, each rule's terms respected."""
     charges = [charge for keys, key, cost in enforced for charge in keys.charges(key, cost)]
     harsh = [keys.terms.count_refused for keys, _, _ in enforced]
     try:
         ruling = await store.take(charges, count_refused=all(harsh))
-    except Unavailable:
+    except Unavailable as error:
         # Looked at first, so that one rule's refusal takes nothing from another's local share.
-        peeked = _decide_without_store(enforced, now_us, keep=False)
+        peeked = _decide_without_store(enforced, now_us, error, keep=False)
         admitted = all(decision.allowed for decision in peeked)
-        return _decide_without_store(enforced, now_us, keep=True) if admitted else peeked
+        return _decide_without_store(enforced, now_us, error, keep=True) if admitted else peeked
+    watch = enforced[0][0].stores.watch
+    if watch.away:
+        watch.answer()
+    if instants is not None:
+        instants.append(ruling.at_us)
     decisions = list(ruling.decisions)
     if not ruling.allowed:
         at = 0
@@ -166,13 +181,13 @@ async def rule_together(
 
 
 def _decide_without_store(
-    enforced: Sequence[tuple[RemoteKeys, Key, int]], now_us: int, *, keep: bool
+    enforced: Sequence[tuple[RemoteKeys, Key, int]], now_us: int, error: Unavailable, *, keep: bool
 ) -> list[Decision]:
     return [
         decision
         for keys, key, cost in enforced
         for decision in keys.decide_without_store(
-            keys.charges(key, cost), now_us, keep=keep
+            keys.charges(key, cost), now_us, error, keep=keep
         ).decisions
     ]
 

@@ -140,7 +140,9 @@ class Leases:
                 return None
             remaining = block.remaining + units.left
             reset_us = units.distance_us(block.reset_us, now_us)
-            return Decision(True, remaining, 0, reset_us, None, self.rule_id)
+            return Decision(
+                True, remaining, 0, reset_us, None, self.rule_id, limit=self.limit.burst
+            )
         finally:
             self._lock.release()
 

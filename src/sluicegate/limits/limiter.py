@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, SupportsIndex, cast, final
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
-from sluicegate.contracts.edge import Given, seconds, text, whole
+from sluicegate.contracts.edge import Given, flag, seconds, text, whole
 from sluicegate.contracts.errors import BadValue, MissingPackage
 from sluicegate.contracts.guard import Judgement, RuleDecision
 from sluicegate.contracts.observer import Observer
@@ -27,14 +27,20 @@ from sluicegate.contracts.store import Key, SharedKey, Store
 from sluicegate.limits.claims import Claim, LocalClaim, judge_local, judge_remote, judgement_of
 from sluicegate.limits.glass.break_glass import Glass, override_decision
 from sluicegate.limits.must_await import must_await
-from sluicegate.limits.remote_keys import RemoteKeys
-from sluicegate.limits.reservation import LocalSettlement, Reservation
+from sluicegate.limits.remote_keys import RemoteKeys, RemoteSettlement
+from sluicegate.limits.reservation import (
+    LocalSettlement,
+    Reservation,
+    Reservations,
+    Settlement,
+)
 from sluicegate.limits.rule import Failure, Mode, Rule, RuleLike, term
 from sluicegate.limits.rule_keys import Defaults, RuleKeys
 from sluicegate.limits.terms import KeysWithTerms, Terms
 from sluicegate.limits.wait_lines import (
     WAITERS_MAX_DEFAULT,
     ThreadTicket,
+    Ticket,
     WaitLines,
     finish,
     task_ticket,
@@ -78,6 +84,7 @@ class Limiter:
     `observer` is told of every decision. `glass` says where it is looked up whether the glass is
     broken (`redis://...`, `file:/path`): then rules or callers are admitted without asking. With
     `open_store`, a store of one's own takes the place of a URL: it is called once an event loop.
+    With `require_store`, `Unavailable` is raised here if the store does not answer now.
     """
 
     __slots__ = (
@@ -112,6 +119,7 @@ class Limiter:
         observer: Given[Observer | None] = None,
         glass: Given[Glass | str | None] = None,
         open_store: Given[Callable[[], Store] | None] = None,
+        require_store: Given[bool] = False,
         clock: Given[Clock | None] = None,
     ) -> None:
         for name, bound, of in (
@@ -151,6 +159,8 @@ class Limiter:
         self._tables = self._rule_keys.keys
         self._rule_keys.replace(rules)
         self._table: LimitKeys | None = None if rule is None else self._rule_keys.keys_of(rule)
+        if flag("require_store", require_store) and self._remote is not None:
+            self._remote.check()
 
     # Ask.
 
@@ -353,30 +363,152 @@ class Limiter:
         )
 
     def reserve(
-        self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
+        self,
+        key: Given[Key],
+        cost: SupportsIndex = 1,
+        rule: Given[RuleLike | None] = None,
+        *,
+        wait_s: Given[float | None] = None,
     ) -> Reservation:
-        """Take an estimate now, to be settled when the true cost is known."""
-        keys, cost_units, now_us = self.keys_of(rule), _units(cost), self._now_us()
+        """Take an estimate now, to be settled when the true cost is known.
+
+        With `wait_s`, wait up to so long for it, in the line of those that `wait`.
+        """
+        keys, cost_units = self.keys_of(rule), _units(cost)
         check_key(key)
-        if isinstance(keys, RemoteKeys):
-            return finish(keys.reserve(keys.stores.blocking, key, cost_units, now_us))
-        decision = keys.take(key, cost_units, now_us)
-        return Reservation(decision, cost_units, LocalSettlement(keys, key, now_us, self._now_us))
+        store = None if self._remote is None else self._remote.blocking
+        if wait_s is None:
+            return finish(self._reserve_in(store, keys, key, cost_units))
+        ticket = ticket_on(self._clock, ThreadTicket())
+        wait_us = _timeout_us(wait_s, "wait_s")
+        return finish(self._reserve_in_line(store, ticket, keys, key, cost_units, wait_us))
 
     def areserve(
-        self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
+        self,
+        key: Given[Key],
+        cost: SupportsIndex = 1,
+        rule: Given[RuleLike | None] = None,
+        *,
+        wait_s: Given[float | None] = None,
     ) -> Coroutine[Any, Any, Reservation]:
         """`reserve`, for asyncio; settle it with `asettle`."""
-        return must_await(self._areserve(key, cost, rule), "Limiter.areserve")
+        return must_await(self._areserve(key, cost, rule, wait_s), "Limiter.areserve")
 
     async def _areserve(
-        self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
+        self,
+        key: Given[Key],
+        cost: SupportsIndex,
+        rule: Given[RuleLike | None],
+        wait_s: Given[float | None],
     ) -> Reservation:
+        keys, cost_units = self.keys_of(rule), _units(cost)
+        check_key(key)
+        store = None if self._remote is None else self._remote.here()
+        if wait_s is None:
+            return await self._reserve_in(store, keys, key, cost_units)
+        ticket = ticket_on(self._clock, task_ticket())
+        wait_us = _timeout_us(wait_s, "wait_s")
+        return await self._reserve_in_line(store, ticket, keys, key, cost_units, wait_us)
+
+    async def _reserve_in(
+        self, store: Store | None, keys: LimitKeys, key: Key, cost_units: int
+    ) -> Reservation:
+        now_us = self._now_us()
+        if store is not None:
+            return await cast("RemoteKeys", keys).reserve(store, key, cost_units, now_us)
+        settlement = LocalSettlement(keys, key, now_us, self._now_us)
+        return Reservation(keys.take(key, cost_units, now_us), cost_units, settlement)
+
+    async def _reserve_in_line(
+        self,
+        store: Store | None,
+        ticket: Ticket,
+        keys: LimitKeys,
+        key: Key,
+        cost_units: int,
+        wait_us: int | None,
+    ) -> Reservation:
+        made: list[Reservation] = []
+
+        async def take() -> Decision:
+            made[:] = [await self._reserve_in(store, keys, key, cost_units)]
+            return made[0].decision
+
+        async def look() -> Decision:
+            now_us = self._now_us()
+            if store is None:
+                return keys.peek(key, cost_units, now_us)
+            return await cast("RemoteKeys", keys).peek_from(store, key, cost_units, now_us)
+
+        decision = await self._lines.wait((keys, key), ticket, take, look, wait_us)
+        # Who has never been first has never asked.
+        if made and made[0].decision is decision:
+            return made[0]
+        return Reservation(decision, 0, LocalSettlement(keys, key, 0, self._now_us))
+
+    def reserve_all(self, *claims: Given[Claim]) -> Reservations:
+        """Take every claim's estimate or none, as requests and tokens a minute together."""
+        resolved, began_us = self._resolve(claims), self._now_us()
+        instants: list[int] = []
+        undecided, overridden = self._split_overridden(resolved, began_us)
+        if not undecided:
+            judgement = judgement_of(overridden)
+        elif self._remote is None:
+            judgement = judge_local(cast("list[LocalClaim]", undecided), began_us, overridden)
+        else:
+            judgement = finish(
+                judge_remote(
+                    self._remote.blocking,
+                    _remote_claims(undecided),
+                    began_us,
+                    overridden,
+                    instants,
+                )
+            )
+        self._record_judgement(judgement, resolved, began_us)
+        return self._reservations(judgement, resolved, undecided, began_us, instants)
+
+    def areserve_all(self, *claims: Given[Claim]) -> Coroutine[Any, Any, Reservations]:
+        """`reserve_all`, for asyncio; settle it with `asettle`."""
+        return must_await(self._areserve_all(*claims), "Limiter.areserve_all")
+
+    async def _areserve_all(self, *claims: Given[Claim]) -> Reservations:
         remote = self._remote
         if remote is None:
-            return self.reserve(key, cost, rule)
-        keys = cast("RemoteKeys", self.keys_of(rule))
-        return await keys.reserve(remote.here(), check_key(key), _units(cost), self._now_us())
+            return self.reserve_all(*claims)
+        resolved, began_us = self._resolve(claims), self._now_us()
+        instants: list[int] = []
+        undecided, overridden = self._split_overridden(resolved, began_us)
+        judgement = (
+            await judge_remote(
+                remote.here(), _remote_claims(undecided), began_us, overridden, instants
+            )
+            if undecided
+            else judgement_of(overridden)
+        )
+        self._record_judgement(judgement, resolved, began_us)
+        return self._reservations(judgement, resolved, undecided, began_us, instants)
+
+    def _reservations(
+        self,
+        judgement: Judgement,
+        resolved: list[tuple[LimitKeys, Key, int]],
+        undecided: list[tuple[LimitKeys, Key, int]],
+        began_us: int,
+        instants: list[int],
+    ) -> Reservations:
+        """Return what there is to settle; what was let through by a broken glass is not charged."""
+        decision = judgement.decision
+        taken_us = instants[0] if instants else None
+        parts: list[Reservation] = []
+        for one in resolved:
+            keys, key, cost_units = one
+            settlement: Settlement = LocalSettlement(keys, key, began_us, self._now_us)
+            if isinstance(keys, RemoteKeys):
+                settlement = RemoteSettlement(keys, key, taken_us)
+            charged = any(other is one for other in undecided)
+            parts.append(Reservation(decision, cost_units, settlement, charged=charged))
+        return Reservations(decision, parts)
 
     # Correct.
 
@@ -445,6 +577,14 @@ class Limiter:
         whose limit has changed starts afresh.
         """
         self._store.drop(self._rule_keys.replace(rules))
+
+    def ready(self) -> Coroutine[Any, Any, None]:
+        """Return when the store answers this event loop; raise `Unavailable` if it does not."""
+        return must_await(self._ready(), "Limiter.ready")
+
+    async def _ready(self) -> None:
+        if self._remote is not None:
+            await self._remote.ready()
 
     def pin(self) -> None:
         """Say that nobody but the running event loop will ever ask; it spares a look at each."""

@@ -13,6 +13,7 @@ from typing import Any, Final, Generic
 from weakref import WeakKeyDictionary, WeakSet
 
 from sluicegate.contracts.errors import BadValue
+from sluicegate.limits.outage_watch import OutageWatch
 from sluicegate.stores.thread_bridge import S, ThreadBridge
 
 
@@ -27,6 +28,7 @@ class LoopStores(Generic[S]):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._store: S | None = None
         self._pinned: S | None = None
+        self.watch = OutageWatch()
         _all.add(self)
 
     def pin(self) -> None:
@@ -53,6 +55,7 @@ class LoopStores(Generic[S]):
         _left_to_the_parent.append((self._store, [*self._by_loop.items()]))
         self._by_loop = WeakKeyDictionary()
         self._loop = self._store = self._pinned = None
+        self.watch = OutageWatch()
 
     async def aclose(self) -> None:
         """Close the store of the running loop."""

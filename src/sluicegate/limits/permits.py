@@ -291,17 +291,21 @@ class Permits:
             local = store = FixedPermitStore(self._let_through)
         try:
             decision = await store.acquire(key, permit_id, count)
-        except Unavailable:
-            local = self._fallback_store()
-            decision = (await local.acquire(key, permit_id, count)).with_marks(degraded=True)
+        except Unavailable as error:
+            local = self._fallback_store(error)
+            decision = (await local.acquire(key, permit_id, count)).without_store(str(error))
+        else:
+            if self._remote is not None and self._remote.watch.away:
+                self._remote.watch.answer()
         until_us = sent_us + self.expires_after_us
         return KeyPermit(self, local, permit_id, key, count, decision, until_us)
 
     async def _peek_in(self, store: PermitStore, key: str, count: int) -> Decision:
         try:
             return await store.look(key, count)
-        except Unavailable:
-            return (await self._fallback_store().look(key, count)).with_marks(degraded=True)
+        except Unavailable as error:
+            fallback = self._fallback_store(error)
+            return (await fallback.look(key, count)).without_store(str(error))
 
     async def _acquire_in_line(
         self, store: PermitStore, ticket: Ticket, key: str, count: int, wait_us: int
@@ -350,15 +354,18 @@ class Permits:
             decision.reset_after_us,
             decision.reason,
             decision.rule_id,
+            limit=decision.limit,
         )
 
-    def _fallback_store(self) -> PermitStore:
+    def _fallback_store(self, error: Unavailable) -> PermitStore:
         """Who decides when the store does not."""
+        if self._remote is not None:
+            self._remote.watch.fail(error, self.failure)
         return self._memory if self.failure is Failure.LOCAL else self._fixed
 
     def _without_store(self) -> Decision:
         reason = STORE_UNAVAILABLE if self.failure is Failure.CLOSED else None
-        return Decision(reason is None, 0, 0, 0, reason, self.name)
+        return Decision(reason is None, 0, 0, 0, reason, self.name, limit=self.limit_max)
 
     def _let_through(self) -> Decision:
         return override_decision(self.name, self.limit_max)

@@ -129,8 +129,10 @@ class RemoteKeys(LimitKeys):
         charges = self.charges(key, cost)
         try:
             ruling = await store.take(charges, count_refused=self.terms.count_refused)
-        except Unavailable:
-            return self.decide_without_store(charges, now_us)
+        except Unavailable as error:
+            return self.decide_without_store(charges, now_us, error)
+        if self.stores.watch.away:
+            self.stores.watch.answer()
         if not ruling.allowed:
             self.remember(key, cost, binding(ruling.decisions), now_us)
         return ruling
@@ -140,10 +142,10 @@ class RemoteKeys(LimitKeys):
         here = off_decision(self.terms) if self.terms.mode is Mode.OFF else None
         here = here or self._denials.refusal(key, cost, now_us)
         if here is not None:
-            return Reservation(self._apply_mode(here), cost, _RemoteSettlement(self, key, None))
+            return Reservation(self._apply_mode(here), cost, RemoteSettlement(self, key, None))
         ruling = await self.request_ruling(store, key, cost, now_us)
         decision = self._apply_mode(binding(ruling.decisions))
-        return Reservation(decision, cost, _RemoteSettlement(self, key, ruling.at_us))
+        return Reservation(decision, cost, RemoteSettlement(self, key, ruling.at_us))
 
     async def peek_from(self, store: Store, key: Key, cost: int, now_us: int) -> Decision:
         """Return what `take_from` would decide."""
@@ -154,8 +156,8 @@ class RemoteKeys(LimitKeys):
         charges = self.charges(key, max(cost - left, 0))
         try:
             ruling = await store.take(charges, keep=False)
-        except Unavailable:
-            ruling = self.decide_without_store(charges, now_us, keep=False)
+        except Unavailable as error:
+            ruling = self.decide_without_store(charges, now_us, error, keep=False)
         decision = binding(ruling.decisions)
         if left and decision.allowed:
             decision = decision.with_more(max(left - cost, 0))
@@ -210,11 +212,19 @@ class RemoteKeys(LimitKeys):
         return len(leases) > 0
 
     def decide_without_store(
-        self, charges: Sequence[Charge], now_us: int, *, keep: bool = True
+        self,
+        charges: Sequence[Charge],
+        now_us: int,
+        error: Unavailable | None,
+        *,
+        keep: bool = True,
     ) -> Ruling:
-        """Decide as the failure policy says."""
+        """Decide as the failure policy says, since the store did not."""
+        if error is not None:
+            self.stores.watch.fail(error, self.terms.failure)
+        cause = "" if error is None else str(error)
         decisions = failure_decisions(self.terms, charges, self._local, now_us, keep=keep)
-        return Ruling(0, [decision.with_marks(degraded=True) for decision in decisions])
+        return Ruling(0, [decision.without_store(cause) for decision in decisions])
 
     # Inside.
 
@@ -236,7 +246,8 @@ class RemoteKeys(LimitKeys):
             if decision is not None:
                 return decision
             if block.failures != failures:
-                return binding(self.decide_without_store(self.charges(key, cost), now_us).decisions)
+                charges = self.charges(key, cost)
+                return binding(self.decide_without_store(charges, now_us, None).decisions)
         return await self._fill(store, leases, block, key, cost)
 
     async def _fill(
@@ -246,13 +257,15 @@ class RemoteKeys(LimitKeys):
         charge = Charge(leases.rule_id, leases.limit, key, cost)
         try:
             grant = await store.take_some(charge, leases.ladder(block, cost, sent_us))
-        except Unavailable:
+        except Unavailable as error:
             leases.end_fill(block, failed=True)
-            return binding(self.decide_without_store([charge], sent_us).decisions)
+            return binding(self.decide_without_store([charge], sent_us, error).decisions)
         except BaseException:
             # Cancelled, say: that is no failure of the store, and one of those who wait goes on.
             leases.end_fill(block, failed=False)
             raise
+        if self.stores.watch.away:
+            self.stores.watch.answer()
         decision = grant.decision
         before = None
         if decision.allowed:
@@ -285,7 +298,7 @@ class RemoteKeys(LimitKeys):
 
 
 @final
-class _RemoteSettlement(Settlement):
+class RemoteSettlement(Settlement):
     """A remote store."""
 
     __slots__ = ("_key", "_keys", "_taken_us")
@@ -321,7 +334,10 @@ def failure_decisions(
         ]
         return take_all(shares, now_us, keep=keep)
     reason = STORE_UNAVAILABLE if terms.failure is Failure.CLOSED else None
-    return [Decision(reason is None, 0, 0, 0, reason, charge.rule_id, True) for charge in charges]
+    return [
+        Decision(reason is None, 0, 0, 0, reason, rule_id, True, limit=limit.burst)
+        for rule_id, limit, _, _ in charges
+    ]
 
 
 def share_of(limit: Limit, share: float) -> Limit:

@@ -11,7 +11,7 @@ against the instant of the take: what counted in a window that has passed makes 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, SupportsIndex, final
 
 from sluicegate.contracts.decision import Decision
@@ -64,11 +64,13 @@ class Reservation:
 
     __slots__ = ("_open", "_reserved", "_settling", "decision")
 
-    def __init__(self, decision: Decision, reserved: int, settling: Settlement) -> None:
+    def __init__(
+        self, decision: Decision, reserved: int, settling: Settlement, *, charged: bool = True
+    ) -> None:
         self._reserved = reserved
         self._settling = settling
         # What was admitted without the store has nothing there to settle.
-        self._open = decision.allowed and not decision.degraded
+        self._open = charged and decision.allowed and not decision.degraded
         self.decision = decision
 
     def settle(self, cost: SupportsIndex) -> bool:
@@ -119,6 +121,66 @@ class Reservation:
             self.cancel()
 
     async def __aenter__(self) -> Reservation:
+        return self
+
+    async def __aexit__(self, kind: object, error: object, traceback: object) -> None:
+        if kind is not None:
+            await self.acancel()
+
+
+@final
+class Reservations:
+    """Estimates that were taken together. True in a condition if they were admitted.
+
+    They are settled together, or each by itself: `parts` has them in the order of the claims.
+    """
+
+    __slots__ = ("decision", "parts")
+
+    def __init__(self, decision: Decision, parts: Sequence[Reservation]) -> None:
+        self.decision = decision
+        self.parts = tuple(parts)
+
+    def settle(self, *costs: SupportsIndex) -> bool:
+        """Charge the true costs in place of the estimates; False if all were settled before."""
+        settled = [part.settle(cost) for part, cost in self._with(costs)]
+        return any(settled)
+
+    def asettle(self, *costs: SupportsIndex) -> Coroutine[Any, Any, bool]:
+        """`settle`, for asyncio."""
+        return must_await(self._asettle(costs), "Reservations.asettle")
+
+    async def _asettle(self, costs: tuple[SupportsIndex, ...]) -> bool:
+        settled = False
+        for part, cost in self._with(costs):
+            settled = await part.asettle(cost) or settled
+        return settled
+
+    def cancel(self) -> bool:
+        """Give all estimates back: the work was not done. False if all were settled before."""
+        return self.settle(*[0 for _ in self.parts])
+
+    def acancel(self) -> Coroutine[Any, Any, bool]:
+        """`cancel`, for asyncio."""
+        return must_await(self._asettle(tuple([0 for _ in self.parts])), "Reservations.acancel")
+
+    def _with(self, costs: tuple[SupportsIndex, ...]) -> list[tuple[Reservation, SupportsIndex]]:
+        if len(costs) != len(self.parts):
+            remedy = f"give the true cost of each of the {len(self.parts)} claims, in their order"
+            raise BadValue("costs", costs, remedy)
+        return list(zip(self.parts, costs, strict=True))
+
+    def __bool__(self) -> bool:
+        return self.decision.allowed
+
+    def __enter__(self) -> Reservations:
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if kind is not None:
+            self.cancel()
+
+    async def __aenter__(self) -> Reservations:
         return self
 
     async def __aexit__(self, kind: object, error: object, traceback: object) -> None:

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias, final
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from sluicegate.contracts.observer import Observer
+from sluicegate.contracts.rule import Limit
 from sluicegate.contracts.store import Charge, PartialTake, Ruling, Store
 from sluicegate.limits.loop_stores import LoopStores, check_url
 from sluicegate.limits.task_ticket import TaskTicket
@@ -60,6 +61,14 @@ class LimitStores(LoopStores[Store]):
         await asyncio.gather(*sweeps, return_exceptions=True)
         await super().aclose()
 
+    def check(self) -> None:
+        """Return when the threads' store answers, or raise why it does not."""
+        self.bridge.run(_ready)
+
+    async def ready(self) -> None:
+        """Return when the running loop's store answers, or raise why it does not."""
+        await _ready(self.here())
+
     def begin_anew(self) -> None:
         """In a child, after a fork."""
         super().begin_anew()
@@ -84,6 +93,13 @@ class LimitStores(LoopStores[Store]):
         finally:
             swept.pop(give_back, None)
             self._threads_swept.discard(give_back)
+
+
+async def _ready(store: Store) -> None:
+    connect = getattr(store, "connect", None)
+    if connect is not None:
+        await connect()
+    await store.take([Charge("ready", Limit(1, 1_000_000), "ready", 0)], keep=False)
 
 
 @final

@@ -70,13 +70,15 @@ def as_trial(decision: Decision) -> Decision:
         decision.degraded,
         True,
         decision.overridden,
+        decision.limit,
+        decision.cause,
     )
 
 
 def off_decision(terms: Terms) -> Decision:
     """The decision of a rule that is off; it binds nobody, so it is marked like a trial's."""
     least = min(limit.burst for _, limit in terms.limits)
-    return Decision(True, least, 0, 0, None, terms.name, shadow=True)
+    return Decision(True, least, 0, 0, None, terms.name, shadow=True, limit=least)
 
 
 @final

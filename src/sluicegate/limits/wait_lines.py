@@ -157,6 +157,7 @@ def _refuse(peeked: Decision, reason: Reason) -> Decision:
         peeked.reset_after_us,
         reason,
         peeked.rule_id,
+        limit=peeked.limit,
     )
 
 

@@ -192,7 +192,7 @@ class Glass:
 
 def override_decision(rule: str, remaining: int = 0) -> Decision:
     """The decision that an opening makes for a rule: allowed, and neither asked nor counted."""
-    return Decision(True, remaining, 0, 0, None, rule, overridden=True)
+    return Decision(True, remaining, 0, 0, None, rule, overridden=True, limit=remaining)
 
 
 def check_opening(opening: Opening, for_us_max: int) -> Opening:

@@ -128,7 +128,7 @@ class MemoryPermits:
     def _keys_exhausted(self, now_us: int) -> Decision:
         """Return the first key to come to rest is the one that was used least lately."""
         rest = self._keys[next(iter(self._keys))].look(1, now_us).reset_after_us
-        return Decision(False, 0, rest, rest, KEYS_EXHAUSTED, self.name)
+        return Decision(False, 0, rest, rest, KEYS_EXHAUSTED, self.name, limit=self.limit)
 
     def _decision(self, verdict: Verdict) -> Decision:
         reason = None
@@ -142,4 +142,5 @@ class MemoryPermits:
             verdict.reset_after_us,
             reason,
             self.name,
+            limit=self.limit,
         )

@@ -93,6 +93,7 @@ def with_age(before: Decision, elapsed_us: int) -> Decision:
         max(before.reset_after_us - elapsed_us, 1),
         before.reason,
         before.rule_id,
+        limit=before.limit,
     )
 
 

@@ -189,13 +189,23 @@ class KeyTable(LocalKeys, Generic[State]):
         if allowed:
             if keep and cost > 0:
                 self._keep(index, key, stepped, state is None, tracked)
-            return Decision(True, remaining, 0, reset_us + late_us, None, self.rule_id)
+            return Decision(
+                True, remaining, 0, reset_us + late_us, None, self.rule_id, limit=self.limit.burst
+            )
         reason = RATE_LIMITED if tracked else KEYS_EXHAUSTED
         if retry_us == NEVER:
             reason = COST_ABOVE_LIMIT
         else:
             retry_us += late_us
-        return Decision(False, remaining, retry_us, reset_us + late_us, reason, self.rule_id)
+        return Decision(
+            False,
+            remaining,
+            retry_us,
+            reset_us + late_us,
+            reason,
+            self.rule_id,
+            limit=self.limit.burst,
+        )
 
     def __len__(self) -> int:
         """Return the number of keys tracked now, those at rest that are not swept yet included."""

@@ -107,9 +107,13 @@ class RedisCounter(ABC):
     def decided(self, allowed: bool, remaining: int, retry_us: int, reset_us: int) -> Decision:
         """The same as a value."""
         if allowed:
-            return Decision(True, remaining, 0, reset_us, None, self.rule_id)
+            return Decision(
+                True, remaining, 0, reset_us, None, self.rule_id, limit=self.limit.burst
+            )
         reason = COST_ABOVE_LIMIT if retry_us == NEVER else RATE_LIMITED
-        return Decision(False, remaining, retry_us, reset_us, reason, self.rule_id)
+        return Decision(
+            False, remaining, retry_us, reset_us, reason, self.rule_id, limit=self.limit.burst
+        )
 
 
 @final
@@ -159,7 +163,9 @@ class PacedCounter(RedisCounter):
                 before, now_us, cost, self._interval, self._tolerance
             )
             if allowed:
-                return Decision(True, remaining, 0, reset, None, self.rule_id)
+                return Decision(
+                    True, remaining, 0, reset, None, self.rule_id, limit=self.limit.burst
+                )
             return self.decided(allowed, remaining, retry, reset)
         part: int = reply[at + 1]
         _, allowed, remaining, retry, reset = paced_step(

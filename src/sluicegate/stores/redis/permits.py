@@ -127,10 +127,14 @@ class RedisPermits:
         _, admitted, used, retry_us, reset_us = reply
         remaining = max(self.limit - used, 0)
         if admitted:
-            return Decision(True, remaining, 0, reset_us, None, self.name)
-        if count > self.limit:
-            return Decision(False, remaining, NEVER, reset_us, COST_ABOVE_LIMIT, self.name)
-        return Decision(False, remaining, retry_us, reset_us, CONCURRENCY_LIMITED, self.name)
+            retry_us, reason = 0, None
+        elif count > self.limit:
+            retry_us, reason = NEVER, COST_ABOVE_LIMIT
+        else:
+            reason = CONCURRENCY_LIMITED
+        return Decision(
+            reason is None, remaining, retry_us, reset_us, reason, self.name, limit=self.limit
+        )
 
     def _key(self, entity: str) -> bytes:
         # As the keys of limits are written, so that all of an entity share a slot of a cluster.

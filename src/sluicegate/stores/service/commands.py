@@ -122,7 +122,7 @@ def ruling_of(reply: Any, charges: Sequence[Charge]) -> Ruling:
     return Ruling(
         reply[0],
         [
-            decision_of(reply, 1 + _DECISION_WORDS * place, charge.rule_id)
+            decision_of(reply, 1 + _DECISION_WORDS * place, charge)
             for place, charge in enumerate(charges)
         ],
     )
@@ -132,10 +132,10 @@ def grant_of(reply: Any, charge: Charge) -> PartialTake:
     """Return what SG.TAKESOME answered."""
     if not isinstance(reply, list) or len(reply) != 2 + _DECISION_WORDS:
         raise unknown_reply(reply)
-    return PartialTake(reply[0], reply[1], decision_of(reply, 2, charge.rule_id))
+    return PartialTake(reply[0], reply[1], decision_of(reply, 2, charge))
 
 
-def decision_of(reply: list[Any], at: int, rule_id: str) -> Decision:
+def decision_of(reply: list[Any], at: int, charge: Charge) -> Decision:
     """Return the five words from `at` on."""
     allowed, remaining, retry_us, reset_us, name = reply[at : at + _DECISION_WORDS]
     try:
@@ -144,7 +144,15 @@ def decision_of(reply: list[Any], at: int, rule_id: str) -> Decision:
         raise unknown_reply(reply) from None
     if not allowed and reason is None:
         raise unknown_reply(reply)
-    return Decision(bool(allowed), remaining, retry_us, reset_us, reason, rule_id)
+    return Decision(
+        bool(allowed),
+        remaining,
+        retry_us,
+        reset_us,
+        reason,
+        charge.rule_id,
+        limit=charge.limit.burst,
+    )
 
 
 def unknown_reply(reply: Any) -> Unavailable:
