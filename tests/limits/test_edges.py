@@ -9,8 +9,10 @@ from unittest.mock import patch
 
 import pytest
 
-from sluicegate import BadValue, Claim, Decision, Limit, Limiter, Permits, Rule
+from sluicegate import BadValue, Claim, Limit, Limiter, Permits, Rule
+from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.guard import check_guard
+from sluicegate.contracts.observer import Observer
 from sluicegate.doors.asgi import LimitMiddleware as AsgiMiddleware
 from sluicegate.doors.wsgi import LimitMiddleware as WsgiMiddleware
 from sluicegate.rules.web.guard import RulesGuard
@@ -224,16 +226,27 @@ def _app(*words: Any) -> Any:
 # What a user may replace.
 
 
-def test_a_limiter_is_subclassed_and_patched_in_every_build() -> None:
-    class Counting(Limiter):  # type: ignore[misc]
-        asks = 0
-
-        def take(self, *words: Any, **more: Any) -> Decision:
-            Counting.asks += 1
-            return super().take(*words, **more)
-
-    assert Counting("5/minute").take("ann")
-    assert Counting.asks == 1
+def test_a_limiter_is_patched_in_every_build() -> None:
     with patch.object(Limiter, "take", return_value="patched"):
         assert limiter().take("ann") == "patched"
     assert limiter().take("ann")
+
+
+def test_a_contract_is_subclassed_in_every_build() -> None:
+    class OwnClock(Clock):
+        def now_us(self) -> int:
+            return 7
+
+    class Counts(Observer):
+        asks = 0
+
+        def record_decision(self, *words: Any) -> None:
+            self.asks += 1
+
+        def record_round_trip(self, *words: Any) -> None: ...
+
+        def record_lease(self, *words: Any) -> None: ...
+
+    counts = Counts()
+    assert Limiter("5/minute", clock=OwnClock(), observer=counts).take("ann")
+    assert counts.asks == 1

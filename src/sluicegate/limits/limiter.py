@@ -501,12 +501,11 @@ class Limiter:
         decision = judgement.decision
         taken_us = instants[0] if instants else None
         parts: list[Reservation] = []
-        for one in resolved:
-            keys, key, cost_units = one
+        for keys, key, cost_units in resolved:
             settlement: Settlement = LocalSettlement(keys, key, began_us, self._now_us)
             if isinstance(keys, RemoteKeys):
                 settlement = RemoteSettlement(keys, key, taken_us)
-            charged = any(other is one for other in undecided)
+            charged = any(other is keys and name == key for other, name, _ in undecided)
             parts.append(Reservation(decision, cost_units, settlement, charged=charged))
         return Reservations(decision, parts)
 
