@@ -8,15 +8,21 @@ the same either way.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-from setuptools import setup
+from setuptools import Distribution, setup
+from setuptools.command.build_ext import build_ext
 from setuptools.extension import Extension
 
+# Checked here too, since pip compares versions only after the build has described itself.
+PYTHON_MIN = (3, 11)
 SRC = Path("src")
 # Whole folders that are compiled, then single hot files of those that are not.
 FOLDERS = ("kernels", "contracts", "policies", "policies/queue", "stores/memory")
@@ -34,15 +40,24 @@ NOT_COMPILED = (
     "rule_admin.py",
     "rulebook.py",
 )
-# Strict, and open to arguments of any type where `contracts/edge.py` says that they are checked.
-MYPY_FLAGS = ("--strict", "--always-true", "OPEN_EDGES")
+# Of the same folders, what no figure of the README runs:
+# docs/decisions/0022-what-is-compiled-and-how.md
+COLD = (
+    "kernels/quota_tuning.py",
+    "policies/fallback.py",
+    "policies/hedge.py",
+    "policies/retry.py",
+    "policies/suppress.py",
+    "policies/suppress_master.py",
+)
+# Open to arguments of any type where `contracts/edge.py` says that they are checked.
+MYPY_FLAGS = ("--always-true", "OPEN_EDGES")
 HOT_FILES = (
     "apps/kv/admission.py",
     "apps/kv/callers.py",
     "apps/kv/dispatcher.py",
     "apps/kv/names.py",
     "apps/kv/response_memory.py",
-    "apps/kv/shares.py",
     "apps/kv/shield/keys.py",
     "apps/kv/shield/settings.py",
     "apps/kv/shield/shield.py",
@@ -68,12 +83,10 @@ HOT_FILES = (
     "doors/resp/connection_commands.py",
     "doors/resp/errors.py",
     "doors/resp/kv/arguments.py",
-    "doors/resp/kv/bulk.py",
     "doors/resp/kv/commands.py",
     "doors/resp/kv/context.py",
     "doors/resp/kv/cursors.py",
     "doors/resp/kv/expiry.py",
-    "doors/resp/kv/scan.py",
     "doors/resp/kv/set.py",
     "doors/resp/kv/values.py",
     "doors/resp/limiter/checks.py",
@@ -163,49 +176,106 @@ HOT_FILES = (
 
 def compiled_sources() -> list[str]:
     """Every module that mypyc compiles, in a fixed order."""
+    package = SRC / "sluicegate"
     found = [
         path
         for folder in FOLDERS
-        for path in sorted((SRC / "sluicegate" / folder).glob("*.py"))
-        if path.name not in NOT_COMPILED
+        for path in sorted((package / folder).glob("*.py"))
+        if path.name not in NOT_COMPILED and path.relative_to(package).as_posix() not in COLD
     ]
-    found += [SRC / "sluicegate" / name for name in HOT_FILES]
+    found += [package / name for name in HOT_FILES]
     return [path.as_posix() for path in found]
 
 
 def c_compiler() -> str | None:
     """The compiler that setuptools would call, if it is on this machine."""
     command = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
-    return shutil.which(command.split()[0])
+    return shutil.which(shlex.split(command)[0])
 
 
-def extensions() -> list[Extension]:
-    """The extension modules to build: all of them, or none and a line that says why."""
+def missing_to_compile() -> str | None:
+    """What this machine lacks for compiling, and how to get it."""
+    if c_compiler() is None:
+        return "no C compiler (Debian: apt-get install gcc python3-dev)"
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return "no Python.h (Debian: apt-get install python3-dev)"
+    if find_spec("mypyc") is None:
+        return "no mypyc (pip install 'mypy[mypyc]')"
+    return None
+
+
+def will_compile() -> bool:
+    """Whether this build compiles; where it does not, a line says why."""
     wish = os.environ.get("SLUICEGATE_COMPILE", "auto")
     if wish not in {"0", "1", "auto"}:
         sys.exit(f"SLUICEGATE_COMPILE must be 0, 1 or auto, not {wish!r}")
-    if wish == "0":
-        return []
-    missing = None
-    if c_compiler() is None:
-        missing = "no C compiler (Debian: apt-get install gcc python3-dev)"
-    else:
-        try:
-            from mypyc.build import mypycify
-        except ImportError:
-            missing = "no mypyc (pip install 'mypy[mypyc]')"
+    missing = None if wish == "0" else missing_to_compile()
     if missing is not None:
         if wish == "1":
             sys.exit(f"SLUICEGATE_COMPILE=1, but there is {missing}")
         print(f"sluicegate: {missing}; installing interpreted, slower and otherwise the same")
-        return []
-    # MYPYPATH-free, as `make check` runs it; -O2 is where mypyc stops gaining. A file of
-    # C for each module: one for all takes gcc three times as long, and is faster by 4% at most.
+    return wish != "0" and missing is None
+
+
+def extensions() -> list[Extension]:
+    """Translate the modules to C, and return the extension modules to build from it."""
+    from mypyc.build import mypycify
+
+    # Without this folder's settings and this environment's packages, so that the same C comes out
+    # wherever it is built. A file of C for each module: one for all takes gcc three times as long
+    # and is faster by 4% at most. docs/decisions/0022-what-is-compiled-and-how.md has the figures.
+    options = [*MYPY_FLAGS, "--config-file=", "--no-site-packages", "--ignore-missing-imports"]
     return cast(
         "list[Extension]",
-        mypycify([*MYPY_FLAGS, *compiled_sources()], opt_level="2", multi_file=True),
+        mypycify([*options, *compiled_sources()], opt_level="2", debug_level="0", multi_file=True),
     )
 
 
+class CompilingDistribution(Distribution):
+    """A distribution that has extension modules, though they are not there yet."""
+
+    def has_ext_modules(self) -> bool:
+        """Let the wheel name its platform."""
+        return True
+
+
+class CompileModules(build_ext):
+    """Translate when there is something to build, and let every core run gcc.
+
+    A build describes itself several times before it builds, and a source archive holds no C.
+    """
+
+    def run(self) -> None:
+        """Translate and build."""
+        self.distribution.ext_modules = [*extensions()]
+        self.parallel = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else True
+        vars(self)["swig_opts"] = None  # or it cannot be finalized a second time
+        self.finalize_options()
+        super().run()
+
+    def build_extensions(self) -> None:
+        """Compile the files of one extension module beside each other too."""
+        compile_in_line = self.compiler.compile
+
+        def compile_side_by_side(sources: list[str], **options: Any) -> list[str]:
+            with ThreadPoolExecutor(cast("int", self.parallel)) as pool:
+                found = pool.map(lambda source: compile_in_line([source], **options), sources)
+                return [name for names in found for name in names]
+
+        self.compiler.compile = compile_side_by_side
+        super().build_extensions()
+
+
+def main() -> None:
+    """Build what this machine can."""
+    if sys.version_info < PYTHON_MIN:
+        needed = ".".join(map(str, PYTHON_MIN))
+        sys.exit(f"sluicegate needs Python {needed} or newer; this is {sys.version.split()[0]}")
+    if will_compile():
+        setup(distclass=CompilingDistribution, cmdclass={"build_ext": CompileModules})
+    else:
+        setup()
+
+
 if __name__ == "__main__":
-    setup(ext_modules=extensions())
+    main()

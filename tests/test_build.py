@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -16,32 +17,23 @@ from sluicegate.kernels import gcra
 from sluicegate.limits import limiter
 from sluicegate.stores.memory import table
 
-IMPORT_MS_MAX = 100
+MODULES_MAX = 130  # of the standard library too; the time that an import takes is theirs
 
 PROBE = """
-import json, sys, time
+import json, sys
 before = set(sys.modules)
-started = time.perf_counter()
 import sluicegate
-took_ms = (time.perf_counter() - started) * 1000
-outside = {name.partition(".")[0] for name in set(sys.modules) - before}
-outside = sorted(name for name in outside if name not in sys.stdlib_module_names)
-print(json.dumps([took_ms, outside]))
+print(json.dumps(sorted(set(sys.modules) - before)))
 """
 
 
-def probe() -> tuple[float, list[str]]:
-    out = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, check=True).stdout
-    took_ms, outside = json.loads(out)
-    return took_ms, outside
-
-
-def test_importing_sluicegate_is_quick_and_loads_no_other_package() -> None:
-    probes = [probe() for _ in range(5)]
-    outside = {name for _, names in probes for name in names if not name.endswith("__mypyc")}
-    assert outside == {"sluicegate"}
-    # The quickest of five: a busy machine says nothing about us.
-    assert min(took_ms for took_ms, _ in probes) < IMPORT_MS_MAX
+def test_importing_sluicegate_loads_little_and_no_other_package() -> None:
+    found = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, check=True).stdout
+    modules = json.loads(found)
+    packages = {name.partition(".")[0] for name in modules if not name.endswith("__mypyc")}
+    assert packages - sys.stdlib_module_names == {"sluicegate"}
+    assert len(modules) <= MODULES_MAX
+    assert "asyncio" not in packages
 
 
 def test_the_versions_agree() -> None:
@@ -67,22 +59,47 @@ def test_every_hot_file_exists() -> None:
 def test_a_wish_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLUICEGATE_COMPILE", "yes")
     with pytest.raises(SystemExit, match="SLUICEGATE_COMPILE must be 0, 1 or auto, not 'yes'"):
-        setup.extensions()
+        setup.will_compile()
 
 
-def test_without_a_compiler_it_installs_interpreted_and_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_an_older_python_is_refused_before_anything_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 10, 13))
+    with pytest.raises(SystemExit, match=r"needs Python 3\.11 or newer; this is 3\.\d+"):
+        setup.main()
+
+
+def test_the_build_and_the_package_agree_on_the_oldest_python() -> None:
+    pyproject = (Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8")
+    assert 'requires-python = ">={}.{}"'.format(*setup.PYTHON_MIN) in pyproject
+
+
+@pytest.fixture(params=["no C compiler", "no Python.h"])
+def missing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A machine that lacks something for compiling."""
+    if request.param == "no C compiler":
+        monkeypatch.setenv("CC", "/nowhere/cc")
+    else:
+        monkeypatch.setenv("CC", sys.executable)  # any program will do
+        monkeypatch.setattr(sysconfig, "get_path", lambda name: f"/nowhere/{name}")
+    return str(request.param)
+
+
+def test_without_what_compiling_takes_it_installs_interpreted_and_says_so(
+    missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SLUICEGATE_COMPILE", "auto")
-    monkeypatch.setattr(setup, "c_compiler", lambda: None)
-    assert setup.extensions() == []
-    output = capsys.readouterr().out
-    assert output.count("\n") == 1
-    assert "no C compiler (Debian: apt-get install gcc python3-dev)" in output
+    assert not setup.will_compile()
+    line = capsys.readouterr().out
+    assert line.count("\n") == 1
+    assert missing in line
+    assert "python3-dev)" in line
 
 
-def test_insisting_on_a_compiler_that_is_not_there_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_insisting_without_what_compiling_takes_fails(
+    missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SLUICEGATE_COMPILE", "1")
-    monkeypatch.setattr(setup, "c_compiler", lambda: None)
-    with pytest.raises(SystemExit, match="SLUICEGATE_COMPILE=1, but there is no C compiler"):
-        setup.extensions()
+    with pytest.raises(SystemExit, match=f"SLUICEGATE_COMPILE=1, but there is {missing}"):
+        setup.will_compile()
