@@ -20,6 +20,8 @@ PAGES = [
 ]
 
 
+# slowapi's own, from Python 3.14 on.
+@pytest.mark.filterwarnings("ignore:'asyncio.iscoroutinefunction' is deprecated")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_code_of_a_page_runs(page: Path) -> None:
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, ClassVar, cast
 
 import uvloop
@@ -154,10 +154,10 @@ class Caller:
     async def leave(self) -> None:
         """Close."""
         self.writer.close()
-        try:
+        with suppress(OSError):
             await self.writer.wait_closed()
-        except (ConnectionError, OSError):
-            return
+        if self in self.made:
+            self.made.remove(self)
 
 
 @asynccontextmanager

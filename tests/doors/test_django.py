@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import pytest
+from asgiref.sync import iscoroutinefunction
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
@@ -140,8 +141,8 @@ def test_an_asynchronous_project_never_leaves_its_loop() -> None:
     with override_settings(MIDDLEWARE=[OURS], SLUICEGATE_GUARD=ByAddress("2/minute")):
         asyncio.run(story())
         middleware = LimitMiddleware(apage)
-        assert asyncio.iscoroutinefunction(middleware)
-        assert not asyncio.iscoroutinefunction(LimitMiddleware(page))
+        assert iscoroutinefunction(middleware)
+        assert not iscoroutinefunction(LimitMiddleware(page))
 
 
 class Who:
@@ -160,7 +161,7 @@ class Authenticating:
 
     def __init__(self, get_response: Any) -> None:
         self.get_response = get_response
-        if asyncio.iscoroutinefunction(get_response):
+        if iscoroutinefunction(get_response):
             from asgiref.sync import markcoroutinefunction
 
             markcoroutinefunction(self)
@@ -171,7 +172,7 @@ class Authenticating:
         async def auser() -> Who | None:
             return Who(int(name)) if name else None
 
-        if asyncio.iscoroutinefunction(self.get_response):
+        if iscoroutinefunction(self.get_response):
             request.auser = auser
         elif name:
             request.user = Who(int(name))

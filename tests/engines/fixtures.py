@@ -15,17 +15,18 @@ from tests.engines.catalogue import ENGINES
 from tests.engines.child import EngineFailedError
 from tests.engines.cluster import Cluster
 from tests.engines.need import engine
-from tests.redis.builds import BUILDS, REDIS_6, REDIS_7, Build, first_present
+from tests.redis.builds import BUILDS, REDIS_7, Build, first_present
 
 if TYPE_CHECKING:  # at run time only behind `engine`, which tells when the driver is missing
     from tests.engines.cassandra import CassandraCluster
     from tests.engines.kafka import KafkaCluster
     from tests.engines.redis import RedisCluster, RedisSentinel, RedisServer
 
-# Not those of Redis that pip brings: they belong to `make test`.
+# Not those of Redis that one finds here: they belong to `make test`.
 CLUSTERS = frozenset({"kafka", "kafka_trio", "cassandra", "redis_tls"})
+FIRST_REDIS = first_present()
 EACH_REDIS = [
-    pytest.param(build, id=build.name, marks=[] if build is REDIS_6 else [pytest.mark.engine])
+    pytest.param(build, id=build.name, marks=[] if build is FIRST_REDIS else [pytest.mark.engine])
     for build in BUILDS
 ]
 

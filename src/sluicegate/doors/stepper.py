@@ -22,6 +22,9 @@ from sluicegate.kernels.native import mypyc_attr
 _enter: Final[Any] = getattr(asyncio, "_enter_task", None)
 _leave: Final[Any] = getattr(asyncio, "_leave_task", None)
 _current: Final = asyncio.current_task
+# From Python 3.14 on a task can be entered in the running loop alone.
+_running: Final[Any] = getattr(asyncio, "_get_running_loop", None)
+_set_running: Final[Any] = getattr(asyncio, "_set_running_loop", None)
 
 
 @mypyc_attr(native_class=False)
@@ -37,6 +40,11 @@ def can_step(enter: Any, leave: Any) -> bool:
     loop: Any = _ProbeLoop()
     task = object()
     try:
+        running = _running()
+        _set_running(loop)
+    except TypeError:
+        return False
+    try:
         enter(loop, task)
         entered = _current(loop) is task
         leave(loop, task)
@@ -47,6 +55,8 @@ def can_step(enter: Any, leave: Any) -> bool:
         future.cancel()
     except (AttributeError, RuntimeError, TypeError):
         return False
+    finally:
+        _set_running(running)
     return entered and blocks and awaited is future and _current(loop) is None
 
 

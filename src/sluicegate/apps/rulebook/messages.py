@@ -52,6 +52,8 @@ _NOBODY: Final = ("", "anonymous")
 _CHARS_MAX: Final = 80
 _ID_CHARS: Final = 12
 _NO_CERTIFICATE: Final = ("closed connection", "EOF occurred", "CERTIFICATE_REQUIRED")
+# The same, if the request is still being written when the server hangs up.
+_HUNG_UP: Final = ("Broken pipe", "Connection reset")
 _NOT_TRUSTED: Final = ("self-signed certificate", "unable to get local issuer")
 
 
@@ -89,7 +91,8 @@ def explain_unreachable(error: Unavailable, *, secure: bool, certified: bool) ->
     if any(words in detail for words in _NOT_TRUSTED):
         advice = "no authority that is trusted here has signed its certificate; give --ca FILE"
         return Unavailable(error.what, advice)
-    if not any(words in detail for words in _NO_CERTIFICATE) or (secure and certified):
+    telling = (*_NO_CERTIFICATE, *_HUNG_UP) if secure else _NO_CERTIFICATE
+    if not any(words in detail for words in telling) or (secure and certified):
         return error
     advice = (
         "it may ask for a client certificate; give --cert and --cert-key"
