@@ -6,7 +6,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,6 +17,8 @@ from sluicegate.client.blocks import HOT_ASKS
 from sluicegate.contracts.access import Grant
 from tests.client.world import window
 from tests.stores.service.door import Service
+
+TIMEOUT_S = 20
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -102,16 +103,15 @@ def test_a_client_without_the_grant_to_lease_still_checks() -> None:
 
 def test_a_service_that_goes_is_answered_for_and_found_again(service: Service) -> None:
     async def story() -> None:
-        async with Client(service.url, lease=None) as client:
+        async with Client(service.url, lease=None, timeout_ms=TIMEOUT_S * 1_000) as client:
             assert not (await client.check("ann", "/play")).degraded
             service.shut()
             await asyncio.sleep(0.05)
-            began = time.perf_counter()
-            for _ in range(50):
-                answer = await client.check("ann", "/play")
-                assert answer
-                assert answer.degraded
-            assert time.perf_counter() - began < 1
+            async with asyncio.timeout(TIMEOUT_S):  # none of them waits for one
+                for _ in range(50):
+                    answer = await client.check("ann", "/play")
+                    assert answer
+                    assert answer.degraded
             service.open()
             async with asyncio.timeout(10):
                 while (await client.check("ann", "/play")).degraded:
@@ -129,10 +129,9 @@ def test_a_silent_service_costs_a_time_out_and_not_more(service: Service) -> Non
         async with Client(service.url, timeout_ms=30, failure="closed") as client:
             await client.connect()
             service.silent = True
-            began = time.perf_counter()
-            answer = await client.check("ann", "/play")
+            async with asyncio.timeout(10):
+                answer = await client.check("ann", "/play")
             assert (answer.allowed, answer.degraded) == (False, True)
-            assert time.perf_counter() - began < 1
 
     asyncio.run(story())
 

@@ -75,11 +75,16 @@ def check_bounds(press: Press, began_us: int, *, losses: int) -> None:
             assert max(degraded.values(), default=0) <= most, (rule, degraded, most)
 
 
+def covers(press: Press, from_us: int) -> bool:
+    """Whether every rule has been asked about often enough since, and without the server."""
+    since = press.between(from_us, clock_us())
+    return len(since) > 200 and RULES.keys() <= {one.rule for one in since if one.degraded}
+
+
 def check_marks(press: Press, from_us: int, to_us: int) -> None:
     """While the server decided nothing, nothing was decided in its name but what was leased."""
-    calls = press.between(from_us, to_us)
-    assert len(calls) > 200
-    for one in calls:
+    seen = press.between(from_us, to_us)
+    for one in seen:
         if one.degraded:
             assert one.reason in {"", "store_unavailable", "rate_limited"}
         else:  # a refusal from before that still holds, or a unit debited before

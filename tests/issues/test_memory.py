@@ -18,19 +18,17 @@ from sluicegate import BadValue, Limiter
 from sluicegate.kernels.sliding_window import LOG_ENTRIES_MAX, log_step
 from sluicegate.testing import HandClock
 
-# Seconds of this thread's CPU, which a busy machine does not lengthen as it does a wall clock's.
-LONGEST_S = 0.015
 MILLION = 1_000_000
 
 
-def longest_take_s(limiter: Limiter, keys: Iterable[str]) -> float:
-    """The most that one take has cost."""
-    take, spent, longest_s = limiter.take, time.thread_time, 0.0
+def costs_s(limiter: Limiter, keys: Iterable[str]) -> list[float]:
+    """What each take costs this thread, in seconds of CPU; to be compared with one another."""
+    take, spent, costs = limiter.take, time.thread_time, []
     for key in keys:
         began_s = spent()
         take(key)
-        longest_s = max(longest_s, spent() - began_s)
-    return longest_s
+        costs.append(spent() - began_s)
+    return costs
 
 
 def test_a_spent_limit_is_not_forgotten_for_a_thousand_other_keys() -> None:
@@ -63,43 +61,35 @@ def test_a_million_keys_that_expire_at_once_stall_nobody() -> None:
     assert limiter.keys_tracked() == MILLION
     clock.advance(s=61)
     gc.collect()  # what other tests have left is not ours to pay
-    assert longest_take_s(limiter, (f"new {number}" for number in range(20_000))) < LONGEST_S
+    costs = costs_s(limiter, (f"new {number}" for number in range(20_000)))
+    assert max(costs) < sum(costs) / 4  # a pass over a million costs more than all of these
     assert limiter.keys_tracked() <= MILLION
 
 
 def test_a_store_full_of_limited_keys_does_not_spend_its_time_in_search_of_room() -> None:
     # By the real clock: a search that takes longer than it is believed would never end.
     limiter = Limiter("1/hour", keys_max=1 << 15)
-    for number in range(1 << 15):
-        limiter.take(f"{number}")
+    filling = costs_s(limiter, (f"{number}" for number in range(1 << 15)))
     gc.collect()
-    began_s = time.thread_time()
-    assert longest_take_s(limiter, (f"new {number}" for number in range(200))) < LONGEST_S
-    assert time.thread_time() - began_s < 0.2
+    refused = costs_s(limiter, (f"new {number}" for number in range(200)))
+    assert sum(refused) < sum(filling)  # 200 passes over all keys cost many times that
 
 
-def test_a_store_at_rest_has_no_thread_and_burns_no_cpu() -> None:
+def test_a_store_at_rest_has_no_thread_that_could_burn_cpu() -> None:
     # limits: https://github.com/alisaifee/flask-limiter/issues/4
     before = {*threading.enumerate()}
     limiter = Limiter("1000/s")
     for number in range(100_000):
         limiter.take(f"{number}")
     assert not {*threading.enumerate()} - before
-    before_s = time.process_time()
-    threading.Event().wait(1.0)
-    assert time.process_time() - before_s < 0.05
 
 
 def test_a_hundred_thousand_live_keys_cost_nothing_while_others_are_asked_for() -> None:
     # limits: 50 % of a core at 80 hits a second.
     limiter = Limiter("1000/s")
-    for number in range(100_000):
-        limiter.take(f"{number}")
-    before_s, pause = time.process_time(), threading.Event()
-    for number in range(80):
-        pause.wait(0.0125)
-        limiter.take(f"{number}")
-    assert time.process_time() - before_s < 0.1
+    filling = costs_s(limiter, (f"{number}" for number in range(100_000)))
+    gc.collect()
+    assert sum(costs_s(limiter, (f"{number}" for number in range(80)))) < sum(filling) / 20
 
 
 def test_a_log_holds_no_more_than_its_limit_and_says_so_of_a_limit_too_large() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 
 from sluicegate import Limiter
 
@@ -35,18 +34,16 @@ def test_a_task_on_an_idle_key_does_not_wait_for_a_task_on_a_busy_one() -> None:
 
 def test_a_thread_on_an_idle_key_does_not_wait_for_a_thread_on_a_busy_one() -> None:
     # https://github.com/vutran1710/PyrateLimiter/issues/301
-    limiter, answers = Limiter("1/s"), []
+    limiter, heard = Limiter("20/minute burst 1"), []
     assert limiter.take("slow")
     waiter = threading.Thread(target=lambda: answers.append(limiter.wait("slow").allowed))
     waiter.start()
     try:
-        began_s = time.monotonic()
         assert limiter.wait("fast")
-        took_s = time.monotonic() - began_s
+        assert heard == []
     finally:
-        waiter.join(30)
-    assert took_s < 0.5
-    assert answers == [True]
+        waiter.join(60)
+    assert heard == [True]
 
 
 def test_a_take_is_answered_at_once_while_others_wait_for_the_same_key() -> None:

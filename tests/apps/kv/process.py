@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import redis
 
@@ -16,9 +17,9 @@ class KvProcess(ServerProcess):
 
     app = "kv"
 
-    def redis(self, token: str = "") -> redis.Redis:
+    def redis(self, token: str = "", **settings: Any) -> redis.Redis:
         """A real Redis client of it."""
-        return redis.Redis(port=self.port, password=token or None, socket_timeout=10)
+        return redis.Redis(port=self.port, password=token or None, socket_timeout=10, **settings)
 
 
 def token_of(name: str) -> str:
