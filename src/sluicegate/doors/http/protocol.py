@@ -186,7 +186,7 @@ class HttpProtocol(asyncio.Protocol):
         left = self._unparsed[self._parsed_to :]
         self._unparsed = left + data if left else data
         self._parsed_to = 0
-        self._work()
+        self._work(free=True)
 
     def _feed(self, data: bytes) -> None:
         progress, parsed = self._progress, self._parsed_bytes
@@ -465,14 +465,18 @@ class HttpProtocol(asyncio.Protocol):
 
     # Answering: always the first of the line.
 
-    def _work(self) -> None:
-        """Parse and answer, as far as the client reads and the turn has room; write it at once."""
+    def _work(self, *, free: bool = False) -> None:
+        """Parse and answer, as far as the client reads and the turn has room; write it at once.
+
+        The first portion of what was read is `free`: there health is answered in any turn.
+        """
         if self._working:
             return
         self._working = True
         self._portions = self._settings.connection_portions_max
         self._answer_all()
-        while self._may_parse() and self._enter():
+        while self._may_parse() and (free or self._enter()):
+            free = False
             self._feed(self._portion())
             self._answer_all()
         self._working = False

@@ -29,7 +29,7 @@ class HttpSettings:
     # Portions of work, each a request that is worked on or a KiB that is parsed: of one connection
     # in a turn of the loop, then of all together, in so much time. The rest waits for the next.
     connection_portions_max: int = ranged(16, 1, 100_000)
-    turn_portions_max: int = ranged(64, 1, 100_000)
+    turn_portions_max: int = ranged(32, 1, 100_000)
     turn_us_max: int = ranged(1_000, 1, 1_000_000)
     # Read ahead on one connection; then its reading stops.
     pipelined_max: int = ranged(64, 1, 100_000)
