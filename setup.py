@@ -41,7 +41,7 @@ NOT_COMPILED = (
     "rulebook.py",
 )
 # Of the same folders, what no figure of the README runs:
-# docs/decisions/0022-what-is-compiled-and-how.md
+# docs/decisions/0023-what-is-compiled-and-how.md
 COLD = (
     "kernels/quota_tuning.py",
     "policies/fallback.py",
@@ -223,7 +223,7 @@ def extensions() -> list[Extension]:
 
     # Without this folder's settings and this environment's packages, so that the same C comes out
     # wherever it is built. A file of C for each module: one for all takes gcc three times as long
-    # and is faster by 4% at most. docs/decisions/0022-what-is-compiled-and-how.md has the figures.
+    # and is faster by 4% at most. docs/decisions/0023-what-is-compiled-and-how.md has the figures.
     options = [*MYPY_FLAGS, "--config-file=", "--no-site-packages", "--ignore-missing-imports"]
     return cast(
         "list[Extension]",

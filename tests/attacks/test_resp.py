@@ -54,7 +54,7 @@ def test_one_read_is_worked_on_in_shares_of_a_turn(unit: bytes) -> None:
         door.turns.end()
         await asyncio.sleep(0)
         assert flood.wire.is_reading()
-        assert flood.wire.said.count(b"\r\n") >= count
+        assert flood.wire.output.count(b"\r\n") >= count
         for talk in (flood, honest):
             talk.lose()
 
@@ -72,7 +72,7 @@ def test_many_who_flood_together_share_the_turn_and_who_is_new_goes_first() -> N
         assert honest.say(PING) == b""  # this turn is spent
         await asyncio.sleep(0)
         door.turns.end()
-        assert honest.wire.said == PONG
+        assert honest.wire.output == PONG
         assert door.commands <= 2 * ALL + EACH
         for talk in [*flood, honest]:
             talk.lose()
@@ -91,10 +91,10 @@ def test_who_has_not_said_who_they_are_stands_behind_everybody() -> None:
         for talk in strangers:
             talk.protocol.data_received(PING * 10_000)
         known.protocol.data_received(PING * EACH)
-        assert known.wire.said.count(PONG) == 0
+        assert known.wire.output.count(PONG) == 0
         await asyncio.sleep(0)
         door.turns.end()
-        assert known.wire.said.count(PONG) == EACH
+        assert known.wire.output.count(PONG) == EACH
         for talk in [*strangers, known]:
             talk.lose()
         await asyncio.sleep(0)

@@ -83,8 +83,8 @@ def covers(press: Press, from_us: int) -> bool:
 
 def check_marks(press: Press, from_us: int, to_us: int) -> None:
     """While the server decided nothing, nothing was decided in its name but what was leased."""
-    seen = press.between(from_us, to_us)
-    for one in seen:
+    calls = press.between(from_us, to_us)
+    for one in calls:
         if one.degraded:
             assert one.reason in {"", "store_unavailable", "rate_limited"}
         else:  # a refusal from before that still holds, or a unit debited before

@@ -34,16 +34,17 @@ def test_a_task_on_an_idle_key_does_not_wait_for_a_task_on_a_busy_one() -> None:
 
 def test_a_thread_on_an_idle_key_does_not_wait_for_a_thread_on_a_busy_one() -> None:
     # https://github.com/vutran1710/PyrateLimiter/issues/301
-    limiter, heard = Limiter("20/minute burst 1"), []
+    limiter = Limiter("20/minute burst 1")
+    answers: list[bool] = []
     assert limiter.take("slow")
     waiter = threading.Thread(target=lambda: answers.append(limiter.wait("slow").allowed))
     waiter.start()
     try:
         assert limiter.wait("fast")
-        assert heard == []
+        assert answers == []
     finally:
         waiter.join(60)
-    assert heard == [True]
+    assert answers == [True]
 
 
 def test_a_take_is_answered_at_once_while_others_wait_for_the_same_key() -> None:

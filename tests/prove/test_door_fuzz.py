@@ -131,7 +131,7 @@ async def answer_to(protocol: asyncio.Protocol, pieces: Sequence[bytes]) -> byte
         for _ in range(4):
             await asyncio.sleep(0)
     protocol.connection_lost(None)
-    return wire.said
+    return wire.output
 
 
 def echo(asked: HttpRequest) -> HttpReply | Finish:

@@ -95,7 +95,7 @@ def test_the_backlog_is_bounded_and_the_stream_beyond_it_is_reset() -> None:
     peer = Peer(H2Settings(backlog_bytes_max=65_536), body=bytes(40_000))
     peer.say(settings((f.INITIAL_WINDOW_SIZE, 0)), request(1), request(3))
     assert peer.verdict == f"stream 3 {f.ENHANCE_YOUR_CALM}"
-    assert peer.heard.ended == [3]
+    assert peer.owner.ended == [3]
     peer.say(update(1, 40_000))
     peer.say(request(5))  # and what has left makes room
     assert list(peer.h2.streams) == [5]
@@ -236,16 +236,16 @@ def test_what_is_to_be_sent_may_be_taken_in_pieces() -> None:
 def test_a_turn_ends_after_its_frames_and_its_bytes() -> None:
     peer = Peer(H2Settings(turn_frames_max=2, turn_bytes_max=1_024), body=b"")
     peer.h2.receive(b"".join([request(1 + 2 * at) for at in range(5)]), peer.now_us)
-    assert peer.heard.whole == [1, 3]
+    assert peer.owner.whole == [1, 3]
     assert peer.h2.waiting
     peer.h2.hold(request(11))
     peer.h2.read_on(peer.now_us)
-    assert peer.heard.whole == [1, 3, 5, 7]
+    assert peer.owner.whole == [1, 3, 5, 7]
     peer.say()
-    assert peer.heard.whole == [1, 3, 5, 7, 9, 11]
-    peer.heard.body = bytes(2_000)  # what is sent is work too
+    assert peer.owner.whole == [1, 3, 5, 7, 9, 11]
+    peer.owner.body = bytes(2_000)  # what is sent is work too
     peer.h2.receive(request(13) + request(15), peer.now_us)
-    assert peer.heard.whole[-1] == 13
+    assert peer.owner.whole[-1] == 13
 
 
 def test_a_whole_response_that_does_not_move_is_given_up() -> None:

@@ -195,7 +195,7 @@ def test_nothing_is_run_while_the_client_does_not_read() -> None:
         assert talk.say(PING * 2) == b""
         talk.protocol.resume_writing()
         talk.turns.end()
-        assert talk.wire.said == PONG * 2
+        assert talk.wire.output == PONG * 2
         assert talk.wire.is_reading()
         talk.lose()
 
@@ -285,7 +285,7 @@ def test_amid_a_read_it_stops_as_soon_as_the_client_does_not_keep_up() -> None:
         assert door.commands == 10
         talk.protocol.resume_writing()
         talk.turns.end()
-        assert talk.wire.said == PONG * 25
+        assert talk.wire.output == PONG * 25
         talk.lose()
 
     run(story())

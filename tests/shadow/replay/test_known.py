@@ -214,7 +214,7 @@ def test_agreement_is_of_what_has_a_history_if_anything_has() -> None:
 
 
 def test_what_cannot_be_asked_counts_nowhere() -> None:
-    analysis = found(captured([(0, ANN), (0, mesh())]), play(1), play(1))
+    analysis = analysis_of(captured([(0, ANN), (0, mesh())]), play(1), play(1))
     assert analysis.requests == 1
     assert analysis.result.pair.invalid == 1
 
