@@ -40,16 +40,6 @@ NOT_COMPILED = (
     "rule_admin.py",
     "rulebook.py",
 )
-# Of the same folders, what no figure of the README runs:
-# docs/decisions/0023-what-is-compiled-and-how.md
-COLD = (
-    "kernels/quota_tuning.py",
-    "policies/fallback.py",
-    "policies/hedge.py",
-    "policies/retry.py",
-    "policies/suppress.py",
-    "policies/suppress_master.py",
-)
 # Open to arguments of any type where `contracts/edge.py` says that they are checked.
 MYPY_FLAGS = ("--always-true", "OPEN_EDGES")
 HOT_FILES = (
@@ -58,6 +48,7 @@ HOT_FILES = (
     "apps/kv/dispatcher.py",
     "apps/kv/names.py",
     "apps/kv/response_memory.py",
+    "apps/kv/shares.py",
     "apps/kv/shield/keys.py",
     "apps/kv/shield/settings.py",
     "apps/kv/shield/shield.py",
@@ -83,10 +74,12 @@ HOT_FILES = (
     "doors/resp/connection_commands.py",
     "doors/resp/errors.py",
     "doors/resp/kv/arguments.py",
+    "doors/resp/kv/bulk.py",
     "doors/resp/kv/commands.py",
     "doors/resp/kv/context.py",
     "doors/resp/kv/cursors.py",
     "doors/resp/kv/expiry.py",
+    "doors/resp/kv/scan.py",
     "doors/resp/kv/set.py",
     "doors/resp/kv/values.py",
     "doors/resp/limiter/checks.py",
@@ -181,7 +174,7 @@ def compiled_sources() -> list[str]:
         path
         for folder in FOLDERS
         for path in sorted((package / folder).glob("*.py"))
-        if path.name not in NOT_COMPILED and path.relative_to(package).as_posix() not in COLD
+        if path.name not in NOT_COMPILED
     ]
     found += [package / name for name in HOT_FILES]
     return [path.as_posix() for path in found]
