@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,19 @@ def test_no_byte_of_the_body_or_of_the_signature_can_be_changed(data: st.DataObj
     changed = whole[:at] + bytes([other]) + whole[at + 1 :]
     with pytest.raises((Untrusted, BadValue)):
         TRUSTED.open(RELEASE, changed)
+
+
+def test_a_signature_is_written_in_one_way() -> None:
+    """Of its last character only two bits are the signature's; the others change nothing."""
+    whole = SIGNER.sign(RELEASE, b"{}").decode()
+    changed = 0
+    for last in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/":
+        other = re.sub('.=="', f'{last}=="', whole)
+        if other != whole:
+            changed += 1
+            with pytest.raises(Untrusted):
+                TRUSTED.open(RELEASE, other.encode())
+    assert changed == 63
 
 
 @given(st.integers(0, 200))

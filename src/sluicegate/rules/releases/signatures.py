@@ -205,6 +205,8 @@ class Verifier:
             raise Untrusted(what, "its envelope is damaged") from None
         if len(signature) != _SIGNATURE_BYTES:
             raise Untrusted(what, "its signature is not whole")
+        if base64.b64encode(signature).decode("ascii") != signed:  # bits that nobody has signed
+            raise Untrusted(what, "its envelope is damaged")
         try:
             key.verify(signature, _signed_bytes(kind, body))
         except InvalidSignature:
