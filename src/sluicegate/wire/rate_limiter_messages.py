@@ -34,6 +34,9 @@ from sluicegate.wire.protobuf import (
 )
 
 HEADERS_MAX_DEFAULT: Final = 128
+# Headers beyond `headers_max` are passed over, so that no caller makes its own check fail by
+# sending more. No HTTP server takes a head that has more than these.
+HEADER_FIELDS_MAX: Final = 16_384
 BATCH_MAX_DEFAULT: Final = 1_000
 TEXT_BYTES_MAX_DEFAULT: Final = 131_072
 
@@ -108,8 +111,9 @@ class _Draft:
     def read(self, data: bytes, at: i64, end: i64, bounds: CheckBounds) -> None:
         """Add what lies between the two positions."""
         field_count: i64 = 0
+        header_count: i64 = 0
         while at < end:
-            field_count = count_field(field_count, FIELDS_MAX + bounds.headers_max)
+            field_count = count_field(field_count, FIELDS_MAX)
             tag, at = varint(data, at, end, "message")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "user_id")
@@ -119,6 +123,8 @@ class _Draft:
                 self.resource_path = any_text(data, begin, at, bounds.text_bytes_max)
             elif tag == 0x1A:
                 begin, at = span(data, at, end, "headers")
+                header_count = count_field(header_count, HEADER_FIELDS_MAX)
+                field_count -= 1
                 self.read_header(data, begin, at, bounds)
             elif tag == 0x20:
                 cost, at = varint(data, at, end, "weight")

@@ -97,8 +97,10 @@ def run_story(story: Callable[[Crowd], Coroutine[Any, Any, None]], **some: Any) 
 
 
 def futures() -> int:
+    """Those of runs: loops that other tests have left in threads make and end some all the time."""
     # By their types: to ask some objects what they are wakes them (Django's settings, say).
-    return sum(issubclass(type(one), asyncio.Future) for one in gc.get_objects())
+    found = [one for one in gc.get_objects() if issubclass(type(one), asyncio.Future)]
+    return sum(isinstance(one.get_loop(), VirtualLoop) for one in found)
 
 
 def test_the_fetch_answers_and_all_are_answered_by_one_read() -> None:

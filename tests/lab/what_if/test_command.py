@@ -27,7 +27,7 @@ from tests.lab.what_if_world import (
     station,
     traffic_of,
 )
-from tests.shadow.replay.captures import captured, check, limit, vips
+from tests.shadow.replay.captures import captured, check, limit, mesh, vips
 
 # 200 a second for ten seconds, where 100 a second can be served.
 DOUBLE = every(2_000, 5)
@@ -224,7 +224,7 @@ def test_an_instant_with_everything_at_once_is_a_span_too() -> None:
 
 
 def test_what_cannot_be_asked_counts_nowhere_and_is_told() -> None:
-    capture = captured([(0, check("ann")), (0.1, check("")), (0.2, check("ann"))])
+    capture = captured([(0, check("ann")), (0.1, mesh()), (0.2, check("ann"))])
     for front in NAMES:
         answer = report(capture, [book("mine", fixed(100))], front=front)
         assert answer["rulebooks"][0]["offered"] == 2
