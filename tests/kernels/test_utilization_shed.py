@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from sluicegate.kernels.utilization_shed import (
     DEFAULT_RAMPS,
     Ramp,
+    RampSettings,
     UtilizationShed,
     follow,
     refusal_share,
@@ -18,8 +20,8 @@ CRITICAL, DEGRADED, BEST_EFFORT, BULK = range(4)
 ALMOST_ONE = 1 - 2**-53
 
 
-def shares(utilization: float, **settings: float) -> list[float]:
-    shed = UtilizationShed(DEFAULT_RAMPS, **settings)
+def shares(utilization: float, **settings: Any) -> list[float]:
+    shed = UtilizationShed(RampSettings(**{"floor": 0.0, **settings}))
     shed.observe(utilization)
     return [round(shed.refusal_share(criticality), 9) for criticality in range(4)]
 
@@ -51,19 +53,19 @@ def test_before_the_first_reading_everything_is_admitted() -> None:
 
 
 def test_critical_work_is_refused_only_by_a_setting_and_never_below_80_percent() -> None:
-    ramps = [Ramp(0.95, 1.0), *DEFAULT_RAMPS[1:]]
-    shed = UtilizationShed(ramps)
+    ramps = (Ramp(0.95, 1.0), *DEFAULT_RAMPS[1:])
+    shed = UtilizationShed(RampSettings(ramps=ramps))
     shed.observe(0.975)
     assert shed.refusal_share(CRITICAL) == pytest.approx(0.5)
-    shed = UtilizationShed([Ramp(0.8, 0.9), Ramp(0.7, 0.8)])
+    shed = UtilizationShed(RampSettings(ramps=(Ramp(0.8, 0.9), Ramp(0.7, 0.8)), floor=0.0))
     shed.observe(0.8)
     assert [shed.refusal_share(0), shed.refusal_share(1)] == [0, 1]
     with pytest.raises(ValueError, match=r"ramps\[0\] must begin at 0.8 or later, not 0.79"):
-        UtilizationShed([Ramp(0.79, 0.9)])
+        RampSettings(ramps=(Ramp(0.79, 0.9),))
 
 
 def test_a_unit_is_refused_when_its_draw_is_below_the_share() -> None:
-    shed = UtilizationShed()
+    shed = UtilizationShed(RampSettings(floor=0.0))
     shed.observe(0.65)
     half = shed.refusal_share(BULK)
     assert shed.admits(BULK, half)
@@ -80,7 +82,7 @@ def test_a_ramp_of_no_length_is_a_step() -> None:
 
 
 def test_it_rises_at_once_and_falls_only_by_what_passes_the_hysteresis() -> None:
-    shed = UtilizationShed(hysteresis=0.05)
+    shed = UtilizationShed()
     levels = []
     for utilization in (0.62, 0.70, 0.66, 0.65, 0.60, 0.63, 0.66, 0.2):
         shed.observe(utilization)
@@ -119,7 +121,7 @@ def test_ramps_that_overlap_or_leave_a_gap_are_refused(
     ramps: list[Ramp | None], sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
-        UtilizationShed(ramps)
+        RampSettings(ramps=tuple(ramps))
 
 
 @pytest.mark.parametrize(
@@ -136,9 +138,9 @@ def test_ramps_that_overlap_or_leave_a_gap_are_refused(
         ({"hard_from": float("nan")}, "hard_from"),
     ],
 )
-def test_settings_outside_their_range_are_refused(settings: dict[str, float], field: str) -> None:
+def test_settings_outside_their_range_are_refused(settings: dict[str, Any], field: str) -> None:
     with pytest.raises(ValueError, match=f"{field} must be from 0"):
-        UtilizationShed(DEFAULT_RAMPS, **settings)
+        RampSettings(**settings)
 
 
 @pytest.mark.parametrize("utilization", [-0.01, float("nan"), float("inf")])
@@ -180,7 +182,7 @@ readings = st.lists(st.floats(0, 1.5), max_size=30)
 def test_the_effective_utilization_is_what_all_readings_together_say(
     hysteresis: float, history: list[float]
 ) -> None:
-    shed, oracle = UtilizationShed(hysteresis=hysteresis), SlowBacklash(hysteresis)
+    shed, oracle = UtilizationShed(RampSettings(hysteresis=hysteresis)), SlowBacklash(hysteresis)
     for reading in history:
         shed.observe(reading)
         assert shed.effective == pytest.approx(oracle.effective(reading))
@@ -198,8 +200,8 @@ def test_no_class_is_refused_while_a_less_important_one_is_admitted(
     corners: list[float], floor: float, hard_from: float, history: list[float], draw: float
 ) -> None:
     low = sorted(corners)
-    ramps = [None, Ramp(low[4], low[5]), Ramp(low[2], low[3]), Ramp(low[0], low[1])]
-    shed = UtilizationShed(ramps, floor=floor, hard_from=hard_from)
+    ramps = (None, Ramp(low[4], low[5]), Ramp(low[2], low[3]), Ramp(low[0], low[1]))
+    shed = UtilizationShed(RampSettings(ramps=ramps, floor=floor, hard_from=hard_from))
     for reading in history:
         shed.observe(reading)
         admitted = [shed.admits(criticality, draw) for criticality in range(4)]
@@ -213,7 +215,7 @@ def test_hysteresis_keeps_a_noisy_reading_from_flapping() -> None:
     chance = random.Random(1)
     changes = []
     for hysteresis in (0.0, 0.05):
-        shed = UtilizationShed(hysteresis=hysteresis)
+        shed = UtilizationShed(RampSettings(hysteresis=hysteresis))
         before, changed = 0.0, 0
         for _ in range(1_000):
             shed.observe(0.6 + chance.uniform(-0.02, 0.02))

@@ -30,8 +30,11 @@ classes; ramps within 0 to 1. A reading above 1 counts as 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import isfinite
 from typing import Final, NamedTuple, final
+
+from sluicegate.kernels.bounds import check_ranges, ranged
 
 CLASSES_MAX: Final = 64
 CRITICAL_BEGIN_MIN: Final = 0.8
@@ -69,31 +72,35 @@ def refusal_share(ramp: Ramp | None, utilization: float) -> float:
     return (utilization - ramp.begin) / (ramp.full - ramp.begin)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RampSettings:
+    """Ramps by criticality, the most important first, and what softens them.
+
+    Below `hard_from` a share of `floor` of each class is admitted all the same.
+    """
+
+    ramps: tuple[Ramp | None, ...] = DEFAULT_RAMPS
+    hysteresis: float = ranged(0.05, 0.0, 0.5)
+    floor: float = ranged(0.01, 0.0, 0.5)
+    hard_from: float = ranged(0.9, 0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        _check_ramps(self.ramps)
+
+
 @final
 class UtilizationShed:
     """Ramps by criticality, the most important first, and the share of each that is refused now."""
 
     __slots__ = ("_floor", "_hard_from", "_hysteresis", "_ramps", "_refused", "effective")
 
-    def __init__(
-        self,
-        ramps: Sequence[Ramp | None] = DEFAULT_RAMPS,
-        *,
-        hysteresis: float = 0.05,
-        floor: float = 0.0,
-        hard_from: float = 0.9,
-    ) -> None:
-        _check_ramps(ramps)
-        if not 0.0 <= hysteresis <= 0.5:
-            raise ValueError(f"hysteresis must be from 0 to 0.5, not {hysteresis}")
-        if not 0.0 <= floor < 1.0:
-            raise ValueError(f"floor must be from 0 to below 1, not {floor}")
-        if not 0.0 <= hard_from <= 1.0:
-            raise ValueError(f"hard_from must be from 0 to 1, not {hard_from}")
-        self._ramps = list(ramps)
-        self._hysteresis = hysteresis
-        self._floor = floor
-        self._hard_from = hard_from
+    def __init__(self, settings: RampSettings | None = None) -> None:
+        settings = RampSettings() if settings is None else settings
+        self._ramps = list(settings.ramps)
+        self._hysteresis = settings.hysteresis
+        self._floor = settings.floor
+        self._hard_from = settings.hard_from
         self._refused = [0.0] * len(self._ramps)
         self.effective = 0.0
 

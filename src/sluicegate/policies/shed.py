@@ -56,7 +56,7 @@ from sluicegate.contracts.request import Request
 from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.priority_shed import COHORTS_MAX, PERMILLE, PriorityShed, cohort
 from sluicegate.kernels.token_bucket import PRICE_MAX_MILLI, PRICE_ONE_MILLI
-from sluicegate.kernels.utilization_shed import DEFAULT_RAMPS, Ramp, UtilizationShed
+from sluicegate.kernels.utilization_shed import RampSettings, UtilizationShed
 from sluicegate.policies.settings import check_ranges, one_of
 from sluicegate.policies.stress import StressLevel, StressSource, StressState
 
@@ -71,12 +71,11 @@ _SPAN_US_MAX: Final = 1 << 53
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class ShedSettings:
+class ShedSettings(RampSettings):
     """Which form, how often it moves, and by how much."""
 
     form: str = "levels"
     window_us: int = ranged(200_000, 1, _SPAN_US_MAX)
-    floor: float = ranged(0.01, 0.0, 0.5)
     retry_after_us_max: int = ranged(30_000_000, 1, _SPAN_US_MAX)
     # levels
     spread: str = "caller"
@@ -98,9 +97,6 @@ class ShedSettings:
     dearest: Criticality = Criticality.DEGRADED  # the most important class that is priced
     # utilization
     retry_after_us: int = ranged(1_000_000, 0, _SPAN_US_MAX)
-    ramps: tuple[Ramp | None, ...] = DEFAULT_RAMPS
-    hysteresis: float = ranged(0.05, 0.0, 0.5)
-    hard_from: float = ranged(0.9, 0.0, 1.0)
 
     def __post_init__(self) -> None:
         one_of("shed.form", self.form, FORMS)
@@ -123,7 +119,7 @@ class ShedSettings:
         if len(self.ramps) != CLASSES:
             raise BadValue("shed.ramps", len(self.ramps), f"give one for each of {CLASSES} classes")
         try:
-            UtilizationShed(self.ramps)
+            super().__post_init__()
         except ValueError as wrong:
             raise BadValue("shed.ramps", self.ramps, str(wrong)) from None
 
@@ -221,12 +217,7 @@ class Shed:
             floor=settings.floor,
         )
         self._prices = Prices(settings)
-        self._ramps = UtilizationShed(
-            settings.ramps,
-            hysteresis=settings.hysteresis,
-            floor=settings.floor,
-            hard_from=settings.hard_from,
-        )
+        self._ramps = UtilizationShed(settings)
         self._by_key = settings.spread == "key"
         self._cohorts = settings.cohorts
         self._cohort_of: dict[str, int] = {}

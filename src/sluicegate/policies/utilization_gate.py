@@ -39,7 +39,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.reasons import SHED
 from sluicegate.kernels.bounds import ranged
-from sluicegate.kernels.utilization_shed import DEFAULT_RAMPS, Ramp, UtilizationShed
+from sluicegate.kernels.utilization_shed import RampSettings, UtilizationShed
 from sluicegate.policies.settings import check_ranges
 
 RULE_ID: Final = "shed"
@@ -59,13 +59,9 @@ _SPAN_US_MAX: Final = 1 << 53
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class GateSettings:
+class GateSettings(RampSettings):
     """From where to where each class is shed, and what counts as full."""
 
-    ramps: tuple[Ramp | None, ...] = DEFAULT_RAMPS
-    hysteresis: float = ranged(0.05, 0.0, 0.5)
-    floor: float = ranged(0.01, 0.0, 0.5)
-    hard_from: float = ranged(0.9, 0.0, 1.0)
     retry_after_us: int = ranged(1_000_000, 0, _SPAN_US_MAX)
     throttled_full: float = ranged(0.25, 0.01, 1.0)
     io_full: float = ranged(0.6, 0.01, 1.0)
@@ -78,7 +74,7 @@ class GateSettings:
         if len(self.ramps) != CLASSES:
             raise BadValue("gate.ramps", len(self.ramps), f"give one for each of {CLASSES} classes")
         try:
-            UtilizationShed(self.ramps)
+            super().__post_init__()
         except ValueError as wrong:
             raise BadValue("gate.ramps", self.ramps, str(wrong)) from None
 
@@ -127,12 +123,7 @@ class UtilizationGate:
         settings = GateSettings() if settings is None else settings
         self.settings = settings
         self._chance = chance
-        self._ramps = UtilizationShed(
-            settings.ramps,
-            hysteresis=settings.hysteresis,
-            floor=settings.floor,
-            hard_from=settings.hard_from,
-        )
+        self._ramps = UtilizationShed(settings)
         self._begin = min([ramp.begin for ramp in settings.ramps if ramp is not None], default=2.0)
         self._signals = dict.fromkeys(SIGNALS, 0.0)
         self.worst = "cpu"
