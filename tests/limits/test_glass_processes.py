@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 20.0
 FORCE_S_MAX = 3.0  # an opening is in force everywhere within this
-SLACK_S = 0.5  # for a busy machine, when an end is told
+SLACK_S = 10.0  # for a busy machine; what did not end by itself would not end at all
 
 COMMAND = """
 import sys
@@ -91,6 +91,13 @@ class Following:
             raise AssertionError(f"no {begin!r} within {within_s} s; log: {self.log}") from None
         assert line.startswith(begin), (line, begin, self.log)
         return at
+
+    def logged(self, text: str) -> int:
+        """How often it has logged this, by another pipe than its lines: wait for the first."""
+        until = time.monotonic() + DEADLINE_S
+        while text not in self.log and time.monotonic() < until:
+            time.sleep(0.01)
+        return self.log.count(text)
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -170,8 +177,8 @@ def test_an_opening_ends_in_every_process_though_redis_is_killed(redis_server: R
         broken = time.monotonic()
         for program in (one, two):
             assert program.line("open") - broken <= FORCE_S_MAX
-            assert program.log.count("break-glass is not followed") == 1
-            assert program.log.count("break-glass is followed again") == 1
+            assert program.logged("break-glass is not followed") == 1
+            assert program.logged("break-glass is followed again") == 1
 
 
 def test_a_program_that_ends_while_it_follows_leaves_no_complaint(tmp_path: Path) -> None:
