@@ -79,8 +79,9 @@ def test_each_mark_is_its_own_and_travels() -> None:
     plain = Decision(True, 9, 0, 0, None, "api")
     assert (plain.degraded, plain.shadow, plain.overridden) == (False, False, False)
     marked = [
-        Decision(True, 9, 0, 0, None, "api").with_marks(**{mark: True})
-        for mark in ("degraded", "shadow", "overridden")
+        plain.with_marks(degraded=True),
+        plain.with_marks(shadow=True),
+        plain.with_marks(overridden=True),
     ]
     for number, one in enumerate(marked):
         assert [one.degraded, one.shadow, one.overridden] == [n == number for n in range(3)]

@@ -69,13 +69,24 @@ class Decision:
         self.cause: Final = cause
 
     def with_marks(
-        self, *, degraded: bool = False, shadow: bool = False, overridden: bool = False
+        self,
+        *,
+        degraded: bool = False,
+        shadow: bool = False,
+        overridden: bool = False,
+        cause: str = "",
     ) -> Decision:
-        """Return this decision with these marks added."""
+        """Return this decision with these marks added, and what was wrong if that is said."""
         degraded = degraded or self.degraded
         shadow = shadow or self.shadow
         overridden = overridden or self.overridden
-        if degraded == self.degraded and shadow == self.shadow and overridden == self.overridden:
+        cause = cause or self.cause
+        if (
+            degraded == self.degraded
+            and shadow == self.shadow
+            and overridden == self.overridden
+            and cause == self.cause
+        ):
             return self
         return Decision(
             self.allowed,
@@ -87,22 +98,6 @@ class Decision:
             degraded,
             shadow,
             overridden,
-            self.limit,
-            self.cause,
-        )
-
-    def without_store(self, cause: str) -> Decision:
-        """Return this decision as one that was made because the store did not answer."""
-        return Decision(
-            self.allowed,
-            self.remaining,
-            self.retry_after_us,
-            self.reset_after_us,
-            self.reason,
-            self.rule_id,
-            True,
-            self.shadow,
-            self.overridden,
             self.limit,
             cause,
         )

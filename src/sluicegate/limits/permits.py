@@ -293,7 +293,8 @@ class Permits:
             decision = await store.acquire(key, permit_id, count)
         except Unavailable as error:
             local = self._fallback_store(error)
-            decision = (await local.acquire(key, permit_id, count)).without_store(str(error))
+            decision = await local.acquire(key, permit_id, count)
+            decision = decision.with_marks(degraded=True, cause=str(error))
         else:
             if self._remote is not None and self._remote.watch.away:
                 self._remote.watch.answer()
@@ -305,7 +306,8 @@ class Permits:
             return await store.look(key, count)
         except Unavailable as error:
             fallback = self._fallback_store(error)
-            return (await fallback.look(key, count)).without_store(str(error))
+            decision = await fallback.look(key, count)
+            return decision.with_marks(degraded=True, cause=str(error))
 
     async def _acquire_in_line(
         self, store: PermitStore, ticket: Ticket, key: str, count: int, wait_us: int

@@ -224,7 +224,9 @@ class RemoteKeys(LimitKeys):
             self.stores.watch.fail(error, self.terms.failure)
         cause = "" if error is None else str(error)
         decisions = failure_decisions(self.terms, charges, self._local, now_us, keep=keep)
-        return Ruling(0, [decision.without_store(cause) for decision in decisions])
+        return Ruling(
+            0, [decision.with_marks(degraded=True, cause=cause) for decision in decisions]
+        )
 
     # Inside.
 
