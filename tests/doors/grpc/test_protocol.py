@@ -74,11 +74,8 @@ def raw(server: Native) -> socket.socket:
 def all_of(line: socket.socket) -> bytes:
     """Everything until the server closes."""
     got = b""
-    try:
-        while piece := line.recv(65_536):
-            got += piece
-    except ConnectionResetError:
-        pass  # it closed while we were still talking
+    while piece := line.recv(65_536):
+        got += piece
     return got
 
 
@@ -125,6 +122,26 @@ def test_a_flood_ends_the_connection_is_counted_and_harms_no_other(server: Nativ
         line.close()
         assert channel.unary_unary("/t.Test/Echo")(b"x", timeout=CALL_S_MAX) == b"x"
     assert server.door.counts.floods == {"pings_per_s_max": 1}
+
+
+def test_a_peer_that_still_talks_after_the_end_is_not_reset_but_does_not_stay(
+    work: Work,
+) -> None:
+    ping = frame(f.PING, 0, 0, bytes(8))
+    with native(work.methods(), settings=GrpcSettings(linger_us=60_000_000)) as server:
+        line = raw(server)
+        line.sendall(f.goaway(0, f.NO_ERROR, ""))
+        all_of(line)
+        for _ in range(3):  # after the first, a closed socket would answer with a reset
+            line.sendall(ping)
+            assert line.recv(1) == b""
+        line.close()
+        until(server, lambda: server.door.counts.connections == 0)
+    with native(work.methods(), settings=GrpcSettings(linger_us=1_000)) as server:
+        line = raw(server)
+        line.sendall(f.goaway(0, f.NO_ERROR, ""))
+        until(server, lambda: server.door.counts.opened == 1 and not server.door.open)
+        line.close()
 
 
 def test_the_work_of_a_connection_that_is_lost_is_stopped(server: Native, work: Work) -> None:

@@ -73,7 +73,7 @@ class GrpcDoor:
         while self.open and loop.time() < until:
             waiting = [protocol.closed for protocol in self.open]
             await asyncio.wait(waiting, timeout=until - loop.time())
-        finished = not self.open
+        finished = self.streams == 0
         for protocol in list(self.open):
             protocol.abort()
         return finished
@@ -124,7 +124,8 @@ class GrpcProtocol:
         self._turn_over = False  # another is scheduled
         self._stopped = False  # the transport reads no more
         self._backlog_bytes = 0
-        self._echo: asyncio.TimerHandle | None = None
+        self._ending = False  # nothing more is sent, and what still comes is thrown away
+        self._timer: asyncio.TimerHandle | None = None  # for the drain's echo, then for the end
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
     @property
@@ -159,7 +160,7 @@ class GrpcProtocol:
     def data_received(self, data: bytes) -> None:
         """Take bytes that were read, and write all responses to them."""
         calls = self._calls
-        if calls is None:
+        if calls is None or self._ending:
             return
         if self._paused or self._turn_over:
             calls.h2.hold(data)
@@ -202,8 +203,8 @@ class GrpcProtocol:
         self._door.counts.backlog_bytes -= self._backlog_bytes
         self._backlog_bytes = 0
         self._door.remove(self)
-        if self._echo is not None:
-            self._echo.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         if not self.closed.done():
             self.closed.set_result(None)
 
@@ -226,9 +227,9 @@ class GrpcProtocol:
             return
         self._calls.h2.drain()
         self._flush()
-        if self._echo is None and not self.closed.done():
+        if self._timer is None and not self.closed.done():
             wait_s = self._door.settings.drain_echo_us / _US
-            self._echo = self._loop.call_later(wait_s, self._no_echo)
+            self._timer = self._loop.call_later(wait_s, self._no_echo)
 
     def sweep(self) -> None:
         """End what is slow or idle."""
@@ -319,22 +320,37 @@ class GrpcProtocol:
         h2 = calls.h2
         while h2.out and not self._paused:
             transport.write(h2.take(_WRITE_BYTES))
-        if h2.done and not h2.out:
-            transport.close()
+        if h2.done and not h2.out and not self._ending:
+            self._end(transport)
         h2.unsent_bytes = transport.get_write_buffer_size()
         backlog = h2.backlog_bytes
         self._door.counts.backlog_bytes += backlog - self._backlog_bytes
         self._backlog_bytes = backlog
         if self._reading:
             return
-        if calls.work_waits and not self._turn_over and not self._paused:
+        if calls.work_waits and not self._ending and not self._turn_over and not self._paused:
             self._turn_over = True
             self._loop.call_soon(self._next_turn)
         self._read_or_stop(transport)
 
+    def _end(self, transport: asyncio.Transport) -> None:
+        """Say that nothing more comes, and give the peer time to read what came.
+
+        Closed with bytes unread it would be a reset, which takes our last GOAWAY with it.
+        """
+        self._ending = True
+        if not transport.can_write_eof():
+            transport.close()
+            return
+        transport.write_eof()
+        if self._timer is not None:
+            self._timer.cancel()
+        wait_s = self._door.settings.linger_us / _US
+        self._timer = self._loop.call_later(wait_s, transport.abort)
+
     def _read_or_stop(self, transport: asyncio.Transport) -> None:
         """Read what the peer sends, unless it does not read, or its turn is over."""
-        stop = self._paused or self._turn_over
+        stop = (self._paused or self._turn_over) and not self._ending
         if stop == self._stopped or transport.is_closing():
             return
         self._stopped = stop

@@ -25,6 +25,7 @@ class GrpcSettings:
     watchers_max: int = 1_000  # health watches, a process
     watch_us: int = 500_000  # at most so long after a change a watcher hears of it
     drain_echo_us: int = 1_000_000  # how long a drain waits for the peer's echo
+    linger_us: int = 1_000_000  # how long a peer has to read our last bytes and close
     sweep_us: int = 1_000_000  # how often slow and idle connections are looked for
 
     def __post_init__(self) -> None:
@@ -41,6 +42,7 @@ class GrpcSettings:
             ("watchers_max", 1, 1 << 20),
             ("watch_us", 1_000, 60_000_000),
             ("drain_echo_us", 1_000, 60_000_000),
+            ("linger_us", 1_000, 60_000_000),
             ("sweep_us", 10_000, 60_000_000),
         ):
             value = int(getattr(self, name))
