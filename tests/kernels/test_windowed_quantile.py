@@ -344,3 +344,13 @@ def test_the_widest_range_of_values_is_within_alpha() -> None:
     sketch = sketched(values, scale)
     for q in QUANTILES:
         assert_within_alpha(sketch.quantile(q), exact(values, q))
+
+
+def test_the_lowest_of_the_sub_windows_counts_those_with_enough_values() -> None:
+    window = WindowedQuantile(3, SECOND)
+    for second, value, count in ((0, 50.0, 10), (1, 900.0, 30), (2, 5.0, 9)):
+        for _ in range(count):
+            window.add(value, second * SECOND)
+    assert window.lowest(0.99, 10) == pytest.approx(50.0, rel=0.01)
+    assert window.lowest(0.99, 9) == pytest.approx(5.0, rel=0.01)
+    assert window.lowest(0.99, 31) is None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Sequence
+from heapq import heappop, heappush
 
 import pytest
 from hypothesis import given
@@ -39,8 +41,8 @@ def refused(deadline: Deadline, request: Request, now_us: int = NOW) -> Decision
 
 
 def taught(service_us: int = 50 * MS, operation: str = "", **settings: object) -> Deadline:
-    """One that has seen 200 pieces of work take so long, and a second later."""
-    deadline = Deadline(DeadlineSettings(**settings))  # type: ignore[arg-type]
+    """One that has seen 200 pieces of work take so long a second ago; nobody is let in to probe."""
+    deadline = Deadline(DeadlineSettings(**{"probe_us": 60 * S, **settings}))  # type: ignore[arg-type]
     teach(deadline, service_us, operation)
     return deadline
 
@@ -115,7 +117,7 @@ def test_a_deadline_that_is_too_far_off_is_brought_near() -> None:
 
 
 def test_too_few_samples_ask_for_the_assumed_time() -> None:
-    deadline = Deadline(DeadlineSettings(assumed_us=30 * MS, refresh_us=0))
+    deadline = Deadline(DeadlineSettings(assumed_us=30 * MS, refresh_us=0, probe_us=60 * S))
     teach(deadline, 50 * MS, count=199)
     refused(deadline, Request("k", deadline_us=NOW + 30 * MS - 1))
     admitted(deadline, Request("k", deadline_us=NOW + 30 * MS))
@@ -139,29 +141,71 @@ def test_cache_hits_cancelled_and_unwound_work_teach_nothing() -> None:
     assert deadline.need_us("", NOW) == pytest.approx(50 * MS, rel=0.011)
 
 
-def test_a_timeout_teaches_at_least_the_time_that_it_took() -> None:
+def cut(deadline: Deadline, granted_us: int, now_us: int, count: int = 1) -> None:
+    """Work that was let in and given up at its deadline."""
+    for _ in range(count):
+        request = Request("k", deadline_us=now_us)
+        permit = admitted(deadline, request, now_us - granted_us)
+        request.measured = Measured(granted_us)
+        permit.end(Outcome.DROPPED, now_us)
+
+
+def test_work_that_was_cut_off_teaches_nothing_while_other_work_is_done() -> None:
     deadline = taught(50 * MS, refresh_us=0)
-    for _ in range(5):
-        request = Request("k", deadline_us=NOW + 100 * S)
+    for _ in range(50):
+        cut(deadline, 2 * S, NOW, count=9)
+        teach(deadline, 50 * MS, count=1)
+    assert deadline.need_us("", NOW) == pytest.approx(50 * MS, rel=0.011)
+
+
+def test_where_all_is_cut_off_who_has_no_more_time_is_refused_until_one_is_done() -> None:
+    deadline = taught(50 * MS, refresh_us=0)
+    cut(deadline, 100 * MS, NOW, count=9)
+    admitted(deadline, Request("k", deadline_us=NOW + 100 * MS))
+    cut(deadline, 100 * MS, NOW)
+    refused(deadline, Request("k", deadline_us=NOW + 100 * MS))
+    longer = Request("k", deadline_us=NOW + 101 * MS)
+    permit = admitted(deadline, longer)
+    longer.measured = Measured(50 * MS)
+    permit.end(Outcome.SUCCESS, NOW)
+    admitted(deadline, Request("k", deadline_us=NOW + 100 * MS))
+
+
+def test_what_fails_before_its_time_is_up_teaches_nothing() -> None:
+    deadline = taught(50 * MS, refresh_us=0)
+    for _ in range(300):
+        request = Request("k", deadline_us=NOW + S)
         permit = admitted(deadline, request)
-        request.measured = Measured(2 * S)
+        request.measured = Measured(1)
         permit.end(Outcome.DROPPED, NOW)
-    assert deadline.need_us("", NOW) == pytest.approx(2 * S, rel=0.011)
+    assert deadline.need_us("", NOW) == pytest.approx(50 * MS, rel=0.011)
 
 
 def test_a_probe_keeps_a_class_from_being_refused_for_ever() -> None:
-    deadline = taught(50 * MS, probe_every=10)
-    outcomes = [
-        isinstance(deadline.admit(Request("k", deadline_us=NOW + 20 * MS), NOW), Decision)
-        for _ in range(30)
-    ]
-    assert [place for place, was_refused in enumerate(outcomes) if not was_refused] == [9, 19, 29]
+    deadline = taught(50 * MS, probe_us=100 * MS)
+    admitted(deadline, Request("k", deadline_us=NOW + S))
+    let_in = []
+    for ms in range(0, 350, 10):
+        now_us = NOW + ms * MS
+        request = Request("k", deadline_us=now_us + 20 * MS)
+        if not isinstance(deadline.admit(request, now_us), Decision):
+            let_in.append(ms)
+    assert let_in == [100, 200, 300]
     assert deadline.stats().probes == 3
-    assert deadline.stats().too_late == 27
+    assert deadline.stats().too_late == 32
+
+
+def test_a_probe_that_is_refused_further_on_makes_room_for_the_next() -> None:
+    deadline = taught(50 * MS, probe_us=100 * MS)
+    for _ in range(3):
+        permit = admitted(deadline, Request("k", deadline_us=NOW + 20 * MS))
+        permit.end(Outcome.IGNORE, NOW, spent=False)
+    admitted(deadline, Request("k", deadline_us=NOW + 20 * MS))
+    refused(deadline, Request("k", deadline_us=NOW + 20 * MS))
 
 
 def test_what_has_expired_is_never_let_in_to_probe() -> None:
-    deadline = taught(50 * MS, probe_every=2)
+    deadline = taught(50 * MS, probe_us=0)
     for _ in range(10):
         refused(deadline, Request("k", deadline_us=NOW))
 
@@ -249,6 +293,70 @@ def test_refusing_only_the_expired_saves_little_and_the_slack_rule_saves_nearly_
     assert goodput(slack=True, load=2.0) > 0.9
 
 
+SLOTS = 8
+PLACES = 64
+
+
+def refused_after_a_stall(
+    stall_us: int, per_s: int, granted_us: Sequence[int], seed: int, *, exponential: bool
+) -> float:
+    """The share of what comes from a second after a stall on that is refused as too late.
+
+    Eight slots of 10 ms behind 64 places, which could do 800 a second. In the stall nothing ends
+    and nothing is given back; what is cut off at its deadline leaves its place, and its slot when
+    the work is over.
+    """
+    deadline = Deadline()
+    chance = random.Random(seed)
+    begin_us, end_us = NOW + 20 * S, NOW + 20 * S + stall_us
+    ends: list[tuple[int, int, Outcome, DeadlinePermit, Request]] = []  # of permits
+    slots = [0] * SLOTS
+    now_us = NOW
+    came = refusals = number = 0
+    while now_us < end_us + 10 * S:
+        now_us += round(chance.expovariate(per_s / S))
+        while ends and ends[0][0] <= now_us:
+            at_us, _, outcome, permit, request = heappop(ends)
+            request.measured = Measured(at_us - request.arrived_us)
+            permit.end(outcome, at_us)
+        number += 1
+        limit_us = now_us + chance.choice(granted_us)
+        request = Request("k", arrived_us=now_us, deadline_us=limit_us)
+        later = now_us >= end_us + S
+        came += later
+        got = deadline.admit(request, now_us)
+        if isinstance(got, Decision):
+            refusals += later
+        elif len(ends) >= PLACES:
+            got.end(Outcome.IGNORE, now_us, spent=False)
+        else:
+            free_us = heappop(slots)
+            began_us = max(free_us, now_us)
+            took_us = round(chance.expovariate(1 / (10 * MS))) if exponential else 10 * MS
+            done_us = began_us + took_us
+            if began_us < end_us and done_us > begin_us:
+                done_us += end_us - max(begin_us, began_us)
+            heappush(slots, done_us)
+            outcome = Outcome.SUCCESS if done_us <= limit_us else Outcome.DROPPED
+            heappush(ends, (min(done_us, limit_us), number, outcome, got, request))
+    return refusals / came
+
+
+@pytest.mark.parametrize("exponential", [False, True])
+@pytest.mark.parametrize("granted_ms", [(100,), (500,), (100, 500), (100, 10_000)])
+@pytest.mark.parametrize("per_s", [20, 100, 600])
+@pytest.mark.parametrize("stall_ms", [300, 2_000, 5_000])
+def test_a_stall_locks_nobody_out_for_longer_than_a_second(
+    stall_ms: int, per_s: int, granted_ms: tuple[int, ...], exponential: bool
+) -> None:
+    granted_us = [one * MS for one in granted_ms]
+    for seed in range(3):
+        share = refused_after_a_stall(
+            stall_ms * MS, per_s, granted_us, seed, exponential=exponential
+        )
+        assert share < 0.05, (seed, share)
+
+
 @given(
     steps=st.lists(
         st.tuples(
@@ -294,7 +402,9 @@ def test_a_permit_ends_once_in_any_order_and_nothing_leaks(
         ({"quantile": 1.1}, "deadline.quantile"),
         ({"quantile": float("nan")}, "deadline.quantile"),
         ({"samples_min": 0}, "deadline.samples_min"),
-        ({"probe_every": 1}, "deadline.probe_every"),
+        ({"probe_us": -1}, "deadline.probe_us"),
+        ({"cuts_min": 0}, "deadline.cuts_min"),
+        ({"recent_us": 0}, "deadline.recent_us"),
         ({"operations_max": 0}, "deadline.operations_max"),
         ({"windows": 0}, "deadline.windows"),
     ],
@@ -308,7 +418,7 @@ def test_bad_settings_name_their_field(settings: dict[str, object], field: str) 
 def test_a_slow_shard_refuses_for_itself_alone_where_that_is_set() -> None:
     """Ten shards, one of them fifty times slower: the others' deadlines are long enough."""
     for by_shard, served in ((True, True), (False, False)):
-        deadline = Deadline(DeadlineSettings(by_shard=by_shard, samples_min=10, probe_every=1_000))
+        deadline = Deadline(DeadlineSettings(by_shard=by_shard, samples_min=10, probe_us=60 * S))
         now_us = NOW
         for number in range(400):
             shard = number % 10

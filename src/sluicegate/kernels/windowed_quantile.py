@@ -266,3 +266,13 @@ class WindowedQuantile:
         """The quantile of all values in the window; None if there are none."""
         self.rotate(now_us)
         return quantile(self._ring, q)
+
+    def lowest(self, q: float, count_min: int) -> float | None:
+        """The lowest quantile of a sub-window alone, of those that hold so many values or more."""
+        found: float | None = None
+        for sketch in self._ring:
+            if sketch.count >= count_min:
+                value = sketch.quantile(q)
+                if value is not None and (found is None or value < found):
+                    found = value
+        return found

@@ -7,9 +7,9 @@ few milliseconds too late. The slack rule refuses sooner:
 
 The p99 is that of the backend's own time, without any queue of ours (a queue would make the rule
 refuse more because we are slow, and slower because it lets in less), learned for each operation
-class from permits that end with `request.measured`, by `kernels/windowed_quantile`. Airbnb's
-"Building Services, Part 3" (2018) carries a deadline along the chain of calls and looks whether it
-has passed; that form is `DeadlineSettings(slack=False)`.
+class from work that was done, by `kernels/windowed_quantile`. Airbnb's "Building Services, Part 3"
+(2018) carries a deadline along the chain of calls and looks whether it has passed; that form is
+`DeadlineSettings(slack=False)`.
 
 Goodput of one server behind a line, in parts of what it can do, where every request is given 50
 times the mean of its work (the tests' rig):
@@ -21,13 +21,16 @@ times the mean of its work (the tests' rig):
 - A request without a deadline gets `default_us`, and none is further off than `furthest_us`.
 - Until a class has `samples_min` in its window, `assumed_us` stands for its p99 (0: only what has
   expired is refused).
-- Of every `probe_every` that have time left, but too little, one is let in. Else a class whose p99
-  has passed all its deadlines would never be seen to recover.
+- What was slow once must not refuse for as long as the window remembers it. So no more time is
+  asked for than the slowest work of the last moment took (`recent_us`, and what was before it), or
+  than the p99 of the best of the sub-windows, whichever is longer: after a stall that is the p99 as
+  it was, and while work is slow the slow work itself.
+- Work that was cut off at its deadline says "at least so long", never "so long". After `cuts_min`
+  of it in a row, with nothing done in between, whoever has no more time than they had is refused.
+- Where nothing of a class was let in for `probe_us`, one is that has too little time. One that is
+  done ends a row of cuts, and brings the last moment up to date.
 - A refusal is final: no waiting makes the time that is left longer. Refusing early at the door is
   one look; `look` is for the others: on leaving a queue, before each call, before a retry.
-
-Choose the quantile below what the deadlines allow: with work whose p99 is longer than what callers
-grant it, 99 of 100 are refused although most would have made it. `quantile=0.9` then.
 
 Behind another service ask for the median, `quantile=0.5`: whoever is refused there takes with him
 what the hops before have done. Measure the time of the whole way from here on, calls included, and
@@ -63,6 +66,7 @@ from sluicegate.policies.settings import check_ranges
 RULE_ID: Final = "deadline"
 OTHERS: Final = "(others)"
 _SPAN_US_MAX: Final = 1 << 53
+_NEVER_US: Final = -(1 << 60)
 
 
 @final
@@ -78,8 +82,10 @@ class DeadlineSettings:
     samples_min: int = ranged(200, 1, _SPAN_US_MAX)
     windows: int = ranged(6, 1, 4096)
     window_us: int = ranged(5_000_000, 1, _SPAN_US_MAX)
-    refresh_us: int = ranged(500_000, 0, _SPAN_US_MAX)
-    probe_every: int = ranged(100, 2, _SPAN_US_MAX)
+    refresh_us: int = ranged(100_000, 0, _SPAN_US_MAX)
+    recent_us: int = ranged(300_000, 1, _SPAN_US_MAX)
+    cuts_min: int = ranged(10, 1, _SPAN_US_MAX)
+    probe_us: int = ranged(100_000, 0, _SPAN_US_MAX)
     operations_max: int = ranged(64, 1, 4096)
     by_shard: bool = False  # learn it for each shard too: one that is slow must not refuse for all
 
@@ -113,12 +119,81 @@ class DeadlineStats(NamedTuple):
 class _ServiceTime:
     """How long the work of one class takes."""
 
-    __slots__ = ("due_us", "need_us", "times")
+    __slots__ = (
+        "_before_us",
+        "_cut_after_us",
+        "_cut_at_us",
+        "_cuts",
+        "_settings",
+        "_since_us",
+        "_slowest_us",
+        "admitted_us",
+        "due_us",
+        "need_us",
+        "times",
+    )
 
     def __init__(self, settings: DeadlineSettings) -> None:
+        self._settings = settings
         self.times = WindowedQuantile(settings.windows, settings.window_us)
         self.need_us = settings.assumed_us
         self.due_us = 0
+        self.admitted_us = _NEVER_US  # the last one
+        # The slowest of this moment, and of the one before.
+        self._since_us = 0
+        self._slowest_us = self._before_us = 0
+        # A row of work that was cut off, with nothing done in between.
+        self._cuts = 0
+        self._cut_after_us = 0
+        self._cut_at_us = 0
+
+    def record_done(self, service_us: int, now_us: int) -> None:
+        """It took so long."""
+        self.times.add(service_us, now_us)
+        self._roll(now_us)
+        if service_us > self._slowest_us:
+            self._slowest_us = service_us
+        if self._cuts >= self._settings.cuts_min:
+            self.due_us = now_us
+        self._cuts = self._cut_after_us = 0
+
+    def record_cut(self, service_us: int, now_us: int) -> None:
+        """It was given up after so long."""
+        self._cuts += 1
+        self._cut_at_us = now_us
+        if service_us > self._cut_after_us:
+            self._cut_after_us = service_us
+
+    def learn(self, now_us: int) -> None:
+        """Say anew how much time there must be."""
+        settings = self._settings
+        self.due_us = now_us + settings.refresh_us
+        self.need_us = self._learned_us(now_us)
+        if not settings.slack or self._cuts < settings.cuts_min:
+            return
+        if now_us - self._cut_at_us < settings.window_us:
+            self.need_us = max(self.need_us, self._cut_after_us + 1)
+
+    def _learned_us(self, now_us: int) -> int:
+        settings, times = self._settings, self.times
+        if not settings.slack or times.count(now_us) < settings.samples_min:
+            return settings.assumed_us
+        need_us = int(times.quantile(settings.quantile, now_us) or 0.0)
+        best_us = times.lowest(settings.quantile, settings.samples_min // settings.windows)
+        self._roll(now_us)
+        recent_us = max(self._slowest_us, self._before_us)
+        if best_us is None or recent_us == 0:
+            return need_us
+        return min(need_us, max(recent_us, int(best_us)))
+
+    def _roll(self, now_us: int) -> None:
+        """Begin the moment of now."""
+        passed_us = now_us - self._since_us
+        if passed_us >= self._settings.recent_us:
+            near = passed_us < 2 * self._settings.recent_us
+            self._before_us = self._slowest_us if near else 0
+            self._slowest_us = 0
+            self._since_us = now_us
 
 
 @final
@@ -154,7 +229,6 @@ class Deadline:
         "_probes",
         "_refresh_us",
         "_shards",
-        "_short",
         "_times",
         "_too_late",
         "_unwound",
@@ -170,7 +244,6 @@ class Deadline:
         self._times: dict[str, _ServiceTime] = {}
         self._by_shard = self.settings.by_shard
         self._shards: dict[str, dict[str, _ServiceTime]] = {}  # the same, by shard and operation
-        self._short = 0
         self._admitted = self._expired = self._too_late = self._probes = 0
         self._unwound = self._ended = self._wasted = self._wasted_us = self._worked_us = 0
 
@@ -182,12 +255,11 @@ class Deadline:
             self._expired += 1
             return _refusal()
         if remaining_us < self._need_us(time, now_us):
-            self._short += 1
-            if self._short < self.settings.probe_every:
+            if 0 <= now_us - time.admitted_us < self.settings.probe_us:
                 self._too_late += 1
                 return _refusal()
-            self._short = 0
             self._probes += 1
+        time.admitted_us = now_us
         self._admitted += 1
         return DeadlinePermit(self, time, request)
 
@@ -215,6 +287,7 @@ class Deadline:
         """A permit has ended; called by the permit."""
         if not spent:
             self._unwound += 1
+            time.admitted_us = _NEVER_US  # refused further on, so it shows nothing
             return
         self._ended += 1
         measured = request.measured
@@ -222,10 +295,13 @@ class Deadline:
         if measured is not None and not measured.from_cache:
             service_us = measured.service_us
             self._worked_us += service_us
-            # Whoever was cancelled says nothing about how long the work takes.
-            if service_us > 0 and outcome is not Outcome.IGNORE:
-                time.times.add(service_us, now_us)
         deadline_us = request.deadline_us
+        if service_us > 0:
+            # Whoever was cancelled, or failed before its time was up, says nothing about it.
+            if outcome is Outcome.SUCCESS:
+                time.record_done(service_us, now_us)
+            elif outcome is Outcome.DROPPED and deadline_us is not None and now_us >= deadline_us:
+                time.record_cut(service_us, now_us)
         if deadline_us is not None and now_us > deadline_us:
             self._wasted += 1
             self._wasted_us += service_us
@@ -288,15 +364,8 @@ class Deadline:
 
     def _need_us(self, time: _ServiceTime, now_us: int) -> int:
         if now_us >= time.due_us or time.due_us - now_us > self._refresh_us:
-            self._learn(time, now_us)
+            time.learn(now_us)
         return time.need_us
-
-    def _learn(self, time: _ServiceTime, now_us: int) -> None:
-        settings = self.settings
-        time.due_us = now_us + settings.refresh_us
-        time.need_us = settings.assumed_us
-        if settings.slack and time.times.count(now_us) >= settings.samples_min:
-            time.need_us = int(time.times.quantile(settings.quantile, now_us) or 0.0)
 
 
 def _refusal() -> Decision:

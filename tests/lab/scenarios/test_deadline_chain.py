@@ -119,6 +119,7 @@ def admits(left_us: int, *, first: bool) -> bool:
         request.measured = Measured(service_us=(number % 100 + 1) * MS)
         permit.end(Outcome.SUCCESS, NOW)
     now_us = NOW + SECOND
+    gate.door(Request("k", operation="get", deadline_us=now_us + 10 * SECOND), now_us)  # no probe
     ask = Request("k", operation="get", deadline_us=now_us + left_us)
     return not isinstance(gate.door(ask, now_us), Decision)
 

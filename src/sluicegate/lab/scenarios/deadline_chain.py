@@ -142,7 +142,7 @@ def nothing(rig: Hops, first: bool) -> HopGate:
 
 
 class HopsRun(NamedTuple):
-    """What a run entry_permit to, after its warm-up."""
+    """What came of a run, after its warm-up."""
 
     good_us: list[int]  # from arrival to answer, of those in time
     late: int
