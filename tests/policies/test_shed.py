@@ -18,7 +18,8 @@ from sluicegate.contracts.reasons import SHED
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.priority_shed import cohort
 from sluicegate.kernels.utilization_shed import Ramp
-from sluicegate.policies.shed import Prices, Shed, ShedSettings
+from sluicegate.policies.prices import PriceLadder
+from sluicegate.policies.shed import Shed, ShedSettings
 from sluicegate.policies.stress import Stress, StressLevel, StressState
 from sluicegate.testing import SeededChance
 
@@ -104,7 +105,7 @@ def test_calm_admits_everything_in_every_form() -> None:
     for form in ("levels", "prices", "utilization"):
         shed = made(HandStress(), form=form)
         assert shares(shed, mixed(shed, windows=5)) == [1.0] * 4
-        assert shed.price_milli(BULK, NOW) == 1_000
+        assert shed.price_milli(Request("k", criticality=BULK), NOW) == 1_000
         assert shed.stats().refused == (0, 0, 0, 0)
 
 
@@ -358,7 +359,10 @@ def test_no_class_is_refused_where_a_lower_one_with_the_same_draw_and_cohort_pas
 
 
 def priced(shed: Shed, now_us: int) -> list[int]:
-    return [shed.price_milli(criticality, now_us) for criticality in Criticality]
+    return [
+        shed.price_milli(Request("k", criticality=criticality), now_us)
+        for criticality in Criticality
+    ]
 
 
 def test_prices_rise_from_bulk_up_and_relax_in_reverse() -> None:
@@ -417,19 +421,19 @@ def test_prices_relax_though_the_stage_that_charges_lets_nobody_through() -> Non
     stress.says(StressLevel.STRESSED, slow=True)
     shed = made(stress, form="prices")
     for s in range(60):
-        shed.price_milli(BULK, NOW + s * S)
+        shed.price_milli(Request("k", criticality=BULK), NOW + s * S)
     stress.says(StressLevel.CALM)
-    assert shed.price_milli(BULK, NOW + 600 * S) == 1_000
+    assert shed.price_milli(Request("k", criticality=BULK), NOW + 600 * S) == 1_000
 
 
 @given(moves=st.lists(st.sampled_from(["dearer", "hard", "cheaper"]), max_size=120))
 def test_prices_never_fall_towards_what_matters_less(moves: list[str]) -> None:
-    prices = Prices(ShedSettings(form="prices"))
+    prices = PriceLadder(4_000, 16_000, DEGRADED)
     for move in moves:
         if move == "cheaper":
-            prices.lower_prices()
+            prices.lower_first(800)
         else:
-            prices.raise_prices(move == "hard")
+            prices.raise_prices(2_000 if move == "hard" else 1_500)
         assert prices.milli == sorted(prices.milli)
         assert prices.milli[0] == 1_000
         assert prices.milli[3] <= 16_000

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol, final
 
-from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.request import Request
 from sluicegate.kernels.cost_model import MILLI
 from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.kernels.verdict import Verdict
@@ -32,16 +32,16 @@ class Budget(Protocol):
 
 
 class Pricing(Protocol):
-    """What a request unit costs its class now; `shed` is one."""
+    """What a request unit costs this request's class now; `prices` is one, `shed` another."""
 
-    def price_milli(self, criticality: Criticality, now_us: int) -> int:
+    def price_milli(self, request: Request, now_us: int) -> int:
         """In thousandths."""
 
 
 class Penalties(Protocol):
     """What a request unit costs one caller beside that; `penalty` is one."""
 
-    def price_milli(self, caller: str, now_us: int) -> int:
+    def price_milli(self, request: Request, now_us: int) -> int:
         """In thousandths."""
 
 

@@ -203,7 +203,7 @@ class RequestUnitsPermit:
             shape = self._shape
             ratio = units.ratios.meet(operation.name, self._request.caller)
             operation.learn(shape, self._latency_ms, actual_mru, ratio)
-            operation.time(measured.service_us, now_us)
+            operation.time(self._request.shard, measured.service_us, now_us)
             units.learned += 1
             units.learned_predicted_mru += self.predicted_mru
             units.learned_actual_mru += actual_mru
@@ -283,16 +283,16 @@ class RequestUnits:
         """Charge the prediction, and write it to `request.cost_ru`."""
         operation = self._operation(request)
         shape = read_shape(request) if self._shape_of is None else self._shape_of(request)
-        latency_ms = operation.latency_ms()
+        latency_ms = operation.latency_ms(request.shard)
         ratio = self.ratios.find(operation.name, request.caller)
         predicted_mru = operation.predict_mru(shape, latency_ms, ratio)
         request.cost_ru = -(-predicted_mru // MILLI)
         request.cost_mru = predicted_mru
         price_milli = PRICE_ONE_MILLI
         if self._pricing is not None:
-            price_milli = self._pricing.price_milli(request.criticality, now_us)
+            price_milli = self._pricing.price_milli(request, now_us)
         if self._penalties is not None:
-            times_milli = self._penalties.price_milli(request.caller, now_us)
+            times_milli = self._penalties.price_milli(request, now_us)
             price_milli = price_milli * times_milli // PRICE_ONE_MILLI
         charged_mru = _priced(predicted_mru, price_milli)
         verdict = self._budget.charge(request.caller, charged_mru, now_us)
@@ -326,7 +326,7 @@ class RequestUnits:
         operation = self._operation(request)
         shape = read_shape(request) if self._shape_of is None else self._shape_of(request)
         ratio = self.ratios.find(operation.name, request.caller)
-        return operation.predict_mru(shape, operation.latency_ms(), ratio)
+        return operation.predict_mru(shape, operation.latency_ms(request.shard), ratio)
 
     def chunks(self, request: Request, ru: int) -> Iterator[Request]:
         """Requests that make up this one, each predicted at `ru` or little more, in order.
@@ -337,7 +337,10 @@ class RequestUnits:
         within("ru", ru, 1, RU_MAX)
         operation = self._operation(request)
         shape = read_shape(request) if self._shape_of is None else self._shape_of(request)
-        ratio, latency_ms = self.ratios.find(operation.name, request.caller), operation.latency_ms()
+        ratio, latency_ms = (
+            self.ratios.find(operation.name, request.caller),
+            operation.latency_ms(request.shard),
+        )
         whole_mru = operation.predict_mru(shape, latency_ms, ratio)
         fixed_mru = operation.predict_mru(WorkShape(0, 0), latency_ms, ratio)
         each = rows_each(shape, whole_mru, fixed_mru, ru * MILLI, self.settings.chunks_max)
@@ -358,7 +361,9 @@ class RequestUnits:
         """What it is expected to cost on average: the prediction without the margin."""
         operation = self._operation(request)
         shape = read_shape(request) if self._shape_of is None else self._shape_of(request)
-        mru = operation.model.expect_mru(shape.rows, shape.size_bytes, operation.latency_ms())
+        mru = operation.model.expect_mru(
+            shape.rows, shape.size_bytes, operation.latency_ms(request.shard)
+        )
         ratio = self.ratios.find(operation.name, request.caller)
         return mru if ratio is None else ratio.scale(mru)
 

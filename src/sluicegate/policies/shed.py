@@ -25,7 +25,9 @@ below stands at `widen_at_milli`. It relaxes in the reverse order, slower than i
 when the picture is calm, which has its own hysteresis. A price never falls towards the less
 important class, and CRITICAL has none. It reacts only as fast as buckets drain: combine it with
 `levels`, two stages with one stress, where tenants have quotas. `price_milli` is read by the stage
-that charges; reading moves it too, for that stage may refuse all before they come here.
+that charges; reading moves it too, for that stage may refuse all before they come here. It is for
+comparison: it harms where work is slow without being too much, and where one part of many is slow;
+`prices.py` does not.
 
 **utilization** (`kernels/utilization_shed`) needs no traffic to learn from, and sees the CPU only.
 
@@ -57,13 +59,13 @@ from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.priority_shed import COHORTS_MAX, PERMILLE, PriorityShed, cohort
 from sluicegate.kernels.token_bucket import PRICE_MAX_MILLI, PRICE_ONE_MILLI
 from sluicegate.kernels.utilization_shed import RampSettings, UtilizationShed
+from sluicegate.policies.prices import CLASSES, PriceLadder
 from sluicegate.policies.settings import check_ranges, one_of
 from sluicegate.policies.stress import StressLevel, StressSource, StressState
 
 RULE_ID: Final = "shed"
 FORMS: Final = ("levels", "prices", "utilization")
 SPREADS: Final = ("caller", "key")
-CLASSES: Final = 4
 # After so many quiet windows the gate is open, whatever it was.
 CATCH_UP_MAX: Final = 128
 _SPAN_US_MAX: Final = 1 << 53
@@ -138,41 +140,6 @@ class ShedStats(NamedTuple):
 
 
 @final
-class Prices:
-    """The price of a request unit for each class, in thousandths; a ladder that is climbed down."""
-
-    __slots__ = ("_dearest", "_settings", "milli")
-
-    def __init__(self, settings: ShedSettings) -> None:
-        self._settings = settings
-        self._dearest = int(settings.dearest)
-        self.milli = [PRICE_ONE_MILLI] * CLASSES
-
-    def raise_prices(self, hard: bool) -> None:
-        """One window of stress: priced classes cost more, and perhaps one more is priced."""
-        settings = self._settings
-        factor = settings.dearer_hard_milli if hard else settings.dearer_milli
-        milli = self.milli
-        below = settings.price_max_milli
-        for place in range(CLASSES - 1, self._dearest - 1, -1):
-            if below < settings.widen_at_milli:
-                return
-            # Judged by what the class below stood at before this window.
-            below, price = milli[place], milli[place] * factor // PRICE_ONE_MILLI
-            milli[place] = min(price, settings.price_max_milli)
-
-    def lower_prices(self) -> bool:
-        """One calm window: the most important class that is priced becomes cheaper."""
-        milli = self.milli
-        for place in range(self._dearest, CLASSES):
-            if milli[place] > PRICE_ONE_MILLI:
-                price = milli[place] * self._settings.cheaper_milli // PRICE_ONE_MILLI
-                milli[place] = price if price > PRICE_ONE_MILLI else PRICE_ONE_MILLI
-                return True
-        return False
-
-
-@final
 class Shed:
     """Judges by class and stress, in one of the three forms."""
 
@@ -216,7 +183,9 @@ class Shed:
             levels_kept=settings.levels_kept,
             floor=settings.floor,
         )
-        self._prices = Prices(settings)
+        self._prices = PriceLadder(
+            settings.widen_at_milli, settings.price_max_milli, settings.dearest
+        )
         self._ramps = UtilizationShed(settings)
         self._by_key = settings.spread == "key"
         self._cohorts = settings.cohorts
@@ -251,11 +220,11 @@ class Shed:
         self._admitted[place] += 1
         return NOTHING_HELD
 
-    def price_milli(self, criticality: Criticality, now_us: int) -> int:
-        """What a request unit costs this class now, in thousandths; 1,000 in the other forms."""
+    def price_milli(self, request: Request, now_us: int) -> int:
+        """What a request unit costs its class now, in thousandths; 1,000 in the other forms."""
         if now_us >= self._due_us or now_us < self._begin_us:
             self._end_window(now_us)
-        return self._prices.milli[criticality]
+        return self._prices.milli[request.criticality]
 
     def stats(self) -> ShedStats:
         """Counts since the start, and where each form stands."""
@@ -295,15 +264,16 @@ class Shed:
             self._ramps.observe(picture.utilization or 0.0)
 
     def _move_prices(self, picture: StressState, quiet: int) -> None:
-        prices = self._prices
+        prices, settings = self._prices, self.settings
         lowered = True
         while quiet > 0 and lowered:
-            lowered = prices.lower_prices()
+            lowered = prices.lower_first(settings.cheaper_milli)
             quiet -= 1
         if picture.slow or picture.crowded:
-            prices.raise_prices(picture.level == StressLevel.HARD)
+            hard = picture.level == StressLevel.HARD
+            prices.raise_prices(settings.dearer_hard_milli if hard else settings.dearer_milli)
         else:
-            prices.lower_prices()
+            prices.lower_first(settings.cheaper_milli)
 
     def _cohort(self, request: Request, now_us: int) -> int:
         """The cohort of whoever asks; who has no name is spread by key."""

@@ -236,6 +236,7 @@ class KvApp(App[KvSettings]):
             "rulebook": self.rules.status,
             "request_units": self.chain.units.stats,
             "penalty": self.chain.penalty.stats,
+            "prices": self.chain.prices.stats,
             "keeper": self.keeper.stats,
             "engine": lambda: {"name": self.engine.name, "durability": self.engine.durability},
         }

@@ -17,6 +17,7 @@ from typing import Final, final
 
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.request import Request
 from sluicegate.contracts.rule import Limit
 from sluicegate.policies.penalty import Penalty
 from sluicegate.rules.following.fleet_books import FleetBooks
@@ -80,12 +81,12 @@ class CallerTable:
         self._identities = identities
         self._tell()
 
-    def price_milli(self, caller: str, now_us: int) -> int:
-        """What a request unit costs this caller now, in thousandths."""
-        penalty_milli = self._penalty.price_milli(caller, now_us)
+    def price_milli(self, request: Request, now_us: int) -> int:
+        """What a request unit costs its caller now, in thousandths."""
+        penalty_milli = self._penalty.price_milli(request, now_us)
         if not self._callers.special and not self._canary.special:
             return penalty_milli
-        return self._of(caller).price(caller, penalty_milli)
+        return self._of(request.caller).price(request.caller, penalty_milli)
 
     def quotas(self) -> dict[str, int]:
         """By caller, request units an epoch."""

@@ -26,6 +26,7 @@ from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.deadline import Deadline, DeadlineSettings
 from sluicegate.policies.penalty import Penalty, PenaltySettings
+from sluicegate.policies.prices import LocalPrices, PriceSettings
 from sluicegate.policies.queue.operation_queue import OperationQueue
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
@@ -94,11 +95,16 @@ class PolicyChain:
                 ratio_hard=min(ratio, 0.3),
             )
         )
-        self.prices = Shed(self.stress, chance, ShedSettings(form="prices"))
+        self.local_prices = LocalPrices(
+            self.stress, PriceSettings(ratio_enter=ratio, ratio_leave=max(ratio, 0.85))
+        )
+        self.prices: LocalPrices | Shed = self.local_prices
+        if settings.prices == "mussel":
+            self.prices = Shed(self.stress, chance, ShedSettings(form="prices"))
         self.levels = Shed(
             self.stress, chance, ShedSettings(form="levels", raise_permille=RAISE_PERMILLE)
         )
-        self.penalty = Penalty(self.stress, PenaltySettings(times_max=settings.penalty_max))
+        self.penalty = Penalty(self.local_prices, PenaltySettings(times_max=settings.penalty_max))
         self.units = RequestUnits(
             RequestUnitsSettings(
                 weights=weights[GET],
@@ -107,7 +113,7 @@ class PolicyChain:
                 learn_rate=0.02 if settings.learn else 0.0,
             ),
             budget=budget,
-            pricing=self.prices,
+            pricing=None if settings.prices == "off" else self.prices,
             penalties=self.penalty,
         )
         self.queue = Queue(_queue(settings, plain=not layers))
@@ -128,7 +134,7 @@ class PolicyChain:
         )
         observers: list[StackObserver] = [usage]
         if layers:
-            observers += [self.stress, self.penalty]
+            observers += [self.stress, self.local_prices]
         self.stack = Stack(*self._stages(settings, minute_quota), observers=observers)
 
     def _stages(self, settings: KvSettings, minute_quota: WaitingPolicy | None) -> list[StackStage]:

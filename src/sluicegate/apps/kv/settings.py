@@ -154,6 +154,14 @@ class KvSettings(RulesSettings):
             "below it request units cost more, the lowest class first; 0.3 is far later", SHARE
         ),
     ] = 0.6
+    prices: Annotated[
+        str,
+        Setting(
+            "where units cost more: on a shard that is slow and has too much to do, everywhere "
+            "while anything is slow (as in Mussel), or nowhere",
+            one_of("local", "mussel", "off"),
+        ),
+    ] = "local"
     penalty_max: Annotated[
         int,
         Setting(

@@ -320,7 +320,7 @@ async def _end(server: _Server) -> None:
     await world.sleep_us(CALM_US)
     now_us = server.clock.now_us()
     for member in Criticality:
-        price = server.chain.prices.price_milli(member, now_us)
+        price = server.chain.prices.price_milli(Request("quiet", criticality=member), now_us)
         if price != 1_000:
             sentence = f"a unit costs {member.name} {price:,} thousandths after ten calm minutes"
             record.add_violation("let go", sentence)

@@ -1,0 +1,356 @@
+"""Prices: what a request unit costs while a part of the service suffers from too much work.
+
+Refuses nobody; it sets a price, and whose budget that empties is refused by `request_units`. The
+idea is Mussel's (Gaonkar, Getz and Cho, 2025): while the latency ratio is low, the request units of
+the lowest class cost more, and if that is not enough, those of more classes. Their form, one ratio
+and one ladder of prices for a whole dispatcher, is `ShedSettings(form="prices")`. It harms where
+slowness has another cause than load, and where one shard of ten is slow; so here:
+
+    a cell          one operation on one shard: it has a ratio and a ladder of its own, so a request
+                    to a healthy shard costs 1
+    trouble         the ratio is low *and* there is more work than gets done: this shard's requests
+                    are refused behind us, or the queue is long. Slow work alone raises nothing
+    a raise         is an experiment. Within `trial_windows` the ratio must be better, the queue
+                    shorter or the refusals fewer, by `gain_permille`. If not, load is not the
+                    cause: prices go back at once, and the next try waits, each time twice as long
+    a price         rises further while the ratio falls, to `price_max_milli`, class by class from
+                    BULK up, never below what the class above pays. CRITICAL has none
+    a price held    is lowered a step each `hold_windows`, to see whether it is still needed
+    no trouble      all classes come down together, by half a window
+
+A price is at most 4, so whoever stays within a quarter of its quota never notices, and some of
+each class always flows; so there is always something to measure. A cell with too few samples to
+judge holds its ratio for two seconds, then it is neutral.
+
+Cost: two look-ups each charge, and a ratio's `add` each end. Bounds: `cells_max` cells; what comes
+beyond has no price.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.reasons import (
+    BULKHEAD_FULL,
+    OVERLOADED,
+    QUEUE_FULL,
+    QUEUE_TIMEOUT,
+    SHED,
+)
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.bounds import ranged
+from sluicegate.kernels.latency_ratio import LatencyRatio, RatioSettings
+from sluicegate.kernels.token_bucket import PRICE_MAX_MILLI, PRICE_ONE_MILLI
+from sluicegate.policies.settings import check_ranges
+from sluicegate.policies.stress import StressSource, StressState
+
+CLASSES: Final = len(Criticality)
+# Refusals that say that there is more work than gets done, and not that somebody asks too much.
+_CROWDED: Final = frozenset(
+    reason.name for reason in (SHED, QUEUE_FULL, QUEUE_TIMEOUT, OVERLOADED, BULKHEAD_FULL)
+)
+_ONES: Final = (PRICE_ONE_MILLI,) * CLASSES
+_WINDOWS_MAX: Final = 1 << 20
+
+
+@final
+class PriceLadder:
+    """What a request unit costs each class, in thousandths; it is climbed from BULK up."""
+
+    __slots__ = ("_dearest", "_max_milli", "_widen_at_milli", "milli")
+
+    def __init__(self, widen_at_milli: int, max_milli: int, dearest: Criticality) -> None:
+        self._widen_at_milli = widen_at_milli
+        self._max_milli = max_milli
+        self._dearest = int(dearest)
+        self.milli = [PRICE_ONE_MILLI] * CLASSES
+
+    @property
+    def raised(self) -> bool:
+        """Whether anybody pays more than the plain price."""
+        return self.milli[CLASSES - 1] > PRICE_ONE_MILLI
+
+    def raise_prices(self, factor_milli: int) -> None:
+        """Priced classes cost more, and perhaps one more is priced."""
+        milli = self.milli
+        below = self._max_milli
+        for place in range(CLASSES - 1, self._dearest - 1, -1):
+            if below < self._widen_at_milli:
+                return
+            # Judged by what the class below stood at before.
+            below, price = milli[place], milli[place] * factor_milli // PRICE_ONE_MILLI
+            milli[place] = min(price, self._max_milli)
+
+    def lower_first(self, factor_milli: int) -> bool:
+        """The most important class that is priced becomes cheaper; whether there was one."""
+        for place in range(self._dearest, CLASSES):
+            if self.milli[place] > PRICE_ONE_MILLI:
+                self._lower(place, factor_milli)
+                return True
+        return False
+
+    def lower_all(self, factor_milli: int) -> None:
+        """All become cheaper."""
+        for place in range(self._dearest, CLASSES):
+            self._lower(place, factor_milli)
+
+    def _lower(self, place: int, factor_milli: int) -> None:
+        price = self.milli[place] * factor_milli // PRICE_ONE_MILLI
+        self.milli[place] = price if price > PRICE_ONE_MILLI else PRICE_ONE_MILLI
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PriceSettings:
+    """When a price moves, by how much, and how far."""
+
+    window_us: int = ranged(500_000, 1_000, 1 << 40)
+    samples_min: int = ranged(40, 1, 1 << 20)
+    ratio_enter: float = ranged(0.6, 0.0, 1.0)
+    ratio_leave: float = ranged(0.85, 0.0, 1.0)
+    load_permille: int = ranged(50, 0, 1_000)  # refused behind us, of what is charged here
+    dearer_milli: int = ranged(2_000, PRICE_ONE_MILLI + 1, 2 * PRICE_ONE_MILLI)
+    cheaper_milli: int = ranged(500, 1, PRICE_ONE_MILLI - 1)
+    widen_at_milli: int = ranged(4_000, PRICE_ONE_MILLI + 1, PRICE_MAX_MILLI)
+    price_max_milli: int = ranged(4_000, PRICE_ONE_MILLI + 1, PRICE_MAX_MILLI)
+    dearest: Criticality = Criticality.DEGRADED  # the most important class that is priced
+    trial_windows: int = ranged(4, 1, _WINDOWS_MAX)
+    gain_permille: int = ranged(200, 1, 999)
+    pause_windows: int = ranged(8, 1, _WINDOWS_MAX)  # after the first raise that did not help
+    pause_windows_max: int = ranged(120, 1, _WINDOWS_MAX)
+    hold_windows: int = ranged(10, 1, _WINDOWS_MAX)
+    cells_max: int = ranged(1_000, 1, 1 << 20)
+
+    def __post_init__(self) -> None:
+        check_ranges("prices", self)
+
+
+class CellPrice(NamedTuple):
+    """One cell that is not at the plain price, or whose ratio is low."""
+
+    operation: str
+    shard: str
+    ratio: float
+    prices_milli: tuple[int, ...]
+
+
+class PriceStats(NamedTuple):
+    """The dearest price of each class, where prices are raised, and what became of raises."""
+
+    prices_milli: tuple[int, ...]
+    cells: tuple[CellPrice, ...]
+    raises: int
+    in_vain: int  # raises that were taken back since they did not help
+
+
+@final
+class _Signs:
+    """What some windows looked like."""
+
+    __slots__ = ("charged", "queue_us", "ratio", "refused", "windows")
+
+    def __init__(self) -> None:
+        self.windows = self.charged = self.refused = 0
+        self.queue_us = 0  # of all windows
+        self.ratio = 1.0  # of the last
+
+    def add(self, ratio: float, queue_us: int, charged: int, refused: int) -> None:
+        """One more window."""
+        self.windows += 1
+        self.ratio = ratio
+        self.queue_us += queue_us
+        self.charged += charged
+        self.refused += refused
+
+    def better_than(self, before: _Signs, gain: float) -> bool:
+        """Whether one of them is better by so much, and not by chance."""
+        less = 1.0 - gain
+        if self.ratio * less > before.ratio:
+            return True
+        if self.queue_us * before.windows < before.queue_us * self.windows * less:
+            return True
+        now, then = self.refused / max(1, self.charged), before.refused / max(1, before.charged)
+        # Shares of two samples differ by less than twice this in 19 of 20 cases.
+        chance = then * (1.0 - then) / max(1, before.charged) + now * (1.0 - now) / max(
+            1, self.charged
+        )
+        return now < then * less and (then - now) ** 2 > 4.0 * chance
+
+
+@final
+class _Cell:
+    """One operation on one shard."""
+
+    __slots__ = (
+        "_before", "_held", "_lowest", "_pause", "_pause_next", "_settings", "_since", "_trying",
+        "charged", "due_us", "in_vain", "ladder", "last_ratio", "raises", "ratio", "refused",
+        "troubled",
+    )  # fmt: skip
+
+    def __init__(self, settings: PriceSettings) -> None:
+        self._settings = settings
+        self.ratio = LatencyRatio(
+            RatioSettings(
+                enter=settings.ratio_enter,
+                leave=max(settings.ratio_leave, settings.ratio_enter),
+                samples_min=settings.samples_min,
+                confirm_us=0,  # a raise is tried, so what was chance is taken back
+                hold_us_max=2_000_000,
+            )
+        )
+        self.ladder = PriceLadder(
+            settings.widen_at_milli, settings.price_max_milli, settings.dearest
+        )
+        self.last_ratio = 1.0
+        self.due_us = 0
+        self.charged = self.refused = 0
+        self._since = _Signs()  # the last raise, or the beginning of trouble
+        self._before = _Signs()  # the raise that is tried
+        self._trying = False
+        self._pause = 0
+        self._pause_next = settings.pause_windows
+        self._held = 0
+        self._lowest = 1.0  # the ratio at the last raise
+        self.troubled = False  # in the last window
+        self.raises = self.in_vain = 0
+
+    def end_window(self, picture: StressState, now_us: int) -> None:
+        """Look at what it was like, and move the prices."""
+        settings, ladder = self._settings, self.ladder
+        self.due_us = now_us + settings.window_us
+        ratio = self.last_ratio = self.ratio.ratio(now_us)
+        charged, refused = self.charged, self.refused
+        self.charged = self.refused = 0
+        crowded = picture.crowded or 1_000 * refused > settings.load_permille * charged
+        self.troubled = self.ratio.stressed and crowded
+        if not self.troubled:
+            self._trying = False
+            self._since = _Signs()
+            ladder.lower_all(settings.cheaper_milli)
+            if not ladder.raised and not self.ratio.stressed:
+                self._pause, self._pause_next = 0, settings.pause_windows
+            return
+        self._since.add(ratio, picture.queue_us or 0, charged, refused)
+        if self._pause > 0:
+            self._pause -= 1
+        elif self._since.windows < settings.trial_windows:
+            return
+        elif self._trying:
+            self._judge()
+        elif not ladder.raised or ratio < self._lowest:
+            self._raise(ratio)
+        else:
+            self._hold()
+
+    def _raise(self, ratio: float) -> None:
+        self.ladder.raise_prices(self._settings.dearer_milli)
+        self.raises += 1
+        self._lowest = ratio
+        self._before, self._since = self._since, _Signs()
+        self._trying = True
+        self._held = 0
+
+    def _judge(self) -> None:
+        """Keep a raise that has helped; else load is not the cause."""
+        settings = self._settings
+        helped = self._since.better_than(self._before, settings.gain_permille / 1_000)
+        self._trying = False
+        self._since = _Signs()
+        if helped:
+            self._pause_next = settings.pause_windows
+            return
+        self.in_vain += 1
+        self.ladder.lower_all(1)
+        self._pause = self._pause_next
+        self._pause_next = min(2 * self._pause_next, settings.pause_windows_max)
+
+    def _hold(self) -> None:
+        self._held += 1
+        if self._held >= self._settings.hold_windows:
+            self._held = 0
+            self._lowest = 1.0  # where it is still needed, it is raised again
+            self.ladder.lower_first(1_000_000 // self._settings.dearer_milli)
+
+
+@final
+class LocalPrices:
+    """The prices of all cells: a `Pricing`, and an observer of the stack."""
+
+    __slots__ = ("_cells", "_count", "_stress", "settings")
+
+    def __init__(self, stress: StressSource, settings: PriceSettings | None = None) -> None:
+        self.settings = PriceSettings() if settings is None else settings
+        self._stress = stress
+        self._cells: dict[str, dict[str, _Cell]] = {}  # by shard and operation
+        self._count = 0
+
+    def price_milli(self, request: Request, now_us: int) -> int:
+        """What a request unit costs this request now, in thousandths."""
+        cell = self._cell(request)
+        if cell is None:
+            return PRICE_ONE_MILLI
+        if now_us >= cell.due_us or cell.due_us - now_us > self.settings.window_us:
+            cell.end_window(self._stress.read(now_us), now_us)
+        cell.charged += 1
+        return cell.ladder.milli[request.criticality]
+
+    def is_troubled(self, shard: str, now_us: int) -> bool:
+        """Whether something on it was slow, and had too much to do, in the window before."""
+        cells = self._cells.get(shard)
+        return cells is not None and any(
+            cell.troubled and now_us < cell.due_us + self.settings.window_us
+            for cell in cells.values()
+        )
+
+    # A stack tells its observers; these are what concerns prices.
+
+    def record_refusal(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
+        """Refused further on, where that is for want of room."""
+        reason = decision.reason
+        if reason is not None and reason.name in _CROWDED:
+            cell = self._cell(request)
+            if cell is not None:
+                cell.refused += 1
+
+    def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None:
+        """Work has ended: if a backend did it, its time counts."""
+        measured = request.measured
+        if measured is None or measured.from_cache or outcome is Outcome.IGNORE:
+            return
+        cell = self._cell(request)
+        if cell is None:
+            cell = self._new_cell(request)
+            if cell is None:
+                return
+        cell.ratio.add(measured.service_us if measured.service_us > 0 else 0, now_us)
+
+    def stats(self) -> PriceStats:
+        """Where prices are raised."""
+        dearest = list(_ONES)
+        raised: list[CellPrice] = []
+        raises = in_vain = 0
+        for shard, cells in self._cells.items():
+            for operation, cell in cells.items():
+                raises += cell.raises
+                in_vain += cell.in_vain
+                if cell.ladder.raised or cell.ratio.stressed:
+                    prices = tuple(cell.ladder.milli)
+                    raised.append(CellPrice(operation, shard, cell.last_ratio, prices))
+                    dearest = [max(pair) for pair in zip(dearest, prices, strict=True)]
+        return PriceStats(tuple(dearest), tuple(raised), raises, in_vain)
+
+    def _cell(self, request: Request) -> _Cell | None:
+        cells = self._cells.get(request.shard)
+        return None if cells is None else cells.get(request.operation)
+
+    def _new_cell(self, request: Request) -> _Cell | None:
+        if self._count >= self.settings.cells_max:
+            return None
+        self._count += 1
+        cell = _Cell(self.settings)
+        self._cells.setdefault(request.shard, {})[request.operation] = cell
+        return cell
