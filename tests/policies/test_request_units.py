@@ -84,9 +84,9 @@ def test_what_is_less_than_a_unit_is_charged_in_thousandths_and_told_rounded_up(
 
 def test_a_price_makes_a_class_dearer_and_settling_stays_at_that_price() -> None:
     class Prices:
-        def price_milli(self, criticality: Criticality, now_us: int) -> int:
+        def price_milli(self, request: Request, now_us: int) -> int:
             assert now_us == START
-            return 3_000 if criticality is BULK else 1_000
+            return 3_000 if request.criticality is BULK else 1_000
 
     settings = RequestUnitsSettings(
         weights=PLAIN, margin_quantile=None, learn_rate=0.0, burst_ru=100
@@ -530,3 +530,35 @@ def test_a_bad_setting_is_named(field: str, value: object) -> None:
         units(learn_rate=1.0, correction_max=1_000)
     with pytest.raises(BadValue):
         next(units().chunks(rows(5), 0))
+
+
+def test_a_slow_shard_makes_nothing_dearer_on_the_others() -> None:
+    settings = RequestUnitsSettings(
+        margin_quantile=None, learn_rate=0.0, rate_ru=100_000, burst_ru=100_000
+    )
+    these = RequestUnits(settings)
+    for number in range(1_000):
+        request = rows(1, operation="get", shard=f"s{number % 10}")
+        permit = enter(these, request, START + number * 10_000)
+        request.measured = Measured(rows=1, service_us=150_000 if number % 10 == 3 else 3_000)
+        permit.end(OK, START + number * 10_000)
+    healthy = these.predict_mru(rows(1, operation="get", shard="s1"))
+    slow = these.predict_mru(rows(1, operation="get", shard="s3"))
+    assert slow > 5 * healthy
+    assert healthy == pytest.approx(these.predict_mru(rows(1, operation="get")), rel=1.0)
+
+
+def test_shards_beyond_the_bound_share_one_latency() -> None:
+    these = RequestUnits(
+        RequestUnitsSettings(
+            margin_quantile=None, learn_rate=0.0, rate_ru=1 << 30, burst_ru=1 << 30
+        )
+    )
+    for number in range(2_000):
+        request = rows(1, shard=f"s{number}")
+        permit = enter(these, request, START + number * 10_000)
+        request.measured = Measured(rows=1, service_us=3_000 if number < 256 else 90_000)
+        permit.end(OK, START + number * 10_000)
+    shared = these.predict_mru(rows(1, shard="s1999"))
+    assert shared == these.predict_mru(rows(1, shard="never seen"))
+    assert shared > 2 * these.predict_mru(rows(1, shard="s1"))

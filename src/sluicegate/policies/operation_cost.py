@@ -4,7 +4,7 @@ The part of `request_units` that predicts, learns and cuts scans into chunks; it
 Three things make a prediction:
 
     weights      of a request, a row, a byte, a millisecond: `kernels/cost_model.py`
-    latency      the past p95 in the backend, without any queue of ours
+    latency      the past p95 of its shard in the backend, without any queue of ours
     ratio        how many times that the work of this caller costs: `CostRatio`, one a caller
 
 The ratio is for a caller whose shapes are wrong. In the lab's `cost-drift`, case `liar`, one tenant
@@ -24,7 +24,8 @@ chunks of 10, 20 and 50 RU all are, with a p99 of 1.09, 1.16 and 1.75 times what
 Each chunk costs its fixed part again.
 
 Cost: a look-up, an exponential when it learns; a request a chunk. Bounds: `ratios_max` callers over
-all operations; of the `LOOKS` oldest, one that is near 1 is forgotten first.
+all operations; of the `LOOKS` oldest, one that is near 1 is forgotten first. `SHARDS_MAX` shards of
+an operation have a latency of their own, the rest share one.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from sluicegate.kernels.cost_model import AMOUNT_MAX, CostModel, CostRatio, Weig
 from sluicegate.kernels.windowed_quantile import WindowedQuantile
 
 LOOKS: Final = 4
+SHARDS_MAX: Final = 256
 NEAR: Final = 1.1  # whoever costs less than so many times the usual, or that part of it
 SECOND_US: Final = 1_000_000
 ROWS: Final = "rows"
@@ -120,10 +122,31 @@ class CallerRatios:
 
 
 @final
+class _ShardLatency:
+    """How long one class of work takes on one shard."""
+
+    __slots__ = ("_due_us", "_times", "p95_ms")
+
+    def __init__(self, p95_ms: float) -> None:
+        self._times = WindowedQuantile(6, 10 * SECOND_US)
+        self._due_us = 0
+        self.p95_ms = p95_ms
+
+    def add(self, service_us: int, now_us: int) -> None:
+        """It took so long."""
+        self._times.add(service_us, now_us)
+        if now_us >= self._due_us or now_us < self._due_us - SECOND_US:
+            self._due_us = now_us + SECOND_US
+            p95_us = self._times.quantile(0.95, now_us)
+            if p95_us is not None:
+                self.p95_ms = p95_us / 1_000
+
+
+@final
 class OperationCost:
     """What one class of work costs, as calibrated and as learned."""
 
-    __slots__ = ("_due_us", "_p95_ms", "_times", "model", "name", "weights")
+    __slots__ = ("_first_ms", "_latencies", "model", "name", "weights")
 
     def __init__(
         self,
@@ -143,13 +166,17 @@ class OperationCost:
             correction_max=correction_max,
             margin_quantile=margin_quantile,
         )
-        self._times = WindowedQuantile(6, 10 * SECOND_US)
-        self._p95_ms = latency_ms
-        self._due_us = 0
+        self._first_ms = latency_ms
+        self._latencies: dict[str, _ShardLatency] = {}
 
-    def latency_ms(self) -> float:
+    def latency_ms(self, shard: str) -> float:
         """The past p95, without the queue."""
-        return self._p95_ms if self.weights.ms_ru > 0.0 else 0.0
+        if self.weights.ms_ru == 0.0:
+            return 0.0
+        latency = self._latencies.get(shard)
+        if latency is None:
+            latency = self._latencies.get("")
+        return self._first_ms if latency is None else latency.p95_ms
 
     def predict_mru(self, shape: WorkShape, latency_ms: float, ratio: CostRatio | None) -> int:
         """What to charge for work of this shape, for a caller of this ratio."""
@@ -166,16 +193,19 @@ class OperationCost:
             actual_mru = ratio.learn(usual_mru, actual_mru)
         model.learn(shape.rows, shape.size_bytes, latency_ms, actual_mru)
 
-    def time(self, service_us: int, now_us: int) -> None:
+    def time(self, shard: str, service_us: int, now_us: int) -> None:
         """Take in how long it was in the backend."""
         if self.weights.ms_ru == 0.0 or service_us <= 0:
             return
-        self._times.add(service_us, now_us)
-        if now_us >= self._due_us or now_us < self._due_us - SECOND_US:
-            self._due_us = now_us + SECOND_US
-            p95_us = self._times.quantile(0.95, now_us)
-            if p95_us is not None:
-                self._p95_ms = p95_us / 1_000
+        latencies = self._latencies
+        latency = latencies.get(shard)
+        if latency is None:
+            if len(latencies) >= SHARDS_MAX:
+                shard = ""
+                latency = latencies.get(shard)
+            if latency is None:
+                latency = latencies[shard] = _ShardLatency(self._first_ms)
+        latency.add(service_us, now_us)
 
 
 def rows_each(
