@@ -56,9 +56,10 @@ def drills_by_name() -> dict[str, Drill]:
         recovery,
         shard,
         shares,
+        slow_down,
     )
 
-    modules = (hot_key, overload, neighbour, shard, recovery, shares)
+    modules = (hot_key, overload, neighbour, shard, slow_down, recovery, shares)
     return {module.DRILL.name: module.DRILL for module in modules}
 
 

@@ -18,7 +18,15 @@ Curve: TypeAlias = Sequence[tuple[float, float]]
 LAYERS: Final = "layers"
 GENERATION_ONE: Final = "generation-one"
 NONE: Final = "none"
-POLICIES: Final = (LAYERS, GENERATION_ONE, NONE)
+MUSSEL_PRICES: Final = "mussel-prices"  # the layers, with one ladder of prices for everything
+POLICIES: Final = (LAYERS, GENERATION_ONE, NONE, MUSSEL_PRICES)
+
+
+def policy_flags(policy: str) -> tuple[str, ...]:
+    """Return the dispatcher's flags."""
+    if policy == MUSSEL_PRICES:
+        return ("--policy", LAYERS, "--prices", "mussel")
+    return ("--policy", policy)
 
 
 @final
