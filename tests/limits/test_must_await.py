@@ -79,6 +79,28 @@ def test_what_is_awaited_is_as_ever(name: str) -> None:
     assert warnings_of(lambda: asyncio.run(ASKS[name]())) == []
 
 
+@every_ask
+def test_a_task_of_it_can_be_printed_before_and_after_its_steps(name: str) -> None:
+    async def story() -> None:
+        task = asyncio.create_task(ASKS[name]())
+        assert "pending" in repr(task)
+        await task
+        assert "finished" in repr(task)
+
+    asyncio.run(story())
+
+
+def test_asyncio_may_ask_whether_it_is_there() -> None:
+    # As asyncio.base_tasks does since Python 3.12; in a program's own condition it is a mistake.
+    condition = "present = bool(coroutine)"
+    coroutine = LIMITER.atake("ann")
+    asking = {"__name__": "asyncio.base_tasks", "coroutine": coroutine}
+    exec(condition, asking)
+    assert asking["present"]
+    with pytest.raises(NotAwaited):
+        exec(condition, {"__name__": "asyncio_program", "coroutine": coroutine})
+
+
 def test_a_task_that_is_cancelled_before_its_first_step_says_nothing_more() -> None:
     async def story() -> None:
         task = asyncio.create_task(LIMITER.atake("ann"))

@@ -12,6 +12,7 @@ when it ends without having been started. `__bool__` is kept from type checkers,
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any, TypeVar, final
 from warnings import warn
@@ -67,6 +68,10 @@ class _MustAwait(Coroutine[Any, Any, T]):
     if not TYPE_CHECKING:
 
         def __bool__(self) -> bool:
+            # Since Python 3.12 asyncio asks whether a task has a coroutine, to print the task.
+            asker = sys._getframe(1).f_globals.get("__name__", "")
+            if self._started or asker.partition(".")[0] == "asyncio":
+                return True
             self.close()
             raise NotAwaited(self._name)
 
