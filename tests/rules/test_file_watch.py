@@ -7,11 +7,14 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.rules.file_watch import FileWatch
+from sluicegate.rules import file_watch
+from sluicegate.rules.file_watch import TICK_US_MAX, FileWatch
+from sluicegate.system import now_us
 
 # Polled by hand, a watch needs no thread and no time.
 
@@ -55,6 +58,56 @@ def test_a_file_that_stays_as_it_is_is_not_told(file: Path) -> None:
     file.read_text()
     assert not watch.poll()
     assert contents == []
+
+
+class Tick:
+    """A file system whose clock stands still, and how often a file on it was read."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, at_us: int) -> None:
+        self.at_us = at_us
+        self.reads = 0
+        self._stat, self._digest_of = os.stat, file_watch._digest_of
+        patch.setattr(os, "stat", self.stat)
+        patch.setattr(file_watch, "_digest_of", self.digest_of)
+
+    def stat(self, path: str, **settings: Any) -> os.stat_result:
+        at_ns = self.at_us * 1_000
+        times = {"st_mtime_ns": at_ns, "st_ctime_ns": at_ns}
+        return os.stat_result(tuple(self._stat(path, **settings)), times)
+
+    def digest_of(self, path: str, status: os.stat_result) -> bytes:
+        self.reads += 1
+        return self._digest_of(path, status)
+
+
+def test_a_rewrite_of_equal_size_within_a_tick_is_told(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Tick(monkeypatch, now_us())
+    watch, contents = watched(file)
+    file.write_text("two")
+    assert [watch.poll() for _ in range(3)] == [False, True, False]
+    assert contents == ["two"]
+
+
+def test_a_file_that_was_written_long_ago_is_read_once(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tick = Tick(monkeypatch, now_us() - 2 * TICK_US_MAX)
+    watch, contents = watched(file)
+    assert not any(watch.poll() for _ in range(3))
+    assert tick.reads == 1
+    tick.at_us += 1  # and one that was written again, once more
+    file.write_text("two")
+    assert [watch.poll() for _ in range(3)] == [False, True, False]
+    assert tick.reads == 2
+    assert contents == ["two"]
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    watch, _ = watched(tmp_path / "pipe")
+    assert not watch.poll()
 
 
 def test_a_rename_over_it_is_told_at_once(file: Path) -> None:
@@ -185,7 +238,9 @@ def test_the_time_between_looks_is_bounded(file: Path, every_s: float) -> None:
 IN_A_CHILD = """
 import os, sys, threading
 from pathlib import Path
-from sluicegate.rules.file_watch import FileWatch
+from sluicegate.rules import file_watch
+from sluicegate.rules.file_watch import TICK_US_MAX, FileWatch
+from sluicegate.system import now_us
 
 file = Path(sys.argv[1])
 told = threading.Event()

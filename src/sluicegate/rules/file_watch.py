@@ -5,7 +5,9 @@ which files are replaced: a rename over it, a link turned elsewhere (as Kubernet
 ConfigMaps), a write in place, a deletion and its return. A file that was moved over another is
 complete and reported at once. One that is written in place may be half written, and half a rules
 file can be a good one with fewer rules; so it is reported when a poll has found it as the poll
-before did, and so is a file that is new in a folder.
+before did, and so is a file that is new in a folder. Two writes within one tick of the file
+system's clock leave the same times, so a file that has just been written is told by its content
+too.
 
 The watch only reports. What is read, and what a bad file means, is up to whoever it calls. It runs
 in a thread of its own or, as `poll`, in whatever calls it.
@@ -13,27 +15,37 @@ in a thread of its own or, as `poll`, in whatever calls it.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
+import stat
 import threading
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final, TypeAlias, final
+from typing import Final, NamedTuple, TypeAlias, final
 from weakref import WeakSet
 
 from sluicegate.contracts.errors import BadValue, SluicegateError
+from sluicegate.system import now_us
 
 EVERY_S_DEFAULT: Final = 1.0
 EVERY_S_MIN: Final = 0.01
 EVERY_S_MAX: Final = 86_400.0
 CLOSE_S_MAX: Final = 60.0
+TICK_US_MAX: Final = 2_000_000  # of a file system's clock; FAT's
 
 _log: Final = logging.getLogger("sluicegate.rules")
 
-# What tells two states of a file apart: which file it is, and how it was last written. None: it is
-# not there.
-_State: TypeAlias = "tuple[tuple[int, int], tuple[int, int, int]] | None"
-_States: TypeAlias = "dict[str, _State]"
+
+class _State(NamedTuple):
+    """What tells two states of a file apart."""
+
+    file: tuple[int, int]  # which one it is
+    written: tuple[int, int, int]  # its times and its size
+    digest: bytes  # of its content
+
+
+_States: TypeAlias = "dict[str, _State | None]"
 
 
 @final
@@ -65,6 +77,9 @@ class FileWatch:
         self._wake = threading.Event()
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
+        # Files that were read when their last write was long ago: another one shows in their times,
+        # so they are not read at each poll.
+        self._settled: dict[str, _State] = {}
         self._polled = self._reported = self._states()
 
     def start(self) -> FileWatch:
@@ -162,9 +177,28 @@ class FileWatch:
     def _states(self) -> _States:
         """How all files are now; a folder that cannot be read is a state as well."""
         try:
-            return {path: _state_of(path) for path in self._paths()}
+            states = {path: self._state_of(path) for path in self._paths()}
         except SluicegateError as error:
-            return {str(error): None}
+            states = {str(error): None}
+        for path in self._settled.keys() - states.keys():
+            del self._settled[path]
+        return states
+
+    def _state_of(self, path: str) -> _State | None:
+        polled_us = now_us()
+        try:
+            status = os.stat(path)
+            file = (status.st_dev, status.st_ino)
+            written = (status.st_mtime_ns, status.st_ctime_ns, status.st_size)
+            before = self._settled.get(path)
+            if before is not None and (before.file, before.written) == (file, written):
+                return before
+            state = _State(file, written, _digest_of(path, status))
+        except (OSError, ValueError):
+            return None
+        if max(written[:2]) // 1_000 < polled_us - TICK_US_MAX:
+            self._settled[path] = state
+        return state
 
     def _is_half_written(self, before: _States) -> bool:
         """Whether some file may still be being written."""
@@ -173,19 +207,18 @@ class FileWatch:
                 continue
             last = self._reported.get(path)
             # Another file under the same name was moved there and is complete.
-            replaced = path in self._reported and (last is None or state[0] != last[0])
+            replaced = path in self._reported and (last is None or state.file != last.file)
             if not replaced and state != before.get(path):
                 return True
         return False
 
 
-def _state_of(path: str) -> _State:
-    try:
-        status = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    written = (status.st_mtime_ns, status.st_ctime_ns, status.st_size)
-    return (status.st_dev, status.st_ino), written
+def _digest_of(path: str, status: os.stat_result) -> bytes:
+    """Of the content; empty where there is none to be read without waiting."""
+    if not stat.S_ISREG(status.st_mode):
+        return b""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 _running: Final[WeakSet[FileWatch]] = WeakSet()
