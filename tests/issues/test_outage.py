@@ -25,9 +25,12 @@ from sluicegate.rules.web.guard import RulesGuard
 if TYPE_CHECKING:
     from tests.engines.redis import RedisServer
 
-# What a busy machine may add to the 10 ms of a call and the second of a connect.
-BOUND_S = 2.0
-STALL_S_MAX = 0.05
+ASKS = 100
+TIMEOUT_S = 0.5  # long beside what a busy machine adds to a hundred decisions
+TIMEOUTS = f"?timeout_ms={TIMEOUT_S * 1e3:.0f}&connect_timeout_ms={TIMEOUT_S * 1e3:.0f}"
+# The few who find out wait for the store, and the others do not: each on its own would take ASKS.
+WAITS_S_MAX = ASKS / 5 * TIMEOUT_S
+TURNS_MIN = 300
 PATIENT = "?timeout_ms=20000&connect_timeout_ms=20000"
 
 
@@ -151,10 +154,10 @@ def test_a_thread_is_answered_in_bounded_time_while_the_store_is_down(
     redis_server: RedisServer,
 ) -> None:
     redis_server.kill()
-    with Limiter("100/day", store_url=redis_server.url) as limiter:
-        took = [timed(lambda: limiter.take("ann")) for _ in range(100)]
+    with Limiter("100/day", store_url=redis_server.url + TIMEOUTS) as limiter:
+        took = [timed(lambda: limiter.take("ann")) for _ in range(ASKS)]
     assert all(degraded for _, degraded in took)
-    assert sum(seconds for seconds, _ in took) < BOUND_S
+    assert sum(seconds for seconds, _ in took) < WAITS_S_MAX
 
 
 @pytest.mark.parametrize("connected", [True, False])
@@ -162,15 +165,15 @@ def test_a_thread_is_answered_in_bounded_time_while_the_store_hangs(
     redis_server: RedisServer, connected: bool
 ) -> None:
     # limits and throttled-py: as long as the store hangs.
-    with Limiter("100/day", store_url=redis_server.url) as limiter:
+    with Limiter("100/day", store_url=redis_server.url + TIMEOUTS) as limiter:
         if connected:
             while limiter.take("ann").degraded:
                 time.sleep(0.02)
         redis_server.pause()
-        took = [timed(lambda: limiter.take("ann")) for _ in range(100)]
+        took = [timed(lambda: limiter.take("ann")) for _ in range(ASKS)]
         redis_server.resume()
     assert all(degraded for _, degraded in took)
-    assert sum(seconds for seconds, _ in took) < BOUND_S
+    assert sum(seconds for seconds, _ in took) < WAITS_S_MAX
 
 
 @pytest.mark.parametrize("connected", [True, False])
@@ -178,38 +181,30 @@ def test_a_hundred_tasks_are_answered_in_bounded_time_while_the_store_hangs(
     redis_server: RedisServer, connected: bool
 ) -> None:
     async def story() -> float:
-        async with Limiter("1000/day", store_url=redis_server.url) as limiter:
+        async with Limiter("1000/day", store_url=redis_server.url + TIMEOUTS) as limiter:
             if connected:
                 while (await limiter.atake("ann")).degraded:
                     await asyncio.sleep(0.02)
             redis_server.pause()
             began_s = time.monotonic()
-            decisions = await asyncio.gather(*(limiter.atake("ann") for _ in range(100)))
+            decisions = await asyncio.gather(*(limiter.atake("ann") for _ in range(ASKS)))
             took_s = time.monotonic() - began_s
             redis_server.resume()
             assert all(decision.degraded for decision in decisions)
             return took_s
 
-    assert asyncio.run(story()) < BOUND_S
+    assert asyncio.run(story()) < WAITS_S_MAX
 
 
-async def longest_stall_s(work: Callable[[], Any]) -> float:
-    """The longest time for which the loop did not turn while `work` ran."""
-    longest_s, over = 0.0, False
-
-    async def turn() -> None:
-        nonlocal longest_s
-        while not over:
-            began_s = time.monotonic()
-            await asyncio.sleep(0.001)
-            longest_s = max(longest_s, time.monotonic() - began_s)
-
-    turning = asyncio.create_task(turn())
-    await asyncio.sleep(0.01)
-    await work()
-    over = True
-    await turning
-    return longest_s
+async def turns_during(work: Callable[[], Any]) -> int:
+    """How many times the loop turned while `work` ran; in what stops it, it turns not once."""
+    turns = 0
+    working = asyncio.ensure_future(work())
+    while not working.done():
+        turns += 1
+        await asyncio.sleep(0)
+    await working
+    return turns
 
 
 @pytest.mark.parametrize("door", ["atake", "decorator", "middleware", "dependency"])
@@ -217,7 +212,7 @@ def test_the_event_loop_goes_on_while_the_store_pauses(
     redis_server: RedisServer, door: str
 ) -> None:
     # slowapi: 1,005 ms of a second's pause. https://github.com/laurentS/slowapi/issues/55
-    async def story() -> float:
+    async def story() -> int:
         # Asked for on the loop's own thread, each of these would stall it for this long.
         url = f"{redis_server.url}?timeout_ms=300&connect_timeout_ms=20000"
         async with Limiter("1000/day", store_url=url) as limiter:
@@ -245,14 +240,11 @@ def test_the_event_loop_goes_on_while_the_store_pauses(
                     await get()  # what is made at the first request is made
                 redis_server.pause()
                 began_s = time.monotonic()
-                longest_s = await longest_stall_s(many)
+                turns = await turns_during(many)
                 waited_s = time.monotonic() - began_s
                 redis_server.resume()
                 assert waited_s > 0.25, "nobody has waited for the store"
-                return longest_s
+                return turns
 
-    # What else runs on this machine may stop our process for a while, but not each time.
-    stalls = [asyncio.run(story())]
-    while stalls[-1] > STALL_S_MAX and len(stalls) < 4:
-        stalls.append(asyncio.run(story()))
-    assert min(stalls) <= STALL_S_MAX, stalls
+    # A loop that waits in a call turns some ten times for what goes before and comes after it.
+    assert asyncio.run(story()) > TURNS_MIN

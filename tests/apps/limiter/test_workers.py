@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 PLAYBACK = "/api/v1/playback"
 WORKERS = 2
+CONNECT_MS = 4_000
+PATIENCE_S = 60.0  # of whoever waits for a process that a busy machine starts
 
 
 @pytest.fixture
@@ -47,7 +49,7 @@ def answering_workers(limiter: LimiterProcess, times: int) -> set[int]:
 
 def test_they_share_the_port_and_the_counts(limiter: LimiterProcess) -> None:
     assert f"{WORKERS} workers" in limiter.ready_line
-    until(lambda: len(answering_workers(limiter, 20)) == WORKERS, "both workers asked", 10.0)
+    until(lambda: len(answering_workers(limiter, 20)) == WORKERS, "both workers asked", PATIENCE_S)
     allowed = [limiter.check("ann", PLAYBACK)["allowed"] for _ in range(20)]
     assert allowed.count(True) == 6
 
@@ -74,13 +76,13 @@ def test_one_that_dies_is_replaced(limiter: LimiterProcess) -> None:
     until(
         lambda: len(workers_of(limiter) - before) == 1 and victim not in workers_of(limiter),
         "a new worker",
-        5.0,
+        PATIENCE_S,
     )
 
     def both_answer() -> bool:
         return len(answering_workers(limiter, 10)) == WORKERS
 
-    until(both_answer, "the new worker answering", 10.0)
+    until(both_answer, "the new worker answering", PATIENCE_S)
     assert "has ended by itself" in limiter.log.read_text()
 
 
@@ -100,7 +102,7 @@ def test_a_start_that_fails_ends_all(tmp_path: Path) -> None:
         "--workers", "2",
         wait=False,
     )  # fmt: skip
-    assert limiter.child.wait(20.0) == 1
+    assert limiter.child.wait(PATIENCE_S) == 1
     assert "version" in limiter.log.read_text()
     assert "Traceback" not in limiter.log.read_text()
 
@@ -113,15 +115,19 @@ def test_who_asks_one_that_began_beside_a_silent_store_does_not_wait(
         with LimiterProcess(
             tmp_path,
             "--rules", rules_file(tmp_path, NATIVE),
-            "--store", f"redis://127.0.0.1:{redis_server.port}?connect_timeout_ms=1500",
+            "--store", f"redis://127.0.0.1:{redis_server.port}?connect_timeout_ms={CONNECT_MS}",
             "--shed", "off",
         ) as limiter:  # fmt: skip
             assert "is unavailable" in limiter.log.read_text()
-            began = time.perf_counter()
+            attempt = time.perf_counter()
             assert limiter.check("ann", PLAYBACK)["without_store"]
-            assert time.perf_counter() - began < 1.0
+            assert time.perf_counter() - attempt < CONNECT_MS / 2e3
             redis_server.resume()
-            until(lambda: not limiter.check("ann", PLAYBACK)["without_store"], "the store", 10.0)
+            until(
+                lambda: not limiter.check("ann", PLAYBACK)["without_store"],
+                "the store",
+                PATIENCE_S,
+            )
     finally:
         redis_server.resume()
 
@@ -134,5 +140,5 @@ def test_workers_end_with_their_parent_however_it_went(limiter: LimiterProcess) 
     until(
         lambda: not any(Path(f"/proc/{pid}/stat").exists() for pid in workers),
         "the workers' end",
-        15.0,
+        PATIENCE_S,
     )

@@ -21,6 +21,7 @@ from sluicegate.contracts.checks import (
     ThrottleRequest,
     ThrottleResponse,
 )
+from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Unavailable
@@ -241,11 +242,12 @@ async def running_door(
     tls: Tls | None = None,
     address: str = "127.0.0.1:0",
     listener: Mapping[str, Any] | None = None,
+    clock: Clock | None = None,
     **settings: Any,
 ) -> AsyncIterator[RunningDoor]:
-    """A door that listens, and is closed afterwards."""
+    """A door that listens, and is closed afterwards; its clock stands still if none is given."""
     serves = Counting() if service is None else service
-    clock = HandClock(NOW_US)
+    clock = HandClock(NOW_US) if clock is None else clock
     limiter = LimiterHttp(
         serves, serves, Doorkeeper(everybody=everybody), clock, LimiterHttpSettings(**settings)
     )

