@@ -46,14 +46,17 @@ def findings(title: str) -> dict[str, Finding]:
 def test_a_build_says_how_many_modules_are_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package = tmp_path / "sluicegate"
-    package.mkdir()
+    package = tmp_path / "src" / "sluicegate"
+    package.mkdir(parents=True)
     for name in ("__init__", "a", "b"):
         (package / f"{name}.py").touch()
     monkeypatch.setattr(sluicegate, "__file__", str(package / "__init__.py"))
     assert section("build").summary == "interpreted: none of 2 modules is compiled"
     assert [finding.present for finding in section("build").findings] == [False]
-    assert "SLUICEGATE_COMPILE=1" in section("build").findings[0].get
+    install = "SLUICEGATE_COMPILE=1 pip install --force-reinstall --no-deps"
+    assert section("build").findings[0].get == f"{install} .  # in the checkout"
+    (tmp_path / "setup.py").touch()  # it runs from a checkout
+    assert section("build").findings[0].get == f"{install} {tmp_path}"
     (package / f"b{EXTENSION_SUFFIXES[0]}").touch()
     assert section("build").summary == "1 of 2 modules are compiled"
     assert [finding.present for finding in section("build").findings] == [True]

@@ -209,7 +209,8 @@ def _build(title: str) -> Section:
 def _compile_command() -> str:
     # In a checkout pip builds from the checkout: .../src/sluicegate/__init__.py
     checkout = Path(sluicegate.__file__).parents[2]
-    source = shlex.quote(str(checkout)) if (checkout / "setup.py").exists() else "."
+    editable = (checkout / "setup.py").exists()
+    source = shlex.quote(str(checkout)) if editable else ".  # in the checkout"
     return f"SLUICEGATE_COMPILE=1 pip install --force-reinstall --no-deps {source}"
 
 

@@ -54,8 +54,11 @@ def test_who_had_none_comes_after_the_others() -> None:
     assert changed == expected
 
 
-def test_nothing_to_change_changes_nothing() -> None:
-    assert with_quotas(RULES, {}, FILE) == RULES
+@pytest.mark.parametrize(
+    "text", [RULES, "", "version: 1\n", "version: 1\ncallers:", "version: 1\ncallers: {}\n"]
+)
+def test_nothing_to_change_changes_nothing(text: str) -> None:
+    assert with_quotas(text, {}, FILE) == text
 
 
 def test_the_quotas_now_are_read_as_the_dispatcher_reads_them() -> None:

@@ -23,8 +23,8 @@ from tests.doors.http.serving import Counting, RunningDoor, running_door
 from tests.doors.listening import run
 
 CONNECTIONS = 200
-LOAD_MIN = 10 * CONNECTIONS  # requests that are served before the first probe
-PROBES = 50
+LOAD_MIN = 2 * CONNECTIONS  # requests that are served before the first probe
+PROBES = 20
 SLOW_S = 0.05
 WORK_ROUNDS = 2_000  # some 100 us of the loop's time
 

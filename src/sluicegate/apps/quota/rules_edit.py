@@ -69,6 +69,8 @@ def with_quotas(text: str, quotas: Mapping[str, int], source: str) -> str:
         values = {"version": 1}
     if not isinstance(values, Mapping) or not (is_native(values) or set(values) == {"version"}):
         raise BadValue("--rules", source, "it is no rules file of ours: give one with `callers:`")
+    if not quotas:
+        return text
     parts, copied = [], 0
     for change in sorted(_changes(before, quotas, source)):
         parts += [before[copied : change.start], change.text]
