@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from sluicegate.cli import COMMANDS
-from tests.apps.server_process import START_S_MAX, ServerProcess
+from tests.apps.server_process import ServerProcess
 from tests.engines.child import until
 
 pytestmark = pytest.mark.install
@@ -61,7 +61,7 @@ class InstalledServer(ServerProcess):
         self.app = app
         self.program = str(environment.folder / "bin" / "sluicegate")
         super().__init__(environment.folder, *flags, wait=False)
-        until(self.answers, f"sluicegate {app}", START_S_MAX, [self.child])
+        until(self.answers, f"sluicegate {app}", children=[self.child])
 
     def answers(self) -> bool:
         """Whether it says that it is well."""

@@ -14,10 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.engines.child import Child, free_port, until
+from tests.engines.child import PATIENCE_S, Child, free_port, until
 
-START_S_MAX = 30.0
-STOP_S_MAX = 15.0
+STOP_S_MAX = PATIENCE_S
 
 
 class ServerProcess:
@@ -32,7 +31,7 @@ class ServerProcess:
         listen = [] if "--listen" in flags else ["--listen", f"127.0.0.1:{self.port}"]
         self.child = Child(f"sluicegate {self.app}", [*self.command(), *listen, *flags], self.log)
         if wait:
-            until(lambda: self.ready_line, f"sluicegate {self.app}", START_S_MAX, [self.child])
+            until(lambda: self.ready_line, f"sluicegate {self.app}", children=[self.child])
 
     def command(self) -> list[str]:
         """The words that start it."""
@@ -59,10 +58,10 @@ class ServerProcess:
         """Status, and the body read as JSON where it is JSON."""
         connection: http.client.HTTPConnection
         if context is None:
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         else:
             connection = http.client.HTTPSConnection(
-                "127.0.0.1", self.port, timeout=5, context=context
+                "127.0.0.1", self.port, timeout=PATIENCE_S, context=context
             )
         sent = dict(headers or {})
         if token:

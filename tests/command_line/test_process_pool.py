@@ -30,7 +30,7 @@ def test_children_work_and_are_gone_afterwards() -> None:
         child = pool.submit(pid).result()
         assert child != os.getpid()
         assert pool.submit(ignores_ctrl_c).result()
-    until(lambda: not is_there(child), "its end", 10)
+    until(lambda: not is_there(child), "its end")
 
 
 def test_children_do_not_outlive_an_error() -> None:
@@ -43,4 +43,4 @@ def test_children_do_not_outlive_an_error() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         story()
-    until(lambda: not is_there(children[0]), "its end", 10)
+    until(lambda: not is_there(children[0]), "its end")

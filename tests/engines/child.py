@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 POLL_GAP_S = 0.05
+PATIENCE_S = 60.0
 STOP_S_MAX = 20.0
 TAIL_LINES = 15
 TAIL_COLUMNS = 200
@@ -105,12 +106,16 @@ class Child:
 
 
 def until(
-    ready: Callable[[], T | None], what: str, within_s: float, children: Iterable[Child] = ()
+    ready: Callable[[], T | None],
+    what: str,
+    within_s: float = PATIENCE_S,
+    children: Iterable[Child] = (),
 ) -> T:
     """Poll `ready` until it gives something true, and return that.
 
-    Fails with the children's logs when the time is over, and at once when a child is dead. An
-    exception from `ready` counts as "not yet", and the last one is told in the failure.
+    The time is patience with a busy machine, and no promise of whoever is waited for. Fails with
+    the children's logs when it is over, and at once when a child is dead. An exception from `ready`
+    counts as "not yet", and the last one is told in the failure.
     """
     children = tuple(children)
     deadline = time.monotonic() + within_s

@@ -71,7 +71,7 @@ def test_who_may_speak_is_read_again_on_sighup(tmp_path: Path) -> None:
         assert echo.ask("/echo", "x", token=ANN)[0] == 200
         file.write_text(callers(BOB))
         echo.signal(signal.SIGHUP)
-        until(lambda: echo.ask("/echo", "x", token=BOB)[0] == 200, "bob", 5, [echo.child])
+        until(lambda: echo.ask("/echo", "x", token=BOB)[0] == 200, "bob", children=[echo.child])
         assert echo.ask("/echo", "x", token=ANN)[0] == 401
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from redis import RedisError
 
-from tests.stores.redis.live import within
+from tests.stores.redis.live import PATIENCE_S, within
 
 if TYPE_CHECKING:
     from tests.engines.redis import RedisServer
@@ -68,7 +68,7 @@ async def busy(server: RedisServer) -> AsyncIterator[None]:
             return False
         return True
 
-    await within(5, is_busy, "BUSY")
+    await within(PATIENCE_S, is_busy, "BUSY")
     yield
     server.ask("SCRIPT", "KILL")
     server.ask("CONFIG", "SET", "lua-time-limit", before)
@@ -92,7 +92,7 @@ async def loading(server: RedisServer) -> AsyncIterator[None]:
             return "loading" in str(error).lower()
         return False
 
-    await within(5, is_loading, "LOADING")
+    await within(PATIENCE_S, is_loading, "LOADING")
     yield
     await reload
 

@@ -16,7 +16,7 @@ from tests.failures.policies import (
 )
 from tests.failures.pressing import Press, clock_us
 from tests.redis.cluster import slot_of
-from tests.stores.redis.live import run, within
+from tests.stores.redis.live import PATIENCE_S, run, within
 
 if TYPE_CHECKING:
     from tests.engines.redis import RedisCluster
@@ -46,7 +46,7 @@ def test_a_slot_that_moves_under_load_takes_its_counts_along(redis_cluster: Redi
                 await asyncio.sleep(0.1)
                 await asyncio.to_thread(move_slowly, to)
             assert not press.spent
-            await within(60, lambda: press.spent, "the end of all limits")
+            await within(PATIENCE_S, lambda: press.spent, "the end of all limits")
         assert not any(one.degraded for one in press.record)
         check_bounds(press, began_us, losses=0)
         for rule in rules - LEASED:
@@ -79,13 +79,13 @@ def test_a_dead_masters_keys_are_decided_by_their_policies_and_the_others_by_the
     async def story() -> None:
         began_us = clock_us()
         async with asking(redis_cluster.url, keys=[dead, *living]) as press:
-            await within(30, lambda: press.count() > 900, "load")
+            await within(PATIENCE_S, lambda: press.count() > 900, "load")
             await asyncio.to_thread(redis_cluster.kill, FIRST)
             broken_us = clock_us()
             await asyncio.sleep(1.0)
             mending_us = clock_us()
             await asyncio.to_thread(redis_cluster.restart, FIRST)
-            await within(60, lambda: press.spent, "the end of all limits")
+            await within(PATIENCE_S, lambda: press.spent, "the end of all limits")
         check_bounds(press, began_us, losses=1)  # it had no disk
         for key in living:
             for rule in SCARCE:
@@ -116,14 +116,18 @@ def test_the_other_masters_keys_keep_their_throughput(redis_cluster: RedisCluste
             return sum(not one.degraded for one in decisions)
 
         async with press.pressing(24):
-            await within(30, lambda: all(served(key, 0) > 200 for key in (dead, *living)), "load")
+            await within(
+                PATIENCE_S, lambda: all(served(key, 0) > 200 for key in (dead, *living)), "load"
+            )
             await asyncio.to_thread(redis_cluster.kill, FIRST)
             broken_us = clock_us()
-            await within(30, lambda: all(served(key, broken_us) > 500 for key in living), "load")
+            await within(
+                PATIENCE_S, lambda: all(served(key, broken_us) > 500 for key in living), "load"
+            )
             mending_us = clock_us()
             await asyncio.to_thread(redis_cluster.restart, FIRST)
             back_us = clock_us()
-            await within(30, lambda: served(dead, back_us) > 0, "recovery")
+            await within(PATIENCE_S, lambda: served(dead, back_us) > 0, "recovery")
         await limiters[0].aclose()
         meanwhile = press.between(broken_us, mending_us)
         assert not any(one.degraded for one in meanwhile if one.key in living)
@@ -145,13 +149,13 @@ def test_a_replica_that_takes_over_may_have_missed_a_little_and_never_more_than_
         key = cluster.key_of(FIRST)
         began_us = clock_us()
         async with asking(cluster.url, keys=[key], tasks=2, pause_s=0.004) as press:
-            await within(30, lambda: press.count() > 300, "load")
+            await within(PATIENCE_S, lambda: press.count() > 300, "load")
             await asyncio.to_thread(cluster.kill, FIRST)
             broken_us = clock_us()
             await asyncio.to_thread(cluster.await_takeover, FIRST)
             taken_over_us = clock_us()
-            await within(30, lambda: press.well_since(taken_over_us), "recovery")
-            await within(60, lambda: press.spent, "the end of all limits")
+            await within(PATIENCE_S, lambda: press.well_since(taken_over_us), "recovery")
+            await within(PATIENCE_S, lambda: press.spent, "the end of all limits")
         check_bounds(press, began_us, losses=1)
         assert any(one.degraded for one in press.between(broken_us, taken_over_us))
 

@@ -36,7 +36,7 @@ async def left_of(spec: Spec) -> list[int]:
 
 def await_load(crowd: Crowd, admitted: int) -> None:
     """Return when so much was admitted."""
-    until(lambda: crowd.admitted() > admitted, "waiting for load", 20)
+    until(lambda: crowd.admitted() > admitted, "waiting for load")
 
 
 @pytest.mark.parametrize("algorithm", ["gcra", "sliding_log"])

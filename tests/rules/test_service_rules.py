@@ -216,7 +216,7 @@ def test_a_reload_is_told_though_nothing_has_changed(tmp_path: Path) -> None:
     assert not followed.rules.poll()
 
 
-def wait_for(condition: Callable[[], bool], timeout_s: float = 10) -> float:
+def wait_for(condition: Callable[[], bool], timeout_s: float = 60) -> float:
     began = time.monotonic()
     while not condition():
         assert time.monotonic() - began < timeout_s

@@ -50,6 +50,5 @@ def test_a_quota_of_the_rulebook_is_in_force_without_a_restart(book: Book, tmp_p
         until(
             lambda: [one.get("version") for one in book.json("status")["nodes"]] == [version],
             f"version {version}",
-            5,
         )
-        until(lambda: admitted(shop, 20) == 20, "the new quota", 10)
+        until(lambda: admitted(shop, 20) == 20, "the new quota")

@@ -51,7 +51,7 @@ def test_who_is_taken_out_of_the_access_file_has_nothing_more_on_any_open_connec
         at = text.index('name = "carl"')
         access.write_text(text[:at] + text[at:].replace('"read", "write"', '"read"'))
         kv.signal(signal.SIGHUP)
-        until(lambda: by_http() == 401, "the file read again", 5.0)
+        until(lambda: by_http() == 401, "the file read again")
         with pytest.raises(grpc.RpcError) as refused:
             by_grpc()
         assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED

@@ -199,7 +199,7 @@ def test_a_store_that_dies_in_service_is_told_everywhere(
             ask()
             return bool(kv.ask("/v1/state")[1]["store"]["gone"])
 
-        until(has_gone, "the store is told to be gone", 10, [kv.child])
+        until(has_gone, "the store is told to be gone", children=[kv.child])
         assert kv.log.read_text().count(message) == 1
         assert kv.metric("sluicegate_kv_store_answers") == 0
         assert kv.ask("/v1/state")[1]["board"]["store"]["gone"]
@@ -210,7 +210,7 @@ def test_a_store_that_dies_in_service_is_told_everywhere(
             ask()
             return not kv.ask("/v1/state")[1]["store"]["gone"]
 
-        until(back, "the store is told to be back", 20, [kv.child])
+        until(back, "the store is told to be back", children=[kv.child])
         assert kv.log.read_text().count("the store answers again") == 1
         assert kv.metric("sluicegate_kv_store_losses_total") == 1
 

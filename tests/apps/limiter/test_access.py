@@ -110,7 +110,7 @@ def test_callers_are_read_again_on_sighup(tmp_path: Path) -> None:
         assert limiter.ask("/v1/state", token=DESK)[0] == 200
         callers.write_text(CALLERS.replace(token_digest(DESK), token_digest("another " + DESK)))
         limiter.signal(signal.SIGHUP)
-        until(lambda: limiter.ask("/v1/state", token=DESK)[0] == 401, "the old token void", 2.0)
+        until(lambda: limiter.ask("/v1/state", token=DESK)[0] == 401, "the old token void")
         assert limiter.ask("/v1/state", token="another " + DESK)[0] == 200
         # Who is on an open connection is asked anew too.
         gateway, operator = (
@@ -121,7 +121,7 @@ def test_callers_are_read_again_on_sighup(tmp_path: Path) -> None:
         assert operator.ping()
         callers.write_text(CALLERS.replace(token_digest(GATEWAY), "0" * 64))
         limiter.signal(signal.SIGHUP)
-        until(lambda: limiter.ask("/v1/state", token=DESK)[0] == 200, "the file read again", 2.0)
+        until(lambda: limiter.ask("/v1/state", token=DESK)[0] == 200, "the file read again")
         with pytest.raises(redis.AuthenticationError):
             gateway.execute_command("CL.THROTTLE", "k", 1, 1, 1)  # type: ignore[no-untyped-call]
         assert operator.execute_command("CL.THROTTLE", "k", 1, 1, 1)[0] == 0  # type: ignore[no-untyped-call]
@@ -129,7 +129,7 @@ def test_callers_are_read_again_on_sighup(tmp_path: Path) -> None:
         operator.close()
         callers.write_text("[[callers")  # what is bad changes nothing
         limiter.signal(signal.SIGHUP)
-        until(lambda: "not reloaded" in limiter.log.read_text(), "the complaint", 2.0)
+        until(lambda: "not reloaded" in limiter.log.read_text(), "the complaint")
         assert limiter.ask("/v1/state", token=DESK)[0] == 200
 
 
@@ -233,7 +233,7 @@ def test_a_new_certificate_is_served_without_a_restart(secure: Secure) -> None:
 
     before = serial()
     issue(secure.ca, secure.folder)
-    until(lambda: serial() != before, "the new certificate", 5.0)
+    until(lambda: serial() != before, "the new certificate")
     status, _ = secure.process.ask(
         "/v1/check",
         {"user_id": "ann", "resource_path": PLAYBACK},

@@ -334,7 +334,7 @@ def test_a_dead_letter_keeps_such_a_user(tmp_path: Path, redis_server: RedisServ
         redis_server.pause()
         try:
             asker.code((b"user", b"lost \xff\n"))
-            until(lambda: process.metric("sluicegate_dead_letters_written_total") >= 1, "it", 10.0)
+            until(lambda: process.metric("sluicegate_dead_letters_written_total") >= 1, "it")
         finally:
             redis_server.resume()
     told = subprocess.run(

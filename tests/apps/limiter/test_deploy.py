@@ -68,7 +68,7 @@ def client(tmp_path: Path, service: Service) -> Iterator[Client]:
         closing(Client(proxy.port)) as asker,
     ):
         # The first calls find the limiter's connection not made yet, and Envoy lets them pass.
-        until(lambda: "x-ratelimit-limit" in asker.get().headers, "Envoy to ask the limiter", 30.0)
+        until(lambda: "x-ratelimit-limit" in asker.get().headers, "Envoy to ask the limiter")
         yield asker
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.apps.limiter.conftest import Service
 from tests.apps.limiter.process import LimiterProcess, rules_file
-from tests.engines.child import until
+from tests.engines.child import PATIENCE_S, until
 from tests.engines.envoy import GET, EnvoyProxy, envoy_binary
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Answer(NamedTuple):
 
 
 def get(proxy: EnvoyProxy, **headers: str) -> Answer:
-    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=PATIENCE_S)
     began = time.perf_counter()
     connection.request("GET", "/", headers={f"x-{key}": value for key, value in headers.items()})
     answer = connection.getresponse()
@@ -93,7 +93,7 @@ def front(
         ) as proxy,
     ):
         # The first calls find the limiter's connection not made yet, and Envoy fails open.
-        until(lambda: "x-ratelimit-limit" in get(proxy, user="vast").headers, "asked", 10.0)
+        until(lambda: "x-ratelimit-limit" in get(proxy, user="vast").headers, "asked")
         yield proxy, process
 
 
@@ -150,7 +150,7 @@ def test_envoys_own_health_check_finds_it_well(
     front: tuple[EnvoyProxy, LimiterProcess],
 ) -> None:
     proxy, _ = front
-    until(lambda: proxy.stat("limiter.health_check.success") > 0, "a health check", 15.0)
+    until(lambda: proxy.stat("limiter.health_check.success") > 0, "a health check")
     assert proxy.stat("limiter.health_check.failure") == 0
 
 
@@ -184,8 +184,8 @@ def test_dynamic_metadata_reaches_envoys_access_log(tmp_path: Path, service: Ser
             access_log=(log, "%DYNAMIC_METADATA(envoy.filters.http.ratelimit)%\n"),
         ) as proxy,
     ):
-        until(lambda: "x-ratelimit-limit" in get(proxy, user="bob").headers, "asked", 10.0)
-        until(lambda: log.exists() and "basic" in log.read_text(), "the log", 15.0)
+        until(lambda: "x-ratelimit-limit" in get(proxy, user="bob").headers, "asked")
+        until(lambda: log.exists() and "basic" in log.read_text(), "the log")
         said = next(json.loads(line) for line in log.read_text().splitlines() if "basic" in line)
         assert said["domain"] == "edge"
         assert said["descriptors"][0]["entries"] == ["user=bob"]
@@ -211,7 +211,7 @@ def test_with_redis_stopped_the_failure_policy_answers_within_10_ms_and_says_so(
             rate_limits=[BY_USER],
         ) as proxy,
     ):  # fmt: skip
-        until(lambda: "x-ratelimit-limit" in get(proxy, user="vast").headers, "asked", 10.0)
+        until(lambda: "x-ratelimit-limit" in get(proxy, user="vast").headers, "asked")
         redis_server.pause()
         try:
             paused = [get(proxy, user="vast") for _ in range(20)]
@@ -225,7 +225,6 @@ def test_with_redis_stopped_the_failure_policy_answers_within_10_ms_and_says_so(
         until(
             lambda: process.metric("sluicegate_dead_letters_written_total") >= len(paused),
             "the letters",
-            5.0,
         )
         redis_server.kill()
         killed = [get(proxy, user="vast") for _ in range(20)]
@@ -237,7 +236,7 @@ def test_with_redis_stopped_the_failure_policy_answers_within_10_ms_and_says_so(
             answer = get(proxy, user="vast")
             return answer.status == 200 and "x-ratelimit-error" not in answer.body
 
-        until(well, "well again", 10.0)
+        until(well, "well again")
 
 
 def test_with_the_limiter_itself_gone_envoys_own_mode_decides(
@@ -253,6 +252,6 @@ def test_with_the_limiter_itself_gone_envoys_own_mode_decides(
             rate_limits=[BY_USER],
         ) as proxy,
     ):
-        until(lambda: get(proxy, user="vast").status == 200, "asked", 10.0)
+        until(lambda: get(proxy, user="vast").status == 200, "asked")
         process.end()
-        until(lambda: get(proxy, user="vast").status == 500, "denied", 5.0)
+        until(lambda: get(proxy, user="vast").status == 500, "denied")

@@ -49,7 +49,7 @@ def fill_machine(looks: int) -> None:
         full = full + 1 if load > 0.9 else full if load == 0 else 0
         return full >= looks
 
-    until(look, "a full machine", 60)
+    until(look, "a full machine")
 
 
 def test_an_idle_limiter_beside_busy_neighbours_refuses_nobody(tmp_path: Path) -> None:
@@ -69,8 +69,7 @@ def test_an_overloaded_limiter_sheds_and_tells_why(tmp_path: Path) -> None:
             until(
                 lambda: limiter.metric("sluicegate_limiter_decisions_total", outcome="shed"),
                 "a shed request",
-                60,
-                [limiter.child],
+                children=[limiter.child],
             )
         log = limiter.log.read_text()
         assert log.count("overloaded and sheds what matters less") == 1

@@ -146,7 +146,7 @@ def test_a_changed_rule_is_in_force_within_a_second_and_keeps_other_counts(
         limiter.check("ann", "/bulk/x", priority="BULK")
         version = limiter.ask("/v1/rulebook")[1]["version"]
         rules_file(tmp_path, NATIVE.replace("limit: 1000", "limit: 2000"))
-        until(lambda: limiter.ask("/v1/rulebook")[1]["version"] != version, "the new rules", 1.5)
+        until(lambda: limiter.ask("/v1/rulebook")[1]["version"] != version, "the new rules")
         bulk = limiter.check("ann", "/bulk/x", priority="BULK")
         assert bulk["limit"] == 2000
         assert limiter.check("ann", PLAYBACK)["remaining_tokens"] == 4
@@ -162,7 +162,7 @@ def test_a_bad_file_never_replaces_a_good_one(tmp_path: Path) -> None:
             load = limiter.ask("/v1/rulebook")[1]["last_load"]
             return load if load["result"] == "refused" else None
 
-        refused = until(last_load, "the bad file seen", 2.0)
+        refused = until(last_load, "the bad file seen")
         assert refused["file"] == rules
         assert refused["line"] == 11
         assert "many" in str(refused["reason"])
@@ -174,7 +174,6 @@ def test_a_bad_file_never_replaces_a_good_one(tmp_path: Path) -> None:
         until(
             lambda: limiter.check("ann", "/bulk/x", priority="BULK")["limit"] == 3000,
             "the mended file",
-            2.0,
         )
 
 

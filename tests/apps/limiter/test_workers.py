@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.apps.limiter.process import NATIVE, LimiterProcess, rules_file
-from tests.engines.child import until
+from tests.engines.child import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from tests.engines.redis import RedisServer
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 PLAYBACK = "/api/v1/playback"
 WORKERS = 2
 CONNECT_MS = 4_000
-PATIENCE_S = 60.0  # of whoever waits for a process that a busy machine starts
 
 
 @pytest.fixture
@@ -49,7 +48,7 @@ def answering_workers(limiter: LimiterProcess, times: int) -> set[int]:
 
 def test_they_share_the_port_and_the_counts(limiter: LimiterProcess) -> None:
     assert f"{WORKERS} workers" in limiter.ready_line
-    until(lambda: len(answering_workers(limiter, 20)) == WORKERS, "both workers asked", PATIENCE_S)
+    until(lambda: len(answering_workers(limiter, 20)) == WORKERS, "both workers asked")
     allowed = [limiter.check("ann", PLAYBACK)["allowed"] for _ in range(20)]
     assert allowed.count(True) == 6
 
@@ -76,13 +75,12 @@ def test_one_that_dies_is_replaced(limiter: LimiterProcess) -> None:
     until(
         lambda: len(workers_of(limiter) - before) == 1 and victim not in workers_of(limiter),
         "a new worker",
-        PATIENCE_S,
     )
 
     def both_answer() -> bool:
         return len(answering_workers(limiter, 10)) == WORKERS
 
-    until(both_answer, "the new worker answering", PATIENCE_S)
+    until(both_answer, "the new worker answering")
     assert "has ended by itself" in limiter.log.read_text()
 
 
@@ -126,7 +124,6 @@ def test_who_asks_one_that_began_beside_a_silent_store_does_not_wait(
             until(
                 lambda: not limiter.check("ann", PLAYBACK)["without_store"],
                 "the store",
-                PATIENCE_S,
             )
     finally:
         redis_server.resume()
@@ -140,5 +137,4 @@ def test_workers_end_with_their_parent_however_it_went(limiter: LimiterProcess) 
     until(
         lambda: not any(Path(f"/proc/{pid}/stat").exists() for pid in workers),
         "the workers' end",
-        PATIENCE_S,
     )

@@ -41,7 +41,7 @@ def test_partitions_lie_on_all_masters(redis_cluster: RedisCluster) -> None:
 
 def test_a_killed_master_costs_its_own_partitions_alone(redis_cluster: RedisCluster) -> None:
     async def story() -> None:
-        engine = open_redis(redis_cluster.url)
+        engine = open_redis(f"{redis_cluster.url}?timeout_ms=10000")
         loop = asyncio.get_running_loop()
         partitions = [b"%d" % number for number in range(300)]
         try:
@@ -61,7 +61,7 @@ def test_a_killed_master_costs_its_own_partitions_alone(redis_cluster: RedisClus
             for _ in range(3):
                 for partition, answered, took_s in await asyncio.gather(*map(ask, partitions)):
                     assert answered is (masters[partition] != 2)
-                    assert took_s < 0.5
+                    assert took_s < 5, "nobody waits for the time-out"
             with pytest.raises(Unavailable):
                 await engine.walk("t", None, 1_000)
         finally:
