@@ -25,7 +25,6 @@ from tests.engines.child import until
 if TYPE_CHECKING:
     from tests.engines.redis import RedisServer
 
-WITHIN_S = 10.0
 FAST_S = 0.01
 
 
@@ -77,7 +76,7 @@ def log(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
 
 
 def soon(ready: Callable[[], bool], what: str = "it comes") -> None:
-    until(ready, what, WITHIN_S, [])
+    until(ready, what)
 
 
 def threads() -> list[str]:
