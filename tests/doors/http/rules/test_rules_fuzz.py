@@ -148,7 +148,7 @@ def test_curl_is_served_as_the_guide_says() -> None:
         done = await asyncio.to_thread(
             subprocess.run,
             [
-                *("curl", "-s", "-m", "5", "-H", f"authorization: Bearer {token_of('bob')}"),
+                *("curl", "-s", "-m", "60", "-H", f"authorization: Bearer {token_of('bob')}"),
                 *words,
                 f"http://{here.host}/v1/rules{path}",
             ],
