@@ -95,6 +95,13 @@ class Identity:
         if not self.may_on(table, grant):
             raise Forbidden(self.name, f"{grant.value} on {table}")
 
+    def require_anywhere(self, grant: TableGrant) -> None:
+        """Raise `Forbidden` unless this grant was given on any table."""
+        for granted in self.tables.values():
+            if grant in granted:
+                return
+        raise Forbidden(self.name, f"{grant.value} on a table")
+
     def __repr__(self) -> str:
         grants = ", ".join(sorted(grant.value for grant in self.grants))
         return f"<Identity {self.name!r}: {grants or 'nothing'}>"

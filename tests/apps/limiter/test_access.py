@@ -15,10 +15,14 @@ import grpc
 import pytest
 import redis
 import trustme
+from hpack import Decoder
 
 from sluicegate.policies.access import token_digest
 from sluicegate.protos import rate_limiter_pb2, rate_limiter_pb2_grpc
+from sluicegate.wire.h2.frames import END_STREAM
 from tests.apps.limiter.process import NATIVE, LimiterProcess, rules_file
+from tests.attacks.h2_socket import H2Socket, call, request_fields
+from tests.attacks.prober import connected
 from tests.engines.child import until
 
 PLAYBACK = "/api/v1/playback"
@@ -84,6 +88,29 @@ def test_grpc_asks_for_a_token_and_then_for_the_grant(limiter: LimiterProcess) -
             "PERMISSION_DENIED",
             "OK",
         ]
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
+def test_who_may_not_is_refused_before_the_message_is_unpacked_or_read(
+    limiter: LimiterProcess, packed: bool
+) -> None:
+    """What makes no sense is INVALID_ARGUMENT or INTERNAL to who may ask, and to nobody else."""
+    head = bytes((packed,)) + (4).to_bytes(4, "big")
+    with connected(limiter.port) as sock:
+        peer = H2Socket(sock)
+        statuses = []
+        for token in (DESK, GATEWAY):
+            stream = peer.next_stream()
+            fields = request_fields(
+                "/sluicegate.v1.RateLimiter/Check",
+                ("authorization", f"Bearer {token}"),
+                ("grpc-encoding", "gzip"),
+            )
+            peer.send(call(stream, fields, head + b"\xff" * 4))
+            answer = next(one for one in peer.frames() if one.flags & END_STREAM and one.stream)
+            trailers = {str(name): str(value) for name, value in Decoder().decode(answer.payload)}
+            statuses.append(trailers["grpc-status"])
+    assert statuses == ["7", "13" if packed else "3"]
 
 
 def test_resp_asks_for_a_token_and_then_for_the_grant(limiter: LimiterProcess) -> None:

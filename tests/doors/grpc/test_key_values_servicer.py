@@ -36,7 +36,7 @@ from sluicegate.protos.key_values_pb2_grpc import KeyValuesStub
 from sluicegate.system import SystemClock
 from sluicegate.wire.key_values_messages import KvBounds
 from sluicegate.wire.row_stream import StreamRow, stream_of
-from tests.doors.grpc.servers import SERVERS, Door, Grpcio, Native
+from tests.doors.grpc.servers import SERVERS, Door, Grpcio, Native, native
 from tests.doors.listening import run
 from tests.doors.memory_service import ALL, NOW_US, READS, Keeper, MemoryService, refused
 
@@ -410,7 +410,29 @@ def test_the_descriptors_name_every_method_that_is_served() -> None:
         pool.AddSerializedFile(file)
     descriptor = pool.FindServiceByName("sluicegate.v1.KeyValues")
     service = MemoryService()
-    methods = KeyValuesServicer(service, service.clock).with_metadata
-    assert {f"/{descriptor.full_name}/{method.name}" for method in descriptor.methods} == set(
-        methods
-    )
+    servicer = KeyValuesServicer(service, service.clock)
+    names = {f"/{descriptor.full_name}/{method.name}" for method in descriptor.methods}
+    assert names == set(servicer.with_metadata) == set(servicer.grants)
+
+
+@pytest.mark.parametrize("name", ["Get", "Write", "BeginUpload"])
+def test_who_has_no_such_grant_on_any_table_is_refused_before_the_message_is_read(
+    name: str,
+) -> None:
+    """What makes no sense is INVALID_ARGUMENT to who may ask, and to nobody else."""
+    service = MemoryService()
+    servicer = KeyValuesServicer(service, service.clock)
+    methods = Methods({}, {}, with_metadata=servicer.with_metadata, grants=servicer.grants)
+    codes = []
+    with (
+        native(methods, KvDoor()) as server,
+        grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+        call: Any = channel.unary_unary(f"/sluicegate.v1.KeyValues/{name}")
+        for metadata in ((), MINE):
+            with pytest.raises(grpc.RpcError) as caught:
+                call(b"\xff", timeout=CALL_S_MAX, metadata=metadata)
+            codes.append(failed(caught)[0])
+    mine_only = grpc.StatusCode.PERMISSION_DENIED
+    invalid = grpc.StatusCode.INVALID_ARGUMENT
+    assert codes == [invalid if name == "Get" else mine_only, invalid]

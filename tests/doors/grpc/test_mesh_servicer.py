@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sluicegate.contracts.access import EVERY_GRANT, Identity
+from sluicegate.contracts.access import EVERY_GRANT, Grant, Identity
 from sluicegate.contracts.errors import BadValue, Forbidden
 from sluicegate.doors.grpc.mesh import SHOULD_RATE_LIMIT, MeshServicer
 from sluicegate.doors.grpc.methods import GrpcError, GrpcStatus, status_of
@@ -101,5 +101,6 @@ def test_bounds_are_the_servicers_own() -> None:
 
 
 def test_who_may_not_check_is_told_so() -> None:
+    assert MeshServicer(SmallService()).grants == {SHOULD_RATE_LIMIT: Grant.CHECK}
     with pytest.raises(Forbidden):
         ask(MeshServicer(SmallService()), request(), Identity("nobody", ()))

@@ -158,7 +158,10 @@ def test_every_method_is_asked_by_who_speaks(name: str, grant: Grant) -> None:
         "Lease": pb.LeaseRequest(units=1).SerializeToString(),
         "GiveBack": pb.GiveBackRequest(lease_id="a", units=1).SerializeToString(),
     }
-    method = RateLimiterServicer(SmallService()).unary[f"/sluicegate.v1.RateLimiter/{name}"]
+    path = f"/sluicegate.v1.RateLimiter/{name}"
+    servicer = RateLimiterServicer(SmallService())
+    assert servicer.grants[path] is grant
+    method = servicer.unary[path]
 
     async def call(by: Identity) -> bytes:
         return await bytes_of(method(messages.get(name, b""), by))

@@ -192,7 +192,7 @@ class KvApp(App[KvSettings]):
     def grpc(self) -> GrpcServices:
         """The key-value service."""
         servicer = KeyValuesServicer(self.dispatcher, self.clock, self._bounds)
-        methods = Methods({}, {}, with_metadata=servicer.with_metadata)
+        methods = Methods({}, {}, with_metadata=servicer.with_metadata, grants=servicer.grants)
         return GrpcServices(methods, [descriptor_set(KEY_VALUES_PROTO)], SERVICES)
 
     def resp(self, access: Access) -> RespDoor:

@@ -224,10 +224,9 @@ class LimiterApp(App[LimiterSettings]):
     def grpc(self) -> GrpcServices:
         """Envoy's service and our own."""
         service = self.service
-        unary = {**MeshServicer(service).unary, **RateLimiterServicer(service).unary}
-        return GrpcServices(
-            Methods(unary, {}), [descriptor_set(SLUICEGATE), descriptor_set(MESH)], SERVICES
-        )
+        mesh, ours = MeshServicer(service), RateLimiterServicer(service)
+        methods = Methods({**mesh.unary, **ours.unary}, {}, grants={**mesh.grants, **ours.grants})
+        return GrpcServices(methods, [descriptor_set(SLUICEGATE), descriptor_set(MESH)], SERVICES)
 
     def resp(self, access: Access) -> RespDoor:
         """CL.THROTTLE and our own commands."""

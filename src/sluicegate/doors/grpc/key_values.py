@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final, final
 
-from sluicegate.contracts.access import Identity
+from sluicegate.contracts.access import Identity, TableGrant
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.key_values import CallContext, KeyValues, Row
@@ -70,6 +70,27 @@ class KeyValuesServicer:
             SERVICE + "AbandonUpload": self.abandon_upload,
             SERVICE + "ShowUpload": self.show_upload,
             SERVICE + "ListUploads": self.list_uploads,
+        }
+
+    @property
+    def grants(self) -> Mapping[str, TableGrant]:
+        """What the methods take, on the table that they name, for `Methods.grants`."""
+        read, write, bulk = TableGrant.READ, TableGrant.WRITE, TableGrant.BULK
+        return {
+            SERVICE + "Get": read,
+            SERVICE + "GetEach": read,
+            SERVICE + "Scan": read,
+            SERVICE + "Walk": read,
+            SERVICE + "Write": write,
+            SERVICE + "WriteIf": write,
+            SERVICE + "Remove": write,
+            SERVICE + "Expire": write,
+            SERVICE + "BeginUpload": bulk,
+            SERVICE + "UploadPart": bulk,
+            SERVICE + "CommitUpload": bulk,
+            SERVICE + "AbandonUpload": bulk,
+            SERVICE + "ShowUpload": bulk,
+            SERVICE + "ListUploads": bulk,
         }
 
     def _call(self, by: Identity, metadata: CallMetadata) -> CallContext:

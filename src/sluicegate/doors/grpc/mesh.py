@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from typing import Final, final
 
-from sluicegate.contracts.access import Identity
+from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.checks import MaybeAwaitable, MeshRequest, MeshResponse, RateLimits
 from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.grpc.methods import GrpcError, GrpcStatus, UnaryMethod
@@ -41,6 +41,11 @@ class MeshServicer:
     def unary(self) -> Mapping[str, UnaryMethod]:
         """The methods for `Methods.unary`."""
         return {SHOULD_RATE_LIMIT: self.should_rate_limit}
+
+    @property
+    def grants(self) -> Mapping[str, Grant]:
+        """What the methods take, for `Methods.grants`."""
+        return {SHOULD_RATE_LIMIT: Grant.CHECK}
 
     def should_rate_limit(self, message: bytes, by: Identity) -> MaybeAwaitable[bytes]:
         """RateLimitRequest to RateLimitResponse; at once if the service answers at once."""

@@ -12,7 +12,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias, final
 
-from sluicegate.contracts.access import Identity
+from sluicegate.contracts.access import Grant, Identity, TableGrant
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.errors import (
     BadValue,
@@ -77,19 +77,22 @@ StreamMethod: TypeAlias = "Callable[[AsyncIterator[bytes], Identity], AsyncItera
 
 
 _NONE: Final[Mapping[str, MetadataMethod]] = MappingProxyType({})
+_NO_GRANTS: Final[Mapping[str, Grant | TableGrant]] = MappingProxyType({})
 
 
 class Methods(NamedTuple):
     """What a server serves, by path (`/package.Service/Method`).
 
     `open` are those that need no identity, as health. `with_metadata` are unary methods that take
-    the call's metadata and deadline too.
+    the call's metadata and deadline too. `grants` has what each takes, on one table or another if
+    it is a table's: who was not given it is refused by the head alone, whatever the message.
     """
 
     unary: Mapping[str, UnaryMethod]
     streams: Mapping[str, StreamMethod]
     open: frozenset[str] = frozenset()
     with_metadata: Mapping[str, MetadataMethod] = _NONE
+    grants: Mapping[str, Grant | TableGrant] = _NO_GRANTS
 
 
 class GrpcError(SluicegateError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final, final
 
-from sluicegate.contracts.access import Identity
+from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.checks import CheckResponse, MaybeAwaitable, RateLimits
 from sluicegate.doors.grpc.methods import UnaryMethod
 from sluicegate.wire.rate_limiter_messages import (
@@ -50,6 +50,18 @@ class RateLimiterServicer:
             SERVICE + "Reset": self.reset,
             SERVICE + "Lease": self.lease,
             SERVICE + "GiveBack": self.give_back,
+        }
+
+    @property
+    def grants(self) -> Mapping[str, Grant]:
+        """What the methods take, for `Methods.grants`."""
+        return {
+            SERVICE + "Check": Grant.CHECK,
+            SERVICE + "CheckBatch": Grant.CHECK,
+            SERVICE + "Peek": Grant.CHECK,
+            SERVICE + "Reset": Grant.RESET,
+            SERVICE + "Lease": Grant.LEASE,
+            SERVICE + "GiveBack": Grant.LEASE,
         }
 
     def check(self, message: bytes, by: Identity) -> MaybeAwaitable[bytes]:

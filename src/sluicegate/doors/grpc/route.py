@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, final
 
-from sluicegate.contracts.access import Access, Identity
+from sluicegate.contracts.access import Access, Grant, Identity, TableGrant
 from sluicegate.doors.grpc.framing import timeout_us, trailers_only
 from sluicegate.doors.grpc.methods import (
     Field,
@@ -90,7 +90,10 @@ _431: Final = _plain(b"431", WHY_431)
 def find_route(
     head: RequestHead, methods: Methods, access: Access, names: Sequence[str]
 ) -> GrpcRoute:
-    """Return the route of a request; `names` are those of the peer's verified certificate."""
+    """Return the route of a request; `names` are those of the peer's verified certificate.
+
+    Raises `Forbidden` for a caller that may not call the method at all.
+    """
     route = GrpcRoute()
     if head.method != b"POST":
         return _refuse_plainly(route, _405, WHY_405)
@@ -121,6 +124,7 @@ def find_route(
         identity = _identify(head, access, names)
         if identity is None:
             return _refuse_route(route, GrpcStatus.UNAUTHENTICATED, UNAUTHENTICATED)
+        _require(identity, methods.grants.get(path))
         route.identity = identity
     route.unary = unary
     route.with_metadata = with_metadata
@@ -161,6 +165,13 @@ def identify(
 
 def _identify(head: RequestHead, access: Access, names: Sequence[str]) -> Identity | None:
     return identify(head.values(b"authorization"), access, names)
+
+
+def _require(identity: Identity, grant: Grant | TableGrant | None) -> None:
+    if isinstance(grant, TableGrant):
+        identity.require_anywhere(grant)
+    elif grant is not None:
+        identity.require(grant)
 
 
 def _is_grpc(head: RequestHead) -> bool:
