@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from google.protobuf.message import DecodeError
 from google.protobuf.wrappers_pb2 import Int32Value, Int64Value, StringValue, UInt64Value
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sluicegate.contracts.errors import BadValue
@@ -129,6 +132,58 @@ def test_an_unknown_field_is_skipped_whole_and_never_beyond_the_end(kind: int, b
     for cut in range(end):
         with pytest.raises(BadValue, match="cut off"):
             protobuf.skip_field(body, 0, cut, 9 << 3 | kind, ("a", "b"))
+
+
+def spread(value: int, size: int, top: int) -> bytes:
+    """A number in so many bytes, needed or not; `top` is set in the last of them."""
+    out = bytearray((value >> 7 * at & 127) | 128 for at in range(size))
+    out[-1] = out[-1] & 127 | top
+    return bytes(out)
+
+
+NUMBERS = st.builds(
+    spread, st.integers(0, 40) | UNSIGNED, st.integers(1, 12), st.just(0) | st.integers(0, 127)
+)
+
+
+def theirs_of(kind: Any, message: bytes) -> object:
+    """What their reader makes of a wrapper, or None."""
+    try:
+        return kind.FromString(message).value
+    except DecodeError:
+        return None
+
+
+@given(NUMBERS, NUMBERS, NUMBERS)
+@example(spread(8, 6, 0), b"\x05", b"\x00")
+@example(spread(8, 5, 16), b"\x05", b"\x00")
+@example(b"\x08", spread(3, 10, 0), b"\x00")
+@example(b"\x0a", spread(3, 5, 0), b"\x00")
+@example(b"\x0a", spread(3, 6, 0), b"\x00")
+@example(b"\x4a", spread(3, 6, 0), b"\x00")
+def test_a_number_of_more_bytes_than_it_takes_is_read_as_theirs_or_refused(
+    tag: bytes, number: bytes, other: bytes
+) -> None:
+    """Two readers that take one message for two are a way past whoever reads it first."""
+    for message in (tag + number + b"abc", tag + number + b"\x08" + other):
+        for kind, wanted in ((StringValue, bytes), (UInt64Value, int)):
+            try:
+                fields = protobuf.fields_of(message)
+            except BadValue:
+                continue
+            if any(type(value) is not wanted for key, value in fields if key == 1):
+                continue  # another schema's, which we refuse and they skip
+            ours = kind().value
+            for key, value in fields:
+                if key == 1:
+                    ours = value.decode() if isinstance(value, bytes) else value % (1 << 64)
+            assert theirs_of(kind, message) == ours
+
+
+@pytest.mark.parametrize("size", range(1, 6))
+def test_a_tag_and_a_length_of_up_to_five_bytes_are_read(size: int) -> None:
+    assert protobuf.fields_of(spread(10, size, 0) + spread(3, size, 0) + b"abc") == [(1, b"abc")]
+    assert StringValue.FromString(spread(10, size, 0) + spread(3, size, 0) + b"abc").value == "abc"
 
 
 @pytest.mark.parametrize("kind", [3, 4, 6, 7])

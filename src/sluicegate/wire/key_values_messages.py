@@ -36,6 +36,7 @@ from sluicegate.wire.protobuf import (
     skip_field,
     span,
     span_bytes,
+    tag_at,
     text,
     text_bytes,
     too_many,
@@ -147,7 +148,7 @@ class PlaceRequest:
         field_count: i64 = 0
         while at < end:
             field_count = count_field(field_count, FIELDS_MAX)
-            tag, at = varint(data, at, end, "message")
+            tag, at = tag_at(data, at, end, "message")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "table")
                 self.table = text(data, begin, at, "table", NAME_BYTES_MAX)
@@ -178,7 +179,7 @@ class PlacesRequest:
         field_count: i64 = 0
         while at < end:
             field_count = count_field(field_count, FIELDS_MAX + bounds.places_max)
-            tag, at = varint(data, at, end, "message")
+            tag, at = tag_at(data, at, end, "message")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "table")
                 self.table = text(data, begin, at, "table", NAME_BYTES_MAX)
@@ -200,7 +201,7 @@ def _place(data: bytes, at: i64, end: i64, so_far: Place) -> Place:
     field_count: i64 = 0
     while at < end:
         field_count = count_field(field_count, FIELDS_MAX)
-        tag, at = varint(data, at, end, "message")
+        tag, at = tag_at(data, at, end, "message")
         if tag == 0x0A:
             begin, at = span(data, at, end, "partition")
             partition = data[begin:at]
@@ -232,7 +233,7 @@ class ScanRequest:
         field_count: i64 = 0
         while at < end:
             field_count = count_field(field_count, FIELDS_MAX)
-            tag, at = varint(data, at, end, "message")
+            tag, at = tag_at(data, at, end, "message")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "table")
                 self.table = text(data, begin, at, "table", NAME_BYTES_MAX)
@@ -282,7 +283,7 @@ class WalkRequest:
         field_count: i64 = 0
         while at < end:
             field_count = count_field(field_count, FIELDS_MAX)
-            tag, at = varint(data, at, end, "message")
+            tag, at = tag_at(data, at, end, "message")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "table")
                 self.table = text(data, begin, at, "table", NAME_BYTES_MAX)
@@ -320,7 +321,7 @@ class _Draft:
         field_count: i64 = 0
         while at < end:
             field_count = count_field(field_count, FIELDS_MAX)
-            tag, at = varint(data, at, end, "message")
+            tag, at = tag_at(data, at, end, "message")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "partition")
                 self.partition = data[begin:at]
@@ -370,7 +371,7 @@ class WriteRequest:
         field_count: i64 = 0
         while at < end:
             field_count = count_field(field_count, FIELDS_MAX + bounds.writes_max)
-            tag, at = varint(data, at, end, "message")
+            tag, at = tag_at(data, at, end, "message")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "table")
                 self.table = text(data, begin, at, "table", NAME_BYTES_MAX)
@@ -406,7 +407,7 @@ class WriteIfRequest:
         field_count: i64 = 0
         while at < end:
             field_count = count_field(field_count, FIELDS_MAX)
-            tag, at = varint(data, at, end, "message")
+            tag, at = tag_at(data, at, end, "message")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "table")
                 self.table = text(data, begin, at, "table", NAME_BYTES_MAX)
@@ -437,7 +438,7 @@ class WriteIfRequest:
         field_count: i64 = 0
         while at < end:
             field_count = count_field(field_count, FIELDS_MAX)
-            tag, at = varint(data, at, end, "message")
+            tag, at = tag_at(data, at, end, "message")
             if tag == 0x08:
                 absent, at = varint(data, at, end, "absent")
                 self._absent = absent != 0
@@ -467,7 +468,7 @@ class UploadRequest:
         field_count: i64 = 0
         while at < end:
             field_count = count_field(field_count, FIELDS_MAX)
-            tag, at = varint(data, at, end, "message")
+            tag, at = tag_at(data, at, end, "message")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "table")
                 self.table = text(data, begin, at, "table", NAME_BYTES_MAX)
@@ -498,7 +499,7 @@ class UploadPartRequest:
         field_count: i64 = 0
         while at < end:
             field_count = count_field(field_count, FIELDS_MAX)
-            tag, at = varint(data, at, end, "message")
+            tag, at = tag_at(data, at, end, "message")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "table")
                 self.table = text(data, begin, at, "table", NAME_BYTES_MAX)
@@ -536,7 +537,7 @@ class CommitUploadRequest:
         field_count: i64 = 0
         while at < end:
             field_count = count_field(field_count, FIELDS_MAX)
-            tag, at = varint(data, at, end, "message")
+            tag, at = tag_at(data, at, end, "message")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "table")
                 self.table = text(data, begin, at, "table", NAME_BYTES_MAX)

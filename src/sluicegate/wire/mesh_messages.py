@@ -40,6 +40,7 @@ from sluicegate.wire.protobuf import (
     skip_field,
     span,
     span_bytes,
+    tag_at,
     text,
     text_bytes,
     too_many,
@@ -100,7 +101,7 @@ def parse_mesh_request(data: bytes, bounds: MeshBounds = MESH_BOUNDS) -> MeshReq
     field_count: i64 = 0
     while at < end:
         field_count = count_field(field_count, FIELDS_MAX + bounds.descriptors_max)
-        tag, at = varint(data, at, end, "message")
+        tag, at = tag_at(data, at, end, "message")
         if tag == 0x0A:
             begin, at = span(data, at, end, "domain")
             domain = text(data, begin, at, "domain", bounds.text_bytes_max)
@@ -129,7 +130,7 @@ def _descriptor_of(data: bytes, at: i64, end: i64, bounds: MeshBounds) -> Descri
     field_count: i64 = 0
     while at < end:
         field_count = count_field(field_count, FIELDS_MAX + bounds.entries_max)
-        tag, at = varint(data, at, end, "message")
+        tag, at = tag_at(data, at, end, "message")
         if tag == 0x0A:
             begin, at = span(data, at, end, "entries")
             number = len(entries)
@@ -164,7 +165,7 @@ def _entry_of(data: bytes, at: i64, end: i64, bytes_max: i64) -> tuple[str, str]
     field_count: i64 = 0
     while at < end:
         field_count = count_field(field_count, FIELDS_MAX)
-        tag, at = varint(data, at, end, "message")
+        tag, at = tag_at(data, at, end, "message")
         if tag == 0x0A:
             begin, at = span(data, at, end, "key")
             key = any_text(data, begin, at, bytes_max)
@@ -180,7 +181,7 @@ def _override_of(data: bytes, at: i64, end: i64, count: i64, unit: i64) -> tuple
     field_count: i64 = 0
     while at < end:
         field_count = count_field(field_count, FIELDS_MAX)
-        tag, at = varint(data, at, end, "message")
+        tag, at = tag_at(data, at, end, "message")
         if tag == 0x08:
             count, at = varint(data, at, end, "requests_per_unit")
             count &= UINT32_MAX
@@ -196,7 +197,7 @@ def _wrapped(data: bytes, at: i64, end: i64, cost: int) -> int:
     field_count: i64 = 0
     while at < end:
         field_count = count_field(field_count, FIELDS_MAX)
-        tag, at = varint(data, at, end, "hits_addend")
+        tag, at = tag_at(data, at, end, "hits_addend")
         if tag == 0x08:
             value, at = varint(data, at, end, "hits_addend.value")
             cost = unsigned64(value)

@@ -33,6 +33,7 @@ INT32_MAX: Final = (1 << 31) - 1
 INT64_MAX: Final = (1 << 63) - 1
 _UINT64_SIZE: Final = 1 << 64
 _TOP_BIT_AT: Final = 63  # a varint's tenth byte has one bit to say
+_SHORT_BYTES_MAX: Final = 5  # of a tag or a length: no reader of protobuf takes more
 _SPREAD_BITS_MAX: Final = 49  # seven bytes of a varint; an eighth would touch the sign
 
 _ONE: Final[list[bytes]] = [bytes([value]) for value in range(128)]
@@ -67,11 +68,21 @@ def varint(data: bytes, at: i64, end: i64, field: str) -> tuple[i64, i64]:
     raise _cut(field, end)
 
 
+def tag_at(data: bytes, at: i64, end: i64, field: str) -> tuple[i64, i64]:
+    """The tag of a field of the message `field`, and where its value begins."""
+    tag, begin = varint(data, at, end, field)
+    if begin - at > _SHORT_BYTES_MAX or tag > UINT32_MAX:
+        raise BadValue(field, data[at:begin], "give tags of 32 bits, in five bytes at most")
+    return tag, begin
+
+
 def span(data: bytes, at: i64, end: i64, field: str) -> tuple[i64, i64]:
     """Where the bytes of a string, of bytes or of a message begin and end."""
     size, begin = varint(data, at, end, field)
     if size < 0 or size > end - begin:
         raise _cut(field, end)
+    if begin - at > _SHORT_BYTES_MAX:
+        raise BadValue(field, data[at:begin], "give a length in five bytes at most")
     return begin, begin + size
 
 
@@ -90,7 +101,8 @@ def text(data: bytes, begin: i64, end: i64, field: str, bytes_max: i64) -> str:
 
 def any_text(data: bytes, begin: i64, end: i64, bytes_max: i64) -> str:
     """What a caller says of itself: any bytes as text; beyond the bound, a digest."""
-    return shorten(text_of(data[begin:end]), bytes_max)
+    text = text_of(data[begin:end])
+    return text if len(text) <= bytes_max else shorten(text, bytes_max)
 
 
 def skip_field(data: bytes, at: i64, end: i64, tag: i64, names: Sequence[str]) -> i64:
@@ -170,7 +182,7 @@ def fields_of(message: bytes, most: i64 = INT64_MAX) -> list[tuple[int, int | by
     field_count: i64 = 0
     while at < end:
         field_count = count_field(field_count, most)
-        tag, at = varint(message, at, end, "message")
+        tag, at = tag_at(message, at, end, "message")
         number = int(tag >> 3)
         if tag & 7 == SPAN and number > 0:
             begin, at = span(message, at, end, "message")

@@ -25,6 +25,7 @@ from sluicegate.wire.protobuf import (
     skip_field,
     span,
     span_bytes,
+    tag_at,
     text,
     text_bytes,
     too_many,
@@ -114,7 +115,7 @@ class _Draft:
         header_count: i64 = 0
         while at < end:
             field_count = count_field(field_count, FIELDS_MAX)
-            tag, at = varint(data, at, end, "message")
+            tag, at = tag_at(data, at, end, "message")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "user_id")
                 self.user_id = any_text(data, begin, at, bounds.text_bytes_max)
@@ -144,7 +145,7 @@ class _Draft:
         field_count: i64 = 0
         while at < end:
             field_count = count_field(field_count, FIELDS_MAX)
-            tag, at = varint(data, at, end, "headers")
+            tag, at = tag_at(data, at, end, "headers")
             if tag == 0x0A:
                 begin, at = span(data, at, end, "headers.key")
                 name = any_text(data, begin, at, bounds.text_bytes_max)
@@ -190,7 +191,7 @@ def parse_check_batch(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> Sequen
     field_count: i64 = 0
     while at < end:
         field_count = count_field(field_count, FIELDS_MAX + bounds.batch_max)
-        tag, at = varint(data, at, end, "message")
+        tag, at = tag_at(data, at, end, "message")
         if tag == 0x0A:
             begin, at = span(data, at, end, "requests")
             count = len(requests)
@@ -216,7 +217,7 @@ def parse_lease_request(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> Leas
     field_count: i64 = 0
     while at < end:
         field_count = count_field(field_count, FIELDS_MAX)
-        tag, at = varint(data, at, end, "message")
+        tag, at = tag_at(data, at, end, "message")
         if tag == 0x0A:
             begin, at = span(data, at, end, "request")
             try:
@@ -245,7 +246,7 @@ def parse_give_back(data: bytes, bounds: CheckBounds = CHECK_BOUNDS) -> GiveBack
     field_count: i64 = 0
     while at < end:
         field_count = count_field(field_count, FIELDS_MAX)
-        tag, at = varint(data, at, end, "message")
+        tag, at = tag_at(data, at, end, "message")
         if tag == 0x0A:
             begin, at = span(data, at, end, "lease_id")
             lease_id = text(data, begin, at, "lease_id", bounds.text_bytes_max)

@@ -31,7 +31,7 @@ _DIGEST_BYTES: Final = 16
 def text_of(data: bytes) -> str:
     """Return bytes as text, such that no two become the same."""
     try:
-        text = data.decode()
+        text = data.decode("utf-8")  # named, for the compiler knows this one
         if _OPENING not in text or _BACKSLASH.search(data) is None:
             return text
     except UnicodeDecodeError:
