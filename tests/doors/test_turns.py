@@ -44,6 +44,26 @@ def test_a_turn_ends_by_the_clock_too() -> None:
     run(story)
 
 
+def test_a_turn_whose_time_is_over_before_it_begins_has_one_portion() -> None:
+    async def story() -> None:
+        clock = HandClock(0)
+        turns = Turns(clock, 100, 1_000)
+        calls = 0
+
+        def go_on() -> None:
+            nonlocal calls
+            clock.advance(us=1_000)  # as on a machine that has stood still
+            calls += turns.enter()
+            turns.wait(go_on, DEGRADED, served=False)
+
+        turns.wait(go_on, DEGRADED, served=False)
+        for number in range(1, 5):
+            await asyncio.sleep(0)
+            assert calls == number
+
+    run(story)
+
+
 def test_who_had_nothing_goes_before_who_had_something_and_class_before_both() -> None:
     async def story() -> None:
         turns = Turns(None, 2, 1_000)

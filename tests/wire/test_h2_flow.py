@@ -233,8 +233,8 @@ def test_what_is_to_be_sent_may_be_taken_in_pieces() -> None:
     assert {len(piece) for piece in taken[:-1]} == {10_000}
 
 
-def test_a_turn_ends_after_its_frames_and_its_bytes() -> None:
-    peer = Peer(H2Settings(turn_frames_max=2, turn_bytes_max=1_024), body=b"")
+def test_a_portion_ends_after_its_frames_and_its_bytes() -> None:
+    peer = Peer(H2Settings(portion_frames_max=2, portion_bytes_max=1_024), body=b"")
     peer.h2.receive(b"".join([request(1 + 2 * at) for at in range(5)]), peer.now_us)
     assert peer.owner.whole == [1, 3]
     assert peer.h2.waiting

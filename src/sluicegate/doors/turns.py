@@ -67,19 +67,19 @@ class Turns:
         self.waiting = 0
 
     def enter(self) -> bool:
-        """Whether one more portion may be worked on in this turn."""
+        """Whether one more portion may be worked on in this turn; the first may, however late."""
         if not self._ticking:
             self._tick_soon()
             self._begin()
-            self._left -= 1
-            return True
-        if self._left <= 0:
+        left = self._left
+        if left <= 0:
             return False
-        self._left -= 1
         clock = self._clock
-        if clock is not None and clock.now_us() - self._began_us >= self._us_max:
+        begun = left < self._portions_max
+        if begun and clock is not None and clock.now_us() - self._began_us >= self._us_max:
             self._left = 0
             return False
+        self._left = left - 1
         return True
 
     def wait(self, go_on: Callable[[], object], class_: int, *, served: bool) -> None:
@@ -133,3 +133,43 @@ class Turns:
                     self.waiting -= 1
                     line.popleft()()
         self._begin()
+
+
+@final
+class TurnShare:
+    """What one connection has of the turns: so many portions of each, then `go_on` in the next."""
+
+    __slots__ = ("_go_on", "_left", "_portions_max", "_turns", "waiting")
+
+    def __init__(self, turns: Turns, portions_max: int, go_on: Callable[[], object]) -> None:
+        self._turns = turns
+        self._portions_max = portions_max
+        self._go_on = go_on
+        self._left = portions_max
+        self.waiting = False  # for another turn
+
+    def begin(self) -> None:
+        """Begin a whole share: something was read, or it is this connection's turn."""
+        self._left = self._portions_max
+
+    def enter(self) -> bool:
+        """Whether one more portion may be worked on in this turn."""
+        if self._left > 0 and self._turns.enter():
+            self._left -= 1
+            return True
+        return False
+
+    def give_up(self) -> None:
+        """Give up what is left of it, in favour of others."""
+        self._left = 0
+
+    def wait(self, class_: int) -> None:
+        """Go on in one of the next turns, unless that is under way."""
+        if not self.waiting:
+            self.waiting = True
+            self._turns.wait(self._resume, class_, served=self._left < self._portions_max)
+
+    def _resume(self) -> None:
+        self.waiting = False
+        self.begin()
+        self._go_on()

@@ -522,7 +522,7 @@ def test_who_sends_much_at_once_is_not_served_before_who_sends_little(
 
     async def talk() -> None:
         running = asyncio.get_running_loop()
-        door: Any = GrpcDoor(methods, Door(), SystemClock(), GrpcSettings(turn_us_max=0))
+        door: Any = GrpcDoor(methods, Door(), SystemClock(), GrpcSettings(turn_us_max=1))
         server = await running.create_server(door, "127.0.0.1", 0)
         address = server.sockets[0].getsockname()
         many, few = (socket.create_connection(address) for _ in range(2))
@@ -546,7 +546,7 @@ def test_who_sends_much_at_once_is_not_served_before_who_sends_little(
         server.close()
         while door.open:
             await asyncio.sleep(0)
-        assert served.index(b"few") <= H2Settings().turn_frames_max // 2
+        assert served.index(b"few") <= 2 * H2Settings().portion_frames_max
 
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         runner.run(asyncio.wait_for(talk(), CALL_S_MAX))

@@ -7,7 +7,7 @@ their bytes wait unparsed until their method asks for them, within their window.
 
 What is answered waits for room: while the peer does not take its responses, requests that are here
 whole wait in line, and streams that send wait too. A turn of the loop is shared: `receive` and
-`work_on` stop after so much work, and `work_waits` says that there is more.
+`work_on` stop after a portion of work, and `work_waits` says that there is more.
 
 An error ends a call with the status that `methods.status_of` gives it. The owner logs a bug of
 ours; the peer learns only that there is one.
@@ -39,9 +39,10 @@ from sluicegate.doors.grpc.methods import (
     metadata_of,
     status_of,
 )
-from sluicegate.doors.grpc.route import NO_TIMEOUT, GrpcRoute, find_route, refuse_oversized
+from sluicegate.doors.grpc.route import NO_TIMEOUT, NOBODY, GrpcRoute, find_route, refuse_oversized
 from sluicegate.doors.grpc.route import refuse as refuse_route
 from sluicegate.doors.grpc.settings import GrpcSettings
+from sluicegate.doors.turns import STRANGER, class_of
 from sluicegate.wire.h2.connection import H2Connection
 from sluicegate.wire.h2.fields import RequestHead
 from sluicegate.wire.h2.frames import word
@@ -57,7 +58,7 @@ _NO_ROOM: Final = GrpcError(
     GrpcStatus.RESOURCE_EXHAUSTED, "too many responses wait on this connection; read them first"
 )
 _RESULT_BYTES_FIRST: Final = 1 << 20  # so few calls begin before the first result is here
-_LINE_TURN: Final = 32  # calls from the line in one turn
+_LINE_PORTION: Final = 16  # calls from the line at a time
 _BACKLOG_FREE_BYTES: Final = 65_536  # that each connection has, however much all others hold
 _LATE: Final = GrpcError(GrpcStatus.DEADLINE_EXCEEDED, "the deadline has passed")
 _TOO_MUCH_PARTIAL: Final = GrpcError(
@@ -142,6 +143,7 @@ class GrpcCalls:
         "_partial_bytes",
         "_result_bytes",
         "_settings",
+        "class_",
         "h2",
     )
 
@@ -165,6 +167,7 @@ class GrpcCalls:
         self._partial_bytes = 0
         self._result_bytes = _RESULT_BYTES_FIRST  # on average, of those that were waited for
         self._line: dict[int, H2Stream] = {}  # what waits for room, in order
+        self.class_ = STRANGER  # of who was last identified on this connection
         self.h2 = H2Connection(settings.h2, self, now_us)
 
     def receive(self, data: bytes, now_us: int) -> None:
@@ -187,15 +190,16 @@ class GrpcCalls:
 
     @property
     def work_waits(self) -> bool:
-        """Whether there is more to do than a turn allowed."""
+        """Whether there is more to do than a portion allowed."""
         return self.h2.waiting or (bool(self._line) and not self.full)
 
     def work_on(self, now_us: int) -> None:
-        """Do more of what waits."""
+        """Do a portion of what waits: of the line, or else of what has come."""
         self._now_us = now_us
         line = self._line
-        for _ in range(_LINE_TURN):
+        for _ in range(_LINE_PORTION):
             if not line or self.full:
+                self.h2.read_on(now_us)
                 break
             stream = line.pop(next(iter(line)))
             partial = stream.call
@@ -205,7 +209,6 @@ class GrpcCalls:
                 whole = bytes(partial.buffer)
                 self._drop_buffer(stream)
                 self._serve(stream, _route(stream), whole, 0, len(whole))
-        self.h2.read_on(now_us)
         self.count_flood()
 
     def sweep(self, now_us: int) -> None:
@@ -239,6 +242,8 @@ class GrpcCalls:
                 self._owner.log_bug(error)
             status, message = status_of(error)
             return refuse_route(status, message)  # whoever made the identity could not
+        if route.identity is not NOBODY:
+            self.class_ = class_of(route.identity)
         settings = self._settings
         route.message_bytes_max = (
             settings.open_message_bytes_max if route.open else settings.message_bytes_max

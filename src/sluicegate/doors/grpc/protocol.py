@@ -4,9 +4,9 @@ One `GrpcProtocol` a connection. All answers to one read leave in one write, and
 become ready in one turn of the loop. A peer that does not read is not read either: while its socket
 is full we take nothing from it, so what we hold for it stays within the bounds of HTTP/2.
 
-A turn is bounded, in frames, bytes and time. What a connection sends beyond waits for the next one,
-and it is not read before: so who sends much is served as fast as the rest allows, and who sends
-little is served at once.
+Work is done in portions, of which a connection has a share in each turn of the loop
+(`doors/turns.py`); what it sends beyond waits for the next one, and it is not read before. The
+first portion of what was read is free: so who sends little, and health, is served in any turn.
 
 `GrpcDoor` makes the protocols and knows which are open: to count, to sweep out the slow and the
 idle, and to end them all in peace.
@@ -29,6 +29,7 @@ from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.doors.grpc.streaming import StreamRun
 from sluicegate.doors.stepper import Stepper
 from sluicegate.doors.tls import names_in
+from sluicegate.doors.turns import Turns, TurnShare
 from sluicegate.wire.h2.stream import H2Stream
 
 _log: Final = logging.getLogger("sluicegate.grpc")
@@ -40,15 +41,17 @@ _WRITE_BYTES: Final = 262_144  # that the transport is handed at a time; it may 
 class GrpcDoor:
     """Makes a protocol for each connection that is accepted. Belongs to one loop."""
 
-    __slots__ = ("_sweep", "access", "clock", "counts", "draining", "methods", "open", "settings")
+    __slots__ = (
+        "_sweep", "access", "counts", "draining", "methods", "open", "settings", "turns",
+    )  # fmt: skip
 
     def __init__(
         self, methods: Methods, access: Access, clock: Clock, settings: GrpcSettings | None = None
     ) -> None:
         self.methods = methods
         self.access = access
-        self.clock = clock
         self.settings = GrpcSettings() if settings is None else settings
+        self.turns = Turns(clock, self.settings.turn_portions_max, self.settings.turn_us_max)
         self.counts = GrpcCounts()
         self.open: set[GrpcProtocol] = set()
         self.draining = False
@@ -121,7 +124,7 @@ class GrpcProtocol:
         self._flushing = False
         self._reading = False
         self._paused = False  # the peer does not read
-        self._turn_over = False  # another is scheduled
+        self._share = TurnShare(door.turns, door.settings.connection_portions_max, self._go_on)
         self._stopped = False  # the transport reads no more
         self._backlog_bytes = 0
         self._ending = False  # nothing more is sent, and what still comes is thrown away
@@ -162,32 +165,31 @@ class GrpcProtocol:
         calls = self._calls
         if calls is None or self._ending:
             return
-        if self._paused or self._turn_over:
+        if self._paused or self._share.waiting:
             calls.h2.hold(data)
             return
-        door = self._door
-        until_us = door.clock.now_us() + door.settings.turn_us_max
+        self._share.begin()
         self._reading = True
         calls.receive(data, self._now_us())
-        self._work_until(calls, until_us)
+        if calls.h2.slowed:
+            self._share.give_up()
+        self._work(calls)
 
-    def _next_turn(self) -> None:
-        self._turn_over = False
+    def _go_on(self) -> None:
         calls = self._calls
-        if calls is None or self._transport is None:
-            return
-        door = self._door
-        until_us = door.clock.now_us() + door.settings.turn_us_max
-        self._reading = True
-        if not self._paused:
-            calls.work_on(self._now_us())
-        self._work_until(calls, until_us)
+        if calls is not None and self._transport is not None:
+            self._reading = True
+            self._work(calls)
 
-    def _work_until(self, calls: GrpcCalls, until_us: int) -> None:
-        """Work until all is done, or the turn is over; and write."""
-        while calls.work_waits and not self._paused and self._door.clock.now_us() < until_us:
-            self._flush()
+    def _work(self, calls: GrpcCalls) -> None:
+        """Work until all is done or the share of this turn is; and write."""
+        share, h2 = self._share, calls.h2
+        while calls.work_waits and not self._paused and share.enter():
+            if h2.out_bytes >= _WRITE_BYTES:
+                self._flush()
             calls.work_on(self._now_us())
+            if h2.slowed:
+                share.give_up()
         self._reading = False
         self._flush()
 
@@ -328,9 +330,8 @@ class GrpcProtocol:
         self._backlog_bytes = backlog
         if self._reading:
             return
-        if calls.work_waits and not self._ending and not self._turn_over and not self._paused:
-            self._turn_over = True
-            self._loop.call_soon(self._next_turn)
+        if calls.work_waits and not self._ending and not self._paused:
+            self._share.wait(calls.class_)
         self._read_or_stop(transport)
 
     def _end(self, transport: asyncio.Transport) -> None:
@@ -349,8 +350,8 @@ class GrpcProtocol:
         self._timer = self._loop.call_later(wait_s, transport.abort)
 
     def _read_or_stop(self, transport: asyncio.Transport) -> None:
-        """Read what the peer sends, unless it does not read, or its turn is over."""
-        stop = (self._paused or self._turn_over) and not self._ending
+        """Read what the peer sends, unless it does not read, or waits for its turn."""
+        stop = (self._paused or self._share.waiting) and not self._ending
         if stop == self._stopped or transport.is_closing():
             return
         self._stopped = stop

@@ -20,7 +20,11 @@ class GrpcSettings:
     open_streams_max: int = 64  # of such calls that have begun and not ended, a connection
     partial_bytes_max: int = 16 << 20  # of requests that wait to come whole or to be answered
     backlog_bytes_max: int = 256 << 20  # of responses that no peer has taken, all connections
-    turn_us_max: int = 2_000  # for one connection at a time; others have their turn in between
+    # Portions of work, as `h2` bounds one: of one connection in a turn of the loop, then of all
+    # together, in so much time. The rest waits for the next.
+    connection_portions_max: int = 16
+    turn_portions_max: int = 64
+    turn_us_max: int = 1_000
     call_us_max: int = 60_000_000  # for a unary call that names no deadline, or a later one
     watchers_max: int = 1_000  # health watches, a process
     watch_us: int = 500_000  # at most so long after a change a watcher hears of it
@@ -37,7 +41,9 @@ class GrpcSettings:
             ("open_streams_max", 1, 1 << 20),
             ("partial_bytes_max", 1_024, 1 << 32),
             ("backlog_bytes_max", 1 << 20, 1 << 40),
-            ("turn_us_max", 0, 1_000_000),
+            ("connection_portions_max", 1, 100_000),
+            ("turn_portions_max", 1, 100_000),
+            ("turn_us_max", 1, 1_000_000),
             ("call_us_max", 1_000, 86_400_000_000),
             ("watchers_max", 1, 1 << 20),
             ("watch_us", 1_000, 60_000_000),

@@ -7,7 +7,7 @@ a constant (`blocks.py`), and those that we get are looked up before they are de
 (`header_memo.py`).
 
 A peer decides what it sends and what it takes, so both are bounded, by `settings.py`. `receive`
-stops after a turn's worth of work and is `waiting` then, until `read_on`. What the peer has not
+stops after a portion of work and is `waiting` then, until `read_on`. What the peer has not
 taken is `backlog_bytes`, whatever holds it back: the owner asks `has_room` before it adds to it.
 What frame may come on which stream is the table of `stream_states.py`.
 
@@ -39,6 +39,7 @@ _RESET_IDS_MAX: Final = 1_024  # streams that we have reset, whose late frames a
 _SKIPPED_MAX: Final = 16
 _DECODE_WORK: Final = 32  # a byte of a block that is decoded is as much work as so many others
 _HEAD_BYTES: Final = frames.HEAD_BYTES
+_DATA_ON: Final = bytes((frames.DATA, 0))  # of a frame's head: between its length and its stream
 _LITTLE: Final = 1 << 24
 _ALL: Final = 1 << 60
 _HARMLESS: Final = (FrameVerdict.BEGIN, FrameVerdict.ACCEPT, FrameVerdict.LATE)
@@ -100,14 +101,13 @@ class H2Connection:
         "_owner",
         "_peer_frame",
         "_peer_window",
+        "_portion_bytes",
         "_preface",
         "_queued_bytes",
         "_receive_window",
         "_reset_ids",
         "_settings_received",
         "_skipped",
-        "_turn_bytes",
-        "_turn_frames",
         "_unread",
         "_unread_at",
         "_window",
@@ -121,6 +121,7 @@ class H2Connection:
         "peer_leaving",
         "pending",
         "settings",
+        "slowed",
         "streams",
         "unsent_bytes",
         "waiting",
@@ -134,7 +135,8 @@ class H2Connection:
         self.out_bytes = 0
         self.unsent_bytes = 0  # that the owner has taken, and the peer has not
         self.pending = 0  # streams whose result is awaited
-        self.waiting = False  # there is more to read, in another turn
+        self.waiting = False  # there is more to read, in another portion
+        self.slowed = False  # it has had its header work of this second, and gives way to others
         self.answered = 0
         self.opened = 0
         self.closing = False  # nothing more will be read
@@ -146,8 +148,7 @@ class H2Connection:
         self._last_read_us = now_us
         self._now_us = now_us
         self._half_since_us = now_us
-        self._turn_frames = 0
-        self._turn_bytes = 0
+        self._portion_bytes = 0
         self._chunks: list[bytes] = []
         self._unread, self._unread_at, self._have = b"", 0, 0
         self._need = 0
@@ -222,7 +223,7 @@ class H2Connection:
         return data
 
     def receive(self, data: bytes, now_us: int) -> None:
-        """Take bytes that were read, and act on as many as a turn allows; see `waiting`."""
+        """Take bytes that were read, and act on a portion of them; see `waiting`."""
         if self.closing:
             return
         self._last_read_us = now_us
@@ -235,22 +236,22 @@ class H2Connection:
         self._read_on(data, 0, now_us)
 
     def hold(self, data: bytes) -> None:
-        """Take bytes that were read, for another turn."""
+        """Take bytes that were read, for another portion."""
         if not self.closing:
             self._chunks.append(data)
             self._have += len(data)
             self.waiting = True
 
     def read_on(self, now_us: int) -> None:
-        """Act on more of what has come, in another turn."""
+        """Act on the next portion of what has come."""
         if self.waiting:
             if self._chunks:
                 self._unread, self._unread_at = self._joined(), 0
             self._read_on(self._unread, self._unread_at, now_us)
 
     def work(self, size: int) -> None:
-        """Count so many bytes more of work for this turn, beside those that were received."""
-        self._turn_bytes += size
+        """Count so many bytes more of work, beside those that were received."""
+        self._portion_bytes += size
 
     def _joined(self) -> bytes:
         data = b"".join((self._unread[self._unread_at :], *self._chunks))
@@ -259,8 +260,8 @@ class H2Connection:
 
     def _read_on(self, data: bytes, at: int, now_us: int) -> None:
         self._now_us = now_us
-        self._turn_frames = self._turn_bytes = 0
-        self.waiting = False
+        self._portion_bytes = 0
+        self.waiting = self.slowed = False
         half_before = self._have > 0
         try:
             begin, at = at, self._read(data, at)
@@ -369,14 +370,16 @@ class H2Connection:
         word_id = stream_id.to_bytes(4, "big")
         self._window -= size
         stream.window -= size
-        self._turn_bytes += size
+        self._portion_bytes += size
         self._write(
             b"".join(
                 (
                     head.opening,
                     word_id,
                     head.encoded,
-                    frames.frame_head(size, frames.DATA, 0, stream_id),
+                    size.to_bytes(3, "big"),
+                    _DATA_ON,
+                    word_id,
                     payload,
                     tail.ending,
                     word_id,
@@ -410,7 +413,7 @@ class H2Connection:
             stream.finished = True
             stream.last_is_data = True
         size = len(payload)
-        self._turn_bytes += size
+        self._portion_bytes += size
         if not self.has_room(size):
             self.reset(stream, frames.ENHANCE_YOUR_CALM)
             return
@@ -464,10 +467,10 @@ class H2Connection:
     # Frames.
 
     def _read(self, data: bytes, at: int) -> int:
-        """Take every whole frame that a turn has room for; return where the rest begins."""
+        """Take every whole frame that a portion has room for; return where the rest begins."""
         size = len(data)
-        frames_max = self.settings.turn_frames_max
-        bytes_max = self.settings.turn_bytes_max
+        frames_left = self.settings.portion_frames_max
+        bytes_max = self.settings.portion_bytes_max
         if not self._preface:
             size_preface = len(frames.PREFACE)
             if data[:size_preface] != frames.PREFACE[:size]:
@@ -478,7 +481,7 @@ class H2Connection:
             self._preface = True
             at = size_preface
         while not self.closing:
-            if self._turn_frames >= frames_max or self._turn_bytes >= bytes_max:
+            if frames_left == 0 or self._portion_bytes >= bytes_max:
                 self.waiting = at < size
                 break
             if size - at < _HEAD_BYTES:
@@ -491,8 +494,8 @@ class H2Connection:
             if end > size:
                 self._need = _HEAD_BYTES + length
                 break
-            self._turn_frames += 1
-            self._turn_bytes += length
+            frames_left -= 1
+            self._portion_bytes += length
             kind = data[at + 3]
             stream_id = word(data, at + 5) & frames.STREAM_ID_MAX
             try:
@@ -630,7 +633,8 @@ class H2Connection:
         if stream is not None:
             self._trailers(stream, block, ends)
             return
-        if self._judge(frames.HEADERS, stream_id) is not FrameVerdict.BEGIN:
+        if stream_id <= self._last_id or self._goaway_sent:  # else it is idle, and this begins it
+            self._judge(frames.HEADERS, stream_id)
             self._decode(block)  # late, but its block changes the table
             if not self._goaway_sent:
                 self._floods.empty.count_one(self._now_us, self.answered)
@@ -680,7 +684,9 @@ class H2Connection:
         return meaning
 
     def _decode(self, block: bytes) -> list[tuple[bytes, bytes]]:
-        self._turn_bytes += len(block) * _DECODE_WORK
+        size = len(block)
+        self._portion_bytes += size * _DECODE_WORK
+        self.slowed = self._floods.header_bytes.add(size, self._now_us, 0)
         try:
             return self._memo.decode(block)
         except BadBlock as bad:
@@ -860,13 +866,12 @@ class H2Connection:
                 return StreamState.SKIPPED
         return StreamState.CLOSED
 
-    def _judge(self, kind: int, stream_id: int) -> FrameVerdict:
-        """Return what a frame does on a stream. Raises the fault that it is."""
+    def _judge(self, kind: int, stream_id: int) -> None:
+        """Raise the fault that a frame is on a stream, if it is one."""
         state = self._state_of(stream_id)
         verdict = TABLE[state, kind]
         if verdict not in _HARMLESS:
             raise fault_of(verdict, state, kind, stream_id)
-        return verdict
 
     def _stream_fault(self, fault: StreamFault) -> None:
         # Counted as a reset: to be made to reset costs us as much as to be reset.

@@ -17,7 +17,7 @@ _SECOND_US: Final = 1_000_000
 
 @final
 class FloodCounter:
-    """One kind of frame, counted; `name` is the setting that bounds it."""
+    """One kind of frame or work, counted; `name` is the setting that bounds it."""
 
     __slots__ = ("began_us", "count", "name", "per_s_max", "responses_counted")
 
@@ -28,17 +28,21 @@ class FloodCounter:
         self.began_us = 0
         self.responses_counted = 0
 
-    def count_one(self, now_us: int, responses: int) -> None:
-        """Count one; `responses` calls so far, each of which lets the count start anew.
+    def add(self, size: int, now_us: int, responses: int) -> bool:
+        """Count so many; `responses` calls so far, each of which lets the count start anew.
 
-        Raises `ConnectionFault` beyond the bound.
+        Return whether that is beyond the bound.
         """
         if responses != self.responses_counted or now_us - self.began_us >= _SECOND_US:
             self.responses_counted = responses
             self.began_us = now_us
             self.count = 0
-        self.count += 1
-        if self.count > self.per_s_max:
+        self.count += size
+        return self.count > self.per_s_max
+
+    def count_one(self, now_us: int, responses: int) -> None:
+        """Count one likewise. Raises `ConnectionFault` beyond the bound."""
+        if self.add(1, now_us, responses):
             raise ConnectionFault(ENHANCE_YOUR_CALM, f"more than {self.name}", self.name)
 
 
@@ -46,10 +50,12 @@ class FloodCounter:
 class Floods:
     """All that one connection counts by the second; each bound is the setting of its name."""
 
-    __slots__ = ("empty", "pings", "resets", "settings", "updates")
+    __slots__ = ("empty", "header_bytes", "pings", "resets", "settings", "updates")
 
     def __init__(self, settings: H2Settings) -> None:
         self.resets = FloodCounter("resets_per_s_max", settings.resets_per_s_max)
+        # Values that differ with each request are honest, so who sends many is slowed, never ended.
+        self.header_bytes = FloodCounter("header_bytes_per_s_max", settings.header_bytes_per_s_max)
         self.settings = FloodCounter("settings_per_s_max", settings.settings_per_s_max)
         self.pings = FloodCounter("pings_per_s_max", settings.pings_per_s_max)
         self.empty = FloodCounter("empty_frames_per_s_max", settings.empty_frames_per_s_max)

@@ -24,8 +24,9 @@ class H2Settings:
     stream_window_bytes: int = 262_144  # what may come before we have taken it
     connection_window_bytes: int = 1_048_576
     backlog_bytes_max: int = 16 << 20  # of responses that the peer has not taken, whatever why
-    turn_frames_max: int = 256  # that are read at a time; others have their turn in between
-    turn_bytes_max: int = 32_768  # read, unpacked and answered at a time, likewise
+    portion_frames_max: int = 32  # that are read at a time; others have their turn in between
+    portion_bytes_max: int = 8_192  # read, unpacked and answered at a time, likewise
+    header_bytes_per_s_max: int = 1 << 20  # of blocks decoded; beyond it, one portion a turn
     rapid_reset_us: int = 10_000  # a stream that is withdrawn younger than this counts as a flood
     resets_per_s_max: int = 500
     settings_per_s_max: int = 50
@@ -49,8 +50,9 @@ class H2Settings:
             ("stream_window_bytes", WINDOW_FIRST, WINDOW_MAX),
             ("connection_window_bytes", WINDOW_FIRST, WINDOW_MAX),
             ("backlog_bytes_max", 65_536, 1 << 30),
-            ("turn_frames_max", 1, 1 << 20),
-            ("turn_bytes_max", 1_024, 1 << 30),
+            ("portion_frames_max", 1, 1 << 20),
+            ("portion_bytes_max", 1_024, 1 << 30),
+            ("header_bytes_per_s_max", 1_024, 1 << 30),
             ("rapid_reset_us", 0, 60_000_000),
             ("resets_per_s_max", 1, 1 << 20),
             ("settings_per_s_max", 1, 1 << 20),
