@@ -1,11 +1,12 @@
-"""How long an honest caller waits beside one client that pipelines without end, and reads.
+"""How long an honest caller waits beside clients that pipeline without end, and read.
 
-The peer is a real redis-server beside the same client. Each is asked in turns, by itself: a prober
+The peer is a real redis-server beside as many clients. Each is asked in turns, by itself: a prober
 sends PING and waits for the answer, again and again, while another process sends as fast as it is
 read. The door is tried on uvloop and on asyncio's own loop, by RESP arrays, lines and CL.THROTTLE,
-and by HTTP/1.1, whose prober asks for /healthz.
+by HTTP/1.1, whose prober asks for /healthz, and by gRPC, whose prober calls as its neighbours do:
+beside one of them, and beside four.
 
-    python -m benchmarks.neighbours              all, about a minute
+    python -m benchmarks.neighbours              all, about a minute and a half
     python -m benchmarks.neighbours --seconds 1  quickly
 """
 
@@ -20,16 +21,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from benchmarks.doors import RULES, redis_server
+from hpack import Encoder
+
+from benchmarks.doors import METHOD, RULES, ask, framed, redis_server
 from benchmarks.rounds import Bars, build_of
+from sluicegate.wire.h2 import frames
 from tests.engines.child import Child, free_port, until
 
 ROUNDS = 3
 TIMES_MAX = 2.0  # of redis-server's p99
+FEW = 4  # clients that pipeline together
 BLOCK_BYTES = 1 << 18
 PROBE_EVERY_S = 0.002
 PING = b"*1\r\n$4\r\nPING\r\n"
@@ -37,13 +42,56 @@ THROTTLE = (
     b"*6\r\n$11\r\nCL.THROTTLE\r\n$1\r\nk\r\n$3\r\n100\r\n$7\r\n1000000\r\n$1\r\n1\r\n$1\r\n1\r\n"
 )
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+GRPC = "gRPC"
 FLOODS = {"arrays": PING, "lines": b"PING\r\n", "CL.THROTTLE": THROTTLE, "HTTP/1.1": HEALTH}
 PEER = "redis-server"
+GREETING = b"".join(
+    (
+        frames.PREFACE,
+        frames.settings_frame([(frames.INITIAL_WINDOW_SIZE, frames.WINDOW_MAX)]),
+        frames.window_update(0, frames.WINDOW_MAX - frames.WINDOW_FIRST),
+    )
+)
+HEAD = (
+    (":method", "POST"),
+    (":scheme", "http"),
+    (":path", METHOD),
+    (":authority", "localhost"),
+    ("content-type", "application/grpc"),
+    ("te", "trailers"),
+)
 
 
-def flood(port: int, unit: bytes) -> None:
+def grpc_call() -> Callable[[int], bytes]:
+    """What calls the limiter on a stream; the same bytes but for the stream's number."""
+    block = Encoder().encode([(name, value, True) for name, value in HEAD], huffman=False)
+    body = framed(ask("ann"))
+    head = frames.frame_head(len(block), frames.HEADERS, frames.END_HEADERS, 0)[:5]
+    data = frames.frame_head(len(body), frames.DATA, frames.END_STREAM, 0)[:5]
+
+    def call(stream: int) -> bytes:
+        word = stream.to_bytes(4, "big")
+        return b"".join((head, word, block, data, word, body))
+
+    return call
+
+
+def blocks_of(kind: str) -> Iterator[bytes]:
+    """What a flood sends, without end."""
+    if kind != GRPC:
+        unit = FLOODS[kind]
+        block = unit * (BLOCK_BYTES // len(unit))
+        while True:
+            yield block
+    call = grpc_call()
+    yield GREETING
+    streams = 2 * (BLOCK_BYTES // len(call(1)))
+    for first in range(1, frames.STREAM_ID_MAX - streams, streams):
+        yield b"".join([call(stream) for stream in range(first, first + streams, 2)])
+
+
+def flood(port: int, kind: str) -> None:
     """Send it again and again, and read what comes, for ever."""
-    block = unit * (BLOCK_BYTES // len(unit))
     with socket.create_connection(("127.0.0.1", port)) as sock:
 
         def read() -> None:
@@ -52,39 +100,55 @@ def flood(port: int, unit: bytes) -> None:
             os._exit(0)
 
         threading.Thread(target=read, daemon=True).start()
-        while True:
+        for block in blocks_of(kind):
             sock.sendall(block)
 
 
-def p99_s(port: int, ask: bytes, seconds: float) -> float:
+def asks_of(kind: str) -> Iterator[tuple[bytes, bytes]]:
+    """What a prober asks, one after the other, and what is in the end of each answer."""
+    if kind != GRPC:
+        while True:
+            yield (HEALTH if kind == "HTTP/1.1" else PING), b""
+    call, ends = grpc_call(), frames.END_HEADERS | frames.END_STREAM
+    for stream in range(1, frames.STREAM_ID_MAX, 2):
+        tail = bytes((frames.HEADERS, ends)) + stream.to_bytes(4, "big")
+        yield call(stream) if stream > 1 else GREETING + call(stream), tail
+
+
+def p99_s(port: int, kind: str, seconds: float) -> float:
     """The 99th percentile of what a prober waits."""
     took: list[float] = []
     with socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         over = time.perf_counter() + seconds
-        while time.perf_counter() < over:
+        for said, tail in asks_of(kind):
             began = time.perf_counter()
-            sock.sendall(ask)
-            sock.recv(65_536)
+            if began >= over:
+                break
+            sock.sendall(said)
+            answer = sock.recv(65_536)
+            while answer and tail not in answer:
+                answer += sock.recv(65_536)
             took.append(time.perf_counter() - began)
             time.sleep(PROBE_EVERY_S)
     took.sort()
     return took[math.ceil(len(took) * 0.99) - 1]
 
 
-def beside_flood(folder: Path, port: int, unit: bytes, seconds: float) -> float:
-    """What a prober waits beside the client that sends `unit`."""
+def beside_flood(folder: Path, port: int, kind: str, clients: int, seconds: float) -> float:
+    """What a prober waits beside so many clients that send that."""
     command = [
         sys.executable,
         "-m",
         __name__ if __name__ != "__main__" else "benchmarks.neighbours",
     ]
-    child = Child("flood", [*command, "--flood", str(port), unit.decode()], folder / "flood.log")
-    try:
-        p99_s(port, HEALTH if unit == HEALTH else PING, 0.3)  # until it has begun
-        return p99_s(port, HEALTH if unit == HEALTH else PING, seconds)
-    finally:
-        child.stop()
+    with ExitStack() as stack:
+        for number in range(clients):
+            log = folder / f"flood-{number}.log"
+            child = Child("flood", [*command, "--flood", str(port), kind], log)
+            stack.callback(child.stop)
+        p99_s(port, kind, 0.3)  # until they have begun
+        return p99_s(port, kind, seconds)
 
 
 @contextmanager
@@ -123,7 +187,7 @@ def main() -> None:
     parser.add_argument("--flood", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.flood:
-        flood(int(arguments.flood[0]), arguments.flood[1].encode())
+        flood(int(arguments.flood[0]), arguments.flood[1])
     import sluicegate.kernels.gcra
 
     print(f"one worker, {build_of(str(sluicegate.kernels.gcra.__file__))}")
@@ -133,21 +197,25 @@ def main() -> None:
         ports = {PEER: stack.enter_context(redis_server(folder, core=None))}
         for loop in ("uvloop", "asyncio"):
             ports[loop] = stack.enter_context(limiter(folder, loop))
-        sides = {(PEER, "arrays"): PING, (PEER, "lines"): FLOODS["lines"]}
+        sides = [(PEER, "arrays", 1), (PEER, "lines", 1), (PEER, "arrays", FEW)]
         for loop in ("uvloop", "asyncio"):
-            sides |= {(loop, kind): unit for kind, unit in FLOODS.items()}
-        waits: dict[tuple[str, str], list[float]] = {side: [] for side in sides}
+            sides += [(loop, kind, 1) for kind in (*FLOODS, GRPC)]
+            sides.append((loop, GRPC, FEW))
+        waits: dict[tuple[str, str, int], list[float]] = {side: [] for side in sides}
         for _ in range(ROUNDS):
-            for side, unit in sides.items():
-                waits[side].append(beside_flood(folder, ports[side[0]], unit, arguments.seconds))
-        peer_s = max(statistics.median(waits[PEER, kind]) for kind in ("arrays", "lines"))
-        for (server, kind), found in waits.items():
-            p99 = statistics.median(found)
-            line = f"{server:<12} beside {kind:<11} p99 {p99 * 1_000:7.1f} ms"
+            for server, kind, clients in sides:
+                wait_s = beside_flood(folder, ports[server], kind, clients, arguments.seconds)
+                waits[server, kind, clients].append(wait_s)
+        medians = {side: statistics.median(found) for side, found in waits.items()}
+        one_s = max(medians[PEER, "arrays", 1], medians[PEER, "lines", 1])
+        peers = {1: one_s, FEW: medians[PEER, "arrays", FEW]}
+        for (server, kind, clients), p99 in medians.items():
+            line = f"{server:<12} beside {clients} x {kind:<11} p99 {p99 * 1_000:7.1f} ms"
             if server == PEER:
                 print(f"  {line}")
             else:
-                bars.check(p99 <= TIMES_MAX * peer_s, f"{line}, {p99 / peer_s:.1f} x {PEER}'s")
+                times = p99 / peers[clients]
+                bars.check(times <= TIMES_MAX, f"{line}, {times:.1f} x {PEER}'s")
     bars.exit()
 
 
