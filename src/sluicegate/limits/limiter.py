@@ -741,7 +741,7 @@ class Limiter:
         table: LimitKeys | None = None
         if rule is None:
             table = self._table
-        elif isinstance(rule, str | Limit | Rule):
+        elif isinstance(rule, (str, Limit, Rule)):  # compiled, a union would be made each time
             table = self._tables.get(rule)
         return self._rule_keys.keys_of(rule) if table is None else table
 

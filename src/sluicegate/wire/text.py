@@ -21,7 +21,6 @@ from typing import Final
 
 ODD_BYTES_MAX: Final = 1_024
 
-_OPENING: Final = "\\x"
 _BACKSLASH: Final = re.compile(rb"\\(?=x(?:[89a-f][0-9a-f]|5c))")
 # A byte that is not UTF-8 as Python decodes it, and as it is written here.
 _ODD: Final = {0xDC00 + byte: f"\\x{byte:02x}" for byte in range(0x80, 0x100)}
@@ -32,7 +31,7 @@ def text_of(data: bytes) -> str:
     """Return bytes as text, such that no two become the same."""
     try:
         text = data.decode("utf-8")  # named, for the compiler knows this one
-        if _OPENING not in text or _BACKSLASH.search(data) is None:
+        if "\\" not in text or _BACKSLASH.search(data) is None:
             return text
     except UnicodeDecodeError:
         pass
