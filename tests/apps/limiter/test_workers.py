@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.apps.limiter.process import NATIVE, LimiterProcess, rules_file
+from tests.apps.up.running import has_ended
 from tests.engines.child import PATIENCE_S, until
 
 if TYPE_CHECKING:
@@ -135,6 +136,6 @@ def test_workers_end_with_their_parent_however_it_went(limiter: LimiterProcess) 
     assert len(workers) == WORKERS
     os.kill(limiter.child.pid, signal.SIGKILL)
     until(
-        lambda: not any(Path(f"/proc/{pid}/stat").exists() for pid in workers),
+        lambda: all(has_ended(pid) for pid in workers),
         "the workers' end",
     )
