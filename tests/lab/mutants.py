@@ -162,9 +162,9 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         "price penalty never relaxed",
-        "policies/shed.py",
-        "            if milli[place] > PRICE_ONE_MILLI:",
-        "            if milli[place] > self._settings.price_max_milli:",
+        "policies/prices.py",
+        "            if self.milli[place] > PRICE_ONE_MILLI:",
+        "            if self.milli[place] > self._max_milli:",
         "let go",
         "server",
     ),
