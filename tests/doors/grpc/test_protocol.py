@@ -26,6 +26,7 @@ from sluicegate.doors.grpc.methods import Methods
 from sluicegate.doors.grpc.protocol import GrpcDoor
 from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.system import SystemClock
+from sluicegate.testing import HandClock
 from sluicegate.wire.h2 import frames as f
 from sluicegate.wire.h2.settings import H2Settings
 from sluicegate.wire.h2.stream import H2Stream
@@ -228,7 +229,7 @@ def test_all_answers_of_one_read_leave_in_one_write(work: Work) -> None:
         transport = Written()
         writes: list[int] = []
         transport.write = lambda data: writes.append(len(data))  # type: ignore[method-assign]
-        protocol = GrpcDoor(work.methods(), Door(), SystemClock())()
+        protocol = GrpcDoor(work.methods(), Door(), HandClock())()  # no turn is ever over
         protocol.connection_made(transport)
         protocol.data_received(GREETING)
         # Few are begun before the first results have shown how large they are, hence twice.
