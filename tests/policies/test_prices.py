@@ -117,30 +117,31 @@ def test_a_raise_that_does_not_help_is_taken_back_and_tried_ever_more_seldom() -
     assert max(map(max, service.dearest.values())) <= 2_000
 
 
-def test_what_helps_is_kept_and_raised_further_while_the_ratio_falls() -> None:
+def ever_slower(phase_s: float) -> Service:
+    """A service whose prices have helped so far, while it became ever slower."""
     service = Service()
     refused = 0.9
     for ms in (60, 80, 100, 130, 160, 200):
         service.took_us["s0"] = ms * MS
-        service.run(3, refuse=refused, of=["s0"])
+        service.run(phase_s, refuse=refused, of=["s0"])
         refused *= 0.7
+    return service
+
+
+def raised() -> Service:
+    service = ever_slower(2)
+    assert service.prices_of("s0")[Criticality.BULK] > 2_000
+    return service
+
+
+def test_what_helps_is_kept_and_raised_further_while_the_ratio_falls() -> None:
+    service = ever_slower(3)
     assert service.dearest["s0"][Criticality.BULK] > 3_000
     assert max(service.dearest["s0"]) <= 4_000
     assert service.dearest["s0"][Criticality.CRITICAL] == 1_000
     stats = service.prices.stats()
     assert stats.prices_milli[Criticality.BULK] > 1_000
     assert [(one.operation, one.shard) for one in stats.cells] == [("get", "s0")]
-
-
-def raised() -> Service:
-    service = Service()
-    refused = 0.9
-    for ms in (60, 80, 100, 130, 160, 200):
-        service.took_us["s0"] = ms * MS
-        service.run(2, refuse=refused, of=["s0"])
-        refused *= 0.7
-    assert service.prices_of("s0")[Criticality.BULK] > 2_000
-    return service
 
 
 def test_all_classes_relax_together_within_three_seconds_of_the_end_of_trouble() -> None:

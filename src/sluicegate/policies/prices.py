@@ -50,10 +50,7 @@ from sluicegate.policies.stress import StressSource, StressState
 
 CLASSES: Final = len(Criticality)
 # Refusals that say that there is more work than gets done, and not that somebody asks too much.
-_CROWDED: Final = frozenset(
-    reason.name for reason in (SHED, QUEUE_FULL, QUEUE_TIMEOUT, OVERLOADED, BULKHEAD_FULL)
-)
-_ONES: Final = (PRICE_ONE_MILLI,) * CLASSES
+_CROWDED: Final = (SHED, QUEUE_FULL, QUEUE_TIMEOUT, OVERLOADED, BULKHEAD_FULL)
 _WINDOWS_MAX: Final = 1 << 20
 
 
@@ -272,7 +269,8 @@ class _Cell:
         self._held += 1
         if self._held >= self._settings.hold_windows:
             self._held = 0
-            self._lowest = 1.0  # where it is still needed, it is raised again
+            self._lowest = 1.0  # where it is still needed, it is raised again,
+            self._since = _Signs()  # and compared with what it was like without
             self.ladder.lower_first(1_000_000 // self._settings.dearer_milli)
 
 
@@ -310,8 +308,7 @@ class LocalPrices:
 
     def record_refusal(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
         """Refused further on, where that is for want of room."""
-        reason = decision.reason
-        if reason is not None and reason.name in _CROWDED:
+        if decision.reason in _CROWDED:
             cell = self._cell(request)
             if cell is not None:
                 cell.refused += 1
@@ -330,7 +327,7 @@ class LocalPrices:
 
     def stats(self) -> PriceStats:
         """Where prices are raised."""
-        dearest = list(_ONES)
+        dearest = [PRICE_ONE_MILLI] * CLASSES
         raised: list[CellPrice] = []
         raises = in_vain = 0
         for shard, cells in self._cells.items():

@@ -95,9 +95,7 @@ class PolicyChain:
                 ratio_hard=min(ratio, 0.3),
             )
         )
-        self.local_prices = LocalPrices(
-            self.stress, PriceSettings(ratio_enter=ratio, ratio_leave=max(ratio, 0.85))
-        )
+        self.local_prices = LocalPrices(self.stress, PriceSettings(ratio_enter=ratio))
         self.prices: LocalPrices | Shed = self.local_prices
         if settings.prices == "mussel":
             self.prices = Shed(self.stress, chance, ShedSettings(form="prices"))

@@ -87,16 +87,17 @@ def drill(setting: DrillSetting) -> DrillOutcome:
         )
 
         def make_slow(begin_us: int) -> None:
-            slow = json.dumps({"slow_shard": SLOW, "slow_times": SLOW_TIMES})
+            slow = json.dumps({"work_ms": TIMES * WORK_MS})
+            slow_shard = json.dumps({"slow_shard": SLOW, "slow_times": SLOW_TIMES})
             for at_us, text, what in (
-                (ends[0], json.dumps({"work_ms": TIMES * WORK_MS}), f"{TIMES} times as slow"),
-                (ends[1], "{}", "as before"),
-                (ends[2], slow, f"one shard of {SHARDS} is {SLOW_TIMES} times as slow"),
-                (ends[3], "{}", "as before"),
+                (ends[0], slow, f"the engine is {TIMES} times as slow"),
+                (ends[1], "{}", "the engine is as before"),
+                (ends[2], slow_shard, f"one shard of {SHARDS} is {SLOW_TIMES} times as slow"),
+                (ends[3], "{}", "the engine is as before"),
             ):
                 until_us(begin_us + at_us)
                 states.append(dispatcher.state())  # as it ends
-                setting.progress(f"slow-down: the engine is {what}")
+                setting.progress(f"slow-down: {what}")
                 plan.write_text(text, "utf-8")
                 if text == "{}":
                     until_us(begin_us + at_us + RELAXED_US)
