@@ -57,6 +57,7 @@ HOT_FILES = (
     "apps/kv/tables/scan.py",
     "apps/kv/tables/tables.py",
     "apps/kv/tables/tokens.py",
+    "apps/kv/tables/updates.py",
     "apps/kv/usage.py",
     "apps/limiter/ledger.py",
     "apps/limiter/service.py",

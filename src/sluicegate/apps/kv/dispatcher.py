@@ -36,6 +36,7 @@ from sluicegate.contracts.key_values import (
     PlacePage,
     Row,
     RowPage,
+    RowsUpdate,
     Uploads,
     Write,
     WriteCondition,
@@ -220,6 +221,31 @@ class Dispatcher:
         if not call.identity.may_on(table, TableGrant.READ):
             return WriteIfResult(result.done, None)
         return result
+
+    async def update(self, table: str, update: RowsUpdate, call: CallContext) -> None:
+        """Read rows of one partition, have it decided, and write, as one."""
+        call.identity.require_on(table, TableGrant.WRITE)
+        if update.reveals:
+            call.identity.require_on(table, TableGrant.READ)
+        check_table(table)
+        partition, rows = update.partition, len(update.sorts)
+        if not 0 < rows <= WRITES_MAX:
+            raise BadValue("sorts", rows, f"give from 1 to {WRITES_MAX:,}")
+        places = [(partition, sort) for sort in update.sorts]
+        for place in places:
+            check_key(*place)
+        size = update.size_bytes
+        if size > BATCH_BYTES_MAX:
+            raise BadValue("update", f"{size:,} bytes", f"give at most {BATCH_BYTES_MAX:,}")
+        permit = await self._admit(SWAP, table, partition, call, rows, size)
+        began_us = self._clock.now_us()
+        keys = self._begin_writes(table, places)
+        try:
+            work = self._tables.update(table, update, began_us)
+            await self._admission.at_work(permit, work)
+        finally:
+            self._end_writes(keys)
+        self._admission.done(permit, began_us, rows, size)
 
     async def remove(self, table: str, places: Sequence[Place], call: CallContext) -> int:
         """Delete these; return how many were there."""

@@ -1,0 +1,99 @@
+"""Commands that many callers send at once, to real dispatchers on their real engines."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+import pytest
+
+from sluicegate.protos import key_values_pb2 as pb
+from sluicegate.protos.key_values_pb2_grpc import KeyValuesStub
+from tests.apps.kv.process import KvProcess
+
+CROWD = 10
+ROUNDS = 30
+T = TypeVar("T")
+
+
+@pytest.fixture(scope="module", params=["lmdb", "rocksdb"])
+def kv(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[KvProcess]:
+    folder = tmp_path_factory.mktemp("kv")
+    with KvProcess(folder, "--engine", f"{request.param}:{folder / 'data'}") as process:
+        yield process
+
+
+def at_once(works: Sequence[Callable[[], T]]) -> list[T]:
+    """What these return, begun together."""
+    start = threading.Barrier(len(works))
+
+    def run(work: Callable[[], T]) -> T:
+        start.wait()
+        return work()
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        return list(pool.map(run, works))
+
+
+def by_redis(kv: KvProcess, *keys: str) -> Callable[[], int]:
+    client = kv.redis()
+    return lambda: int(client.delete(*keys))
+
+
+def by_http(kv: KvProcess, *rows: str) -> Callable[[], int]:
+    places = [{"partition": row} for row in rows]
+
+    def remove() -> int:
+        status, body = kv.ask("/v1/tables/t/rows:remove", {"places": places}, method="POST")
+        assert status == 200, body
+        return int(body["removed"])
+
+    return remove
+
+
+def by_grpc(kv: KvProcess, *rows: str) -> Callable[[], int]:
+    stub = KeyValuesStub(grpc.insecure_channel(f"127.0.0.1:{kv.port}"))
+    places = [pb.Place(partition=row.encode()) for row in rows]
+    return lambda: int(stub.Remove(pb.RemoveRequest(table="t", places=places), timeout=10).removed)
+
+
+def test_of_many_that_delete_a_key_one_is_told_that_it_did(kv: KvProcess) -> None:
+    client = kv.redis()
+    works = [by_redis(kv, "t:1") for _ in range(6)]
+    works += [by_http(kv, "1"), by_http(kv, "1"), by_grpc(kv, "1"), by_grpc(kv, "1")]
+    assert len(works) == CROWD
+    for _ in range(ROUNDS):
+        client.set("t:1", "x")
+        assert sum(at_once(works)) == 1
+    assert sum(at_once(works)) == 0
+
+
+def test_of_many_that_delete_several_keys_each_key_is_counted_once(kv: KvProcess) -> None:
+    client = kv.redis()
+    keys = [f"t:{number}:{sort}" for number in range(5) for sort in "ab"]
+    works = [by_redis(kv, *keys) for _ in range(CROWD)]
+    for _ in range(ROUNDS):
+        client.mset(dict.fromkeys(keys, "x"))
+        assert sum(at_once(works)) == len(keys)
+    assert client.exists(*keys) == 0
+
+
+def test_of_many_on_two_dispatchers_of_one_lmdb_one_deletes_a_key(tmp_path: Path) -> None:
+    engine = f"lmdb:{tmp_path / 'data'}"
+    one_folder, other_folder = tmp_path / "one", tmp_path / "other"
+    for folder in (one_folder, other_folder):
+        folder.mkdir()
+    with (
+        KvProcess(one_folder, "--engine", engine) as one,
+        KvProcess(other_folder, "--engine", engine) as other,
+    ):
+        works = [by_redis(kv, "t:1") for kv in (one, other) for _ in range(5)]
+        for _ in range(ROUNDS):
+            one.redis().set("t:1", "x")
+            assert sum(at_once(works)) == 1
