@@ -97,3 +97,33 @@ def test_of_many_on_two_dispatchers_of_one_lmdb_one_deletes_a_key(tmp_path: Path
         for _ in range(ROUNDS):
             one.redis().set("t:1", "x")
             assert sum(at_once(works)) == 1
+
+
+def test_a_counter_of_many_writers_counts_each_of_them(kv: KvProcess) -> None:
+    each = 20
+
+    def count() -> list[int]:
+        client = kv.redis()
+        return [int(client.incr("t:count")) for _ in range(each)]
+
+    kv.redis().delete("t:count")
+    counted = [number for numbers in at_once([count] * CROWD) for number in numbers]
+    assert sorted(counted) == list(range(1, CROWD * each + 1))
+
+
+def test_transactions_of_many_writers_move_between_two_rows_and_lose_nothing(
+    kv: KvProcess,
+) -> None:
+    kv.redis().mset({"t:sum:a": 1_000, "t:sum:b": 0})
+
+    def move() -> list[int]:
+        client = kv.redis()
+        seen = []
+        for _ in range(20):
+            with client.pipeline() as pipe:
+                a, b = pipe.decr("t:sum:a").incr("t:sum:b").execute()
+            seen.append(a + b)
+        return seen
+
+    assert {total for sums in at_once([move] * CROWD) for total in sums} == {1_000}
+    assert kv.redis().mget("t:sum:a", "t:sum:b") == [b"800", b"200"]
