@@ -121,9 +121,35 @@ def test_transactions_of_many_writers_move_between_two_rows_and_lose_nothing(
         seen = []
         for _ in range(20):
             with client.pipeline() as pipe:
-                a, b = pipe.decr("t:sum:a").incr("t:sum:b").execute()
+                pipe.decr("t:sum:a")
+                pipe.incr("t:sum:b")
+                a, b = pipe.execute()
             seen.append(a + b)
         return seen
 
     assert {total for sums in at_once([move] * CROWD) for total in sums} == {1_000}
     assert kv.redis().mget("t:sum:a", "t:sum:b") == [b"800", b"200"]
+
+
+def test_rows_of_one_partition_are_of_one_instant_also_if_some_are_hot(tmp_path: Path) -> None:
+    engine = f"lmdb:{tmp_path / 'data'}"
+    folders = [tmp_path / "one", tmp_path / "other"]
+    for folder in folders:
+        folder.mkdir()
+    with (
+        KvProcess(folders[0], "--engine", engine) as one,
+        KvProcess(folders[1], "--engine", engine) as other,
+    ):
+        writer, reader = one.redis(), other.redis()
+        cached = 0
+        for number in range(200):
+            writer.mset({"t:p:hot": number, "t:p:cold": number, "t:q": number})
+            with reader.pipeline(transaction=False) as pipe:
+                for _ in range(100):
+                    pipe.get("t:p:hot")
+                cached += pipe.execute()[-1] != b"%d" % number
+            hot, _, cold = reader.mget("t:p:hot", "t:q", "t:p:cold")
+            assert hot == cold
+        assert cached  # or there was nothing to tear
+        writer.mset({f"t:many:{number}": "x" for number in range(300)})
+        assert reader.mget([f"t:many:{number}" for number in range(300)]) == [b"x"] * 300
