@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,10 +11,12 @@ from typing import TypeVar
 
 import grpc
 import pytest
+import redis
 
 from sluicegate.protos import key_values_pb2 as pb
 from sluicegate.protos.key_values_pb2_grpc import KeyValuesStub
 from tests.apps.kv.process import KvProcess
+from tests.engines.child import until
 
 CROWD = 10
 ROUNDS = 30
@@ -153,3 +156,36 @@ def test_rows_of_one_partition_are_of_one_instant_also_if_some_are_hot(tmp_path:
         assert cached  # or there was nothing to tear
         writer.mset({f"t:many:{number}": "x" for number in range(300)})
         assert reader.mget([f"t:many:{number}" for number in range(300)]) == [b"x"] * 300
+
+
+def test_an_engine_that_fails_is_in_the_log_once_and_not_ready_until_it_answers(
+    tmp_path: Path,
+) -> None:
+    control = tmp_path / "control.json"
+    control.write_text("{}")
+    url = f"faulty+lmdb:{tmp_path / 'data'}?control={control}"
+    with KvProcess(tmp_path, "--engine", url) as kv:
+        client = kv.redis()
+        assert client.set("t:1", "x")
+        assert kv.ask("/readyz")[0] == 200
+
+        def plan(text: str) -> None:
+            aside = tmp_path / "aside.json"
+            aside.write_text(text)
+            aside.rename(control)
+
+        def fails() -> bool:
+            try:
+                client.set("t:1", "x")
+            except redis.ResponseError:
+                return True
+            return False
+
+        plan(json.dumps({"error_share": 1}))
+        until(lambda: fails() and kv.ask("/readyz")[0] == 503, "not ready", 10, [kv.child])
+        assert "its plan has it fail" in str(kv.ask("/readyz")[1])
+        assert kv.ask("/v1/state")[1]["engine"]["gone"] is True
+        assert kv.log.read_text().count("does not answer") == 1
+        plan("{}")
+        until(lambda: not fails() and kv.ask("/readyz")[0] == 200, "ready", 20, [kv.child])
+        assert kv.log.read_text().count("answers again") == 1

@@ -72,7 +72,10 @@ class LmdbEngine:
             raise self._unavailable(error) from error
         self.deleting = unfinished  # whether rows of a dropped space are still to be deleted
         self._changes = 0  # ever made; now and then others have a turn amid them
-        self.committer = GroupCommitter(self._what, self._commit, settings.group, step=self._step)
+        what = "the engine lmdb"
+        self.committer = GroupCommitter(what, self._commit, settings.group, step=self._step)
+        # Whoever opens it is told where it is; a caller's reply names no folder of this machine.
+        self._what = what
         if unfinished:
             self.committer.start()
 

@@ -88,7 +88,9 @@ class RocksEngine:
         self._check_format()
         self._next = int(self._db.get(_NEXT_KEY) or 1)
         self._numbers = self._read_names()
-        self.committer = GroupCommitter(self._what, self._commit, settings.group)
+        self.committer = GroupCommitter("the engine rocksdb", self._commit, settings.group)
+        # Whoever opens it is told where it is; a caller's reply names no folder of this machine.
+        self._what = "the engine rocksdb"
 
     @property
     def durability(self) -> str:
@@ -388,7 +390,7 @@ class RocksEngine:
                 shutil.rmtree(beside, ignore_errors=True)
 
     def _unavailable(self, error: Exception) -> Unavailable:
-        detail = str(error)
+        detail = str(error).replace(f"{self._settings.folder.rstrip('/')}/", "")
         if "lock" in detail.lower():
             detail += "; one process at a time may open it: end the other, or use lmdb:DIR"
         elif "No space left" in detail or "File too large" in detail:
