@@ -15,6 +15,7 @@ from sluicegate.contracts.key_values import (
     PlacePage,
     Row,
     RowPage,
+    RowsUpdate,
     Write,
     WriteCondition,
     WriteIfResult,
@@ -94,6 +95,9 @@ class MemoryService:
         self, table: str, write: Write, condition: WriteCondition, call: CallContext
     ) -> Awaitable[WriteIfResult]:
         return self.values.write_if(table, write, condition, call)
+
+    def update(self, table: str, update: RowsUpdate, call: CallContext) -> Awaitable[None]:
+        return self.values.update(table, update, call)
 
     def remove(self, table: str, places: Sequence[Place], call: CallContext) -> Awaitable[int]:
         return self.values.remove(table, places, call)

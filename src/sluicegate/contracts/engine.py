@@ -6,11 +6,12 @@ space belongs to, who may read it and what has expired is known above (`apps/kv/
 
 Its promises, which `sluicegate.testing.engines` checks for every engine:
 
-- What `write`, `swap` or `load` has returned for is there after a kill of this process, and after a
-  kill of the engine as far as its `durability` says. What it raised for may be there or not.
+- What `write`, `swap`, `update` or `load` has returned for is there after a kill of this process,
+  and after a kill of the engine as far as its `durability` says. What it raised for may be there or
+  not.
 - The changes of one call in one partition of one space happen all or none, and no reader sees some
   of them. Of one place named twice, the later change counts.
-- `swap` compares and writes atomically.
+- `swap` compares and writes atomically, and `update` reads and writes so.
 - A read begun after a write has returned, in this process or another, sees it.
 
 An embedded engine may answer at once, without an awaitable; a caller must be ready for both. An
@@ -19,7 +20,7 @@ engine that cannot answer raises `Unavailable`, and never guesses.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from sluicegate.contracts.checks import MaybeAwaitable
@@ -49,6 +50,24 @@ class Change(NamedTuple):
     sort: bytes
     value: bytes | None
     purge_us: int = 0
+
+
+# The values at some places of a partition, None where there is none, to the changes there. It must
+# depend on nothing else: an engine may call it several times, on any thread; the last call counts.
+Decide: TypeAlias = "Callable[[Sequence[bytes | None]], Sequence[Change]]"
+
+
+class Update(NamedTuple):
+    """Changes of these sort keys of one partition that depend on the values there.
+
+    `size_bytes` is about how much `decide` holds: an engine bounds what waits for it by this.
+    """
+
+    space: str
+    partition: bytes
+    sorts: Sequence[bytes]
+    decide: Decide
+    size_bytes: int = 0
 
 
 class KeyRange(NamedTuple):
@@ -106,6 +125,9 @@ class Engine(Protocol):
 
     async def swap(self, change: Change, expected: bytes | None) -> bool:
         """Make the change if the value there is `expected` (None: none); return whether it was."""
+
+    async def update(self, update: Update) -> bool:
+        """Read, have it decided, and make the changes, as one; return whether there were any."""
 
     async def load(self, space: str, entries: Sequence[Entry]) -> None:
         """Write many, durably when it returns; loading them again is idempotent."""

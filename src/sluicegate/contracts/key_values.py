@@ -14,9 +14,9 @@ do, `Refused` with a decision for what may not enter now, `Conflict` where anoth
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import blake2b
-from typing import Final, NamedTuple, Protocol, final
+from typing import Final, NamedTuple, Protocol, TypeAlias, final
 
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.checks import MaybeAwaitable
@@ -93,6 +93,26 @@ class WriteIfResult(NamedTuple):
 
     done: bool
     row: Row | None
+
+
+# The rows at some places of a partition, None where there is none, and the instant, to the writes
+# there. It must depend on nothing else: it may be called several times, on any thread, and the last
+# call counts.
+DecideRows: TypeAlias = "Callable[[Sequence[Row | None], int], Sequence[Write]]"
+
+
+class RowsUpdate(NamedTuple):
+    """Writes of these sort keys of one partition that depend on the rows there.
+
+    `size_bytes` is about what they bring. `reveals` is whether its caller learns from it what the
+    rows hold, and so must be allowed to read them.
+    """
+
+    partition: bytes
+    sorts: Sequence[bytes]
+    decide: DecideRows
+    size_bytes: int = 0
+    reveals: bool = True
 
 
 class PlacePage(NamedTuple):
@@ -192,8 +212,11 @@ class KeyValues(Protocol):
     ) -> Awaitable[WriteIfResult]:
         """Write if the condition holds, atomically. A tag, and a row in return, need READ too."""
 
+    def update(self, table: str, update: RowsUpdate, call: CallContext) -> Awaitable[None]:
+        """Read rows, have it decided, and write, as one; READ too is needed if it `reveals`."""
+
     def remove(self, table: str, places: Sequence[Place], call: CallContext) -> Awaitable[int]:
-        """Delete these; return how many were there."""
+        """Delete these; return how many were there. Of several who remove a row, one has it."""
 
     def expire(
         self, table: str, partition: bytes, sort: bytes, ttl_us: int, call: CallContext

@@ -25,6 +25,7 @@ from sluicegate.contracts.key_values import (
     PlacePage,
     Row,
     RowPage,
+    RowsUpdate,
     Upload,
     Write,
     WriteCondition,
@@ -156,6 +157,21 @@ class MemoryKeyValues:
             self._put(rows, write)
             row = self._live(rows, (write.partition, write.sort))
         return WriteIfResult(holds, row if may_read else None)
+
+    async def update(self, table: str, update: RowsUpdate, call: CallContext) -> None:
+        """Read, decide and write, in one turn of the loop."""
+        rows = self.enter("update", table, TableGrant.WRITE, call)
+        if update.reveals:
+            call.identity.require_on(table, TableGrant.READ)
+        for sort in update.sorts:
+            check_place(update.partition, sort)
+        await self._turn()
+        live = [self._live(rows, (update.partition, sort)) for sort in update.sorts]
+        writes = update.decide(live, self.clock.now_us())
+        for write in writes:
+            _check_write(write)
+        for write in writes:
+            self._put(rows, write)
 
     async def remove(self, table: str, places: Sequence[Place], call: CallContext) -> int:
         """Delete these; how many were there."""

@@ -13,10 +13,11 @@ from functools import partial
 from typing import Final, Protocol, TypeVar, final
 
 from sluicegate.apps.kv.chain import PolicyChain
+from sluicegate.apps.kv.store_watch import StoreWatch
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY
 from sluicegate.contracts.decision import Decision
-from sluicegate.contracts.errors import Refused
+from sluicegate.contracts.errors import Refused, Unavailable
 from sluicegate.contracts.key_values import CallContext
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import DEADLINE, QUOTA_SPENT
@@ -43,13 +44,21 @@ class Supply(Protocol):
 class Admission:
     """The way into one chain."""
 
-    __slots__ = ("_chain", "_clock", "_stack", "_supply")
+    __slots__ = ("_chain", "_clock", "_stack", "_supply", "_watch")
 
-    def __init__(self, chain: PolicyChain, clock: Clock, supply: Supply | None) -> None:
+    def __init__(
+        self,
+        chain: PolicyChain,
+        clock: Clock,
+        supply: Supply | None,
+        watch: StoreWatch | None = None,
+    ) -> None:
+        """`watch` is told which operations the engine has answered, and which not."""
         self._chain = chain
         self._stack = chain.stack
         self._clock = clock
         self._supply = supply
+        self._watch = watch
 
     def request(
         self,
@@ -150,10 +159,15 @@ class Admission:
         took_us = now_us - began_us
         permit.request.measured = Measured(took_us if took_us > 0 else 1, rows, size_bytes)
         permit.end(Outcome.SUCCESS, now_us)
+        watch = self._watch
+        if watch is not None and watch.down:
+            watch.answered(permit.request.operation)
 
     def failed(self, permit: StackPermit, error: BaseException) -> None:
         """It was not."""
         permit.end(outcome_of(error), self._clock.now_us())
+        if self._watch is not None and isinstance(error, Unavailable):
+            self._watch.failed(permit.request.operation, error)
 
     def cached(self, caller: str, now_us: int) -> None:
         """Answered without the engine: charged a little, never refused."""

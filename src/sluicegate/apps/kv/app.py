@@ -69,6 +69,8 @@ from sluicegate.telemetry.prometheus import MetricFamily
 from sluicegate.telemetry.usage_files import UsageWriter
 from sluicegate.wire.key_values_messages import KvBounds
 
+_FAILING_US: Final = 1_000_000  # until that is no moment's trouble
+_FORGET_US: Final = 10_000_000  # without traffic it is tried again: no request, no answer
 START_TRIES: Final = 30  # one a second
 SERVICES: Final = ("", "sluicegate.v1.KeyValues")  # that gRPC health is asked for
 PART_BYTES_MAX: Final = 8 << 20
@@ -113,7 +115,14 @@ class KvApp(App[KvSettings]):
             set_classes=self.chain.replace_classes,
         )
         self.chain.units.penalize(self.callers)
-        self.admission = Admission(self.chain, self.clock, self.quotas.supply if layered else None)
+        self.engine_watch = StoreWatch(
+            self.clock,
+            "what needs it is refused",
+            what=f"the engine {self.engine.name}",
+            forget_us=_FORGET_US,
+        )
+        supply = self.quotas.supply if layered else None
+        self.admission = Admission(self.chain, self.clock, supply, self.engine_watch)
         tables = TableSettings(
             tables_max=settings.tables_max, value_bytes_max=settings.value_bytes_max
         )
@@ -238,8 +247,19 @@ class KvApp(App[KvSettings]):
             "penalty": self.chain.penalty.stats,
             "prices": self.chain.prices.stats,
             "keeper": self.keeper.stats,
-            "engine": lambda: {"name": self.engine.name, "durability": self.engine.durability},
+            "engine": lambda: {
+                "name": self.engine.name,
+                "durability": self.engine.durability,
+                **self.engine_watch.state(),
+            },
         }
+
+    def not_ready(self) -> str:
+        """Why it should get no traffic: it is draining, or its engine has failed for a while."""
+        engine = self.engine_watch.stats()
+        if engine.gone and self.clock.now_us() - engine.since_us >= _FAILING_US:
+            return super().not_ready() or f"the engine {self.engine.name} fails: {engine.why}"
+        return super().not_ready()
 
     def hot_board(self, k: int) -> list[HotPlace]:
         """The hottest keys, and what became of their reads."""

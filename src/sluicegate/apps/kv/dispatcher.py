@@ -8,13 +8,15 @@
 Nothing is decided here. A read that need not wait is answered without a coroutine; most need not. A
 scan enters anew for every `chunk_ru` of what it looks at, so that others pass between two chunks. A
 key that is written leaves the cache before the write is acknowledged. A multi-get reads as many
-places at a time as its response should have room for (`response_memory.py`).
+places at a time as its response should have room for (`response_memory.py`). Rows of one partition
+it reads together, from the engine even if they are hot: they are of one instant.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
+from itertools import chain as chained
 from typing import Final, final
 
 from sluicegate.apps.kv.admission import Admission, attributes_of
@@ -36,6 +38,7 @@ from sluicegate.contracts.key_values import (
     PlacePage,
     Row,
     RowPage,
+    RowsUpdate,
     Uploads,
     Write,
     WriteCondition,
@@ -221,6 +224,31 @@ class Dispatcher:
             return WriteIfResult(result.done, None)
         return result
 
+    async def update(self, table: str, update: RowsUpdate, call: CallContext) -> None:
+        """Read rows of one partition, have it decided, and write, as one."""
+        call.identity.require_on(table, TableGrant.WRITE)
+        if update.reveals:
+            call.identity.require_on(table, TableGrant.READ)
+        check_table(table)
+        partition, rows = update.partition, len(update.sorts)
+        if not 0 < rows <= WRITES_MAX:
+            raise BadValue("sorts", rows, f"give from 1 to {WRITES_MAX:,}")
+        places = [(partition, sort) for sort in update.sorts]
+        for place in places:
+            check_key(*place)
+        size = update.size_bytes
+        if size > BATCH_BYTES_MAX:
+            raise BadValue("update", f"{size:,} bytes", f"give at most {BATCH_BYTES_MAX:,}")
+        permit = await self._admit(SWAP, table, partition, call, rows, size)
+        began_us = self._clock.now_us()
+        keys = self._begin_writes(table, places)
+        try:
+            work = self._tables.update(table, update, began_us)
+            await self._admission.at_work(permit, work)
+        finally:
+            self._end_writes(keys)
+        self._admission.done(permit, began_us, rows, size)
+
     async def remove(self, table: str, places: Sequence[Place], call: CallContext) -> int:
         """Delete these; return how many were there."""
         writes = [Write(partition, sort, None) for partition, sort in places]
@@ -346,12 +374,13 @@ class Dispatcher:
         if shield is None:
             return [*range(len(places))], [], 0
         now_us = self._clock.now_us()
+        together = _partitions_of_several(places)
         cold: list[int] = []
         warm: list[int] = []
         size = 0
         for at, (partition, sort) in enumerate(places):
             key = shield.key(table, partition, sort)
-            state, row = shield.look(key, now_us, strong=call.strong)
+            state, row = shield.look(key, now_us, strong=call.strong or partition in together)
             if state == COLD:
                 cold.append(at)
             elif state == FRESH or state == NEGATIVE:  # noqa: PLR1714, SIM109 - as above
@@ -440,7 +469,7 @@ class Dispatcher:
                 while first < len(group):
                     self._memory.check()
                     fitting = self._memory.places_at_once(table, VALUES_BYTES_MAX - size)
-                    at = group[first : first + fitting]
+                    at = group[first : self._end_of_group(table, places, group, first, fitting)]
                     first += len(at)
                     call = await self._get_group(table, places, at, rows, size, call)
                     read_bytes = _values_bytes(rows, at)
@@ -491,10 +520,31 @@ class Dispatcher:
         self, table: str, places: Sequence[Place], cold: list[int]
     ) -> Iterable[list[int]]:
         """Those that enter together need the same shard: one that is slow holds its own up."""
-        by_shard: dict[str, list[int]] = {}
+        by_shard: dict[str, dict[bytes, list[int]]] = {}
         for at in cold:
-            by_shard.setdefault(self._tables.shard_of(table, places[at][0]), []).append(at)
-        return by_shard.values()
+            partition = places[at][0]
+            partitions = by_shard.setdefault(self._tables.shard_of(table, partition), {})
+            partitions.setdefault(partition, []).append(at)
+        # Those of one partition stand together, to be read together.
+        return [[*chained.from_iterable(partitions.values())] for partitions in by_shard.values()]
+
+    def _end_of_group(
+        self, table: str, places: Sequence[Place], group: list[int], first: int, fitting: int
+    ) -> int:
+        """Where a group ends that should fit: between two partitions, as far as that can be."""
+        end = min(first + fitting, len(group))
+        if end == len(group):
+            return end
+        partition = places[group[end]][0]
+        begin = end
+        while begin > first and places[group[begin - 1]][0] == partition:
+            begin -= 1
+        if begin > first:
+            return begin
+        most = min(len(group), first + self._memory.places_of_partition(table))
+        while end < most and places[group[end]][0] == partition:
+            end += 1
+        return end
 
     def _many(self, table: str, places: Sequence[Place], call: CallContext) -> Request:
         shard = self._tables.shard_of(table, places[0][0])
@@ -584,6 +634,16 @@ class _Fetch:
         return await self._dispatcher.read_later(
             self._table, self._partition, self._sort, flight.request
         )
+
+
+def _partitions_of_several(places: Sequence[Place]) -> set[bytes]:
+    """Of which several rows are wanted: they are of one instant, so none comes from a cache."""
+    sorts: dict[bytes, bytes] = {}
+    found: set[bytes] = set()
+    for partition, sort in places:
+        if sorts.setdefault(partition, sort) != sort:
+            found.add(partition)
+    return found
 
 
 def _values_bytes(rows: list[Row | None], at: list[int]) -> int:

@@ -56,6 +56,11 @@ class ResponseMemory:
             return together
         return min(together, max(0, left_bytes) // weight + 1)
 
+    def places_of_partition(self, table: str) -> int:
+        """How many places of one partition may be read at a time, whatever room there is."""
+        weight = self._weights.get(table, self._value_bytes_max)
+        return max(self._together, VALUES_BYTES_MAX // max(1, weight))
+
     def record_size(self, table: str, bytes_each: int) -> None:
         """So much did each place weigh."""
         weights = self._weights

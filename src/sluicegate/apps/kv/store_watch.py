@@ -1,8 +1,9 @@
-"""Store watch: whether the store behind quotas answers, logged once whenever that changes.
+"""Store watch: whether the store behind quotas, or the engine, answers; logged once on a change.
 
 Heartbeats, leased blocks and minute counters each report success or failure under a name of their
-own. The first failure logs a warning. The store is back when no name is failing and none has failed
-for `QUIET_US`, so a flapping store logs two lines a second at most, whatever the traffic.
+own, and so do the operations of an engine. The first failure logs a warning. It is back when no
+name is failing and none has failed for `QUIET_US`, so a flapping store logs two lines a second at
+most, whatever the traffic.
 """
 
 from __future__ import annotations
@@ -32,11 +33,16 @@ class StoreState(NamedTuple):
 class StoreWatch:
     """Collects failures and successes of store calls; logs outages."""
 
-    def __init__(self, clock: Clock, meanwhile: str) -> None:
+    def __init__(
+        self, clock: Clock, meanwhile: str, *, what: str = "the store", forget_us: int = 0
+    ) -> None:
+        """Without a failure for `forget_us` (0: never) it counts as back: nobody may be asking."""
         self._clock = clock
+        self._what = what
+        self._forget_us = forget_us
         self._meanwhile = meanwhile
         self._silent: set[str] = set()  # those that were not answered the last time
-        self._down = False
+        self.down = False
         self._losses = self._failed_us = self._since_us = 0
         self._why = ""
 
@@ -45,17 +51,19 @@ class StoreWatch:
         now_us = self._clock.now_us()
         self._failed_us = now_us
         self._silent.add(who)
-        if self._down:
+        if self.down:
             return
-        self._down = True
+        self.down = True
         self._losses += 1
         self._since_us = now_us
         self._why = _error_text(error)
-        _log.warning("the store does not answer: %s; until it does, %s", self._why, self._meanwhile)
+        _log.warning(
+            "%s does not answer: %s; until it does, %s", self._what, self._why, self._meanwhile
+        )
 
     def answered(self, who: str) -> None:
         """Record that a call under this name succeeded."""
-        if self._down:
+        if self.down:
             self._silent.discard(who)
             self._silent.discard(START)
             self._settle()
@@ -63,17 +71,19 @@ class StoreWatch:
     def stats(self) -> StoreState:
         """How it stands."""
         self._settle()
-        return StoreState(self._down, self._since_us, self._why, self._losses)
+        return StoreState(self.down, self._since_us, self._why, self._losses)
 
     def _settle(self) -> None:
         """Declare the store back if no name is failing, and none has for a moment."""
         now_us = self._clock.now_us()
-        if not self._down or self._silent or now_us - self._failed_us < QUIET_US:
+        if 0 < self._forget_us <= now_us - self._failed_us:
+            self._silent.clear()
+        if not self.down or self._silent or now_us - self._failed_us < QUIET_US:
             return
-        self._down = False
+        self.down = False
         gone_s = (now_us - self._since_us) / 1e6
         self._since_us = now_us
-        _log.warning("the store answers again, after %.1f s", gone_s)
+        _log.warning("%s answers again, after %.1f s", self._what, gone_s)
 
     def state(self) -> Mapping[str, object]:
         """The same for `GET /v1/state`."""

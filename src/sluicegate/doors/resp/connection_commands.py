@@ -69,6 +69,7 @@ def reset(session: Session, parts: list[bytes]) -> bytes:
     session.name = ""
     session.log_out()
     session.clear_options()
+    session.end_transaction()
     return encode_reply(SimpleString("RESET"))
 
 
@@ -297,16 +298,25 @@ def run(session: Session, parts: list[bytes]) -> bytes | Awaitable[Reply]:
     if row is None:
         row = table.by_name.get(parts[0].upper())
         if row is None:
-            return NOAUTH if session.identity is None else unknown_command(parts)
+            return NOAUTH if session.identity is None else _refuse(session, unknown_command(parts))
     if session.identity is None and not row.open:
         return NOAUTH
     size = len(parts)
     if size < row.least or (size > row.most and row.most > 0):
-        return wrong_arity(row.name)
+        return _refuse(session, wrong_arity(row.name))
     session.last = row.name
     session.commands += 1
     state.commands += 1
     try:
+        if session.transaction is not None and table.enqueue is not None:
+            return table.enqueue(session, row, parts)
         return row.run(session, parts)
     except Exception as error:
         return reply_to_error(error)
+
+
+def _refuse(session: Session, reply: bytes) -> bytes:
+    """Return the error reply to what is no command; no open transaction outlives it."""
+    if session.transaction is not None:
+        session.transaction.aborted = True
+    return reply

@@ -65,6 +65,20 @@ class RespState:
 
 
 @final
+class Transaction:
+    """Commands between MULTI and EXEC, all of one partition; `aborted` if one was refused."""
+
+    __slots__ = ("aborted", "commands", "partition", "size_bytes", "table")
+
+    def __init__(self) -> None:
+        self.commands: list[tuple[Command, list[bytes]]] = []
+        self.size_bytes = 0
+        self.table = ""
+        self.partition = b""
+        self.aborted = False
+
+
+@final
 class Session:
     """One connection: its identity, protocol, name, and the options of its calls."""
 
@@ -90,7 +104,9 @@ class Session:
         "strong",
         "timeout_us",
         "token",
+        "transaction",
         "user",
+        "watched",
     )
 
     def __init__(self, state: RespState, number: int, peer: str, names: Sequence[str] = ()) -> None:
@@ -118,6 +134,9 @@ class Session:
         self.timeout_us = 0  # from a command's arrival to its deadline; 0 is for ever
         self.criticality: Criticality | None = None
         self.strong = False
+        # Where a table has transactions: what is queued, and what is watched until it is executed.
+        self.transaction: Transaction | None = None
+        self.watched: list[Any] = []
 
     def authenticate(self, user: str, token: str) -> bool:
         """Log in by a token of that user (`ANYBODY`: of anybody); whether it is one."""
@@ -151,6 +170,11 @@ class Session:
         self.timeout_us = 0
         self.criticality = None
         self.strong = False
+
+    def end_transaction(self) -> None:
+        """Forget what is queued and watched."""
+        self.transaction = None
+        self.watched = []
 
 
 def _initial_identity(access: Access, names: Sequence[str]) -> Identity | None:
@@ -202,9 +226,9 @@ _FLAGS: Final[dict[int, list[str]]] = {
 
 @final
 class Command:
-    """One command. `most` 0 is any number of words."""
+    """One command. `most` 0 is any number of words; `plan` is how a transaction carries it out."""
 
-    __slots__ = ("accesses", "keys", "least", "most", "name", "open", "run", "summary")
+    __slots__ = ("accesses", "keys", "least", "most", "name", "open", "plan", "run", "summary")
 
     def __init__(
         self,
@@ -216,6 +240,7 @@ class Command:
         summary: str,
         keys: Keys = NO_KEYS,
         accesses: int = FREE,
+        plan: Callable[[Session, list[bytes]], Any] | None = None,
     ) -> None:
         self.name = name
         self.least = least
@@ -225,6 +250,7 @@ class Command:
         self.summary = summary
         self.keys = keys
         self.accesses = accesses
+        self.plan = plan
 
     def describe(self) -> list[object]:
         """Return the row of COMMAND INFO."""
@@ -234,25 +260,39 @@ class Command:
         return [self.name.lower(), arity, flags, first, last, step]
 
 
+Enqueue: TypeAlias = "Callable[[Session, Command, list[bytes]], bytes | Awaitable[Reply]]"
+
+
 @final
 class CommandTable:
     """Commands by their names.
 
     `make_state` makes what the commands of one door keep among all connections. `normalize_key`
-    returns the one spelling of a key, where there are several.
+    returns the one spelling of a key, where there are several. `enqueue` takes the commands of a
+    session with an open transaction, where the table has any.
     """
 
-    __slots__ = ("by_name", "by_spelling", "make_state", "normalize_key", "ordered", "rows")
+    __slots__ = (
+        "by_name",
+        "by_spelling",
+        "enqueue",
+        "make_state",
+        "normalize_key",
+        "ordered",
+        "rows",
+    )
 
     def __init__(
         self,
         rows: Sequence[Command],
         make_state: Callable[[RespSettings], Any],
         normalize_key: Callable[[bytes], bytes] = bytes,
+        enqueue: Enqueue | None = None,
     ) -> None:
         self.rows = list(rows)
         self.make_state = make_state
         self.normalize_key = normalize_key
+        self.enqueue = enqueue
         self.by_name: dict[bytes, Command] = {row.name.encode(): row for row in rows}
         # As most clients write it; any other case is found by a second look.
         self.by_spelling: dict[bytes, Command] = self.by_name | {

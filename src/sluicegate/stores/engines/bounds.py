@@ -17,6 +17,7 @@ from sluicegate.contracts.engine import (
     VALUE_BYTES_MAX,
     Change,
     Place,
+    Update,
 )
 from sluicegate.contracts.errors import BadValue
 
@@ -64,6 +65,42 @@ def check_changes(changes: Sequence[Change]) -> int:
                 raise BadValue("value", value, f"give at most {VALUE_BYTES_MAX} bytes")
             weight += len(value)
     return weight
+
+
+def check_update(update: Update) -> int:
+    """Raise `BadValue` for places that cannot be; return what the update weighs, in bytes."""
+    check_space(update.space)
+    if not update.sorts:
+        raise BadValue("sorts", update.sorts, "give one sort key at least")
+    for sort in update.sorts:
+        check_place(update.partition, sort)
+    return CHANGE_BYTES * len(update.sorts) + update.size_bytes
+
+
+def decide_changes(update: Update, values: Sequence[bytes | None]) -> Sequence[Change]:
+    """Return what is decided for these values; raise `BadValue` for a change of anything else."""
+    changes = update.decide(values)
+    check_changes(changes)
+    for change in changes:
+        if (
+            change.space != update.space
+            or change.partition != update.partition
+            or change.sort not in update.sorts
+        ):
+            place = (change.space, change.partition, change.sort)
+            raise BadValue("update", place, "change only what the update names")
+    return changes
+
+
+def swap_of(change: Change, expected: bytes | None) -> Update:
+    """Return the update that makes a change if the value there is `expected`."""
+    return Update(
+        change.space,
+        change.partition,
+        (change.sort,),
+        lambda values: (change,) if values[0] == expected else (),
+        0 if change.value is None else len(change.value),
+    )
 
 
 def check_rows_max(rows_max: int) -> None:

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeAlias, final
 
-from sluicegate.contracts.engine import Change
+from sluicegate.contracts.engine import Change, Update
 from sluicegate.contracts.errors import BadValue, Unavailable
 
 _PAUSE_S: Final = 0.002  # between steps, if nobody commits
@@ -35,26 +35,24 @@ _log: Final = logging.getLogger("sluicegate.kv")
 
 @final
 class CommitCall:
-    """What one caller wants to have committed: changes, if `swap` only where `expected` is.
+    """What one caller wants to have committed: changes, or those that an `update` decides.
 
     One that says `drop` forgets that space, and changes nothing else.
     """
 
-    __slots__ = ("changes", "done", "drop", "error", "expected", "future", "swap", "weight")
+    __slots__ = ("changes", "done", "drop", "error", "future", "update", "weight")
 
     def __init__(
         self,
         changes: Sequence[Change],
         weight: int,
         *,
-        swap: bool = False,
-        expected: bytes | None = None,
+        update: Update | None = None,
         drop: str = "",
     ) -> None:
         self.changes = changes
         self.weight = weight
-        self.swap = swap
-        self.expected = expected
+        self.update = update
         self.drop = drop
         self.done = True
         self.error: Exception | None = None

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from sluicegate.contracts.engine import Change, EnginePage, Entry, KeyRange, Place
+from sluicegate.contracts.engine import Change, EnginePage, Entry, KeyRange, Place, Update
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.stores.engines.bounds import (
     CHANGE_BYTES,
@@ -22,6 +22,9 @@ from sluicegate.stores.engines.bounds import (
     check_place,
     check_rows_max,
     check_space,
+    check_update,
+    decide_changes,
+    swap_of,
 )
 from sluicegate.stores.urls import Query, pairs_in, parse_query
 
@@ -123,13 +126,16 @@ class MemoryEngine:
 
     async def swap(self, change: Change, expected: bytes | None) -> bool:
         """Make it if the value there is `expected`."""
-        weight = check_changes([change])
-        (now,) = self.read(change.space, [(change.partition, change.sort)])
-        if now != expected:
-            return False
-        self._make_room(weight)
-        self._change(change)
-        return True
+        check_changes([change])
+        return await self.update(swap_of(change, expected))
+
+    async def update(self, update: Update) -> bool:
+        """Read, decide and write, in one turn of the loop."""
+        check_update(update)
+        places = [(update.partition, sort) for sort in update.sorts]
+        changes = decide_changes(update, self.read(update.space, places))
+        await self.write(changes)
+        return bool(changes)
 
     async def load(self, space: str, entries: Sequence[Entry]) -> None:
         """Write many."""

@@ -5,8 +5,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
-from sluicegate.contracts.engine import Change, KeyRange
+import pytest
+
+from sluicegate.contracts.engine import Change, KeyRange, Update
+from sluicegate.contracts.errors import BadValue
 from sluicegate.testing.engines.trial import (
     BYTES_MAX,
     EngineChecks,
@@ -19,7 +23,7 @@ CROWD = 30
 
 
 class ConcurrencyChecks(EngineChecks):
-    """Checks of `swap`, and of calls under way together."""
+    """Checks of `swap` and `update`, and of calls under way together."""
 
     @engine_check
     async def test_a_swap_is_made_only_where_the_value_is_the_one_expected(
@@ -81,6 +85,75 @@ class ConcurrencyChecks(EngineChecks):
             await asyncio.gather(*(add_one() for _ in range(6)))
         (now,) = await resolve(trial.engine.read(space, [place]))
         assert now == b"18"
+
+    @engine_check
+    async def test_an_update_decides_by_what_is_there_and_changes_no_other_place(
+        self, trial: EngineTrial
+    ) -> None:
+        space = trial.space()
+        await trial.write((b"p", b"a", b"1"), (b"p", b"b", b"2"), (b"p", b"c", b"3"))
+
+        def exchange(values: Sequence[bytes | None]) -> list[Change]:
+            assert values == [b"1", b"2", None, b"3"]
+            return [
+                Change(space, b"p", b"a", values[1]),
+                Change(space, b"p", b"b", None),
+                Change(space, b"p", b"z", values[0]),
+            ]
+
+        update = Update(space, b"p", (b"a", b"b", b"z", b"c"), exchange)
+        assert await trial.engine.update(update)
+        assert await trial.oracle.update(update)
+        await trial.compare()
+        assert not await trial.engine.update(Update(space, b"p", (b"a",), lambda _: ()))
+        assert not await trial.engine.update(Update(space, b"new", (b"a", b""), lambda _: ()))
+        await trial.compare()
+        elsewhere = Change(space, b"p", b"c", b"4")
+        for strange in (elsewhere, elsewhere._replace(partition=b"q", sort=b"a")):
+            with pytest.raises(BadValue, match="change only what the update names"):
+                await trial.engine.update(
+                    Update(space, b"p", (b"a",), lambda _, one=strange: (one,))  # type: ignore[misc]
+                )
+        await trial.compare()
+
+    @engine_check
+    async def test_of_many_that_take_a_value_away_exactly_one_has_it(
+        self, trial: EngineTrial
+    ) -> None:
+        space = trial.space()
+
+        async def take(task: int) -> bool:
+            take_both = Update(
+                space,
+                b"p",
+                (b"a", b"b"),
+                lambda values: [
+                    Change(space, b"p", sort, None)
+                    for sort, value in zip((b"a", b"b"), values, strict=True)
+                    if value is not None
+                ],
+            )
+            return await trial.engine.update(take_both)
+
+        for _ in range(5):
+            await trial.write((b"p", b"a", b"1"), (b"p", b"b", b"1"))
+            assert (await asyncio.gather(*map(take, range(10)))).count(True) == 1
+            await trial.change([Change(space, b"p", b"a", None), Change(space, b"p", b"b", None)])
+
+    @engine_check
+    async def test_a_counter_kept_by_updates_loses_nothing_and_needs_no_second_try(
+        self, trial: EngineTrial
+    ) -> None:
+        space = trial.space()
+
+        def count(values: Sequence[bytes | None]) -> list[Change]:
+            return [Change(space, b"p", b"count", b"%d" % (int(values[0] or 0) + 1))]
+
+        update = Update(space, b"p", (b"count",), count)
+        results = await asyncio.gather(*(trial.engine.update(update) for _ in range(CROWD)))
+        assert results == [True] * CROWD
+        (now,) = await resolve(trial.engine.read(space, [(b"p", b"count")]))
+        assert now == b"%d" % CROWD
 
     @engine_check
     async def test_no_reader_sees_some_of_a_call(self, trial: EngineTrial) -> None:

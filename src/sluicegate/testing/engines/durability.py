@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
-from sluicegate.contracts.engine import Change
+from sluicegate.contracts.engine import Change, Update
 from sluicegate.testing.engines.trial import (
     EngineChecks,
     EngineTrial,
@@ -86,6 +87,21 @@ class SharingChecks(EngineChecks):
             )
         )
         assert swapped.count(True) == 1
+
+    @engine_check
+    async def test_a_counter_that_two_engines_update_loses_nothing(
+        self, trial: EngineTrial
+    ) -> None:
+        engines = (trial.engine, trial.open_other())
+        space = trial.space()
+
+        def count(values: Sequence[bytes | None]) -> list[Change]:
+            return [Change(space, b"p", b"count", b"%d" % (int(values[0] or 0) + 1))]
+
+        update = Update(space, b"p", (b"count", b"other"), count)
+        await asyncio.gather(*(engines[task % 2].update(update) for task in range(12)))
+        (now,) = await resolve(trial.engine.read(space, [(b"p", b"count")]))
+        assert now == b"12"
 
     @engine_check
     async def test_a_space_that_another_dropped_is_empty_and_begins_anew(

@@ -13,7 +13,7 @@ from sluicegate.apps.kv.tables.settings import TableSettings
 from sluicegate.apps.kv.tables.tables import Tables
 from sluicegate.apps.kv.tables.uploads import TableUploads
 from sluicegate.contracts.access import EVERY_TABLE_GRANT, Identity
-from sluicegate.contracts.engine import Change, Engine, Entry, KeyRange, Place
+from sluicegate.contracts.engine import Change, Engine, Entry, KeyRange, Place, Update
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.key_values import CallContext
 from sluicegate.contracts.policy import NOTHING_HELD
@@ -102,6 +102,10 @@ class Crashing:
 
     async def swap(self, change: Change, expected: bytes | None) -> bool:
         done: bool = await self._made(self.inner.swap(change, expected))
+        return done
+
+    async def update(self, update: Update) -> bool:
+        done: bool = await self._made(self.inner.update(update))
         return done
 
     async def load(self, space: str, entries: Sequence[Entry]) -> None:

@@ -31,7 +31,9 @@ SETTINGS = TableSettings(
 SORTS = [b"%d" % at for at in range(6)]
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["put", "delete", "swap", "check", "keep", "keep", "pass", "pass", "look"]),
+        st.sampled_from(
+            ["put", "delete", "remove", "swap", "check", "keep", "keep", "pass", "pass", "look"]
+        ),
         st.integers(0, 2),
         st.sampled_from(SORTS),
     ),
@@ -70,13 +72,18 @@ async def story(
         before = await visible(node)
         (book,) = engine.inner.read(CATALOGUE_SPACE, [CATALOGUE_PLACE])  # type: ignore[misc]
         is_visible = is_visible or parse_catalogue(book).tables["t"].phase != "sealing"
-        if what in ("put", "delete"):
+        if what in ("put", "delete", "remove"):
             new = value if what == "put" else None
-            await node.tables.write("t", [Write(b"p", sort, new)], clock.now_us())
+            if what == "remove":
+                removed = await node.tables.remove("t", [(b"p", sort)], clock.now_us())
+                assert removed == (sort in before)
+            else:
+                await node.tables.write("t", [Write(b"p", sort, new)], clock.now_us())
             after = await visible(node)
             assert after.get(sort) == new  # its own write, at once
             assert {**before, sort: None} == {**after, sort: None}
-            note(model, touched, sort, new, is_visible)
+            if what != "remove" or sort in before:
+                note(model, touched, sort, new, is_visible)
         elif what == "swap":
             there = before.get(sort)
             condition = (

@@ -23,11 +23,14 @@ ANN = Identity("ann", (), {"users": EVERY_TABLE_GRANT})
 READER = Identity("bob", (), {"users": frozenset({TableGrant.READ})})
 
 
+WRITER = Identity("carl", (), {"users": frozenset({TableGrant.WRITE})})
+
+
 class Everybody(Tokens):
-    """Access for all, to every table; `secret` is ann's, `look` is bob's."""
+    """Access for all, to every table; `secret` is ann's, `look` is bob's, `drop` is carl's."""
 
     def __init__(self) -> None:
-        super().__init__({"secret": ANN, "look": READER})
+        super().__init__({"secret": ANN, "look": READER, "drop": WRITER})
         self.anonymous = Identity("", (), EVERYTHING)
 
 

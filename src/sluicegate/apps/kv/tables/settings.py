@@ -16,6 +16,7 @@ _LEAST_ONE: Final = (
     "tables_max",
     "scan_rows_max",
     "swap_tries_max",
+    "removals_at_once",
     "uploads_max",
     "ended_uploads_max",
     "parts_max",
@@ -44,6 +45,7 @@ class TableSettings:
     value_bytes_max: int = VALUE_BYTES_MAX - ENVELOPE_BYTES_MAX
     scan_rows_max: int = 10_000  # looked at for one answer; then it comes short, with a token
     swap_tries_max: int = 16
+    removals_at_once: int = 64  # partitions that one call removes rows of
     uploads_max: int = 16  # open at once; one in a table
     ended_uploads_max: int = 64  # told about after their end
     parts_max: int = 10_000

@@ -9,6 +9,7 @@ What the engine answers at once costs a look-up, one call and a look at the enve
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Final, final
 
@@ -17,18 +18,19 @@ from sluicegate.apps.kv.tables.catalogue import Catalogue, TableView
 from sluicegate.apps.kv.tables.catalogue_state import live_space
 from sluicegate.apps.kv.tables.scan import ScanResult, scan_rows
 from sluicegate.apps.kv.tables.settings import TableSettings
+from sluicegate.apps.kv.tables.updates import ConditionalWrite, Expiry, Removal
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.engine import Change, Engine, KeyRange, Place
-from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
+from sluicegate.contracts.engine import Change, Engine, KeyRange, Place, Update
+from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.key_values import (
     TAG_BYTES,
     PlacePage,
     Row,
+    RowsUpdate,
     Write,
     WriteCondition,
     WriteIfResult,
-    tag_of,
 )
 from sluicegate.wire.row_envelope import EXPIRES_US_MAX, PLAIN, RowEnvelope, open_row, seal_row
 
@@ -40,7 +42,7 @@ _IN_BESIDE: Final = b"B"
 class Tables:
     """The tables of one engine, as one process sees them."""
 
-    __slots__ = ("_catalogue", "_clock", "_engine", "_settings")
+    __slots__ = ("_catalogue", "_clock", "_engine", "_reads_at_once", "_settings")
 
     def __init__(
         self, engine: Engine, catalogue: Catalogue, clock: Clock, settings: TableSettings
@@ -49,6 +51,7 @@ class Tables:
         self._catalogue = catalogue
         self._clock = clock
         self._settings = settings
+        self._reads_at_once = True  # until the engine has answered otherwise
 
     def read_one(
         self, table: str, partition: bytes, sort: bytes, now_us: int
@@ -139,25 +142,18 @@ class Tables:
     ) -> tuple[list[RowEnvelope | None], Sequence[bytes | None]]:
         """What holds at these places, and what the live space has there."""
         result = self._engine.read(view.live, places)
+        self._reads_at_once = not isinstance(result, Awaitable)
         live = await result if isinstance(result, Awaitable) else result
-        effective: list[RowEnvelope | None] = [
-            None if one is None else open_row(one) for one in live
-        ]
         if view.plain:
-            return effective, live
-        older: list[int] = []
-        for at, one in enumerate(effective):
-            if one is None or one.epoch < view.epoch:
-                older.append(at)
+            return _opened(live), live
+        older = [at for at, one in enumerate(_opened(live)) if _is_older(one, view)]
+        under: list[bytes | None] = [None] * len(places)
         if older:
             result = self._engine.read(view.overlay, [places[at] for at in older])
-            under = await result if isinstance(result, Awaitable) else result
-            for at, stored in zip(older, under, strict=True):
-                if stored is not None:
-                    effective[at] = open_row(stored)
-                elif view.hides:
-                    effective[at] = None
-        return effective, live
+            values = await result if isinstance(result, Awaitable) else result
+            for at, stored in zip(older, values, strict=True):
+                under[at] = stored
+        return overlaid(view, live, under), live
 
     async def scan(self, table: str, partition: bytes, span: KeyRange, now_us: int) -> ScanResult:
         """Rows of one partition, and what it took to find them."""
@@ -177,7 +173,7 @@ class Tables:
         """Put and delete, durably; those in one partition all or none."""
         view = await self._writable_view(table)
         until_us = self._catalogue.fresh_until_us
-        await self._engine.write([self._change(view, one, now_us) for one in writes])
+        await self._engine.write([self.change(view, one, now_us) for one in writes])
         await self._acknowledge(table, view, until_us)
 
     async def write_if(
@@ -185,55 +181,82 @@ class Tables:
     ) -> WriteIfResult:
         """Write if the condition holds, as one."""
         _check_condition(condition)
-        sort = write.sort
-        for _ in range(self._settings.swap_tries_max):
-            view = await self._catalogue.current(table)
-            until_us = self._catalogue.fresh_until_us
-            effective, live = await self._look(view, ((write.partition, sort),))
-            row = None if effective[0] is None else _row(sort, effective[0], now_us)
-            if not _holds(condition, row):
-                if not await self._still(table, view, until_us):
-                    continue
-                return WriteIfResult(False, row)
-            if not view.exists:
-                await self._writable_view(table)
-                continue
-            change = self._change(view, write, now_us)
-            if await self._engine.swap(change, live[0]):
-                await self._acknowledge(table, view, until_us)
-                if write.value is None:
-                    return WriteIfResult(True, None)
-                return WriteIfResult(True, Row(sort, write.value, _expiry(write.ttl_us, now_us)))
-        raise Conflict(f"a row of {table}", "too many write it at once")
+        work = ConditionalWrite(write, condition)
+        size = 0 if write.value is None else len(write.value)
+        await self.update(
+            table, RowsUpdate(write.partition, (write.sort,), work.decide, size), now_us
+        )
+        return work.result
 
     async def remove(self, table: str, places: Sequence[Place], now_us: int) -> int:
-        """Delete these; return how many were there just before."""
-        distinct = list(dict.fromkeys(places))
-        rows = await self._read_fresh(table, distinct, now_us)
-        count = sum(row is not None for row in rows)
-        if count:
-            writes = [Write(partition, sort, None) for partition, sort in distinct]
-            await self.write(table, writes, now_us)
-        return count
+        """Delete these; return how many were there: of several who do, one counts a row."""
+        by_partition: dict[bytes, list[bytes]] = {}
+        for partition, sort in dict.fromkeys(places):
+            by_partition.setdefault(partition, []).append(sort)
+        removals = [Removal(partition, sorts) for partition, sorts in by_partition.items()]
+        at_once = min(len(removals), self._settings.removals_at_once)
+        queue = iter(removals)
+
+        async def remove_some() -> None:
+            for one in queue:
+                await self.update(table, RowsUpdate(one.partition, one.sorts, one.decide), now_us)
+
+        if at_once == 1:
+            await remove_some()
+        else:
+            works = [remove_some() for _ in range(at_once)]
+            for outcome in await asyncio.gather(*works, return_exceptions=True):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+        return sum([one.count for one in removals])
 
     async def expire(
         self, table: str, partition: bytes, sort: bytes, ttl_us: int, now_us: int
     ) -> bool:
         """Let what is there expire after so long (0: never); whether there was anything."""
+        work = Expiry(partition, ttl_us)
+        await self.update(table, RowsUpdate(partition, (sort,), work.decide), now_us)
+        return work.done
+
+    async def update(self, table: str, update: RowsUpdate, now_us: int) -> None:
+        """Read rows of one partition, and make what is decided for them, as one."""
+        places = [(update.partition, sort) for sort in update.sorts]
+        for partition, sort in places:
+            check_key(partition, sort)
         for _ in range(self._settings.swap_tries_max):
             view = await self._catalogue.current(table)
             until_us = self._catalogue.fresh_until_us
-            effective, live = await self._look(view, ((partition, sort),))
-            row = None if effective[0] is None else _row(sort, effective[0], now_us)
-            if row is None:
-                if not await self._still(table, view, until_us):
-                    continue
-                return False
-            change = self._change(view, Write(partition, sort, row.value, ttl_us), now_us)
-            if await self._engine.swap(change, live[0]):
+            # What changes nothing is settled by a read, if that is at hand, and makes no table.
+            changes = True
+            if self._reads_at_once or not view.exists:
+                effective, _ = await self._look(view, places)
+                changes = bool(update.decide(_rows_of(places, effective, now_us), now_us))
+            if changes and not view.exists:
+                await self._writable_view(table)
+                continue
+            if changes:
+                decision = await self._decision(view, update, places, now_us)
+                size = update.size_bytes + decision.size_bytes
+                changes = await self._engine.update(
+                    Update(view.live, update.partition, update.sorts, decision.decide, size)
+                )
+            if changes:
                 await self._acknowledge(table, view, until_us)
-                return True
-        raise Conflict(f"a row of {table}", "too many write it at once")
+                return
+            if await self._still(table, view, until_us):
+                return
+            now_us = self._clock.now_us()
+        raise _too_slow(table)
+
+    async def _decision(
+        self, view: TableView, update: RowsUpdate, places: Sequence[Place], now_us: int
+    ) -> ViewDecision:
+        """Return a decision on live values that sees what lies under them: that never changes."""
+        under: Sequence[bytes | None] = ()
+        if not view.plain:
+            result = self._engine.read(view.overlay, places)
+            under = await result if isinstance(result, Awaitable) else result
+        return ViewDecision(self, view, update, places, under, now_us)
 
     async def walk(self, table: str, after: Place | None, rows_max: int, now_us: int) -> PlacePage:
         """Places of the whole table in no order to rely on. Some may be told twice.
@@ -283,7 +306,8 @@ class Tables:
         space = live_space(table) if view is None else view.live
         return self._engine.shard_of(space, partition)
 
-    def _change(self, view: TableView, write: Write, now_us: int) -> Change:
+    def change(self, view: TableView, write: Write, now_us: int) -> Change:
+        """Return the change of the engine that a write is."""
         partition, sort, value, ttl_us = write
         check_key(partition, sort)
         if value is None:
@@ -317,6 +341,62 @@ class Tables:
         if not await self._still(table, view, until_us):
             detail = "the write took too long; it may be there or not"
             raise Unavailable(f"the table {table}", detail)
+
+
+@final
+class ViewDecision:
+    """What an engine is to decide by: the rows of a view, from live values and those under them."""
+
+    __slots__ = ("_now_us", "_places", "_tables", "_under", "_update", "_view", "size_bytes")
+
+    def __init__(
+        self,
+        tables: Tables,
+        view: TableView,
+        update: RowsUpdate,
+        places: Sequence[Place],
+        under: Sequence[bytes | None],
+        now_us: int,
+    ) -> None:
+        self._tables = tables
+        self._view = view
+        self._update = update
+        self._places = places
+        self._under = under
+        self._now_us = now_us
+        self.size_bytes = sum([0 if one is None else len(one) for one in under])
+
+    def decide(self, live: Sequence[bytes | None]) -> list[Change]:
+        """Return the changes; called on the engine's thread."""
+        view, now_us = self._view, self._now_us
+        effective = _opened(live) if view.plain else overlaid(view, live, self._under)
+        rows = _rows_of(self._places, effective, now_us)
+        writes = self._update.decide(rows, now_us)
+        return [self._tables.change(view, one, now_us) for one in writes]
+
+
+def _opened(stored: Sequence[bytes | None]) -> list[RowEnvelope | None]:
+    return [None if one is None else open_row(one) for one in stored]
+
+
+def _is_older(live: RowEnvelope | None, view: TableView) -> bool:
+    """Whether an upload that is read beside hides this."""
+    return live is None or live.epoch < view.epoch
+
+
+def overlaid(
+    view: TableView, live: Sequence[bytes | None], under: Sequence[bytes | None]
+) -> list[RowEnvelope | None]:
+    """Return what holds at places by what is live and what the upload has there."""
+    effective = _opened(live)
+    for at, stored in enumerate(under):
+        if not _is_older(effective[at], view):
+            continue
+        if stored is not None:
+            effective[at] = open_row(stored)
+        elif view.hides:
+            effective[at] = None
+    return effective
 
 
 def _visible_rows(
@@ -356,12 +436,6 @@ def _expiry(ttl_us: int, now_us: int) -> int:
     if ttl_us < 0 or ttl_us > EXPIRES_US_MAX - now_us:
         raise BadValue("ttl_us", ttl_us, "say microseconds above 0, or 0 for ever")
     return now_us + ttl_us
-
-
-def _holds(condition: WriteCondition, row: Row | None) -> bool:
-    if condition.tag:
-        return row is not None and tag_of(row.value) == condition.tag
-    return (row is None) == condition.absent
 
 
 def _check_condition(condition: WriteCondition) -> None:

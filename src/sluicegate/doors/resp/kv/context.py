@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final
 
-from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import parse_criticality
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.key_values import CallContext, KeyValues, Row
+from sluicegate.contracts.key_values import CallContext, KeyValues
 from sluicegate.doors.resp.errors import SYNTAX
 from sluicegate.doors.resp.session import Session, identity_of
 from sluicegate.wire.resp import OK, whole_number
@@ -81,13 +80,6 @@ def add_bulk(reply: list[bytes], value: bytes) -> None:
 def integer(number: int) -> bytes:
     """A number."""
     return b":%d\r\n" % number
-
-
-async def await_row(answer: MaybeAwaitable[Row | None]) -> Row | None:
-    """A row, once it is there."""
-    if answer is None or isinstance(answer, Row):
-        return answer
-    return await answer
 
 
 async def await_ok(work: Awaitable[None]) -> bytes:

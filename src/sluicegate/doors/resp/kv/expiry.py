@@ -6,15 +6,16 @@ is reply is rounded as Redis rounds it; a value's time is kept to the microsecon
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Collection, Sequence
+from functools import partial
 from typing import Final
 
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.key_values import CallContext, KeyValues, Row
+from sluicegate.contracts.key_values import Row
 from sluicegate.doors.resp.errors import NOT_INTEGER
-from sluicegate.doors.resp.kv.arguments import place_of
-from sluicegate.doors.resp.kv.context import await_row, call_of, integer, key_values, now_us
+from sluicegate.doors.resp.kv.context import integer, now_us
+from sluicegate.doors.resp.kv.plan import Plan, RowSet
 from sluicegate.doors.resp.kv.values import row_of
 from sluicegate.doors.resp.session import Session
 from sluicegate.wire.resp import error_line, whole_number
@@ -33,6 +34,11 @@ TIMES: Final[dict[bytes, tuple[int, bool]]] = {
 }
 _GONE: Final = -2
 _FOR_EVER: Final = -1
+_CONDITIONS: Final = frozenset({b"NX", b"XX", b"GT", b"LT"})
+_NOT_WITH_NX: Final = error_line(
+    "ERR NX and XX, GT or LT options at the same time are not compatible"
+)
+_NOT_TOGETHER: Final = error_line("ERR GT and LT options at the same time are not compatible")
 
 
 def ttl_of(session: Session, name: str, word: bytes, part: bytes) -> int:
@@ -53,67 +59,89 @@ def _within(word: bytes, most: int) -> str:
     return f"give {text_of(word)} a whole number from 1 to {most:,}"
 
 
-def left_us(session: Session, row: Row) -> int:
-    """_SetOptions long this row has left, at least 1; 0 is for ever."""
-    return max(1, row.expires_us - now_us(session)) if row.expires_us else 0
+def plan_expire(_session: Session, parts: list[bytes]) -> Plan | bytes:
+    """EXPIRE key seconds [NX | XX | GT | LT]."""
+    return _plan_expire(parts, _S, False)
 
 
-def expire(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
-    """EXPIRE key seconds."""
-    return _expire(session, parts, _S, False)
+def plan_pexpire(_session: Session, parts: list[bytes]) -> Plan | bytes:
+    """PEXPIRE key milliseconds [NX | XX | GT | LT]."""
+    return _plan_expire(parts, _MS, False)
 
 
-def pexpire(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
-    """PEXPIRE key milliseconds."""
-    return _expire(session, parts, _MS, False)
+def plan_expire_at(_session: Session, parts: list[bytes]) -> Plan | bytes:
+    """EXPIREAT key instant [NX | XX | GT | LT], in seconds since 1970."""
+    return _plan_expire(parts, _S, True)
 
 
-def expire_at(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
-    """EXPIREAT key instant, in seconds since 1970."""
-    return _expire(session, parts, _S, True)
+def plan_pexpire_at(_session: Session, parts: list[bytes]) -> Plan | bytes:
+    """PEXPIREAT key instant [NX | XX | GT | LT], in milliseconds since 1970."""
+    return _plan_expire(parts, _MS, True)
 
 
-def pexpire_at(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
-    """PEXPIREAT key instant, in milliseconds since 1970."""
-    return _expire(session, parts, _MS, True)
-
-
-def _expire(
-    session: Session, parts: list[bytes], unit_us: int, is_instant: bool
-) -> MaybeAwaitable[bytes]:
+def _plan_expire(parts: list[bytes], unit_us: int, is_instant: bool) -> Plan | bytes:
+    conditions = {part.upper() for part in parts[3:]}
+    for word in parts[3:]:
+        if word.upper() not in _CONDITIONS:
+            return error_line(f"ERR Unsupported option {text_of(word[:64])}")
+    if b"NX" in conditions and len(conditions) > 1:
+        return _NOT_WITH_NX
+    if {b"GT", b"LT"} <= conditions:
+        return _NOT_TOGETHER
     try:
         number = whole_number(parts[2])
     except ValueError:
         return NOT_INTEGER
-    table, partition, sort = place_of(parts[1])
     most = TTL_US_MAX // unit_us
     if abs(number) > most:
-        name = session.last.lower()
+        name = text_of(parts[0]).lower()
         return error_line(
             f"ERR invalid expire time in '{name}' command: give a whole number up to {most:,}"
         )
-    ttl_us = number * unit_us - (now_us(session) if is_instant else 0)
-    service, call = key_values(session), call_of(session)
-    if ttl_us <= 0:
-        return _count(service.remove(table, [(partition, sort)], call))
-    return _count(service.expire(table, partition, sort, ttl_us, call))
+    run = partial(_expire, number * unit_us, is_instant, conditions)
+    return Plan([parts[1]], run, reads=bool(conditions), writes=True)
 
 
-async def _count(work: Awaitable[int]) -> bytes:
-    return integer(int(await work))
+def _expire(
+    time_us: int,
+    is_instant: bool,
+    conditions: Collection[bytes],
+    rows: RowSet,
+    sorts: Sequence[bytes],
+) -> bytes:
+    (sort,) = sorts
+    row = rows.get(sort)
+    if row is None:
+        return integer(0)
+    until_us = time_us if is_instant else rows.now_us + time_us
+    expires_us = row.expires_us  # 0 is for ever: no instant is later
+    refused = (
+        (b"NX" in conditions and expires_us > 0)
+        or (b"XX" in conditions and not expires_us)
+        or (b"GT" in conditions and (not expires_us or until_us <= expires_us))
+        or (b"LT" in conditions and 0 < expires_us <= until_us)
+    )
+    if refused:
+        return integer(0)
+    if until_us <= rows.now_us:
+        rows.delete(sort)
+    else:
+        rows.put(sort, row.value, until_us)
+    return integer(1)
 
 
-def persist(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
+def plan_persist(_session: Session, parts: list[bytes]) -> Plan | bytes:
     """PERSIST key: 1 if it would have expired."""
-    return _persist(key_values(session), parts[1], call_of(session, True))
+    return Plan([parts[1]], _persist, reads=True, writes=True)
 
 
-async def _persist(service: KeyValues, key: bytes, call: CallContext) -> bytes:
-    table, partition, sort = place_of(key)
-    row = await await_row(service.get(table, partition, sort, call))
+def _persist(rows: RowSet, sorts: Sequence[bytes]) -> bytes:
+    (sort,) = sorts
+    row = rows.get(sort)
     if row is None or not row.expires_us:
         return integer(0)
-    return integer(int(await service.expire(table, partition, sort, 0, call)))
+    rows.put(sort, row.value)
+    return integer(1)
 
 
 def ttl(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
@@ -129,23 +157,43 @@ def pttl(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
 def _time_left(session: Session, key: bytes, unit_us: int) -> MaybeAwaitable[bytes]:
     row = row_of(session, key)
     if row is None or isinstance(row, Row):
-        return _left(session, row, unit_us)
+        return _left(now_us(session), row, unit_us)
     return _time_left_later(session, row, unit_us)
 
 
 async def _time_left_later(session: Session, answer: Awaitable[Row | None], unit_us: int) -> bytes:
-    return _left(session, await answer, unit_us)
+    row = await answer
+    return _left(now_us(session), row, unit_us)
 
 
-def _left(session: Session, row: Row | None, unit_us: int) -> bytes:
+def plan_ttl(_session: Session, parts: list[bytes]) -> Plan | bytes:
+    """Of TTL."""
+    return Plan([parts[1]], partial(_tell_left, _S), reads=True)
+
+
+def plan_pttl(_session: Session, parts: list[bytes]) -> Plan | bytes:
+    """Of PTTL."""
+    return Plan([parts[1]], partial(_tell_left, _MS), reads=True)
+
+
+def _tell_left(unit_us: int, rows: RowSet, sorts: Sequence[bytes]) -> bytes:
+    return _left(rows.now_us, rows.get(sorts[0]), unit_us)
+
+
+def _left(at_us: int, row: Row | None, unit_us: int) -> bytes:
     if row is None:
         return integer(_GONE)
-    return integer(ms_left(session, row) if unit_us == _MS else _seconds(ms_left(session, row)))
+    left_ms = _ms_left(at_us, row)
+    return integer(left_ms if unit_us == _MS else _seconds(left_ms))
 
 
 def ms_left(session: Session, row: Row) -> int:
     """Milliseconds, rounded up; -1 for ever."""
-    return -(-left_us(session, row) // _MS) if row.expires_us else _FOR_EVER
+    return _ms_left(now_us(session), row)
+
+
+def _ms_left(at_us: int, row: Row) -> int:
+    return -(-max(1, row.expires_us - at_us) // _MS) if row.expires_us else _FOR_EVER
 
 
 def _seconds(left_ms: int) -> int:

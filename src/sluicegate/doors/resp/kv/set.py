@@ -1,20 +1,18 @@
-"""Set: the rows of the table that write under a condition: SET, GETDEL, GETEX and SG.PUTIF.
+"""Set: the rows of the table that write under a condition: SET, GETSET, GETDEL, GETEX, SG.PUTIF.
 
-What returns the old value, or keeps its time, reads, and writes on condition that nothing came
-between; so it is one step for all who look, and is repeated, `TRIES_MAX` times at most.
+What returns the old value, or keeps its time, is one step of the engine's (`plan.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import Final, final
 
 from sluicegate.contracts.checks import MaybeAwaitable
-from sluicegate.contracts.errors import BadValue, Conflict
+from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.key_values import (
     TAG_BYTES,
-    CallContext,
-    KeyValues,
     Row,
     Write,
     WriteCondition,
@@ -25,19 +23,18 @@ from sluicegate.doors.resp.errors import SYNTAX
 from sluicegate.doors.resp.kv.arguments import bytes_of, place_of
 from sluicegate.doors.resp.kv.context import (
     await_ok,
-    await_row,
     bulk,
     call_of,
+    integer,
     key_values,
     null_reply,
 )
-from sluicegate.doors.resp.kv.expiry import TIMES, left_us, ttl_of
-from sluicegate.doors.resp.kv.values import get
+from sluicegate.doors.resp.kv.expiry import TIMES, ttl_of
+from sluicegate.doors.resp.kv.plan import Plan, RowSet, carry_out
+from sluicegate.doors.resp.kv.values import get, plan_get
 from sluicegate.doors.resp.session import Reply, Session
 from sluicegate.wire.resp import OK, encode_reply
 from sluicegate.wire.text import text_of
-
-TRIES_MAX: Final = 16
 
 _ABSENT: Final = WriteCondition(absent=True)
 _PRESENT: Final = WriteCondition(present=True)
@@ -68,7 +65,7 @@ def set_(session: Session, parts: list[bytes]) -> MaybeAwaitable[bytes]:
     if options is None:
         return SYNTAX
     if options.old or (options.keep and not options.absent):
-        return _swap(session, parts[1], value, options, call_of(session, True), null_reply(session))
+        return carry_out(session, _plan_of(session, parts, options))
     write = Write(partition, sort, value, options.ttl_us)
     if options.absent or options.present:
         condition = _ABSENT if options.absent else _PRESENT
@@ -108,67 +105,139 @@ async def _ok_if_done(work: Awaitable[WriteIfResult], missing: bytes) -> bytes:
     return OK if (await work).done else missing
 
 
-async def _swap(
-    session: Session,
-    key: bytes,
-    value: bytes | None,
-    options: _SetOptions,
-    call: CallContext,
-    missing: bytes,
+def plan_set(session: Session, parts: list[bytes]) -> Plan | bytes:
+    """Of SET."""
+    options = _parse_options(session, parts)
+    return SYNTAX if options is None else _plan_of(session, parts, options)
+
+
+def _plan_of(session: Session, parts: list[bytes], options: _SetOptions) -> Plan:
+    run = partial(_set, parts[2], options, null_reply(session))
+    size = len(parts[1]) + len(parts[2])
+    return Plan([parts[1]], run, reads=options.old, writes=True, size_bytes=size)
+
+
+def _set(
+    value: bytes, options: _SetOptions, missing: bytes, rows: RowSet, sorts: Sequence[bytes]
 ) -> bytes:
-    """Read, and write if nothing came between; None deletes."""
-    table, partition, sort = place_of(key)
-    service = key_values(session)
-    for _ in range(TRIES_MAX):
-        row = await await_row(service.get(table, partition, sort, call))
-        if row is None:
-            if options.present:
-                return missing
-            write, condition = Write(partition, sort, value, options.ttl_us), _ABSENT
-        elif options.absent:
-            return bulk(row.value)
-        else:
-            ttl_us = left_us(session, row) if options.keep else options.ttl_us
-            write = Write(partition, sort, value, ttl_us)
-            condition = WriteCondition(tag=tag_of(row.value))
-        if (await service.write_if(table, write, condition, call)).done:
-            if not options.old:
-                return OK
-            return missing if row is None else bulk(row.value)
-    raise Conflict(text_of(key), f"{TRIES_MAX} times in turn")
+    (sort,) = sorts
+    row = rows.get(sort)
+    refused = options.absent if row is not None else options.present
+    if not refused:
+        expires_us = rows.now_us + options.ttl_us if options.ttl_us else 0
+        if options.keep and row is not None:
+            expires_us = row.expires_us
+        rows.put(sort, value, expires_us)
+    if options.old:
+        return missing if row is None else bulk(row.value)
+    return missing if refused else OK
 
 
-def getdel(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
-    """GETDEL key: its value, once and for all."""
+def plan_getset(session: Session, parts: list[bytes]) -> Plan | bytes:
+    """GETSET key value: the value before."""
     options = _SetOptions()
-    options.old = options.present = True
-    return _swap(session, parts[1], None, options, call_of(session, True), null_reply(session))
+    options.old = True
+    return _plan_of(session, parts, options)
+
+
+def setnx(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
+    """SETNX key value: 1 if nothing was there."""
+    table, partition, sort = place_of(parts[1])
+    write = Write(partition, sort, parts[2])
+    return _one_if_done(key_values(session).write_if(table, write, _ABSENT, call_of(session)))
+
+
+async def _one_if_done(work: Awaitable[WriteIfResult]) -> bytes:
+    return integer(int((await work).done))
+
+
+def plan_setnx(_session: Session, parts: list[bytes]) -> Plan | bytes:
+    """Of SETNX."""
+    run = partial(_set_absent, parts[2])
+    return Plan([parts[1]], run, writes=True, size_bytes=len(parts[1]) + len(parts[2]))
+
+
+def _set_absent(value: bytes, rows: RowSet, sorts: Sequence[bytes]) -> bytes:
+    (sort,) = sorts
+    if rows.get(sort) is not None:
+        return integer(0)
+    rows.put(sort, value)
+    return integer(1)
+
+
+def setex(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
+    """SETEX key seconds value."""
+    return _set_for(session, parts, ttl_of(session, "setex", b"EX", parts[2]))
+
+
+def psetex(session: Session, parts: list[bytes]) -> Awaitable[bytes]:
+    """PSETEX key milliseconds value."""
+    return _set_for(session, parts, ttl_of(session, "psetex", b"PX", parts[2]))
+
+
+def _set_for(session: Session, parts: list[bytes], ttl_us: int) -> Awaitable[bytes]:
+    table, partition, sort = place_of(parts[1])
+    write = Write(partition, sort, parts[3], ttl_us)
+    return await_ok(key_values(session).write(table, [write], call_of(session)))
+
+
+def plan_setex(session: Session, parts: list[bytes]) -> Plan | bytes:
+    """Of SETEX."""
+    return _plan_for(session, parts, ttl_of(session, "setex", b"EX", parts[2]))
+
+
+def plan_psetex(session: Session, parts: list[bytes]) -> Plan | bytes:
+    """Of PSETEX."""
+    return _plan_for(session, parts, ttl_of(session, "psetex", b"PX", parts[2]))
+
+
+def _plan_for(session: Session, parts: list[bytes], ttl_us: int) -> Plan:
+    options = _SetOptions()
+    options.ttl_us = ttl_us
+    return _plan_of(session, [parts[0], parts[1], parts[3]], options)
+
+
+def plan_getdel(session: Session, parts: list[bytes]) -> Plan | bytes:
+    """GETDEL key: its value, once and for all."""
+    return Plan([parts[1]], partial(_take, null_reply(session)), reads=True, writes=True)
+
+
+def _take(missing: bytes, rows: RowSet, sorts: Sequence[bytes]) -> bytes:
+    (sort,) = sorts
+    row = rows.get(sort)
+    rows.delete(sort)
+    return missing if row is None else bulk(row.value)
 
 
 def getex(session: Session, parts: list[bytes]) -> bytes | Awaitable[Reply]:
     """GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]."""
+    if len(parts) == 2:
+        return get(session, parts)
+    return carry_out(session, plan_getex(session, parts))
+
+
+def plan_getex(session: Session, parts: list[bytes]) -> Plan | bytes:
+    """Of GETEX."""
     size = len(parts)
     if size == 2:
-        return get(session, parts)
+        return plan_get(session, parts)
     word = parts[2].upper()
     if word == b"PERSIST" and size == 3:
-        return _get_and_expire(
-            key_values(session), parts[1], 0, call_of(session, True), null_reply(session)
-        )
-    if word in TIMES and size == 4:
+        ttl_us = 0
+    elif word in TIMES and size == 4:
         ttl_us = ttl_of(session, "getex", word, parts[3])
-        call = call_of(session, True)
-        return _get_and_expire(key_values(session), parts[1], ttl_us, call, null_reply(session))
-    return SYNTAX
+    else:
+        return SYNTAX
+    run = partial(_get_and_expire, ttl_us, null_reply(session))
+    return Plan([parts[1]], run, reads=True, writes=True)
 
 
-async def _get_and_expire(
-    service: KeyValues, key: bytes, ttl_us: int, call: CallContext, missing: bytes
-) -> bytes:
-    table, partition, sort = place_of(key)
-    row = await await_row(service.get(table, partition, sort, call))
-    if row is None or not await service.expire(table, partition, sort, ttl_us, call):
+def _get_and_expire(ttl_us: int, missing: bytes, rows: RowSet, sorts: Sequence[bytes]) -> bytes:
+    (sort,) = sorts
+    row = rows.get(sort)
+    if row is None:
         return missing
+    rows.put(sort, row.value, rows.now_us + ttl_us if ttl_us else 0)
     return bulk(row.value)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import Final, cast
 
 from sluicegate.contracts.checks import MaybeAwaitable
@@ -24,6 +25,7 @@ from sluicegate.doors.resp.kv.context import (
     key_values,
     null_reply,
 )
+from sluicegate.doors.resp.kv.plan import Plan, RowSet
 from sluicegate.doors.resp.session import Reply, Session
 from sluicegate.wire.resp import OK, encode_reply
 from sluicegate.wire.text import text_of
@@ -160,6 +162,65 @@ async def _gather(
 def _in_order(tables: list[str], by_table: dict[str, Sequence[Row | None]]) -> list[Row | None]:
     following = {table: iter(rows) for table, rows in by_table.items()}
     return [next(following[table]) for table in tables]
+
+
+def plan_get(session: Session, parts: list[bytes]) -> Plan | bytes:
+    """Of GET."""
+    return Plan([parts[1]], partial(_tell, null_reply(session)), reads=True)
+
+
+def _tell(missing: bytes, rows: RowSet, sorts: Sequence[bytes]) -> bytes:
+    row = rows.get(sorts[0])
+    return missing if row is None else bulk(row.value)
+
+
+def plan_mget(session: Session, parts: list[bytes]) -> Plan | bytes:
+    """Of MGET."""
+    return Plan(parts[1:], partial(_tell_each, null_reply(session)), reads=True)
+
+
+def _tell_each(missing: bytes, rows: RowSet, sorts: Sequence[bytes]) -> bytes:
+    return b"".join(_each([rows.get(sort) for sort in sorts], missing))
+
+
+def plan_strlen(_session: Session, parts: list[bytes]) -> Plan | bytes:
+    """Of STRLEN."""
+    return Plan([parts[1]], lambda rows, sorts: _length(rows.get(sorts[0])), reads=True)
+
+
+def plan_exists(_session: Session, parts: list[bytes]) -> Plan | bytes:
+    """Of EXISTS."""
+    return Plan(
+        parts[1:], lambda rows, sorts: _count([rows.get(sort) for sort in sorts]), reads=True
+    )
+
+
+def plan_type(_session: Session, parts: list[bytes]) -> Plan | bytes:
+    """Of TYPE."""
+    return Plan([parts[1]], lambda rows, sorts: _type(rows.get(sorts[0])), reads=True)
+
+
+def plan_mset(_session: Session, parts: list[bytes]) -> Plan | bytes:
+    """Of MSET."""
+    if len(parts) % 2 == 0:
+        return wrong_arity("mset")
+    size = sum([len(part) for part in parts])
+    return Plan(parts[1::2], partial(_set_each, parts[2::2]), writes=True, size_bytes=size)
+
+
+def _set_each(values: Sequence[bytes], rows: RowSet, sorts: Sequence[bytes]) -> bytes:
+    for sort, value in zip(sorts, values, strict=True):
+        rows.put(sort, value)
+    return OK
+
+
+def plan_delete(_session: Session, parts: list[bytes]) -> Plan | bytes:
+    """Of DEL and UNLINK."""
+    return Plan(
+        parts[1:],
+        lambda rows, sorts: integer(sum([rows.delete(sort) for sort in sorts])),
+        writes=True,
+    )
 
 
 _STRING: Final = b"+string\r\n"

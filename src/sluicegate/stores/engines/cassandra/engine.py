@@ -9,12 +9,12 @@ partitions are several batches, side by side.
 
 *What is later.* A plain write carries the instant of the wall clock here, which never repeats or
 goes back within a process. A swap is a conditional write: the nodes agree on it by Paxos, and give
-it an instant of their own clocks. Within a process the two exclude each other (`locks.py`). Between
-processes the later one wins as far as clocks agree: with `order=clock` all dispatchers and nodes
-must keep theirs together, and a plain write that overlaps a swap of the same place elsewhere may
-count as the earlier one. With `order=paxos` every write is a conditional one whose condition always
-holds. Then only the nodes decide, whatever any clock says; it costs four round trips in place of
-one (here 4,200 plain writes a second, and 740 of those).
+it an instant of their own clocks. Within a process the two exclude each other
+(`partition_locks.py`). Between processes the later one wins as far as clocks agree: with
+`order=clock` all dispatchers and nodes must keep theirs together, and a plain write that overlaps a
+swap of the same place elsewhere may count as the earlier one. With `order=paxos` every write is a
+conditional one whose condition always holds. Then only the nodes decide, whatever any clock says;
+it costs four round trips in place of one (here 4,200 plain writes a second, and 740 of those).
 
 *Walks and drops* go by an index of each space's partitions. A partition is entered before it is
 first written, and again every `known_us`, so an entry that is old and leads to nothing can be taken
@@ -30,7 +30,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final, final
 
-from sluicegate.contracts.engine import Change, EnginePage, Entry, KeyRange, Place
+from sluicegate.contracts.engine import Change, EnginePage, Entry, KeyRange, Place, Update
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.stores.engines.batches import all_of, batches_of, some_at_once
 from sluicegate.stores.engines.bounds import (
@@ -40,12 +40,14 @@ from sluicegate.stores.engines.bounds import (
     check_place,
     check_rows_max,
     check_space,
+    check_update,
 )
 from sluicegate.stores.engines.bucket_walk import BucketWalk
-from sluicegate.stores.engines.cassandra.locks import PartitionLocks
 from sluicegate.stores.engines.cassandra.schema import AFTER_ALL, BUCKETS, bucket_of
 from sluicegate.stores.engines.cassandra.session import CassandraSession
 from sluicegate.stores.engines.cassandra.url import PAXOS, CassandraSettings, parse_url
+from sluicegate.stores.engines.partition_locks import PartitionLocks
+from sluicegate.stores.engines.updates import Swap, update_by_swaps
 
 SHARDS: Final = 16
 SORTS_MAX: Final = 32  # that one read names
@@ -197,6 +199,30 @@ class CassandraEngine:
         await self._link.ready()
         work = partial(self._swap, change, expected)
         return await self._turns.run(change.space, change.partition, work, alone=True)
+
+    async def update(self, update: Update) -> bool:
+        """Read, decide, and have the nodes compare all that was read and write, as one."""
+        check_update(update)
+        work = partial(update_by_swaps, self._link.what, update, self.read, self._swap_all)
+        return await self._turns.run(update.space, update.partition, work, alone=True)
+
+    async def _swap_all(self, space: str, partition: bytes, swaps: Sequence[Swap]) -> bool:
+        if len(swaps) == 1:
+            ((_, expected, change),) = swaps
+            return change is None or await self._swap(change, expected)
+        commands: list[tuple[str, list[Any]]] = []
+        for sort, expected, change in swaps:
+            place = [space, partition, sort]
+            if change is None:
+                # A condition comes with a write: of what is there already, for ever.
+                commands.append(("put_if", [0, expected, *place, expected]))
+            elif change.value is None and expected is not None:
+                commands.append(("delete_if", [*place, expected]))
+            else:
+                ttl_s = self._ttl_s(change.purge_us)
+                commands.append(("put_if", [ttl_s, change.value, *place, expected]))
+        await self._index_partition(space, partition)
+        return await self._write_marked(space, partition, "try", commands)
 
     async def _swap(self, change: Change, expected: bytes | None) -> bool:
         space, partition, sort, value, purge_us = change

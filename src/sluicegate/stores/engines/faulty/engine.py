@@ -46,9 +46,15 @@ from sluicegate.contracts.engine import (
     Entry,
     KeyRange,
     Place,
+    Update,
 )
 from sluicegate.contracts.errors import BadValue, Unavailable
-from sluicegate.stores.engines.bounds import check_changes, check_place, check_rows_max
+from sluicegate.stores.engines.bounds import (
+    check_changes,
+    check_place,
+    check_rows_max,
+    check_update,
+)
 from sluicegate.stores.engines.faulty.slots import WorkSlots
 from sluicegate.stores.engines.faulty.url import SHARD, FaultPlan, FaultySettings, read_control
 
@@ -143,6 +149,13 @@ class FaultyEngine:
             check_changes([change])
             await self._work({change.partition}, 0)
         return await self._engine.swap(change, expected)
+
+    async def update(self, update: Update) -> bool:
+        """As within, after its work."""
+        if self._slow():
+            check_update(update)
+            await self._work({update.partition}, 0)
+        return await self._engine.update(update)
 
     async def load(self, space: str, entries: Sequence[Entry]) -> None:
         """As within, after its work."""

@@ -25,7 +25,7 @@ from typing import Final, final
 
 import lmdb
 
-from sluicegate.contracts.engine import Change, EnginePage, Entry, KeyRange, Place
+from sluicegate.contracts.engine import Change, EnginePage, Entry, KeyRange, Place, Update
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.stores.engines.batches import runs_of
 from sluicegate.stores.engines.bounds import (
@@ -35,6 +35,9 @@ from sluicegate.stores.engines.bounds import (
     check_place,
     check_rows_max,
     check_space,
+    check_update,
+    decide_changes,
+    swap_of,
 )
 from sluicegate.stores.engines.folders import check_backup_folder, check_owner
 from sluicegate.stores.engines.group_commit import WAY_CHANGES, CommitCall, GroupCommitter, give_way
@@ -69,7 +72,10 @@ class LmdbEngine:
             raise self._unavailable(error) from error
         self.deleting = unfinished  # whether rows of a dropped space are still to be deleted
         self._changes = 0  # ever made; now and then others have a turn amid them
-        self.committer = GroupCommitter(self._what, self._commit, settings.group, step=self._step)
+        what = "the engine lmdb"
+        self.committer = GroupCommitter(what, self._commit, settings.group, step=self._step)
+        # Whoever opens it is told where it is; a caller's reply names no folder of this machine.
+        self._what = what
         if unfinished:
             self.committer.start()
 
@@ -134,10 +140,12 @@ class LmdbEngine:
 
     async def swap(self, change: Change, expected: bytes | None) -> bool:
         """Make it if the value there is `expected`."""
-        weight = check_changes([change])
-        return await self.committer.commit(
-            CommitCall([change], weight, swap=True, expected=expected)
-        )
+        check_changes([change])
+        return await self.update(swap_of(change, expected))
+
+    async def update(self, update: Update) -> bool:
+        """Read, decide and write in one transaction, synced."""
+        return await self.committer.commit(CommitCall((), check_update(update), update=update))
 
     async def load(self, space: str, entries: Sequence[Entry]) -> None:
         """Write many, in large transactions, each in the order of its keys."""
@@ -272,20 +280,21 @@ class LmdbEngine:
         if call.drop:
             numbers.pop(call.drop, None)
             return self._names.drop(txn, call.drop)
-        for space, partition, sort, value, _ in call.changes:
-            number = numbers.get(space)
+        changes, update = call.changes, call.update
+        if update is not None:
+            number = self._number(txn, update.space, numbers)
+            values = [
+                None if number is None else txn.get(key_of(number, update.partition, sort))
+                for sort in update.sorts
+            ]
+            changes = decide_changes(update, values)
+        for space, partition, sort, value, _ in changes:
+            number = self._number(txn, space, numbers)
             if number is None:
-                number = self._names.find(txn, space)
-                if number is None:
-                    if call.swap and call.expected is not None:
-                        return False
-                    if value is None:
-                        continue
-                    number = self._names.allot(txn, space)
-                numbers[space] = number
+                if value is None:
+                    continue
+                number = numbers[space] = self._names.allot(txn, space)
             key = key_of(number, partition, sort)
-            if call.swap and txn.get(key) != call.expected:
-                return False
             if value is None:
                 txn.delete(key)
             else:
@@ -293,7 +302,18 @@ class LmdbEngine:
             self._changes += 1
             if not self._changes % WAY_CHANGES:
                 give_way()
-        return True
+        return update is None or bool(changes)
+
+    def _number(
+        self, txn: lmdb.Transaction[bytes], space: str, numbers: dict[str, bytes]
+    ) -> bytes | None:
+        """Return the number of a space, if it has one, and remember it."""
+        number = numbers.get(space)
+        if number is None:
+            number = self._names.find(txn, space)
+            if number is not None:
+                numbers[space] = number
+        return number
 
     def _grow(self, error: lmdb.MapFullError) -> None:
         """Twice the map, as far as it may grow."""

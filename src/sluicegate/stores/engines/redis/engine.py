@@ -27,7 +27,7 @@ from functools import partial
 from typing import Any, Final, final
 
 from sluicegate.contracts.chance import Chance
-from sluicegate.contracts.engine import Change, EnginePage, Entry, KeyRange, Place
+from sluicegate.contracts.engine import Change, EnginePage, Entry, KeyRange, Place, Update
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.stores.engines.batches import all_of, batches_of, some_at_once
 from sluicegate.stores.engines.bounds import (
@@ -36,8 +36,10 @@ from sluicegate.stores.engines.bounds import (
     check_place,
     check_rows_max,
     check_space,
+    check_update,
 )
 from sluicegate.stores.engines.bucket_walk import BucketWalk
+from sluicegate.stores.engines.partition_locks import PartitionLocks
 from sluicegate.stores.engines.redis.keys import (
     BUCKETS,
     EngineKeys,
@@ -48,6 +50,7 @@ from sluicegate.stores.engines.redis.keys import (
     tag_of,
 )
 from sluicegate.stores.engines.redis.url import RedisEngineSettings, parse_url
+from sluicegate.stores.engines.updates import Swap, update_by_swaps
 from sluicegate.stores.redis.client import RedisClient, open_client
 from sluicegate.stores.redis.connection import Reply
 from sluicegate.stores.redis.settings import CLUSTER, SINGLE
@@ -91,6 +94,7 @@ class RedisEngine:
         self._client: RedisClient | None = None
         self._closed = False
         self._scripts = load_scripts()
+        self._turns = PartitionLocks()
         self._spread = topology == CLUSTER
         self._trusted: set[int] = set()  # runs of slots whose master evicts nothing
         self._runs = SHARDS if self._spread else 1
@@ -163,8 +167,19 @@ class RedisEngine:
     async def swap(self, change: Change, expected: bytes | None) -> bool:
         """Make it if the value there is `expected`, by one script."""
         check_changes([change])
-        space, partition, sort, value, _ = change
-        args = [partition, sort, *_maybe(expected), *_maybe(value)]
+        return await self._swap(change.space, change.partition, [(change.sort, expected, change)])
+
+    async def update(self, update: Update) -> bool:
+        """Read, decide, and swap; one update of a partition at a time, as far as this process."""
+        check_update(update)
+        work = partial(update_by_swaps, self.what, update, self.read, self._swap)
+        return await self._turns.run(update.space, update.partition, work, alone=True)
+
+    async def _swap(self, space: str, partition: bytes, swaps: Sequence[Swap]) -> bool:
+        args: list[Part] = [partition]
+        for sort, expected, change in swaps:
+            value = None if change is None else change.value
+            args += (sort, *_maybe(expected), b"0" if change is None else b"1", *_maybe(value))
         (swapped,) = await self.all_of([self._sure("swap", space, partition, args)])
         return bool(swapped == 1)
 

@@ -24,7 +24,7 @@ from typing import Final, final
 
 import rocksdict
 
-from sluicegate.contracts.engine import Change, EnginePage, Entry, KeyRange, Place
+from sluicegate.contracts.engine import Change, EnginePage, Entry, KeyRange, Place, Update
 from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.stores.engines.batches import runs_of
 from sluicegate.stores.engines.bounds import (
@@ -34,6 +34,9 @@ from sluicegate.stores.engines.bounds import (
     check_place,
     check_rows_max,
     check_space,
+    check_update,
+    decide_changes,
+    swap_of,
 )
 from sluicegate.stores.engines.folders import check_backup_folder, check_owner
 from sluicegate.stores.engines.group_commit import WAY_CHANGES, CommitCall, GroupCommitter, give_way
@@ -56,7 +59,7 @@ _NAME: Final = _OWN + b"name"
 
 @final
 class _Batch:
-    """One group in the making: what is written, and what a swap behind it must see."""
+    """One group in the making: what is written, and what an update behind it must see."""
 
     __slots__ = ("changes", "names", "next", "rows", "written")
 
@@ -85,7 +88,9 @@ class RocksEngine:
         self._check_format()
         self._next = int(self._db.get(_NEXT_KEY) or 1)
         self._numbers = self._read_names()
-        self.committer = GroupCommitter(self._what, self._commit, settings.group)
+        self.committer = GroupCommitter("the engine rocksdb", self._commit, settings.group)
+        # Whoever opens it is told where it is; a caller's reply names no folder of this machine.
+        self._what = "the engine rocksdb"
 
     @property
     def durability(self) -> str:
@@ -153,10 +158,12 @@ class RocksEngine:
 
     async def swap(self, change: Change, expected: bytes | None) -> bool:
         """Make it if the value there is `expected`."""
-        weight = check_changes([change])
-        return await self.committer.commit(
-            CommitCall([change], weight, swap=True, expected=expected)
-        )
+        check_changes([change])
+        return await self.update(swap_of(change, expected))
+
+    async def update(self, update: Update) -> bool:
+        """Read, decide and write behind all that was committed before, synced."""
+        return await self.committer.commit(CommitCall((), check_update(update), update=update))
 
     async def load(self, space: str, entries: Sequence[Entry]) -> None:
         """Write many, a good deal at a time."""
@@ -249,8 +256,9 @@ class RocksEngine:
         batch = _Batch(self._next)
         try:
             results = [self._make(batch, call) for call in calls]
-            self._db.write(batch.rows, self._write_options)
-        except Unavailable:
+            if batch.rows.len():  # a sync for nothing would cost those who wait
+                self._db.write(batch.rows, self._write_options)
+        except (BadValue, Unavailable):
             raise
         except Exception as error:
             raise self._unavailable(error) from error
@@ -266,19 +274,16 @@ class RocksEngine:
         if call.drop:
             self._drop(batch, call.drop)
             return True
-        for space, partition, sort, value, _ in call.changes:
+        changes, update = call.changes, call.update
+        if update is not None:
+            changes = decide_changes(update, self._values(batch, update))
+        for space, partition, sort, value, _ in changes:
             number = self._find(batch, space)
             if number is None:
-                if call.swap and call.expected is not None:
-                    return False
                 if value is None:
                     continue
                 number = self._allot(batch, space)
             key = key_of(number, partition, sort)
-            if call.swap:
-                now = batch.written[key] if key in batch.written else self._db.get(key)
-                if now != call.expected:
-                    return False
             if value is None:
                 batch.rows.delete(key)
             else:
@@ -287,7 +292,16 @@ class RocksEngine:
             batch.changes += 1
             if not batch.changes % WAY_CHANGES:
                 give_way()
-        return True
+        return update is None or bool(changes)
+
+    def _values(self, batch: _Batch, update: Update) -> list[bytes | None]:
+        """Return the values that the batch leaves where an update looks."""
+        number = self._find(batch, update.space)
+        if number is None:
+            return [None] * len(update.sorts)
+        keys = [key_of(number, update.partition, sort) for sort in update.sorts]
+        written = batch.written
+        return [written[key] if key in written else self._db.get(key) for key in keys]
 
     def _find(self, batch: _Batch, space: str) -> bytes | None:
         if space in batch.names:
@@ -376,7 +390,7 @@ class RocksEngine:
                 shutil.rmtree(beside, ignore_errors=True)
 
     def _unavailable(self, error: Exception) -> Unavailable:
-        detail = str(error)
+        detail = str(error).replace(f"{self._settings.folder.rstrip('/')}/", "")
         if "lock" in detail.lower():
             detail += "; one process at a time may open it: end the other, or use lmdb:DIR"
         elif "No space left" in detail or "File too large" in detail:

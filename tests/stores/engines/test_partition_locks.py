@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from sluicegate.stores.engines.cassandra.locks import PartitionLocks
+from sluicegate.stores.engines.partition_locks import PartitionLocks
 
 
 class Stage:
