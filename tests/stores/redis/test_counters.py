@@ -299,22 +299,6 @@ def test_a_foreign_value_under_a_key_counts_for_nothing_and_is_written_over(
     run(open_and_tell())
 
 
-def test_a_rate_that_has_changed_goes_on_from_what_was_taken(redis_server: RedisServer) -> None:
-    async def story() -> None:
-        async with stored(redis_server.url) as store:
-            at(store, START_US)
-            charge = Charge("login", Limit(7, MINUTE), "ann", 7)
-            assert (await store.take([charge])).allowed
-            for count in (5, 60, 9, 7_000):
-                changed = charge._replace(limit=Limit(count, MINUTE), cost=1)
-                (decision,) = (await store.take([changed])).decisions
-                assert not decision.allowed  # a whole burst was taken: it is empty at any rate
-            at(store, START_US + MINUTE)
-            assert (await store.take([charge])).allowed
-
-    run(story())
-
-
 @pytest.mark.parametrize(
     "algorithm", [Algorithm.FIXED_WINDOW, Algorithm.SLIDING_WINDOW, Algorithm.SLIDING_LOG]
 )

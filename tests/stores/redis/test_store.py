@@ -122,7 +122,7 @@ def test_a_look_writes_nothing_and_leaves_what_is_there_alone(
 
 
 STATES: dict[Algorithm, tuple[str, str]] = {
-    Algorithm.GCRA: ("60s", f"{START_US + 18 * SECOND}"),
+    Algorithm.GCRA: ("60s", f"{START_US + 18 * SECOND}+0/10"),
     Algorithm.FIXED_WINDOW: ("60s", f"{START_US // MINUTE}:3"),
     Algorithm.SLIDING_WINDOW: (
         "60s",
@@ -151,7 +151,7 @@ def test_what_lies_in_the_server_can_be_read_by_a_person(
             if algorithm is Algorithm.GCRA:
                 await store.take([seventh])
                 text = redis_server.ask("GET", "api:{ann}:seven:60s")
-                assert text == f"{START_US + 8_571_428}+4/7"
+                assert text == f"{START_US + 8_571_428}+04/7"
 
     run(story())
 

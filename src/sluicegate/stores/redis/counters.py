@@ -138,7 +138,7 @@ class PacedCounter(RedisCounter):
         self._charge_max = 2 * self._tolerance + 1
         self.width = 1 if self._per_us == 1 else 2
         whole, part = divmod(self._tolerance, self._per_us)
-        self.declared = (self.kind, *_digits(self._per_us, whole, part), b"")
+        self.declared = (self.kind, *_digits(self._per_us, whole, part, limit.count))
 
     def charge(self, cost: int) -> tuple[int, int]:
         """In microseconds and ticks."""
@@ -149,8 +149,8 @@ class PacedCounter(RedisCounter):
         return (whole, part) if whole > -UNITS_MAX else (-UNITS_MAX, 0)
 
     def lane(self, cost: int) -> tuple[bytes, ...]:
-        """Ticks a microsecond, the tolerance, the charge."""
-        return (*self.declared[1:4], *_digits(*self.charge(cost)))
+        """Ticks a microsecond, the tolerance, the count, the charge."""
+        return (*self.declared[1:], *_digits(*self.charge(cost)))
 
     def decide(self, reply: Reply, at: int, now_us: int, cost: int) -> Decision:
         """By the instant it was whole again before."""
