@@ -35,6 +35,7 @@ NOT_COMPILED = (
     "clock.py",
     "edge.py",
     "errors.py",
+    "must_await.py",
     "native.py",
     "observer.py",
     "rule_admin.py",

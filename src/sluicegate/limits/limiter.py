@@ -21,12 +21,12 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.edge import Given, flag, seconds, text, whole
 from sluicegate.contracts.errors import BadValue, MissingPackage
 from sluicegate.contracts.guard import Judgement, RuleDecision
+from sluicegate.contracts.must_await import must_await
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Key, SharedKey, Store
 from sluicegate.limits.claims import Claim, LocalClaim, judge_local, judge_remote, judgement_of
 from sluicegate.limits.glass.break_glass import Glass, override_decision
-from sluicegate.limits.must_await import must_await
 from sluicegate.limits.remote_keys import RemoteKeys, RemoteSettlement
 from sluicegate.limits.reservation import (
     LocalSettlement,

@@ -27,13 +27,13 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.edge import seconds, share, text, whole
 from sluicegate.contracts.errors import BadValue, MissingPackage, Unavailable
+from sluicegate.contracts.must_await import must_await
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.reasons import CONCURRENCY_LIMITED, STORE_UNAVAILABLE
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.limits.glass.break_glass import Glass, override_decision
 from sluicegate.limits.hold import Hold, HoldDecorator
 from sluicegate.limits.limiter import COST_MAX, MEMORY_URLS, check_key, check_store
-from sluicegate.limits.must_await import must_await
 from sluicegate.limits.permit import FixedPermitStore, KeyPermit, PermitStore
 from sluicegate.limits.rule import Failure, term
 from sluicegate.limits.wait_lines import (
