@@ -205,14 +205,11 @@ def test_a_look_counts_nothing_and_asks_each_time() -> None:
 @pytest.mark.parametrize(
     ("ask", "field"),
     [
-        ({"user": "x" * 5_000}, "user"),
-        ({"resource": "x" * 5_000}, "resource"),
         ({"cost": -1}, "cost"),
         ({"cost": 1.5}, "cost"),
         ({"cost": 1 << 32}, "cost"),
         ({"priority": "urgent"}, "priority"),
         ({"headers": {str(n): "" for n in range(65)}}, "headers"),
-        ({"headers": {"a": "x" * 5_000}}, "headers[a]"),
         ({"timeout_ms": 0}, "timeout_ms"),
         ({"timeout_ms": float("nan")}, "timeout_ms"),
     ],

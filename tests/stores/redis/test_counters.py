@@ -82,8 +82,6 @@ def test_an_entity_that_no_key_can_hold_is_named_before_anything_is_sent() -> No
     counter = counter_for("rate_limit", "login" * 9, Limit(5, MINUTE), 60)
     with pytest.raises(BadValue, match="key_bytes_max"):
         counter.key("ann")
-    with pytest.raises(BadValue, match="UTF-8"):
-        counter.key("\ud800")
 
 
 @pytest.mark.parametrize(

@@ -334,13 +334,11 @@ def key_of(head: str, entity: str, tail: str, key_bytes_max: int) -> bytes:
         entity = "%"  # an empty tag would be none, and scatter what must be together
     elif "}" in entity or "%" in entity:
         entity = entity.replace("%", "%25").replace("}", "%7D")
-    try:
-        key = f"{head}{entity}{tail}".encode()
-    except UnicodeEncodeError:
-        raise BadValue("key", entity, "give text that UTF-8 can hold") from None
+    key = f"{head}{entity}{tail}".encode("utf-8", "surrogatepass")
     if len(key) <= key_bytes_max:
         return key
-    key = f"{head}%:{digest_of(entity.encode())}{tail}".encode()
+    digest = digest_of(entity.encode("utf-8", "surrogatepass"))
+    key = f"{head}%:{digest}{tail}".encode("utf-8", "surrogatepass")
     if len(key) > key_bytes_max:
         raise BadValue(
             "key", entity, f"shorten the prefix or the rule's name: {key_bytes_max} bytes in all "

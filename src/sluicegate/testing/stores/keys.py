@@ -51,6 +51,9 @@ ODD_KEYS: Final = (
     "日本",
     "🚰",
     "\U0010ffff",
+    "a\ud800",  # halves of characters
+    "a\udfff",
+    "a\\xed\\xa0\\x80",
     "None",
     "0",
     "00",
