@@ -111,7 +111,9 @@ def test_permits_are_held_for_any_key() -> None:
 
 
 def test_a_store_that_is_not_there_is_the_failure_policys_for_any_key() -> None:
-    limiter = Limiter(Limit(1, 3_600_000_000), store_url="redis://127.0.0.1:9", failure="local")
+    limiter = Limiter(
+        Limit(1, period_us=3_600_000_000), store_url="redis://127.0.0.1:9", failure="local"
+    )
     for key in KEYS:
         assert limiter.take(key).allowed
         assert not limiter.take(key).allowed

@@ -163,7 +163,16 @@ def test_a_setting_of_permits_is_refused_by_its_name(setting: dict[str, Any]) ->
 def test_a_part_of_a_limit_is_refused_by_its_name(
     words: tuple[Any, ...], setting: dict[str, Any], field: str
 ) -> None:
-    assert refused(lambda: Limit(*words, **setting)).field == field
+    count, period_us = words
+    assert refused(lambda: Limit(count, period_us=period_us, **setting)).field == field
+
+
+@pytest.mark.parametrize("words", [(5, 60), (5, MINUTE), (5, "m"), (5, 60, 10), (5,)], ids=repr)
+def test_a_period_has_its_unit_in_its_name(words: tuple[Any, ...]) -> None:
+    error = refused(lambda: Limit(*words))
+    assert error.field == "limit.period_us"
+    assert "Limit(5, period_us=60_000_000)" in error.remedy
+    assert Limit(5, period_us=60).period_us == 60  # who means 60 us may say so
 
 
 @pytest.mark.parametrize("seconds", ["x", float("nan"), -1], ids=repr)
