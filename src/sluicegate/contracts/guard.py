@@ -13,6 +13,7 @@ from sluicegate.contracts.arrival import Arrival
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import Limit
+from sluicegate.kernels.native import mypyc_attr
 
 
 class RuleDecision(NamedTuple):
@@ -30,6 +31,7 @@ class Judgement(NamedTuple):
     decisions: Sequence[RuleDecision]
 
 
+@mypyc_attr(native_class=False)  # for whoever subclasses it
 class Guard(Protocol):
     """Judges arrivals; None if no rule is about this one."""
 
