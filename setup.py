@@ -7,7 +7,9 @@ the same either way.
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -35,6 +37,7 @@ NOT_COMPILED = (
     "clock.py",
     "edge.py",
     "errors.py",
+    "must_await.py",
     "native.py",
     "observer.py",
     "rule_admin.py",
@@ -222,10 +225,68 @@ def extensions() -> list[Extension]:
     # wherever it is built. A file of C for each module: one for all takes gcc three times as long
     # and is faster by 4% at most. docs/decisions/0023-what-is-compiled-and-how.md has the figures.
     options = [*MYPY_FLAGS, "--config-file=", "--no-site-packages", "--ignore-missing-imports"]
-    return cast(
+    sources = compiled_sources()
+    found = cast(
         "list[Extension]",
-        mypycify([*options, *compiled_sources()], opt_level="2", debug_level="0", multi_file=True),
+        mypycify([*options, *sources], opt_level="2", debug_level="0", multi_file=True),
     )
+    modules = {c_name(source): Path(source) for source in sources}
+    for path in {Path(path) for extension in found for path in extension.sources}:
+        if path.name in modules:
+            source = modules[path.name].read_text(encoding="utf-8")
+            path.write_text(add_docs(path.read_text(encoding="utf-8"), source), encoding="utf-8")
+    return found
+
+
+# What `help` and `inspect` show. mypyc translates no docstring, and gives a function no signature
+# where one default is no literal; such a default is `...` here.
+
+
+def c_name(source: str) -> str:
+    """The file of C that mypyc makes of a module."""
+    return f"__native_{'___'.join(Path(source).relative_to(SRC).with_suffix('').parts)}.c"
+
+
+def add_docs(translated: str, source: str) -> str:
+    """A module's C with the signatures and docstrings of its classes."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef):
+            head = f"{node.name}()"
+            for method in node.body:
+                if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
+                    place = rf"CPyPy_(?:\w+___)?{node.name}___{method.name},"
+                    text = f"{method.name}({signature_of(method)})"
+                    translated = _fill(translated, place, text, method)
+                    if method.name == "__init__":
+                        head = f"{node.name}({signature_of(method).partition(', ')[2]})"
+            place = rf'\.tp_name = "{node.name}",[^}}]*?\.tp_doc ='
+            translated = _fill(translated, place, head, node)
+    return translated
+
+
+def signature_of(method: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """The parameters without types, as CPython keeps them: with a $ before what is bound."""
+    args = method.args
+    for arg in [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]:
+        if arg is not None:
+            arg.annotation = None
+    for defaults in (args.defaults, args.kw_defaults):
+        for place, default in enumerate(defaults):
+            if default is not None and not isinstance(default, ast.Constant):
+                defaults[place] = ast.Constant(...)
+    static = any(ast.unparse(by) == "staticmethod" for by in method.decorator_list)
+    return ast.unparse(args) if static else f"${ast.unparse(args)}"
+
+
+def _fill(translated: str, place: str, head: str, node: ast.ClassDef | ast.stmt) -> str:
+    """Put a signature and a docstring into the PyDoc_STR next to a place, if there is one."""
+    doc = ast.get_docstring(cast("ast.ClassDef", node)) or ""
+    quoted = "".join(
+        chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}"
+        for byte in f"{head}\n--\n\n{doc}".encode()
+    )
+    pattern = rf'({place}[^"}}]*?PyDoc_STR\()(?:NULL|"(?:[^"\\]|\\.)*")\)'
+    return re.sub(pattern, lambda found: f'{found[1]}"{quoted}")', translated, count=1)
 
 
 class CompilingDistribution(Distribution):

@@ -168,7 +168,7 @@ def errors(stream: Stream, numbers: Iterable[int]) -> dict[int, Errors]:
 
 def table(cells: int) -> KeyTable[object]:
     """A table in this process, by a window of so many cells."""
-    limit = Limit(100, WINDOW_US, cells=cells, algorithm=Algorithm.SLIDING_WINDOW)
+    limit = Limit(100, period_us=WINDOW_US, cells=cells, algorithm=Algorithm.SLIDING_WINDOW)
     return table_for("r", limit, 2 * COST_KEYS)
 
 

@@ -51,7 +51,7 @@ ASKED = (Algorithm.GCRA, Algorithm.FIXED_WINDOW, Algorithm.SLIDING_WINDOW, Algor
 def ours(store: RedisStore, algorithm: Algorithm) -> Decide:
     """One charge, as a limiter would ask."""
     count = 1_000 if algorithm is Algorithm.SLIDING_LOG else COUNT
-    limit = Limit(count, SECOND_US, algorithm=algorithm)
+    limit = Limit(count, period_us=SECOND_US, algorithm=algorithm)
     rule_id = algorithm.value
 
     async def decide(key: str) -> object:
@@ -162,7 +162,7 @@ def press_threads(decide: Callable[[str], object], threads: int, calls: int) -> 
 def measure_threads(url: str, calls: int, bars: Bars) -> None:
     """Threads on one bridge, against `limits`, which has a connection a thread."""
     bridge = ThreadBridge(lambda: RedisStore(f"{url}?timeout_ms=10000", SystemChance()))
-    limit = Limit(COUNT, SECOND_US)
+    limit = Limit(COUNT, period_us=SECOND_US)
     limiter = limits.strategies.FixedWindowRateLimiter(limits.storage.RedisStorage(url))
     item = RateLimitItemPerSecond(COUNT)
     candidates: dict[str, Callable[[str], object]] = {

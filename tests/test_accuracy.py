@@ -22,11 +22,14 @@ PERIOD = 1_200  # divides by all the numbers of cells below
 LIMIT = 10
 
 WINDOWS = [
-    Limit(LIMIT, PERIOD, algorithm=Algorithm.FIXED_WINDOW),
-    Limit(LIMIT, PERIOD, algorithm=Algorithm.SLIDING_LOG),
-    *(Limit(LIMIT, PERIOD, cells=n, algorithm=Algorithm.SLIDING_WINDOW) for n in (1, 3, 10)),
+    Limit(LIMIT, period_us=PERIOD, algorithm=Algorithm.FIXED_WINDOW),
+    Limit(LIMIT, period_us=PERIOD, algorithm=Algorithm.SLIDING_LOG),
+    *(
+        Limit(LIMIT, period_us=PERIOD, cells=n, algorithm=Algorithm.SLIDING_WINDOW)
+        for n in (1, 3, 10)
+    ),
 ]
-BUCKETS = [Limit(LIMIT, PERIOD, algorithm=way) for way in sorted(BURSTING, key=str)]
+BUCKETS = [Limit(LIMIT, period_us=PERIOD, algorithm=way) for way in sorted(BURSTING, key=str)]
 
 # A step: the time that passes, what is done, an amount, and which open reservation it is about.
 steps = st.lists(

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from unittest.mock import create_autospec, patch
 
 import pytest
 
 import setup
 import sluicegate
+from sluicegate.contracts.arrival import Arrival
+from sluicegate.contracts.guard import Guard, Judgement
+from sluicegate.contracts.store import Store
 from sluicegate.kernels import gcra
 from sluicegate.limits import limiter
 from sluicegate.stores.memory import table
@@ -103,3 +108,70 @@ def test_insisting_without_what_compiling_takes_fails(
     monkeypatch.setenv("SLUICEGATE_COMPILE", "1")
     with pytest.raises(SystemExit, match=f"SLUICEGATE_COMPILE=1, but there is {missing}"):
         setup.will_compile()
+
+
+# What a user's editor, tests and own classes need; the same in both builds.
+
+
+def test_docstrings_and_signatures_are_there_to_be_read() -> None:
+    assert "Limits by key" in str(inspect.getdoc(sluicegate.Limiter))
+    assert [*inspect.signature(sluicegate.Limiter).parameters][:3] == ["rule", "store_url", "rules"]
+    assert "Decide whether `key`" in str(inspect.getdoc(sluicegate.Limiter.take))
+    assert [*inspect.signature(sluicegate.Limiter.take).parameters] == [
+        "self",
+        "key",
+        "cost",
+        "rule",
+    ]
+    assert [*inspect.signature(sluicegate.Limit).parameters][2] == "period_us"
+    for name in ("Limit", "Limiter", "Permits", "Reservation", "Rule", "Decision"):
+        assert inspect.getdoc(getattr(sluicegate, name)), name
+
+
+def test_a_method_can_be_patched_and_a_double_be_made() -> None:
+    made = sluicegate.Limiter("1/hour")
+    with patch.object(sluicegate.Limiter, "take", return_value=7):
+        assert made.take("ann") == 7
+    assert made.take("ann")
+    double = create_autospec(sluicegate.Limiter, instance=True)
+    double.take.return_value = False
+    assert not double.take("ann")
+    with pytest.raises(AttributeError):
+        double.tale("ann")
+
+
+def test_the_documented_protocols_can_be_subclassed() -> None:
+    class Mine(Guard):
+        def judge(self, arrival: Arrival) -> Judgement | None:
+            return None
+
+        async def ajudge(self, arrival: Arrival) -> Judgement | None:
+            return None
+
+    class Abroad(Store):
+        async def close(self) -> None:
+            return None
+
+    assert Guard in Mine.__mro__
+    assert Store in Abroad.__mro__
+
+
+def test_what_the_compiler_leaves_out_is_filled_in() -> None:
+    source = """
+class Cup:
+    '''It "holds".'''
+    def __init__(self, size: int = LARGE, *, of: str | None = None) -> None: ...
+    def fill(self, more: int) -> None:
+        '''Pour.'''
+"""
+    translated = """
+    {"fill", (PyCFunction)CPyPy_cup___Cup___fill,
+     METH_FASTCALL, PyDoc_STR("fill($self, more)\\n--\\n\\n")},
+    {"fill", (PyCFunction)CPyPy_cup___Saucup___fill, METH_FASTCALL, PyDoc_STR(NULL)},
+    .tp_name = "Cup",
+    .tp_doc = PyDoc_STR(NULL),
+"""
+    filled = setup.add_docs(translated, source)
+    assert r'PyDoc_STR("fill($self, more)\012--\012\012Pour.")' in filled
+    assert r'"Cup(size=..., *, of=None)\012--\012\012It \042holds\042.")' in filled
+    assert filled.count("PyDoc_STR(NULL)") == 1

@@ -205,14 +205,11 @@ def test_a_look_counts_nothing_and_asks_each_time() -> None:
 @pytest.mark.parametrize(
     ("ask", "field"),
     [
-        ({"user": "x" * 5_000}, "user"),
-        ({"resource": "x" * 5_000}, "resource"),
         ({"cost": -1}, "cost"),
         ({"cost": 1.5}, "cost"),
         ({"cost": 1 << 32}, "cost"),
         ({"priority": "urgent"}, "priority"),
         ({"headers": {str(n): "" for n in range(65)}}, "headers"),
-        ({"headers": {"a": "x" * 5_000}}, "headers[a]"),
         ({"timeout_ms": 0}, "timeout_ms"),
         ({"timeout_ms": float("nan")}, "timeout_ms"),
     ],
@@ -233,7 +230,7 @@ def test_what_cannot_be_asked_is_told_at_once(ask: dict[str, Any], field: str) -
     [
         ({"failure": "ajar"}, "failure"),
         ({"failure": "local"}, "local_limit"),
-        ({"local_limit": Limit(1, 1)}, "local_limit"),
+        ({"local_limit": Limit(1, period_us=1)}, "local_limit"),
         ({"lease": "10%"}, "lease"),
         ({"lease": 0}, "lease"),
         ({"lease": 11, "lease_max": 10}, "lease"),
@@ -288,7 +285,7 @@ def test_a_closed_client_refuses_and_believes_that_refusal_no_longer_than_it_las
 
 def test_a_local_client_counts_each_pair_by_its_own_limit() -> None:
     async def story() -> None:
-        limit = Limit(2, 60_000_000, algorithm=Algorithm.FIXED_WINDOW)
+        limit = Limit(2, period_us=60_000_000, algorithm=Algorithm.FIXED_WINDOW)
         world = World(window(100), failure="local", local_limit=limit)
         world.link.down = True
         answers = [await world.client.check("ann", "/play") for _ in range(3)]

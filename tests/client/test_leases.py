@@ -358,7 +358,7 @@ def test_a_lease_that_nobody_keeps_is_spent_and_not_given_back() -> None:
 
 def test_a_limit_of_one_is_still_a_limit() -> None:
     async def story() -> None:
-        world = World(Limit(1, 60_000_000), lease=None)
+        world = World(Limit(1, period_us=60_000_000), lease=None)
         assert [bool(await world.client.check("ann", "/play")) for _ in range(3)] == [
             True,
             False,

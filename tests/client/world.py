@@ -130,4 +130,4 @@ def run(story: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 def window(count: int, *, s: float = 60) -> Limit:
     """A fixed window, which leases without giving up a part."""
-    return Limit(count, round(s * 1_000_000), algorithm=Algorithm.FIXED_WINDOW)
+    return Limit(count, period_us=round(s * 1_000_000), algorithm=Algorithm.FIXED_WINDOW)

@@ -143,28 +143,32 @@ def test_silence_never_claims_to_be_critical() -> None:
 
 
 def test_limits_compare_by_value() -> None:
-    assert Limit(1, 1) == Limit(1, 1, burst=1)
-    assert hash(Limit(1, 1)) == hash(Limit(1, 1, burst=1))
-    assert Limit(1, 1) != Limit(1, 1, algorithm=Algorithm.FIXED_WINDOW)
-    assert "burst=7" in repr(Limit(1, 1, burst=7))
+    assert Limit(1, period_us=1) == Limit(1, period_us=1, burst=1)
+    assert hash(Limit(1, period_us=1)) == hash(Limit(1, period_us=1, burst=1))
+    assert Limit(1, period_us=1) != Limit(1, period_us=1, algorithm=Algorithm.FIXED_WINDOW)
+    assert "burst=7" in repr(Limit(1, period_us=1, burst=7))
 
 
 def test_a_sliding_window_shows_its_cells_and_compares_by_them() -> None:
     sliding = Algorithm.SLIDING_WINDOW
-    assert Limit(1, 60).cells == 1
-    assert Limit(1, 60, algorithm=sliding).cells == 10
-    assert Limit(1, 60, cells=8, algorithm=sliding).cells == 6  # the most that divide 60
-    assert Limit(1, 60, cells=8, algorithm=sliding) == Limit(1, 60, cells=6, algorithm=sliding)
-    assert Limit(1, 60, cells=1, algorithm=sliding) != Limit(1, 60, algorithm=sliding)
-    assert len({Limit(1, 60, cells=n, algorithm=sliding) for n in range(1, 11)}) == 7
-    assert "cells=6" in repr(Limit(1, 60, cells=6, algorithm=sliding))
-    assert "cells" not in repr(Limit(1, 60))
+    assert Limit(1, period_us=60).cells == 1
+    assert Limit(1, period_us=60, algorithm=sliding).cells == 10
+    assert Limit(1, period_us=60, cells=8, algorithm=sliding).cells == 6  # the most that divide 60
+    assert Limit(1, period_us=60, cells=8, algorithm=sliding) == Limit(
+        1, period_us=60, cells=6, algorithm=sliding
+    )
+    assert Limit(1, period_us=60, cells=1, algorithm=sliding) != Limit(
+        1, period_us=60, algorithm=sliding
+    )
+    assert len({Limit(1, period_us=60, cells=n, algorithm=sliding) for n in range(1, 11)}) == 7
+    assert "cells=6" in repr(Limit(1, period_us=60, cells=6, algorithm=sliding))
+    assert "cells" not in repr(Limit(1, period_us=60))
 
 
 @pytest.mark.parametrize("cells", [0, -1, 1_001])
 def test_cells_out_of_bounds_are_refused_by_name(cells: int) -> None:
     with pytest.raises(BadValue, match=r"limit\.cells"):
-        Limit(1, 60, cells=cells, algorithm=Algorithm.SLIDING_WINDOW)
+        Limit(1, period_us=60, cells=cells, algorithm=Algorithm.SLIDING_WINDOW)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +176,7 @@ def test_cells_out_of_bounds_are_refused_by_name(cells: int) -> None:
 )
 def test_only_a_sliding_window_has_cells(algorithm: Algorithm) -> None:
     with pytest.raises(BadValue, match=rf"limit\.cells.*{algorithm.value} has none"):
-        Limit(1, 60, cells=1, algorithm=algorithm)
+        Limit(1, period_us=60, cells=1, algorithm=algorithm)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +187,7 @@ def test_a_limit_with_a_zero_is_refused_by_name(
     count: int, period_us: int, burst: int, field: str
 ) -> None:
     with pytest.raises(BadValue, match=rf"limit\.{field}"):
-        Limit(count, period_us, burst=burst)
+        Limit(count, period_us=period_us, burst=burst)
 
 
 def test_a_request_knows_how_much_time_it_has_left() -> None:

@@ -56,7 +56,7 @@ def refused(retry_us: int, name: str = "login", remaining: int = 0) -> Decision:
     return Decision(False, remaining, retry_us, MINUTE, RATE_LIMITED, name)
 
 
-FIVE = Limit(5, MINUTE)
+FIVE = Limit(5, period_us=MINUTE)
 
 
 def test_the_ietf_fields_of_an_admitted_request() -> None:
@@ -138,7 +138,7 @@ def test_several_limits_are_a_list_and_no_two_items_share_a_name() -> None:
     )
     twice = judged(
         RuleDecision("api", FIVE, admitted(4)),
-        RuleDecision("api", Limit(9, SECOND), admitted(8)),
+        RuleDecision("api", Limit(9, period_us=SECOND), admitted(8)),
         RuleDecision("api", FIVE, admitted(3)),
     )
     fields = fields_of("ietf", twice)
@@ -150,7 +150,7 @@ def test_several_limits_are_a_list_and_no_two_items_share_a_name() -> None:
 def test_two_limits_that_take_turns_under_one_name_are_not_mixed_up() -> None:
     writer = Fields("ietf")
     for _ in range(2):
-        for limit, policy in ((FIVE, '"a";q=5;w=60'), (Limit(9, SECOND), '"a";q=9;w=1')):
+        for limit, policy in ((FIVE, '"a";q=5;w=60'), (Limit(9, period_us=SECOND), '"a";q=9;w=1')):
             judgement = judged(RuleDecision("a", limit, admitted(4)))
             assert writer.raw(judgement)[0] == (b"ratelimit-policy", policy.encode())
             assert fields_by(writer, judgement)["ratelimit-policy"] == policy
@@ -159,11 +159,14 @@ def test_two_limits_that_take_turns_under_one_name_are_not_mixed_up() -> None:
 @pytest.mark.parametrize(
     ("limit", "policy"),
     [
-        (Limit(10, 500_000), '"x";q=10'),  # the draft knows no half seconds
-        (Limit(10, 1_500_000), '"x";q=10'),
-        (Limit(10, 3_600 * SECOND), '"x";q=10;w=3600'),
-        (Limit(10, SECOND, burst=20), '"x";q=10;w=1;sluicegate-burst=20'),
-        (Limit(1 << 53, SECOND), f'"x";q={INTEGER_MAX};w=1;sluicegate-burst={INTEGER_MAX}'),
+        (Limit(10, period_us=500_000), '"x";q=10'),  # the draft knows no half seconds
+        (Limit(10, period_us=1_500_000), '"x";q=10'),
+        (Limit(10, period_us=3_600 * SECOND), '"x";q=10;w=3600'),
+        (Limit(10, period_us=SECOND, burst=20), '"x";q=10;w=1;sluicegate-burst=20'),
+        (
+            Limit(1 << 53, period_us=SECOND),
+            f'"x";q={INTEGER_MAX};w=1;sluicegate-burst={INTEGER_MAX}',
+        ),
     ],
 )
 def test_the_policy_says_what_the_draft_can_say(limit: Limit, policy: str) -> None:
@@ -228,7 +231,7 @@ def test_every_field_is_well_formed_whatever_the_numbers_are(
 ) -> None:
     reason = None if allowed else RATE_LIMITED
     decision = Decision(allowed, left, 0 if allowed else after_us, max(after_us, 0), reason, "x")
-    limit = Limit(count, period_us, algorithm=algorithm)
+    limit = Limit(count, period_us=period_us, algorithm=algorithm)
     fields = fields_of("both", judged(RuleDecision("x", limit, decision)))
     assert re.fullmatch(r'"x";q=\d{1,15}(;w=[1-9]\d{0,14})?', fields["ratelimit-policy"])
     assert re.fullmatch(r'"x";r=\d{1,15}(;t=[1-9]\d{0,14})?', fields["ratelimit"])
@@ -238,7 +241,7 @@ def test_every_field_is_well_formed_whatever_the_numbers_are(
 
 
 def test_the_older_fields_tell_of_the_limit_that_binds() -> None:
-    wide, tight = Limit(1_000, 3_600 * SECOND), Limit(5, MINUTE)
+    wide, tight = Limit(1_000, period_us=3_600 * SECOND), Limit(5, period_us=MINUTE)
     both = judged(
         RuleDecision("w", wide, admitted(2)), RuleDecision("t", tight, admitted(3, 7 * SECOND))
     )
@@ -309,7 +312,7 @@ def test_a_closed_rule_without_its_store_is_a_refusal_with_all_marks() -> None:
 def test_the_texts_that_are_kept_are_bounded() -> None:
     fields = Fields("ietf", limits_kept=10)
     for n in range(100):
-        one = RuleDecision(f"rule {n}", Limit(n + 1, SECOND), admitted(1))
+        one = RuleDecision(f"rule {n}", Limit(n + 1, period_us=SECOND), admitted(1))
         assert f"q={n + 1};" in dict(fields.of(judged(one)))["ratelimit-policy"]
         assert len(fields._words) <= 11
 

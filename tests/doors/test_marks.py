@@ -17,7 +17,7 @@ from sluicegate.doors.proxies import Proxies
 from sluicegate.doors.wsgi import LimitMiddleware as WsgiMiddleware
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 
-LIMIT = Limit(5, 1_000_000)
+LIMIT = Limit(5, period_us=1_000_000)
 NAME = b"x-ratelimit-error"
 FROM_OUTSIDE = (NAME, b"made_up")
 

@@ -18,7 +18,7 @@ from sluicegate.contracts.rule import Limit
 from sluicegate.doors.headers import refusal, unavailable
 from sluicegate.doors.problem import body, details, status_of
 
-FIVE = Limit(5, 60_000_000)
+FIVE = Limit(5, period_us=60_000_000)
 
 
 def test_a_spent_limit_is_told_with_all_that_a_client_can_use() -> None:

@@ -40,7 +40,7 @@ def shared_max(limit: Limit, share: float, began_us: int, ended_us: int, *, proc
     count, burst = max(1, int(limit.count * share)), max(1, int(limit.burst * share))
     part = Limit(
         count,
-        limit.period_us,
+        period_us=limit.period_us,
         burst=burst if limit.algorithm in BURSTING else None,
         algorithm=limit.algorithm,
     )

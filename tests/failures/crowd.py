@@ -65,7 +65,7 @@ class Spec:
     @property
     def limit(self) -> Limit:
         """The limit of each key."""
-        return Limit(self.count, self.period_us, algorithm=Algorithm(self.algorithm))
+        return Limit(self.count, period_us=self.period_us, algorithm=Algorithm(self.algorithm))
 
     @property
     def rule(self) -> Rule:

@@ -20,12 +20,12 @@ SHARE = 0.5
 KEYS = ("ann", "bob", "eve")
 
 LIMITS = {
-    "open": Limit(150, DAY_US, algorithm=Algorithm.GCRA),
-    "closed": Limit(150, DAY_US, algorithm=Algorithm.SLIDING_LOG),
-    "local": Limit(150, DAY_US, algorithm=Algorithm.FIXED_WINDOW),
-    "leased": Limit(150, DAY_US, algorithm=Algorithm.TOKEN_BUCKET),
-    "cells": Limit(150, DAY_US, algorithm=Algorithm.SLIDING_WINDOW),
-    "wide": Limit(10_000_000, DAY_US),
+    "open": Limit(150, period_us=DAY_US, algorithm=Algorithm.GCRA),
+    "closed": Limit(150, period_us=DAY_US, algorithm=Algorithm.SLIDING_LOG),
+    "local": Limit(150, period_us=DAY_US, algorithm=Algorithm.FIXED_WINDOW),
+    "leased": Limit(150, period_us=DAY_US, algorithm=Algorithm.TOKEN_BUCKET),
+    "cells": Limit(150, period_us=DAY_US, algorithm=Algorithm.SLIDING_WINDOW),
+    "wide": Limit(10_000_000, period_us=DAY_US),
 }
 RULES = {
     "open": Rule(LIMITS["open"], failure="open"),

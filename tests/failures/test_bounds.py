@@ -16,9 +16,9 @@ from tests.failures.bounds import (
 )
 
 SECOND = 1_000_000
-FIXED = Limit(3, SECOND, algorithm=Algorithm.FIXED_WINDOW)
-BUCKET = Limit(3, SECOND)
-LOG = Limit(3, SECOND, algorithm=Algorithm.SLIDING_LOG)
+FIXED = Limit(3, period_us=SECOND, algorithm=Algorithm.FIXED_WINDOW)
+BUCKET = Limit(3, period_us=SECOND)
+LOG = Limit(3, period_us=SECOND, algorithm=Algorithm.SLIDING_LOG)
 
 
 def at(*instants_us: int) -> list[Admission]:
@@ -36,7 +36,7 @@ def test_a_loss_gives_one_limit_more() -> None:
 
 
 def test_each_process_has_its_share() -> None:
-    limit = Limit(100, 3_600 * SECOND)
+    limit = Limit(100, period_us=3_600 * SECOND)
     assert shared_max(limit, 0.5, 0, 10, processes=3) == 150
     assert shared_max(FIXED, 0.1, 0, 10, processes=2) == 2
 
@@ -61,8 +61,8 @@ def test_a_full_bucket_is_not_over_and_one_more_is() -> None:
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 8)), max_size=25))
 def test_the_passes_find_what_trying_every_span_finds(timings: list[tuple[int, int]]) -> None:
     admissions = [Admission(sent, sent + took) for sent, took in timings]
-    bucket = Limit(2, 7, burst=3)
-    log = Limit(4, 9, algorithm=Algorithm.SLIDING_LOG)
+    bucket = Limit(2, period_us=7, burst=3)
+    log = Limit(4, period_us=9, algorithm=Algorithm.SLIDING_LOG)
 
     def surely(a_us: int, b_us: int) -> int:
         done = sum(one.answered_us <= b_us for one in admissions)

@@ -57,7 +57,7 @@ def test_a_slot_that_moves_under_load_takes_its_counts_along(redis_cluster: Redi
 
 def test_a_fixed_window_takes_its_count_along_too(redis_cluster: RedisCluster) -> None:
     key = redis_cluster.key_of(FIRST)
-    rule = Limit(20, 86_400_000_000, algorithm=Algorithm.FIXED_WINDOW)
+    rule = Limit(20, period_us=86_400_000_000, algorithm=Algorithm.FIXED_WINDOW)
 
     async def story() -> None:
         async with Limiter(rule, store_url=redis_cluster.url + PATIENT) as limiter:

@@ -57,10 +57,10 @@ def test_half_a_second_is_a_period(algorithm: str) -> None:
 def test_weeks_bursts_and_fractions_of_a_second_can_be_said() -> None:
     # limits raises ValueError for each of these.
     limiter = Limiter()
-    assert limiter.limits_of("5/week") == [Limit(5, 7 * 86_400_000_000)]
-    assert limiter.limits_of("10/minute burst 20") == [Limit(10, 60_000_000, burst=20)]
-    assert limiter.limits_of("10/500ms") == [Limit(10, 500_000)]
-    assert limiter.limits_of("1/2s") == [Limit(1, 2_000_000)]
+    assert limiter.limits_of("5/week") == [Limit(5, period_us=7 * 86_400_000_000)]
+    assert limiter.limits_of("10/minute burst 20") == [Limit(10, period_us=60_000_000, burst=20)]
+    assert limiter.limits_of("10/500ms") == [Limit(10, period_us=500_000)]
+    assert limiter.limits_of("1/2s") == [Limit(1, period_us=2_000_000)]
 
 
 def test_half_a_unit_a_second_is_refused_with_the_way_to_say_it() -> None:

@@ -21,12 +21,12 @@ from sluicegate.stores.memory.tables import table_for
 from sluicegate.testing import START_US
 
 SECOND = 1_000_000
-TEN_A_MINUTE = Limit(10, 60 * SECOND, algorithm=Algorithm.FIXED_WINDOW)
+TEN_A_MINUTE = Limit(10, period_us=60 * SECOND, algorithm=Algorithm.FIXED_WINDOW)
 LIMITS = (
     TEN_A_MINUTE,
-    Limit(20, 10 * SECOND),
-    Limit(15, 30 * SECOND, algorithm=Algorithm.SLIDING_WINDOW),
-    Limit(5, 5 * SECOND, burst=12, algorithm=Algorithm.TOKEN_BUCKET),
+    Limit(20, period_us=10 * SECOND),
+    Limit(15, period_us=30 * SECOND, algorithm=Algorithm.SLIDING_WINDOW),
+    Limit(5, period_us=5 * SECOND, burst=12, algorithm=Algorithm.TOKEN_BUCKET),
 )
 
 

@@ -224,7 +224,7 @@ def test_trials_plain_refusals_and_unknown_limits_are_counted_and_not_judged() -
     log[0] = altered(log[0], shadow=True)
     log[1] = altered(log[1], limit=None)
     log[2] = altered(log[2], degraded=False)
-    log[3] = altered(log[3], limit=Limit(5_000, SECOND, algorithm=Algorithm.SLIDING_LOG))
+    log[3] = altered(log[3], limit=Limit(5_000, period_us=SECOND, algorithm=Algorithm.SLIDING_LOG))
 
     report = look(World(log, [], []), decisions=False)
 

@@ -13,7 +13,9 @@ from sluicegate import BadValue, Claim, Limit, Limiter, Permits, Rule
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.guard import check_guard
 from sluicegate.contracts.observer import Observer
+from sluicegate.doors import celery, django, fastapi
 from sluicegate.doors.asgi import LimitMiddleware as AsgiMiddleware
+from sluicegate.doors.flask import SluicegateLimits
 from sluicegate.doors.wsgi import LimitMiddleware as WsgiMiddleware
 from sluicegate.rules.web.guard import RulesGuard
 
@@ -161,7 +163,16 @@ def test_a_setting_of_permits_is_refused_by_its_name(setting: dict[str, Any]) ->
 def test_a_part_of_a_limit_is_refused_by_its_name(
     words: tuple[Any, ...], setting: dict[str, Any], field: str
 ) -> None:
-    assert refused(lambda: Limit(*words, **setting)).field == field
+    count, period_us = words
+    assert refused(lambda: Limit(count, period_us=period_us, **setting)).field == field
+
+
+@pytest.mark.parametrize("words", [(5, 60), (5, MINUTE), (5, "m"), (5, 60, 10), (5,)], ids=repr)
+def test_a_period_has_its_unit_in_its_name(words: tuple[Any, ...]) -> None:
+    error = refused(lambda: Limit(*words))
+    assert error.field == "limit.period_us"
+    assert "Limit(5, period_us=60_000_000)" in error.remedy
+    assert Limit(5, period_us=60).period_us == 60  # who means 60 us may say so
 
 
 @pytest.mark.parametrize("seconds", ["x", float("nan"), -1], ids=repr)
@@ -250,3 +261,43 @@ def test_a_contract_is_subclassed_in_every_build() -> None:
     counts = Counts()
     assert Limiter("5/minute", clock=OwnClock(), observer=counts).take("ann")
     assert counts.asks == 1
+
+
+NO_LIMITERS: list[Any] = [
+    "5/minute",
+    5,
+    b"5/minute",
+    Limit(5, period_us=MINUTE),
+    Rule("5/minute"),
+    {"a": 1},
+    Limiter,
+    RulesGuard(RULES, Limiter()),
+]
+
+
+@pytest.mark.parametrize("value", NO_LIMITERS, ids=lambda value: type(value).__name__)
+def test_what_is_no_limiter_is_refused_where_a_framework_is_given_it(value: Any) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: SluicegateLimits(limiter=value),
+        lambda: fastapi.limit(value, "5/minute", key="a"),
+        lambda: celery.limit(value, "5/minute"),
+        lambda: django.ratelimit("5/minute", limiter=value),
+        lambda: RulesGuard(RULES, value),
+    ]
+    for call in calls:
+        error = refused(call)
+        assert (error.field, error.value) == ("limiter", value)
+        assert "Limiter(" in error.remedy
+
+
+def test_no_limiter_at_all_is_refused_where_one_is_needed() -> None:
+    for call in (
+        lambda: fastapi.limit(None, "5/minute", key="a"),  # type: ignore[arg-type]
+        lambda: celery.limit(None, "5/minute"),  # type: ignore[arg-type]
+        lambda: SluicegateLimits().limit("5/minute"),
+    ):
+        assert refused(call).field == "limiter"
+    fastapi.limit(limiter(), "5/minute", key="a")  # and a limiter is one
+    SluicegateLimits(limiter=limiter()).limit("5/minute")
+    celery.limit(limiter(), "5/minute")
+    django.ratelimit("5/minute", limiter=limiter())

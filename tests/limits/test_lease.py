@@ -59,7 +59,7 @@ def test_leases_never_admit_what_one_exact_limit_would_refuse(
     delays: tuple[int, int],
     story: list[tuple[str, int, int, int]],
 ) -> None:
-    limit = Limit(count, period_us, algorithm=algorithm)
+    limit = Limit(count, period_us=period_us, algorithm=algorithm)
     if isinstance(lease, int):
         lease = min(lease, count)
     clock = HandClock()
@@ -98,7 +98,7 @@ def test_leases_never_admit_what_one_exact_limit_would_refuse(
 def test_a_lease_spares_the_store() -> None:
     clock = HandClock()
     store = SlowStore(clock)
-    process = Process(store, Limit(10_000, MINUTE), lease=1_000)
+    process = Process(store, Limit(10_000, period_us=MINUTE), lease=1_000)
     assert sum(process.take() for _ in range(5_000)) == 5_000
     assert store.calls == 5
 
@@ -106,7 +106,7 @@ def test_a_lease_spares_the_store() -> None:
 def test_an_automatic_lease_begins_when_a_key_asks_often_and_follows_its_pace() -> None:
     clock = HandClock()
     store = SlowStore(clock)
-    process = Process(store, Limit(1_000_000, MINUTE), lease="auto")
+    process = Process(store, Limit(1_000_000, period_us=MINUTE), lease="auto")
     for _ in range(HOT_REQUESTS - 1):
         process.take()
     assert store.calls == HOT_REQUESTS - 1
@@ -122,7 +122,7 @@ def test_an_automatic_lease_begins_when_a_key_asks_often_and_follows_its_pace() 
 def test_a_key_that_asks_now_and_then_is_never_leased() -> None:
     clock = HandClock()
     store = SlowStore(clock)
-    process = Process(store, Limit(1_000_000, MINUTE), lease="auto")
+    process = Process(store, Limit(1_000_000, period_us=MINUTE), lease="auto")
     for _ in range(200):
         process.take()
         clock.advance(s=1)
@@ -131,7 +131,7 @@ def test_a_key_that_asks_now_and_then_is_never_leased() -> None:
 
 
 def test_a_dear_unit_takes_as_much_of_the_block_as_it_costs() -> None:
-    process = Process(SlowStore(HandClock()), Limit(100, MINUTE), lease=50)
+    process = Process(SlowStore(HandClock()), Limit(100, period_us=MINUTE), lease=50)
     assert process.take(cost=1)
     assert process.take(cost=30)
     assert process.keys.decide_here("a", 21, process.now_us()) is None
@@ -141,7 +141,9 @@ def test_a_dear_unit_takes_as_much_of_the_block_as_it_costs() -> None:
 def test_a_block_dies_with_its_window() -> None:
     clock = HandClock()
     store = SlowStore(clock)
-    process = Process(store, Limit(100, MINUTE, algorithm=Algorithm.FIXED_WINDOW), lease=50)
+    process = Process(
+        store, Limit(100, period_us=MINUTE, algorithm=Algorithm.FIXED_WINDOW), lease=50
+    )
     to_edge_us = MINUTE - clock.now_us() % MINUTE
     clock.advance(us=to_edge_us - 1)
     assert process.take()
@@ -155,7 +157,7 @@ def test_a_block_dies_with_its_window() -> None:
 def test_a_block_of_a_bucket_dies_after_its_life_and_the_store_keeps_its_share_back() -> None:
     clock = HandClock()
     store = SlowStore(clock)
-    process = Process(store, Limit(1_000, SECOND), lease=500)
+    process = Process(store, Limit(1_000, period_us=SECOND), lease=500)
     assert process.keys.take("a", 1, process.now_us()).remaining == 949
     clock.advance(ms=49)
     assert process.keys.decide_here("a", 1, process.now_us()) is not None
@@ -166,7 +168,7 @@ def test_a_block_of_a_bucket_dies_after_its_life_and_the_store_keeps_its_share_b
 def test_many_processes_that_share_a_spent_limit_leave_little_of_it_unused() -> None:
     clock = HandClock()
     store = SlowStore(clock)
-    processes = [Process(store, Limit(10_000, SECOND), lease="auto") for _ in range(8)]
+    processes = [Process(store, Limit(10_000, period_us=SECOND), lease="auto") for _ in range(8)]
     admitted = 0
     for _ in range(5_000):
         for process in processes:
@@ -180,7 +182,7 @@ def test_many_processes_that_share_a_spent_limit_leave_little_of_it_unused() -> 
 def test_what_idles_goes_back_to_the_store() -> None:
     clock = HandClock()
     store = SlowStore(clock)
-    hour = Limit(3_600, 3_600 * SECOND, algorithm=Algorithm.FIXED_WINDOW)
+    hour = Limit(3_600, period_us=3_600 * SECOND, algorithm=Algorithm.FIXED_WINDOW)
     process, other = Process(store, hour, lease=3_600), Process(store, hour)
     assert process.take()
     assert not other.take()
@@ -195,16 +197,16 @@ def test_what_idles_goes_back_to_the_store() -> None:
 def test_a_closing_process_gives_everything_back() -> None:
     clock = HandClock()
     store = SlowStore(clock)
-    process = Process(store, Limit(100, MINUTE), lease="100%")
+    process = Process(store, Limit(100, period_us=MINUTE), lease="100%")
     process.take(cost=30)
     finish(process.keys.give_back(process.stores.blocking, every=True))
-    assert Process(store, Limit(100, MINUTE)).take(cost=70)
+    assert Process(store, Limit(100, period_us=MINUTE)).take(cost=70)
 
 
 def test_a_reset_forgets_the_block_too() -> None:
     clock = HandClock()
     store = SlowStore(clock)
-    process = Process(store, Limit(10, MINUTE), lease=10)
+    process = Process(store, Limit(10, period_us=MINUTE), lease=10)
     process.take()
     process.keys.reset("a")
     # A bucket of ten keeps one back while it is leased.
@@ -214,7 +216,7 @@ def test_a_reset_forgets_the_block_too() -> None:
 def test_a_peek_sees_what_is_here_and_what_is_in_the_store() -> None:
     clock = HandClock()
     store = SlowStore(clock)
-    process = Process(store, Limit(100, MINUTE), lease=50)
+    process = Process(store, Limit(100, period_us=MINUTE), lease=50)
     # A second's worth is kept back: two units.
     assert process.keys.take("a", 1, process.now_us()).remaining == 97
     assert process.keys.peek("a", 1, process.now_us()).remaining == 96
@@ -225,7 +227,7 @@ def test_a_peek_sees_what_is_here_and_what_is_in_the_store() -> None:
 def test_an_estimate_is_never_taken_from_a_lease() -> None:
     clock = HandClock()
     store = SlowStore(clock)
-    process = Process(store, Limit(100, MINUTE), lease=50)
+    process = Process(store, Limit(100, period_us=MINUTE), lease=50)
     process.take()
     calls_before = store.calls
     reservation = finish(process.keys.reserve(process.stores.blocking, "a", 10, process.now_us()))
@@ -236,7 +238,7 @@ def test_an_estimate_is_never_taken_from_a_lease() -> None:
 def test_a_claim_of_one_limit_is_spent_from_a_lease_too() -> None:
     clock = HandClock()
     store = SlowStore(clock)
-    process = Process(store, Limit(1_000, MINUTE), lease=100)
+    process = Process(store, Limit(1_000, period_us=MINUTE), lease=100)
     for _ in range(50):
         charges = [(process.keys, "a", 1)]
         assert finish(judge_remote(cast("Store", store), charges, process.now_us())).decision
@@ -244,7 +246,7 @@ def test_a_claim_of_one_limit_is_spent_from_a_lease_too() -> None:
 
 
 def test_keys_with_blocks_are_bounded() -> None:
-    leases = Leases("r", Limit(100, MINUTE), 10)
+    leases = Leases("r", Limit(100, period_us=MINUTE), 10)
     for number in range(20_000):
         leases.block_for(str(number), 0)
     assert len(leases) == 10_000
@@ -252,7 +254,7 @@ def test_keys_with_blocks_are_bounded() -> None:
 
 
 def test_a_child_does_not_spend_its_parents_block() -> None:
-    process = Process(SlowStore(HandClock()), Limit(100, MINUTE), lease=50)
+    process = Process(SlowStore(HandClock()), Limit(100, period_us=MINUTE), lease=50)
     process.take()
     reading, writing = os.pipe()
     child = os.fork()
@@ -275,7 +277,7 @@ def test_a_child_does_not_spend_its_parents_block() -> None:
     ("lease", "most"), [("auto", 100), ("10%", 100), ("100%", 1_000), ("1%", 10), (7, 7)]
 )
 def test_a_block_is_bounded_by_what_was_said(lease: str | int, most: int) -> None:
-    assert block_max(Limit(1_000, MINUTE), lease) == most
+    assert block_max(Limit(1_000, period_us=MINUTE), lease) == most
 
 
 @pytest.mark.parametrize("lease", ["", "0%", "101%", "ten", "-5%", "1.5%", 0, -1, 1_001])

@@ -49,14 +49,14 @@ def test_a_rule_can_come_with_the_call_and_is_counted_apart() -> None:
     assert limiter.take("a", rule="1/minute")
     assert not limiter.take("a", rule="1/minute")
     assert limiter.take("a", rule="10/s burst 20").remaining == 19
-    assert limiter.take("a", rule=Limit(5, SECOND)).remaining == 4
+    assert limiter.take("a", rule=Limit(5, period_us=SECOND)).remaining == 4
 
 
 def test_two_spellings_of_one_limit_share_its_state() -> None:
     limiter = Limiter(clock=HandClock())
     assert limiter.take("a", rule="1/minute")
     assert not limiter.take("a", rule="1 per 60s")
-    assert not limiter.take("a", rule=Limit(1, 60 * SECOND))
+    assert not limiter.take("a", rule=Limit(1, period_us=60 * SECOND))
 
 
 def test_named_rules_have_keys_of_their_own_even_at_one_rate() -> None:
@@ -105,7 +105,7 @@ def test_every_algorithm_goes_by_its_name(algorithm: str) -> None:
 
 def test_the_same_rate_by_two_algorithms_is_counted_apart() -> None:
     limiter = Limiter("1/minute", clock=HandClock())
-    window = Limit(1, 60 * SECOND, algorithm=Algorithm.FIXED_WINDOW)
+    window = Limit(1, period_us=60 * SECOND, algorithm=Algorithm.FIXED_WINDOW)
     assert limiter.take("a")
     decision = limiter.take("a", rule=window)
     assert (decision.allowed, decision.rule_id) == (True, "1/minute by fixed_window")
@@ -328,10 +328,12 @@ def test_a_cost_at_two_to_the_53_is_counted_exactly() -> None:
     assert not limiter.take("a")
 
 
-def test_a_key_of_ten_megabytes_is_refused_in_a_short_sentence() -> None:
-    with pytest.raises(BadValue, match="use a hash of it") as error:
-        Limiter("1/s").take("x" * 10_000_000)
-    assert len(str(error.value)) < 300
+def test_a_key_of_ten_megabytes_is_limited_like_any_other() -> None:
+    limiter = Limiter("1/s", clock=HandClock())
+    long = "x" * 10_000_000
+    assert limiter.take(long)
+    assert not limiter.take(long)
+    assert limiter.take(long + "y")
 
 
 @pytest.mark.parametrize("rule", ["", "0/s", "fast", "1/parsec"])

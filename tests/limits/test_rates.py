@@ -102,15 +102,15 @@ def test_cells_where_there_are_none_say_why(text: str, algorithm: Algorithm, rem
 
 @given(st.integers(1, 1 << 53), st.one_of(st.none(), st.integers(1, 1_000)))
 def test_cells_that_are_written_are_read_back(period_us: int, cells: int | None) -> None:
-    limit = Limit(5, period_us, cells=cells, algorithm=Algorithm.SLIDING_WINDOW)
+    limit = Limit(5, period_us=period_us, cells=cells, algorithm=Algorithm.SLIDING_WINDOW)
     assert parse_rate(format_rate(limit), algorithm=Algorithm.SLIDING_WINDOW) == limit
 
 
 def test_the_default_number_of_cells_is_not_written() -> None:
     way = Algorithm.SLIDING_WINDOW
-    assert format_rate(Limit(5, SECOND, algorithm=way)) == "5/second"
-    assert format_rate(Limit(5, 7, algorithm=way)) == "5/7 us"
-    assert format_rate(Limit(5, SECOND, cells=20, algorithm=way)) == "5/second cells 20"
+    assert format_rate(Limit(5, period_us=SECOND, algorithm=way)) == "5/second"
+    assert format_rate(Limit(5, period_us=7, algorithm=way)) == "5/7 us"
+    assert format_rate(Limit(5, period_us=SECOND, cells=20, algorithm=way)) == "5/second cells 20"
 
 
 @given(st.text(max_size=40))
@@ -128,13 +128,16 @@ def test_any_text_is_a_rate_or_a_bad_value(text: str) -> None:
     st.one_of(st.none(), st.integers(1, 1 << 53)),
 )
 def test_what_is_written_is_read_back(count: int, period_us: int, burst: int | None) -> None:
-    limit = Limit(count, period_us, burst=burst)
+    limit = Limit(count, period_us=period_us, burst=burst)
     assert parse_rate(format_rate(limit)) == limit
 
 
 @pytest.mark.parametrize("text", ["10/s; 1000/hour", "10/s,1000/h", " 10/s ;1000 per hour "])
 def test_several_rates_stand_in_one_string(text: str) -> None:
-    assert parse_rates(text) == [Limit(10, SECOND), Limit(1_000, 3_600 * SECOND)]
+    assert parse_rates(text) == [
+        Limit(10, period_us=SECOND),
+        Limit(1_000, period_us=3_600 * SECOND),
+    ]
 
 
 def test_a_bad_rate_among_several_is_the_one_that_is_named() -> None:

@@ -24,7 +24,7 @@ MINUTE = 60 * SECOND
 def test_a_refused_key_is_refused_here_until_the_instant_that_was_named() -> None:
     clock = HandClock()
     store = SlowStore(clock)
-    process = Process(store, Limit(1, 5 * SECOND))
+    process = Process(store, Limit(1, period_us=5 * SECOND))
     assert process.take()
     refused = process.keys.take("a", 1, process.now_us())
     calls_before = store.calls
@@ -40,7 +40,7 @@ def test_a_refused_key_is_refused_here_until_the_instant_that_was_named() -> Non
 
 def test_a_refusal_says_nothing_of_a_smaller_cost() -> None:
     store = SlowStore(HandClock())
-    process = Process(store, Limit(10, MINUTE))
+    process = Process(store, Limit(10, period_us=MINUTE))
     process.take(cost=6)
     assert not process.take(cost=5)
     calls_before = store.calls
@@ -50,7 +50,7 @@ def test_a_refusal_says_nothing_of_a_smaller_cost() -> None:
 
 
 def test_a_refund_and_a_reset_are_heard_at_once() -> None:
-    process = Process(SlowStore(HandClock()), Limit(2, MINUTE))
+    process = Process(SlowStore(HandClock()), Limit(2, period_us=MINUTE))
     process.take(cost=2)
     assert not process.take()
     process.keys.settle("a", -1, process.now_us(), process.now_us())
@@ -63,7 +63,7 @@ def test_a_refund_and_a_reset_are_heard_at_once() -> None:
 def test_a_refusal_is_believed_for_a_bounded_time_only() -> None:
     clock = HandClock()
     store = SlowStore(clock)
-    process = Process(store, Limit(1, 3_600 * SECOND))
+    process = Process(store, Limit(1, period_us=3_600 * SECOND))
     process.take()
     process.take()
     calls_before = store.calls
@@ -78,7 +78,7 @@ def test_a_refusal_is_believed_for_a_bounded_time_only() -> None:
 def test_the_wait_is_measured_from_before_the_store_was_asked() -> None:
     clock = HandClock()
     store = SlowStore(clock, there_us=300, back_us=500)
-    process = Process(store, Limit(1, SECOND))
+    process = Process(store, Limit(1, period_us=SECOND))
     process.take()
     before_us = process.now_us()
     refused = process.keys.take("a", 1, before_us)
@@ -89,7 +89,7 @@ def test_the_wait_is_measured_from_before_the_store_was_asked() -> None:
 
 def test_whoever_counts_refusals_lets_the_store_hear_of_each() -> None:
     store = SlowStore(HandClock())
-    process = Process(store, Limit(1, MINUTE), count_refused=True)
+    process = Process(store, Limit(1, period_us=MINUTE), count_refused=True)
     for _ in range(5):
         process.take()
     assert store.calls == 5
@@ -112,7 +112,7 @@ def test_remembered_refusals_are_bounded() -> None:
 
 def test_open_admits_and_says_that_nothing_was_counted() -> None:
     store = SlowStore(HandClock())
-    process = Process(store, Limit(1, MINUTE), failure=Failure.OPEN)
+    process = Process(store, Limit(1, period_us=MINUTE), failure=Failure.OPEN)
     store.down = True
     decisions = [process.keys.take("a", 1, process.now_us()) for _ in range(3)]
     assert all(decision.allowed and decision.degraded for decision in decisions)
@@ -121,7 +121,7 @@ def test_open_admits_and_says_that_nothing_was_counted() -> None:
 
 def test_closed_refuses_and_names_the_reason() -> None:
     store = SlowStore(HandClock())
-    process = Process(store, Limit(1, MINUTE), failure=Failure.CLOSED)
+    process = Process(store, Limit(1, period_us=MINUTE), failure=Failure.CLOSED)
     store.down = True
     refused = process.keys.take("a", 1, process.now_us())
     assert refused.degraded
@@ -136,7 +136,7 @@ def test_closed_refuses_and_names_the_reason() -> None:
 )
 def test_local_counts_here_against_a_share_of_the_limit(algorithm: Algorithm) -> None:
     store = SlowStore(HandClock())
-    limit = Limit(20, MINUTE, algorithm=algorithm)
+    limit = Limit(20, period_us=MINUTE, algorithm=algorithm)
     process = Process(store, limit, failure=Failure.LOCAL, local_share=0.25)
     store.down = True
     assert sum(process.take() for _ in range(20)) == 5
@@ -146,14 +146,14 @@ def test_local_counts_here_against_a_share_of_the_limit(algorithm: Algorithm) ->
 
 def test_a_share_is_never_less_than_one_unit() -> None:
     store = SlowStore(HandClock())
-    process = Process(store, Limit(3, MINUTE), failure=Failure.LOCAL, local_share=0.1)
+    process = Process(store, Limit(3, period_us=MINUTE), failure=Failure.LOCAL, local_share=0.1)
     store.down = True
     assert sum(process.take() for _ in range(5)) == 1
 
 
 def test_a_peek_without_the_store_takes_nothing_locally() -> None:
     store = SlowStore(HandClock())
-    process = Process(store, Limit(1, MINUTE), failure=Failure.LOCAL)
+    process = Process(store, Limit(1, period_us=MINUTE), failure=Failure.LOCAL)
     store.down = True
     for _ in range(3):
         assert process.keys.peek("a", 1, process.now_us()).allowed
@@ -163,7 +163,7 @@ def test_a_peek_without_the_store_takes_nothing_locally() -> None:
 
 def test_a_correction_without_the_store_fails_no_work() -> None:
     store = SlowStore(HandClock())
-    process = Process(store, Limit(10, MINUTE))
+    process = Process(store, Limit(10, period_us=MINUTE))
     reservation = finish(process.keys.reserve(process.stores.blocking, "a", 5, process.now_us()))
     store.down = True
     assert reservation.settle(2)
@@ -173,7 +173,7 @@ def test_a_correction_without_the_store_fails_no_work() -> None:
 
 def test_what_was_admitted_without_the_store_has_nothing_there_to_settle() -> None:
     store = SlowStore(HandClock())
-    process = Process(store, Limit(10, MINUTE))
+    process = Process(store, Limit(10, period_us=MINUTE))
     store.down = True
     reservation = finish(process.keys.reserve(process.stores.blocking, "a", 5, process.now_us()))
     assert reservation
@@ -184,7 +184,7 @@ def test_what_was_admitted_without_the_store_has_nothing_there_to_settle() -> No
 
 def test_a_lease_that_cannot_be_filled_is_decided_by_the_failure_policy() -> None:
     store = SlowStore(HandClock())
-    process = Process(store, Limit(100, MINUTE), lease=10, failure=Failure.CLOSED)
+    process = Process(store, Limit(100, period_us=MINUTE), lease=10, failure=Failure.CLOSED)
     assert process.take()
     store.down = True
     # What was taken in advance is spent; it was debited while the store was there.
@@ -209,8 +209,8 @@ def _as_store(store: SlowStore) -> Store:
 
 def test_a_refused_group_takes_nothing_in_the_store_or_without_it() -> None:
     store = SlowStore(HandClock())
-    wide = Process(store, Limit(5, MINUTE), failure=Failure.LOCAL, name="wide")
-    narrow = Process(store, Limit(1, MINUTE), failure=Failure.LOCAL, name="narrow")
+    wide = Process(store, Limit(5, period_us=MINUTE), failure=Failure.LOCAL, name="wide")
+    narrow = Process(store, Limit(1, period_us=MINUTE), failure=Failure.LOCAL, name="narrow")
     assert judged(store, wide, narrow) == [("wide", True), ("narrow", True)]
     assert judged(store, wide, narrow) == [("wide", True), ("narrow", False)]
     assert wide.keys.peek("a", 0, wide.now_us()).remaining == 4
@@ -226,17 +226,17 @@ def test_a_refused_group_takes_nothing_in_the_store_or_without_it() -> None:
 
 def test_one_closed_rule_closes_the_group() -> None:
     store = SlowStore(HandClock())
-    open_ = Process(store, Limit(5, MINUTE), name="open")
-    closed = Process(store, Limit(5, MINUTE), failure=Failure.CLOSED, name="closed")
+    open_ = Process(store, Limit(5, period_us=MINUTE), name="open")
+    closed = Process(store, Limit(5, period_us=MINUTE), failure=Failure.CLOSED, name="closed")
     store.down = True
     assert judged(store, open_, closed) == [("open", True), ("closed", False)]
 
 
 def test_a_trial_in_a_far_store_holds_up_nobody() -> None:
     store = SlowStore(HandClock())
-    trial = Process(store, Limit(1, MINUTE), mode=Mode.SHADOW, name="tried")
-    live = Process(store, Limit(5, MINUTE), name="kept")
-    off = Process(store, Limit(1, MINUTE), mode=Mode.OFF, name="off")
+    trial = Process(store, Limit(1, period_us=MINUTE), mode=Mode.SHADOW, name="tried")
+    live = Process(store, Limit(5, period_us=MINUTE), name="kept")
+    off = Process(store, Limit(1, period_us=MINUTE), mode=Mode.OFF, name="off")
     assert judged(store, trial, live, off) == [("kept", True), ("tried", True), ("off", True)]
     assert judged(store, trial, live, off) == [("kept", True), ("tried", True), ("off", True)]
     assert trial.keys.take("a", 1, trial.now_us()).shadow
@@ -247,9 +247,9 @@ def test_a_trial_in_a_far_store_holds_up_nobody() -> None:
 
 def test_only_rules_that_count_refusals_are_charged_for_a_refused_group() -> None:
     store = SlowStore(HandClock())
-    harsh = Process(store, Limit(5, MINUTE), count_refused=True, name="harsh")
-    mild = Process(store, Limit(5, MINUTE), name="mild")
-    empty = Process(store, Limit(1, MINUTE), name="empty")
+    harsh = Process(store, Limit(5, period_us=MINUTE), count_refused=True, name="harsh")
+    mild = Process(store, Limit(5, period_us=MINUTE), name="mild")
+    empty = Process(store, Limit(1, period_us=MINUTE), name="empty")
     empty.take()
     judged(store, harsh, mild, empty)
     assert harsh.keys.peek("a", 0, harsh.now_us()).remaining == 4

@@ -87,7 +87,7 @@ def test_a_judgement_of_a_trial_alone_is_the_trial() -> None:
     judgement = asyncio.run(trial.ajudge(Claim("a", "tried")))
     assert judgement.decision.allowed
     assert judgement.decision.shadow
-    assert judgement.decisions[0].limit == Limit(1, 3_600 * SECOND)
+    assert judgement.decisions[0].limit == Limit(1, period_us=3_600 * SECOND)
 
 
 def test_new_rules_take_the_place_of_the_old_and_what_stays_keeps_its_counts() -> None:
@@ -110,7 +110,7 @@ def test_a_bad_new_rule_replaces_nothing() -> None:
 
 
 def test_a_rule_may_hold_several_limits_and_says_which() -> None:
-    several = limiter(api=Rule(["10/s", Limit(3, 60 * SECOND), "100/hour; 1000/day"]))
+    several = limiter(api=Rule(["10/s", Limit(3, period_us=60 * SECOND), "100/hour; 1000/day"]))
     assert [limit.count for limit in several.limits_of("api")] == [10, 3, 100, 1000]
     assert several.take("a", rule="api").remaining == 2
 

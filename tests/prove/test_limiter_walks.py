@@ -24,7 +24,7 @@ def test_a_long_walk_is_decided_as_the_kernels_decide(seed: int) -> None:
     if algorithm is Algorithm.SLIDING_LOG:
         count = min(count, LOG_ENTRIES_MAX)
     period_us = draw.choice([1, 997, SECOND, 60 * SECOND, 86_400 * SECOND])
-    table = table_for("r", Limit(count, period_us, algorithm=algorithm), 1_000_000)
+    table = table_for("r", Limit(count, period_us=period_us, algorithm=algorithm), 1_000_000)
     kernels = {f"k{n}": KERNELS[algorithm](count, period_us) for n in range(200)}
     now_us = draw.randrange(10**15, 2 * 10**15)
     for _ in range(STEPS):

@@ -238,6 +238,6 @@ def over(spec: Spec, admissions: list[Admission]) -> int:
         return over_window(limit, admissions)
     if limit.algorithm is Algorithm.SLIDING_WINDOW:
         # The expiring cell counts in part; all that is younger counts in full.
-        full = Limit(limit.count, limit.period_us // limit.cells * (limit.cells - 1))
+        full = Limit(limit.count, period_us=limit.period_us // limit.cells * (limit.cells - 1))
         return over_span(full, admissions)
     return over_bucket(limit, admissions)

@@ -55,7 +55,9 @@ def table(
     keys_max: int = 1_000,
     burst: int | None = None,
 ) -> KeyTable[Any]:
-    return table_for("r", Limit(count, period_us, burst=burst, algorithm=algorithm), keys_max)
+    return table_for(
+        "r", Limit(count, period_us=period_us, burst=burst, algorithm=algorithm), keys_max
+    )
 
 
 @every_algorithm
@@ -206,7 +208,7 @@ def test_a_burst_of_its_own_is_kept_apart_from_the_rate() -> None:
 @pytest.mark.parametrize("count", [255, 256, 65_536, 1 << 32, 1 << 53])
 @pytest.mark.parametrize("cells", [1, 2, 10, 60])
 def test_counts_of_any_size_are_held_in_any_number_of_cells(count: int, cells: int) -> None:
-    limit = Limit(count, MINUTE, cells=cells, algorithm=Algorithm.SLIDING_WINDOW)
+    limit = Limit(count, period_us=MINUTE, cells=cells, algorithm=Algorithm.SLIDING_WINDOW)
     keys, now_us = table_for("r", limit, 10), 1_790_000_000_000_000
     kernel = SlidingCells(count, MINUTE, cells)
     for gap_us, cost in ((0, count - 1), (1, 1), (7 * SECOND, 1), (50 * SECOND, count // 2)):
@@ -247,17 +249,17 @@ def test_a_million_states_are_nothing_to_the_garbage_collector() -> None:
 
 def test_the_store_keeps_one_table_a_rule_and_a_bound_on_rules() -> None:
     store = MemoryStore(lambda: 0, rules_max=2)
-    first = store.table("a", Limit(1, SECOND))
-    assert store.table("a", Limit(1, SECOND)) is first
-    store.table("b", Limit(1, SECOND))
+    first = store.table("a", Limit(1, period_us=SECOND))
+    assert store.table("a", Limit(1, period_us=SECOND)) is first
+    store.table("b", Limit(1, period_us=SECOND))
     with pytest.raises(BadValue, match="rule: 'c' cannot be used; 2 rules are in use already"):
-        store.table("c", Limit(1, SECOND))
+        store.table("c", Limit(1, period_us=SECOND))
 
 
 def test_the_store_decides_takes_in_their_order_and_refuses_once_closed() -> None:
     clock = random.Random(3)
     store = MemoryStore(lambda: clock.randrange(10))
-    charge = Charge("r", Limit(2, MINUTE), "a")
+    charge = Charge("r", Limit(2, period_us=MINUTE), "a")
 
     async def story() -> list[bool]:
         allowed = [(await store.take([charge])).allowed for _ in range(3)]

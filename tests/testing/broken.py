@@ -103,7 +103,7 @@ class OneTooMany(Whole):
         for charge in charges:
             limit = charge.limit
             if limit.algorithm is Algorithm.FIXED_WINDOW and limit.count >= 3:
-                limit = Limit(limit.count + 1, limit.period_us, algorithm=limit.algorithm)
+                limit = Limit(limit.count + 1, period_us=limit.period_us, algorithm=limit.algorithm)
             wider.append(charge._replace(limit=limit))
         return await super().take(wider, keep=keep, count_refused=count_refused)
 

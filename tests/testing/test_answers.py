@@ -9,7 +9,7 @@ from sluicegate.contracts.reasons import KEYS_EXHAUSTED, RATE_LIMITED
 from sluicegate.contracts.store import Charge, Ruling
 from sluicegate.testing import START_US, AnswerStore, HandClock
 
-ANN = Charge("login", Limit(5, 60_000_000), "ann", 2)
+ANN = Charge("login", Limit(5, period_us=60_000_000), "ann", 2)
 BEN = ANN._replace(key="ben", cost=9)
 
 

@@ -12,7 +12,7 @@ from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.testing import START_US, Faults, FlakyStore, HandClock, hand_limiter
 from sluicegate.testing.stores import StoreSuite
 
-ANN = Charge("login", Limit(5, 60_000_000), "ann")
+ANN = Charge("login", Limit(5, period_us=60_000_000), "ann")
 
 
 def run_story(

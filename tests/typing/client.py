@@ -6,7 +6,9 @@ from sluicegate import Criticality, Decision, Limit, Limiter
 from sluicegate.client import Answer, Client, ClientStats, SyncClient
 
 client = Client("sluicegate://:token@limits:7070", lease="auto", failure="open", timeout_ms=20)
-fixed = Client("sluicegates://limits", lease=100, failure="local", local_limit=Limit(10, 1_000_000))
+fixed = Client(
+    "sluicegates://limits", lease=100, failure="local", local_limit=Limit(10, period_us=1_000_000)
+)
 limiter = Limiter("5/s", store_url="sluicegate://limits:7070")
 headers: Mapping[str, str] = {"x-request-name": "home"}
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from sluicegate import Claim, Decision, Limit, Limiter
 
-limiter = Limiter("10/minute", rules={"login": "5/minute", "api": Limit(10, 1_000_000)})
+limiter = Limiter("10/minute", rules={"login": "5/minute", "api": Limit(10, period_us=1_000_000)})
 
 decision: Decision = limiter.take("user:1", cost=2, rule="login")
 wait_s: float = decision.retry_after_s

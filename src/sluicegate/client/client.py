@@ -17,7 +17,7 @@ A client belongs to the event loop it is first asked in. `SyncClient` is for thr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, Final, NamedTuple, Protocol, final
 
 from sluicegate.client.answer import Answer, parse_answer
@@ -29,6 +29,7 @@ from sluicegate.client.refusals import PAIRS_MAX, PairRefusals
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
+from sluicegate.contracts.must_await import must_await
 from sluicegate.contracts.request import NO_ATTRIBUTES
 from sluicegate.contracts.rule import Limit
 from sluicegate.stores.service.fleet import WorkerFleet
@@ -136,7 +137,7 @@ class Client:
 
     # Ask.
 
-    async def check(
+    def check(
         self,
         user: str,
         resource: str,
@@ -145,12 +146,15 @@ class Client:
         priority: Criticality | str | None = None,
         headers: Mapping[str, str] = NO_ATTRIBUTES,
         timeout_ms: float | None = None,
-    ) -> Answer:
+    ) -> Coroutine[Any, Any, Answer]:
         """May `cost` units of work enter? It is counted if so.
 
         With `timeout_ms` the answer comes by then, the failure policy's if there is no other.
         """
         pair = pair_of(user, resource, priority, headers)
+        return must_await(self._check(pair, cost, timeout_ms), "Client.check")
+
+    async def _check(self, pair: Pair, cost: int, timeout_ms: float | None) -> Answer:
         answer_here = self.answer_here(pair, check_cost(cost))
         if answer_here is not None:
             return answer_here
@@ -162,7 +166,7 @@ class Client:
         except TimeoutError:
             return self._answer_failure(pair, cost, f"no answer in {timeout_ms:g} ms")
 
-    async def peek(
+    def peek(
         self,
         user: str,
         resource: str,
@@ -170,21 +174,27 @@ class Client:
         *,
         priority: Criticality | str | None = None,
         headers: Mapping[str, str] = NO_ATTRIBUTES,
-    ) -> Answer:
+    ) -> Coroutine[Any, Any, Answer]:
         """What the service would answer; nothing is counted. `Unavailable` if it does not."""
         pair = pair_of(user, resource, priority, headers)
+        return must_await(self._peek(pair, cost), "Client.peek")
+
+    async def _peek(self, pair: Pair, cost: int) -> Answer:
         return parse_answer(await self._ask(check_command("SG.PEEK", pair, check_cost(cost))))
 
-    async def reset(
+    def reset(
         self,
         user: str,
         resource: str,
         *,
         priority: Criticality | str | None = None,
         headers: Mapping[str, str] = NO_ATTRIBUTES,
-    ) -> int:
+    ) -> Coroutine[Any, Any, int]:
         """Forget what was counted; how many rules. `Unavailable` if that cannot be done now."""
         pair = pair_of(user, resource, priority, headers)
+        return must_await(self._reset(pair), "Client.reset")
+
+    async def _reset(self, pair: Pair) -> int:
         self._refusals.forget(pair)
         if self._blocks is not None:
             self._blocks.forget(pair)
@@ -200,8 +210,11 @@ class Client:
 
     # The client itself.
 
-    async def connect(self) -> None:
+    def connect(self) -> Coroutine[Any, Any, None]:
         """Return when connected, or raise what prevents it. The first request does it too."""
+        return must_await(self._connect(), "Client.connect")
+
+    async def _connect(self) -> None:
         await self._here().connect()
 
     def stats(self) -> ClientStats:
@@ -224,8 +237,11 @@ class Client:
             self._failure,
         )
 
-    async def close(self) -> None:
+    def close(self) -> Coroutine[Any, Any, None]:
         """Give back what is leased, and end. What is asked afterwards is unavailable."""
+        return must_await(self._close(), "Client.close")
+
+    async def _close(self) -> None:
         if self._closed:
             return
         self._closed = True

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 from sluicegate.contracts.criticality import Criticality, parse_criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.wire.resp import Part, command
+from sluicegate.wire.text import shorten, word_of
 
 TEXT_CHARS_MAX: Final = 4_096
 HEADERS_MAX: Final = 64
@@ -29,13 +30,9 @@ def pair_of(
     headers: Mapping[str, str],
 ) -> Pair:
     """Return the pair of a request; the order and the case of header names make no other pair."""
-    if len(user) > TEXT_CHARS_MAX:
-        raise _too_long("user", user)
-    if len(resource) > TEXT_CHARS_MAX:
-        raise _too_long("resource", resource)
     if priority is None and not headers:
-        return (user, resource)
-    words: list[Part] = [user, resource]
+        return (_word(user), _word(resource))
+    words: list[Part] = [_word(user), _word(resource)]
     if priority is not None:
         if not isinstance(priority, Criticality):
             priority = parse_criticality(priority, field="priority")
@@ -43,9 +40,7 @@ def pair_of(
     if len(headers) > HEADERS_MAX:
         raise BadValue("headers", f"{len(headers)} headers", f"give at most {HEADERS_MAX}")
     for name, value in sorted((name.lower(), value) for name, value in headers.items()):
-        if len(name) + len(value) > TEXT_CHARS_MAX:
-            raise _too_long(f"headers[{name[:80]}]", value)
-        words += ("HEADER", name, value)
+        words += ("HEADER", _word(name), _word(value))
     return tuple(words)
 
 
@@ -69,5 +64,6 @@ def lease_command(pair: Pair, units: int) -> bytes:
     return command("SG.LEASE", *pair[:2], units, *pair[2:])
 
 
-def _too_long(field: str, value: str) -> BadValue:
-    return BadValue(field, value, f"give at most {TEXT_CHARS_MAX:,} characters; use a hash of it")
+def _word(text: str) -> Part:
+    """Return a text of any length: of a longer one its beginning and a digest of all."""
+    return word_of(shorten(text, TEXT_CHARS_MAX))

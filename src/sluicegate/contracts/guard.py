@@ -13,6 +13,7 @@ from sluicegate.contracts.arrival import Arrival
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.rule import Limit
+from sluicegate.kernels.native import mypyc_attr
 
 
 class RuleDecision(NamedTuple):
@@ -30,6 +31,7 @@ class Judgement(NamedTuple):
     decisions: Sequence[RuleDecision]
 
 
+@mypyc_attr(native_class=False)  # for whoever subclasses it
 class Guard(Protocol):
     """Judges arrivals; None if no rule is about this one."""
 
@@ -46,3 +48,12 @@ def check_guard(guard: object, method: str = "judge") -> None:
     """Refuse what is no guard before the first request does; a limiter has the same names."""
     if not callable(getattr(guard, method, None)) or hasattr(guard, "take"):
         raise BadValue("guard", guard, 'give a guard, as RulesGuard("rules.yaml", limiter)')
+
+
+def check_limiter(
+    limiter: object, methods: Sequence[str] = ("judge", "ajudge", "limits_of")
+) -> None:
+    """Refuse what is no limiter before the first request does."""
+    for method in methods:
+        if isinstance(limiter, type) or not callable(getattr(limiter, method, None)):
+            raise BadValue("limiter", limiter, 'give a limiter, as Limiter("10/minute")')

@@ -7,7 +7,7 @@ and a store turns it into state. Matching belongs to the rulebook.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final, final
+from typing import Final, Never, final
 
 from sluicegate.contracts.edge import Given, whole
 from sluicegate.contracts.errors import BadValue
@@ -27,7 +27,9 @@ class Algorithm(Enum):
 
 
 _COUNT_REMEDY: Final = "give a whole number from 1 to 2^53"
-_PERIOD_REMEDY: Final = "give microseconds, as 60_000_000 for a minute, from 1 to 2^53"
+_PERIOD_REMEDY: Final = (
+    "name it, and give microseconds from 1 to 2^53: Limit(5, period_us=60_000_000) is 5 a minute"
+)
 # Windows hold what they hold; only these know a burst apart from the count.
 BURSTING = frozenset({Algorithm.GCRA, Algorithm.TOKEN_BUCKET, Algorithm.LEAKY_BUCKET})
 
@@ -45,13 +47,15 @@ class Limit:
     def __init__(
         self,
         count: Given[int],
-        period_us: Given[int],
-        *,
+        *unnamed: Given[Never],
+        period_us: Given[int] = 0,
         burst: Given[int | None] = None,
         cells: Given[int | None] = None,
         algorithm: Given[Algorithm] = Algorithm.GCRA,
     ) -> None:
         whole("limit.count", count, 1, COUNT_MAX, _COUNT_REMEDY)
+        if unnamed:  # as `Limit(5, 60)`, which would be 5 in 60 us
+            raise BadValue("limit.period_us", unnamed[0], _PERIOD_REMEDY)
         whole("limit.period_us", period_us, 1, PERIOD_US_MAX, _PERIOD_REMEDY)
         if not isinstance(algorithm, Algorithm):
             raise BadValue("limit.algorithm", algorithm, "give a member of Algorithm")
@@ -91,4 +95,5 @@ class Limit:
     def __repr__(self) -> str:
         burst = "" if self.burst == self.count else f", burst={self.burst}"
         cells = f", cells={self.cells}" if self.algorithm is Algorithm.SLIDING_WINDOW else ""
-        return f"Limit({self.count}, {self.period_us}{burst}{cells}, algorithm={self.algorithm})"
+        algorithm = f"algorithm={self.algorithm}"
+        return f"Limit({self.count}, period_us={self.period_us}{burst}{cells}, {algorithm})"

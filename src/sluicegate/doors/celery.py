@@ -21,7 +21,7 @@ from functools import wraps
 from typing import Any, Final, ParamSpec, SupportsIndex, TypeVar, final
 
 from sluicegate.contracts.errors import BadValue, MissingPackage, Refused, Unavailable
-from sluicegate.contracts.guard import Guard, Judgement, check_guard
+from sluicegate.contracts.guard import Guard, Judgement, check_guard, check_limiter
 from sluicegate.doors.endpoint_limit import EndpointLimiter, judge_claim
 from sluicegate.doors.headers import unavailable
 
@@ -160,6 +160,7 @@ def limit(
     Without a key, all runs of the task share the limit. Each task counts by itself; those that give
     the same `scope` count together.
     """
+    check_limiter(limiter)
     limiter.limits_of(rule)  # a bad rule is an error here, not at the first run
     refusing = Refusing(refused, retries_max, wait_s_max, spread)
 

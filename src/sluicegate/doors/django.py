@@ -23,8 +23,13 @@ from functools import wraps
 from typing import Any, Final, SupportsIndex, TypeAlias, TypeVar, cast
 
 from sluicegate.contracts.errors import BadValue, MissingPackage, Unavailable
-from sluicegate.contracts.guard import Guard, Judgement, check_guard
-from sluicegate.doors.endpoint_limit import EndpointLimiter, ajudge_claim, judge_claim, name_of
+from sluicegate.contracts.guard import Guard, Judgement, check_guard, check_limiter
+from sluicegate.doors.endpoint_limit import (
+    EndpointLimiter,
+    ajudge_claim,
+    judge_claim,
+    name_of,
+)
 from sluicegate.doors.headers import Fields, unavailable
 from sluicegate.doors.problem import CONTENT_TYPE, body, status_of
 from sluicegate.doors.proxies import Proxies, proxies_of
@@ -189,6 +194,7 @@ def ratelimit(
         raise BadValue("key", key, f"give {', '.join(_KEYS)}, header:NAME, or a function")
 
     if limiter is not None:
+        check_limiter(limiter)
         limiter.limits_of(rule)  # a bad rule is fields here, not at the first request
 
     def around(view: View) -> View:
@@ -201,6 +207,7 @@ def ratelimit(
                 endpoint: EndpointLimiter = (
                     _setting("SLUICEGATE_LIMITER") if limiter is None else limiter
                 )
+                check_limiter(endpoint)
                 endpoint.limits_of(rule)
                 prepared.append((endpoint, _Settings()))
             return prepared[0]

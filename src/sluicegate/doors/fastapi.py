@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, SupportsIndex, cast
 
 from sluicegate.contracts.errors import MissingPackage, Refused, Unavailable
-from sluicegate.contracts.guard import Guard, Judgement, check_guard
+from sluicegate.contracts.guard import Guard, Judgement, check_guard, check_limiter
 from sluicegate.doors.asgi import (
     CLOSE_CODE,
     AsgiArrival,
@@ -117,6 +117,7 @@ def limit(
     `key` and `cost` may be dependencies themselves. Each endpoint counts by itself; those that give
     the same `scope` count together.
     """
+    check_limiter(limiter)
     limiter.limits_of(rule)  # a bad rule is text here, not at the first request
     fields = Fields(headers)
     key_of = Depends(key if callable(key) else _always(key))

@@ -20,7 +20,7 @@ from inspect import iscoroutinefunction
 from typing import Any, ParamSpec, SupportsIndex, TypeVar, cast
 
 from sluicegate.contracts.errors import BadValue, MissingPackage, Unavailable
-from sluicegate.contracts.guard import Guard, Judgement, check_guard
+from sluicegate.contracts.guard import Guard, Judgement, check_guard, check_limiter
 from sluicegate.doors.endpoint_limit import EndpointLimiter, judge_claim, name_of
 from sluicegate.doors.headers import Fields, unavailable
 from sluicegate.doors.problem import CONTENT_TYPE, body, reason_of, status_of
@@ -73,6 +73,8 @@ class SluicegateLimits:
     ) -> None:
         if guard is not None:
             check_guard(guard)
+        if limiter is not None:
+            check_limiter(limiter)
         self.guard = guard
         self.limiter = limiter
         self.exempt = frozenset(exempt)

@@ -169,7 +169,7 @@ def read_limit(fields: object) -> Limit:
     try:
         return Limit(
             _whole(fields["count"]),
-            _whole(fields["period_us"]),
+            period_us=_whole(fields["period_us"]),
             burst=None if "burst" not in fields else _whole(fields["burst"]),
             cells=None if "cells" not in fields else _whole(fields["cells"]),
             algorithm=Algorithm(fields["algorithm"]),

@@ -126,5 +126,5 @@ def _charge(place: CountingPlace, units: int) -> Charge:
 def _claim(place: CountingPlace, letter: DeadLetter) -> Charge:
     limit = place.limit
     span_us = max(limit.period_us, limit.period_us * limit.burst // limit.count)
-    claim = Limit(1, max(_CLAIM_SPANS * span_us, _CLAIM_US_MIN))
+    claim = Limit(1, period_us=max(_CLAIM_SPANS * span_us, _CLAIM_US_MIN))
     return Charge(shared_id(claim), claim, SharedKey(place.user, f"replayed {letter.id}"))

@@ -117,7 +117,7 @@ class Leases:
             else:
                 limit = Limit(
                     limit.count,
-                    limit.period_us,
+                    period_us=limit.period_us,
                     burst=limit.burst - reserve,
                     algorithm=limit.algorithm,
                 )

@@ -21,12 +21,12 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.edge import Given, flag, seconds, text, whole
 from sluicegate.contracts.errors import BadValue, MissingPackage
 from sluicegate.contracts.guard import Judgement, RuleDecision
+from sluicegate.contracts.must_await import must_await
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Key, SharedKey, Store
 from sluicegate.limits.claims import Claim, LocalClaim, judge_local, judge_remote, judgement_of
 from sluicegate.limits.glass.break_glass import Glass, override_decision
-from sluicegate.limits.must_await import must_await
 from sluicegate.limits.remote_keys import RemoteKeys, RemoteSettlement
 from sluicegate.limits.reservation import (
     LocalSettlement,
@@ -55,6 +55,7 @@ from sluicegate.stores.memory.store import (
 )
 from sluicegate.stores.memory.table import KeyTable, LimitKeys, LocalKeys
 from sluicegate.system import now_us as system_now_us
+from sluicegate.wire.text import shorten
 
 if TYPE_CHECKING:
     from sluicegate.limits.glass.follower import GlassFollower
@@ -172,7 +173,7 @@ class Limiter:
         if not isinstance(key, str) and not isinstance(key, SharedKey):
             raise _not_a_key(key)
         if len(key) > KEY_CHARS_MAX:
-            raise _not_a_key(key)
+            key = _short(key)
         cost_units = cost if isinstance(cost, int) else _whole(cost)
         if not 0 <= cost_units <= COST_MAX:
             raise BadValue("cost", cost, _COST_REMEDY)
@@ -196,7 +197,7 @@ class Limiter:
         self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
     ) -> Decision:
         table, cost_units, now_us = self.keys_of(rule), _units(cost), self._now_us()
-        check_key(key)
+        key = check_key(key)
         decision = self._decide_here(table, key, cost_units, now_us)
         if decision is None:
             decision = await self._ask_remote(table, key, cost_units, now_us)
@@ -236,7 +237,7 @@ class Limiter:
         The answer is a refusal as soon as it is clear that the wait would be too long.
         """
         keys, cost_units, began_us = self.keys_of(rule), _units(cost), self._now_us()
-        check_key(key)
+        key = check_key(key)
 
         async def take() -> Decision:
             now_us = self._now_us()
@@ -269,7 +270,7 @@ class Limiter:
         timeout_s: Given[float | None] = None,
     ) -> Decision:
         keys, cost_units, began_us = self.keys_of(rule), _units(cost), self._now_us()
-        check_key(key)
+        key = check_key(key)
 
         async def take() -> Decision:
             now_us = self._now_us()
@@ -376,7 +377,7 @@ class Limiter:
         With `wait_s`, wait up to so long for it, in the line of those that `wait`.
         """
         keys, cost_units = self.keys_of(rule), _units(cost)
-        check_key(key)
+        key = check_key(key)
         store = None if self._remote is None else self._remote.blocking
         if wait_s is None:
             return finish(self._reserve_in(store, keys, key, cost_units))
@@ -403,7 +404,7 @@ class Limiter:
         wait_s: Given[float | None],
     ) -> Reservation:
         keys, cost_units = self.keys_of(rule), _units(cost)
-        check_key(key)
+        key = check_key(key)
         store = None if self._remote is None else self._remote.here()
         if wait_s is None:
             return await self._reserve_in(store, keys, key, cost_units)
@@ -721,7 +722,7 @@ class Limiter:
 
     async def _acorrect(self, key: Key, correction: int, rule: RuleLike | None) -> None:
         keys, now_us = self.keys_of(rule), self._now_us()
-        check_key(key)
+        key = check_key(key)
         remote = self._remote
         if remote is None:
             keys.settle(key, correction, now_us, now_us)
@@ -841,17 +842,23 @@ def _timeout_us(timeout_s: Given[float | None], field: str = "timeout_s") -> int
 
 
 def check_key(key: Given[Key]) -> Key:
-    """Return a key as it is, or refuse it."""
+    """Return a key as it is counted, or refuse what is no text."""
     if not isinstance(key, str) and not isinstance(key, SharedKey):
         raise _not_a_key(key)
-    if len(key) > KEY_CHARS_MAX:
-        raise _not_a_key(key)
-    return key
+    return _short(key) if len(key) > KEY_CHARS_MAX else key
+
+
+def _short(key: Key) -> Key:
+    """Return the beginning of a long key and a digest of all, so that it is limited as any other.
+
+    An error instead would let pass whoever sends a long header, wherever errors let pass.
+    """
+    if isinstance(key, str):
+        return shorten(key, KEY_CHARS_MAX)
+    return SharedKey(shorten(key.entity, KEY_CHARS_MAX), key.rule_id)
 
 
 def _not_a_key(key: object) -> BadValue:
-    if isinstance(key, str | SharedKey):
-        return BadValue("key", str(key), f"at most {KEY_CHARS_MAX:,} characters; use a hash of it")
     if isinstance(key, bytes):
         return BadValue("key", key, "give a text: key.decode(), or key.hex() of any bytes")
     return BadValue("key", key, 'give a text, as f"user:{user_id}"')

@@ -27,13 +27,13 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.edge import seconds, share, text, whole
 from sluicegate.contracts.errors import BadValue, MissingPackage, Unavailable
+from sluicegate.contracts.must_await import must_await
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.reasons import CONCURRENCY_LIMITED, STORE_UNAVAILABLE
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.limits.glass.break_glass import Glass, override_decision
 from sluicegate.limits.hold import Hold, HoldDecorator
 from sluicegate.limits.limiter import COST_MAX, MEMORY_URLS, check_key, check_store
-from sluicegate.limits.must_await import must_await
 from sluicegate.limits.permit import FixedPermitStore, KeyPermit, PermitStore
 from sluicegate.limits.rule import Failure, term
 from sluicegate.limits.wait_lines import (
@@ -143,7 +143,8 @@ class Permits:
 
         With `wait_s`, wait up to so long for it; `float("inf")` waits without end.
         """
-        places, wait_us, began_us = _check_count(key, count), _wait_us(wait_s), self.now_us()
+        key, places = _check(key, count)
+        wait_us, began_us = _wait_us(wait_s), self.now_us()
         store = self.blocking
         if wait_us is None:
             permit = finish(self._acquire_once(store, key, places))
@@ -161,7 +162,8 @@ class Permits:
     async def _aacquire(
         self, key: str, count: SupportsIndex = 1, *, wait_s: float | None = None
     ) -> KeyPermit:
-        places, wait_us, began_us = _check_count(key, count), _wait_us(wait_s), self.now_us()
+        key, places = _check(key, count)
+        wait_us, began_us = _wait_us(wait_s), self.now_us()
         store = self.here()
         if wait_us is None:
             permit = await self._acquire_once(store, key, places)
@@ -172,14 +174,14 @@ class Permits:
 
     def peek(self, key: str, count: SupportsIndex = 1) -> Decision:
         """Return what `acquire` would decide now; nothing is held by it."""
-        return finish(self._peek_in(self.blocking, key, _check_count(key, count)))
+        return finish(self._peek_in(self.blocking, *_check(key, count)))
 
     def apeek(self, key: str, count: SupportsIndex = 1) -> Coroutine[Any, Any, Decision]:
         """`peek`, for asyncio."""
         return must_await(self._apeek(key, count), "Permits.apeek")
 
     async def _apeek(self, key: str, count: SupportsIndex = 1) -> Decision:
-        return await self._peek_in(self.here(), key, _check_count(key, count))
+        return await self._peek_in(self.here(), *_check(key, count))
 
     # Around work.
 
@@ -195,7 +197,8 @@ class Permits:
 
         With `renew`, a heartbeat keeps the permit from expiring while the block runs.
         """
-        places, wait_s = _check_count(key, count), _check_wait(wait_s)
+        key, places = _check(key, count)
+        wait_s = _check_wait(wait_s)
         return Hold(
             partial(self.acquire, key, places, wait_s=wait_s),
             partial(self.aacquire, key, places, wait_s=wait_s),
@@ -404,9 +407,8 @@ class Permits:
         self._numbers = numbers(1)
 
 
-def _check_count(key: str, count: SupportsIndex) -> int:
-    check_key(key)
-    return _whole("count", count, COUNT_MAX)
+def _check(key: str, count: SupportsIndex) -> tuple[str, int]:
+    return str(check_key(key)), _whole("count", count, COUNT_MAX)
 
 
 def _whole(field: str, value: SupportsIndex, most: int) -> int:

@@ -62,7 +62,7 @@ def parse_rate(text: str, *, algorithm: Algorithm = Algorithm.GCRA, field: str =
     cells = None if found["cells"] is None else int(found["cells"])
     if 0 in (count, periods, burst, cells):
         raise BadValue(field, text, "a rate has no zeros; to admit nothing, close the door instead")
-    return Limit(count, periods * unit_us, burst=burst, cells=cells, algorithm=algorithm)
+    return Limit(count, period_us=periods * unit_us, burst=burst, cells=cells, algorithm=algorithm)
 
 
 def parse_rates(

@@ -346,7 +346,7 @@ def share_of(limit: Limit, share: float) -> Limit:
     """Return the part of a limit that one process may admit by itself; at least one unit."""
     return Limit(
         max(1, int(limit.count * share)),
-        limit.period_us,
+        period_us=limit.period_us,
         burst=max(1, int(limit.burst * share)) if limit.algorithm in BURSTING else None,
         cells=limit.cells if limit.algorithm is Algorithm.SLIDING_WINDOW else None,
         algorithm=limit.algorithm,

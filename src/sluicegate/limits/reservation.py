@@ -16,8 +16,8 @@ from typing import Any, SupportsIndex, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.must_await import must_await
 from sluicegate.contracts.store import Key
-from sluicegate.limits.must_await import must_await
 from sluicegate.stores.memory.table import LimitKeys
 
 COST_MAX = 1 << 53

@@ -41,7 +41,7 @@ class Defaults:
         if lease is not None and not isinstance(lease, str | int):
             raise BadValue("lease", lease, LEASE_REMEDY)
         if isinstance(lease, str):
-            block_max(Limit(1, 1), lease)  # a bad one is told here
+            block_max(Limit(1, period_us=1), lease)  # a bad one is told here
         self.algorithm = algorithm
         self.failure = failure
         self.local_share = local_share

@@ -99,7 +99,7 @@ async def _ready(store: Store) -> None:
     connect = getattr(store, "connect", None)
     if connect is not None:
         await connect()
-    await store.take([Charge("ready", Limit(1, 1_000_000), "ready", 0)], keep=False)
+    await store.take([Charge("ready", Limit(1, period_us=1_000_000), "ready", 0)], keep=False)
 
 
 @final

@@ -45,6 +45,11 @@ def text_again(text: str) -> str:
     return text_of(text.encode("utf-8", "surrogatepass"))
 
 
+def word_of(text: str) -> str | bytes:
+    """Return what a command says for a text; its bytes where it may have half of a character."""
+    return text if text.isascii() else text.encode("utf-8", "surrogatepass")
+
+
 def shorten(text: str, chars_max: int) -> str:
     """Return the text, or its beginning and a digest of all, one character longer than the bound.
 

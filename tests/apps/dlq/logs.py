@@ -20,7 +20,7 @@ from sluicegate.system import now_us
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
-TEN_AN_HOUR = Limit(10, 60 * MINUTE, algorithm=Algorithm.SLIDING_LOG)
+TEN_AN_HOUR = Limit(10, period_us=60 * MINUTE, algorithm=Algorithm.SLIDING_LOG)
 COMMAND = CommandEntry("dlq", "show, check and replay dead letters", "sluicegate.apps.dlq.command")
 
 

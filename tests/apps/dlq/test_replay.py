@@ -72,7 +72,7 @@ def test_what_comes_later_is_charged_by_the_next_replay_alone(
 def test_a_letter_whose_window_has_passed_charges_nothing(
     redis_server: RedisServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    limit = Limit(10, 60_000_000, algorithm=Algorithm.SLIDING_WINDOW)
+    limit = Limit(10, period_us=60_000_000, algorithm=Algorithm.SLIDING_WINDOW)
     url = write(
         f"files:{tmp_path}", letters_of(("ann", 4, True, 600), ("ann", 3, True, 1), limit=limit)
     )

@@ -8,7 +8,7 @@ from sluicegate.contracts.store import Charge
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.testing import HandClock
 
-LIMIT = Limit(2, 60_000_000)
+LIMIT = Limit(2, period_us=60_000_000)
 
 
 def test_what_a_remote_limiter_counts_is_never_what_our_own_rules_count() -> None:

@@ -24,7 +24,7 @@ from sluicegate.stores.memory.throttle import MemoryThrottle
 from sluicegate.stores.redis.throttle import RedisThrottle
 from sluicegate.testing import HandClock
 
-LIMIT = Limit(5, 60_000_000)
+LIMIT = Limit(5, period_us=60_000_000)
 RULE = "encode_throttle a minute"
 
 

@@ -24,7 +24,7 @@ from sluicegate.rules.resources.rule import ANY_PRIORITY, LimitKind, Per, Resour
 
 
 def kind(seconds: int, *, shadow: bool = False) -> LimitKind:
-    limit = Limit(1, seconds * 1_000_000, algorithm=Algorithm.FIXED_WINDOW)
+    limit = Limit(1, period_us=seconds * 1_000_000, algorithm=Algorithm.FIXED_WINDOW)
     return LimitKind(f"~{seconds}", limit, Per.USER, shadow=shadow)
 
 

@@ -41,7 +41,9 @@ def test_a_rule_says_all_its_fields() -> None:
         "playback", "/api/v1/playback", "ANDROID_MOBILE"
     )  # fmt: skip
     assert only.priority == Criticality.CRITICAL
-    assert only.kind.limit == Limit(6_000, 60_000_000, cells=1, algorithm=Algorithm.SLIDING_WINDOW)
+    assert only.kind.limit == Limit(
+        6_000, period_us=60_000_000, cells=1, algorithm=Algorithm.SLIDING_WINDOW
+    )
     assert only.kind.units == 6_000
     assert only.kind.per is Per.USER
     assert shared_limits.rules[only.kind.shared_id].limits == (only.kind.limit,)

@@ -18,7 +18,7 @@ from sluicegate.rules.resources.rule import ANY_PRIORITY, LimitKind, Per, Resour
 
 
 def kind(count: int = 1, *, per: Per = Per.USER, shadow: bool = False, s: int = 1) -> LimitKind:
-    limit = Limit(count, s * 1_000_000, algorithm=Algorithm.FIXED_WINDOW)
+    limit = Limit(count, period_us=s * 1_000_000, algorithm=Algorithm.FIXED_WINDOW)
     return LimitKind(f"~{count}", limit, per, shadow=shadow)
 
 

@@ -114,7 +114,7 @@ def test_a_limit_that_a_narrower_one_hides_is_told(limits: str, times: int) -> N
 made_limits = st.builds(
     lambda count, period, algorithm, burst: Limit(
         count,
-        period * SECOND,
+        period_us=period * SECOND,
         algorithm=algorithm,
         burst=burst if algorithm in BURSTING else None,
     ),

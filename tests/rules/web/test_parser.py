@@ -73,7 +73,7 @@ def test_a_rule_has_what_it_says() -> None:
     )
     rule = book.rules["api"]
     assert rule == Rule(
-        Limit(10, SECOND, burst=20, algorithm=rule.algorithm or pytest.fail("none")),
+        Limit(10, period_us=SECOND, burst=20, algorithm=rule.algorithm or pytest.fail("none")),
         algorithm="token_bucket",
         failure="local",
         local_share=0.25,
@@ -111,7 +111,7 @@ def test_toml_yaml_and_python_make_the_same_rules() -> None:
     rule = {
         "match": {"path": ["/login"], "method": ["POST"]},
         "key": ["address"],
-        "limit": [Limit(5, 60 * SECOND), Limit(20, 3600 * SECOND)],
+        "limit": [Limit(5, period_us=60 * SECOND), Limit(20, period_us=3600 * SECOND)],
         "mode": False,
     }
     python = WebRuleSet.of({"defaults": {"failure": "closed"}, "limits": {"login": rule}})

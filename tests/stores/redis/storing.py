@@ -79,4 +79,4 @@ class Pair:
 
 def limit_of(algorithm: Algorithm, count: int = 10, period_us: int = MINUTE) -> Limit:
     """A limit of that algorithm."""
-    return Limit(count, period_us, algorithm=algorithm)
+    return Limit(count, period_us=period_us, algorithm=algorithm)

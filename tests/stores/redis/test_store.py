@@ -123,7 +123,7 @@ def test_a_look_writes_nothing_and_leaves_what_is_there_alone(
 
 
 STATES: dict[Algorithm, tuple[str, str]] = {
-    Algorithm.GCRA: ("60s", f"{START_US + 18 * SECOND}"),
+    Algorithm.GCRA: ("60s", f"{START_US + 18 * SECOND}+0/10"),
     Algorithm.FIXED_WINDOW: ("60s", f"{START_US // MINUTE}:3"),
     Algorithm.SLIDING_WINDOW: (
         "60s",
@@ -148,11 +148,11 @@ def test_what_lies_in_the_server_can_be_read_by_a_person(
             kind = redis_server.ask("TYPE", key)
             read = ("LINDEX", key, 0) if kind == "list" else ("GET", key)
             assert redis_server.ask(*read) == state
-            seventh = Charge("seven", Limit(7, MINUTE), "ann", 1)
+            seventh = Charge("seven", Limit(7, period_us=MINUTE), "ann", 1)
             if algorithm is Algorithm.GCRA:
                 await store.take([seventh])
                 text = redis_server.ask("GET", "api:{ann}:seven:60s")
-                assert text == f"{START_US + 8_571_428}+4/7"
+                assert text == f"{START_US + 8_571_428}+04/7"
 
     run(story())
 
@@ -170,7 +170,7 @@ def test_every_key_is_forgotten_by_the_server_in_its_time(
             await store.take([grouped, charge(Algorithm.GCRA, key="zoe", cost=5)])
             await store.take_some(some, [5])
             await store.settle([settled])
-            broken = Charge("seven", Limit(7, MINUTE), "tom", 3)
+            broken = Charge("seven", Limit(7, period_us=MINUTE), "tom", 3)
             await store.take([broken])
             windows = algorithm in (Algorithm.FIXED_WINDOW, Algorithm.SLIDING_WINDOW)
             least_s = {Algorithm.SLIDING_LOG: 60}.get(algorithm, 120 if windows else 30)
@@ -226,7 +226,7 @@ def test_scripts_come_back_after_a_flush_and_nothing_is_counted_twice(
 ) -> None:
     async def story() -> None:
         async with stored(redis_server.url) as store:
-            limit = Limit(1_000_000, 1_000 * MINUTE, algorithm=Algorithm.FIXED_WINDOW)
+            limit = Limit(1_000_000, period_us=1_000 * MINUTE, algorithm=Algorithm.FIXED_WINDOW)
             at(store, START_US)
             for turn in range(30):
                 if turn % 5 == 0:

@@ -27,7 +27,7 @@ def of_windows(url: str) -> str:
 
 
 def pair_of(count: int = 10, period_us: int = MINUTE) -> Limit:
-    return Limit(count, period_us, cells=1, algorithm=Algorithm.SLIDING_WINDOW)
+    return Limit(count, period_us=period_us, cells=1, algorithm=Algorithm.SLIDING_WINDOW)
 
 
 def test_the_url_says_the_layout_and_anything_else_is_an_error() -> None:
@@ -40,10 +40,10 @@ def test_the_url_says_the_layout_and_anything_else_is_an_error() -> None:
 def test_it_is_about_sliding_windows_of_two_counters_alone() -> None:
     assert isinstance(counter_for("p", "r", pair_of(), 99, WINDOWS), WindowsCounter)
     assert isinstance(counter_for("p", "r", pair_of(), 99), CellsCounter)
-    ten_cells = Limit(10, MINUTE, algorithm=Algorithm.SLIDING_WINDOW)
+    ten_cells = Limit(10, period_us=MINUTE, algorithm=Algorithm.SLIDING_WINDOW)
     assert isinstance(counter_for("p", "r", ten_cells, 99, WINDOWS), CellsCounter)
     for algorithm in set(Algorithm) - {Algorithm.SLIDING_WINDOW}:
-        other = counter_for("p", "r", Limit(10, MINUTE, algorithm=algorithm), 99, WINDOWS)
+        other = counter_for("p", "r", Limit(10, period_us=MINUTE, algorithm=algorithm), 99, WINDOWS)
         assert not isinstance(other, WindowsCounter)
 
 
@@ -185,7 +185,10 @@ def test_a_reset_forgets_every_window_that_may_count_and_no_other_key(
     async def story() -> None:
         async with stored(of_windows(redis_server.url)) as store:
             start = 1_700_000_040 * SECOND
-            pair, bucket = Charge("login", pair_of(), "ann"), Charge("b", Limit(5, MINUTE), "ann")
+            pair, bucket = (
+                Charge("login", pair_of(), "ann"),
+                Charge("b", Limit(5, period_us=MINUTE), "ann"),
+            )
             for instant in (start, start + MINUTE, start + 2 * MINUTE):
                 at(store, instant)
                 await store.take([pair])

@@ -48,7 +48,7 @@ class Checks:
 
     clock: Callable[[], int]
     limit: Limit = field(
-        default_factory=lambda: Limit(100, 60_000_000, algorithm=Algorithm.FIXED_WINDOW)
+        default_factory=lambda: Limit(100, period_us=60_000_000, algorithm=Algorithm.FIXED_WINDOW)
     )
     rule_id: str = "per-user"
     status: str = ""

@@ -26,7 +26,7 @@ from tests.redis.certificates import make_certificates
 from tests.stores.service.checks import Checks
 from tests.stores.service.door import Service
 
-DAILY = Limit(5, 86_400_000_000)
+DAILY = Limit(5, period_us=86_400_000_000)
 ONE = [Charge("daily", DAILY, "ann")]
 
 
@@ -288,7 +288,7 @@ def test_words_kept_are_bounded_and_follow_a_limit_that_changes() -> None:
         words.take([Charge(f"rule {n}", DAILY, "ann")], keep=True, count_refused=False)
     assert len(words._limit_words) == 2
     one = words.take([Charge("rule 4", DAILY, "ann")], keep=True, count_refused=False)
-    more = Limit(6, 86_400_000_000)
+    more = Limit(6, period_us=86_400_000_000)
     other = words.take([Charge("rule 4", more, "ann")], keep=True, count_refused=False)
     assert one != other
 

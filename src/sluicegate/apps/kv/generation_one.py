@@ -139,4 +139,4 @@ class GenerationOne:
 
 
 def _limit(qps: int) -> Limit:
-    return Limit(qps * MINUTE_S, MINUTE_US, algorithm=Algorithm.FIXED_WINDOW)
+    return Limit(qps * MINUTE_S, period_us=MINUTE_US, algorithm=Algorithm.FIXED_WINDOW)

@@ -286,7 +286,7 @@ class Shares:
             if len(self._limits) >= LIMITS_MAX:
                 self._limits.clear()
             epoch_us = self.budget.settings.epoch_us
-            limit = Limit(quota_mru, epoch_us, algorithm=Algorithm.FIXED_WINDOW)
+            limit = Limit(quota_mru, period_us=epoch_us, algorithm=Algorithm.FIXED_WINDOW)
             entry = self._limits[quota_mru] = (f"{LIMIT_ID}-{quota_mru}-{epoch_us}", limit)
         return entry
 

@@ -165,7 +165,9 @@ class LimitFields:
         suffix = f"#{period_us // 1_000}ms"
         if count == 0 and not above:
             return Counting("", None, wire_limit, above=False, suffix=suffix)
-        limit = Limit(count + 1 if above else count, period_us, burst=burst, algorithm=algorithm)
+        limit = Limit(
+            count + 1 if above else count, period_us=period_us, burst=burst, algorithm=algorithm
+        )
         if burst is not None and burst * period_us // count > SPAN_US_MAX:
             self.refuse((*at, "burst"), burst, "give less: it would take over 35 years to refill")
             return None

@@ -73,5 +73,5 @@ def _build_counting(semantics: Semantics, count: int, unit: int) -> Counting:
     wire_limit = MeshLimit(count, unit)
     if count == 0 and not above:
         return Counting("", None, wire_limit, above=False, suffix="")
-    limit = Limit(count + 1 if above else count, UNIT_US[unit], algorithm=algorithm)
+    limit = Limit(count + 1 if above else count, period_us=UNIT_US[unit], algorithm=algorithm)
     return Counting(Rule(limit, count_refused=above), limit, wire_limit, above=above, suffix="")

@@ -78,7 +78,7 @@ class Counting:
 def _less_one(limit: Limit) -> Limit | None:
     if limit.count == 1:
         return None
-    return Limit(limit.count - 1, limit.period_us, algorithm=limit.algorithm)
+    return Limit(limit.count - 1, period_us=limit.period_us, algorithm=limit.algorithm)
 
 
 @final

@@ -312,9 +312,9 @@ class _Parser(RuleFields):
             self.refuse((*at, "limit"), most, remedy)
             return None
         if algorithm in BURSTING:
-            limit = Limit(count, window_us, burst=most, algorithm=algorithm)
+            limit = Limit(count, period_us=window_us, burst=most, algorithm=algorithm)
         else:
-            limit = Limit(most, window_us, cells=cells, algorithm=algorithm)
+            limit = Limit(most, period_us=window_us, cells=cells, algorithm=algorithm)
         if "lease" in terms:
             remedy = lease_remedy(limit, terms["lease"], count_refused=terms.get("count_refused"))
             if remedy:

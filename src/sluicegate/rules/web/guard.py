@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary, finalize, ref
 from sluicegate.contracts.arrival import Arrival
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, SluicegateError
-from sluicegate.contracts.guard import Judgement
+from sluicegate.contracts.guard import Judgement, check_limiter
 from sluicegate.limits.claims import Claim
 from sluicegate.limits.rule import RuleLike
 from sluicegate.rules.file_watch import EVERY_S_DEFAULT, FileWatch
@@ -76,9 +76,7 @@ class RulesGuard:
         watch_every_s: float | None = EVERY_S_DEFAULT,
         clock: Clock | None = None,
     ) -> None:
-        for name in ("judge", "ajudge", "replace_rules"):
-            if not callable(getattr(limiter, name, None)):
-                raise BadValue("limiter", limiter, "give a Limiter")
+        check_limiter(limiter, ("judge", "ajudge", "replace_rules"))
         self._limits = limiter
         self._local = bool(getattr(limiter, "local", False))
         self._clock: Clock = SystemClock() if clock is None else clock

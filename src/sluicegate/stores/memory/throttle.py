@@ -23,7 +23,7 @@ KEYS_MAX_DEFAULT: Final = 1_000_000
 
 _US_NS: Final = 1_000
 _NO_COUNT: Final = -(1 << 70)  # that no protocol can carry
-_NO_LIMIT: Final = Limit(1, 1)  # a table wants one; the requests bring theirs
+_NO_LIMIT: Final = Limit(1, period_us=1)  # a table wants one; the requests bring theirs
 
 
 @final

@@ -138,7 +138,7 @@ class PacedCounter(RedisCounter):
         self._charge_max = 2 * self._tolerance + 1
         self.width = 1 if self._per_us == 1 else 2
         whole, part = divmod(self._tolerance, self._per_us)
-        self.declared = (self.kind, *_digits(self._per_us, whole, part), b"")
+        self.declared = (self.kind, *_digits(self._per_us, whole, part, limit.count))
 
     def charge(self, cost: int) -> tuple[int, int]:
         """In microseconds and ticks."""
@@ -149,8 +149,8 @@ class PacedCounter(RedisCounter):
         return (whole, part) if whole > -UNITS_MAX else (-UNITS_MAX, 0)
 
     def lane(self, cost: int) -> tuple[bytes, ...]:
-        """Ticks a microsecond, the tolerance, the charge."""
-        return (*self.declared[1:4], *_digits(*self.charge(cost)))
+        """Ticks a microsecond, the tolerance, the count, the charge."""
+        return (*self.declared[1:], *_digits(*self.charge(cost)))
 
     def decide(self, reply: Reply, at: int, now_us: int, cost: int) -> Decision:
         """By the instant it was whole again before."""
@@ -334,13 +334,11 @@ def key_of(head: str, entity: str, tail: str, key_bytes_max: int) -> bytes:
         entity = "%"  # an empty tag would be none, and scatter what must be together
     elif "}" in entity or "%" in entity:
         entity = entity.replace("%", "%25").replace("}", "%7D")
-    try:
-        key = f"{head}{entity}{tail}".encode()
-    except UnicodeEncodeError:
-        raise BadValue("key", entity, "give text that UTF-8 can hold") from None
+    key = f"{head}{entity}{tail}".encode("utf-8", "surrogatepass")
     if len(key) <= key_bytes_max:
         return key
-    key = f"{head}%:{digest_of(entity.encode())}{tail}".encode()
+    digest = digest_of(entity.encode("utf-8", "surrogatepass"))
+    key = f"{head}%:{digest}{tail}".encode("utf-8", "surrogatepass")
     if len(key) > key_bytes_max:
         raise BadValue(
             "key", entity, f"shorten the prefix or the rule's name: {key_bytes_max} bytes in all "

@@ -14,22 +14,16 @@ end
 local paced = {}
 
 function paced.limit(a, b, c, d)
-  local per, tolerance, part = tonumber(a), tonumber(b), tonumber(c)
-  local twice, twice_part = 2 * tolerance, 2 * part
-  if twice_part >= per then
-    twice, twice_part = twice + 1, twice_part - per
+  local l = paced_limit(a, b, c, d)
+  l.deepest, l.deepest_part = l.bar + l.tolerance, 2 * l.bar_part
+  if l.deepest_part >= l.per then
+    l.deepest, l.deepest_part = l.deepest + 1, l.deepest_part - l.per
   end
-  return {
-    per = per,
-    bar = now + tolerance,
-    bar_part = part,
-    deepest = now + twice,
-    deepest_part = twice_part,
-  }
+  return l
 end
 
 function paced.open(s, l)
-  s.us, s.part = read_instant(text_at(s.key), l.per)
+  s.us, s.part = read_instant(s.key, text_at(s.key), l)
 end
 
 local function later(s, l, charge, part)
@@ -49,12 +43,12 @@ function paced.judge(s, l, charge, part, out)
     out[#out + 1] = s.part
   end
   local us, rest = later(s, l, charge, part)
-  return us < l.bar or (us == l.bar and rest <= l.bar_part)
+  return not beyond(us, rest, l.bar, l.bar_part)
 end
 
 function paced.take(s, l, charge, part)
   s.us, s.part = later(s, l, charge, part)
-  write_instant(s.key, s.us, s.part, l.per)
+  write_instant(s.key, s.us, s.part, l)
 end
 
 -- What was taken has flowed back by itself one whole burst later: no more can be given back.
@@ -77,8 +71,8 @@ end
 
 function paced.settle(s, l, charge, part, taken)
   local us, rest = later(s, l, still_owed(l, charge, part, taken))
-  if us > l.deepest or (us == l.deepest and rest > l.deepest_part) then
-    if s.us > l.deepest or (s.us == l.deepest and s.part > l.deepest_part) then
+  if beyond(us, rest, l.deepest, l.deepest_part) then
+    if beyond(s.us, s.part, l.deepest, l.deepest_part) then
       return -- deeper already, as after a clock went back: that is not forgiven
     end
     us, rest = l.deepest, l.deepest_part
@@ -88,7 +82,7 @@ function paced.settle(s, l, charge, part, taken)
     call('DEL', s.key)
   elseif us ~= s.us or rest ~= s.part then
     s.us, s.part = us, rest
-    write_instant(s.key, us, rest, l.per)
+    write_instant(s.key, us, rest, l)
   end
 end
 

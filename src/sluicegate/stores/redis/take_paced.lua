@@ -1,19 +1,23 @@
 -- Take, many at once, for paced limits: each key alone, each ask decided by one comparison.
 --   ARGV: now, keep, then for each limit and cost: the number of keys, how often each is asked for
---   (empty: once), ticks a microsecond, and the tolerance and the charge in two parts each.
+--   (empty: once), ticks a microsecond, the tolerance in two parts, the limit's count, and the
+--   charge in two parts.
 --   KEYS: those of the first limit and cost, then those of the next; none twice within one.
 --   Reply: now, and for each ask the instant before, in one number or (ticks > 1) two; the first is
 --   -1 - itself where the ask is refused.
 local keep = ARGV[2] == '1'
 local out, last = { now }, 1
 
-local function take_whole(first, got, times, tolerance, charge)
-  local bar = now + tolerance
-  local moves = keep and charge > 0
+local function take_whole(first, got, times, l, charge)
+  local bar, tail = l.bar, l.tail
+  local ahead, moves = -#tail, keep and charge > 0
   for i = 1, #got do
-    local stored = tonumber(got[i]) or 0
-    if got[i] and not (stored > 0 and stored < EXACT and stored % 1 == 0) then
-      stored = read_instant(got[i], 1)
+    local text, stored = got[i], 0
+    if text then
+      stored = string.sub(text, ahead) == tail and tonumber(string.sub(text, 1, ahead - 1))
+      if not (stored and stored > 0 and stored < EXACT and stored % 1 == 0) then
+        stored = read_instant(KEYS[first + i - 1], text, l)
+      end
     end
     local at = stored
     for _ = 1, times and times[i] or 1 do
@@ -30,16 +34,16 @@ local function take_whole(first, got, times, tolerance, charge)
     end
     if at ~= stored then
       local ttl_ms = format('%.0f', (at - now) / 1000 + spare_ms)
-      call('SET', KEYS[first + i - 1], format('%.0f', at), 'PX', ttl_ms)
+      call('SET', KEYS[first + i - 1], format('%.0f', at) .. tail, 'PX', ttl_ms)
     end
   end
 end
 
-local function take_parts(first, got, times, per, tolerance, tolerance_part, charge, charge_part)
-  local bar = now + tolerance
+local function take_parts(first, got, times, l, charge, charge_part)
+  local per = l.per
   local moves = keep and (charge > 0 or charge_part > 0)
   for i = 1, #got do
-    local us, part = read_instant(got[i], per)
+    local us, part = read_instant(KEYS[first + i - 1], got[i], l)
     local moved = false
     for _ = 1, times and times[i] or 1 do
       local after, after_part = now + charge, charge_part
@@ -49,7 +53,7 @@ local function take_parts(first, got, times, per, tolerance, tolerance_part, cha
           after, after_part = after + 1, after_part - per
         end
       end
-      local fits = after < bar or (after == bar and after_part <= tolerance_part)
+      local fits = not beyond(after, after_part, l.bar, l.bar_part)
       out[last + 1] = fits and us or -1 - us
       out[last + 2] = part
       last = last + 2
@@ -58,14 +62,14 @@ local function take_parts(first, got, times, per, tolerance, tolerance_part, cha
       end
     end
     if moved then
-      write_instant(KEYS[first + i - 1], us, part, per)
+      write_instant(KEYS[first + i - 1], us, part, l)
     end
   end
 end
 
 local at, first = 3, 1
 while ARGV[at] do
-  local n, per = tonumber(ARGV[at]), tonumber(ARGV[at + 2])
+  local n = tonumber(ARGV[at])
   local times
   if ARGV[at + 1] ~= '' then
     times = {}
@@ -74,13 +78,13 @@ while ARGV[at] do
     end
   end
   local got = call('MGET', unpack(KEYS, first, first + n - 1))
-  local tolerance, charge = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 5])
-  if per == 1 then
-    take_whole(first, got, times, tolerance, charge)
+  local l = paced_limit(ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5])
+  local charge, charge_part = tonumber(ARGV[at + 6]), tonumber(ARGV[at + 7])
+  if l.per == 1 then
+    take_whole(first, got, times, l, charge)
   else
-    local tolerance_part, charge_part = tonumber(ARGV[at + 4]), tonumber(ARGV[at + 6])
-    take_parts(first, got, times, per, tolerance, tolerance_part, charge, charge_part)
+    take_parts(first, got, times, l, charge, charge_part)
   end
-  at, first = at + 7, first + n
+  at, first = at + 8, first + n
 end
 return out

@@ -16,6 +16,7 @@ from sluicegate.contracts.reasons import REASONS
 from sluicegate.contracts.rule import Limit
 from sluicegate.contracts.store import Charge, PartialTake, Ruling
 from sluicegate.wire.resp import ErrorReply, Part, arguments
+from sluicegate.wire.text import word_of
 
 LIMITS_MAX: Final = 10_000
 PREFIX_DEFAULT: Final = "rate_limit"
@@ -91,8 +92,8 @@ class StoreCommands:
         if words is None or (words.limit is not limit and words.limit != limit):
             words = self._encode_limit(rule_id, limit)
         if isinstance(key, str):
-            return words.words + arguments((key, "", cost))
-        return words.words + arguments((key.entity, self.name(key.rule_id), cost))
+            return words.words + arguments((word_of(key), "", cost))
+        return words.words + arguments((word_of(key.entity), self.name(key.rule_id), cost))
 
     def _encode_limit(self, rule_id: str, limit: Limit) -> _LimitWords:
         encoded = arguments(

@@ -23,27 +23,27 @@ SLIDING: Final = Algorithm.SLIDING_WINDOW
 LOG: Final = Algorithm.SLIDING_LOG
 
 LIMITS: Final = (
-    Limit(1, 2_000),
-    Limit(4, 12_000),
-    Limit(7, 10_001, burst=3),  # a seventh of a microsecond is kept
-    Limit(300_000, SECOND_US, burst=40),  # one every 3.33 us
-    Limit(5, DAY_US),
-    Limit(3, 5_000, algorithm=TOKENS),
-    Limit(9, 10_000, burst=20, algorithm=TOKENS),
-    Limit(5, 9_999, algorithm=LEAKY),
-    Limit(1, 4_000, algorithm=FIXED),
-    Limit(4, 6_000, algorithm=FIXED),
-    Limit(1 << 50, DAY_US, algorithm=FIXED),
-    Limit(5, 6_000, cells=1, algorithm=SLIDING),
-    Limit(10, 20_000, algorithm=SLIDING),
-    Limit(6, 9_000, cells=3, algorithm=SLIDING),
-    Limit(70_000, DAY_US, algorithm=SLIDING),
-    Limit(1, 2_000, algorithm=LOG),
-    Limit(6, 9_000, algorithm=LOG),
-    Limit(40, DAY_US, algorithm=LOG),
+    Limit(1, period_us=2_000),
+    Limit(4, period_us=12_000),
+    Limit(7, period_us=10_001, burst=3),  # a seventh of a microsecond is kept
+    Limit(300_000, period_us=SECOND_US, burst=40),  # one every 3.33 us
+    Limit(5, period_us=DAY_US),
+    Limit(3, period_us=5_000, algorithm=TOKENS),
+    Limit(9, period_us=10_000, burst=20, algorithm=TOKENS),
+    Limit(5, period_us=9_999, algorithm=LEAKY),
+    Limit(1, period_us=4_000, algorithm=FIXED),
+    Limit(4, period_us=6_000, algorithm=FIXED),
+    Limit(1 << 50, period_us=DAY_US, algorithm=FIXED),
+    Limit(5, period_us=6_000, cells=1, algorithm=SLIDING),
+    Limit(10, period_us=20_000, algorithm=SLIDING),
+    Limit(6, period_us=9_000, cells=3, algorithm=SLIDING),
+    Limit(70_000, period_us=DAY_US, algorithm=SLIDING),
+    Limit(1, period_us=2_000, algorithm=LOG),
+    Limit(6, period_us=9_000, algorithm=LOG),
+    Limit(40, period_us=DAY_US, algorithm=LOG),
 )
 # One of each way to count, five in a day: nothing comes back while a story is told.
-DAILY: Final = tuple(Limit(5, DAY_US, algorithm=algorithm) for algorithm in Algorithm)
+DAILY: Final = tuple(Limit(5, period_us=DAY_US, algorithm=algorithm) for algorithm in Algorithm)
 
 
 def limit_name(limit: Limit) -> str:

@@ -127,7 +127,7 @@ class Shared(StoreStage):
 
 def _wide(limit: Limit, count: int = SHARE) -> Limit:
     """Such a limit with room for some of the crowd; nothing comes back in the meantime."""
-    return Limit(count, 28 * DAY_US, algorithm=limit.algorithm)
+    return Limit(count, period_us=28 * DAY_US, algorithm=limit.algorithm)
 
 
 async def _take(store: Store, trial: StoreTrial, limit: Limit) -> Ruling:

@@ -24,12 +24,12 @@ OPERATIONS: dict[str, Callable[[Store, Charge], Awaitable[object]]] = {
 }
 # More than a store may be able to count exactly.
 EXTREMES = (
-    *(Limit(1 << 53, 1 << 53, algorithm=one) for one in Algorithm),
-    *(Limit(1 << 53, 1, algorithm=one) for one in Algorithm),
-    *(Limit(1, 1 << 53, algorithm=one) for one in Algorithm),
-    Limit((1 << 53) - 1, 86_400_000_000, burst=3),
-    Limit(100_000, 1_000_000, algorithm=Algorithm.SLIDING_LOG),
-    Limit(1_000, 1_000_000, cells=1_000, algorithm=Algorithm.SLIDING_WINDOW),
+    *(Limit(1 << 53, period_us=1 << 53, algorithm=one) for one in Algorithm),
+    *(Limit(1 << 53, period_us=1, algorithm=one) for one in Algorithm),
+    *(Limit(1, period_us=1 << 53, algorithm=one) for one in Algorithm),
+    Limit((1 << 53) - 1, period_us=86_400_000_000, burst=3),
+    Limit(100_000, period_us=1_000_000, algorithm=Algorithm.SLIDING_LOG),
+    Limit(1_000, period_us=1_000_000, cells=1_000, algorithm=Algorithm.SLIDING_WINDOW),
 )
 
 

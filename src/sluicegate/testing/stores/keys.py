@@ -51,6 +51,9 @@ ODD_KEYS: Final = (
     "日本",
     "🚰",
     "\U0010ffff",
+    "a\ud800",  # halves of characters
+    "a\udfff",
+    "a\\xed\\xa0\\x80",
     "None",
     "0",
     "00",
@@ -91,7 +94,7 @@ class Keys(StoreStage):
 
     def test_where_the_name_of_a_limit_ends_and_a_key_begins_is_not_guessed(self) -> None:
         async def story(trial: StoreTrial) -> None:
-            limit = Limit(1, DAY_US, algorithm=Algorithm.FIXED_WINDOW)
+            limit = Limit(1, period_us=DAY_US, algorithm=Algorithm.FIXED_WINDOW)
             run = trial.charge(limit).rule_id
             names: tuple[tuple[str, Key], ...] = (
                 (f"{run}a", "b:c"),

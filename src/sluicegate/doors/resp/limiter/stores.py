@@ -151,7 +151,7 @@ def _limit(words: tuple[bytes, bytes, bytes, bytes, bytes]) -> Limit:
         raise BadValue("cells", cells, f"{algorithm.value} has none; give 1")
     return Limit(
         count,
-        period_us,
+        period_us=period_us,
         burst=burst if bursting else None,
         cells=cells if sliding else None,
         algorithm=algorithm,

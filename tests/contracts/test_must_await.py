@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from sluicegate import Claim, Limiter, Permits, SluicegateError
+from sluicegate import Claim, Client, Limiter, Permits, SluicegateError
 from sluicegate.contracts.errors import NotAwaited
 
 LIMITER = Limiter("100/minute")
 PERMITS = Permits(5)
+CLIENT = Client("sluicegate://127.0.0.1:9", timeout_ms=100)
 ASKS: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
     "Limiter.atake": lambda: LIMITER.atake("ann"),
     "Limiter.apeek": lambda: LIMITER.apeek("ann"),
@@ -35,6 +36,11 @@ ASKS: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
     "Reservation.acancel": lambda: LIMITER.reserve("ann").acancel(),
     "Permits.aacquire": lambda: PERMITS.aacquire("ann"),
     "Permits.apeek": lambda: PERMITS.apeek("ann"),
+    "Client.check": lambda: CLIENT.check("ann", "/"),
+    "Client.peek": lambda: CLIENT.peek("ann", "/"),
+    "Client.reset": lambda: CLIENT.reset("ann", "/"),
+    "Client.connect": CLIENT.connect,
+    "Client.close": CLIENT.close,
 }
 every_ask = pytest.mark.parametrize("name", ASKS)
 
@@ -67,7 +73,8 @@ def _drop(coroutine: object) -> None:
     del coroutine
 
 
-@every_ask
+# A client belongs to one event loop; `tests/client` awaits it.
+@pytest.mark.parametrize("name", [name for name in ASKS if not name.startswith("Client.")])
 def test_what_is_awaited_is_as_ever(name: str) -> None:
     async def story() -> None:
         await ASKS[name]()
