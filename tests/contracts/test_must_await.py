@@ -43,6 +43,10 @@ ASKS: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
     "Client.close": CLIENT.close,
 }
 every_ask = pytest.mark.parametrize("name", ASKS)
+# A client belongs to one event loop, and there is nobody at its address; `tests/client` awaits it.
+every_answered_ask = pytest.mark.parametrize(
+    "name", [name for name in ASKS if not name.startswith("Client.")]
+)
 
 
 def warnings_of(call: Callable[[], object]) -> list[warnings.WarningMessage]:
@@ -73,8 +77,7 @@ def _drop(coroutine: object) -> None:
     del coroutine
 
 
-# A client belongs to one event loop; `tests/client` awaits it.
-@pytest.mark.parametrize("name", [name for name in ASKS if not name.startswith("Client.")])
+@every_answered_ask
 def test_what_is_awaited_is_as_ever(name: str) -> None:
     async def story() -> None:
         await ASKS[name]()
@@ -86,7 +89,7 @@ def test_what_is_awaited_is_as_ever(name: str) -> None:
     assert warnings_of(lambda: asyncio.run(ASKS[name]())) == []
 
 
-@every_ask
+@every_answered_ask
 def test_a_task_of_it_can_be_printed_before_and_after_its_steps(name: str) -> None:
     async def story() -> None:
         task = asyncio.create_task(ASKS[name]())
