@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import bz2
 import gzip
 import lzma
 import struct
@@ -171,7 +172,7 @@ def test_keys_are_whole_numbers_of_32_bits_the_weightiest_byte_first(
 ) -> None:
     path = tmp_path_factory.mktemp("keys") / "a.trace"
     path.write_bytes(struct.pack(f">{len(keys)}I", *keys))
-    trace = open_trace(str(path))
+    trace = open_trace(str(path), "keys")  # some are as good as text
     assert not trace.timed
     assert [row.key for row in trace.rows()] == [str(key) for key in keys]
 
@@ -185,10 +186,50 @@ def test_keys_are_read_in_chunks_and_half_a_key_is_told(tmp_path: Path) -> None:
         list(open_trace(str(path)).rows())
 
 
+# Other traces of caches.
+
+
+def test_a_text_is_never_taken_for_numbers_whatever_its_name(tmp_path: Path) -> None:
+    path = written(tmp_path, "glimpse.trace", "* a comment\n12\n13 rest\n")
+    with pytest.raises(BadValue, match="--format with one of csv"):
+        open_trace(path)  # lines of one word, and of two
+    path = written(tmp_path, "glimpse.trace", "* a comment\n\n1234\n12\r\n1234\n")
+    assert detect_format(path) == "lines"
+    assert read(path) == [TraceRow(0, "1234"), TraceRow(0, "12"), TraceRow(0, "1234")]
+    assert read(written(tmp_path, "a.trace", "time,key\n1,a\n")) == [TraceRow(0, "a")]
+
+
+def test_what_is_no_text_is_keys_only_where_its_name_or_the_caller_says_so(tmp_path: Path) -> None:
+    keys = struct.pack(">2I", 7, 8)
+    (tmp_path / "a.dat").write_bytes(keys)
+    with pytest.raises(BadValue, match="--format keys"):
+        open_trace(str(tmp_path / "a.dat"))
+    assert read(str(tmp_path / "a.dat"), "keys") == [TraceRow(0, "7"), TraceRow(0, "8")]
+    (tmp_path / "a.trc.bin").write_bytes(keys)
+    assert detect_format(str(tmp_path / "a.trc.bin")) == "keys"
+
+
+def test_adaptsize_has_time_key_and_size(tmp_path: Path) -> None:
+    path = written(tmp_path, "cdn.tr", "10 7 300\n12 8 55\n")
+    assert detect_format(path) == "adaptsize"
+    assert read(path) == [TraceRow(0, "7", 300), TraceRow(2 * SECOND, "8", 55)]
+    assert open_trace(path).timed
+    with pytest.raises(BadTraceRow, match="line 2"):
+        read(written(tmp_path, "bad.tr", "10 7 300\n12 8 -1\n"), "adaptsize")
+
+
+def test_a_line_that_is_cut_off_where_the_format_is_told_does_not_count(tmp_path: Path) -> None:
+    lines = "".join(f"{at} {at % 7} 300\n" for at in range(1_000_000, 1_001_000))
+    assert detect_format(written(tmp_path, "long.tr", lines)) == "adaptsize"
+
+
 # Files.
 
 
-@pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+@pytest.mark.parametrize(
+    ("ending", "pack"),
+    [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)],
+)
 def test_packed_files_are_read_as_they_are(tmp_path: Path, ending: str, pack: object) -> None:
     assert callable(pack)
     (tmp_path / f"a.csv{ending}").write_bytes(pack(b"\xef\xbb\xbftime,key\n1,a\n2,b\n"))

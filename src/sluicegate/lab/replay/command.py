@@ -11,7 +11,7 @@ from sluicegate.command_line.text import table
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arguments import SEED_MAX, parse_number, parse_whole
 from sluicegate.lab.text import format_number
-from sluicegate.lab.traces.formats import BAD_ROWS_MAX, Columns, open_trace
+from sluicegate.lab.traces.formats import BAD_ROWS_MAX, FORMATS, Columns, open_trace
 from sluicegate.lab.traces.shapes import SHAPES, generate_trace
 from sluicegate.lab.traces.trace import Trace
 
@@ -41,7 +41,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags."""
     parser.add_argument("trace", metavar="TRACE", help="a file, or the name of a generated shape")
     parser.add_argument(
-        "--format", metavar="NAME", help="csv, azure, twitter or keys (default: guess)"
+        "--format",
+        metavar="NAME",
+        help=f"one of {', '.join(FORMATS)} (default: by what the file holds)",
     )
     for what, purpose in (("time", "of time"), ("key", "of keys"), ("size", "of sizes")):
         parser.add_argument(

@@ -2,13 +2,17 @@
 
 zstd is read where Python brings it (3.14) or the package `zstandard` is installed.
 
-A file of keys, as the simulators of cache2k and Caffeine keep them, is nothing but 32-bit whole
-numbers in order, the most significant byte first. It has no times: it serves to judge caches and
-counters, not queues.
+Three kinds of files serve to judge caches:
+
+- of keys, as the simulators of cache2k and Caffeine keep them: nothing but 32-bit whole numbers in
+  order, the most significant byte first, without times;
+- of lines, as that of LIRS: the key is the first word of each line, and `*` is a comment;
+- of AdaptSize: time in seconds, key and size, as whole numbers between blanks.
 """
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import lzma
@@ -23,10 +27,18 @@ from typing import IO, Any, Final, cast
 from zlib import error as zlib_error
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.traces.trace import TraceRow
+from sluicegate.lab.traces.trace import (
+    AT_US_MAX,
+    SIZE_MAX,
+    BadTraceRow,
+    TraceRow,
+    from_zero,
+    spread,
+)
 
-PACKED: Final = (".gz", ".xz", ".lzma", ".zst")
+PACKED: Final = (".gz", ".bz2", ".xz", ".lzma", ".zst")
 KEY_BYTES: Final = 4
+SECOND_US: Final = 1_000_000
 CHUNK_BYTES: Final = 1 << 16
 
 
@@ -80,10 +92,43 @@ def read_keys(path: str) -> Iterator[TraceRow]:
             left = chunk[whole:]
 
 
+def read_lines(path: str) -> Iterator[TraceRow]:
+    """The rows of a file of lines."""
+    for _, words in _words(path):
+        yield TraceRow(0, words[0])
+
+
+def read_adaptsize(path: str) -> Iterator[TraceRow]:
+    """The rows of a file of AdaptSize, the first at 0."""
+    yield from spread(from_zero(_adaptsize_rows(path), path), SECOND_US)
+
+
+def _adaptsize_rows(path: str) -> Iterator[TraceRow]:
+    for line, words in _words(path):
+        try:
+            at_s, key, size = words
+            row = TraceRow(int(at_s) * SECOND_US, key, int(size))
+        except ValueError as error:
+            raise BadTraceRow(path, line, " ".join(words), f"mend this row ({error})") from error
+        if not (0 <= row.at_us <= AT_US_MAX and 0 <= row.size <= SIZE_MAX):
+            raise BadTraceRow(path, line, " ".join(words), "mend its time or size: out of range")
+        yield row
+
+
+def _words(path: str) -> Iterator[tuple[int, list[str]]]:
+    with open_file(path) as file:
+        for number, line in enumerate(text_lines(file), 1):
+            words = line.split()
+            if words and not words[0].startswith("*"):
+                yield number, words
+
+
 def _open(path: str) -> IO[bytes]:
     name = path.lower()
     if name.endswith(".gz"):
         return cast("IO[bytes]", gzip.open(path, "rb"))
+    if name.endswith(".bz2"):
+        return cast("IO[bytes]", bz2.open(path, "rb"))
     if name.endswith((".xz", ".lzma")):
         return cast("IO[bytes]", lzma.open(path, "rb"))
     if name.endswith(".zst"):

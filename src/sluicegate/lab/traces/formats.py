@@ -1,6 +1,6 @@
-"""The formats of trace files: tables of comma-separated rows, and files of keys.
+"""The formats of trace files: tables of comma-separated rows, and files of keys and lines.
 
-    trace = open_trace("requests.csv.gz")        detects the format by the name and the first line
+    trace = open_trace("requests.csv.gz")        detects the format by what the file holds
     for row in trace.rows(): ...                 a stream; nothing of it is kept
 
 What differs between tables is which column is what, and how time is written; both are in `Columns`.
@@ -9,7 +9,9 @@ A header is found by itself. Columns are named by the header, or by their number
     csv       time,key,size,cost                                  any of them may be missing
     azure     TIMESTAMP,ContextTokens,GeneratedTokens             cost: tokens read and written
     twitter   time,key,key size,value size,client,operation,ttl   no header, times in seconds
-    keys      32-bit keys in order, and nothing else              see `files`
+    keys      32-bit keys in order, and nothing else              see `files`, also for what follows
+    lines     a key a line
+    adaptsize time key size                                       whole numbers between blanks
 
 A row that cannot be read is an error that names its line, or is skipped if so many are allowed.
 """
@@ -23,7 +25,14 @@ from functools import partial
 from typing import Final, final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.traces.files import open_file, read_keys, text_lines, unpacked_name
+from sluicegate.lab.traces.files import (
+    open_file,
+    read_adaptsize,
+    read_keys,
+    read_lines,
+    text_lines,
+    unpacked_name,
+)
 from sluicegate.lab.traces.trace import (
     AT_US_MAX,
     COST_MAX,
@@ -39,8 +48,12 @@ from sluicegate.wire.timestamps import parse_instant
 UNITS: Final = {"s": 1_000_000.0, "ms": 1_000.0, "us": 1.0, "ns": 0.001}
 FIELD_CHARS_MAX: Final = 1 << 20
 BAD_ROWS_MAX: Final = 1_000_000
-FORMATS: Final = ("csv", "azure", "twitter", "keys")
+FORMATS: Final = ("csv", "azure", "twitter", "keys", "lines", "adaptsize")
 _TWITTER_FIELDS: Final = 7
+_ADAPTSIZE_WORDS: Final = 3
+_LOOK_BYTES: Final = 1 << 12
+# Control characters, but for blanks and ends of lines; numbers of 32 bits are full of zeros.
+_NOT_TEXT: Final = frozenset(range(32)) - frozenset(b"\t\n\v\f\r")
 
 
 @final
@@ -88,6 +101,10 @@ def open_trace(path: str, format: str | None = None, columns: Columns | None = N
         format = detect_format(path)  # noqa: A001 - as the flag says it
     if format == "keys":
         return Trace(path, timed=False, keyed=True, rows=partial(read_keys, path))
+    if format == "lines":
+        return Trace(path, timed=False, keyed=True, rows=partial(read_lines, path))
+    if format == "adaptsize":
+        return Trace(path, timed=True, keyed=True, rows=partial(read_adaptsize, path))
     if format not in FORMATS:
         raise BadValue("--format", format, f"give one of {', '.join(FORMATS)}")
     chosen = {"csv": columns or OWN, "azure": AZURE, "twitter": TWITTER}[format]
@@ -107,19 +124,43 @@ def open_trace(path: str, format: str | None = None, columns: Columns | None = N
 
 
 def detect_format(path: str) -> str:
-    """The format of a file, by its name and its first line."""
-    if unpacked_name(path).endswith((".trace", ".bin")):
-        return "keys"
+    """The format of a file, by what it holds."""
+    with open_file(path) as file:
+        begin = file.read(_LOOK_BYTES)
+    if not _NOT_TEXT.isdisjoint(begin):
+        if unpacked_name(path).endswith((".trace", ".bin")):
+            return "keys"
+        raise BadValue("trace", path, "it is no text; if it holds 32-bit keys, say --format keys")
     fields = _first_fields(path)
     if AZURE.time in fields:
         return "azure"
-    if len(fields) == _TWITTER_FIELDS:
-        try:
-            parse_time(fields[0], "s")
-        except ValueError:
-            return "csv"
-        return "twitter"
-    return "csv"
+    if len(fields) > 1:
+        return "twitter" if _is_twitter(fields) else "csv"
+    if fields and fields[0].strip() in {OWN.time, OWN.key}:
+        return "csv"
+    lines = [line.split() for line in begin.decode("utf-8", "replace").splitlines()]
+    lines = [words for words in lines if words and not words[0].startswith("*")]
+    if len(begin) == _LOOK_BYTES:
+        lines = lines[:-1]  # the last may go on
+    if lines and all(len(words) == 1 for words in lines):
+        return "lines"
+    if lines and all(_is_adaptsize(words) for words in lines):
+        return "adaptsize"
+    raise BadValue("trace", path, f"say what it holds: --format with one of {', '.join(FORMATS)}")
+
+
+def _is_twitter(fields: Sequence[str]) -> bool:
+    if len(fields) != _TWITTER_FIELDS:
+        return False
+    try:
+        parse_time(fields[0], "s")
+    except ValueError:
+        return False
+    return True
+
+
+def _is_adaptsize(words: Sequence[str]) -> bool:
+    return len(words) == _ADAPTSIZE_WORDS and all(word.isdecimal() for word in words)
 
 
 def parse_time(text: str, unit: str) -> int:
