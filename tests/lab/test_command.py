@@ -22,7 +22,7 @@ from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import figures
 from sluicegate.lab.progress import ProgressBar
 from sluicegate.lab.rig import Rig
-from sluicegate.lab.scenario import FailedRun
+from sluicegate.lab.scenario import FailedRun, Figures
 from sluicegate.lab.scenario import Scenario as AScenario
 from sluicegate.lab.station_candidates import (
     ALL,
@@ -109,6 +109,25 @@ def test_a_comparison_has_a_table_for_each_case_and_a_verdict_for_each_candidate
     assert sum(line.startswith("  bounded-fifo ") for line in output.splitlines()) == 2
     assert "kernels meets every goal" in output
     assert "fifo misses a goal" in output
+
+
+def test_a_comparison_leaves_out_what_a_case_does_not_measure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure(rig: tiny.Tiny, result: float) -> Figures:
+        figures = dict(tiny.measure(rig, result))
+        if rig.load > 1:
+            del figures["p99_ms"]
+        return figures
+
+    scenario = replace(tiny.SCENARIO, measure=measure, goals=tiny.SCENARIO.goals[:1])
+    monkeypatch.setattr(scenarios, "TABLE", {"tiny": scenario})
+    lab("compare", "tiny", "--with", "other", "--runs", "1")
+    output = capsys.readouterr().out
+    assert [line.split() for line in output.splitlines() if "share" in line] == [
+        ["share", "p99_ms"],
+        ["share"],
+    ]
 
 
 def test_a_name_that_is_not_there_is_refused_with_those_that_are() -> None:

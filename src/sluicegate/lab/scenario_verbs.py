@@ -11,7 +11,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.lab import scenarios
 from sluicegate.lab.jobs import RunSpec, collect_results, run_groups
 from sluicegate.lab.progress import RunProgress
-from sluicegate.lab.scenario import AnyScenario, ScenarioResults, repeat_command
+from sluicegate.lab.scenario import AnyScenario, Figures, ScenarioResults, repeat_command
 from sluicegate.lab.text import format_number
 
 Write: TypeAlias = Callable[[str], object]
@@ -84,17 +84,21 @@ def compare_candidates(
     write(f"{scenario.title}; seeds {seeds[0]} to {seeds[-1]}, the mean of them\n")
     for case in scenario.rigs:
         write(f"\n{case}\n")
-        rows = []
-        for who in names:
-            runs = list(results.figures[who][case].values())
-            means = (sum(run[column] for run in runs) / len(runs) for column in scenario.columns)
-            rows.append([who, *map(format_number, means)])
-        for line in table(["", *scenario.columns], rows):
+        runs = {who: list(results.figures[who][case].values()) for who in names}
+        measured = {column for who in names for run in runs[who] for column in run}
+        columns = [column for column in scenario.columns if column in measured]
+        rows = [[who, *(_mean(runs[who], column) for column in columns)] for who in names]
+        for line in table(["", *columns], rows):
             write(f"{line}\n")
     write("\n")
     for who in names:
         write(f"{who} {'meets every goal' if results.meets_goals(who) else 'misses a goal'}\n")
     return MET if results.meets_goals(scenario.ours) else MISSED
+
+
+def _mean(runs: Sequence[Figures], column: str) -> str:
+    values = [run[column] for run in runs if column in run]
+    return format_number(sum(values) / len(values)) if values else "-"
 
 
 def write_results(
