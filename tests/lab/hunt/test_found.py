@@ -12,6 +12,7 @@ from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.contracts.request import Request
+from sluicegate.lab.hunt.invariants import check
 from sluicegate.lab.hunt.search import play_setup
 from sluicegate.lab.hunt.setup import HuntFault, HuntLoad, Setup
 from sluicegate.lab.world import World, run
@@ -119,3 +120,15 @@ def test_after_a_pause_of_200_ms_at_a_quarter_of_the_load_hardly_any_critical_is
     ]
     shed = sum(unit.reason == "shed" for unit in critical)
     assert shed <= 0.1 * len(critical)  # 180 of 181 were, once
+
+
+def test_a_node_that_nobody_uses_yet_remembers_no_limit_and_is_not_held_to_it() -> None:
+    setup = Setup(
+        stage="cluster",
+        seed=50_000_765,
+        span_ms=5_923,
+        loads=(HuntLoad(name="account0", per_s=300),),
+        faults=(HuntFault(what="gone", from_ms=4_870, until_ms=4_986),),
+        knobs={"burst": 0, "skew": 5},
+    )
+    assert check(setup, play_setup(setup)) == []

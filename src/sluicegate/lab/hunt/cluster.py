@@ -49,6 +49,7 @@ class _Cluster:
         self.names = [f"n{number}" for number in range(knob("nodes", 4))]
         self.boots = dict.fromkeys(self.names, 0)
         self.nodes: dict[str, Suppress] = {}
+        self.attempted: set[tuple[str, str]] = set()  # nodes, and accounts that were used there
         self.informed: set[tuple[str, str]] = set()  # nodes, and accounts whose limit they know
         link = NetworkLink(
             delay=Exponential(float(knob("delay_us", 5_000))),
@@ -79,6 +80,7 @@ class _Cluster:
         boot = self.boots[name]
         self.nodes[name] = Suppress(name, boot, self.world.chance(f"{name}/{boot}"))
         self.informed = {pair for pair in self.informed if pair[0] != name}
+        self.attempted = {pair for pair in self.attempted if pair[0] != name}
 
     def _to_master(self, source: str, message: object) -> None:
         if isinstance(message, SuppressReport):
@@ -90,7 +92,8 @@ class _Cluster:
         if not isinstance(message, FactorMessage) or self._is_absent(name):
             return
         self.nodes[name].receive(message, self.world.clock.now_us())
-        self.informed |= {(name, factor.account) for factor in message.factors}
+        # A node remembers nothing of an account that nobody has used there since it began.
+        self.informed |= self.attempted & {(name, factor.account) for factor in message.factors}
 
     def _is_absent(self, name: str) -> bool:
         return active(self.setup, "gone", self.world.elapsed_us, name) is not None
@@ -128,6 +131,7 @@ class _Cluster:
         name = _pick(live, weights, draw)
         now_us = self.world.clock.now_us()
         permit = self.nodes[name].admit(Request("k", caller=account), now_us)
+        self.attempted.add((name, account))
         if isinstance(permit, Decision):
             self.refused[account] += 1
             return
