@@ -470,6 +470,13 @@ def test_the_budget_may_be_one_that_is_filled_each_epoch() -> None:
     enter(these, rows(59))
 
 
+def test_a_budget_that_nobody_has_used_yet_is_not_taken_for_none() -> None:
+    budgets = TokenBudgets(100, 100, 0, callers_max=2)
+    these = RequestUnits(RequestUnitsSettings(weights=PLAIN), budget=budgets)
+    enter(these, rows(9))
+    assert len(budgets) == 1
+
+
 def test_callers_beyond_the_bound_share_one_budget_and_a_full_one_is_forgotten_first() -> None:
     budgets = TokenBudgets(10, 10, 0, callers_max=2)
     assert budgets.charge("a", 5_000, START)

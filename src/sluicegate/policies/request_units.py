@@ -258,9 +258,14 @@ class RequestUnits:
         shape_of: Callable[[Request], WorkShape] | None = None,
     ) -> None:
         self.settings = settings
-        self._budget: Budget = budget or TokenBudgets(
-            settings.rate_ru, settings.burst_ru, settings.debt_ru, callers_max=settings.callers_max
-        )
+        if budget is None:
+            budget = TokenBudgets(
+                settings.rate_ru,
+                settings.burst_ru,
+                settings.debt_ru,
+                callers_max=settings.callers_max,
+            )
+        self._budget: Budget = budget
         self._pricing = pricing
         self._penalties = penalties
         self._shape_of = shape_of
