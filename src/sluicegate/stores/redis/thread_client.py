@@ -21,6 +21,7 @@ import asyncio
 import select
 import socket
 import ssl
+import struct
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
@@ -63,6 +64,7 @@ CONNECT_TRIPS: Final = 4
 IDLE_US: Final = 10_000  # after so long a connection is looked at before it is used
 _READ_BYTES: Final = 65_536
 _MORE: Final = object()
+_PLAIN_SOCKET: Final = socket.socket if socket.socket.__module__ == "socket" else None
 
 
 @final
@@ -192,6 +194,8 @@ class ThreadClient:
         "_socket",
         "_timeout_s",
         "_tls",
+        "_unread",
+        "_waits_in_kernel",
         "what",
     )
 
@@ -214,7 +218,9 @@ class ThreadClient:
         self._socket: socket.socket | None = None
         self._reader = _new_reader()
         self._owed = 0  # answers to calls that have timed out
+        self._unread: Any = _MORE  # a reply that was read, and is still to be looked at
         self._replied_us = 0
+        self._waits_in_kernel = False
         self._attempted = False  # to connect, at least once and to the end
         self._last_failure = "it was never reached"
         self._closed = False
@@ -246,14 +252,39 @@ class ThreadClient:
         return False
 
     def ask_alone(self, payload: bytes, script: Script, observer: Observer | None) -> Any:
-        """Make one round trip for this one call."""
-        waiter, sent_us = ThreadWaiter(), 0 if observer is None else self._clock()
-        self._carry([_ThreadCall(waiter, payload, script)])
+        """Make one round trip for this one call; its answer, or the failure is raised."""
+        sock, reader, began_us = self._socket, self._reader, self._clock()
+        assert sock is not None
+        sent, reply = False, _MORE
+        failure: Exception | None = None
+        try:
+            sock.sendall(payload)
+            sent = True
+            reader.feed(sock.recv(_READ_BYTES))
+            reply = reader.gets()
+        except (OSError, hiredis.ProtocolError) as error:
+            failure = error
+        except BaseException:  # an interrupt: the answer would be taken for another's
+            self._disconnect()
+            raise
+        if type(reply) is list:
+            ended_us = self._replied_us = self._clock()
+            breaker = self._breaker
+            breaker.leave(breaker.generation, SUCCESS, ended_us - began_us, ended_us, 0.0)
+        else:
+            # The answer is not whole, or is an error, or there is none: all that is as for others.
+            self._unread = reply
+            waiter = ThreadWaiter()
+            self._carry([_ThreadCall(waiter, payload, script)], sent, failure)
+            problem = waiter.exception()
+            if problem is not None:
+                if observer is not None:
+                    observer.record_round_trip(1, began_us, self._clock(), str(problem))
+                raise problem
+            reply = waiter.result()
         if observer is not None:
-            error = waiter.exception()
-            failure = "" if error is None else str(error)
-            observer.record_round_trip(1, sent_us, self._clock(), failure)
-        return waiter.result()
+            observer.record_round_trip(1, began_us, self._clock(), "")
+        return reply
 
     def end_alone(self) -> None:
         """Let others send."""
@@ -405,8 +436,13 @@ class ThreadClient:
         if calls:
             self._carry(calls)
 
-    def _carry(self, calls: Sequence[_ThreadCall]) -> None:
-        """Make a round trip for these, as far as the breaker lets it; each of them ends."""
+    def _carry(
+        self, calls: Sequence[_ThreadCall], sent: bool = False, error: Exception | None = None
+    ) -> None:
+        """Make a round trip for these, as far as the breaker lets it; each of them ends.
+
+        They may have been `sent` already, and it may have failed by now.
+        """
         breaker, began_us = self._breaker, self._clock()
         generation = breaker.enter(began_us)
         if generation == REFUSED:
@@ -414,7 +450,7 @@ class ThreadClient:
             return
         outcome = IGNORED  # an interrupt says nothing of the server
         try:
-            failure = self._exchange(calls)
+            failure = self._exchange(calls, sent, error)
             outcome = FAILURE if failure else SUCCESS
         finally:
             ended_us = self._clock()
@@ -425,43 +461,50 @@ class ThreadClient:
             if outcome == FAILURE and self._socket is None:
                 breaker.trip(ended_us, self._draw())  # who comes next would find the same
 
-    def _exchange(self, calls: Sequence[_ThreadCall]) -> str:
+    def _exchange(self, calls: Sequence[_ThreadCall], sent: bool, error: Exception | None) -> str:
         """Send the calls, and hand each its answer; why it failed, or ""."""
         failure = ""
         try:
-            if self._socket is not None and self._is_stale(self._socket):
-                self._disconnect()
-            if self._socket is None:
-                self._connect()
+            if error is not None and not (sent and _is_late(error)):
+                raise error
+            if not sent:
+                if self._socket is not None and self._is_stale(self._socket):
+                    self._disconnect()
+                if self._socket is None:
+                    self._connect()
             while calls:
-                failure, calls = self._ask(calls)
-        except Unavailable as error:
-            failure = error.detail
-        except TimeoutError:
-            failure = f"no answer in {self._settings.timeout_us / 1e3:g} ms"
-        except hiredis.ProtocolError as error:
+                failure, calls = self._ask(calls, sent)
+                sent = False
+        except Unavailable as problem:
+            failure = problem.detail
+        except hiredis.ProtocolError as problem:
             self._disconnect()
-            failure = f"it does not speak RESP; is this the port of a Redis? ({error})"
-        except OSError as error:
-            self._disconnect()
-            failure = f"the connection broke ({error.strerror or error})"
+            failure = f"it does not speak RESP; is this the port of a Redis? ({problem})"
+        except OSError as problem:
+            if _is_late(problem):
+                failure = f"no answer in {self._settings.timeout_us / 1e3:g} ms"
+            else:
+                failure = f"the connection broke ({problem.strerror or problem})"
+            if not (_is_late(problem) and self._owed):
+                self._disconnect()
         else:
             return failure
         self._last_failure = self._last_failure if self._closed else failure
         _fail(calls, Unavailable(self.what, self._last_failure))
         return failure
 
-    def _ask(self, calls: Sequence[_ThreadCall]) -> tuple[str, list[_ThreadCall]]:
+    def _ask(self, calls: Sequence[_ThreadCall], sent: bool) -> tuple[str, list[_ThreadCall]]:
         """One write and its answers; what failed, and the calls that are to be sent again."""
         sock, failure = self._socket, ""
         assert sock is not None
-        payloads = [call.payload for call in calls]
         until_us = self._clock() + self._settings.timeout_us
-        try:
-            sock.sendall(payloads[0] if len(payloads) == 1 else b"".join(payloads))
-        except TimeoutError:
-            self._disconnect()  # nobody knows how much of it has gone
-            raise
+        if not sent:
+            payloads = [call.payload for call in calls]
+            try:
+                sock.sendall(payloads[0] if len(payloads) == 1 else b"".join(payloads))
+            except OSError:
+                self._disconnect()  # nobody knows how much of it has gone
+                raise
         again: list[_ThreadCall] = []
         scripts: set[str] = set()
         waiting = deque(calls)
@@ -483,7 +526,7 @@ class ThreadClient:
                     again.append(call)
                 else:
                     failure = self._refuse(call, reply) or failure
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):
             self._owed += len(waiting)
             if self._clock() - self._replied_us > self._settings.silence_us_max:
                 self._disconnect()
@@ -512,8 +555,10 @@ class ThreadClient:
 
     def _reply(self, until_us: int) -> Any:
         reader = self._reader
+        reply, self._unread = self._unread, _MORE
         while True:
-            reply = reader.gets()
+            if reply is _MORE:
+                reply = reader.gets()
             if reply is _MORE:
                 if reader.len() > self._settings.reply_bytes_max:
                     self._disconnect()
@@ -522,6 +567,8 @@ class ThreadClient:
                 reader.feed(self._read(until_us))
             elif type(reply) is not hiredis.PushNotification:
                 return reply
+            else:
+                reply = _MORE
 
     def _read(self, until_us: int) -> bytes:
         sock = self._socket
@@ -529,7 +576,7 @@ class ThreadClient:
         try:
             late = self._clock() > until_us
             data = self._read_now(sock) if late else sock.recv(_READ_BYTES)
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):
             # The program may be what was late: look once more at what has come.
             data = self._read_now(sock)
         if not data:
@@ -538,20 +585,34 @@ class ThreadClient:
         return data
 
     def _read_now(self, sock: socket.socket) -> bytes:
+        if self._waits_in_kernel:
+            return sock.recv(_READ_BYTES, socket.MSG_DONTWAIT)
         sock.settimeout(0)
         try:
             return sock.recv(_READ_BYTES)
-        except (BlockingIOError, ssl.SSLWantReadError):
+        except ssl.SSLWantReadError:
             raise TimeoutError from None
         finally:
             sock.settimeout(self._timeout_s)
+
+    def _set_timeout(self, sock: socket.socket) -> None:
+        """Bound each wait: by the kernel, which spares a call of it, if nothing is in between."""
+        self._waits_in_kernel = type(sock) is socket.socket and socket.socket is _PLAIN_SOCKET
+        if not self._waits_in_kernel:
+            sock.settimeout(self._timeout_s)
+            return
+        seconds, us = divmod(self._settings.timeout_us, 1_000_000)
+        sock.settimeout(None)
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("@ll", seconds, us))
 
     def _connect(self) -> None:
         settings, limit_s = self._settings, self._settings.connect_timeout_us / 1e6
         if self._attempted:
             limit_s = min(limit_s, CONNECT_TRIPS * self._timeout_s)
         self._attempted = True
-        self._reader, self._owed = _new_reader(), 0
+        self._reader, self._owed, self._unread = _new_reader(), 0, _MORE
+        self._waits_in_kernel = False
         sock: socket.socket | None = None
         try:
             sock = self._open(limit_s)
@@ -562,7 +623,7 @@ class ThreadClient:
                 reply = self._reply(until_us)
                 if type(reply) is ErrorReply:
                     raise reply  # noqa: TRY301  # all that fails here is told in one place
-            sock.settimeout(self._timeout_s)
+            self._set_timeout(sock)
         except BaseException as error:
             self._socket = None
             if sock is not None:
@@ -596,6 +657,10 @@ class ThreadClient:
 
 def _new_reader() -> hiredis.Reader:
     return hiredis.Reader(replyError=error_reply, notEnoughData=_MORE)
+
+
+def _is_late(error: Exception) -> bool:
+    return isinstance(error, TimeoutError | BlockingIOError)
 
 
 def _fail(calls: Sequence[_ThreadCall], error: Unavailable) -> None:
