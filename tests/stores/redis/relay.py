@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from contextlib import suppress
 from typing import Self
@@ -13,7 +14,8 @@ WAIT_S = 20.0
 class Relay:
     """Passes bytes on; `answers` is clear while what the server says is held back."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
+        self.tls = tls
         self.server = ("127.0.0.1", port)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.listener.getsockname()[1]
@@ -60,6 +62,11 @@ class Relay:
                 caller, _ = self.listener.accept()
             except OSError:
                 return
+            if self.tls is not None:
+                try:
+                    caller = self.tls.wrap_socket(caller, server_side=True)
+                except OSError:
+                    continue
             server = socket.create_connection(self.server)
             self.connections += 1
             self._sockets += [caller, server]

@@ -6,10 +6,12 @@ import asyncio
 import os
 import random
 import signal
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,6 +28,7 @@ from sluicegate.stores.redis.threads import RedisThreads
 from sluicegate.system import now_us
 from sluicegate.telemetry.decision_metrics import DecisionMetrics
 from sluicegate.testing import SeededChance
+from tests.redis.certificates import make_certificates
 from tests.stores.redis.relay import WAIT_S, Relay
 from tests.stores.redis.storing import Pair, limit_of
 
@@ -350,6 +353,36 @@ def test_one_who_gives_up_waiting_leaves_the_others_their_turn(redis_server: Red
             relay.answers.clear()
             told = [submit(failure, store) for _ in range(3)]
             assert all(one.result(WAIT_S) for one in told)
+
+
+def test_a_unix_socket_is_as_good(redis_server: RedisServer) -> None:
+    with threads_on(f"redis+unix://{redis_server.socket}{PATIENT}") as store:
+        assert take(store).allowed
+        assert take(store).decisions[0].remaining == 998
+    with threads_on("redis+unix:///nowhere.sock") as store:
+        assert "cannot connect" in failure(store)
+
+
+def test_tls_is_spoken_and_a_stranger_is_not_believed(
+    redis_server: RedisServer, tmp_path: Path
+) -> None:
+    certificates = make_certificates(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.certificate, certificates.key)
+    with Relay(redis_server.port, context) as relay:
+        url = relay.url.replace("redis:", "rediss:")
+        with threads_on(f"{url}?timeout_ms=300&tls_ca={certificates.authority}") as store:
+            for n in range(4):
+                assert _remaining(store, ONE._replace(key=f"k{n}", cost=n)) == 1_000 - n
+            relay.answers.clear()
+            assert "no answer" in failure(store, ONE._replace(key="k3"))
+            relay.answers.set()
+            assert _remaining(store, ONE._replace(key="k2", cost=0)) == 998
+        with threads_on(f"{url}{PATIENT}") as store:
+            assert "TLS failed" in failure(store)
+        nowhere = f"{url}{PATIENT}&tls_ca=/nowhere"
+        with threads_on(nowhere) as store, pytest.raises(BadValue, match="tls"):
+            take(store)
 
 
 def test_a_closed_store_is_unavailable_and_wakes_who_waits(redis_server: RedisServer) -> None:

@@ -3,7 +3,7 @@
 Threads that ask at one moment share a round trip. The first to come sends for all who wait, in one
 write, and hands each its answer; who comes meanwhile sleeps, and one of those sends next (flat
 combining: Hendler, Incze, Shavit, Tzafrir, 2010). So no thread of ours stands between a caller and
-its server, and nobody waits for more than the trip under way and his own.
+its server, and nobody waits for more than the trip under way and one more.
 
 `run` is all the loop there is: it steps an operation of a store under a lock, waits for what the
 operation waits for, and steps on. Input and output are outside the lock, and are one thread's at a
@@ -206,7 +206,7 @@ class ThreadClient:
         self._draw = chance.draw
         self._clock = clock
         self._breaker = Circuit(BREAKER_DEFAULT)
-        self._tls = tls_context(settings) if settings.tls else None
+        self._tls: ssl.SSLContext | None = None
         self._timeout_s = settings.timeout_us / 1e6
         # Of who sends for us: one trip that is under way, one of ours, and a connection.
         self._patience_s = 2 * self._timeout_s + settings.connect_timeout_us / 1e6
@@ -391,8 +391,8 @@ class ThreadClient:
                     continue
                 waiter.prepare()
                 self._asleep.append(waiter)
-                # Who sends wakes one of those asleep when he has put the lock down; who came to
-                # the row after that finds the lock free.
+                # Whoever sends wakes a sleeper after the lock is released; if that was before
+                # this one was among them, the lock is free now.
                 if waiter.done() or not self._sending.locked():
                     continue
                 if not waiter.sleep(self._patience_s):
@@ -632,16 +632,24 @@ class ThreadClient:
 
     def _open(self, limit_s: float) -> socket.socket:
         endpoint = self._endpoint
+        if self._settings.tls and self._tls is None:
+            self._tls = tls_context(self._settings)
         if endpoint.path:
             sock = socket.socket(socket.AF_UNIX)
-            sock.settimeout(limit_s)
-            sock.connect(endpoint.path)
+            try:
+                sock.settimeout(limit_s)
+                sock.connect(endpoint.path)
+            except BaseException:
+                sock.close()
+                raise
             return sock
         sock = socket.create_connection((endpoint.host, endpoint.port), limit_s)
         keep_alive(sock)
-        if self._tls is not None:
-            return self._tls.wrap_socket(sock, server_hostname=endpoint.host)
-        return sock
+        return (
+            sock
+            if self._tls is None
+            else self._tls.wrap_socket(sock, server_hostname=endpoint.host)
+        )
 
     def _is_stale(self, sock: socket.socket) -> bool:
         """Return whether a connection that was idle has ended, or says what nobody asked."""
