@@ -194,7 +194,7 @@ def test_a_store_that_is_gone_is_reported_by_a_limiter_for_threads(
         decisions = [limiter.judge(Claim("ann")).decision for _ in range(20)]
         decisions += [limiter.take("bob") for _ in range(20)]
     assert all(decision.degraded for decision in decisions)
-    seen = watched.tally.snapshot()
-    assert seen.count("degraded_allowed") == seen.store_failures == 40
-    assert seen.degraded
+    counts = watched.tally.snapshot()
+    assert counts.count("degraded_allowed") == counts.store_failures == 40
+    assert counts.degraded
     assert any("The store did not answer" in record.message for record in caplog.records)

@@ -40,8 +40,8 @@ ONE = Charge("r", limit_of(Algorithm.FIXED_WINDOW, 1_000), "ann", 1)
 
 
 @contextmanager
-def threads_on(url: str, **told: Any) -> Iterator[RedisThreads]:
-    store = RedisThreads(parse_url(url), SeededChance(1), now_us, **told)
+def threads_on(url: str, **settings: Any) -> Iterator[RedisThreads]:
+    store = RedisThreads(parse_url(url), SeededChance(1), now_us, **settings)
     try:
         yield store
     finally:
@@ -120,15 +120,15 @@ def test_who_asks_alone_decides_by_the_servers_clock_what_the_batch_would(
                 charge = Charge(
                     algorithm.value, Limit(3, hour, algorithm=algorithm), f"{batched}", 2
                 )
-                told = []
+                outcomes = []
                 for keep in (True, False, True):
                     if batched:
                         ruling = store._client.run(store._store.take([charge], keep=keep))
                     else:
                         ruling = take(store, charge, keep=keep)
                     (decision,) = ruling.decisions
-                    told.append((decision.allowed, decision.remaining, decision.rule_id))
-                assert told == [(True, 1, algorithm.value), *[(False, 1, algorithm.value)] * 2]
+                    outcomes.append((decision.allowed, decision.remaining, decision.rule_id))
+                assert outcomes == [(True, 1, algorithm.value), *[(False, 1, algorithm.value)] * 2]
         with pytest.raises(BadValue, match="cost"):
             take(store, ONE._replace(cost=-1))
         assert take(store).allowed
@@ -264,9 +264,9 @@ def test_nobody_there_is_said_at_once_and_counted_each_time(redis_server: RedisS
     nobody = redis_server.url.replace(str(redis_server.port), "1")
     with Limiter("5/minute", store_url=nobody, observer=metrics) as limiter:
         assert all(limiter.take("ann").degraded for _ in range(50))
-    seen = metrics.snapshot()
-    assert seen.store_failures == seen.count("degraded_allowed") == 50
-    assert seen.degraded
+    counts = metrics.snapshot()
+    assert counts.store_failures == counts.count("degraded_allowed") == 50
+    assert counts.degraded
 
 
 def test_round_trips_are_counted_with_what_they_carried(redis_server: RedisServer) -> None:
@@ -275,10 +275,10 @@ def test_round_trips_are_counted_with_what_they_carried(redis_server: RedisServe
     with Limiter("500/minute", store_url=url, observer=metrics) as limiter, crowd(8) as submit:
         for one in [submit(limiter.take, f"k{n}") for n in range(200)]:
             assert one.result().allowed
-    seen = metrics.snapshot()
-    assert seen.batches.total == 200
-    assert 1 <= seen.batches.count == seen.round_trips_us.count <= 200
-    assert seen.store_failures == 0
+    counts = metrics.snapshot()
+    assert counts.batches.total == 200
+    assert 1 <= counts.batches.count == counts.round_trips_us.count <= 200
+    assert counts.store_failures == 0
 
 
 def test_a_child_after_a_fork_has_a_connection_of_its_own(redis_server: RedisServer) -> None:
@@ -351,8 +351,8 @@ def test_one_who_gives_up_waiting_leaves_the_others_their_turn(redis_server: Red
         with threads_on(url) as store, crowd(3) as submit:
             until(lambda: _remaining(store, ONE) > 0)
             relay.answers.clear()
-            told = [submit(failure, store) for _ in range(3)]
-            assert all(one.result(WAIT_S) for one in told)
+            outcomes = [submit(failure, store) for _ in range(3)]
+            assert all(one.result(WAIT_S) for one in outcomes)
 
 
 def test_a_unix_socket_is_as_good(redis_server: RedisServer) -> None:

@@ -91,14 +91,14 @@ class RedisThreads:
             counter = self._counters[rule_id] = self._store.counter(rule_id, limit)
             if len(self._counters) > COMMANDS_MAX:
                 self._counters = {rule_id: counter}
-        known = self._commands.get((counter, cost, keep))
-        if known is None:
+        command = self._commands.get((counter, cost, keep))
+        if command is None:
             if cost < 0 or not counter.script or self._store.batches.now:
                 return None
             if len(self._commands) >= COMMANDS_MAX:
                 self._commands = {}
-            known = self._commands[counter, cost, keep] = self._command(counter, cost, keep)
-        script, before, after = known
+            command = self._commands[counter, cost, keep] = self._command(counter, cost, keep)
+        script, before, after = command
         name = counter.key(key)
         payload = b"%b$%d\r\n%b%b" % (before, len(name), name, after)
         reply = self._client.ask_alone(payload, script, self._observer)
