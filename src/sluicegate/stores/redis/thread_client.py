@@ -99,6 +99,7 @@ class ThreadClient:
         "_breaker",
         "_clock",
         "_closed",
+        "_crowded",
         "_draw",
         "_due",
         "_endpoint",
@@ -135,6 +136,7 @@ class ThreadClient:
         self._outbox: list[_ThreadCall] = []
         self._sending = Lock()  # for the socket and all below
         self._asleep: deque[ThreadWaiter] = deque()
+        self._crowded = False  # others slept when the last trip began
         self._socket: socket.socket | None = None
         self._reader = _new_reader()
         self._owed = 0  # answers to calls that have timed out
@@ -162,7 +164,7 @@ class ThreadClient:
 
     def begin_alone(self) -> bool:
         """Return whether nobody else asks and all is well; then `end_alone` must follow."""
-        if self._outbox or self._due or not self._sending.acquire(blocking=False):
+        if self._crowded or self._outbox or self._due or not self._sending.acquire(blocking=False):
             return False
         sock = self._socket
         well = sock is not None and self._breaker.state == CLOSED and not self._closed
@@ -325,6 +327,9 @@ class ThreadClient:
             raise
 
     def _send_for_all(self) -> None:
+        if self._crowded:
+            # Those who were just answered may ask again: let another thread run first.
+            select.select((), (), (), 0)
         try:
             self._trip()
         finally:
@@ -350,6 +355,7 @@ class ThreadClient:
             for callback in due:
                 callback()
             calls = [call for call in self._outbox if not call.receiver.done()]
+            self._crowded = len(self._asleep) > 0
             self._outbox = []
         finally:
             self._lock.release()
