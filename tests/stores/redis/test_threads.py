@@ -80,7 +80,7 @@ def until(true: Callable[[], bool]) -> None:
 def random_charge(chance: random.Random) -> Charge:
     algorithm = chance.choice([*Algorithm])
     count = chance.randint(1, 6)
-    limit = Limit(count, chance.choice((60_000_000, 3_600_000_000)), algorithm=algorithm)
+    limit = Limit(count, period_us=chance.choice((60_000_000, 3_600_000_000)), algorithm=algorithm)
     name = f"{algorithm.value} {count} {limit.period_us}"
     return Charge(name, limit, chance.choice("abc"), chance.randint(0, 3))
 
@@ -118,7 +118,7 @@ def test_who_asks_alone_decides_by_the_servers_clock_what_the_batch_would(
         for algorithm in Algorithm:
             for batched in (False, True):
                 charge = Charge(
-                    algorithm.value, Limit(3, hour, algorithm=algorithm), f"{batched}", 2
+                    algorithm.value, Limit(3, period_us=hour, algorithm=algorithm), f"{batched}", 2
                 )
                 outcomes = []
                 for keep in (True, False, True):
@@ -135,8 +135,11 @@ def test_who_asks_alone_decides_by_the_servers_clock_what_the_batch_would(
 
 
 def test_many_threads_take_exactly_what_there_is(redis_server: RedisServer) -> None:
-    limit = Limit(500, 3_600_000_000, algorithm=Algorithm.FIXED_WINDOW)
-    charges = [Charge("fixed", limit, "ann"), Charge("gcra", Limit(500, 3_600_000_000), "ann")]
+    limit = Limit(500, period_us=3_600_000_000, algorithm=Algorithm.FIXED_WINDOW)
+    charges = [
+        Charge("fixed", limit, "ann"),
+        Charge("gcra", Limit(500, period_us=3_600_000_000), "ann"),
+    ]
 
     def press(number: int) -> int:
         return sum(take(store, charges[turn % 2]).allowed for turn in range(2 * 75))
