@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.doors.turns import STRANGER, Turns, class_of
+from sluicegate.doors.turns import STRANGER, Turns, TurnShare, class_of
 from sluicegate.testing import HandClock
 from tests.doors.listening import run
 
@@ -123,5 +123,26 @@ def test_what_is_read_has_a_turn_of_its_own_beside_those_who_waited() -> None:
         for _ in range(5):
             await asyncio.sleep(0)
             assert turns.enter()
+
+    run(story)
+
+
+def test_a_connection_has_its_share_of_a_turn_and_goes_on_with_a_whole_one() -> None:
+    async def story() -> None:
+        turns = Turns(None, 8, 1_000)
+        log: list[bool] = []
+
+        def go_on() -> None:
+            log.append(share.served)
+            assert [share.enter_or_wait(DEGRADED) for _ in range(3)] == [True, True, False]
+
+        share = TurnShare(turns, 2, go_on)
+        assert ask(turns, 8) == 8
+        assert not share.enter_or_wait(DEGRADED)
+        assert not share.enter_or_wait(DEGRADED)
+        assert (share.waiting, turns.waiting) == (True, 1)
+        while len(log) < 2:
+            await asyncio.sleep(0)
+        assert log[:2] == [False, True]
 
     run(story)

@@ -139,7 +139,7 @@ class Turns:
 class TurnShare:
     """What one connection has of the turns: so many portions of each, then `go_on` in the next."""
 
-    __slots__ = ("_go_on", "_left", "_portions_max", "_turns", "waiting")
+    __slots__ = ("_go_on", "_left", "_portions_max", "_turns", "served", "waiting")
 
     def __init__(self, turns: Turns, portions_max: int, go_on: Callable[[], object]) -> None:
         self._turns = turns
@@ -147,6 +147,7 @@ class TurnShare:
         self._go_on = go_on
         self._left = portions_max
         self.waiting = False  # for another turn
+        self.served = False  # when it began to wait, there was something of it in that turn
 
     def begin(self) -> None:
         """Begin a whole share: something was read, or it is this connection's turn."""
@@ -167,7 +168,15 @@ class TurnShare:
         """Go on in one of the next turns, unless that is under way."""
         if not self.waiting:
             self.waiting = True
-            self._turns.wait(self._resume, class_, served=self._left < self._portions_max)
+            self.served = self._left < self._portions_max
+            self._turns.wait(self._resume, class_, served=self.served)
+
+    def enter_or_wait(self, class_: int) -> bool:
+        """Whether one more portion may be worked on in this turn; if not, go on in a later one."""
+        if self.enter():
+            return True
+        self.wait(class_)
+        return False
 
     def _resume(self) -> None:
         self.waiting = False

@@ -44,7 +44,7 @@ from sluicegate.doors.http.replies import (
     head_of,
 )
 from sluicegate.doors.http.settings import HttpSettings
-from sluicegate.doors.turns import Turns
+from sluicegate.doors.turns import Turns, TurnShare
 
 _log: Final = logging.getLogger("sluicegate.http")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -158,8 +158,7 @@ class HttpProtocol(asyncio.Protocol):
         self._bad: HttpReply | None = None  # what is wrong with the head that is being read
         self._unparsed = b""  # what was read
         self._parsed_to = 0
-        self._portions = 0  # that this connection may still have of this turn of the loop
-        self._waiting = False  # for the next one
+        self._share = TurnShare(door.turns, door.settings.connection_portions_max, self._work)
         self._working = False  # further down in the stack
         self._blocked = False  # the client does not read
         self._paused = False  # we do not read
@@ -473,9 +472,9 @@ class HttpProtocol(asyncio.Protocol):
         if self._working:
             return
         self._working = True
-        self._portions = self._settings.connection_portions_max
+        self._share.begin()
         self._answer_all()
-        while self._may_parse() and (free or self._enter()):
+        while self._may_parse() and (free or self._share.enter_or_wait(_CLASS)):
             free = False
             self._feed(self._portion())
             self._answer_all()
@@ -485,26 +484,10 @@ class HttpProtocol(asyncio.Protocol):
         if self._half_closed and not (self._exchanges or self._has_unparsed()):
             self._close()
 
-    def _go_on(self) -> None:
-        """Go on with what had to wait for a turn."""
-        self._waiting = False
-        self._work()
-
-    def _enter(self) -> bool:
-        """Whether one more portion may be worked on in this turn; if not, it waits for the next."""
-        turns = self._door.turns
-        if self._portions > 0 and turns.enter():
-            self._portions -= 1
-            return True
-        self._waiting = True
-        served = self._portions < self._settings.connection_portions_max
-        turns.wait(self._go_on, _CLASS, served=served)
-        return False
-
     def _may_parse(self) -> bool:
         """Whether there is something to parse, and room for it."""
         return self._has_unparsed() and not (
-            self._waiting or self._blocked or self._discarding or self._is_full()
+            self._share.waiting or self._blocked or self._discarding or self._is_full()
         )
 
     def _has_unparsed(self) -> bool:
@@ -546,8 +529,8 @@ class HttpProtocol(asyncio.Protocol):
         """Answer it as far as possible; whether it is done, its body included."""
         if not first.begun:
             self._begin(first)
-        ready = first.reply is None and first.whole and first.task is None and not self._waiting
-        if ready and self._enter():
+        ready = first.reply is None and first.whole and first.task is None
+        if ready and not self._share.waiting and self._share.enter_or_wait(_CLASS):
             self._run(first)
         if first.reply is None:
             if first.expects:
@@ -668,7 +651,7 @@ class HttpProtocol(asyncio.Protocol):
     def _pace(self) -> None:
         """Read on only while the client takes the replies."""
         transport = self._transport
-        full = self._blocked or self._waiting or self._is_full()
+        full = self._blocked or self._share.waiting or self._is_full()
         paused = full and not self._finished
         if paused == self._paused or transport is None or transport.is_closing():
             return

@@ -30,7 +30,7 @@ from sluicegate.doors.resp.limiter.commands import LIMITER
 from sluicegate.doors.resp.order import Order
 from sluicegate.doors.resp.session import CommandTable, Reply, RespState, Session
 from sluicegate.doors.resp.settings import RespSettings
-from sluicegate.doors.turns import Turns, class_of
+from sluicegate.doors.turns import Turns, TurnShare, class_of
 from sluicegate.wire.resp import CommandReader, WireError, error_line
 
 _PORTION: Final = 16  # commands between two looks at the turn
@@ -92,7 +92,6 @@ class RespProtocol:
         "_pending",
         "_pending_bytes",
         "_pending_max",
-        "_portions",
         "_reader",
         "_reader_identity",
         "_session",
@@ -100,7 +99,6 @@ class RespProtocol:
         "_transport",
         "_turn_bytes",
         "_turns",
-        "_waiting",
     )
 
     def __init__(self, state: RespState, session: Session, turns: Turns) -> None:
@@ -116,10 +114,8 @@ class RespProtocol:
         ordered = state.table.ordered
         self._clock = state.clock if ordered else None
         self._turns = turns
-        self._share = portions_of(settings.connection_commands_max)
-        self._portions = 0  # that it may still have of this turn
+        self._share = TurnShare(turns, portions_of(settings.connection_commands_max), self._go_on)
         self._left = 0  # commands of the portion under way
-        self._waiting = False  # for a turn of the loop
         self._order = Order(state.table, settings.replies_owed_max) if ordered else None
         self._blocked_command: list[bytes] | None = None  # a command that waits for those before it
         self._turn_bytes = settings.turn_bytes
@@ -230,7 +226,8 @@ class RespProtocol:
         """Run all whole commands, as far as there is room for their replies."""
         out = self._out
         size = 0
-        self._portions, self._left = self._share, 0
+        self._share.begin()
+        self._left = 0
         session, line = self._session, self._pending
         if session.identity is not self._reader_identity:  # the door has asked anew who speaks
             self._set_reader_bounds()
@@ -291,26 +288,17 @@ class RespProtocol:
         """Whether one more portion may be run in this turn; if not, what is left waits for one."""
         if not self._has_backlog():
             return False
-        if self._portions > 0 and self._turns.enter():
-            self._portions -= 1
-            self._left = _PORTION
-            return True
-        self._waiting = True
-        served = self._portions < self._share
-        go_on = self._go_on if served else self._begin
-        self._turns.wait(go_on, class_of(self._session.identity), served=served)
-        return False
-
-    def _begin(self) -> None:
-        """Run what had to wait for others."""
-        self._waiting = False
-        if not self._ended:
-            self._run()
+        if not self._share.enter_or_wait(class_of(self._session.identity)):
+            return False
+        self._left = _PORTION
+        return True
 
     def _go_on(self) -> None:
-        """Run what had to wait for what is before it on its connection."""
-        self._waiting = False
-        self._resume()
+        """Run what had to wait: for others, or for what is before it on its connection."""
+        if self._share.served:
+            self._resume()
+        elif not self._ended:
+            self._run()
 
     def _await_reply(self, later: Awaitable[Reply]) -> None:
         owed = _PendingReply()
@@ -388,7 +376,7 @@ class RespProtocol:
 
     def _resume(self) -> None:
         """Run what was left while there was no room."""
-        if self._paused and not self._ended and not self._waiting:
+        if self._paused and not self._ended and not self._share.waiting:
             if self._clock is not None:
                 self._session.ready_us = self._clock.now_us()
             self._run()
@@ -400,7 +388,7 @@ class RespProtocol:
     def _pace_reading(self) -> None:
         """Read only while there is room for the replies."""
         full = (
-            self._waiting
+            self._share.waiting
             or self._client_stalled
             or self._blocked_command is not None
             or self._full()
