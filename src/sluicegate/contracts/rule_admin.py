@@ -368,7 +368,7 @@ class RuleAdmin:
             str,
             Argument(
                 TEXT,
-                "Why it may go live although the gate could not judge it.",
+                "Why it may go live although the gate failed it, or could not judge it.",
                 "--override",
                 "WHY",
                 bound="reason_bytes_max",
@@ -376,7 +376,10 @@ class RuleAdmin:
         ] = "",
         by: Identity = NOBODY,
     ) -> Answer:
-        """Approve a proposal."""
+        """Approve a proposal.
+
+        One that the gate failed takes an override, by somebody other than whoever proposed it.
+        """
         raise NotImplementedError
 
     @_operation(

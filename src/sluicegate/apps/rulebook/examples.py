@@ -86,7 +86,9 @@ examples:
   sluicegate rules approve 3f2a91 --publish
   sluicegate rules approve 3f2a91 --override "a new service, nothing captured yet"
 
-Whoever proposed it may not approve it, unless own_approval is on.
+Whoever proposed it may not approve it, unless own_approval is on. What the gate failed takes
+--override, always by somebody else; the audit keeps who and why:
+  sluicegate rules approve 3f2a91 --publish --override "INC-214: playback is down, login can wait"
 """,
     "reject": """\
 examples:
