@@ -476,3 +476,14 @@ class RuleAdmin:
     ) -> Answer:
         """Have one node run a release, whatever is live."""
         raise NotImplementedError
+
+    @_operation("POST /nodes/forget", Grant.APPROVE, subject="node", verb="forget")
+    def forget(
+        self,
+        node: Annotated[str, Argument(NAME, "The node.", "NODE", bound="name_bytes_max")],
+        *,
+        reason: Annotated[str, _REASON],
+        by: Identity = NOBODY,
+    ) -> Answer:
+        """Remove a node that is gone for good from the status."""
+        raise NotImplementedError

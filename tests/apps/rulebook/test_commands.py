@@ -160,7 +160,7 @@ def test_envoys_rules_are_taken_over_as_a_proposal(book: Book) -> None:
         (["publish", "000000", "--wait", "-1"], "--wait"),
         (["canary", "000000", "--share", "110%"], "--share"),
         (["pin", "n1", "x", "--reason", "y"], "VERSION"),
-        (["status", "--wait", "2"], "--version"),
+        (["status", "--wait", "2"], "--release"),
     ],
 )
 def test_what_was_asked_wrongly_is_told(book: Book, words: list[str], message: str) -> None:
@@ -377,3 +377,16 @@ def test_names_of_any_alphabet_are_names(book: Book) -> None:
     assert f"+++ b/{name}" in book.at("diff", proposal)
     book.at("approve", proposal, "--override", "ça va", "--publish")
     assert "/größe" in book.at("show", name)
+
+
+def test_the_status_names_each_number_so_that_none_is_taken_for_another(book: Book) -> None:
+    book.init()
+    book.publish(RULES.replace("100", "90"))
+    book.at("pin", "n1", "1", "--reason", "to compare")
+    commit = book.json("status")["live"]["commit"]
+    status = book.at("status")
+    assert status.startswith(f"release 2 (revision {commit[:10]}) is live")
+    assert "rollout 3 says so to the nodes" in status
+    assert "n1 is pinned to release 1" in status
+    assert "version" not in status
+    assert "release  now" in book.at("list", "--releases").splitlines()[0]

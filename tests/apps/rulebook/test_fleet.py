@@ -133,7 +133,11 @@ def test_what_was_captured_judges_the_next_change(book: Book) -> None:
     page = book.folder.parent / "report.html"
     assert "gate      failed: the candidate newly" in book.at("show", few["id"], "--html", page)
     assert page.read_text().startswith("<!doctype html>")
-    assert "it is rejected" in book.refused("approve", few["id"], "--override", "all the same")
+    shown = book.at("show", few["id"])
+    assert "basis     100 of 1,100 requests decide this" in shown
+    assert "sure by" not in shown
+    refused = book.refused("approve", few["id"], "--override", "all the same")
+    assert "you proposed it, and the gate failed it" in refused
     some = book.json("propose", book.file(rules.replace("limit: 100", "limit: 106")), "-m", "Fewer")
     assert some["verdict"]["result"] == "passed", some["verdict"]
     book.at("approve", some["id"], "--publish")

@@ -42,8 +42,8 @@ exit code: 0 they can be used; 1 they cannot, and each problem is told; 2 asked 
 examples:
   sluicegate rules list                           the latest proposals
   sluicegate rules list --state open
-  sluicegate rules list --versions                what has been live
-  sluicegate rules list --files --at 6            the files of version 6
+  sluicegate rules list --releases                what has been live
+  sluicegate rules list --files --at 6            the files of release 6
 """,
     "show": """\
 examples:
@@ -54,7 +54,7 @@ examples:
     "diff": """\
 examples:
   sluicegate rules diff 3f2a91                    from live to a proposal
-  sluicegate rules diff 6 7                       from one version to the next
+  sluicegate rules diff 6 7                       from one release to the next
 
 exit code: 0 whether or not they differ
 """,
@@ -115,20 +115,30 @@ worse under it.
     "status": """\
 examples:
   sluicegate rules status
-  sluicegate rules status --version 7 --wait 20           until 20 nodes run version 7
+  sluicegate rules status --release 7 --wait 20           until 20 nodes run release 7
   sluicegate rules status --json
+
+Three numbers: a revision is a commit (3f2a91), a release is a revision compiled and signed (7), a
+rollout says which releases the nodes run (12). In JSON they are commit, version and orders.number.
 """,
     "rollback": """\
 examples:
   sluicegate rules rollback 6 --reason "exports starved playback"
   sluicegate rules rollback 6 --reason "..." --wait 20
 
-The rules of version 6 become a new version; nothing is taken out of the history.
+The rules of release 6 become a new release; nothing is taken out of the history.
 """,
     "pin": """\
 examples:
   sluicegate rules pin edge-7 6 --reason "to compare"
   sluicegate rules pin edge-7 0 --reason "compared"
+""",
+    "forget": """\
+examples:
+  sluicegate rules forget edge-7 --reason "its machine is sold"
+
+Only a node that has stopped reporting can be removed; it is back with its next report. By itself a
+node vanishes from the status after node_gone_s (a day).
 """,
     "audit": """\
 examples:

@@ -61,7 +61,7 @@ def run(arguments: Namespace) -> int:
             version = result["version"] if "version" in result else result["live"]["version"]
             if not arguments.json:
                 nodes = counted(waiting.nodes, "node")
-                output.write(f"version {version} is live; waiting for {nodes}")
+                output.write(f"release {version} is live; waiting for {nodes}")
             return wait(arguments, admin, by, version, waiting)
     output.show(arguments, result, _PRINTERS.get(operation.result, output.show_result))
     # 1 where it is decided, and nodes cannot learn of it yet.

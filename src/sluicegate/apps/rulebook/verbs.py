@@ -78,7 +78,9 @@ def _lint(parser: ArgumentParser) -> None:
 def _list(parser: ArgumentParser) -> None:
     _where(parser)
     parser.add_argument("--state", default="", help="in this state: open, approved, ...")
-    parser.add_argument("--versions", action="store_true", help="list releases")
+    parser.add_argument(
+        "--releases", "--versions", dest="versions", action="store_true", help="list releases"
+    )
     parser.add_argument("--files", action="store_true", help="list the files of --at")
     parser.add_argument("--at", metavar="REVISION", default="live", help="(default: live)")
     _count(parser)
@@ -93,7 +95,9 @@ def _show(parser: ArgumentParser) -> None:
 
 def _status(parser: ArgumentParser) -> None:
     _where(parser)
-    parser.add_argument("--version", metavar="N", help="wait until nodes run this version")
+    parser.add_argument(
+        "--release", "--version", dest="version", metavar="N", help="wait until nodes run this one"
+    )
     _waiting(parser)
 
 

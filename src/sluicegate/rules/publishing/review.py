@@ -116,8 +116,8 @@ def record_approval(
 ) -> LedgerChange:
     """One more approval; enough of them approve it.
 
-    With an override also of what the gate has not judged, or has failed; the latter never by whoever
-    proposed it. What the gate has passed needs none, and is not recorded as overridden.
+    With an override also of what the gate has not judged, or has failed; the latter never by its
+    proposer. What the gate has passed needs none, and is not recorded as overridden.
     """
     it = proposal_of(state, id)
     failed = it.verdict is not None and it.verdict.result == FAILED
