@@ -232,6 +232,27 @@ def test_the_same_commands_ask_a_server(book: Book, monkeypatch: pytest.MonkeyPa
         assert child.wait(15) == 0
 
 
+def test_a_server_lets_nobody_set_more_than_their_grants_allow(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book.init(FIVE)  # own_approval is on
+    with server(book, "--access", people(book)) as (url, _):
+        monkeypatch.setenv("SLUICEGATE_RULEBOOK", url)
+        words = ("set", "play.limit=2", "--reason", "INC-214")
+        monkeypatch.setenv("SLUICEGATE_TOKEN", EVE)
+        code, _, err = book.run(*words)
+        assert (code, "'propose'" in err) == (1, True), err
+        assert book.json_by_server("list") == []
+        monkeypatch.setenv("SLUICEGATE_TOKEN", ANN)
+        code, _, err = book.run(*words)
+        assert (code, "'approve'" in err) == (1, True), err
+        assert book.json_by_server("status")["live"]["version"] == 1
+        for who in (EVE, ANN):
+            monkeypatch.setenv("SLUICEGATE_TOKEN", who)
+            code, _, err = book.run("forget", "n1", "--reason", "x")
+            assert (code, "'approve'" in err) == (1, True), err
+
+
 def test_a_server_widens_a_canary_by_itself_until_it_is_live(book: Book) -> None:
     book.init(FIVE)
     with (book.folder / "rulebook.toml").open("a") as file:

@@ -11,6 +11,7 @@ examples:
   sluicegate rules approve 3f2a91 && sluicegate rules publish 3f2a91 --wait 2
   sluicegate rules status                                 what every node runs
   sluicegate rules rollback 6 --reason "exports starved playback"
+  sluicegate rules set play.limit=500 --reason "INC-214"  in one step, for who may
   sluicegate rules propose --help                         the flags of a verb, with examples
 
 A rulebook is a folder (--rulebook book, or SLUICEGATE_RULEBOOK), or a server that keeps one
@@ -67,6 +68,19 @@ examples:
 
 What is wrong with the files is told, and nothing is proposed. A file that has changed in the
 rulebook since --base is a conflict.
+""",
+    "set": """\
+examples:
+  sluicegate rules set play.limit=500 --reason "INC-214: playback starves"
+  sluicegate rules set export.mode=off search.limit=50 --reason "INC-214" --wait 20
+  sluicegate rules set quota:reports.limit=10 --reason "one caller floods us"
+  sluicegate rules set shop/tenant=acme.rate_limit.requests_per_unit=20 --reason "INC-215"
+
+It proposes, approves and publishes, for who may do all three: approving one's own change takes
+own_approval. Else it stays proposed, and what a second person types is printed. A change that the
+gate fails takes a second person in any case.
+
+exit code: 0 it is live; 1 it is proposed and waits for somebody else; 2 asked wrongly
 """,
     "shadow": """\
 examples:

@@ -181,6 +181,17 @@ def _propose(parser: ArgumentParser) -> None:
             _add_argument(parser, argument, {"base": LIVE_REVISION}, *short)
 
 
+def _set(parser: ArgumentParser) -> None:
+    _where(parser)
+    parser.add_argument(
+        "assignments", metavar="RULE.FIELD=VALUE", nargs="+", help="fields of live rules"
+    )
+    parser.add_argument(
+        "--reason", metavar="WHY", default="", help="why; the audit keeps it (must be given)"
+    )
+    _waiting(parser)
+
+
 def _add_operation(operation: Operation, parser: ArgumentParser) -> None:
     """The flags of a verb that runs one operation."""
     _where(parser)
@@ -295,6 +306,7 @@ VERBS: Final = (
     _verb("list", "proposals, releases or files", "views:list_things", _list),
     _verb("show", "a proposal with its history, or a file", "views:show", _show),
     _verb("propose", "propose changed files", "rules_files:propose", _propose),
+    _verb("set", "change a field of a live rule in one step", "assignments:run", _set),
     _verb("shadow", "try rules on captured traffic", "trial:run", _shadow),
     _verb("status", "what the fleet runs", "views:status", _status),
     *_of_operations(),
