@@ -13,6 +13,7 @@ from typing import Final, Protocol, final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import Forbidden
+from sluicegate.kernels.native import mypyc_attr
 
 
 class Grant(Enum):
@@ -107,6 +108,7 @@ class Identity:
         return f"<Identity {self.name!r}: {grants or 'nothing'}>"
 
 
+@mypyc_attr(native_class=False)
 class Access(Protocol):
     """Looks up identities. None is nobody: the door asks for credentials."""
 

@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from sluicegate.contracts.checks import MaybeAwaitable
+from sluicegate.kernels.native import mypyc_attr
 
 ROWS_MAX_DEFAULT: Final = 100
 BYTES_MAX_DEFAULT: Final = 1 << 20
@@ -96,6 +97,7 @@ class EnginePage(NamedTuple):
     bytes_scanned: int
 
 
+@mypyc_attr(native_class=False)
 class Engine(Protocol):
     """Ordered bytes, stored."""
 
@@ -148,6 +150,7 @@ class Engine(Protocol):
         """Free all resources; what was acknowledged stays."""
 
 
+@mypyc_attr(native_class=False)
 class BackupSource(Protocol):
     """An engine that can be copied while it works."""
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Protocol
 
+from sluicegate.kernels.native import mypyc_attr
+
 
 class Outcome(Enum):
     """How a permit ended."""
@@ -19,6 +21,7 @@ class Outcome(Enum):
     DROPPED = "dropped"
 
 
+@mypyc_attr(native_class=False)
 class Permit(Protocol):
     """The right to do one unit of work."""
 

@@ -14,6 +14,7 @@ from typing import Final, Protocol, final
 
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.cost_model import MILLI
+from sluicegate.kernels.native import mypyc_attr
 from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.kernels.verdict import Verdict
 
@@ -21,6 +22,7 @@ LOOKS: Final = 4
 SECOND_US: Final = 1_000_000
 
 
+@mypyc_attr(native_class=False)
 class Budget(Protocol):
     """What callers have left, in milli-RU."""
 
@@ -31,6 +33,7 @@ class Budget(Protocol):
         """Take so much more after the fact, or give it back if negative."""
 
 
+@mypyc_attr(native_class=False)
 class Pricing(Protocol):
     """What a request unit costs this request's class now; `prices` is one, `shed` another."""
 
@@ -38,6 +41,7 @@ class Pricing(Protocol):
         """In thousandths."""
 
 
+@mypyc_attr(native_class=False)
 class Penalties(Protocol):
     """What a request unit costs one caller beside that; `penalty` is one."""
 
