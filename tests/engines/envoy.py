@@ -46,6 +46,7 @@ class EnvoyProxy:
         health_checks: bool = False,
         tls: Mapping[str, Any] | None = None,
         access_log: tuple[Path, str] | None = None,
+        tracing: bool = False,
     ) -> None:
         binary = envoy_binary()
         assert binary is not None
@@ -72,6 +73,17 @@ class EnvoyProxy:
                     },
                 }
             ]
+        if tracing:
+            # Its spans go nowhere; what counts is what it passes on of its clients' traces.
+            manager["tracing"] = {
+                "provider": {
+                    "name": "envoy.tracers.opentelemetry",
+                    "typed_config": {
+                        "@type": "type.googleapis.com/envoy.config.trace.v3.OpenTelemetryConfig",
+                        "grpc_service": {"envoy_grpc": {"cluster_name": "service"}},
+                    },
+                }
+            }
         for cluster, port in zip(resources["clusters"], (limiter_port, service_port), strict=True):
             endpoint = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]
             _set_port(endpoint["address"], port)

@@ -229,6 +229,21 @@ def test_a_descriptor_too_much_for_any_rule_takes_none_of_the_others_away(asker:
     assert codes == [OK, OK, OVER]
 
 
+@pytest.mark.parametrize("size", [100, 17_000, 61_000])
+def test_what_a_proxy_passes_on_of_its_clients_trace_is_no_way_past_the_limit(
+    asker: Asker, size: int
+) -> None:
+    request = mesh_request([(b"user", b"traced %d" % size)])
+    state = (("tracestate", "a=" + "~" * size),)
+    codes = [
+        rls_pb2.RateLimitResponse.FromString(
+            asker.mesh_call(request, timeout=10, metadata=state)
+        ).overall_code
+        for _ in range(3)
+    ]
+    assert codes == [OK, OK, OVER]
+
+
 def test_envoy_is_told_of_it_in_text(asker: Asker) -> None:
     answer = asker.mesh((b"user", b"told \xff"))
     entries = answer.dynamic_metadata["descriptors"][0]["entries"]

@@ -172,6 +172,37 @@ def test_every_answer_comes_within_envoys_20_ms_under_load(
     assert proxy.stat("ratelimit.error") - before <= 8
 
 
+@pytest.mark.parametrize("size", [10, 20_000, 61_000])
+def test_what_a_client_says_of_its_trace_is_no_way_past_the_limit(
+    tmp_path: Path, service: Service, size: int
+) -> None:
+    """Envoy passes it on with its question: beyond our bound of headers it was not decided."""
+    trace = {
+        "x-user": "traced",
+        "traceparent": f"00-{1:032x}-{1:016x}-01",
+        "tracestate": "a=" + "~" * size,
+    }
+    with (
+        limiter(tmp_path) as process,
+        EnvoyProxy(
+            tmp_path,
+            limiter_port=process.port,
+            service_port=service.port,
+            filter_settings={"timeout": "5s", "failure_mode_deny": False},
+            rate_limits=[BY_USER],
+            tracing=True,
+        ) as proxy,
+    ):
+        until(lambda: "x-ratelimit-limit" in get(proxy, user="vast").headers, "asked")
+        statuses = []
+        for _ in range(4):
+            connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=PATIENCE_S)
+            connection.request("GET", "/", headers=trace)
+            statuses.append(connection.getresponse().status)
+            connection.close()
+    assert statuses == [200, 200, 200, 429]
+
+
 def test_dynamic_metadata_reaches_envoys_access_log(tmp_path: Path, service: Service) -> None:
     log = tmp_path / "access.log"
     with (
