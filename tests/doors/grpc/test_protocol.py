@@ -145,6 +145,16 @@ def test_a_peer_that_still_talks_after_the_end_is_not_reset_but_does_not_stay(
         line.close()
 
 
+def test_a_connection_that_has_ended_and_lingers_is_no_obstacle_to_a_drain(work: Work) -> None:
+    with native(work.methods(), settings=GrpcSettings(linger_us=60_000_000)) as server:
+        line = raw(server)
+        line.sendall(f.goaway(0, f.NO_ERROR, ""))
+        all_of(line)
+        assert server.running.do(server.door.drain(0.01))
+        assert line.recv(1) == b""
+        line.close()
+
+
 def test_the_work_of_a_connection_that_is_lost_is_stopped(server: Native, work: Work) -> None:
     line = raw(server)
     fields = headers([*GRPC[:2], (":path", "/t.Test/Never"), GRPC[3]])

@@ -320,7 +320,7 @@ class GrpcProtocol:
         if transport is None or calls is None:
             return
         h2 = calls.h2
-        while h2.out and not self._paused:
+        while h2.out and not (self._paused or self._ending):
             transport.write(h2.take(_WRITE_BYTES))
         if h2.done and not h2.out and not self._ending:
             self._end(transport)
