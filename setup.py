@@ -163,6 +163,8 @@ HOT_FILES = (
     "wire/h2/floods.py",
     "wire/h2/frames.py",
     "wire/h2/header_memo.py",
+    "wire/h2/partial_block.py",
+    "wire/h2/past_streams.py",
     "wire/h2/settings.py",
     "wire/h2/stream.py",
     "wire/h2/stream_states.py",

@@ -9,7 +9,8 @@ a constant (`blocks.py`), and those that we get are looked up before they are de
 A peer decides what it sends and what it takes, so both are bounded, by `settings.py`. `receive`
 stops after a portion of work and is `waiting` then, until `read_on`. What the peer has not
 taken is `backlog_bytes`, whatever holds it back: the owner asks `has_room` before it adds to it.
-What frame may come on which stream is the table of `stream_states.py`.
+What frame may come on which stream is the table of `stream_states.py`; what is remembered of
+streams that have ended, `past_streams.py`; a header block in several frames, `partial_block.py`.
 
 PRIORITY is checked and otherwise ignored. Nothing is pushed. A fault of the peer ends the stream or
 the connection with the code of RFC 9113; a flood ends the connection with ENHANCE_YOUR_CALM.
@@ -30,13 +31,13 @@ from sluicegate.wire.h2.fields import RequestHead, list_bytes, request_head, tra
 from sluicegate.wire.h2.floods import Floods
 from sluicegate.wire.h2.frames import ConnectionFault, StreamFault, word
 from sluicegate.wire.h2.header_memo import BadBlock, HeaderMemo
+from sluicegate.wire.h2.partial_block import PartialBlock
+from sluicegate.wire.h2.past_streams import PastStreams
 from sluicegate.wire.h2.settings import H2Settings
 from sluicegate.wire.h2.stream import H2Stream
 from sluicegate.wire.h2.stream_states import TABLE, FrameVerdict, StreamState, fault_of
 
 DRAINING: Final = b"draining"  # the eight bytes of the PING that a drain waits for
-_RESET_IDS_MAX: Final = 1_024  # streams that we have reset, whose late frames are no fault
-_SKIPPED_MAX: Final = 16
 _DECODE_WORK: Final = 32  # a byte of a block that is decoded is as much work as so many others
 _HEAD_BYTES: Final = frames.HEAD_BYTES
 _DATA_ON: Final = bytes((frames.DATA, 0))  # of a frame's head: between its length and its stream
@@ -81,11 +82,7 @@ class H2Connection:
         "_announce_table",
         "_began_us",
         "_block",
-        "_block_bytes",
-        "_block_ends",
         "_block_fault",
-        "_block_since_us",
-        "_block_stream",
         "_blocked",
         "_chunks",
         "_counted",
@@ -93,21 +90,19 @@ class H2Connection:
         "_goaway_sent",
         "_half_since_us",
         "_have",
-        "_last_id",
         "_last_read_us",
         "_memo",
         "_need",
         "_now_us",
         "_owner",
+        "_past",
         "_peer_frame",
         "_peer_window",
         "_portion_bytes",
         "_preface",
         "_queued_bytes",
         "_receive_window",
-        "_reset_ids",
         "_settings_received",
-        "_skipped",
         "_unread",
         "_unread_at",
         "_window",
@@ -154,17 +149,11 @@ class H2Connection:
         self._need = 0
         self._preface = False
         self._settings_received = False
-        self._last_id = 0
-        self._skipped: deque[tuple[int, int]] = deque(maxlen=_SKIPPED_MAX)
-        self._reset_ids: dict[int, None] = {}
+        self._past = PastStreams()
         self._memo = HeaderMemo(
             settings.memo_entries_max, settings.memo_us_max, settings.header_list_bytes_max
         )
-        self._block: list[bytes] = []
-        self._block_bytes = 0
-        self._block_stream = 0
-        self._block_since_us = now_us
-        self._block_ends = False
+        self._block = PartialBlock(settings)
         self._block_fault = False
         self._blocked: dict[int, H2Stream] = {}
         self._queued_bytes = 0
@@ -183,7 +172,9 @@ class H2Connection:
     def done(self) -> bool:
         """Whether it may be closed once `out` has left."""
         return self.closing or (
-            (self._goaway_sent or self.peer_leaving) and not self.streams and not self._block_stream
+            (self._goaway_sent or self.peer_leaving)
+            and not self.streams
+            and not self._block.stream_id
         )
 
     @property
@@ -293,14 +284,14 @@ class H2Connection:
             return
         self.draining = True
         self._goaway_sent = True
-        self._write(frames.goaway(self._last_id, frames.NO_ERROR, "draining"))
+        self._write(frames.goaway(self._past.last_id, frames.NO_ERROR, "draining"))
 
     def fail(self, fault: ConnectionFault) -> None:
         """End the connection: tell the peer why, and drop all streams."""
         if self.closing:
             return
         self.fault = fault
-        self._write(frames.goaway(self._last_id, fault.code, fault.why))
+        self._write(frames.goaway(self._past.last_id, fault.code, fault.why))
         self.close()
 
     def close(self) -> None:
@@ -334,8 +325,8 @@ class H2Connection:
         ]
         for stream in slow:
             self.reset(stream, frames.CANCEL)
-        if self._block_stream:
-            if now_us - self._block_since_us >= settings.request_us_max:
+        if self._block.stream_id:
+            if now_us - self._block.since_us >= settings.request_us_max:
                 self.fail(ConnectionFault(frames.ENHANCE_YOUR_CALM, "half a block, too long"))
         elif self._have:
             if not self.waiting and now_us - self._half_since_us >= settings.request_us_max:
@@ -439,7 +430,7 @@ class H2Connection:
         if stream.closed:
             return
         self._write(frames.rst_stream(stream.id, code))
-        self._remember_reset(stream.id)
+        self._past.reset(stream.id)
         self._drop(stream)
         self._owner.drop_stream(stream)
 
@@ -506,7 +497,7 @@ class H2Connection:
         return at
 
     def _frame(self, kind: int, flags: int, stream_id: int, data: bytes, at: int, end: int) -> None:
-        if self._block_stream or not self._settings_received:
+        if self._block.stream_id or not self._settings_received:
             self._in_order(kind, stream_id)
         if kind == frames.DATA:
             self._data(flags, stream_id, data, at, end)
@@ -530,7 +521,8 @@ class H2Connection:
             self._other(kind)
 
     def _in_order(self, kind: int, stream_id: int) -> None:
-        if self._block_stream and (kind != frames.CONTINUATION or stream_id != self._block_stream):
+        amid = self._block.stream_id
+        if amid and (kind != frames.CONTINUATION or stream_id != amid):
             raise ConnectionFault(frames.PROTOCOL_ERROR, "a frame amid a header block")
         if not self._settings_received and kind != frames.SETTINGS:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "SETTINGS must come first")
@@ -604,28 +596,15 @@ class H2Connection:
         if flags & frames.END_HEADERS:
             self._section(stream_id, block, ends)
             return
-        self._block = [block]
-        self._block_bytes = len(block)
-        self._block_stream = stream_id
-        self._block_since_us = self._now_us
-        self._block_ends = ends
+        self._block.begin(stream_id, block, self._now_us, ends=ends)
 
     def _continuation(self, flags: int, stream_id: int, data: bytes, at: int, end: int) -> None:
-        if not self._block_stream:
+        block = self._block
+        if not block.stream_id:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "CONTINUATION of nothing")
-        self._block.append(data[at:end])
-        self._block_bytes += end - at
-        if len(self._block) > self.settings.continuations_max + 1:
-            bound = "continuations_max"
-            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, f"more than {bound}", bound)
-        if self._block_bytes > self.settings.header_block_bytes_max:
-            bound = "header_block_bytes_max"
-            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, f"more than {bound}", bound)
+        block.add(data[at:end])
         if flags & frames.END_HEADERS:
-            block = b"".join(self._block)
-            self._block = []
-            self._block_stream = 0
-            self._section(stream_id, block, self._block_ends)
+            self._section(stream_id, block.take(), block.ends)
 
     def _section(self, stream_id: int, block: bytes, ends: bool) -> None:
         """A whole header block: a request's head, or trailers."""
@@ -633,22 +612,22 @@ class H2Connection:
         if stream is not None:
             self._trailers(stream, block, ends)
             return
-        if stream_id <= self._last_id or self._goaway_sent:  # else it is idle, and this begins it
+        if (
+            stream_id <= self._past.last_id or self._goaway_sent
+        ):  # else it is idle, and this begins it
             self._judge(frames.HEADERS, stream_id)
             self._decode(block)  # late, but its block changes the table
             if not self._goaway_sent:
                 self._floods.empty.count_one(self._now_us, self.answered)
             return
-        if stream_id > self._last_id + 2:
-            self._skipped.append((self._last_id, stream_id))
-        self._last_id = stream_id
+        self._past.begin(stream_id)
         meaning = self._memo.get(block, self._now_us)
         if meaning is None:
             meaning = self._interpret(stream_id, block)
         if self._block_fault:
             raise StreamFault(stream_id, frames.PROTOCOL_ERROR, "a stream that depends on itself")
         if len(self.streams) >= self.settings.streams_max:
-            self._remember_reset(stream_id)
+            self._past.reset(stream_id)
             self._write(frames.rst_stream(stream_id, frames.REFUSED_STREAM))
             self._floods.resets.count_one(self._now_us, 0)
             return
@@ -851,24 +830,13 @@ class H2Connection:
         if more:
             self._write(frames.window_update(0, more))
 
-    def _state_of(self, stream_id: int) -> StreamState:
-        stream = self.streams.get(stream_id)
-        if stream is not None:
-            return StreamState.HALF_CLOSED if stream.ended_by_peer else StreamState.OPEN
-        if stream_id & 1 == 0:
-            return StreamState.IDLE  # ours to open, and we open none
-        if stream_id > self._last_id:
-            return StreamState.REFUSED if self._goaway_sent else StreamState.IDLE
-        if stream_id in self._reset_ids:
-            return StreamState.RESET
-        for after, before in self._skipped:
-            if after < stream_id < before:
-                return StreamState.SKIPPED
-        return StreamState.CLOSED
-
     def _judge(self, kind: int, stream_id: int) -> None:
         """Raise the fault that a frame is on a stream, if it is one."""
-        state = self._state_of(stream_id)
+        stream = self.streams.get(stream_id)
+        if stream is None:
+            state = self._past.state_of(stream_id, refusing=self._goaway_sent)
+        else:
+            state = StreamState.HALF_CLOSED if stream.ended_by_peer else StreamState.OPEN
         verdict = TABLE[state, kind]
         if verdict not in _HARMLESS:
             raise fault_of(verdict, state, kind, stream_id)
@@ -880,14 +848,8 @@ class H2Connection:
         if stream is not None:
             self.reset(stream, fault.code)
             return
-        self._remember_reset(fault.stream_id)
+        self._past.reset(fault.stream_id)
         self._write(frames.rst_stream(fault.stream_id, fault.code))
-
-    def _remember_reset(self, stream_id: int) -> None:
-        remembered = self._reset_ids
-        if len(remembered) >= _RESET_IDS_MAX:
-            del remembered[next(iter(remembered))]
-        remembered[stream_id] = None
 
     def _replenish(self, stream: H2Stream) -> None:
         window = self.settings.stream_window_bytes
@@ -902,7 +864,7 @@ class H2Connection:
         stream.finished = True
         self._remove(stream)
         if not stream.ended_by_peer:
-            self._remember_reset(stream.id)
+            self._past.reset(stream.id)
             self._write(frames.rst_stream(stream.id, frames.NO_ERROR))
 
     def _remove(self, stream: H2Stream) -> None:
