@@ -7,11 +7,26 @@ from pathlib import Path
 
 import pytest
 
+from sluicegate.contracts.access import Grant, Identity
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.doors.binding import Address
+from sluicegate.doors.connection import PeerInfo
+from sluicegate.doors.http.limiter.handler import LimiterHttp, LimiterHttpSettings
 from sluicegate.doors.http.message import TEXT, Finish, HttpReply, HttpRequest
+from sluicegate.doors.http.protocol import HttpDoor
 from sluicegate.doors.http.settings import HttpSettings
+from sluicegate.testing import HandClock
 from tests.apps.kv.process import KvProcess
-from tests.doors.http.serving import Counting, RunningDoor, answer, request, running_door
+from tests.doors.http.serving import (
+    Counting,
+    Doorkeeper,
+    RunningDoor,
+    answer,
+    request,
+    running_door,
+)
 from tests.doors.listening import LOOPS, Caller, run
+from tests.doors.resp.talk import Wire
 from tests.engines.child import free_port
 
 both = pytest.mark.parametrize("loop", sorted(LOOPS))
@@ -236,6 +251,49 @@ def test_a_head_without_end_is_refused(loop: str, piece: bytes) -> None:
 # What one client may keep everybody else waiting for.
 
 SETTINGS = HttpSettings()
+
+
+class Classes(Doorkeeper):
+    """Who has the token `critical` is."""
+
+    def by_token(self, token: str) -> Identity | None:
+        if token == "critical":
+            return Identity(token, {Grant.CHECK}, criticality=Criticality.CRITICAL)
+        return super().by_token(token)
+
+
+def test_who_was_given_a_higher_class_goes_first_and_who_is_nobody_last() -> None:
+    async def story() -> None:
+        service, clock = Counting(), HandClock(0)
+        http = LimiterHttp(service, service, Classes(everybody=False), clock, LimiterHttpSettings())
+        door = HttpDoor(http.handle, clock, HttpSettings(turn_portions_max=1))
+        callers: dict[str, Wire] = {}
+        for token in ("nobody's", "checks", "critical"):
+            callers[token] = Wire()
+            protocol = door(PeerInfo("127.0.0.1", 1, Address("127.0.0.1", 80)))
+            protocol.connection_made(callers[token])
+            one = request(
+                "GET",
+                "/v1/check",
+                "a",
+                authorization=f"Bearer {token}",
+                x_sluicegate_user="nobody",
+                x_sluicegate_resource="/p",
+            )
+            protocol.data_received(one * 50)
+        order: list[str] = []
+        while len(order) < 3:
+            await asyncio.sleep(0)
+            order += [
+                token
+                for token, wire in callers.items()
+                if token not in order and wire.output.count(b"HTTP/1.1 ") == 50
+            ]
+        assert order == ["critical", "checks", "nobody's"]
+        assert callers["critical"].output.count(b"HTTP/1.1 200") == 50
+        assert callers["nobody's"].output.count(b"HTTP/1.1 401") == 50
+
+    run(story)
 
 
 @both

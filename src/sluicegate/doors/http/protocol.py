@@ -24,7 +24,6 @@ from urllib.parse import unquote
 import httptools
 
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.criticality import DEFAULT_CRITICALITY
 from sluicegate.doors.connection import PeerInfo
 from sluicegate.doors.http.message import Finish, Handler, HttpReply, HttpRequest
 from sluicegate.doors.http.replies import (
@@ -44,7 +43,7 @@ from sluicegate.doors.http.replies import (
     head_of,
 )
 from sluicegate.doors.http.settings import HttpSettings
-from sluicegate.doors.turns import Turns, TurnShare
+from sluicegate.doors.turns import STRANGER, Turns, TurnShare, class_of
 
 _log: Final = logging.getLogger("sluicegate.http")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -53,7 +52,6 @@ _VERSIONS: Final = ("1.1", "1.0")
 _OFFER: Final = (b"connection", b"upgrade", b"http2-settings")
 _TURN_BYTES: Final = 64 * 1024  # of bodies, gathered for one write
 _PORTION_BYTES: Final = 1_024  # parsed at once; a body of a length that is known counts for nothing
-_CLASS: Final = int(DEFAULT_CRITICALITY)  # who asks is known of a request, not of a connection
 
 # What a connection waits for; each has its own time-out.
 _REST: Final = 0
@@ -158,6 +156,7 @@ class HttpProtocol(asyncio.Protocol):
         self._bad: HttpReply | None = None  # what is wrong with the head that is being read
         self._unparsed = b""  # what was read
         self._parsed_to = 0
+        self._class = STRANGER  # of who was last identified here
         self._share = TurnShare(door.turns, door.settings.connection_portions_max, self._work)
         self._working = False  # further down in the stack
         self._blocked = False  # the client does not read
@@ -474,7 +473,7 @@ class HttpProtocol(asyncio.Protocol):
         self._working = True
         self._share.begin()
         self._answer_all()
-        while self._may_parse() and (free or self._share.enter_or_wait(_CLASS)):
+        while self._may_parse() and (free or self._share.enter_or_wait(self._class)):
             free = False
             self._feed(self._portion())
             self._answer_all()
@@ -530,7 +529,7 @@ class HttpProtocol(asyncio.Protocol):
         if not first.begun:
             self._begin(first)
         ready = first.reply is None and first.whole and first.task is None
-        if ready and not self._share.waiting and self._share.enter_or_wait(_CLASS):
+        if ready and not self._share.waiting and self._share.enter_or_wait(self._class):
             self._run(first)
         if first.reply is None:
             if first.expects:
@@ -548,6 +547,8 @@ class HttpProtocol(asyncio.Protocol):
             outcome = self._door.handler(first.request)
         except Exception:
             outcome = self._log_fault()
+        if first.request.speaker is not None:
+            self._class = class_of(first.request.speaker)
         if isinstance(outcome, HttpReply):
             first.reply = outcome
         elif self._door.under_way >= self._settings.requests_max:
