@@ -115,7 +115,8 @@ class Canary(NamedTuple):
 class Rollout(NamedTuple):
     """What a fleet runs. `back` allows nodes to return to a release older than the one they run.
 
-    `pins` are nodes that run a release of their own, whatever is live.
+    `pins` are nodes that run a release of their own, whatever is live. From `expires_us` on, a node
+    that has heard of no later rollout says so; 0 is never.
     """
 
     number: int
@@ -125,6 +126,7 @@ class Rollout(NamedTuple):
     back: bool
     reason: str
     at_us: int
+    expires_us: int = 0
 
 
 class NodeReport(NamedTuple):

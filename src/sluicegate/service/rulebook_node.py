@@ -111,6 +111,12 @@ def follower_metrics(follower: Follower, now_us: int) -> Iterable[MetricFamily]:
     ):
         age_s = max(now_us - at_us, 0) / 1e6 if at_us else 0.0
         yield gauge(f"sluicegate_rules_{name}_age_seconds", f"{meaning}, in seconds.", age_s)
+    if metrics.expires_us:
+        yield gauge(
+            "sluicegate_rules_expire_in_seconds",
+            "Until the newest rollout that was heard of expires; below 0 it has.",
+            (metrics.expires_us - now_us) / 1e6,
+        )
     yield gauge(
         "sluicegate_rules_lag_seconds",
         "From the announcement of the rules in force until they were.",

@@ -789,6 +789,7 @@ def test_a_status_says_what_runs_and_what_is_wrong() -> None:
         "since": "2001-09-09T01:46:41.000000Z",
         "took_us": 1_000_000,
         "checked": "2001-09-09T01:46:41.000000Z",
+        "expires": None,
         "trouble": {"orders": "the blob store is unavailable: the line is cut"},
     }
     assert json.dumps(status)

@@ -112,3 +112,30 @@ def test_a_pinned_node_stays_and_is_let_go(world: World, nodes: list[Node]) -> N
     assert run(nodes) == [(3, 0), (3, 0), (1, 0), (3, 0)]
     world.admin.pin("n2", 0, reason="done", by=BOB)
     assert run(nodes) == [(3, 0)] * 4
+
+
+def test_a_rollout_is_renewed_before_it_expires_and_nobody_hears_of_it(make: Make) -> None:
+    world = make(settings=PublishingSettings(rollout_valid_us=3_600_000_000)).begin()
+    node = Node(world, "n1")
+    assert world.rollout().expires_us == world.rollout().at_us + 3_600_000_000
+    for _ in range(20):
+        world.clock.advance(s=600)
+        world.look()
+        node.follower.look()
+        assert node.follower.record.failures == {}
+    assert 4 <= world.rollout().number <= 8
+    assert len(node.handed) == 1
+    assert [one["call"] for one in world.admin.audit(by=READER)] == ["begin"]
+    world.clock.advance(s=7_200)  # nobody looks
+    node.follower.look()
+    assert "expiry" in node.follower.record.failures
+
+
+def test_a_change_is_valid_from_when_it_is_made_and_a_command_gives_none(make: Make) -> None:
+    world = make().begin()
+    world.live(NEW)
+    assert world.rollout().expires_us == 0
+    number = world.rollout().number
+    world.clock.advance(s=10**6)
+    world.look()
+    assert world.rollout().number == number

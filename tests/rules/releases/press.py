@@ -78,8 +78,9 @@ class Press:
         pins: Mapping[str, int] | None = None,
         back: bool = False,
         at_us: int = START_US,
+        expires_us: int = 0,
     ) -> SignedRollout:
-        rollout = Rollout(number, live, canary, pins or {}, back, "because", at_us)
+        rollout = Rollout(number, live, canary, pins or {}, back, "because", at_us, expires_us)
         return sign_rollout(rollout, self.signer)
 
     def order(
@@ -91,8 +92,17 @@ class Press:
         pins: Mapping[str, int] | None = None,
         back: bool = False,
         at_us: int = START_US,
+        expires_us: int = 0,
     ) -> SignedRollout:
         """Give rollouts."""
-        order_signed = self.signed(number, live, canary=canary, pins=pins, back=back, at_us=at_us)
+        order_signed = self.signed(
+            number,
+            live,
+            canary=canary,
+            pins=pins,
+            back=back,
+            at_us=at_us,
+            expires_us=expires_us,
+        )
         self.store.put_rollout(order_signed.signed)
         return order_signed

@@ -53,6 +53,7 @@ rollout = st.builds(
     back=st.booleans(),
     reason=texts,
     at_us=whole,
+    expires_us=whole,
 )
 reports = st.builds(
     NodeReport,

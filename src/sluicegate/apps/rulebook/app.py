@@ -26,7 +26,16 @@ from sluicegate.shadow.report.text import text_of
 from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counter, gauge
 
 ANSWER_S_MAX: Final = 50.0  # to try a change on a large capture takes a while
-FAILURES: Final = ("remote", "pushes", "publishing", "canary", "tidying", "branch", "nodes")
+FAILURES: Final = (
+    "remote",
+    "pushes",
+    "publishing",
+    "renewal",
+    "canary",
+    "tidying",
+    "branch",
+    "nodes",
+)
 
 
 @final
@@ -37,7 +46,7 @@ class RulebookApp(App[RulebookSettings]):
 
     def __init__(self, settings: RulebookSettings, worker: WorkerId = ALONE) -> None:
         super().__init__(settings, worker)
-        self._assembly = Assembly(settings)
+        self._assembly = Assembly(settings, serves=True)
         self._http: RulesHttp | None = None
 
     async def start(self) -> None:

@@ -29,9 +29,18 @@ _US: Final = 1_000_000
 
 @final
 class Assembly:
-    """A rulebook that can be asked. `progress` is told how far a replay is."""
+    """A rulebook that can be asked. `progress` is told how far a replay is.
 
-    def __init__(self, settings: RulebookSettings, *, progress: Progress | None = None) -> None:
+    Only one that `serves` gives rollouts an end: a command could not renew them.
+    """
+
+    def __init__(
+        self,
+        settings: RulebookSettings,
+        *,
+        progress: Progress | None = None,
+        serves: bool = False,
+    ) -> None:
         self.settings = settings
         self.repository = Repository.open(settings.repository)
         self.blobs = open_blobs(settings.blobs)
@@ -48,7 +57,7 @@ class Assembly:
             judge=FolderJudge(
                 settings.capture, settings.capture_key, judge_settings(settings), progress=progress
             ),
-            settings=_publishing_settings(settings),
+            settings=_publishing_settings(settings, serves=serves),
             compiler=partial(
                 compile_snapshot,
                 semantics=Semantics(settings.semantics),
@@ -85,7 +94,7 @@ def judge_settings(settings: RulebookSettings) -> JudgeSettings:
     )
 
 
-def _publishing_settings(settings: RulebookSettings) -> PublishingSettings:
+def _publishing_settings(settings: RulebookSettings, *, serves: bool) -> PublishingSettings:
     hold_us = round(settings.canary_hold_s * _US)
     return PublishingSettings(
         branch=f"refs/heads/{settings.branch}" if settings.branch else "",
@@ -95,6 +104,7 @@ def _publishing_settings(settings: RulebookSettings) -> PublishingSettings:
         approvals_min=settings.approvals_min,
         deltas=settings.deltas,
         look_us=round(settings.look_s * _US),
+        rollout_valid_us=round(settings.rollout_valid_s * _US) if serves else 0,
         node_gone_us=round(settings.node_gone_s * _US),
         canary=CanarySettings(
             steps=settings.canary_steps,

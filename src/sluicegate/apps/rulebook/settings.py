@@ -60,7 +60,7 @@ def _write_steps(steps: tuple[int, ...]) -> str:
 STEPS: Final = SettingType(_parse_steps, "SHARES", _write_steps)
 
 
-_GONE_S: Final = seconds(0, 366 * 86_400)
+_AGE_S: Final = seconds(0, 366 * 86_400)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,9 +117,13 @@ class RulebookSettings(ServiceSettings):
         False
     )
     approvals_min: Annotated[int, Setting("people who must approve", whole(1, 100))] = 1
+    rollout_valid_s: Annotated[
+        float,
+        Setting("a node that hears nothing newer for so long says so; 0: never", _AGE_S),
+    ] = 86_400.0
     node_gone_s: Annotated[
         float,
-        Setting("a node that was silent for so long is no longer listed; 0: never", _GONE_S),
+        Setting("a node that was silent for so long is no longer listed; 0: never", _AGE_S),
     ] = 86_400.0
     canary_steps: Annotated[tuple[int, ...], Setting("the shares of a canary", STEPS)] = (
         100,

@@ -1,7 +1,7 @@
 """Failures of a node that follows a rulebook: by kind as counts, and by part as it stands now.
 
-A part (the rollout, the rules, the announcements, the disk, the reports) is failing from its first
-failure until it next succeeds; a count only rises.
+A part (the rollout, its expiry, the rules, the announcements, the disk, the reports) is failing
+from its first failure until it next succeeds; a count only rises.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ UNTRUSTED: Final = "untrusted"  # unsigned, or not what was signed
 DAMAGED: Final = "damaged"  # cannot be unpacked
 REPLAYED: Final = "replayed"  # rollouts older than were seen
 OLDER: Final = "older"  # a live version older than was ordered, without saying so
+EXPIRED: Final = "expired"  # a rollout that nobody has renewed
 REFUSED: Final = "refused"  # anything else: too new, too large, not wanted
-KINDS: Final = (UNREACHABLE, UNTRUSTED, DAMAGED, REPLAYED, OLDER, REFUSED)
+KINDS: Final = (UNREACHABLE, UNTRUSTED, DAMAGED, REPLAYED, OLDER, EXPIRED, REFUSED)
 
 # Parts that can fail, in the order in which they are reported.
 RULES: Final = "rules"
 ROLLOUT: Final = "orders"
+EXPIRY: Final = "expiry"
 ANNOUNCEMENTS: Final = "announcements"
 DISK: Final = "disk"
 REPORTS: Final = "reports"
-PARTS: Final = (RULES, ROLLOUT, ANNOUNCEMENTS, DISK, REPORTS)
+PARTS: Final = (RULES, ROLLOUT, EXPIRY, ANNOUNCEMENTS, DISK, REPORTS)
 
 
 def kind_of(error: Exception) -> str:

@@ -12,6 +12,9 @@ it names is fetched, verified and built in the follower's own thread, beside the
 in force; then all of it is handed over in one step. Whatever fails, the rules in force stay: the
 failure is told by `status` and in the node's reports, and it is tried again, less and less often.
 
+Rollouts expire, and are renewed by their publisher. A node whose newest one has expired says so
+and runs on: somebody may be keeping newer ones from it. It never takes an older one.
+
 What runs is kept in `folder`, so that a node starts with everything else down. With nothing there
 and nobody to ask, `start` raises `Unavailable`. `put_in_force` is called by `start` in its thread,
 and later in the thread of `loop`, if there is one. It must be started after a process has forked.
@@ -36,6 +39,8 @@ from sluicegate.rules.following.announcements import AnnouncementReader
 from sluicegate.rules.following.failures import (
     ANNOUNCEMENTS,
     DISK,
+    EXPIRED,
+    EXPIRY,
     OLDER,
     REPLAYED,
     ROLLOUT,
@@ -60,6 +65,7 @@ from sluicegate.rules.releases.signatures import SignedRollout, Untrusted, open_
 from sluicegate.rules.releases.store import ReleaseStore
 from sluicegate.rules.service_rule_set import ServiceRuleSet
 from sluicegate.system import SystemChance, SystemClock
+from sluicegate.wire.timestamps import rfc3339
 
 EVERY_S_ALONE: Final = 1.0  # where nobody announces anything
 EVERY_S_ANNOUNCED: Final = 30.0
@@ -81,6 +87,10 @@ BACK: Final = (
 
 class _ReplayedRollout(Untrusted):
     """A rollout older than the latest one seen."""
+
+
+class _ExpiredRollout(Untrusted):
+    """A rollout that nobody has renewed."""
 
 
 class _Wanted(NamedTuple):
@@ -154,6 +164,7 @@ class Follower:
         self._last = FollowAttempt(self._clock.now_us(), "")
         self._accepted = self._refused = self._attempt = 0
         self._highest = 0  # the highest number of rollouts
+        self._expires_us = 0  # of that rollout
         self._poll_now = False
         self._started_us = self._checked_us = self._next_us = self._retry_us = 0
 
@@ -181,9 +192,10 @@ class Follower:
         if pending is None or pending.rollout.number <= self._highest:
             pending = self._running.pending_rollout
         if pending is not None:
-            self._highest = pending.rollout.number
+            self._highest, self._expires_us = pending.rollout.number, pending.rollout.expires_us
             self._pending = _Wanted(pending, pending.rollout.at_us)
         if self._running.now is not None:
+            self._expires_us = self._expires_us or self._running.now.rollout.expires_us
             # Whether there are newer ones was not asked yet; these were the newest when made.
             self._checked_us = self._running.now.rollout.at_us
             self._record_success()
@@ -197,6 +209,7 @@ class Follower:
         except Unavailable as error:
             raise Unavailable("every rule", f"{missing}; {error}") from None
         self._highest, self._pending = signed.rollout.number, None
+        self._expires_us = signed.rollout.expires_us
         self._checked_us = self._clock.now_us()
         self._record_success()
 
@@ -243,6 +256,7 @@ class Follower:
             self.record.failures,
             node=self._node,
             highest=self._highest,
+            expires_us=self._expires_us,
             checked_us=self._checked_us,
         )
 
@@ -258,6 +272,7 @@ class Follower:
             since_us=0 if now is None else now.since_us,
             took_us=0 if now is None else now.took_us,
             checked_us=self._checked_us,
+            expires_us=self._expires_us,
             accepted=self._accepted,
             refused=self._refused,
             whole=ways[WHOLE],
@@ -315,6 +330,7 @@ class Follower:
             spread = 1 - JITTER + 2 * JITTER * self._chance.draw()
             self._next_us = now_us + int(self._every_us * spread)
             changed = self.poll() or changed
+            self._check_expiry(now_us)
         if self._pending is not None and now_us >= self._retry_us:
             changed = self._try_pending() or changed
         return changed
@@ -364,6 +380,8 @@ class Follower:
         if pending.number <= self._highest:
             return False
         self._highest, self._pending, self._attempt = pending.number, pending, 0
+        self._expires_us = pending.signed.rollout.expires_us
+        self._check_expiry(self._clock.now_us())
         return self._try_pending()
 
     def _try_pending(self) -> bool:
@@ -385,6 +403,24 @@ class Follower:
         self._pending = None
         self._record_success()
         return True
+
+    def _check_expiry(self, now_us: int) -> None:
+        """Whoever can write to the store and has no key could keep newer rollouts from a node.
+
+        It runs on with what it has, and says that it may not be the newest.
+        """
+        if not 0 < self._expires_us <= now_us:
+            if self.record.clear(EXPIRY):
+                self._reporter.wake()
+            return
+        error = _ExpiredRollout(
+            f"that rollout {self._highest} is the newest",
+            f"it expired at {rfc3339(self._expires_us)}, and no later one was heard of; the rules "
+            "in force stay",
+        )
+        if self.record.add(EXPIRY, error, EXPIRED):
+            _log.warning("%s", error)
+            self._reporter.wake()
 
     def _record_success(self) -> None:
         self.record.clear(RULES)

@@ -19,7 +19,7 @@ class FollowerMetrics(NamedTuple):
     """What there is to measure.
 
     `checked_us` is when the store last said that nothing is newer; before it was asked for the
-    first time, when the saved rollout was made.
+    first time, when the saved rollout was made. `expires_us` is of the newest rollout; 0: never.
     """
 
     version: int
@@ -29,6 +29,7 @@ class FollowerMetrics(NamedTuple):
     since_us: int
     took_us: int
     checked_us: int
+    expires_us: int
     accepted: int
     refused: int
     whole: int
@@ -51,6 +52,7 @@ def status_of(
     *,
     node: str,
     highest: int,
+    expires_us: int,
     checked_us: int,
 ) -> Mapping[str, object]:
     """What JSON can hold; with the fields of rules that follow files, and those of a fleet."""
@@ -78,6 +80,7 @@ def status_of(
             "since": rfc3339(now.since_us),
             "took_us": now.took_us,
             "checked": rfc3339(checked_us),
+            "expires": rfc3339(expires_us) if expires_us else None,
             "trouble": dict(failures),
         },
     }

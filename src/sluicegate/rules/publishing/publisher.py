@@ -18,6 +18,7 @@ from sluicegate.contracts.rulebook import APPROVED, BY_CALLERS, BY_NODES, CANARY
 from sluicegate.rules.publishing import review, rollouts
 from sluicegate.rules.publishing.canary import WHOLE
 from sluicegate.rules.publishing.ledger import (
+    OUTBOX,
     LedgerChange,
     LedgerState,
     RulebookLedger,
@@ -192,6 +193,15 @@ class Publisher:
             ),
         )
 
+    def renew(self) -> None:
+        """Renew the rollout before it expires, where rollouts do."""
+        valid_us = self._settings.rollout_valid_us
+        if valid_us:
+            now_us = self._clock.now_us()
+            make = partial(rollouts.renew_rollout, valid_us=valid_us, at_us=now_us)
+            if make(self._ledger.state()) is not None:
+                self.decide(OUTBOX, make)
+
     # Inside.
 
     def _go_live(self, id: str, make: Callable[..., LedgerChange], by: str) -> LedgerState:  # noqa: A002
@@ -220,7 +230,7 @@ class Publisher:
         return self._decide(by, make)
 
     def _decide(self, by: str, make: Callable[[LedgerState], LedgerChange | None]) -> LedgerState:
-        state = self._ledger.change(by, make)
+        state = self._ledger.change(by, partial(self._until_expiry, make))
         self._at(DECIDED)
         try:
             return self.reconcile()
@@ -228,3 +238,13 @@ class Publisher:
             # It is decided, and will be done; whoever asked must not think that it was refused.
             _log.warning("decided, and not everywhere yet: %s", error)
             return state
+
+    def _until_expiry(
+        self, make: Callable[[LedgerState], LedgerChange | None], state: LedgerState
+    ) -> LedgerChange | None:
+        """The change, with the time until which its rollouts are valid."""
+        change, valid_us = make(state), self._settings.rollout_valid_us
+        if change is None or not valid_us:
+            return change
+        expiring = [it._replace(expires_us=it.at_us + valid_us) for it in change.rollouts]
+        return change._replace(rollouts=expiring)

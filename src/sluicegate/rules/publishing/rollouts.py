@@ -19,7 +19,7 @@ from sluicegate.contracts.rulebook import (
     Rollout,
 )
 from sluicegate.rules.publishing.canary import WHOLE, CanaryState, percent
-from sluicegate.rules.publishing.ledger import LedgerChange, LedgerState
+from sluicegate.rules.publishing.ledger import OUTBOX, LedgerChange, LedgerState
 from sluicegate.rules.publishing.records import (
     FIRST,
     PUBLISHED,
@@ -172,6 +172,15 @@ def roll_back_to(
         versions=(release,),
     )
     return _roll_out(change, fleet, f"version {number} is back to {to}: {why}", at_us)
+
+
+def renew_rollout(state: LedgerState, *, valid_us: int, at_us: int) -> LedgerChange | None:
+    """The same rollout once more, where half of the time that it is valid has passed."""
+    rollout = state.rollouts.get(state.fleet.rollouts)
+    if rollout is None or rollout.expires_us - at_us > valid_us // 2:
+        return None
+    change = LedgerChange(f"rollout {rollout.number} was renewed", OUTBOX)
+    return _roll_out(change, state.fleet, rollout.reason, at_us)
 
 
 def pin_node(

@@ -50,6 +50,9 @@ class PublishingSettings:
     report_age_us_max: int = ranged(60_000_000, 1_000_000, 86_400_000_000)
     # A node that was silent for so long is no longer listed, and its report is removed; 0 is never.
     node_gone_us: int = ranged(86_400_000_000, 0, 366 * 86_400_000_000)
+    # After which nodes that hear nothing newer say so; 0 is never. Give it only to a publisher that
+    # looks by itself: it renews the rollout when half of that has passed.
+    rollout_valid_us: int = ranged(0, 0, 366 * 86_400_000_000)
     canary: CanarySettings = field(default_factory=CanarySettings)
 
     def __post_init__(self) -> None:
@@ -58,6 +61,9 @@ class PublishingSettings:
         if self.folder != self.folder.strip("/"):
             raise BadValue("publishing.folder", self.folder, "write it as limits/web")
         check_ranges("publishing", self)
+        if 0 < self.rollout_valid_us < 4 * self.look_us:
+            remedy = f"give 0 for never, or four looks ({4 * self.look_us:,}) or more"
+            raise BadValue("publishing.rollout_valid_us", self.rollout_valid_us, remedy)
         if 0 < self.node_gone_us < self.report_age_us_max:
             remedy = f"give 0 for never, or {self.report_age_us_max:,} or more"
             raise BadValue("publishing.node_gone_us", self.node_gone_us, remedy)

@@ -1,6 +1,7 @@
 """Upkeep: what happens by itself.
 
-    pushes -> proposals     outbox -> delivered     canary -> wider, live, or taken back     cleanup
+    pushes -> proposals     outbox -> delivered     canary -> wider, live, or taken back
+    rollouts -> renewed before they expire          cleanup
 
 Each look does all of it; what fails does not stop the rest, is reported, and is tried again at the
 next. Pushes have a thread of their own: they are judged there, which may take minutes, and a canary
@@ -38,6 +39,7 @@ CLOSE_S_MAX: Final = 60.0
 REMOTE: Final = "remote"
 PUSHES: Final = "pushes"
 OUTBOX: Final = "publishing"
+RENEWAL: Final = "renewal"
 CANARY: Final = "canary"
 TIDYING: Final = "tidying"
 
@@ -66,6 +68,7 @@ class Upkeep:
         self._look_us = look_us
         publishing = (
             (OUTBOX, publisher.reconcile),
+            (RENEWAL, publisher.renew),
             (CANARY, monitor.look),
             (TIDYING, cleanup.look),
         )

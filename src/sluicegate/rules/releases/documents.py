@@ -114,6 +114,7 @@ def rollout_bytes(rollout: Rollout) -> bytes:
             "back": rollout.back,
             "reason": rollout.reason,
             "at_us": rollout.at_us,
+            **({"expires_us": rollout.expires_us} if rollout.expires_us else {}),
         }
     )
     read_rollout(data)
@@ -137,6 +138,7 @@ def read_rollout(data: bytes) -> Rollout:
         back=flag(fields, "back", what),
         reason=text(fields, "reason", what, chars_max=REASON_CHARS_MAX),
         at_us=whole(fields, "at_us", what),
+        expires_us=whole(fields, "expires_us", what) if "expires_us" in fields else 0,
     )
 
 
