@@ -57,7 +57,8 @@ class EnvoyProxy:
         listener = resources["listeners"][0]
         _set_port(listener["address"], self.port)
         manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
-        manager["http_filters"][0]["typed_config"].update(filter_settings or {})
+        filters = {one["name"]: one["typed_config"] for one in manager["http_filters"]}
+        filters["envoy.filters.http.ratelimit"].update(filter_settings or {})
         if rate_limits is not None:
             manager["route_config"]["virtual_hosts"][0]["rate_limits"] = list(rate_limits)
         if access_log is not None:

@@ -212,8 +212,11 @@ def _wrapped(data: bytes, at: i64, end: i64, cost: int) -> int:
 # Writing.
 
 
-def encode_mesh_response(response: MeshResponse) -> bytes:
-    """RateLimitResponse. Its code is OK or OVER_LIMIT, never UNKNOWN: Envoy takes that for OK."""
+def encode_mesh_response(response: MeshResponse, mark: bytes = b"") -> bytes:
+    """RateLimitResponse. Its code is OK or OVER_LIMIT, never UNKNOWN: Envoy takes that for OK.
+
+    `mark` is what `encode_mark` made: headers of each request that goes on to the upstream.
+    """
     parts = [b"\x08\x02" if response.over else b"\x08\x01"]
     for status in response.statuses:
         body = _status_bytes(status)
@@ -224,12 +227,21 @@ def encode_mesh_response(response: MeshResponse) -> bytes:
         _add_headers(parts, b"\x1a", response.response_headers)
     if response.request_headers:
         _add_headers(parts, b"\x22", response.request_headers)
+    if mark and not response.over:
+        parts.append(mark)
     if response.body:
         parts.append(b"\x2a")
         parts.append(span_bytes(response.body))
     if response.metadata is not None:
         parts.append(b"\x32")
         parts.append(span_bytes(_struct_bytes(response.metadata)))
+    return b"".join(parts)
+
+
+def encode_mark(headers: Sequence[tuple[str, str]]) -> bytes:
+    """Headers for the upstream, to be part of responses."""
+    parts: list[bytes] = []
+    _add_headers(parts, b"\x22", headers)
     return b"".join(parts)
 
 

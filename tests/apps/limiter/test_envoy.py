@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -286,3 +287,58 @@ def test_with_the_limiter_itself_gone_envoys_own_mode_decides(
         until(lambda: get(proxy, user="vast").status == 200, "asked")
         process.end()
         until(lambda: get(proxy, user="vast").status == 500, "denied")
+
+
+UNASKED = "limiter_unavailable"
+FORGED = {"sluicegate-answered": "1", "ratelimit-error": "made up"}
+
+
+def test_a_request_that_nobody_answered_for_is_marked_and_any_other_is_not(
+    tmp_path: Path, service: Service
+) -> None:
+    with (
+        limiter(tmp_path) as process,
+        EnvoyProxy(
+            tmp_path, limiter_port=process.port, service_port=service.port, rate_limits=[BY_USER]
+        ) as proxy,
+    ):
+        until(lambda: "x-ratelimit-error" not in get(proxy, user="vast").body, "asked")
+        for user in ("vast", "free", "ann"):
+            body = get(proxy, user=user).body
+            assert not {"x-ratelimit-error", "x-sluicegate-answered"} & body.keys()
+        forged = get(proxy, user="vast", **FORGED).body
+        assert not {"x-ratelimit-error", "x-sluicegate-answered"} & forged.keys()
+        process.end()
+        until(lambda: get(proxy, user="vast").body.get("x-ratelimit-error") == UNASKED, "gone")
+        forged = get(proxy, user="vast", **FORGED).body
+        assert forged["x-ratelimit-error"] == UNASKED
+        assert "x-sluicegate-answered" not in forged
+
+
+def test_a_limiter_that_is_late_leaves_the_same_mark(tmp_path: Path, service: Service) -> None:
+    with (
+        limiter(tmp_path) as process,
+        EnvoyProxy(
+            tmp_path, limiter_port=process.port, service_port=service.port, rate_limits=[BY_USER]
+        ) as proxy,
+    ):
+        until(lambda: "x-ratelimit-error" not in get(proxy, user="vast").body, "asked")
+        process.signal(signal.SIGSTOP)
+        try:
+            until(lambda: get(proxy, user="vast").body.get("x-ratelimit-error") == UNASKED, "late")
+        finally:
+            process.signal(signal.SIGCONT)
+        until(lambda: "x-ratelimit-error" not in get(proxy, user="vast").body, "back")
+
+
+def test_a_limiter_without_the_mark_says_so_and_has_each_request_marked(
+    tmp_path: Path, service: Service
+) -> None:
+    with (
+        limiter(tmp_path, "--rls-mark", "off", "--rls-headers", "on") as process,
+        EnvoyProxy(
+            tmp_path, limiter_port=process.port, service_port=service.port, rate_limits=[BY_USER]
+        ) as proxy,
+    ):
+        until(lambda: "x-ratelimit-limit" in get(proxy, user="vast").headers, "asked")
+        assert get(proxy, user="vast").body["x-ratelimit-error"] == UNASKED

@@ -9,7 +9,7 @@ import pytest
 
 from sluicegate.contracts.access import EVERY_GRANT, Grant, Identity
 from sluicegate.contracts.errors import BadValue, Forbidden
-from sluicegate.doors.grpc.mesh import SHOULD_RATE_LIMIT, MeshServicer
+from sluicegate.doors.grpc.mesh import ANSWERED, SHOULD_RATE_LIMIT, MeshServicer
 from sluicegate.doors.grpc.methods import GrpcError, GrpcStatus, status_of
 from sluicegate.wire.mesh_messages import MeshBounds
 from tests.doors.grpc.limits_service import SmallService, bytes_of
@@ -104,3 +104,12 @@ def test_who_may_not_check_is_told_so() -> None:
     assert MeshServicer(SmallService()).grants == {SHOULD_RATE_LIMIT: Grant.CHECK}
     with pytest.raises(Forbidden):
         ask(MeshServicer(SmallService()), request(), Identity("nobody", ()))
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_each_answer_that_lets_pass_carries_the_mark_and_a_refusal_does_not(later: bool) -> None:
+    marking = MeshServicer(SmallService(later=later), marks=True)
+    answers = [ask(marking, request()) for _ in range(4)]
+    marks = [[(it.key, it.value) for it in one.request_headers_to_add] for one in answers]
+    assert marks == [[ANSWERED]] * 3 + [[]]
+    assert not ask(MeshServicer(SmallService()), request()).request_headers_to_add

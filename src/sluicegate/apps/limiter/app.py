@@ -224,7 +224,10 @@ class LimiterApp(App[LimiterSettings]):
     def grpc(self) -> GrpcServices:
         """Envoy's service and our own."""
         service = self.service
-        mesh, ours = MeshServicer(service), RateLimiterServicer(service)
+        mesh, ours = (
+            MeshServicer(service, marks=self.settings.rls_mark),
+            RateLimiterServicer(service),
+        )
         methods = Methods({**mesh.unary, **ours.unary}, {}, grants={**mesh.grants, **ours.grants})
         return GrpcServices(methods, [descriptor_set(SLUICEGATE), descriptor_set(MESH)], SERVICES)
 

@@ -79,6 +79,10 @@ class LimiterSettings(RulesSettings):
     rls_headers: Annotated[
         bool, Setting("add RateLimit-Limit, -Remaining, -Reset to Envoy's answers")
     ] = False
+    rls_mark: Annotated[
+        bool,
+        Setting("add x-sluicegate-answered to requests, so that Envoy knows when nobody answered"),
+    ] = True
     rls_metadata: Annotated[bool, Setting("add dynamic metadata to Envoy's answers")] = False
     rls_shadow: Annotated[bool, Setting("answer Envoy OK whatever the rules say, and count")] = (
         False

@@ -1,5 +1,8 @@
 """Envoy's rate-limit service as methods: bytes to an request, an response to bytes.
 
+An answer that lets a request pass may carry a mark for the upstream (`ANSWERED`). Where Envoy fails
+open because nobody answered there is none, and a filter behind it can tell.
+
 What is malformed is INVALID_ARGUMENT with the field's path. Two things that can be asked only by
 mistake end with UNKNOWN and the words that clients of this protocol know. Everything else that the
 service raises is `call.status_of`'s to translate.
@@ -17,12 +20,14 @@ from sluicegate.doors.grpc.methods import GrpcError, GrpcStatus, UnaryMethod
 from sluicegate.wire.mesh_messages import (
     MESH_BOUNDS,
     MeshBounds,
+    encode_mark,
     encode_mesh_response,
     parse_mesh_request,
 )
 
 SHOULD_RATE_LIMIT: Final = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 
+ANSWERED: Final = ("x-sluicegate-answered", "1")
 NO_DOMAIN: Final = "rate limit domain must not be empty"
 NO_DESCRIPTORS: Final = "rate limit descriptor list must not be empty"
 
@@ -31,11 +36,14 @@ NO_DESCRIPTORS: Final = "rate limit descriptor list must not be empty"
 class MeshServicer:
     """Answers Envoy's one question."""
 
-    __slots__ = ("bounds", "service")
+    __slots__ = ("bounds", "mark", "service")
 
-    def __init__(self, service: RateLimits, bounds: MeshBounds = MESH_BOUNDS) -> None:
+    def __init__(
+        self, service: RateLimits, bounds: MeshBounds = MESH_BOUNDS, *, marks: bool = False
+    ) -> None:
         self.service = service
         self.bounds = bounds
+        self.mark = encode_mark([ANSWERED]) if marks else b""
 
     @property
     def unary(self) -> Mapping[str, UnaryMethod]:
@@ -55,13 +63,13 @@ class MeshServicer:
         except BadValue as error:
             raise known_error(request, error) from None
         if isinstance(response, MeshResponse):
-            return encode_mesh_response(response)
-        return _later(request, response)
+            return encode_mesh_response(response, self.mark)
+        return _later(request, response, self.mark)
 
 
-async def _later(request: MeshRequest, response: Awaitable[MeshResponse]) -> bytes:
+async def _later(request: MeshRequest, response: Awaitable[MeshResponse], mark: bytes) -> bytes:
     try:
-        return encode_mesh_response(await response)
+        return encode_mesh_response(await response, mark)
     except BadValue as error:
         raise known_error(request, error) from None
 
