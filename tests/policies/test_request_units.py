@@ -569,3 +569,55 @@ def test_shards_beyond_the_bound_share_one_latency() -> None:
     shared = these.predict_mru(rows(1, shard="s1999"))
     assert shared == these.predict_mru(rows(1, shard="never seen"))
     assert shared > 2 * these.predict_mru(rows(1, shard="s1"))
+
+
+def test_that_a_shard_is_slow_costs_its_callers_little() -> None:
+    these, now_us = slow_units(), START
+    now_us = read_often(these, now_us, seconds=40, took_ms=3)
+    usual_ru = these.predict_mru(rows(1, shard="s")) / 1_000
+    for _ in range(24):
+        now_us = read_often(these, now_us, seconds=1, took_ms=150)
+        assert these.predict_mru(rows(1, shard="s")) / 1_000 < 1.3 * usual_ru
+        assert these.predict_mru(rows(1, shard="other")) / 1_000 < 1.3 * usual_ru
+    stats = these.stats()
+    assert stats.learned_actual_mru < 1.3 * stats.learned * usual_ru * 1_000
+
+
+def test_that_work_takes_longer_for_good_is_charged_in_the_end() -> None:
+    these, now_us = slow_units(), START
+    now_us = read_often(these, now_us, seconds=40, took_ms=3)
+    for _ in range(100):  # an hour and more, sampled
+        now_us = read_often(these, now_us, seconds=1, took_ms=12) + 40 * S
+    assert these.predict_mru(rows(1, shard="s")) / 1_000 == pytest.approx(1 + 1 + 12, rel=0.1)
+
+
+def test_rows_are_charged_whole_though_their_shard_is_slow() -> None:
+    these, now_us = slow_units(settle=True, rate_ru=1_000, burst_ru=1_000), START
+    now_us = read_often(these, now_us, seconds=40, took_ms=3)
+    now_us = read_often(these, now_us, seconds=1, took_ms=150) + 10 * S
+    request = rows(500, shard="s", caller="b")
+    permit = enter(these, request, now_us)
+    request.measured = Measured(600 * MS, rows=500)
+    permit.end(OK, now_us)
+    assert 498 < 1_000 - left_ru(these, "b", now_us) < 530
+
+
+S, MS = 1_000_000, 1_000
+
+
+def slow_units(**some: object) -> RequestUnits:
+    """A request, a row and a millisecond cost 1 RU each."""
+    given: dict[str, object] = {"weights": Weights(1.0, 1.0, 0.0, 1.0), "learn_rate": 0.02}
+    return units(**(given | {"settle": False, "rate_ru": 10_000, "burst_ru": 10_000} | some))
+
+
+def read_often(these: RequestUnits, now_us: int, *, seconds: int, took_ms: int) -> int:
+    """Forty reads a second of one shard, by a caller each; returns when they are done."""
+    for number in range(40 * seconds):
+        now_us += 25 * MS
+        request = rows(1, caller=f"c{number % 4}", shard="s")
+        permit = these.admit(request, now_us)
+        if isinstance(permit, RequestUnitsPermit):
+            request.measured = Measured(took_ms * MS, rows=1)
+            permit.end(OK, now_us)
+    return now_us

@@ -23,6 +23,14 @@ it queues twenty times, and a read that matters more passes between two of them.
 chunks of 10, 20 and 50 RU all are, with a p99 of 1.09, 1.16 and 1.75 times what they have alone.
 Each chunk costs its fixed part again.
 
+**A slow engine is not its callers' doing.** Time is charged as it would be at the usual speed of
+its shard. If an operation took 3 ms at the p95, and now takes 150, each of its milliseconds counts
+for a fiftieth of `SLOWER_MAX`. Else whoever stays within its quota would be refused for a slow
+shard, on healthy ones too: in the drill `slow-down` a read of the slow shard cost 16 request units
+where it had cost 1.3, and three in a thousand were refused on the others. What is usual follows at
+once where work gets quicker, and doubles in `USUAL_DOUBLES_US` where it stays slow. Rows and bytes
+are charged whole at any time.
+
 Cost: a look-up, an exponential when it learns; a request a chunk. Bounds: `ratios_max` callers over
 all operations; of the `LOOKS` oldest, one that is near 1 is forgotten first. `SHARDS_MAX` shards of
 an operation have a latency of their own, the rest share one.
@@ -41,6 +49,11 @@ LOOKS: Final = 4
 SHARDS_MAX: Final = 256
 NEAR: Final = 1.1  # whoever costs less than so many times the usual, or that part of it
 SECOND_US: Final = 1_000_000
+SLOWER_MAX: Final = 1.25  # than usual, and still charged as it is
+USUAL_DOUBLES_US: Final = 600 * SECOND_US
+KNOWN_AFTER_US: Final = 30 * SECOND_US  # until then what is slow may be what is usual
+KNOWN_SAMPLES: Final = 20
+_REFRESH_US: Final = 100_000
 ROWS: Final = "rows"
 SIZE: Final = "size_bytes"
 
@@ -123,23 +136,51 @@ class CallerRatios:
 
 @final
 class _ShardLatency:
-    """How long one class of work takes on one shard."""
+    """How long one class of work takes on one shard, and how long it usually does."""
 
-    __slots__ = ("_due_us", "_times", "p95_ms")
+    __slots__ = ("_at_us", "_known", "_recent_us", "_since_us", "_times", "_usual_us", "p95_ms")
 
     def __init__(self, p95_ms: float) -> None:
         self._times = WindowedQuantile(6, 10 * SECOND_US)
-        self._due_us = 0
+        self._at_us = self._since_us = -1  # of the last look, and of the first sample
+        self._known = False
+        self._usual_us = self._recent_us = 0.0
         self.p95_ms = p95_ms
 
     def add(self, service_us: int, now_us: int) -> None:
         """It took so long."""
         self._times.add(service_us, now_us)
-        if now_us >= self._due_us or now_us < self._due_us - SECOND_US:
-            self._due_us = now_us + SECOND_US
-            p95_us = self._times.quantile(0.95, now_us)
-            if p95_us is not None:
-                self.p95_ms = p95_us / 1_000
+        if self._since_us < 0:
+            self._since_us = now_us
+        is_news = service_us > 2.0 * self._recent_us
+        if is_news or not 0 <= now_us - self._at_us < _REFRESH_US:
+            self._look(now_us)
+
+    def at_usual_speed(self, service_us: int) -> float:
+        """How long it would have taken, in milliseconds."""
+        most_us = SLOWER_MAX * self._usual_us
+        us = float(service_us)
+        if self._recent_us > most_us:
+            us = us * most_us / self._recent_us
+        # The first slow ones come before it is known that all are.
+        return (most_us if self._known and us > most_us else us) / 1_000
+
+    def _look(self, now_us: int) -> None:
+        times = self._times
+        p95_us, recent_us = times.quantile(0.95, now_us), times.current.quantile(0.95)
+        if p95_us is None or recent_us is None:
+            return
+        passed_us = min(max(now_us - self._at_us, 0), USUAL_DOUBLES_US)
+        self._at_us = now_us
+        self._recent_us = recent_us
+        if self._known:
+            grown_us = self._usual_us * (1.0 + passed_us / USUAL_DOUBLES_US)
+            self._usual_us = min(p95_us, grown_us)
+        else:
+            self._usual_us = p95_us
+            is_old = now_us - self._since_us >= KNOWN_AFTER_US
+            self._known = is_old and times.count(now_us) >= KNOWN_SAMPLES
+        self.p95_ms = min(p95_us, SLOWER_MAX * self._usual_us) / 1_000
 
 
 @final
@@ -170,7 +211,7 @@ class OperationCost:
         self._latencies: dict[str, _ShardLatency] = {}
 
     def latency_ms(self, shard: str) -> float:
-        """The past p95, without the queue."""
+        """The past p95, without the queue; that of a slow shard is little more than its usual."""
         if self.weights.ms_ru == 0.0:
             return 0.0
         latency = self._latencies.get(shard)
@@ -192,6 +233,12 @@ class OperationCost:
             usual_mru = model.expect_mru(shape.rows, shape.size_bytes, latency_ms)
             actual_mru = ratio.learn(usual_mru, actual_mru)
         model.learn(shape.rows, shape.size_bytes, latency_ms, actual_mru)
+
+    def charged_ms(self, shard: str, service_us: int) -> float:
+        """How long work that took so long would have taken at the usual speed of its shard."""
+        latencies = self._latencies
+        latency = latencies.get(shard) or latencies.get("")
+        return service_us / 1_000 if latency is None else latency.at_usual_speed(service_us)
 
     def time(self, shard: str, service_us: int, now_us: int) -> None:
         """Take in how long it was in the backend."""

@@ -214,7 +214,9 @@ class RequestUnitsPermit:
         rows, size_bytes = measured.rows, measured.size_bytes
         if rows <= 0 and size_bytes <= 0:  # Only the time was measured.
             rows, size_bytes = shape.rows, shape.size_bytes
-        service_ms = measured.service_us / 1_000 if measured.service_us > 0 else self._latency_ms
+        service_ms = self._latency_ms
+        if measured.service_us > 0:
+            service_ms = self._operation.charged_ms(self._request.shard, measured.service_us)
         return self._operation.weights.cost_mru(max(0, rows), max(0, size_bytes), service_ms)
 
     def _capped(self, actual_mru: int) -> int:

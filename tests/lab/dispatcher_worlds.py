@@ -1,0 +1,110 @@
+"""Worlds of a dispatcher, each a function of its seed. Nothing here is a test."""
+
+from __future__ import annotations
+
+import random
+from math import ceil, sqrt
+from typing import Final
+
+from sluicegate.apps.kv.settings import KvSettings
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.lab.arrivals import Poisson
+from sluicegate.lab.rigs.dispatcher import US, EngineSpell, KvCaller, KvRig, KvRun
+
+SHIPPED: Final = KvSettings()
+KNOWN_US: Final = 65 * US  # after a minute it is known what is usual
+SLOW_END_US: Final = KNOWN_US + 15 * US
+RELAXED_US: Final = SLOW_END_US + 3 * US
+STALL_US: Final = 4 * US
+WELL_US_MAX: Final = US
+PLACES: Final = 64  # by default, and half of them for a shard
+
+
+def callers(per_s: float, work_us: int) -> tuple[KvCaller, ...]:
+    """One of each class, with a quota of 1.5 times what its busiest second needs."""
+    each = per_s / len(Criticality)
+    busiest = each + 3 * sqrt(each)
+    read_ru = 1.0 + 0.1 + 0.025 + 0.1 * work_us / 1_000
+    return tuple(
+        KvCaller(
+            name=member.name,
+            arrivals=Poisson(each),
+            criticality=member,
+            quota_ru=ceil(1.5 * busiest * read_ru),
+        )
+        for member in Criticality
+    )
+
+
+def slow_down(seed: int, settings: KvSettings = SHIPPED) -> KvRig:
+    """An engine, or a shard of it, that becomes slow for 15 s and has capacity to spare."""
+    chance = random.Random(seed)
+    per_s = 10.0 ** chance.uniform(1.2, 2.0)
+    times = 10.0 ** chance.uniform(0.3, 2.0)
+    slots = chance.choice((4, 8, 16, 64))
+    shards = chance.choice((1, 2, 10))
+    one = shards > 1 and chance.random() < 0.5
+    room = min(slots, PLACES // 2 if one else PLACES) * chance.uniform(0.05, 0.6)
+    work_us = min(max(room * US / (per_s * times) * (shards if one else 1), 200), 30_000)
+    slow = (
+        EngineSpell(KNOWN_US, slow_shard=chance.randrange(shards), slow_times=times)
+        if one
+        else EngineSpell(KNOWN_US, times=times)
+    )
+    return KvRig(
+        callers=callers(per_s, round(work_us)),
+        span_us=RELAXED_US + US,
+        settings=settings,
+        shards=shards,
+        slots=slots,
+        slots_by_shard=one,
+        work_us=round(work_us),
+        course=(slow, EngineSpell(SLOW_END_US)),
+    )
+
+
+def stall(seed: int, settings: KvSettings = SHIPPED) -> KvRig:
+    """An engine that stands still for 1 to 30 s, and callers with deadlines, or without."""
+    chance = random.Random(seed)
+    slots = chance.choice((4, 8, 16, 32))
+    work_us = round(10.0 ** chance.uniform(3.0, 4.3))
+    capacity = slots * US / work_us
+    per_s = min(10.0 ** chance.uniform(1.3, 2.8), 0.75 * capacity)
+    deadline_us = chance.choice((100_000, 200_000, 500_000, 1_000_000, None))
+    stall_us = round(chance.uniform(1, 30) * US)
+    rest = tuple(
+        KvCaller(
+            name=member.name,
+            arrivals=Poisson(per_s / len(Criticality)),
+            criticality=member,
+            deadline_us=deadline_us,
+        )
+        for member in Criticality
+    )
+    return KvRig(
+        callers=rest,
+        span_us=STALL_US + stall_us + 4 * US,
+        settings=settings,
+        slots=slots,
+        work_us=work_us,
+        course=(EngineSpell(STALL_US, stalled=True), EngineSpell(STALL_US + stall_us)),
+    )
+
+
+def harm_of_slowness(found: KvRun) -> list[str]:
+    """What a slow-down with capacity to spare has done to anybody."""
+    harm = []
+    for number, caller in enumerate(found.rig.callers):
+        ends = found.of(KNOWN_US, RELAXED_US, number)
+        refused = [one for one in ends if not one.served]
+        if len(refused) > max(1, 0.01 * len(ends)):
+            reasons = sorted({one.reason for one in refused})
+            harm.append(f"{caller.name}: {len(refused)} of {len(ends)} refused: {reasons}")
+    harm += [f"penalised: {look.penalised}" for look in found.looks if look.penalised]
+    dearest = max(look.dearest_milli for look in found.looks if look.at_us >= RELAXED_US)
+    return harm if dearest == 1_000 else [*harm, f"a price of {dearest} after the end"]
+
+
+def recovery_us(found: KvRun) -> int:
+    """How long after the end of its stall 95% were served, and stayed so."""
+    return found.well_again_us(found.rig.course[-1].at_us)

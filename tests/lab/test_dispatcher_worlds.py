@@ -1,0 +1,52 @@
+"""What ships does no harm: a slice of the proofs in `tests/prove`, and faults they must find."""
+
+from __future__ import annotations
+
+import pytest
+
+from sluicegate.apps.kv.settings import KvSettings
+from sluicegate.lab.rigs.dispatcher import play
+from sluicegate.policies import deadline, operation_cost
+from tests.lab.dispatcher_worlds import (
+    WELL_US_MAX,
+    harm_of_slowness,
+    recovery_us,
+    slow_down,
+    stall,
+)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_slow_and_has_room_refuses_nobody(seed: int) -> None:
+    assert harm_of_slowness(play(slow_down(seed), seed)) == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_stall_is_over_a_second_after_its_end(seed: int) -> None:
+    assert recovery_us(play(stall(seed), seed)) <= WELL_US_MAX
+
+
+def test_a_run_is_a_function_of_its_seed() -> None:
+    first, again = (play(stall(1), 1) for _ in range(2))
+    assert first.ends == again.ends
+
+
+def test_charging_a_slow_shard_for_its_slowness_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operation_cost, "SLOWER_MAX", 1e9)
+    [harm, *_] = harm_of_slowness(play(slow_down(0), 0))
+    assert "quota_spent" in harm
+
+
+def test_one_ladder_of_prices_for_everything_is_found() -> None:
+    rig = slow_down(0, KvSettings(prices="mussel"))
+    assert any("price" in harm for harm in harm_of_slowness(play(rig, 0)))
+
+
+def test_taking_what_was_cut_off_for_what_was_done_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def record_cut(self: deadline._ServiceTime, service_us: int, now_us: int) -> None:
+        self.times.add(service_us, now_us)
+
+    monkeypatch.setattr(deadline._ServiceTime, "record_cut", record_cut)
+    assert any(recovery_us(play(stall(seed), seed)) > WELL_US_MAX for seed in range(12))

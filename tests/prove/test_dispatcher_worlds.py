@@ -1,0 +1,31 @@
+"""The dispatcher's defence does no harm: what ships, on virtual time, over many seeds.
+
+A slow engine with capacity to spare refuses nobody (10,000 seeds in `make prove`), and a stall of 1
+to 30 s is over a second after its end (1,000). Other slices of them in CI, by its seed.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from sluicegate.lab.rigs.dispatcher import play
+from tests.lab.dispatcher_worlds import (
+    WELL_US_MAX,
+    harm_of_slowness,
+    recovery_us,
+    slow_down,
+    stall,
+)
+from tests.prove.seeds import seeds
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("seed", seeds(full=10_000, part=40))
+def test_what_is_slow_and_has_room_refuses_nobody(seed: int) -> None:
+    assert harm_of_slowness(play(slow_down(seed), seed)) == []
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("seed", seeds(full=1_000, part=20))
+def test_a_stall_is_over_a_second_after_its_end(seed: int) -> None:
+    assert recovery_us(play(stall(seed), seed)) <= WELL_US_MAX
