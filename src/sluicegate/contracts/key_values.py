@@ -61,6 +61,15 @@ class Row(NamedTuple):
     value: bytes
     expires_us: int = 0
 
+    @property
+    def size_bytes(self) -> int:
+        """What key and value weigh."""
+        return len(self.sort) + len(self.value)
+
+    def unexpired(self, now_us: int) -> Row | None:
+        """The row, unless its time is over."""
+        return None if 0 < self.expires_us <= now_us else self
+
 
 class RowPage(NamedTuple):
     """Rows in the requested order; a `token` that is not empty continues behind the last."""

@@ -79,7 +79,7 @@ class StaleWorld:
         self.choose = choose
         self.clock = HandClock()
         self.loop = StepLoop(self.clock)
-        self.shield = Shield(SETTINGS, _Chance(draw))
+        self.shield: Shield[Row] = Shield(SETTINGS, _Chance(draw))
         self.versions = [Version(0, False, 0, True)]
         self.acked = 0
         self.gates: list[Callable[[], None]] = []

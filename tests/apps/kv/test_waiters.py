@@ -32,7 +32,8 @@ class Crowd:
 
     def __init__(self, loop: VirtualLoop, **some: Any) -> None:
         self.loop = loop
-        self.shield = Shield(ShieldSettings(hot_min=1, hot_permille=0, **some), SeededChance(1))
+        settings = ShieldSettings(hot_min=1, hot_permille=0, **some)
+        self.shield: Shield[Row] = Shield(settings, SeededChance(1))
         self.key = self.shield.key("t", b"p", b"")
         self.engine: Callable[[], Coroutine[Any, Any, Row | None]] = self.answers
         self.reads = 0

@@ -29,8 +29,8 @@ from sluicegate.apps.kv.metrics import (
 from sluicegate.apps.kv.quotas import Quotas, minute_quota, node_of
 from sluicegate.apps.kv.rollups import Rollups
 from sluicegate.apps.kv.settings import KvSettings
+from sluicegate.apps.kv.shield.hot_reads import HotReads
 from sluicegate.apps.kv.shield.settings import HotPlace, ShieldSettings
-from sluicegate.apps.kv.shield.shield import Shield
 from sluicegate.apps.kv.status import KvStatus
 from sluicegate.apps.kv.store_watch import START, StoreWatch
 from sluicegate.apps.kv.tables.catalogue import Catalogue, TableView
@@ -133,14 +133,14 @@ class KvApp(App[KvSettings]):
         )
         self.keeper = TableKeeper(jobs)
         self.uploads = TableUploads(jobs, self.keeper)
-        self.shield: Shield | None = None
+        self.hot: HotReads | None = None
         if settings.hot and layered:
-            self.shield = Shield(_shield(settings), self.chance, self.chain.queue.requeue)
+            self.hot = HotReads(_shield(settings), self.chance, self.chain.queue.requeue)
         self.dispatcher = Dispatcher(
             self.admission,
             self.chain,
             self.tables,
-            self.shield,
+            self.hot,
             self.uploads,
             self.clock,
             value_bytes_max=settings.value_bytes_max,
@@ -173,16 +173,16 @@ class KvApp(App[KvSettings]):
         background.start("catalogue", self.catalogue.follow)
         background.start("keeper", self.keeper.follow)
         background.start("sweep", self.keeper.follow_sweep)
-        if self.shield is not None:
-            background.start("gossip", partial(self._heed, self.shield))
+        if self.hot is not None:
+            background.start("gossip", partial(self._heed, self.hot))
         if self.rollups is not None:
             background.start("rollups", self.rollups.run)
 
     async def close(self) -> None:
         """Give everything back, the last that was made first."""
         self.rules.close()
-        if self.shield is not None:
-            await self.shield.close()
+        if self.hot is not None:
+            await self.hot.close()
         await self.quotas.close()
         if self.minute_quota is not None:
             await self.minute_quota.close()
@@ -263,7 +263,7 @@ class KvApp(App[KvSettings]):
 
     def hot_board(self, k: int) -> list[HotPlace]:
         """The hottest keys, and what became of their reads."""
-        return [] if self.shield is None else self.shield.board(k)
+        return [] if self.hot is None else self.hot.board(k)
 
     def metrics(self) -> Iterable[MetricFamily]:
         """The metrics of all parts."""
@@ -273,8 +273,8 @@ class KvApp(App[KvSettings]):
         yield from of_callers(self.usage)
         yield from of_stress(chain.stress.read(now_us), chain.prices.stats().prices_milli)
         yield from of_queue(chain.queue.stats(), chain.queue.delay_us(now_us))
-        if self.shield is not None:
-            yield from of_shield(self.shield.stats())
+        if self.hot is not None:
+            yield from of_shield(self.hot.stats())
         yield from self.quotas.families()
         if self.store is not None:
             yield from of_store(self.store.stats())
@@ -282,7 +282,7 @@ class KvApp(App[KvSettings]):
 
     def _board(self) -> object:
         now_us = self.clock.now_us()
-        chain, shield = self.chain, self.shield
+        chain, hot = self.chain, self.hot
         usage = {
             name: CallerUse(used.mru, used.admitted + used.cached, used.refused)
             for name, used in self.usage.now().items()
@@ -298,9 +298,9 @@ class KvApp(App[KvSettings]):
             shed=chain.levels.stats()._replace(prices_milli=chain.prices.stats().prices_milli),
             queue=chain.queue.stats(),
             engine=engine,
-            shield=None if shield is None else shield.stats(),
+            shield=None if hot is None else hot.stats(),
             hot=self.hot_board(HOT_TOLD),
-            remembered=0 if shield is None else shield.remembered,
+            remembered=0 if hot is None else hot.remembered,
             store=None if self.store is None else self.store.stats(),
             uploads=[_upload(one) for one in self.catalogue.state.uploads.values()],
         )
@@ -361,23 +361,23 @@ class KvApp(App[KvSettings]):
     def _replace_changed_tables(self) -> None:
         """Drop from the shield what it keeps of tables whose view has changed."""
         before, self._views = self._views, self.catalogue.views
-        if self.shield is None:
+        if self.hot is None:
             return
         for name, view in self._views.items():
             was = before.get(name)
             if was is None or was.overlay != view.overlay or was.epoch != view.epoch:
-                self.shield.replace_table(name)
+                self.hot.replace_table(name)
 
     def _hottest(self) -> Mapping[str, int]:
-        return {} if self.shield is None else dict(self.shield.top(HOT_TOLD))
+        return {} if self.hot is None else dict(self.hot.top(HOT_TOLD))
 
-    async def _heed(self, shield: Shield) -> None:
+    async def _heed(self, hot: HotReads) -> None:
         """What is hot for others is hot here."""
         while True:
             await asyncio.sleep(1.0)
             now_us = self.clock.now_us()
             for other in self.quotas.members.others():
-                shield.heed(other.hot, now_us)
+                hot.heed(other.hot, now_us)
 
 
 def shard_places_of(settings: KvSettings, engine: Engine) -> int:

@@ -9,13 +9,15 @@ Nothing is decided here. A read that need not wait is answered without a corouti
 scan enters anew for every `chunk_ru` of what it looks at, so that others pass between two chunks. A
 key that is written leaves the cache before the write is acknowledged. A multi-get reads as many
 places at a time as its response should have room for (`response_memory.py`). Rows of one partition
-it reads together, from the engine even if they are hot: they are of one instant.
+it reads together, and none by itself from the cache: they are of one instant. Ranges that are hot,
+and multi-gets of one partition, are cached as a whole.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
+from functools import partial
 from itertools import chain as chained
 from typing import Final, final
 
@@ -23,7 +25,9 @@ from sluicegate.apps.kv.admission import Admission, attributes_of
 from sluicegate.apps.kv.chain import GET, MULTI_GET, PUT, SCAN, SWAP, PolicyChain
 from sluicegate.apps.kv.names import check_key, check_table, check_value
 from sluicegate.apps.kv.response_memory import VALUES_BYTES_MAX, ResponseMemory
+from sluicegate.apps.kv.shield.hot_reads import HotReads, WritesUnderWay
 from sluicegate.apps.kv.shield.keys import key_of
+from sluicegate.apps.kv.shield.ranges import RangeAnswer, RangeFetch, RangeQuestion, RangeShield
 from sluicegate.apps.kv.shield.shield import Shield
 from sluicegate.apps.kv.tables.scan import ScanResult
 from sluicegate.apps.kv.tables.tables import Tables
@@ -64,9 +68,9 @@ class Dispatcher:
         "_admission",
         "_chunk_ru",
         "_clock",
+        "_hot",
         "_memory",
         "_one_shard",
-        "_shield",
         "_tables",
         "_units",
         "_value_bytes_max",
@@ -78,7 +82,7 @@ class Dispatcher:
         admission: Admission,
         chain: PolicyChain,
         layers: Tables,
-        shield: Shield | None,
+        hot: HotReads | None,
         uploads: Uploads,
         clock: Clock,
         *,
@@ -88,7 +92,7 @@ class Dispatcher:
     ) -> None:
         self._admission = admission
         self._tables = layers
-        self._shield = shield
+        self._hot = hot
         self._clock = clock
         self._value_bytes_max = value_bytes_max
         self._units = chain.units if chain.layered else None
@@ -118,6 +122,13 @@ class Dispatcher:
             raise BadValue("places", len(places), f"give from 1 to {PLACES_MAX:,}")
         for partition, sort in places:
             check_key(partition, sort)
+        if self._hot is not None and len(places) > 1 and not call.strong:
+            return self._get_hot_places(self._hot, table, places, call)
+        return self._get_places(table, places, call)
+
+    def _get_places(
+        self, table: str, places: Sequence[Place], call: CallContext
+    ) -> MaybeAwaitable[Sequence[Row | None]]:
         rows: list[Row | None] = [None] * len(places)
         cold, warm, size = self._read_cached(table, places, rows, call)
         _check_answer(size)
@@ -144,6 +155,24 @@ class Dispatcher:
         check_key(partition, b"")
         _check_span(span)
         remaining = read_token(token, table, partition, span)
+        if self._hot is not None and not call.strong:
+            return await self._scan_hot(self._hot, table, partition, remaining, call)
+        page, _ = await self._scan(table, partition, remaining, call)
+        return page
+
+    async def _scan(
+        self,
+        table: str,
+        partition: bytes,
+        span: KeyRange,
+        call: CallContext,
+        flight: Flight[RangeAnswer | None] | None = None,
+    ) -> tuple[RowPage, bool]:
+        """Rows of the span, and whether they are all that it asks for.
+
+        With a flight each chunk enters as the highest class of those who wait for it.
+        """
+        remaining = span
         rows: list[Row] = []
         size = 0
         last_key: bytes | None = None  # the last key that was looked at
@@ -154,22 +183,22 @@ class Dispatcher:
                     rows_max=span.rows_max - len(rows), bytes_max=max(1, span.bytes_max - size)
                 )
                 try:
-                    result, call = await self._scan_chunk(table, partition, chunk, call)
+                    result, call = await self._scan_chunk(table, partition, chunk, call, flight)
                 except Refused:
                     if last_key is None:
                         raise
                     # What has been read is paid for; the token goes on when there is more to spend.
-                    return RowPage(rows, token_after(table, partition, remaining, last_key))
+                    return RowPage(rows, token_after(table, partition, remaining, last_key)), False
                 rows += result.rows
-                chunk_bytes = sum([len(row.sort) + len(row.value) for row in result.rows])
+                chunk_bytes = sum([row.size_bytes for row in result.rows])
                 size += chunk_bytes
                 self._memory.size_bytes += chunk_bytes
                 last_key = result.last
                 if not result.more or last_key is None:
-                    return RowPage(rows)
+                    return RowPage(rows), True
                 remaining = span_after(remaining, last_key)
                 if len(rows) >= span.rows_max or size >= span.bytes_max:
-                    return RowPage(rows, token_after(table, partition, remaining, last_key))
+                    return RowPage(rows, token_after(table, partition, remaining, last_key)), True
                 await asyncio.sleep(0)  # others pass between two chunks, also where nobody waits
         finally:
             self._memory.size_bytes -= size
@@ -286,7 +315,7 @@ class Dispatcher:
         self, table: str, partition: bytes, sort: bytes, call: CallContext
     ) -> MaybeAwaitable[Row | None]:
         now_us = self._clock.now_us()
-        shield = self._shield
+        shield = None if self._hot is None else self._hot.keys
         if shield is None:
             return self._read_one(
                 table, partition, sort, key_of(table, partition, sort), call, now_us
@@ -307,7 +336,7 @@ class Dispatcher:
         return self._share(shield, key, None if state == MISS else row, request, fetch)
 
     async def _share(
-        self, shield: Shield, key: str, stale: Row | None, request: Request, fetch: _Fetch
+        self, shield: Shield[Row], key: str, stale: Row | None, request: Request, fetch: _Fetch
     ) -> Row | None:
         row = await shield.read(key, stale, request, self._clock, fetch.fly)
         measured = request.measured
@@ -359,10 +388,10 @@ class Dispatcher:
         return row
 
     def _complete_get(self, permit: StackPermit, key: str, row: Row | None, began_us: int) -> None:
-        size = 0 if row is None else len(row.sort) + len(row.value)
+        size = 0 if row is None else row.size_bytes
         self._admission.done(permit, began_us, 1, size)
-        if self._shield is not None:
-            self._shield.record_read(key, row)
+        if self._hot is not None:
+            self._hot.keys.record_read(key, row)
 
     # Many places.
 
@@ -370,7 +399,7 @@ class Dispatcher:
         self, table: str, places: Sequence[Place], rows: list[Row | None], call: CallContext
     ) -> tuple[list[int], list[int], int]:
         """Fill in what is served from memory; where the cold ones are, the warm, and its bytes."""
-        shield = self._shield
+        shield = None if self._hot is None else self._hot.keys
         if shield is None:
             return [*range(len(places))], [], 0
         now_us = self._clock.now_us()
@@ -445,7 +474,7 @@ class Dispatcher:
         for place, row in zip(at, values, strict=True):
             rows[place] = row
             if row is not None:
-                size += len(row.sort) + len(row.value)
+                size += row.size_bytes
                 before += len(row.value)
         self._admission.done(permit, began_us, len(at), size)
         self._memory.record_size(table, size // len(at))
@@ -550,10 +579,114 @@ class Dispatcher:
         shard = self._tables.shard_of(table, places[0][0])
         return self._admission.request(MULTI_GET, table, shard, call, attributes_of(len(places), 0))
 
+    def _get_hot_places(
+        self, hot: HotReads, table: str, places: Sequence[Place], call: CallContext
+    ) -> MaybeAwaitable[Sequence[Row | None]]:
+        """The same from the shield of ranges, if all are of one partition."""
+        partition = places[0][0]
+        sorts = [place[1] for place in places if place[0] == partition]
+        if len(sorts) < len(places) or len(sorts) > self._memory.places_of_partition(table):
+            return self._get_places(table, places, call)
+        ranges, now_us = hot.ranges, self._clock.now_us()
+        question = ranges.of_places(table, partition, sorts)
+        state, answer = ranges.look(question, now_us)
+        if state == COLD:
+            return self._get_places(table, places, call)
+        if state == FRESH and answer is not None:
+            self._admission.cached(call.identity.name, now_us)
+            return answer.rows
+        fetch = partial(self._fetch_places, ranges, question, table, places)
+        request = self._many(table, places, call)
+        return self._rows_of(self._ask(ranges, question, state, answer, request, fetch))
+
+    async def _rows_of(self, asked: Awaitable[RangeAnswer]) -> Sequence[Row | None]:
+        return (await asked).rows
+
+    async def _fetch_places(
+        self,
+        ranges: RangeShield,
+        question: RangeQuestion,
+        table: str,
+        places: Sequence[Place],
+        flight: Flight[RangeAnswer | None],
+    ) -> RangeAnswer:
+        """Read places of one partition together, for all who wait."""
+        permit = await self._admission.later(flight.request)
+        now_us = self._clock.now_us()
+        rows: list[Row | None] = [None] * len(places)
+        at = [*range(len(places))]
+        result = self._read_each(permit, table, [*places], at, rows, 0, now_us)
+        if isinstance(result, Awaitable):
+            await result
+        return ranges.answer(question, rows, b"", now_us)
+
     # Many rows.
 
+    async def _scan_hot(
+        self, hot: HotReads, table: str, partition: bytes, span: KeyRange, call: CallContext
+    ) -> RowPage:
+        """A range from its shield."""
+        ranges = hot.ranges
+        question = ranges.of_range(table, partition, span)
+        state, answer = ranges.look(question, self._clock.now_us())
+        if state == COLD:
+            page, _ = await self._scan(table, partition, span, call)
+            ranges.record_read(question, page.rows)
+            return page
+        if state == FRESH and answer is not None:
+            self._admission.cached(call.identity.name, self._clock.now_us())
+        else:
+            fetch = partial(self._fetch_range, ranges, question, table, partition, span, call)
+            shard = self._tables.shard_of(table, partition)
+            request = self._admission.request(
+                SCAN, table, shard, call, attributes_of(span.rows_max, 0)
+            )
+            answer = await self._ask(ranges, question, state, answer, request, fetch)
+        return RowPage([row for row in answer.rows if row is not None], answer.token)
+
+    async def _ask(
+        self,
+        ranges: RangeShield,
+        question: RangeQuestion,
+        state: int,
+        held: RangeAnswer | None,
+        request: Request,
+        fetch: RangeFetch,
+    ) -> RangeAnswer:
+        """The answer of a question that is not cold, from the cache or by a shared fetch."""
+        if state == REFRESH and held is not None:
+            ranges.fetch_ahead(question, request, self._clock, fetch)
+            self._admission.cached(request.caller, self._clock.now_us())
+            return held
+        stale = None if state == MISS else held
+        answer = await ranges.read(question, stale, request, self._clock, fetch)
+        measured = request.measured
+        if measured is not None and measured.from_cache:
+            self._admission.cached(request.caller, self._clock.now_us())
+        return answer
+
+    async def _fetch_range(
+        self,
+        ranges: RangeShield,
+        question: RangeQuestion,
+        table: str,
+        partition: bytes,
+        span: KeyRange,
+        call: CallContext,
+        flight: Flight[RangeAnswer | None],
+    ) -> RangeAnswer:
+        """Scan for all who wait."""
+        now_us = self._clock.now_us()
+        page, whole = await self._scan(table, partition, span, call, flight)
+        return ranges.answer(question, page.rows, page.token, now_us, whole=whole)
+
     async def _scan_chunk(
-        self, table: str, partition: bytes, span: KeyRange, call: CallContext
+        self,
+        table: str,
+        partition: bytes,
+        span: KeyRange,
+        call: CallContext,
+        flight: Flight[RangeAnswer | None] | None,
     ) -> tuple[ScanResult, CallContext]:
         """One admission's worth, and as what the next chunk is to ask.
 
@@ -566,6 +699,10 @@ class Dispatcher:
         if self._units is not None:
             request = next(self._units.chunks(request, self._chunk_ru))
             rows_max = int(request.attributes["rows"])
+        if flight is not None:
+            request.criticality = flight.request.criticality
+            request.deadline_us = flight.request.deadline_us
+            flight.request = request  # whoever joins raises this one
         permit = await self._admission.later(request)
         began_us = self._clock.now_us()
         work = self._tables.scan(table, partition, span._replace(rows_max=rows_max), began_us)
@@ -599,22 +736,14 @@ class Dispatcher:
             raise BadValue("writes", f"{size:,} bytes", f"give at most {BATCH_BYTES_MAX:,}")
         return size
 
-    def _begin_writes(self, table: str, places: Iterable[Place]) -> list[str]:
-        """Tell the shield that these are being written; return their keys."""
-        shield = self._shield
-        if shield is None:
-            return []
-        keys = [shield.key(table, partition, sort) for partition, sort in places]
-        for key in keys:
-            shield.begin_write(key)
-        return keys
+    def _begin_writes(self, table: str, places: Iterable[Place]) -> WritesUnderWay | None:
+        """Tell the shields that these are being written."""
+        return None if self._hot is None else self._hot.begin_writes(table, places)
 
-    def _end_writes(self, keys: list[str]) -> None:
-        """Tell the shield that the writes have ended, however they did."""
-        shield = self._shield
-        if shield is not None:
-            for key in keys:
-                shield.end_write(key)
+    def _end_writes(self, writes: WritesUnderWay | None) -> None:
+        """Tell them that the writes have ended, however they did."""
+        if self._hot is not None and writes is not None:
+            self._hot.end_writes(writes)
 
 
 @final

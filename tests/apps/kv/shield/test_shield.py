@@ -41,7 +41,7 @@ class Bench:
     def __init__(self, loop: VirtualLoop, **some: Any) -> None:
         plain: dict[str, Any] = {"hot_min": 3, "hot_permille": 0, "jitter": 0.0}
         self.loop = loop
-        self.shield = Shield(ShieldSettings(**(plain | some)), Half())
+        self.shield: Shield[Row] = Shield(ShieldSettings(**(plain | some)), Half())
         self.key = self.shield.key("t", b"p", b"s")
         self.row: Row | None = ROW
         self.error: Exception | None = None
@@ -452,7 +452,7 @@ def test_settings_are_checked_where_they_are_made(some: dict[str, int]) -> None:
 
 
 def test_the_published_staleness_is_what_is_served_at_most() -> None:
-    shield = Shield(ShieldSettings(), SeededChance(1))
+    shield: Shield[Row] = Shield(ShieldSettings(), SeededChance(1))
     assert shield.staleness_us_max == 33_500_000
 
 
@@ -461,7 +461,7 @@ def test_who_joined_a_fetch_is_not_refused_for_its_leaders_quota() -> None:
 
     async def story() -> None:
         clock = HandClock()
-        shield = Shield(ShieldSettings(hot_min=1), SeededChance(1))
+        shield: Shield[Row] = Shield(ShieldSettings(hot_min=1), SeededChance(1))
         key = shield.key("t", b"p", b"")
         for _ in range(50):
             shield.look(key, clock.now_us())

@@ -2,7 +2,8 @@
 
 It puts `policies/hot_key.py` (which keys are hot, and their answers for a moment) and
 `policies/coalesce.py` (one fetch for all who ask at once) before point reads, and before each place
-of a multi-get. It is asked only after it was settled that this caller may read this table.
+of a multi-get; `ranges.py` has one for what is read of a partition as a whole. It is asked only
+after it was settled that this caller may read this table.
 
     state, row = shield.look(key, now_us, strong=strong)
     COLD              fetch it as if there were no shield, then `record_read` its size
@@ -37,14 +38,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, final
+from typing import Final, Generic, Protocol, Self, TypeVar, final
 
 from sluicegate.apps.kv.shield.keys import key_of, place_of, without_turn
 from sluicegate.apps.kv.shield.settings import HotPlace, ShieldSettings, ShieldStats
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Refused, SluicegateError, Unavailable
-from sluicegate.contracts.key_values import Row
 from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT
 from sluicegate.contracts.request import Measured, Request
 from sluicegate.policies.coalesce import Coalesce, Flight
@@ -53,6 +53,24 @@ from sluicegate.policies.hot_key import COLD, FRESH, MISS, NEGATIVE, REFRESH, ST
 __all__ = ["COLD", "FRESH", "MISS", "NEGATIVE", "REFRESH", "STALE", "Shield"]
 
 _HALVED_MAX: Final = 58  # after so many halvings nothing is left
+
+
+class Answer(Protocol):
+    """What a fetch may bring: a row, or the rows of a range."""
+
+    @property
+    def expires_us(self) -> int:
+        """When it is to be kept no longer; 0 is never."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What it weighs."""
+
+    def unexpired(self, now_us: int) -> Self | None:
+        """What is left of it at this instant."""
+
+
+V = TypeVar("V", bound=Answer)
 
 
 @final
@@ -72,25 +90,27 @@ _OF_HIS_OWN: Final = (QUOTA_SPENT, COST_ABOVE_LIMIT)
 
 
 @final
-class _SharedFetch:
+class _SharedFetch(Generic[V]):
     """One reader's fetch, which runs only if no other does."""
 
-    __slots__ = ("clock", "fetch", "flew", "key", "shield")
+    __slots__ = ("clock", "fetch", "flew", "flight_key", "key", "shield")
 
     def __init__(
         self,
-        shield: Shield,
+        shield: Shield[V],
         key: str,
         clock: Clock,
-        fetch: Callable[[Flight[Row | None]], Awaitable[Row | None]],
+        fetch: Callable[[Flight[V | None]], Awaitable[V | None]],
+        flight_key: str,
     ) -> None:
         self.shield = shield
         self.key = key
+        self.flight_key = flight_key or key
         self.clock = clock
         self.fetch = fetch
         self.flew = False
 
-    async def fly(self, flight: Flight[Row | None]) -> Row | None:
+    async def fly(self, flight: Flight[V | None]) -> V | None:
         """Fetch, and keep what came."""
         self.flew = True
         fill = self.shield.begin(self.key, self.clock.now_us())
@@ -100,7 +120,7 @@ class _SharedFetch:
 
 
 @final
-class Shield:
+class Shield(Generic[V]):
     """The hot keys of one dispatcher, their answers, and the fetches under way."""
 
     __slots__ = (
@@ -132,8 +152,8 @@ class Shield:
         """`raised` is called when a waiter of a higher class joins a fetch, as in `Coalesce`."""
         self.settings = settings
         self._chance = chance
-        self._hot: HotKey[Row] = HotKey(settings.hot_key())
-        self._flights: Coalesce[Row | None] = Coalesce(settings.coalesce(), raised)
+        self._hot: HotKey[V] = HotKey(settings.hot_key())
+        self._flights: Coalesce[V | None] = Coalesce(settings.coalesce(), raised)
         self._writing: dict[str, int] = {}  # as many as there are writes under way
         self._large: dict[str, int] = {}  # what they weigh, in the order they were seen
         self._tallies: dict[str, _Tally] = {}
@@ -153,7 +173,7 @@ class Shield:
         """The key of a place, as it is now."""
         return key_of(table, partition, sort, self._turns.get(table, 0) if self._turns else 0)
 
-    def look(self, key: str, now_us: int, *, strong: bool = False) -> tuple[int, Row | None]:
+    def look(self, key: str, now_us: int, *, strong: bool = False) -> tuple[int, V | None]:
         """Count this key, and return what to do."""
         weight = 1
         if self._large:
@@ -174,27 +194,29 @@ class Shield:
             self._tally(key).served += 1
         return place
 
-    def record_read(self, key: str, row: Row | None) -> None:
+    def record_read(self, key: str, row: V | None) -> None:
         """What the read of a COLD key has brought; those that are large weigh more from now on."""
-        if row is not None and len(row.value) >= self.settings.large_bytes:
-            self._weigh(key, len(row.value))
+        if row is not None and row.size_bytes >= self.settings.large_bytes:
+            self._weigh(key, row.size_bytes)
         elif self._large:
             self._large.pop(key, None)
 
     async def read(
         self,
         key: str,
-        stale: Row | None,
+        stale: V | None,
         request: Request,
         clock: Clock,
-        fetch: Callable[[Flight[Row | None]], Awaitable[Row | None]],
-    ) -> Row | None:
+        fetch: Callable[[Flight[V | None]], Awaitable[V | None]],
+        flight_key: str = "",
+    ) -> V | None:
         """The row of a key that is MISS or STALE, by this fetch or one that is in the air.
 
         `fetch` is handed the flight, and does its work as `flight.request`. Raises what it raised,
-        or `Refused`, unless `stale` may be served instead.
+        or `Refused`, unless `stale` may be served instead. Only those with the same `flight_key`
+        fetch together; without one, all who ask for the key.
         """
-        shared_fetch = _SharedFetch(self, key, clock, fetch)
+        shared_fetch = _SharedFetch(self, key, clock, fetch, flight_key)
         request_now = request
         if stale is not None:
             request_now = self._hurry(key, request, clock, shared_fetch)
@@ -209,26 +231,26 @@ class Shield:
             shared_fetch.flew = False
         if row is not None and 0 < row.expires_us <= clock.now_us():
             self._expired += 1
-            row = None
+            row = row.unexpired(clock.now_us())
         tally = self._tally(key)
         if shared_fetch.flew:
             tally.forwarded += 1
         else:
             tally.served += 1
-            request.measured = Measured(0, 0, 0 if row is None else len(row.value), True)
+            request.measured = Measured(0, 0, 0 if row is None else row.size_bytes, True)
         return row
 
-    async def _share_fetch(self, request: Request, shared_fetch: _SharedFetch) -> Row | None:
+    async def _share_fetch(self, request: Request, shared_fetch: _SharedFetch[V]) -> V | None:
         """By a flight; but what its leader was refused for himself is no refusal of another."""
         try:
             return await self._flights.share(
-                shared_fetch.key, request, shared_fetch.clock, shared_fetch.fly
+                shared_fetch.flight_key, request, shared_fetch.clock, shared_fetch.fly
             )
         except Refused as error:
             if shared_fetch.flew or error.decision.reason not in _OF_HIS_OWN:
                 raise
         self._led_astray += 1
-        flight: Flight[Row | None] = Flight(shared_fetch.key, request, shared_fetch.clock.now_us())
+        flight: Flight[V | None] = Flight(shared_fetch.key, request, shared_fetch.clock.now_us())
         return await shared_fetch.fly(flight)
 
     def fetch_ahead(
@@ -236,25 +258,27 @@ class Shield:
         key: str,
         request: Request,
         clock: Clock,
-        fetch: Callable[[Flight[Row | None]], Awaitable[Row | None]],
+        fetch: Callable[[Flight[V | None]], Awaitable[V | None]],
+        flight_key: str = "",
     ) -> bool:
         """Fetch a key that is REFRESH, for those to come; False if it need not, or must not be.
 
         It runs by itself, as the same caller, and has `ahead_us` of its own.
         """
-        return self._fetch_ahead(key, request, clock, _SharedFetch(self, key, clock, fetch))
+        shared_fetch = _SharedFetch(self, key, clock, fetch, flight_key)
+        return self._fetch_ahead(key, request, clock, shared_fetch)
 
-    def begin(self, key: str, now_us: int) -> Fill[Row]:
+    def begin(self, key: str, now_us: int) -> Fill[V]:
         """A fetch begins, for who reads several places at once and does not `read` each.
 
         Only for keys that are MISS, STALE or REFRESH, and before the engine is asked.
         """
         return self._hot.begin(key, now_us)
 
-    def land(self, fill: Fill[Row], row: Row | None, now_us: int) -> bool:
+    def land(self, fill: Fill[V], row: V | None, now_us: int) -> bool:
         """Keep what a fetch has brought; False if the key was written meanwhile, or has no room."""
         key = fill.key
-        size_bytes = 0 if row is None else len(row.value)
+        size_bytes = 0 if row is None else row.size_bytes
         self._tally(key).size_bytes = size_bytes
         self.record_read(key, row)
         if self._writing and self._plain(key) in self._writing:
@@ -264,7 +288,7 @@ class Shield:
             return fill.put_missing(now_us=now_us, draw=self._chance.draw())
         if 0 < row.expires_us <= now_us:
             return False
-        return fill.put(row, size_bytes + len(row.sort), now_us=now_us, draw=self._chance.draw())
+        return fill.put(row, size_bytes, now_us=now_us, draw=self._chance.draw())
 
     def begin_write(self, key: str) -> None:
         """Cache nothing of this key until `end_write`: it is about to be written."""
@@ -351,7 +375,7 @@ class Shield:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _hurry(
-        self, key: str, request: Request, clock: Clock, shared_fetch: _SharedFetch
+        self, key: str, request: Request, clock: Clock, shared_fetch: _SharedFetch[V]
     ) -> Request:
         """As which to ask while an old answer is at hand: for a moment only.
 
@@ -369,7 +393,7 @@ class Shield:
         return hurried
 
     def _fetch_ahead(
-        self, key: str, request: Request, clock: Clock, shared_fetch: _SharedFetch
+        self, key: str, request: Request, clock: Clock, shared_fetch: _SharedFetch[V]
     ) -> bool:
         if key in self._ahead:
             return False
@@ -384,10 +408,10 @@ class Shield:
         task.add_done_callback(lambda _task: self._ahead.pop(key, None))
         return True
 
-    async def _go_ahead(self, request: Request, shared_fetch: _SharedFetch) -> None:
+    async def _go_ahead(self, request: Request, shared_fetch: _SharedFetch[V]) -> None:
         try:
             await self._flights.share(
-                shared_fetch.key, request, shared_fetch.clock, shared_fetch.fly
+                shared_fetch.flight_key, request, shared_fetch.clock, shared_fetch.fly
             )
         except SluicegateError:
             self._ahead_failed += 1  # those who wait for it are told; the next reader tries again
