@@ -11,7 +11,6 @@ import pytest
 
 from sluicegate.apps.kv.app import KvApp
 from sluicegate.contracts.access import ANY_TABLE, EVERY_TABLE_GRANT, Identity
-from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.engine import KeyRange
 from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.key_values import CallContext, Row, RowPage, Write, WriteCondition
@@ -34,7 +33,7 @@ async def each(app: KvApp, *sorts: int, partition: bytes = b"p") -> Sequence[Row
 
 
 def multi_gets(app: KvApp) -> int:
-    return app.usage.operations().get("multi_get", (0, 0, 0))[0]
+    return app.usage.operations().get("multi-get", (0, 0, 0))[0]
 
 
 def first_value(page: RowPage) -> bytes:
@@ -196,38 +195,6 @@ def test_a_range_that_ended_early_for_one_caller_is_kept_for_nobody() -> None:
                     await scan(app, span)
                 page = await app.dispatcher.scan("t", b"p", span, rich)
                 assert len(page.rows) == 1_500
-
-    asyncio.run(story())
-
-
-def test_who_joins_a_scan_raises_it_to_its_own_class() -> None:
-    """The critical must not wait behind bulk for an answer that bulk has asked for."""
-
-    async def story() -> None:
-        flags = ["--engine", "faulty+memory:?slots=1&work_ms=20", "--places", "1"]
-        async with dispatcher(*flags, *HOT, "--quota-ru", "1000000") as app:
-            await fill(app, 20)
-            for _ in range(3):
-                await scan(app)
-            await put(app, b"x")
-            order: list[str] = []
-
-            async def asked(name: str, span: KeyRange, criticality: Criticality) -> None:
-                await scan(app, span, criticality=criticality)
-                order.append(name)
-
-            others = [
-                asyncio.ensure_future(
-                    asked("degraded", KeyRange(rows_max=5 + n), Criticality.DEGRADED)
-                )
-                for n in range(4)
-            ]
-            bulk = asyncio.ensure_future(asked("bulk", TEN, Criticality.BULK))
-            while app.chain.queue.stats().queued < 4:  # it waits behind three others
-                await asyncio.sleep(0)
-            await asked("critical", TEN, Criticality.CRITICAL)
-            await asyncio.gather(bulk, *others)
-            assert order == ["degraded", "bulk", "critical", *["degraded"] * 3]
 
     asyncio.run(story())
 

@@ -155,7 +155,16 @@ def test_what_cannot_be_played_is_refused_by_its_flag(
 
 
 def test_every_drill_is_in_the_table_by_its_name_and_can_be_told() -> None:
-    names = {"hot-key", "overload", "neighbour", "shard", "slow-down", "recovery", "shares"}
+    names = {
+        "hot-key",
+        "hot-range",
+        "overload",
+        "neighbour",
+        "shard",
+        "slow-down",
+        "recovery",
+        "shares",
+    }
     assert set(command.drills_by_name()) == names
     for name, drill in command.drills_by_name().items():
         assert drill.name == name

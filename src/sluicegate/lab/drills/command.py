@@ -51,6 +51,7 @@ def drills_by_name() -> dict[str, Drill]:
     """Return all drills; what they need is imported here."""
     from sluicegate.lab.drills import (  # noqa: PLC0415
         hot_key,
+        hot_range,
         neighbour,
         overload,
         recovery,
@@ -59,7 +60,7 @@ def drills_by_name() -> dict[str, Drill]:
         slow_down,
     )
 
-    modules = (hot_key, overload, neighbour, shard, slow_down, recovery, shares)
+    modules = (hot_key, hot_range, overload, neighbour, shard, slow_down, recovery, shares)
     return {module.DRILL.name: module.DRILL for module in modules}
 
 

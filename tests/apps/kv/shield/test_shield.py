@@ -242,7 +242,7 @@ def test_the_leader_pays_and_those_who_joined_are_marked() -> None:
         await asyncio.gather(bench.read(None, first), bench.read(None, second))
         assert first.measured is None
         assert second.measured is not None
-        assert second.measured == Measured(0, 0, 5, True)
+        assert second.measured == Measured(0, 0, 6, True)
 
     run(story)
 
@@ -370,7 +370,7 @@ def test_the_board_tells_what_became_of_the_reads_of_a_key() -> None:
         for _ in range(5):
             bench.look()
         ((key, guaranteed, served, forwarded, size),) = bench.shield.board(5)
-        assert (key, guaranteed, served, forwarded, size) == (bench.key, 8, 5, 1, 5)
+        assert (key, guaranteed, served, forwarded, size) == (bench.key, 8, 5, 1, 6)
         assert bench.shield.remembered == 8
 
     run(story)
