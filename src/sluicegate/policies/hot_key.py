@@ -24,7 +24,8 @@ done, before it is acknowledged. A fill whose key was written meanwhile is void.
 passes by (`strong=True`): it is counted and told nothing. So on the node that writes no read is
 older than the last write, on others by at most `staleness_us_max` and one fetch.
 
-One node does not see what is hot only in sum: exchange `top` between nodes, and `heed` it.
+One node does not see what is hot only in sum: exchange `top` and `near` between nodes, `heed` the
+one, and `heed_sums` of both. A key that has an n-th of the threshold on each of n nodes is found.
 
 Keep the counters at 20 for each key that `top` may be asked for. The key must hold all that changes
 the answer, in one spelling. What is fetched ahead has nobody waiting: give it a deadline of its
@@ -35,7 +36,7 @@ own. Cost: a counter's update (0.1 to 0.2 us compiled), a look-up where it is ho
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar, final
 
@@ -62,6 +63,8 @@ COLD: Final = -1
 COUNT_MAX: Final = 1 << 53
 # Weights are counted in sixteenths, so that what a halving rounds does not decide who is first.
 GRAIN: Final = 16
+_NEAR_MIN: Final = 2  # so much at least is guaranteed of a key that is nearly hot
+_NEAR_LOOKED: Final = 5  # of so many times as many the surest are taken
 _HALVED_MAX: Final = 58  # after so many halvings nothing is left
 
 V = TypeVar("V")
@@ -240,6 +243,29 @@ class HotKey(Generic[V]):
             if heavy.guaranteed >= threshold
         ]
 
+    def near(self, k: int, nodes: int) -> list[tuple[str, int]]:
+        """Keys that are not hot here, but would be if they are asked for as much on each node."""
+        threshold = self._threshold()
+        least = max(threshold // max(nodes, 1), _NEAR_MIN * GRAIN)
+        near = [
+            (str(heavy.key), heavy.guaranteed // GRAIN)
+            for heavy in self._counters.top(k * _NEAR_LOOKED)
+            if least <= heavy.guaranteed < threshold
+        ]
+        return sorted(near, key=_weight, reverse=True)[:k]
+
+    def heed_sums(self, elsewhere: Mapping[str, int], now_us: int) -> int:
+        """Heed keys that are hot with what they weigh on other nodes; return how many."""
+        threshold = self._threshold()
+        return self.heed(
+            [
+                key
+                for key, weight in elsewhere.items()
+                if weight * GRAIN + self._counters.estimate(key).guaranteed >= threshold
+            ],
+            now_us,
+        )
+
     def heed(self, keys: Iterable[str], now_us: int) -> int:
         """Hold keys from elsewhere hot for `heed_us`; return how many there was room for."""
         heeded = self._heeded
@@ -326,3 +352,7 @@ class HotKey(Generic[V]):
             self._filled += 1
         else:
             self._void += 1
+
+
+def _weight(hot: tuple[str, int]) -> int:
+    return hot[1]

@@ -10,10 +10,15 @@ from typing import Any
 import pytest
 
 from sluicegate.apps.kv.app import KvApp
+from sluicegate.apps.kv.members import encode_payload
+from sluicegate.apps.kv.shield.hot_reads import NEAR_MARK, HotReads
+from sluicegate.apps.kv.shield.settings import ShieldSettings
+from sluicegate.apps.kv.shield.shield import COLD, MISS
 from sluicegate.contracts.access import ANY_TABLE, EVERY_TABLE_GRANT, Identity
 from sluicegate.contracts.engine import KeyRange
 from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.key_values import CallContext, Row, RowPage, Write, WriteCondition
+from sluicegate.testing import SeededChance
 from tests.apps.kv.test_dispatcher import ANYBODY, dispatcher, fill, scans
 
 SLOW = ("--engine", "faulty+memory:?slots=64&work_ms=5", "--quota-ru", "1000000")
@@ -269,3 +274,49 @@ def test_long_bounds_and_many_places_have_a_key_too() -> None:
             assert len([place for place in board if place.served]) == 3
 
     asyncio.run(story())
+
+
+def test_what_is_hot_only_in_sum_is_found_by_all_and_what_is_cold_in_sum_by_nobody() -> None:
+    """Each of four dispatchers is asked for a quarter of what makes a key or a range hot."""
+
+    def fleet() -> list[HotReads]:
+        settings = ShieldSettings(hot_min=24, hot_permille=0)
+        return [HotReads(settings, SeededChance(seed)) for seed in range(4)]
+
+    def ask(node: HotReads, times: int) -> tuple[int, int]:
+        key = node.keys.key("t", b"p", b"s")
+        question = node.ranges.of_range("t", b"p", TEN)
+        for _ in range(times):
+            state, range_state = node.keys.look(key, 0)[0], node.ranges.look(question, 0)[0]
+        return state, range_state
+
+    def exchange(nodes: list[HotReads]) -> None:
+        reports = [node.report(len(nodes)) for node in nodes]
+        assert all(len(encode_payload({}, report, 16_384)) < 16_384 for report in reports)
+        for node in nodes:
+            node.heed([told for told, by in zip(reports, nodes, strict=True) if by is not node], 0)
+
+    near = fleet()
+    assert {ask(node, 6) for node in near} == {(COLD, COLD)}
+    exchange(near)
+    assert {ask(node, 1) for node in near} == {(MISS, MISS)}
+
+    alone = fleet()  # without the others' reports it stays cold
+    assert {ask(node, 7) for node in alone} == {(COLD, COLD)}
+
+    cold = fleet()
+    assert {ask(node, 5) for node in cold} == {(COLD, COLD)}
+    exchange(cold)
+    assert {ask(node, 1) for node in cold} == {(COLD, COLD)}
+
+
+def test_a_report_of_endless_keys_is_bounded_and_does_not_hide_the_key_that_is_nearly_hot() -> None:
+    node = HotReads(ShieldSettings(hot_min=24, hot_permille=0), SeededChance(1))
+    near = node.keys.key("t", b"p", b"near")
+    for number in range(20_000):
+        node.keys.look(node.keys.key("t", b"p", b"%d" % number), 0)
+        if number % 1_500 == 0:
+            node.keys.look(near, 0)
+    report = node.report(4)
+    assert set(report) == {NEAR_MARK + near}
+    assert node.heed([{"~": 5, "[": 7, "~[": 1, "no key": 99, "~t:9:p": 50}], 0) == 0

@@ -77,7 +77,7 @@ PART_BYTES_MAX: Final = 8 << 20
 COMMAND_BYTES_BESIDE: Final = 64 << 10  # of a command, beside its longest word
 REPLIES_OWED_MAX: Final = 128  # values may be long, and who does not read is owed them
 _LOWEST: Final = Criticality.BULK
-HOT_TOLD: Final = 20  # keys that dispatchers tell each other
+HOT_SHOWN: Final = 20  # keys on the board
 _JITTER: Final = 0.1
 _PROBES: Final = 64  # partitions; in a cluster they are not all in one shard
 _log: Final = logging.getLogger("sluicegate.kv")
@@ -299,7 +299,7 @@ class KvApp(App[KvSettings]):
             queue=chain.queue.stats(),
             engine=engine,
             shield=None if hot is None else hot.stats(),
-            hot=self.hot_board(HOT_TOLD),
+            hot=self.hot_board(HOT_SHOWN),
             remembered=0 if hot is None else hot.remembered,
             store=None if self.store is None else self.store.stats(),
             uploads=[_upload(one) for one in self.catalogue.state.uploads.values()],
@@ -369,15 +369,14 @@ class KvApp(App[KvSettings]):
                 self.hot.replace_table(name)
 
     def _hottest(self) -> Mapping[str, int]:
-        return {} if self.hot is None else dict(self.hot.top(HOT_TOLD))
+        return {} if self.hot is None else self.hot.report(self.quotas.members.live())
 
     async def _heed(self, hot: HotReads) -> None:
         """What is hot for others is hot here."""
         while True:
             await asyncio.sleep(1.0)
             now_us = self.clock.now_us()
-            for other in self.quotas.members.others():
-                hot.heed(other.hot, now_us)
+            hot.heed([other.hot for other in self.quotas.members.others()], now_us)
 
 
 def shard_places_of(settings: KvSettings, engine: Engine) -> int:

@@ -1,12 +1,14 @@
 """Hot reads: the shields of a dispatcher, of single keys and of ranges, as one.
 
-Each has its own counters and half of the cache. Dispatchers know a range by its key behind `[`,
+Each has its own counters and half of the cache. Dispatchers tell each other what is hot, and what
+is nearly hot: a key that each of n is asked for an n-th as often as makes it hot is hot for all,
+after two heartbeats. Before the key of a range stands `[`, before one that is only nearly hot `~`,
 with which no table's name begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from operator import add, attrgetter
 from typing import Final, final
@@ -22,6 +24,9 @@ from sluicegate.policies.coalesce import CoalesceStats
 from sluicegate.policies.hot_key import HotKeyStats
 
 RANGE_MARK: Final = "["
+NEAR_MARK: Final = "~"
+TOLD_HOT: Final = 20  # of keys, and of ranges
+TOLD_NEAR: Final = 100
 
 
 @final
@@ -77,15 +82,32 @@ class HotReads:
         self.keys.replace_table(table)
         self.ranges.shield.replace_table(table)
 
-    def top(self, k: int) -> list[tuple[str, int]]:
-        """The hottest here and what is guaranteed of each, for other dispatchers to heed."""
-        ranges = [(RANGE_MARK + key, weight) for key, weight in self.ranges.shield.top(k)]
-        return sorted([*self.keys.top(k), *ranges], key=_weight, reverse=True)[:k]
+    def report(self, dispatchers: int) -> dict[str, int]:
+        """What other dispatchers should know: the hottest here, and what may be hot in sum."""
+        report: dict[str, int] = {}
+        for mark, shield in (("", self.keys), (RANGE_MARK, self.ranges.shield)):
+            report |= {mark + key: weight for key, weight in shield.top(TOLD_HOT)}
+            near = shield.near(TOLD_NEAR, dispatchers) if dispatchers > 1 else ()
+            report |= {NEAR_MARK + mark + key: weight for key, weight in near}
+        return report
 
-    def heed(self, keys: Iterable[str], now_us: int) -> int:
-        """These are hot at another dispatcher; how many there was room for."""
-        of_keys, of_ranges = _parted(keys)
-        return self.keys.heed(of_keys, now_us) + self.ranges.shield.heed(of_ranges, now_us)
+    def heed(self, reports: Iterable[Mapping[str, int]], now_us: int) -> int:
+        """Heed what others report; return how many there was room for."""
+        hot: dict[str, list[str]] = {"": [], RANGE_MARK: []}
+        sums: dict[str, dict[str, int]] = {"": {}, RANGE_MARK: {}}
+        for report in reports:
+            for told, weight in report.items():
+                near = told.startswith(NEAR_MARK)
+                key = told[len(NEAR_MARK) :] if near else told
+                mark = RANGE_MARK if key.startswith(RANGE_MARK) else ""
+                key = key[len(mark) :]
+                sums[mark][key] = sums[mark].get(key, 0) + weight
+                if not near:
+                    hot[mark].append(key)
+        heeded = 0
+        for mark, shield in (("", self.keys), (RANGE_MARK, self.ranges.shield)):
+            heeded += shield.heed(hot[mark], now_us) + shield.heed_sums(sums[mark], now_us)
+        return heeded
 
     def board(self, k: int) -> list[HotPlace]:
         """The hottest, and what became of their reads."""
@@ -110,19 +132,3 @@ class HotReads:
         """End what is fetched ahead."""
         await self.keys.close()
         await self.ranges.shield.close()
-
-
-def _weight(hot: tuple[str, int]) -> int:
-    return hot[1]
-
-
-def _parted(keys: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Those of single keys, and those of ranges without their mark."""
-    of_keys: list[str] = []
-    of_ranges: list[str] = []
-    for key in keys:
-        if key.startswith(RANGE_MARK):
-            of_ranges.append(key[len(RANGE_MARK) :])
-        else:
-            of_keys.append(key)
-    return of_keys, of_ranges

@@ -37,7 +37,7 @@ One Shield belongs to one loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, Generic, Protocol, Self, TypeVar, final
 
 from sluicegate.apps.kv.shield.keys import key_of, place_of, without_turn
@@ -55,7 +55,7 @@ __all__ = ["COLD", "FRESH", "MISS", "NEGATIVE", "REFRESH", "STALE", "Shield"]
 _HALVED_MAX: Final = 58  # after so many halvings nothing is left
 
 
-class Answer(Protocol):
+class CachedAnswer(Protocol):
     """What a fetch may bring: a row, or the rows of a range."""
 
     @property
@@ -70,7 +70,7 @@ class Answer(Protocol):
         """What is left of it at this instant."""
 
 
-V = TypeVar("V", bound=Answer)
+V = TypeVar("V", bound=CachedAnswer)
 
 
 @final
@@ -316,16 +316,19 @@ class Shield(Generic[V]):
         """The hottest keys here and what is guaranteed of each, for other dispatchers to heed."""
         return [(without_turn(key), weight) for key, weight in self._hot.top(k)]
 
+    def near(self, k: int, nodes: int) -> list[tuple[str, int]]:
+        """Those that are hot only together with what other dispatchers may see of them."""
+        return [(without_turn(key), weight) for key, weight in self._hot.near(k, nodes)]
+
     def heed(self, keys: Iterable[str], now_us: int) -> int:
         """These are hot at another dispatcher; how many there was room for. Bad ones are passed."""
-        asked_keys = []
-        for key in keys:
-            try:
-                table, partition, sort = place_of(key)
-            except BadValue:
-                continue
-            asked_keys.append(self.key(table, partition, sort))
-        return self._hot.heed(asked_keys, now_us)
+        return self._hot.heed([key for key in map(self._here, keys) if key], now_us)
+
+    def heed_sums(self, elsewhere: Mapping[str, int], now_us: int) -> int:
+        """So much they weigh at the others together: heed those that are hot with what is here."""
+        here = {self._here(key): weight for key, weight in elsewhere.items()}
+        here.pop("", None)
+        return self._hot.heed_sums(here, now_us)
 
     def board(self, k: int) -> list[HotPlace]:
         """The hottest keys, and what became of their reads."""
@@ -429,6 +432,14 @@ class Shield(Generic[V]):
         if not self._turns:
             return key
         table, partition, sort = place_of(key)
+        return self.key(table, partition, sort)
+
+    def _here(self, key: str) -> str:
+        """The key of another dispatcher as it is here; empty if it is none."""
+        try:
+            table, partition, sort = place_of(key)
+        except BadValue:
+            return ""
         return self.key(table, partition, sort)
 
     def _tally(self, key: str) -> _Tally:
