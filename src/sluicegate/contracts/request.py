@@ -53,7 +53,7 @@ class Request:
     """Caller, operation, cost, criticality, and until when an answer is of use.
 
     `operation` is its class (get, scan, put), `shard` the part of the service or the dependency
-    that it needs. `cost_ru` is what it is predicted to cost, rounded up, `cost_mru` the same in
+    that it needs, `table` the data that it is about. `cost_ru` is what it is predicted to cost, rounded up, `cost_mru` the same in
     thousandths, and `measured` what it did.
     """
 
@@ -70,6 +70,7 @@ class Request:
         "measured",
         "operation",
         "shard",
+        "table",
     )
 
     def __init__(
@@ -83,6 +84,7 @@ class Request:
         deadline_us: int | None = None,
         operation: str = "",
         shard: str = "",
+        table: str = "",
         attributes: Mapping[str, str] = NO_ATTRIBUTES,
     ) -> None:
         self.key = key
@@ -93,6 +95,7 @@ class Request:
         self.deadline_us = deadline_us
         self.operation = operation
         self.shard = shard
+        self.table = table
         self.cost_ru = cost
         self.cost_mru = cost * 1_000
         self.measured: Measured | None = None
@@ -109,6 +112,7 @@ class Request:
             deadline_us=self.deadline_us,
             operation=self.operation,
             shard=self.shard,
+            table=self.table,
             attributes=self.attributes if attributes is None else attributes,
         )
 

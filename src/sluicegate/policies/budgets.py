@@ -32,6 +32,9 @@ class Budget(Protocol):
     def settle(self, caller: str, mru: int, now_us: int) -> None:
         """Take so much more after the fact, or give it back if negative."""
 
+    def payable_mru(self, caller: str, now_us: int) -> int:
+        """The most that one charge can be: a full budget, and the debt that it may leave."""
+
 
 @mypyc_attr(native_class=False)
 class Pricing(Protocol):
@@ -70,6 +73,10 @@ class TokenBudgets:
     def settle(self, caller: str, mru: int, now_us: int) -> None:
         """Correct this caller's bucket."""
         self._bucket(caller, now_us).settle(mru, now_us)
+
+    def payable_mru(self, caller: str, now_us: int) -> int:
+        """The same for every caller."""
+        return self._burst_mru + self._debt_mru
 
     def __len__(self) -> int:
         return len(self._buckets)

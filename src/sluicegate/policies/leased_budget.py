@@ -275,6 +275,12 @@ class LeasedBudget:
                 level = full if before < full else before
         account.level_mru = level
 
+    def payable_mru(self, caller: str, now_us: int) -> int:
+        """What an epoch brings here, and the debt that it may leave."""
+        account = self._account(caller, now_us)
+        gain = account.part_mru(self._live) if account.local else account.quota_mru
+        return gain * (1 + self.settings.debt_epochs)
+
     # For the keeper.
 
     def empty(self, caller: str, now_us: int) -> bool:

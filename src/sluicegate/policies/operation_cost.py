@@ -60,13 +60,17 @@ SIZE: Final = "size_bytes"
 
 @final
 class WorkShape:
-    """What is known of work before it is done: rows to look at, bytes to move."""
+    """What is known of work before it is done: rows to look at, bytes to move.
 
-    __slots__ = ("rows", "size_bytes")
+    `heaviest_bytes` is what the heaviest of its kind has moved, where bytes are an estimate.
+    """
+
+    __slots__ = ("heaviest_bytes", "rows", "size_bytes")
 
     def __init__(self, rows: int = 1, size_bytes: int = 0) -> None:
         self.rows = rows
         self.size_bytes = size_bytes
+        self.heaviest_bytes = 0
 
     def __repr__(self) -> str:
         return f"WorkShape(rows={self.rows}, size_bytes={self.size_bytes})"

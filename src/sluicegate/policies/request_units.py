@@ -22,6 +22,12 @@ everybody for the next hour.
     DROPPED (timed out)            the prediction, or what it read              no
     unwound                        nothing: later stages refused it             no
 
+**Estimates** (`sketches_max`). Where the bytes of a request are not said they are estimated from
+what its table, operation and caller have weighed (`work_estimates.py`), and the weights learn from
+what was measured instead of what was estimated. With `carry` what an estimate leaves is paid by the
+caller's next one (`estimate_error.py`), so that the sum of charges follows the sum of costs. Time
+counts there as far as it was expected: nobody owes for a stall of the backend.
+
 Rows returned would be the wrong number: a scan that finds one row has read them all. Time is that
 in the backend; with our queue in it, slow would make dear, and dear slower. A measurement without
 rows and bytes counts those of the shape.
@@ -34,7 +40,7 @@ of holding a place for all of it.
 A `Budget` of another kind (`budgets.py`) may be given: `LeasedBudget` is one, filled each epoch.
 
 Cost: a prediction, a bucket's step and a permit; a settlement and a lesson at the end. Bounds:
-`callers_max`, `ratios_max`, `chunks_max`, named operations to `OPERATIONS_MAX`.
+`callers_max`, `ratios_max`, `sketches_max`, `chunks_max`, named operations to `OPERATIONS_MAX`.
 """
 
 from __future__ import annotations
@@ -59,7 +65,9 @@ from sluicegate.kernels.cost_model import (
 from sluicegate.kernels.token_bucket import PRICE_ONE_MILLI
 from sluicegate.kernels.verdict import NEVER, Verdict
 from sluicegate.policies.budgets import Budget, Penalties, Pricing, TokenBudgets
+from sluicegate.policies.estimate_error import RISK_CHARGES, EstimateError, EstimateErrors
 from sluicegate.policies.operation_cost import (
+    SIZE,
     CallerRatios,
     OperationCost,
     WorkShape,
@@ -68,6 +76,7 @@ from sluicegate.policies.operation_cost import (
     rows_each,
 )
 from sluicegate.policies.settings import check_ranges, within
+from sluicegate.policies.work_estimates import YOUTH, WorkEstimates
 
 OPERATIONS_MAX: Final = 1_000
 CALLERS_MAX: Final = 1 << 24
@@ -94,6 +103,8 @@ class RequestUnitsSettings:
     margin_quantile: float | None = 0.7
     learn_rate: float = ranged(0.02, 0.0, 1.0)
     ratios_max: int = ranged(10_000, 0, CALLERS_MAX)  # callers with a ratio; 0: all are alike
+    sketches_max: int = ranged(0, 0, CALLERS_MAX)  # 0: what is not said counts as nothing
+    carry: bool = False
     cached_mru: int = ranged(100, 0, AMOUNT_MAX)
     latency_ms: float = ranged(1.0, 0.0, 1e9)  # expected of an operation that was never seen
     chunks_max: int = ranged(10_000, 1, 1 << 20)
@@ -127,6 +138,7 @@ class RequestUnitsStats(NamedTuple):
     learned: int
     learned_predicted_mru: int  # of what was learned from: over the next, its bias
     learned_actual_mru: int
+    carried_mru: int  # paid by later estimates, less what they gave back
 
 
 @final
@@ -135,11 +147,14 @@ class RequestUnitsPermit:
 
     __slots__ = (
         "_charged_mru",
+        "_error",
+        "_instalment_mru",
         "_latency_ms",
         "_open",
         "_operation",
         "_price_milli",
         "_request",
+        "_risk_mru",
         "_shape",
         "_units",
         "predicted_mru",
@@ -155,6 +170,9 @@ class RequestUnitsPermit:
         predicted_mru: int,
         price_milli: int,
         charged_mru: int,
+        error: EstimateError | None,
+        instalment_mru: int,
+        risk_mru: int,
     ) -> None:
         self._units = units
         self._operation = operation
@@ -163,6 +181,9 @@ class RequestUnitsPermit:
         self._latency_ms = latency_ms
         self._price_milli = price_milli
         self._charged_mru = charged_mru
+        self._error = error
+        self._instalment_mru = instalment_mru
+        self._risk_mru = risk_mru
         self._open = True
         self.predicted_mru = predicted_mru
 
@@ -173,12 +194,22 @@ class RequestUnitsPermit:
         self._open = False
         units = self._units
         due_mru = self._charged_mru
+        error = self._error
+        if error is not None:
+            error.at_risk_mru -= self._risk_mru
         if not spent:
             due_mru = 0
+            if error is not None:
+                error.owed_mru += self._instalment_mru
         else:
             cost_mru = self._cost_mru(outcome, now_us)
+            paid_mru = self.predicted_mru
             if units.settings.settle:
-                due_mru = _priced(cost_mru, self._price_milli)
+                paid_mru = cost_mru
+                due_mru = _priced(cost_mru + self._instalment_mru, self._price_milli)
+            if error is not None:
+                error.owed_mru += self._owed_mru(paid_mru) - paid_mru
+                units.carried_mru += self._instalment_mru
         units.settle(self._request.caller, due_mru - self._charged_mru, now_us)
         return True
 
@@ -200,10 +231,14 @@ class RequestUnitsPermit:
             return self.predicted_mru
         actual_mru = self._actual_mru(measured)
         if outcome is Outcome.SUCCESS:
-            shape = self._shape
-            ratio = units.ratios.meet(operation.name, self._request.caller)
+            request, shape = self._request, self._shape
+            if units.estimates is not None:
+                units.learn_weight(request, measured, now_us)
+                if is_measured:
+                    shape = WorkShape(max(0, measured.rows), max(0, measured.size_bytes))
+            ratio = units.ratios.meet(operation.name, request.caller)
             operation.learn(shape, self._latency_ms, actual_mru, ratio)
-            operation.time(self._request.shard, measured.service_us, now_us)
+            operation.time(request.table or request.shard, measured.service_us, now_us)
             units.learned += 1
             units.learned_predicted_mru += self.predicted_mru
             units.learned_actual_mru += actual_mru
@@ -218,6 +253,20 @@ class RequestUnitsPermit:
         if measured.service_us > 0:
             service_ms = self._operation.charged_ms(self._request.shard, measured.service_us)
         return self._operation.weights.cost_mru(max(0, rows), max(0, size_bytes), service_ms)
+
+    def _owed_mru(self, paid_mru: int) -> int:
+        """What it cost but for time that was not expected; what it has paid, if nobody knows."""
+        measured = self._request.measured
+        if measured is None or (measured.rows <= 0 and measured.size_bytes <= 0):
+            if measured is not None and measured.from_cache:
+                return self._units.settings.cached_mru
+            return paid_mru
+        ms = measured.service_us / 1_000
+        if ms > self._latency_ms:
+            ms = self._latency_ms
+        return self._operation.weights.cost_mru(
+            max(0, measured.rows), max(0, measured.size_bytes), ms
+        )
 
     def _capped(self, actual_mru: int) -> int:
         predicted_mru = self.predicted_mru
@@ -243,6 +292,9 @@ class RequestUnits:
         "_shape_of",
         "_under_way",
         "cached",
+        "carried_mru",
+        "errors",
+        "estimates",
         "learned",
         "learned_actual_mru",
         "learned_predicted_mru",
@@ -281,6 +333,9 @@ class RequestUnits:
             learn_rate=settings.learn_rate,
             correction_max=settings.correction_max,
         )
+        self.estimates = WorkEstimates(settings.sketches_max) if settings.sketches_max else None
+        self.errors = EstimateErrors(settings.callers_max) if settings.carry else None
+        self.carried_mru = 0
         self._admitted = self._refused = self._under_way = 0
         self._charged_mru = self._debited_mru = self._refunded_mru = 0
         self.cached = self.learned = 0
@@ -289,10 +344,23 @@ class RequestUnits:
     def admit(self, request: Request, now_us: int) -> RequestUnitsPermit | Decision:
         """Charge the prediction, and write it to `request.cost_ru`."""
         operation = self._operation(request)
-        shape = read_shape(request) if self._shape_of is None else self._shape_of(request)
-        latency_ms = operation.latency_ms(request.shard)
+        shape = self._shape(request)
+        latency_ms = operation.latency_ms(request.table or request.shard)
         ratio = self.ratios.find(operation.name, request.caller)
         predicted_mru = operation.predict_mru(shape, latency_ms, ratio)
+        error: EstimateError | None = None
+        instalment_mru = risk_mru = 0
+        if self.errors is not None:
+            error = self.errors.meet(request.caller)
+            risk_mru = self._risk_mru(operation, shape)
+            if error.owed_mru > 0 or risk_mru > 0:
+                payable_mru = self._budget.payable_mru(request.caller, now_us)
+                if error.at_risk_mru + risk_mru > RISK_CHARGES * payable_mru:
+                    predicted_mru += risk_mru
+                    risk_mru = 0
+                instalment_mru = error.instalment_mru(predicted_mru, payable_mru)
+            elif error.owed_mru < 0:
+                instalment_mru = error.instalment_mru(predicted_mru, 0)
         request.cost_ru = -(-predicted_mru // MILLI)
         request.cost_mru = predicted_mru
         price_milli = PRICE_ONE_MILLI
@@ -301,10 +369,14 @@ class RequestUnits:
         if self._penalties is not None:
             times_milli = self._penalties.price_milli(request, now_us)
             price_milli = price_milli * times_milli // PRICE_ONE_MILLI
-        charged_mru = _priced(predicted_mru, price_milli)
+        charged_mru = _priced(predicted_mru + instalment_mru, price_milli)
         verdict = self._budget.charge(request.caller, charged_mru, now_us)
         if not verdict.allowed:
             return self._refuse(verdict)
+        if error is not None:
+            request.cost_mru = predicted_mru + instalment_mru
+            error.owed_mru -= instalment_mru
+            error.at_risk_mru += risk_mru
         self._admitted += 1
         self._under_way += 1
         self._charged_mru += charged_mru
@@ -317,6 +389,9 @@ class RequestUnits:
             predicted_mru,
             price_milli,
             charged_mru,
+            error,
+            instalment_mru,
+            risk_mru,
         )
 
     def penalize(self, penalties: Penalties | None) -> None:
@@ -331,9 +406,9 @@ class RequestUnits:
     def predict_mru(self, request: Request) -> int:
         """What it would be charged at a price of one; nothing is charged."""
         operation = self._operation(request)
-        shape = read_shape(request) if self._shape_of is None else self._shape_of(request)
         ratio = self.ratios.find(operation.name, request.caller)
-        return operation.predict_mru(shape, operation.latency_ms(request.shard), ratio)
+        latency_ms = operation.latency_ms(request.table or request.shard)
+        return operation.predict_mru(self._shape(request), latency_ms, ratio)
 
     def chunks(self, request: Request, ru: int) -> Iterator[Request]:
         """Requests that make up this one, each predicted at `ru` or little more, in order.
@@ -341,17 +416,18 @@ class RequestUnits:
         Each is to be admitted by itself, when the one before has ended. Its attributes say which
         rows it is for: `rows`, and `first_row` counted from 0. A request of one row is one chunk.
         """
+        return cut_chunks(request, self._shape(request), self.chunk_rows(request, ru))
+
+    def chunk_rows(self, request: Request, ru: int) -> int:
+        """How many rows each chunk of it has."""
         within("ru", ru, 1, RU_MAX)
         operation = self._operation(request)
-        shape = read_shape(request) if self._shape_of is None else self._shape_of(request)
-        ratio, latency_ms = (
-            self.ratios.find(operation.name, request.caller),
-            operation.latency_ms(request.shard),
-        )
+        shape = self._shape(request)
+        ratio = self.ratios.find(operation.name, request.caller)
+        latency_ms = operation.latency_ms(request.table or request.shard)
         whole_mru = operation.predict_mru(shape, latency_ms, ratio)
         fixed_mru = operation.predict_mru(WorkShape(0, 0), latency_ms, ratio)
-        each = rows_each(shape, whole_mru, fixed_mru, ru * MILLI, self.settings.chunks_max)
-        return cut_chunks(request, shape, each)
+        return rows_each(shape, whole_mru, fixed_mru, ru * MILLI, self.settings.chunks_max)
 
     def settle(self, caller: str, correction_mru: int, now_us: int) -> None:
         """One has ended; only a permit says so."""
@@ -367,9 +443,9 @@ class RequestUnits:
     def expect_mru(self, request: Request) -> int:
         """What it is expected to cost on average: the prediction without the margin."""
         operation = self._operation(request)
-        shape = read_shape(request) if self._shape_of is None else self._shape_of(request)
+        shape = self._shape(request)
         mru = operation.model.expect_mru(
-            shape.rows, shape.size_bytes, operation.latency_ms(request.shard)
+            shape.rows, shape.size_bytes, operation.latency_ms(request.table or request.shard)
         )
         ratio = self.ratios.find(operation.name, request.caller)
         return mru if ratio is None else ratio.scale(mru)
@@ -391,7 +467,46 @@ class RequestUnits:
             self.learned,
             self.learned_predicted_mru,
             self.learned_actual_mru,
+            self.carried_mru,
         )
+
+    def learn_weight(self, request: Request, measured: Measured, now_us: int) -> None:
+        """Take in what one has weighed; only a permit says so."""
+        estimates = self.estimates
+        if estimates is None:
+            return
+        rows, size_bytes = measured.rows, measured.size_bytes
+        table = request.table
+        if SIZE in request.attributes:  # of a write, as a rule: what readers may expect
+            estimates.learn_table(table, rows, size_bytes, now_us)
+            return
+        sketch = estimates.meet(table, request.operation, request.caller)
+        sketch.learn(rows, size_bytes, now_us)
+        if sketch.lessons < YOUTH:
+            estimates.learn_table(table, rows, size_bytes, now_us)
+
+    def _shape(self, request: Request) -> WorkShape:
+        """What is said, and of its bytes what is estimated if they are not."""
+        shape = read_shape(request) if self._shape_of is None else self._shape_of(request)
+        estimates = self.estimates
+        if estimates is None or SIZE in request.attributes:
+            return shape
+        sketch = estimates.find(request.table, request.operation, request.caller)
+        if sketch is None or sketch.lessons == 0:
+            sketch = estimates.of_table(request.table)
+        if sketch is not None:
+            shape.size_bytes = sketch.bytes_of(shape.rows)
+            shape.heaviest_bytes = sketch.heaviest
+            if sketch.lessons < YOUTH:
+                whole = estimates.of_table(request.table)
+                if whole is not None and whole.heaviest > shape.heaviest_bytes:
+                    shape.heaviest_bytes = whole.heaviest
+        return shape
+
+    def _risk_mru(self, operation: OperationCost, shape: WorkShape) -> int:
+        """By how much the heaviest of its kind would cost more."""
+        more = shape.heaviest_bytes - shape.size_bytes
+        return int(more * operation.weights.byte_ru * MILLI) if more > 0 else 0
 
     def _operation(self, request: Request) -> OperationCost:
         return self._named.get(request.operation, self._other)

@@ -188,6 +188,10 @@ class ResourceGroups:
             level = leaf.granted_mru if before < leaf.granted_mru else before
         leaf.level_mru = level
 
+    def payable_mru(self, caller: str, now_us: int) -> int:
+        """What an epoch may bring, and the debt that it may leave."""
+        return self._most(self._leaf(caller)) * (1 + self.settings.debt_epochs)
+
     def set_part(self, millionths: int) -> None:
         """Which part of all quotas is this dispatcher's, from the next epoch on."""
         within("groups.part", millionths, 1, PART_ONE)

@@ -63,6 +63,7 @@ class Admission:
     def request(
         self,
         operation: str,
+        table: str,
         key: str,
         shard: str,
         call: CallContext,
@@ -83,6 +84,7 @@ class Admission:
             deadline_us=call.deadline_us,
             operation=operation,
             shard=shard,
+            table=table,
             attributes=attributes,
         )
 
@@ -182,6 +184,11 @@ class Admission:
         permit.end(Outcome.IGNORE, self._clock.now_us())  # nothing, if it has ended
 
 
-def attributes_of(rows: int, size_bytes: int) -> dict[str, str]:
-    """Return what is known of work before it is done, as the policies read it."""
+def attributes_of(rows: int, size_bytes: int | None = None) -> dict[str, str]:
+    """Return what is known of work before it is done, as the policies read it.
+
+    Bytes that are not given are estimated, from what such work has weighed.
+    """
+    if size_bytes is None:
+        return {ROWS: str(rows)}
     return {ROWS: str(rows), SIZE: str(size_bytes)}

@@ -351,6 +351,7 @@ class KvApp(App[KvSettings]):
         """How uploads, folding and sweeping enter: as everything else does, in the lowest class."""
         request = self.admission.request(
             BULK,
+            "",
             BULK,
             "",
             CallContext(call.identity, criticality=_LOWEST, deadline_us=call.deadline_us),

@@ -23,6 +23,7 @@ from typing import Final, final
 
 from sluicegate.apps.kv.admission import Admission, attributes_of
 from sluicegate.apps.kv.chain import GET, MULTI_GET, PUT, SCAN, SWAP, PolicyChain
+from sluicegate.apps.kv.key_spans import KeySpans
 from sluicegate.apps.kv.names import check_key, check_table, check_value
 from sluicegate.apps.kv.response_memory import VALUES_BYTES_MAX, ResponseMemory
 from sluicegate.apps.kv.shield.hot_reads import HotReads, WritesUnderWay
@@ -71,6 +72,7 @@ class Dispatcher:
         "_hot",
         "_memory",
         "_one_shard",
+        "_spans",
         "_tables",
         "_units",
         "_value_bytes_max",
@@ -98,6 +100,7 @@ class Dispatcher:
         self._units = chain.units if chain.layered else None
         self._chunk_ru = chunk_ru
         self._one_shard = one_shard
+        self._spans = KeySpans()
         self._memory = ResponseMemory(value_bytes_max)
         self.uploads = uploads
 
@@ -232,6 +235,7 @@ class Dispatcher:
         finally:
             self._end_writes(keys)
         self._admission.done(permit, began_us, len(writes), size)
+        self._spans.write(table, writes)
 
     async def write_if(
         self, table: str, write: Write, condition: WriteCondition, call: CallContext
@@ -327,7 +331,8 @@ class Dispatcher:
         if state == FRESH or state == NEGATIVE:  # noqa: PLR1714, SIM109 - as mypyc likes it
             self._admission.cached(call.identity.name, now_us)
             return row
-        request = self._admission.request(GET, key, self._tables.shard_of(table, partition), call)
+        shard = self._tables.shard_of(table, partition)
+        request = self._admission.request(GET, table, key, shard, call)
         fetch = _Fetch(self, table, partition, sort)
         if state == REFRESH:
             shield.fetch_ahead(key, request, self._clock, fetch.fly)
@@ -349,7 +354,8 @@ class Dispatcher:
     ) -> MaybeAwaitable[Row | None]:
         """Through the chain; without waiting, if that can be."""
         admission = self._admission
-        request = admission.request(GET, key, self._tables.shard_of(table, partition), call)
+        shard = self._tables.shard_of(table, partition)
+        request = admission.request(GET, table, key, shard, call)
         if admission.prompt(request, now_us):
             permit = admission.now(request, now_us)
             if permit is not None:
@@ -577,7 +583,8 @@ class Dispatcher:
 
     def _many(self, table: str, places: Sequence[Place], call: CallContext) -> Request:
         shard = self._tables.shard_of(table, places[0][0])
-        return self._admission.request(MULTI_GET, table, shard, call, attributes_of(len(places), 0))
+        known = attributes_of(len(places))
+        return self._admission.request(MULTI_GET, table, table, shard, call, known)
 
     def _get_hot_places(
         self, hot: HotReads, table: str, places: Sequence[Place], call: CallContext
@@ -638,9 +645,8 @@ class Dispatcher:
         else:
             fetch = partial(self._fetch_range, ranges, question, table, partition, span, call)
             shard = self._tables.shard_of(table, partition)
-            request = self._admission.request(
-                SCAN, table, shard, call, attributes_of(span.rows_max, 0)
-            )
+            known = attributes_of(span.rows_max)
+            request = self._admission.request(SCAN, table, table, shard, call, known)
             answer = await self._ask(ranges, question, state, answer, request, fetch)
         return RowPage([row for row in answer.rows if row is not None], answer.token)
 
@@ -694,20 +700,29 @@ class Dispatcher:
         queue of ours.
         """
         shard = self._tables.shard_of(table, partition)
-        request = self._admission.request(SCAN, table, shard, call, attributes_of(span.rows_max, 0))
+        known = attributes_of(span.rows_max)
+        request = self._admission.request(SCAN, table, table, shard, call, known)
         rows_max = span.rows_max
         if self._units is not None:
+<<<<<<< HEAD
             request = next(self._units.chunks(request, self._chunk_ru))
             rows_max = int(request.attributes["rows"])
         if flight is not None:
             request.criticality = flight.request.criticality
             request.deadline_us = flight.request.deadline_us
             flight.request = request  # whoever joins raises this one
+=======
+            rows_max = self._units.chunk_rows(request, self._chunk_ru)
+            likely = self._spans.rows_between(table, partition, span._replace(rows_max=rows_max))
+            request.attributes = attributes_of(likely)
+>>>>>>> d8d2f577 (Estimate the bytes of reads, and have the next estimate pay what one left)
         permit = await self._admission.later(request)
         began_us = self._clock.now_us()
-        work = self._tables.scan(table, partition, span._replace(rows_max=rows_max), began_us)
+        chunk = span._replace(rows_max=rows_max)
+        work = self._tables.scan(table, partition, chunk, began_us)
         result = await self._admission.in_time(permit, work)
         self._admission.done(permit, began_us, max(1, result.rows_scanned), result.bytes_scanned)
+        self._spans.scan(table, partition, chunk, result)
         return result, _continue(call, request)
 
     # What writes share.
@@ -716,7 +731,8 @@ class Dispatcher:
         self, operation: str, table: str, partition: bytes, call: CallContext, rows: int, size: int
     ) -> StackPermit:
         shard = self._tables.shard_of(table, partition)
-        request = self._admission.request(operation, table, shard, call, attributes_of(rows, size))
+        known = attributes_of(rows, size)
+        request = self._admission.request(operation, table, table, shard, call, known)
         return await self._admission.later(request)
 
     def _check_writes(self, table: str, writes: Sequence[Write], call: CallContext) -> int:

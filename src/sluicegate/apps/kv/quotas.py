@@ -171,6 +171,10 @@ class OutsideGroups:
         if caller != KEEPER:
             self._groups.settle(caller, mru, now_us)
 
+    def payable_mru(self, caller: str, now_us: int) -> int:
+        """Likewise."""
+        return KEEPER_RU if caller == KEEPER else self._groups.payable_mru(caller, now_us)
+
 
 def groups_of(settings: KvSettings) -> ResourceGroupsSettings:
     """Return the tree of groups in the YAML file of --groups."""

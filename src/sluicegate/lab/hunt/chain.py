@@ -58,6 +58,9 @@ class _RecordedBudget:
         if mru < 0:
             self._record.spend(f"request units of {caller}", now_us, mru)
 
+    def payable_mru(self, caller: str, now_us: int) -> int:
+        return self._budget.payable_mru(caller, now_us)
+
 
 @final
 class HuntChain:

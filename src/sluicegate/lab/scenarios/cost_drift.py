@@ -51,6 +51,7 @@ SHOWN_EVERY: Final = 50
 NEAR: Final = 1.1
 FREE: Final = Verdict(True, 1, 0, 0)
 LIAR: Final = "liar"
+ENDLESS_MRU: Final = 1 << 50
 
 
 @final
@@ -113,6 +114,10 @@ class CountingBudget:
     def settle(self, caller: str, mru: int, now_us: int) -> None:
         """Correct the charge after the work."""
         self.mru += mru
+
+    def payable_mru(self, caller: str, now_us: int) -> int:
+        """There is no bound."""
+        return ENDLESS_MRU
 
 
 @final

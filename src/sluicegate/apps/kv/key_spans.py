@@ -1,0 +1,68 @@
+"""Key spans: what is known of the keys of each partition, so that a range is charged for its rows.
+
+Nothing here reads an engine: LMDB knows how many rows a page has, but its binding tells only the
+totals of a whole file. Bound: `partitions_max`; the one whose statistics were made first is
+forgotten first. A write touches at most `KEYS_MAX` of its keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Final, final
+
+from sluicegate.apps.kv.tables.scan import ScanResult
+from sluicegate.contracts.engine import KeyRange
+from sluicegate.contracts.key_values import Write
+from sluicegate.kernels.key_span import UNKNOWN, KeySpan
+
+KEYS_MAX: Final = 16  # of one write
+
+
+@final
+class KeySpans:
+    """The statistics of partitions."""
+
+    __slots__ = ("_spans", "partitions_max")
+
+    def __init__(self, partitions_max: int = 10_000) -> None:
+        self.partitions_max = partitions_max
+        self._spans: dict[tuple[str, bytes], KeySpan] = {}
+
+    def rows_between(self, table: str, partition: bytes, span: KeyRange) -> int:
+        """How many rows of a range there are, its limit included; at least one."""
+        known = self._spans.get((table, partition))
+        rows = UNKNOWN if known is None else known.rows_between(span.begin, span.end)
+        return span.rows_max if rows == UNKNOWN else min(span.rows_max, max(1, rows))
+
+    def write(self, table: str, writes: Sequence[Write]) -> None:
+        """Take in what was written; rows of one key a partition teach nothing."""
+        for one in islice(writes, KEYS_MAX):
+            if one.sort and one.value is not None:
+                self._meet(table, one.partition).write(one.sort)
+
+    def scan(self, table: str, partition: bytes, span: KeyRange, result: ScanResult) -> None:
+        """Take in what a scan has found."""
+        rows = result.rows
+        first = rows[0].sort if rows else b""
+        last = rows[-1].sort if rows else b""
+        begin, end = span.begin, span.end
+        if span.reverse:
+            first, last = last, first
+            if result.more:
+                begin = result.last if result.last is not None else first
+        elif result.more:
+            end = result.last if result.last is not None else last
+        self._meet(table, partition).scan(begin, end, first, last, len(rows))
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    def _meet(self, table: str, partition: bytes) -> KeySpan:
+        key = (table, partition)
+        known = self._spans.get(key)
+        if known is None:
+            if len(self._spans) >= self.partitions_max:
+                del self._spans[next(iter(self._spans))]
+            known = self._spans[key] = KeySpan()
+        return known

@@ -1,0 +1,167 @@
+"""Key span: how many rows lie between two keys of a partition, from what was written and scanned.
+
+Keys are bytes in order, but seldom evenly spread over all bytes: `00012345` uses ten values of each,
+and what all begin with alike tells nothing. So each position has its own alphabet, from the lowest
+byte that was met there to the highest, and a key is a number in that mixed radix. Over it rows are
+taken to be evenly spread:
+
+    rows between = rows per step * steps between, both ends held within the keys that were met
+
+Rows per step come from the last scans, which know exactly how many rows they passed on which way,
+and before there are any from the number of different keys that were written: of their 32-bit
+checksums the `KEPT` lowest are kept, and the k-th lowest of n evenly spread numbers is near k / n.
+
+What to mind. Rows in heaps are estimated wrongly until scans have passed there; an estimate only
+decides what is charged first, never what is read.
+
+Cost: a step a byte, up to where the alphabet's product passes 2^48. Bounds: `POSITIONS` of a key,
+`SCANS` scans, `KEPT` checksums.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, final
+from zlib import crc32
+
+POSITIONS: Final = 32
+SCANS: Final = 8
+KEPT: Final = 64
+UNKNOWN: Final = -1
+STEPS_MAX: Final = 1 << 48
+_HASHES: Final = 1 << 32
+
+
+class PassedRange(NamedTuple):
+    """What a scan passed: from `begin` to `end`, both included, were so many rows."""
+
+    begin: bytes
+    end: bytes
+    rows: int
+
+
+@final
+class KeySpan:
+    """What is known of the keys of one partition."""
+
+    __slots__ = ("_checksums", "_first", "_highest", "_last", "_lowest", "_passed", "_rows_a_step")
+
+    def __init__(self) -> None:
+        self._lowest = bytearray(b"\xff" * POSITIONS)  # of each position
+        self._highest = bytearray(POSITIONS)
+        self._first = b""  # the lowest key
+        self._last: bytes | None = None  # the highest; None: none was met
+        self._checksums: list[int] = []
+        self._passed: list[PassedRange] = []
+        self._rows_a_step = -1.0  # below 0: to be computed anew
+
+    def write(self, key: bytes) -> None:
+        """Take in a key that was written."""
+        self._meet(key)
+        checksum = crc32(key)
+        kept = self._checksums
+        if len(kept) >= KEPT:
+            if checksum >= kept[-1] or checksum in kept:
+                return
+            kept.pop()
+        elif checksum in kept:
+            return
+        kept.append(checksum)
+        kept.sort()
+        self._rows_a_step = -1.0
+
+    def scan(self, begin: bytes, end: bytes | None, first: bytes, last: bytes, rows: int) -> None:
+        """Take in a scan of what lies from `begin` to `end` (None: to the last key).
+
+        Its rows were from `first` to `last`, so many. Where it ended early, give these as its ends.
+        """
+        if rows > 0:
+            self._meet(first)
+            self._meet(last)
+        highest = self._last
+        if highest is None:
+            return
+        begin = max(begin, self._first)
+        end = highest if end is None else min(end, highest)
+        if begin > end:
+            return
+        if len(self._passed) >= SCANS:
+            del self._passed[0]
+        self._passed.append(PassedRange(begin, end, rows))
+        self._rows_a_step = -1.0
+
+    def rows_between(self, begin: bytes, end: bytes | None) -> int:
+        """How many rows from `begin` to before `end` (None: to the last); `UNKNOWN` if no idea."""
+        last = self._last
+        if last is None:
+            return UNKNOWN
+        if self._rows_a_step < 0.0:
+            self._rows_a_step = self._density()
+        if self._rows_a_step <= 0.0:
+            return UNKNOWN if not self._passed else 0
+        low = self._step(max(begin, self._first))
+        high = self._step(last) + 1 if end is None or end > last else self._step(end)
+        return max(0, round((high - low) * self._rows_a_step))
+
+    def rows(self) -> int:
+        """How many different keys were written, as far as can be told."""
+        kept = self._checksums
+        if len(kept) < KEPT:
+            return len(kept)
+        return (KEPT - 1) * _HASHES // (kept[-1] + 1)
+
+    def _meet(self, key: bytes) -> None:
+        lowest, highest = self._lowest, self._highest
+        length = len(key)
+        if length > POSITIONS:
+            length = POSITIONS
+        for at in range(length):
+            byte = key[at]
+            if byte < lowest[at]:
+                lowest[at] = byte
+                self._rows_a_step = -1.0
+            if byte > highest[at]:
+                highest[at] = byte
+                self._rows_a_step = -1.0
+        if self._last is None:
+            self._first = self._last = key
+        elif key < self._first:
+            self._first = key
+        elif key > self._last:
+            self._last = key
+
+    def _step(self, key: bytes) -> int:
+        """The number of a key; one outside the alphabet is at the end that it is nearer to."""
+        number, steps = 0, 1
+        state = 0  # -1: below all that begin so; 1: above them
+        lowest, highest, length = self._lowest, self._highest, len(key)
+        for at in range(POSITIONS):
+            low, high = lowest[at], highest[at]
+            if high < low:  # no key is as long
+                break
+            radix = high - low + 1
+            if steps > STEPS_MAX // radix:
+                break
+            steps *= radix
+            digit = 0
+            if state > 0:
+                digit = radix - 1
+            elif state == 0:
+                if at >= length or key[at] < low:
+                    state = -1
+                elif key[at] > high:
+                    digit, state = radix - 1, 1
+                else:
+                    digit = key[at] - low
+            number = number * radix + digit
+        return number + 1 if state > 0 else number
+
+    def _density(self) -> float:
+        rows = steps = 0
+        for one in self._passed:
+            rows += one.rows
+            steps += self._step(one.end) - self._step(one.begin) + 1
+        if steps > 0:
+            return rows / steps
+        if self._last is None:
+            return 0.0
+        return self.rows() / (self._step(self._last) - self._step(self._first) + 1)
