@@ -1,9 +1,9 @@
 """Key span: how many rows lie between two keys of a partition, from what was written and scanned.
 
 Keys are bytes in order, but seldom evenly spread over all bytes: `00012345` uses ten values of each,
-and what all begin with alike tells nothing. So each position has its own alphabet, from the lowest
-byte that was met there to the highest, and a key is a number in that mixed radix. Over it rows are
-taken to be evenly spread:
+and what all begin with alike tells nothing. So each position has its own alphabet, the bytes that
+were met there, and a key is a number in that mixed radix. Over it rows are taken to be evenly
+spread:
 
     rows between = rows per step * steps between, both ends held within the keys that were met
 
@@ -14,21 +14,23 @@ checksums the `KEPT` lowest are kept, and the k-th lowest of n evenly spread num
 What to mind. Rows in heaps are estimated wrongly until scans have passed there; an estimate only
 decides what is charged first, never what is read.
 
-Cost: a step a byte, up to where the alphabet's product passes 2^48. Bounds: `POSITIONS` of a key,
+Cost: a count of bits a byte, up to where the alphabets' product passes 2^48. Bounds: `POSITIONS` of a key,
 `SCANS` scans, `KEPT` checksums.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple, final
 from zlib import crc32
 
-POSITIONS: Final = 32
+POSITIONS: Final = 24
 SCANS: Final = 8
 KEPT: Final = 64
 UNKNOWN: Final = -1
 STEPS_MAX: Final = 1 << 48
 _HASHES: Final = 1 << 32
+_BIT: Final = tuple([1 << byte for byte in range(256)])
 
 
 class PassedRange(NamedTuple):
@@ -43,11 +45,10 @@ class PassedRange(NamedTuple):
 class KeySpan:
     """What is known of the keys of one partition."""
 
-    __slots__ = ("_checksums", "_first", "_highest", "_last", "_lowest", "_passed", "_rows_a_step")
+    __slots__ = ("_alphabets", "_checksums", "_first", "_last", "_passed", "_rows_a_step")
 
     def __init__(self) -> None:
-        self._lowest = bytearray(b"\xff" * POSITIONS)  # of each position
-        self._highest = bytearray(POSITIONS)
+        self._alphabets: list[int] = []  # of each position, a bit for each byte that was met
         self._first = b""  # the lowest key
         self._last: bytes | None = None  # the highest; None: none was met
         self._checksums: list[int] = []
@@ -69,14 +70,13 @@ class KeySpan:
         kept.sort()
         self._rows_a_step = -1.0
 
-    def scan(self, begin: bytes, end: bytes | None, first: bytes, last: bytes, rows: int) -> None:
-        """Take in a scan of what lies from `begin` to `end` (None: to the last key).
+    def scan(self, begin: bytes, end: bytes | None, met: Sequence[bytes], rows: int) -> None:
+        """Take in a scan that has passed all from `begin` to `end` (None: to the last key).
 
-        Its rows were from `first` to `last`, so many. Where it ended early, give these as its ends.
+        There were so many rows; `met` are keys of some, the first and the last among them.
         """
-        if rows > 0:
-            self._meet(first)
-            self._meet(last)
+        for key in met:
+            self._meet(key)
         highest = self._last
         if highest is None:
             return
@@ -110,17 +110,14 @@ class KeySpan:
         return (KEPT - 1) * _HASHES // (kept[-1] + 1)
 
     def _meet(self, key: bytes) -> None:
-        lowest, highest = self._lowest, self._highest
-        length = len(key)
-        if length > POSITIONS:
-            length = POSITIONS
+        alphabets = self._alphabets
+        length = min(len(key), POSITIONS)
+        while len(alphabets) < length:
+            alphabets.append(0)
         for at in range(length):
-            byte = key[at]
-            if byte < lowest[at]:
-                lowest[at] = byte
-                self._rows_a_step = -1.0
-            if byte > highest[at]:
-                highest[at] = byte
+            bit = _BIT[key[at]]
+            if not alphabets[at] & bit:
+                alphabets[at] |= bit
                 self._rows_a_step = -1.0
         if self._last is None:
             self._first = self._last = key
@@ -130,30 +127,21 @@ class KeySpan:
             self._last = key
 
     def _step(self, key: bytes) -> int:
-        """The number of a key; one outside the alphabet is at the end that it is nearer to."""
-        number, steps = 0, 1
-        state = 0  # -1: below all that begin so; 1: above them
-        lowest, highest, length = self._lowest, self._highest, len(key)
-        for at in range(POSITIONS):
-            low, high = lowest[at], highest[at]
-            if high < low:  # no key is as long
-                break
-            radix = high - low + 1
+        """The number of a key; one that was not met is where it would stand among them."""
+        number, steps, length = 0, 1, len(key)
+        inside = True  # so far its bytes are of the alphabets
+        for at, alphabet in enumerate(self._alphabets):
+            radix = alphabet.bit_count()
             if steps > STEPS_MAX // radix:
                 break
             steps *= radix
             digit = 0
-            if state > 0:
-                digit = radix - 1
-            elif state == 0:
-                if at >= length or key[at] < low:
-                    state = -1
-                elif key[at] > high:
-                    digit, state = radix - 1, 1
-                else:
-                    digit = key[at] - low
+            if inside and at < length:
+                bit = _BIT[key[at]]
+                digit = (alphabet & (bit - 1)).bit_count()
+                inside = bool(alphabet & bit)  # else it stands before the next one, and its first
             number = number * radix + digit
-        return number + 1 if state > 0 else number
+        return number
 
     def _density(self) -> float:
         rows = steps = 0

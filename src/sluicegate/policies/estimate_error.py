@@ -8,10 +8,14 @@ shapes and in whatever order they come: an estimate that is off cannot be gained
     owed     cost - charge, of what has ended and no later estimate has paid; below 0: to give back
     at risk  of what is under way: by how much the heaviest that the caller reads is above its mean
 
-What is owed is paid as far as `Budget.payable_mru` allows in one charge, and given back as far as
-a tenth of the estimate stays. Within one burst there is no next estimate yet; so once more than
-`RISK_CHARGES` such charges are at risk, each further request is estimated as the heaviest, and what
-that is too much is given back when it has ended.
+What is owed is paid as far as `Budget.payable_mru` allows in one charge. What was charged too much
+pays what is owed, and lowers the next estimate as far as a tenth of it stays; as soon as it is more
+than half an estimate it goes back to the budget, where what an epoch does not spend lapses. Kept
+here it would be a second quota, for a later minute.
+
+Within one burst there is no next estimate yet. So once more than `RISK_CHARGES` of the largest
+charges are at risk, each further request is estimated as the heaviest, and what that is too much
+goes back when it has ended.
 
 Bound: `callers_max`; of the `LOOKS` oldest, the one that owes least either way is forgotten.
 """
@@ -44,6 +48,15 @@ class EstimateError:
             return 0 if room <= 0 else owed if owed < room else room
         most = estimate_mru - -(-estimate_mru // LEFT_PART)
         return owed if -owed < most else -most
+
+    def end(self, difference_mru: int, estimate_mru: int) -> int:
+        """Take in by how much one has cost more than estimated; returns what is to go back now."""
+        owed = self.owed_mru + difference_mru
+        if owed * 2 >= -estimate_mru:
+            self.owed_mru = owed
+            return 0
+        self.owed_mru = 0
+        return -owed
 
 
 @final

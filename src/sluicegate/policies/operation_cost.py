@@ -62,15 +62,21 @@ SIZE: Final = "size_bytes"
 class WorkShape:
     """What is known of work before it is done: rows to look at, bytes to move.
 
-    `heaviest_bytes` is what the heaviest of its kind has moved, where bytes are an estimate.
+    Where bytes are an estimate, `said_bytes` is without it, and `heaviest_bytes` what the heaviest
+    of its kind has moved.
     """
 
-    __slots__ = ("heaviest_bytes", "rows", "size_bytes")
+    __slots__ = ("heaviest_bytes", "rows", "said_bytes", "size_bytes")
 
     def __init__(self, rows: int = 1, size_bytes: int = 0) -> None:
         self.rows = rows
-        self.size_bytes = size_bytes
+        self.size_bytes = self.said_bytes = size_bytes
         self.heaviest_bytes = 0
+
+    def estimate(self, size_bytes: int, heaviest_bytes: int) -> None:
+        """Set the bytes that nobody has said."""
+        self.size_bytes = size_bytes
+        self.heaviest_bytes = heaviest_bytes
 
     def __repr__(self) -> str:
         return f"WorkShape(rows={self.rows}, size_bytes={self.size_bytes})"

@@ -208,7 +208,9 @@ class RequestUnitsPermit:
                 paid_mru = cost_mru
                 due_mru = _priced(cost_mru + self._instalment_mru, self._price_milli)
             if error is not None:
-                error.owed_mru += self._owed_mru(paid_mru) - paid_mru
+                back_mru = error.end(self._owed_mru(paid_mru) - paid_mru, paid_mru)
+                self._request.cost_mru -= back_mru
+                due_mru -= _priced(back_mru, self._price_milli)
                 units.carried_mru += self._instalment_mru
         units.settle(self._request.caller, due_mru - self._charged_mru, now_us)
         return True
@@ -236,6 +238,7 @@ class RequestUnitsPermit:
                 units.learn_weight(request, measured, now_us)
                 if is_measured:
                     shape = WorkShape(max(0, measured.rows), max(0, measured.size_bytes))
+                    actual_mru = self._owed_mru(actual_mru)
             ratio = units.ratios.meet(operation.name, request.caller)
             operation.learn(shape, self._latency_ms, actual_mru, ratio)
             operation.time(request.table or request.shard, measured.service_us, now_us)
@@ -355,7 +358,9 @@ class RequestUnits:
             risk_mru = self._risk_mru(operation, shape)
             if error.owed_mru > 0 or risk_mru > 0:
                 payable_mru = self._budget.payable_mru(request.caller, now_us)
-                if error.at_risk_mru + risk_mru > RISK_CHARGES * payable_mru:
+                if error.at_risk_mru and (
+                    error.at_risk_mru + risk_mru > RISK_CHARGES * payable_mru
+                ):
                     predicted_mru += risk_mru
                     risk_mru = 0
                 instalment_mru = error.instalment_mru(predicted_mru, payable_mru)
@@ -371,6 +376,17 @@ class RequestUnits:
             price_milli = price_milli * times_milli // PRICE_ONE_MILLI
         charged_mru = _priced(predicted_mru + instalment_mru, price_milli)
         verdict = self._budget.charge(request.caller, charged_mru, now_us)
+        if verdict.retry_after_us == NEVER and error is not None:
+            # An estimate delays; only what is said of a request may rule it out.
+            payable_mru = self._budget.payable_mru(request.caller, now_us)
+            said_mru = operation.predict_mru(
+                WorkShape(shape.rows, shape.said_bytes), latency_ms, ratio
+            )
+            if _priced(said_mru, price_milli) <= payable_mru < charged_mru:
+                charged_mru = payable_mru
+                predicted_mru = payable_mru * PRICE_ONE_MILLI // price_milli
+                instalment_mru = 0
+                verdict = self._budget.charge(request.caller, charged_mru, now_us)
         if not verdict.allowed:
             return self._refuse(verdict)
         if error is not None:
@@ -495,8 +511,7 @@ class RequestUnits:
         if sketch is None or sketch.lessons == 0:
             sketch = estimates.of_table(request.table)
         if sketch is not None:
-            shape.size_bytes = sketch.bytes_of(shape.rows)
-            shape.heaviest_bytes = sketch.heaviest
+            shape.estimate(sketch.bytes_of(shape.rows), sketch.heaviest)
             if sketch.lessons < YOUTH:
                 whole = estimates.of_table(request.table)
                 if whole is not None and whole.heaviest > shape.heaviest_bytes:

@@ -2,7 +2,7 @@
 
 Nothing here reads an engine: LMDB knows how many rows a page has, but its binding tells only the
 totals of a whole file. Bound: `partitions_max`; the one whose statistics were made first is
-forgotten first. A write touches at most `KEYS_MAX` of its keys.
+forgotten first. Of a write or a scan about `KEYS_MAX` keys are looked at.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sluicegate.contracts.engine import KeyRange
 from sluicegate.contracts.key_values import Write
 from sluicegate.kernels.key_span import UNKNOWN, KeySpan
 
-KEYS_MAX: Final = 16  # of one write
+KEYS_MAX: Final = 16
 
 
 @final
@@ -25,7 +25,7 @@ class KeySpans:
 
     __slots__ = ("_spans", "partitions_max")
 
-    def __init__(self, partitions_max: int = 10_000) -> None:
+    def __init__(self, partitions_max: int = 4_000) -> None:
         self.partitions_max = partitions_max
         self._spans: dict[tuple[str, bytes], KeySpan] = {}
 
@@ -44,16 +44,16 @@ class KeySpans:
     def scan(self, table: str, partition: bytes, span: KeyRange, result: ScanResult) -> None:
         """Take in what a scan has found."""
         rows = result.rows
-        first = rows[0].sort if rows else b""
-        last = rows[-1].sort if rows else b""
         begin, end = span.begin, span.end
-        if span.reverse:
-            first, last = last, first
-            if result.more:
-                begin = result.last if result.last is not None else first
-        elif result.more:
-            end = result.last if result.last is not None else last
-        self._meet(table, partition).scan(begin, end, first, last, len(rows))
+        if result.more and result.last is not None:
+            if span.reverse:
+                begin = result.last
+            else:
+                end = result.last
+        met = [one.sort for one in rows[:: max(1, len(rows) // KEYS_MAX)]]
+        if rows:
+            met.append(rows[-1].sort)
+        self._meet(table, partition).scan(begin, end, met, len(rows))
 
     def __len__(self) -> int:
         return len(self._spans)

@@ -1,0 +1,31 @@
+"""The search for a mixture that gets more than its quota, over many seeds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sluicegate.lab.mixtures import SHIPPED, climb, play
+from tests.prove.seeds import seeds
+
+BOUND = 1.2
+STEPS = 80
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("seed", seeds(full=100, part=2))
+def test_no_mixture_gets_more_than_its_quota(seed: int) -> None:
+    quota_ru = (200, 400, 2_000)[seed % 3]
+    worst, value = climb(
+        seed, STEPS, lambda mixture: play(mixture, seed=seed, quota_ru=quota_ru).worst
+    )
+    assert value <= BOUND, worst
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("seed", seeds(full=10, part=0)[:2])
+def test_without_the_correction_the_search_finds_one(seed: int) -> None:
+    off = replace(SHIPPED, carry=False)
+    _, value = climb(seed, STEPS, lambda mixture: play(mixture, seed=seed, settings=off).worst)
+    assert value > BOUND
