@@ -53,8 +53,8 @@ class Request:
     """Caller, operation, cost, criticality, and until when an answer is of use.
 
     `operation` is its class (get, scan, put), `shard` the part of the service or the dependency
-    that it needs, `table` the data that it is about. `cost_ru` is what it is predicted to cost, rounded up, `cost_mru` the same in
-    thousandths, and `measured` what it did.
+    that it needs, `table` the data that it is about. `cost_ru` is what it is predicted to cost,
+    rounded up, `cost_mru` what its caller is charged in thousandths, and `measured` what it did.
     """
 
     __slots__ = (

@@ -260,6 +260,16 @@ class CostModel:
         """The weights as they are now."""
         return Weights(self._base_ru, self._row_ru, self._byte_ru, self._ms_ru)
 
+    def restore(self, weights: Weights, margin: float) -> None:
+        """Begin with what was learned before, as far as it may be from where this one started."""
+        low, high = self._lowest, self._highest
+        self._base_ru = _within(weights.base_ru, low.base_ru, high.base_ru)
+        self._row_ru = _within(weights.row_ru, low.row_ru, high.row_ru)
+        self._byte_ru = _within(weights.byte_ru, low.byte_ru, high.byte_ru)
+        self._ms_ru = _within(weights.ms_ru, low.ms_ru, high.ms_ru)
+        if self._margin_quantile > 0.0:
+            self._margin = _within(margin, 1.0 / self._correction_max, self._correction_max)
+
     def margin(self) -> float:
         """What a prediction is multiplied by before it is charged; 1 without a margin quantile."""
         return self._margin

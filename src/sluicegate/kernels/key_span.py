@@ -1,8 +1,8 @@
 """Key span: how many rows lie between two keys of a partition, from what was written and scanned.
 
-Keys are bytes in order, but seldom evenly spread over all bytes: `00012345` uses ten values of each,
-and what all begin with alike tells nothing. So each position has its own alphabet, the bytes that
-were met there, and a key is a number in that mixed radix. Over it rows are taken to be evenly
+Keys are bytes in order, but seldom evenly spread over all bytes: `00012345` uses ten values of
+each, and what all begin with alike tells nothing. So each position has its own alphabet, the bytes
+that were met there, and a key is a number in that mixed radix. Over it rows are taken to be evenly
 spread:
 
     rows between = rows per step * steps between, both ends held within the keys that were met
@@ -14,8 +14,8 @@ checksums the `KEPT` lowest are kept, and the k-th lowest of n evenly spread num
 What to mind. Rows in heaps are estimated wrongly until scans have passed there; an estimate only
 decides what is charged first, never what is read.
 
-Cost: a count of bits a byte, up to where the alphabets' product passes 2^48. Bounds: `POSITIONS` of a key,
-`SCANS` scans, `KEPT` checksums.
+Cost: a count of bits a byte, up to where the alphabets' product passes 2^48. Bounds: `POSITIONS` of
+a key, `SCANS` scans, `KEPT` checksums.
 """
 
 from __future__ import annotations
@@ -39,6 +39,15 @@ class PassedRange(NamedTuple):
     begin: bytes
     end: bytes
     rows: int
+
+
+class KeySpanRow(NamedTuple):
+    """A span as it is kept: its first and last key, its rows, and the alphabet of each position."""
+
+    first: bytes
+    last: bytes
+    rows: int
+    alphabets: tuple[int, ...]
 
 
 @final
@@ -108,6 +117,20 @@ class KeySpan:
         if len(kept) < KEPT:
             return len(kept)
         return (KEPT - 1) * _HASHES // (kept[-1] + 1)
+
+    def save(self) -> KeySpanRow | None:
+        """Return what a restart keeps; None if no key was met."""
+        if self._last is None:
+            return None
+        rows = max(0, self.rows_between(b"", None))
+        return KeySpanRow(self._first, self._last, rows, tuple(self._alphabets))
+
+    def restore(self, row: KeySpanRow) -> None:
+        """Begin with what was kept, as if a scan had passed all of it."""
+        self._alphabets = list(row.alphabets)
+        self._first, self._last = row.first, row.last
+        self._passed = [PassedRange(row.first, row.last, row.rows)]
+        self._rows_a_step = -1.0
 
     def _meet(self, key: bytes) -> None:
         alphabets = self._alphabets

@@ -38,7 +38,7 @@ an operation have a latency of their own, the rest share one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, final
 
 from sluicegate.contracts.request import Request
@@ -228,6 +228,17 @@ class OperationCost:
         if latency is None:
             latency = self._latencies.get("")
         return self._first_ms if latency is None else latency.p95_ms
+
+    def latencies_ms(self) -> dict[str, float]:
+        """The past p95 of each shard or table."""
+        return {name: one.p95_ms for name, one in self._latencies.items()}
+
+    def restore(self, weights: Weights, margin: float, latencies_ms: Mapping[str, float]) -> None:
+        """Begin with what was learned before, where nothing has been learned since."""
+        self.model.restore(weights, margin)
+        for name, ms in latencies_ms.items():
+            if len(self._latencies) < SHARDS_MAX and name not in self._latencies:
+                self._latencies[name] = _ShardLatency(ms)
 
     def predict_mru(self, shape: WorkShape, latency_ms: float, ratio: CostRatio | None) -> int:
         """What to charge for work of this shape, for a caller of this ratio."""

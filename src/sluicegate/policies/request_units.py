@@ -470,6 +470,10 @@ class RequestUnits:
         """What has been learned about one operation."""
         return self._named.get(operation, self._other).model.weights()
 
+    def operations(self) -> Mapping[str, OperationCost]:
+        """What has been learned about each named one."""
+        return self._named
+
     def stats(self) -> RequestUnitsStats:
         """What it looks like now."""
         return RequestUnitsStats(

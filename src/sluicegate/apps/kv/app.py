@@ -16,6 +16,7 @@ from sluicegate.apps.kv.admission import Admission, attributes_of
 from sluicegate.apps.kv.board import CallerUse, EngineUse, board
 from sluicegate.apps.kv.callers import CallerTable
 from sluicegate.apps.kv.chain import BULK, PolicyChain
+from sluicegate.apps.kv.cost_records import CostRecords
 from sluicegate.apps.kv.dispatcher import Dispatcher
 from sluicegate.apps.kv.members import HeartbeatMembers
 from sluicegate.apps.kv.metrics import (
@@ -147,6 +148,9 @@ class KvApp(App[KvSettings]):
             chunk_ru=settings.chunk_ru,
             one_shard=len(shards_of(self.engine)) == 1,
         )
+        self.costs = CostRecords(
+            self.chain.units, self.dispatcher.spans, self.engine, self.clock, self.node
+        )
         self.rollups: Rollups | None = None
         if settings.usage:
             writer = UsageWriter(settings.usage, self.node, days=settings.usage_days)
@@ -177,6 +181,9 @@ class KvApp(App[KvSettings]):
             background.start("gossip", partial(self._heed, self.hot))
         if self.rollups is not None:
             background.start("rollups", self.rollups.run)
+        if self.chain.layered:
+            await self.costs.load()
+            background.start("costs", self.costs.run)
 
     async def close(self) -> None:
         """Give everything back, the last that was made first."""
@@ -186,6 +193,8 @@ class KvApp(App[KvSettings]):
         await self.quotas.close()
         if self.minute_quota is not None:
             await self.minute_quota.close()
+        if self.chain.layered:
+            await self.costs.close()
         await self.engine.close()
 
     def reload(self) -> None:
@@ -244,6 +253,7 @@ class KvApp(App[KvSettings]):
             "store": lambda: {} if self.store is None else self.store.state(),
             "rulebook": self.rules.status,
             "request_units": self.chain.units.stats,
+            "costs": self.costs.state,
             "penalty": self.chain.penalty.stats,
             "prices": self.chain.prices.stats,
             "keeper": self.keeper.stats,
@@ -278,6 +288,7 @@ class KvApp(App[KvSettings]):
         yield from self.quotas.families()
         if self.store is not None:
             yield from of_store(self.store.stats())
+        yield from self.costs.families()
         yield from self.rules.metrics(now_us)
 
     def _board(self) -> object:

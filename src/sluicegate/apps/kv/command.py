@@ -45,6 +45,7 @@ class KvVerb(NamedTuple):
 VERBS: Final = (
     KvVerb("top", "callers, refusals, stress and hot keys of dispatchers, live", "top.command"),
     KvVerb("hot", "the hot keys of dispatchers, live", "hot"),
+    KvVerb("costs", "what dispatchers have learned of costs", "costs"),
     KvVerb("load", "upload millions of rows beside live traffic", "load.command"),
     KvVerb("calibrate", "measure an engine, and print what operations cost", "calibrate"),
     KvVerb("backup", "copy the embedded engine of a running dispatcher", "backup"),

@@ -72,10 +72,10 @@ class Dispatcher:
         "_hot",
         "_memory",
         "_one_shard",
-        "_spans",
         "_tables",
         "_units",
         "_value_bytes_max",
+        "spans",
         "uploads",
     )
 
@@ -100,7 +100,7 @@ class Dispatcher:
         self._units = chain.units if chain.layered else None
         self._chunk_ru = chunk_ru
         self._one_shard = one_shard
-        self._spans = KeySpans()
+        self.spans = KeySpans()
         self._memory = ResponseMemory(value_bytes_max)
         self.uploads = uploads
 
@@ -235,7 +235,7 @@ class Dispatcher:
         finally:
             self._end_writes(keys)
         self._admission.done(permit, began_us, len(writes), size)
-        self._spans.write(table, writes)
+        self.spans.write(table, writes)
 
     async def write_if(
         self, table: str, write: Write, condition: WriteCondition, call: CallContext
@@ -704,25 +704,20 @@ class Dispatcher:
         request = self._admission.request(SCAN, table, table, shard, call, known)
         rows_max = span.rows_max
         if self._units is not None:
-<<<<<<< HEAD
-            request = next(self._units.chunks(request, self._chunk_ru))
-            rows_max = int(request.attributes["rows"])
+            rows_max = self._units.chunk_rows(request, self._chunk_ru)
+            likely = self.spans.rows_between(table, partition, span._replace(rows_max=rows_max))
+            request.attributes = attributes_of(likely)
         if flight is not None:
             request.criticality = flight.request.criticality
             request.deadline_us = flight.request.deadline_us
             flight.request = request  # whoever joins raises this one
-=======
-            rows_max = self._units.chunk_rows(request, self._chunk_ru)
-            likely = self._spans.rows_between(table, partition, span._replace(rows_max=rows_max))
-            request.attributes = attributes_of(likely)
->>>>>>> d8d2f577 (Estimate the bytes of reads, and have the next estimate pay what one left)
         permit = await self._admission.later(request)
         began_us = self._clock.now_us()
         chunk = span._replace(rows_max=rows_max)
         work = self._tables.scan(table, partition, chunk, began_us)
         result = await self._admission.in_time(permit, work)
         self._admission.done(permit, began_us, max(1, result.rows_scanned), result.bytes_scanned)
-        self._spans.scan(table, partition, chunk, result)
+        self.spans.scan(table, partition, chunk, result)
         return result, _continue(call, request)
 
     # What writes share.

@@ -14,7 +14,7 @@ from typing import Final, final
 from sluicegate.apps.kv.tables.scan import ScanResult
 from sluicegate.contracts.engine import KeyRange
 from sluicegate.contracts.key_values import Write
-from sluicegate.kernels.key_span import UNKNOWN, KeySpan
+from sluicegate.kernels.key_span import UNKNOWN, KeySpan, KeySpanRow
 
 KEYS_MAX: Final = 16
 
@@ -54,6 +54,20 @@ class KeySpans:
         if rows:
             met.append(rows[-1].sort)
         self._meet(table, partition).scan(begin, end, met, len(rows))
+
+    def save(self, count_max: int) -> list[tuple[str, bytes, KeySpanRow]]:
+        """Return what a restart keeps, of the last partitions that were met."""
+        rows: list[tuple[str, bytes, KeySpanRow]] = []
+        for (table, partition), known in islice(reversed(self._spans.items()), count_max):
+            row = known.save()
+            if row is not None:
+                rows.append((table, partition, row))
+        return rows
+
+    def restore(self, table: str, partition: bytes, row: KeySpanRow) -> None:
+        """Begin with what was kept, where nothing has been learned since."""
+        if (table, partition) not in self._spans and len(self._spans) < self.partitions_max:
+            self._meet(table, partition).restore(row)
 
     def __len__(self) -> int:
         return len(self._spans)
