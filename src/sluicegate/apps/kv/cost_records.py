@@ -8,9 +8,9 @@ and what is known of tables belongs where the tables are. Two kinds of records, 
     owed, a node    what its callers owe (`policies/estimate_error.py`); it is adopted by whoever
                     swaps it away once its node is gone, so that nobody owes twice or is let off
 
-A record that cannot be read, or is of another version, counts as none. An engine that fails is asked
-again at the next turn; no request waits for any of this. Bounds: `sketches_max`, `partitions_max`,
-`callers_max` of a record.
+A record that cannot be read, or is of another version, counts as none. An engine that fails is
+asked again at the next turn; no request waits for any of this. Bounds: `sketches_max`,
+`partitions_max`, `callers_max` of a record.
 """
 
 from __future__ import annotations
@@ -107,12 +107,16 @@ class CostRecords:
         """Exchange at every turn until cancelled."""
         while True:
             await asyncio.sleep(self.settings.every_us / 1e6)
-            try:
-                await self._take_in()
-                await self._write(self._clock.now_us())
-                await self._adopt(own=False)
-            except Unavailable:
-                self.failures += 1
+            await self.exchange()
+
+    async def exchange(self) -> None:
+        """Take in what others have written, and write what is known here."""
+        try:
+            await self._take_in()
+            await self._write(self._clock.now_us())
+            await self._adopt(own=False)
+        except Unavailable:
+            self.failures += 1
 
     def state(self) -> Mapping[str, object]:
         """Return what is learned, as it is shown: the sketches of most lessons first."""
@@ -180,7 +184,7 @@ class CostRecords:
         await self._engine.write(changes)
 
     async def _adopt(self, *, own: bool) -> None:
-        """Take over what callers owed at nodes that are gone; at the start also what they owed here."""
+        """Take over what callers owed at nodes that are gone; `own`: what they owed here too."""
         errors = self._units.errors
         result = self._engine.scan(SPACE, OWED, KeyRange(rows_max=NODES_MAX, bytes_max=16 << 20))
         page = await result if isinstance(result, Awaitable) else result

@@ -1,8 +1,8 @@
 """`sluicegate kv costs [URL]`: what a dispatcher has learned of costs, and what callers owe by it.
 
 Of each operation the weights as learned and as they were given, of tables, operations and callers
-what a request usually weighs, and of callers what their estimates have charged too little (or, below
-zero, too much) and their next ones settle.
+what a request usually weighs, and of callers what their estimates have charged too little or too
+much, which their next ones settle.
 """
 
 from __future__ import annotations
