@@ -164,6 +164,8 @@ def test_every_drill_is_in_the_table_by_its_name_and_can_be_told() -> None:
         "slow-down",
         "recovery",
         "shares",
+        "byte-hog",
+        "game",
     }
     assert set(command.drills_by_name()) == names
     for name, drill in command.drills_by_name().items():

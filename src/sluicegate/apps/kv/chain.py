@@ -111,8 +111,8 @@ class PolicyChain:
                 settle=settings.settle,
                 learn_rate=0.02 if settings.learn else 0.0,
                 ratios_max=0,  # what is a caller's own is in the estimates of its work
-                sketches_max=SKETCHES_MAX,
-                carry=True,
+                sketches_max=SKETCHES_MAX if settings.learn else 0,
+                carry=settings.learn,
             ),
             budget=budget,
             pricing=None if settings.prices == "off" else self.prices,

@@ -96,7 +96,13 @@ class KvSettings(RulesSettings):
     weights: Annotated[
         str, Setting("what operations cost, as `sluicegate kv calibrate` prints it", metavar="FILE")
     ] = ""
-    learn: Annotated[bool, Setting("learn what operations cost; off keeps to the weights")] = True
+    learn: Annotated[
+        bool,
+        Setting(
+            "learn what operations cost and reads weigh, and let the next estimate pay what one "
+            "left; off keeps to the weights, and to what is said of a request"
+        ),
+    ] = True
     settle: Annotated[bool, Setting("debit or refund afterwards what a prediction missed")] = False
     chunk_ru: Annotated[
         int, Setting("scans enter anew for every so many request units", whole(1, 1 << 20, "RU"))

@@ -50,6 +50,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def drills_by_name() -> dict[str, Drill]:
     """Return all drills; what they need is imported here."""
     from sluicegate.lab.drills import (  # noqa: PLC0415
+        byte_hog,
+        game,
         hot_key,
         hot_range,
         neighbour,
@@ -60,7 +62,18 @@ def drills_by_name() -> dict[str, Drill]:
         slow_down,
     )
 
-    modules = (hot_key, hot_range, overload, neighbour, shard, slow_down, recovery, shares)
+    modules = (
+        hot_key,
+        hot_range,
+        overload,
+        neighbour,
+        shard,
+        slow_down,
+        recovery,
+        shares,
+        byte_hog,
+        game,
+    )
     return {module.DRILL.name: module.DRILL for module in modules}
 
 

@@ -19,13 +19,16 @@ LAYERS: Final = "layers"
 GENERATION_ONE: Final = "generation-one"
 NONE: Final = "none"
 MUSSEL_PRICES: Final = "mussel-prices"  # the layers, with one ladder of prices for everything
-POLICIES: Final = (LAYERS, GENERATION_ONE, NONE, MUSSEL_PRICES)
+COSTS_UNLEARNED: Final = "costs-unlearned"  # the layers, charged by what is said of a request
+POLICIES: Final = (LAYERS, GENERATION_ONE, NONE, MUSSEL_PRICES, COSTS_UNLEARNED)
 
 
 def policy_flags(policy: str) -> tuple[str, ...]:
     """Return the dispatcher's flags."""
     if policy == MUSSEL_PRICES:
         return ("--policy", LAYERS, "--prices", "mussel")
+    if policy == COSTS_UNLEARNED:
+        return ("--policy", LAYERS, "--learn", "off")
     return ("--policy", policy)
 
 
