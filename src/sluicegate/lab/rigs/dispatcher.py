@@ -264,7 +264,7 @@ class _Dispatcher:
             arrived_us=now_us,
         )
         request = admission.request(
-            GET, f"drill:k{shard}", f"s{shard}", call, attributes_of(1, VALUE_BYTES)
+            GET, "drill", f"drill:k{shard}", f"s{shard}", call, attributes_of(1, VALUE_BYTES)
         )
         reason = ""
         try:
