@@ -506,8 +506,8 @@ def test_who_waits_while_a_closed_store_is_gone_neither_spins_nor_gives_up(
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundred beats in the time after which a permit expires: no stall can miss them all."""
-    monkeypatch.setattr(face, "_BEATS", 200)
+    """A beat each 20 ms of a permit that expires after an hour: no stall can miss them all."""
+    monkeypatch.setattr(face, "_BEATS", 180_000)
 
 
 @pytest.mark.usefixtures("quick")
@@ -517,7 +517,7 @@ def test_a_heartbeat_renews_while_an_async_block_runs_and_not_longer() -> None:
     store = Elsewhere(now_us)
 
     async def story() -> None:
-        async with Permits(1, expires_after_s=4, open_store=lambda: store) as exports:
+        async with Permits(1, expires_after_s=3_600, open_store=lambda: store) as exports:
             async with exports.hold("ann", renew=True) as permit:
                 while store.calls.count("renew") < 3:
                     await asyncio.sleep(0.001)
@@ -564,7 +564,7 @@ def test_a_heartbeat_of_a_thread_beats_in_the_background(far: bool) -> None:
     from sluicegate.system import now_us
 
     store = Elsewhere(now_us)
-    with Permits(1, expires_after_s=4, open_store=(lambda: store) if far else None) as exports:
+    with Permits(1, expires_after_s=3_600, open_store=(lambda: store) if far else None) as exports:
         with exports.hold("ann", renew=True) as permit:
             first = permit._until_us
             until(lambda: permit._until_us > first + 40_000, "it is renewed")
@@ -581,7 +581,7 @@ def test_a_heartbeat_tries_again_while_the_store_is_gone_and_ends_when_the_place
     from sluicegate.system import now_us
 
     store = Elsewhere(now_us)
-    with Permits(1, expires_after_s=4, open_store=lambda: store) as exports:
+    with Permits(1, expires_after_s=3_600, open_store=lambda: store) as exports:
         with exports.hold("ann", renew=True) as permit:
             store.down = True
             renewals_before = store.calls.count("renew")
