@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[3]
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
-HELD_US = 1_500_000  # by a process that is killed
+HELD_US = 4_000_000  # by a process that is killed; it renews 200 times in that time
 
 
 @asynccontextmanager
@@ -397,14 +397,23 @@ def test_many_processes_never_hold_more_than_the_limit_though_one_is_killed(
             process.stdout.close()
 
 
+def expiry_of(server: RedisServer) -> int:
+    """When the first of the places that "ann" holds comes back, by the server's clock."""
+    _, score = server.ask("ZRANGE", "rate_limit:{ann}:exports:permits", 0, 0, "WITHSCORES")
+    return int(score)
+
+
 def working(server: RedisServer) -> list[str]:
     return [str(field) for field in server.ask("HKEYS", "{w}working")]
 
 
 HOLDER = """
 import sys, time
-from sluicegate.limits.permits import Permits
-exports = Permits(2, expires_after_s=1.5, store_url=sys.argv[1], name="exports", failure="closed")
+from sluicegate.limits import permits as face
+face._BEATS = 200
+exports = face.Permits(
+    2, expires_after_s=4, store_url=sys.argv[1], name="exports", failure="closed"
+)
 permits = [exports.acquire("ann"), exports.acquire("ann")]
 assert all(permits)
 for permit in permits:
@@ -426,18 +435,19 @@ def test_the_places_of_a_killed_process_come_back_after_the_expiry_and_not_befor
 
     async def story() -> None:
         async with holding(redis_server.url, limit=2, expires_after_us=HELD_US) as store:
-            start_s = time.monotonic()
-            while time.monotonic() < start_s + 1.8:  # a heartbeat keeps it
-                on_error = await store.look("ann", 1)
-                assert not on_error
-                await asyncio.sleep(0.05)
+            first = expiry_of(redis_server)
+            until(lambda: expiry_of(redis_server) > first + HELD_US, "a heartbeat keeps it")
+            assert not await store.look("ann", 1)
             holder.kill()
             holder.wait()
-            on_error = await store.acquire("ann", "early", 2)
-            assert not on_error
-            assert 0 < on_error.retry_after_us <= HELD_US
-            await asyncio.sleep(on_error.retry_after_us / 1e6 + 0.001)
-            assert await store.acquire("ann", "one", 2)
+            killed_s = time.monotonic()
+            early = await store.acquire("ann", "early", 2)
+            if time.monotonic() < killed_s + HELD_US / 2e6:  # or nobody knows which it should be
+                assert not early
+            if not early:
+                assert 0 < early.retry_after_us <= HELD_US
+                await asyncio.sleep(early.retry_after_us / 1e6 + 0.001)
+                assert await store.acquire("ann", "one", 2)
 
     try:
         assert holder.stdout is not None

@@ -12,12 +12,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.engines.child import until
 
 pytestmark = pytest.mark.engine
 
@@ -118,12 +119,9 @@ def test_an_upload_outlives_what_is_killed_on_its_way(tmp_path: Path, lmdb_folde
         for at in range(ROWS):
             out.write(f"p{at // 100},{at % 100:03},v{at}\n")
     server = Served(lmdb_folder)
-    parts: list[int] = []
     loader = loading(server.port, file)
     try:
-        while len(parts) < 20:
-            parts = server.upload()["parts"]
-            time.sleep(0.01)
+        parts = until(lambda: some_parts(server), "waiting for parts")
         server.kill()
         loader.send_signal(signal.SIGINT)
         assert loader.wait(20) != 0
@@ -140,10 +138,8 @@ def test_an_upload_outlives_what_is_killed_on_its_way(tmp_path: Path, lmdb_folde
         for at in (0, ROWS - 1):
             assert server.get(f"/v1/tables/t/rows/p{at // 100}/{at % 100:03}")[0] == 404
         loader = loading(server.port, file)
-        while server.upload()["state"] != "folding":
-            assert loader.poll() is None
-            time.sleep(0.005)
-        time.sleep(0.2)  # into the fold
+        # It folds some hundred rows and then pauses, so this is long before the end of 60,000.
+        until(lambda: server.upload()["state"] == "folding", "waiting for the fold")
         server.kill()
         loader.kill()
         loader.wait(20)
@@ -153,16 +149,19 @@ def test_an_upload_outlives_what_is_killed_on_its_way(tmp_path: Path, lmdb_folde
         server = Served(lmdb_folder)
         assert server.upload()["state"] == "folding"
         check_every_row(server)
-        deadline_s = time.monotonic() + 60
-        while server.upload()["state"] != "done":
-            assert time.monotonic() < deadline_s
-            time.sleep(0.1)
+        until(lambda: server.upload()["state"] == "done", "waiting for the end of the fold")
         check_every_row(server)
     finally:
         server.kill()
         if loader.poll() is None:
             loader.kill()
             loader.wait(20)
+
+
+def some_parts(server: Served) -> list[int]:
+    """The parts that are there, when they are some."""
+    parts: list[int] = server.upload()["parts"]
+    return parts if len(parts) >= 20 else []
 
 
 def check_every_row(server: Served) -> None:
