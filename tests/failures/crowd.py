@@ -2,8 +2,8 @@
 
 A program of its own, `python -m tests.failures.crowd SPEC`, which forks its workers; it kills some
 now and then (only its own, by their ids) and puts others in their place. Each worker has a clock
-that is wrong by seconds, and writes down what it was admitted in memory that outlives it. All end
-by themselves when the time is over.
+that is wrong by seconds, and writes down what it was admitted in memory that outlives it. All go on
+until the one who started them lets them end, and as long as it takes to be admitted what is wanted.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from array import array
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,11 +34,12 @@ from tests.failures.pressing import clock_us
 
 ENTRY = struct.Struct("<IQQ")  # the key's number, sent, answered
 WORD = array("I").itemsize
-START_S_MAX = 60.0
+PATIENCE_S = 60.0  # with a busy machine
 ASKS_IN_A_ROW = 50  # of a task, before another has its turn though none had to wait
 # One ask, which brings a block; then all at once, first just before a bucket's block dies, then
 # long after. In seconds after a full one, so that a window of one ends within the second rest.
 WAVES_S = ((0.30, 0.34, 0.40), (1.80, 2.25, 2.31))
+WAVES_US = 4_000_000  # from one such pair to the next
 
 
 @dataclass(frozen=True)
@@ -51,14 +53,16 @@ class Spec:
     keys: int
     workers: int = 4
     tasks: int = 8
-    seconds: float = 2.0
+    seconds: float = 2.0  # at least
     pause_s: float = 0.0  # of a task between two asks
     waves: bool = False  # all ask once, rest, and then ask for all they can get; see WAVES_S
     failure: str = "open"
     local_share: float = 1.0
     lease: str | int | None = None
     skew_s: float = 0.0  # each worker's clock is wrong by up to so much
-    kill_every_s: float = 0.0  # 0: nobody is killed
+    kills: int = 0
+    kill_every_s: float = 0.0
+    admitted_min: int = 0  # they go on until the store has admitted so many
     log: bool = False  # every admission with its instants, not only their number
     seed: int = 1
 
@@ -103,7 +107,7 @@ def key_of(number: int) -> str:
 
 
 class Crowd:
-    """A crowd that asks while the block lasts, or until its time is over; then `result`."""
+    """A crowd that asks while the block lasts, and until it has what it wants; then `result`."""
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
@@ -115,8 +119,8 @@ class Crowd:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(asdict(self.spec)).encode())
-        self._process.stdin.close()
+        self._process.stdin.write(json.dumps(asdict(self.spec)).encode() + b"\n")
+        self._process.stdin.flush()
         if self._process.stdout.readline() != b"asking\n":
             raise RuntimeError("the crowd did not start")
         return self
@@ -140,26 +144,21 @@ class Crowd:
                 self._folder.cleanup()
 
     def wait(self) -> None:
-        """Return when all have ended."""
-        code = self._process.wait(self.spec.seconds + START_S_MAX)
+        """Let them end, and return when all have."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        code = self._process.wait(self.spec.seconds + 2 * PATIENCE_S)
         if code not in (0, -signal.SIGTERM):
             raise RuntimeError(f"the crowd ended with {code}")
 
     def admitted(self) -> int:
         """How many were admitted up to now, degraded ones included."""
-        return sum(sum(self._counts(path)) for path in self._folder_path.glob("counts-*"))
-
-    def _counts(self, path: Path) -> array[int]:
-        counts = array("I")
-        data = path.read_bytes()
-        counts.frombytes(data[: len(data) // WORD * WORD])
-        return counts
+        return sum(map(sum, all_counts(self._folder_path)))
 
     def _gather(self) -> CrowdResult:
         keys = self.spec.keys
         result = CrowdResult([0] * keys, [0] * keys, {}, 0, 0)
-        for path in self._folder_path.glob("counts-*"):
-            counts = self._counts(path)
+        for counts in all_counts(self._folder_path):
             if len(counts) < 2 * keys:
                 continue  # killed before it asked for anything
             result.processes += 1
@@ -176,11 +175,20 @@ class Crowd:
         return result
 
 
+def all_counts(folder: Path) -> Iterator[array[int]]:
+    """What each worker was admitted, by the key's number; then the same of degraded ones."""
+    for path in folder.glob("counts-*"):
+        counts = array("I")
+        data = path.read_bytes()
+        counts.frombytes(data[: len(data) // WORD * WORD])
+        yield counts
+
+
 # In the crowd's own process.
 
 
-async def ask(spec: Spec, number: int, folder: Path, end_us: int) -> None:
-    """One worker."""
+async def ask(spec: Spec, number: int, folder: Path, began_us: int, ended: mmap.mmap) -> None:
+    """One worker, until `ended` is no longer 0."""
     draw = random.Random(f"{spec.seed} {number}")
     clock = WrongClock(int(draw.uniform(-spec.skew_s, spec.skew_s) * 1e6))
     limiter = Limiter(spec.rule, store_url=spec.url, clock=clock)
@@ -203,27 +211,29 @@ async def ask(spec: Spec, number: int, folder: Path, end_us: int) -> None:
 
     async def task() -> None:
         calls = 0
-        while clock_us() < end_us:
+        while not ended[0]:
             await ask_once()
             calls += 1
             if spec.pause_s or calls % ASKS_IN_A_ROW == 0:
                 await asyncio.sleep(spec.pause_s)
 
     async def task_in_waves() -> None:
-        second_us = -(-(end_us - int(spec.seconds * 1e6)) // 1_000_000) * 1_000_000
-        for first_s, again_s, until_s in WAVES_S:
-            await asyncio.sleep((second_us + first_s * 1e6 - clock_us()) / 1e6)
-            await ask_once()
-            await asyncio.sleep((second_us + again_s * 1e6 - clock_us()) / 1e6)
-            while clock_us() < second_us + until_s * 1e6:
+        second_us = -(-began_us // 1_000_000) * 1_000_000
+        while not ended[0]:
+            for first_s, again_s, until_s in WAVES_S:
+                await asyncio.sleep((second_us + first_s * 1e6 - clock_us()) / 1e6)
                 await ask_once()
+                await asyncio.sleep((second_us + again_s * 1e6 - clock_us()) / 1e6)
+                while clock_us() < second_us + until_s * 1e6:
+                    await ask_once()
+            second_us += WAVES_US
 
     how = task_in_waves if spec.waves else task
     await asyncio.gather(*(how() for _ in range(spec.tasks)))
     await limiter.aclose()
 
 
-def begin(spec: Spec, number: int, folder: Path, end_us: int) -> int:
+def begin(spec: Spec, number: int, folder: Path, began_us: int, ended: mmap.mmap) -> int:
     """Fork a worker; its process id."""
     child = os.fork()
     if child:
@@ -231,7 +241,7 @@ def begin(spec: Spec, number: int, folder: Path, end_us: int) -> int:
     code = 1
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        asyncio.run(ask(spec, number, folder, end_us))
+        asyncio.run(ask(spec, number, folder, began_us, ended))
         code = 0
     finally:
         sys.stderr.flush()
@@ -241,8 +251,9 @@ def begin(spec: Spec, number: int, folder: Path, end_us: int) -> int:
 def lead(spec: Spec, folder: Path) -> int:
     """Begin the workers, kill some, and wait for all; how many went wrong."""
     draw = random.Random(spec.seed)
-    end_us = clock_us() + int(spec.seconds * 1e6)
-    children = [begin(spec, number, folder, end_us) for number in range(spec.workers)]
+    ended = mmap.mmap(-1, 1)  # shared with those who are forked
+    began_us = clock_us()
+    children = [begin(spec, number, folder, began_us, ended) for number in range(spec.workers)]
 
     def end(*_: object) -> None:
         for child in children:
@@ -253,21 +264,32 @@ def lead(spec: Spec, folder: Path) -> int:
     sys.stdout.write("asking\n")
     sys.stdout.flush()
     killed = 0
-    while spec.kill_every_s and clock_us() + 2 * spec.kill_every_s * 1e6 < end_us:
+    while killed < spec.kills:
         time.sleep(spec.kill_every_s)
         at = draw.randrange(len(children))
         os.kill(children[at], signal.SIGKILL)
         os.waitpid(children[at], 0)
         killed += 1
-        children[at] = begin(spec, spec.workers + killed, folder, end_us)
+        children[at] = begin(spec, spec.workers + killed, folder, began_us, ended)
     (folder / "killed").write_text(str(killed))
+    sys.stdin.read()  # until it is closed
+    end_us = max(clock_us(), began_us + int(spec.seconds * 1e6))
+    time.sleep(max(end_us - clock_us(), 0) / 1e6)
+    while admitted(spec, folder) < spec.admitted_min and clock_us() < end_us + PATIENCE_S * 1e6:
+        time.sleep(0.05)
+    ended[0] = 1
     return sum(os.waitpid(child, 0)[1] != 0 for child in children)
+
+
+def admitted(spec: Spec, folder: Path) -> int:
+    """How many the store has admitted up to now."""
+    return sum(sum(counts[: spec.keys]) for counts in all_counts(folder))
 
 
 def main() -> None:
     """Read what is wanted, and lead."""
     folder = Path(sys.argv[1])
-    sys.exit(1 if lead(Spec(**json.load(sys.stdin)), folder) else 0)
+    sys.exit(1 if lead(Spec(**json.loads(sys.stdin.readline())), folder) else 0)
 
 
 if __name__ == "__main__":
