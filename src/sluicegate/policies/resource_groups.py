@@ -14,8 +14,10 @@ in an epoch is admitted when that much is there, and owes the rest, up to `debt_
 outlives the epoch and is paid first.
 
 It is a `Budget` (`budgets.py`), in the place of a flat one. Over several dispatchers every quota is
-divided: `set_part` says which part is this one's, 1 / live by default. The tree lends within a
-dispatcher, so what is unused at one is not lent at another.
+divided: `set_part` says which part is this one's, 1 / live by default, and `set_parts` which part
+of a single group's, by the demand for it here and elsewhere. The parts of all dispatchers add up to
+the whole as far as they know of each other; `bounds` are what they can lease from a store so that
+they never have more than that (`apps/kv/group_leases.py`). `replace` puts another tree in force.
 
 Callers of a group are its children with no quota of their own, and share by weight one; who is not
 named belongs to `default_group`. Beyond `callers_max` those of a group share one child.
@@ -27,8 +29,10 @@ once or twice. Bounds: `GROUPS_MAX`, `DEPTH_MAX`, `callers_max`. A caller that i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple, final
 
+from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.cost_model import MILLI
 from sluicegate.kernels.lending import QuotaClaim, share_out
 from sluicegate.kernels.verdict import NEVER, Verdict
@@ -37,6 +41,8 @@ from sluicegate.policies.settings import within
 
 IDLE_EPOCHS: Final = 60
 PART_ONE: Final = 1_000_000
+NO_PARTS: Final[Mapping[str, int]] = {}
+WHOLE: Final = ""  # among the bounds: all groups together
 
 
 class GroupStanding(NamedTuple):
@@ -75,11 +81,13 @@ class _Node:
         "is_group",
         "level_mru",
         "name",
+        "own_mru",
         "parent",
         "quota_mru",
         "requested_before_mru",
         "requested_mru",
         "shared",
+        "wanted_mru",
         "weight",
         "whole_ceiling_mru",
         "whole_quota_mru",
@@ -110,6 +118,17 @@ class _Node:
         self.requested_before_mru = 0
         self.demand_mru = 0
         self.idle = 0
+        self.own_mru = quota_mru  # of the whole quota, what its groups are not promised
+        self.wanted_mru = 0  # the demand, whatever could be had of it here
+
+    def take_over(self, before: _Node) -> None:
+        """Have in this epoch what it had, and know of its demand what was known."""
+        self.level_mru = before.level_mru
+        self.granted_mru = before.granted_mru
+        self.requested_mru = before.requested_mru
+        self.requested_before_mru = before.requested_before_mru
+        self.demand_mru = before.demand_mru
+        self.wanted_mru = before.wanted_mru
 
 
 @final
@@ -126,25 +145,16 @@ class ResourceGroups:
         "_groups",
         "_lent_mru",
         "_part",
+        "_parts",
         "_refused",
         "_root",
         "settings",
     )
 
     def __init__(self, settings: ResourceGroupsSettings) -> None:
-        self.settings = settings
-        total = settings.total_ru() * MILLI
-        self._root = _Node("", None, total, total, 1, True)
-        self._groups: dict[str, _Node] = {}
-        for name in settings.groups:
-            self._add_group(name)
-        default = self._groups.get(settings.default_group)
-        if default is None:
-            default = self._child(self._root, settings.default_group, ResourceGroup())
-            self._groups[settings.default_group] = default
-        self._default = default
-        self._callers: dict[str, _Node] = {}
+        self._build(settings)
         self._part = PART_ONE // settings.live
+        self._parts: Mapping[str, int] = NO_PARTS
         self._edge_us = 0
         self._epochs = self._admitted = self._refused = 0
         self._charged_mru = self._lent_mru = 0
@@ -202,6 +212,63 @@ class ResourceGroups:
         within("groups.live", live, 1, PART_ONE)
         self._part = PART_ONE // live
 
+    def set_parts(self, millionths: Mapping[str, int]) -> None:
+        """The parts of single groups, by name, from the next epoch on; of others it stays even."""
+        for name, part in millionths.items():
+            within(f"groups.part.{name}", part, 0, PART_ONE)
+        self._parts = millionths
+
+    def demands(self, now_us: int) -> dict[str, int]:
+        """What each group asked for lately, an epoch, in milli-RU; those that asked for nothing are
+        left out.
+        """
+        self._advance_epoch(now_us)
+        return {name: it.wanted_mru for name, it in self._groups.items() if it.wanted_mru > 0}
+
+    def ceiling_mru(self, name: str) -> int:
+        """What a group may have over all dispatchers, with what it borrows; 0 of none."""
+        group = self._groups.get(name)
+        return 0 if group is None else group.whole_ceiling_mru
+
+    def bounds(self) -> dict[str, int]:
+        """What no epoch may pass over all dispatchers, in milli-RU: the whole, and each ceiling."""
+        ceilings = {
+            name: self.ceiling_mru(name)
+            for name, group in self.settings.groups.items()
+            if group.ceiling_ru is not None
+        }
+        return {WHOLE: self._root.whole_quota_mru, **ceilings}
+
+    def bounds_of(self, caller: str) -> list[str]:
+        """The names of those of the bounds that a caller counts in."""
+        groups = self.settings.groups
+        name = self.settings.callers.get(caller, self.settings.default_group)
+        names = [WHOLE]
+        while name in groups:
+            if groups[name].ceiling_ru is not None:
+                names.append(name)
+            name = groups[name].parent
+        return names
+
+    def replace(self, settings: ResourceGroupsSettings, now_us: int) -> None:
+        """Another tree, from the next epoch on; until then each has what this epoch has given it.
+
+        Callers keep their debts, and what is known of their demand, wherever they are moved to.
+        """
+        self._advance_epoch(now_us)
+        if settings.epoch_us != self.settings.epoch_us:
+            raise BadValue("epoch_us", settings.epoch_us, "it cannot change while serving")
+        root, groups, callers = self._root, self._groups, self._callers
+        self._build(settings)
+        self._root.take_over(root)
+        for name, group in self._groups.items():
+            if name in groups:
+                group.take_over(groups[name])
+        for name, leaf in callers.items():
+            if len(self._callers) < settings.callers_max or name in settings.callers:
+                self._leaf(name).take_over(leaf)
+        self._scale(self._root)
+
     def groups(self, now_us: int) -> list[GroupStanding]:
         """How each group stands."""
         self._advance_epoch(now_us)
@@ -229,6 +296,20 @@ class ResourceGroups:
             self._lent_mru,
         )
 
+    def _build(self, settings: ResourceGroupsSettings) -> None:
+        self.settings = settings
+        total = settings.total_ru() * MILLI
+        self._root = _Node("", None, total, total, 1, True)
+        self._groups: dict[str, _Node] = {}
+        for name in settings.groups:
+            self._add_group(name)
+        default = self._groups.get(settings.default_group)
+        if default is None:
+            default = self._child(self._root, settings.default_group, ResourceGroup())
+            self._groups[settings.default_group] = default
+        self._default = default
+        self._callers: dict[str, _Node] = {}
+
     def _most(self, leaf: _Node) -> int:
         """What it has in an epoch in which all others are idle, whatever is kept for them."""
         most = leaf.ceiling_mru * (1_000 - self.settings.kept_milli) // 1_000
@@ -249,6 +330,7 @@ class ResourceGroups:
             ceiling = group.ceiling_ru * MILLI
         node = _Node(name, parent, group.quota_ru * MILLI, ceiling, group.weight, True)
         parent.children.append(node)
+        parent.own_mru -= node.whole_quota_mru
         return node
 
     def _leaf(self, caller: str) -> _Node:
@@ -311,21 +393,29 @@ class ResourceGroups:
         self._distribute(self._root, self._root.quota_mru)
 
     def _scale(self, node: _Node) -> None:
-        """Of all quotas and ceilings below, this dispatcher's part."""
-        node.quota_mru = node.whole_quota_mru * self._part // PART_ONE
-        ceiling = node.whole_ceiling_mru * self._part // PART_ONE
+        """Of all quotas and ceilings below, this dispatcher's part: over all they add up."""
+        part = self._parts.get(node.name, self._part)
+        quota = node.own_mru * part // PART_ONE
+        for child in node.children:
+            if child.is_group:
+                self._scale(child)
+                quota += child.quota_mru
+        node.quota_mru = quota
+        ceiling = quota + (node.whole_ceiling_mru - node.whole_quota_mru) * part // PART_ONE
         node.ceiling_mru = ceiling if ceiling > 1 else 1
         for child in node.children:
-            self._scale(child)
+            if not child.is_group:
+                child.ceiling_mru = node.ceiling_mru
 
     def _measure_demand(self, node: _Node, passed: int) -> int:
         """What it demands: the most of the last two epochs, and what it owes. Forget the idle."""
         ceiling = node.ceiling_mru
         if node.is_group:
             remaining: list[_Node] = []
-            demand = 0
+            demand = wanted = 0
             for child in node.children:
                 demand += self._measure_demand(child, passed)
+                wanted += child.wanted_mru
                 if child.is_group or child.idle < IDLE_EPOCHS:
                     remaining.append(child)
                 elif child is node.shared:
@@ -333,6 +423,7 @@ class ResourceGroups:
                 else:
                     del self._callers[child.name]
             node.children = remaining
+            node.wanted_mru = min(wanted, node.whole_ceiling_mru)
             node.demand_mru = demand if demand < ceiling else ceiling
             return node.demand_mru
         if passed > 1:  # Nobody has asked for anything in between.
@@ -342,6 +433,7 @@ class ResourceGroups:
                 node.level_mru = 0
         owed = -node.level_mru if node.level_mru < 0 else 0
         demand = max(node.requested_mru, node.requested_before_mru) + owed
+        node.wanted_mru = demand
         node.idle = 0 if demand else node.idle + passed
         node.requested_before_mru = node.requested_mru
         node.requested_mru = 0

@@ -10,9 +10,11 @@ from typing import Any, final
 import pytest
 
 from sluicegate.apps.kv.app import KvApp
-from sluicegate.apps.kv.quotas import OutsideGroups
+from sluicegate.apps.kv.group_leases import GroupLeases
+from sluicegate.apps.kv.members import StaticMembers
 from sluicegate.apps.kv.response_memory import RESPONSE_BYTES_MAX, ResponseMemory
 from sluicegate.apps.kv.settings import KvSettings
+from sluicegate.apps.kv.shares import Shares
 from sluicegate.apps.kv.tables.jobs import KEEPER
 from sluicegate.contracts.access import ANY_TABLE, EVERY_TABLE_GRANT, Identity
 from sluicegate.contracts.checks import MaybeAwaitable
@@ -21,9 +23,11 @@ from sluicegate.contracts.errors import BadValue, Refused
 from sluicegate.contracts.key_values import CallContext, Row, RowPage, Write
 from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.policies.group_settings import ResourceGroup, ResourceGroupsSettings
+from sluicegate.policies.leased_budget import LeasedBudget, LeasedBudgetSettings
 from sluicegate.policies.resource_groups import ResourceGroups
 from sluicegate.service.background import Background
 from sluicegate.service.settings import settings_from
+from sluicegate.testing import HandClock
 
 ANYBODY = Identity("shop", (), {ANY_TABLE: EVERY_TABLE_GRANT})
 
@@ -163,7 +167,8 @@ def test_what_fails_in_the_background_is_told_and_begun_again() -> None:
 
 def test_what_folds_and_sweeps_takes_nobodys_units() -> None:
     groups = ResourceGroups(ResourceGroupsSettings(groups={"a": ResourceGroup(quota_ru=1)}))
-    budget = OutsideGroups(groups)
+    shares = Shares(LeasedBudget(LeasedBudgetSettings()), HandClock())
+    budget = GroupLeases(groups, shares, StaticMembers(1), leases=True)
     for _ in range(100):
         assert budget.charge(KEEPER, 1_000_000, 1_000_000)
         budget.settle(KEEPER, 1_000_000, 1_000_000)

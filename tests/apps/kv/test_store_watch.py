@@ -12,7 +12,7 @@ import pytest
 from sluicegate.apps.kv.generation_one import GenerationOne, GenerationOneSettings
 from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.kv.store_watch import QUIET_US, START, StoreState, StoreWatch
-from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.request import Request
 from sluicegate.policies.leased_budget import LeasedBudgetSettings
 from sluicegate.service.settings import settings_from
@@ -154,17 +154,11 @@ def test_generation_one_tells_the_watch(caplog: pytest.LogCaptureFixture) -> Non
     assert len(lines(caplog)) == 2
 
 
-@pytest.mark.parametrize("form", ["leases", "shares"])
-def test_groups_over_a_store_are_shared_out_in_equal_parts_and_nothing_else(form: str) -> None:
-    def settle(*flags: str) -> None:
-        settings_from(KvSettings, "--groups", "groups.yaml", *flags)
-
-    store = ("--store", "redis://127.0.0.1:1")
-    with pytest.raises(BadValue, match="--quota-form live") as error:
-        settle(*store, "--quota-form", form)
-    assert (error.value.field, error.value.value) == ("--quota-form", form)
-    settle(*store, "--quota-form", "live")
-    settle("--quota-form", form)  # without a store there is nothing to lease from
+@pytest.mark.parametrize("form", ["leases", "shares", "live"])
+def test_groups_go_with_every_form_of_quotas_and_with_or_without_a_store(form: str) -> None:
+    for store in ((), ("--store", "redis://127.0.0.1:1")):
+        flags = ("--groups", "groups.yaml", "--quota-form", form, *store)
+        settings_from(KvSettings, *flags)
 
 
 @pytest.mark.parametrize(

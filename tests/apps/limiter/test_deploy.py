@@ -113,8 +113,8 @@ def test_envoy_asks_of_each_domain_only_what_the_rules_limit() -> None:
     book = ServiceRuleSet.load([RULES]).mesh
     config = yaml.safe_load(SHIPPED.read_text())
     manager = config["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]
-    filters = manager["typed_config"]["http_filters"]
-    domain = filters[0]["typed_config"]["domain"]
+    filters = {it["name"]: it["typed_config"] for it in manager["typed_config"]["http_filters"]}
+    domain = filters["envoy.filters.http.ratelimit"]["domain"]
     assert book.domains == [domain]
     (host,) = manager["typed_config"]["route_config"]["virtual_hosts"]
     asked = [*host["rate_limits"]]

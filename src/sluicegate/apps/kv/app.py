@@ -200,6 +200,7 @@ class KvApp(App[KvSettings]):
     def reload(self) -> None:
         """Read the rules again."""
         self.rules.reload()
+        self.quotas.reload()
 
     def change_callers(self, identities: Sequence[Identity]) -> None:
         """Know whom the access file names, with their classes."""

@@ -10,6 +10,7 @@ When the store fails, the last share stands; no request waits for anything here.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping
@@ -17,16 +18,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, final
 
+from sluicegate.apps.kv.admission import Supply
 from sluicegate.apps.kv.generation_one import GenerationOne, GenerationOneSettings
+from sluicegate.apps.kv.group_leases import KEEPER_RU, GroupLeases
 from sluicegate.apps.kv.members import HeartbeatMembers, Members, StaticMembers
 from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.kv.shares import Shares
 from sluicegate.apps.kv.tables.jobs import KEEPER
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.errors import BadValue, SluicegateError
 from sluicegate.contracts.store import Store
-from sluicegate.kernels.verdict import Verdict
 from sluicegate.policies.budgets import Budget
 from sluicegate.policies.group_settings import ResourceGroupsSettings, read_groups
 from sluicegate.policies.leased_budget import LeasedBudget, LeasedBudgetSettings
@@ -40,8 +42,9 @@ from sluicegate.telemetry.prometheus import MetricFamily, counter, gauge
 # A round is for the next moments of an epoch; who waits for it waits for a few milliseconds.
 STORE_TIMEOUT_US: Final = 250_000
 GROUPS_BYTES_MAX: Final = 10_000_000
-KEEPER_RU: Final = 1 << 40  # what folds and sweeps has no quota, only the lowest class
 _MS: Final = 1_000
+
+_log: Final = logging.getLogger("sluicegate.kv")
 
 
 @final
@@ -64,12 +67,18 @@ class Quotas:
                 live=max(1, settings.members),
             )
         )
-        self.groups: ResourceGroups | None = None
-        if settings.groups:
-            self.groups = ResourceGroups(groups_of(settings))
+        store = self._open_store(settings)
         self.shares = Shares(
-            self.budget, clock, store=self._open_store(settings), members=self.members
+            self.budget, clock, store=store, members=None if settings.groups else self.members
         )
+        self.groups: GroupLeases | None = None
+        if settings.groups:
+            self.groups = GroupLeases(
+                ResourceGroups(groups_of(settings)),
+                self.shares,
+                self.members,
+                leases=store is not None,
+            )
 
     def start(self, background: Background, hot: Callable[[], Mapping[str, int]] | None) -> None:
         """Keep the budget supplied, and beat."""
@@ -77,20 +86,20 @@ class Quotas:
         if isinstance(members, HeartbeatMembers):
             members.hot = hot
             background.start("heartbeat", members.run)
-        if self.groups is None:
+        if self.groups is None or self.groups.leases:
             background.start("budget", self.shares.run)
-        else:
+        if self.groups is not None:
             background.start("groups", partial(self._follow, self.groups))
 
     @property
     def spent_from(self) -> Budget:
         """The budget that request units are charged to."""
-        return self.budget if self.groups is None else OutsideGroups(self.groups)
+        return self.budget if self.groups is None else self.groups
 
     @property
-    def supply(self) -> Shares | None:
-        """Where more of a quota may come from; groups lend at once, without waiting."""
-        return self.shares if self.groups is None else None
+    def supply(self) -> Supply:
+        """Where more of a quota may come from."""
+        return self.shares if self.groups is None else self.groups
 
     async def connect(self) -> None:
         """Connect to the store, or find out that it cannot be now."""
@@ -100,10 +109,23 @@ class Quotas:
             await connect()
 
     def set_quotas(self, quotas_ru: Mapping[str, int]) -> None:
-        """Those of named callers, an epoch."""
+        """Those of named callers, an epoch; with groups, these have them."""
         settings = self._settings
+        if self.groups is not None:
+            return
         base_ru = max(1, settings.quota_ru * settings.epoch_ms // 1_000)
         self.budget.set_quotas(base_ru, {**quotas_ru, KEEPER: KEEPER_RU})
+
+    def reload(self) -> None:
+        """Read the groups again; a file that cannot be used changes nothing, and is logged."""
+        if self.groups is None:
+            return
+        try:
+            self.groups.replace(groups_of(self._settings), self._clock.now_us())
+        except SluicegateError as error:
+            _log.warning("the groups stay as they are: %s", error)
+        else:
+            _log.info("the groups of %s are in force", self._settings.groups)
 
     def state(self) -> Mapping[str, object]:
         """Return the budget, its supply and the fleet."""
@@ -111,7 +133,7 @@ class Quotas:
             "budget": self.budget.stats(),
             "shares": self.shares.stats(),
             "members": self.members.names(),
-            "groups": () if self.groups is None else self.groups.groups(self._clock.now_us()),
+            "groups": () if self.groups is None else self.groups.tree.groups(self._clock.now_us()),
         }
 
     def families(self) -> Iterable[MetricFamily]:
@@ -129,10 +151,10 @@ class Quotas:
         if self._client is not None:
             await self._client.close()
 
-    async def _follow(self, groups: ResourceGroups) -> None:
+    async def _follow(self, groups: GroupLeases) -> None:
         """Each dispatcher has its part of every group."""
         while True:
-            groups.set_live(max(1, self.members.live()))
+            groups.follow(self._clock.now_us())
             await asyncio.sleep(self._settings.epoch_ms / 1e3)
 
     def _open(self, settings: KvSettings, worker: int, chance: Chance) -> None:
@@ -149,31 +171,6 @@ class Quotas:
     def _open_store(self, settings: KvSettings) -> Store | None:
         """Return the store for leases; the other forms need only the members."""
         return self._store if settings.quota_form == "leases" else None
-
-
-@final
-class OutsideGroups:
-    """Groups, for all but what folds and sweeps: that has no quota, only the lowest class."""
-
-    __slots__ = ("_groups",)
-
-    def __init__(self, groups: ResourceGroups) -> None:
-        self._groups = groups
-
-    def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
-        """Charge the group, but never the keeper."""
-        if caller == KEEPER:
-            return Verdict(True, KEEPER_RU, 0, 0)
-        return self._groups.charge(caller, mru, now_us)
-
-    def settle(self, caller: str, mru: int, now_us: int) -> None:
-        """Likewise."""
-        if caller != KEEPER:
-            self._groups.settle(caller, mru, now_us)
-
-    def payable_mru(self, caller: str, now_us: int) -> int:
-        """Likewise."""
-        return KEEPER_RU if caller == KEEPER else self._groups.payable_mru(caller, now_us)
 
 
 def groups_of(settings: KvSettings) -> ResourceGroupsSettings:

@@ -235,9 +235,6 @@ class KvSettings(RulesSettings):
             return
         if self.policy != "layers":
             raise BadValue("--groups", self.groups, "it takes --policy layers")
-        if self.store and self.quota_form != "live":
-            remedy = "groups are shared out in equal parts: give --quota-form live with --groups"
-            raise BadValue("--quota-form", self.quota_form, remedy)
         if self.rules or self.rulebook:
             # Quotas of the rules would have no effect, and nobody would notice.
             _log.warning("--groups: quotas of callers in the rules are not used; groups have them")
