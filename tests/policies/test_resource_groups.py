@@ -231,3 +231,59 @@ def test_nobody_starves_however_many_come_first(others: int) -> None:
             spend(these, f"other {other}", 100, epoch)
         had = spend(these, "late", 1_000, epoch)
     assert had >= 1_000 // (others + 1) - 1
+
+
+def parts_of_two(search: int, ledger: int) -> list[ResourceGroups]:
+    """Two dispatchers, of which the first has these millionths of two groups."""
+    both = [tree(), tree()]
+    for these, groups in zip(
+        both,
+        (
+            {"guests": search, "payouts": ledger},
+            {"guests": PART_ONE - search, "payouts": PART_ONE - ledger},
+        ),
+        strict=True,
+    ):
+        these.set_live(2)
+        these.set_parts(groups)
+    return both
+
+
+@pytest.mark.parametrize("part", [0, 1, 250_000, 900_000, PART_ONE])
+def test_parts_of_all_dispatchers_add_up_to_the_whole(part: int) -> None:
+    both = parts_of_two(part, PART_ONE - part)
+    whole = {it.name: it.quota_mru for it in tree().groups(0)}
+    parts = [{it.name: it.quota_mru for it in these.groups(0)} for these in both]
+    for name, quota in whole.items():
+        added = sum(one[name] for one in parts)
+        assert quota - 8 <= added <= quota  # thousandths of a unit, of rounding
+
+
+def test_a_group_that_is_asked_for_at_one_dispatcher_has_its_quota_there() -> None:
+    here, there = parts_of_two(900_000, 500_000)
+    assert spend(here, "search", 2_000, 0) > 2 * spend(there, "search", 2_000, 0)
+
+
+def test_another_tree_is_in_force_from_the_next_epoch_and_debts_stay() -> None:
+    def tree_of(quota: int) -> ResourceGroupsSettings:
+        group = ResourceGroup(quota_ru=quota, ceiling_ru=quota)
+        return ResourceGroupsSettings(groups={"a": group}, callers={"x": "a"}, kept_milli=0)
+
+    these = ResourceGroups(tree_of(100))
+    assert spend(these, "x", 60, 0) == 60
+    these.replace(tree_of(10), START)
+    assert spend(these, "x", 60, 0) == 0  # a lower ceiling holds at once
+    assert spend(these, "x", 60, 1) == 10
+    these.replace(tree_of(20), START + SECOND)
+    assert spend(these, "x", 60, 1) == 0  # a higher quota comes with the next epoch
+    these.settle("x", 5 * RU, START + SECOND)  # owed
+    these.replace(tree_of(20), START + SECOND)
+    assert spend(these, "x", 60, 2) == 15
+
+
+def test_a_tree_of_another_epoch_is_refused() -> None:
+    these = tree()
+    with pytest.raises(BadValue, match="epoch_us"):
+        these.replace(
+            ResourceGroupsSettings(groups={"a": ResourceGroup(quota_ru=1)}, epoch_us=5_000), 0
+        )

@@ -251,7 +251,7 @@ class ResourceGroups:
         return names
 
     def replace(self, settings: ResourceGroupsSettings, now_us: int) -> None:
-        """Another tree, from the next epoch on; until then each has what this epoch has given it.
+        """Another tree: lower ceilings hold at once, all else comes with the next epoch.
 
         Callers keep their debts, and what is known of their demand, wherever they are moved to.
         """

@@ -53,12 +53,8 @@ def dispatchers(
             )  # fmt: skip
             fleet.append(stack.enter_context(process))
         for one in fleet:
-            until(lambda one=one: len(members(one)) == count, "the fleet")  # type: ignore[misc]
+            until(lambda one=one: one.metric("sluicegate_kv_members") == count, "the fleet")  # type: ignore[misc]
         yield fleet
-
-
-def members(process: KvProcess) -> list[str]:
-    return list(process.ask("/v1/state")[1]["members"])
 
 
 def flood(clients: list[redis.Redis], seconds: float) -> tuple[list[int], float]:

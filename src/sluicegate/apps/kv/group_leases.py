@@ -33,7 +33,7 @@ _RU_MIN: Final = 1
 
 @final
 class GroupLeases:
-    """A `Budget` of groups, and what it may wait for."""
+    """A `Budget` of groups, and a `Supply` of what they lack."""
 
     __slots__ = ("_leases", "_members", "_shares", "tree")
 
