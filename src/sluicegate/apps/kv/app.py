@@ -314,6 +314,7 @@ class KvApp(App[KvSettings]):
             hot=self.hot_board(HOT_SHOWN),
             remembered=0 if hot is None else hot.remembered,
             store=None if self.store is None else self.store.stats(),
+            engine_state=self.engine_watch.stats(),
             uploads=[_upload(one) for one in self.catalogue.state.uploads.values()],
         )
 

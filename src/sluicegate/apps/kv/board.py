@@ -59,6 +59,7 @@ def board(
     remembered: int = 0,
     uploads: Sequence[Upload] = (),
     store: StoreState | None = None,
+    engine_state: StoreState | None = None,
 ) -> Mapping[str, object]:
     """One dispatcher at one instant; what it has not (another policy, say) is left out.
 
@@ -82,6 +83,8 @@ def board(
     values["hot"] = [place._asdict() for place in hot[:KEYS_MAX]]
     if store is not None:
         values["store"] = store._asdict()
+    if engine_state is not None:
+        values["engine_state"] = engine_state._asdict()
     values["uploads"] = [_upload(upload) for upload in uploads[:UPLOADS_MAX]]
     return values
 

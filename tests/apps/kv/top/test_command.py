@@ -204,6 +204,34 @@ def test_who_does_not_answer_is_named_beside_the_others() -> None:
     assert top_lines(figures)[1] == "  http://b does not answer: refused\N{REPLACEMENT CHARACTER}"
 
 
+CALM = StressState(START, StressLevel.CALM, (), False, False, 0.0, 1.0, "", None, None, None)
+
+
+def test_an_engine_that_fails_stands_above_all_and_nothing_is_calm() -> None:
+    fails = StoreState(True, START - 3 * SECOND, "no space left on device", 1)
+    after = recorded(2, 100, picture=CALM, engine_state=fails)
+    lines = top_lines(picture_of(recorded(), after))
+    assert lines[0] == "the engine fails 1 of 1 dispatcher, for 5 s: no space left on device"
+    assert not any("calm" in line for line in lines)
+
+
+def test_an_engine_that_ends_nothing_stands_still_and_nothing_is_calm() -> None:
+    engine = {"get": EngineUse(50, 0, 9)}
+    before = recorded(0, 50, picture=CALM, engine=engine)
+    lines = top_lines(picture_of(before, recorded(2, 90, picture=CALM, engine=engine)))
+    assert lines[0] == "the engine stands still: of the work of 1 dispatcher none has ended"
+    assert not any("calm" in line for line in lines)
+    # One that ends what it does, or has nothing to do, is well.
+    idle = QueueStats(64, 0, 0, 0, 0, 0, 0, 0, 0, 0, False, 5_000, 0)
+    for after in (
+        recorded(2, 90, picture=CALM, engine={"get": EngineUse(51, 0, 9)}),
+        recorded(2, 90, picture=CALM, engine=engine, queue=idle),
+    ):
+        lines = top_lines(picture_of(before, after))
+        assert not any("engine" in line and "still" in line for line in lines)
+        assert any(line.startswith("calm") for line in lines)
+
+
 EVIL = "\x1b]0;gone\x07\x1b[2J\u202e\n\u2028x"
 
 

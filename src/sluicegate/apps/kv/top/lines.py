@@ -11,10 +11,12 @@ from typing import Any, Final
 from sluicegate.apps.kv.shield.keys import place_of
 from sluicegate.command_line.text import counted, harmless, table
 from sluicegate.contracts.errors import BadValue
+from sluicegate.policies.stress import StressLevel
 
 NAME_CHARS_MAX: Final = 40
 KEY_CHARS_SHOWN: Final = 48
 ROWS_MAX: Final = 10
+_CALM: Final = StressLevel.CALM.name.lower()
 _INSTEAD: Final = "\N{REPLACEMENT CHARACTER}"
 _CUT: Final = "\N{HORIZONTAL ELLIPSIS}"
 
@@ -126,14 +128,16 @@ def _head(picture: Picture) -> list[str]:
         for one in picture["dispatchers"]
         if one["error"]
     ]
-    store = picture["store"]
-    if store["gone_for"]:
-        lines.append(
-            f"the store does not answer {store['gone_for']:,} of "
-            f"{counted(store['asked_by'], 'dispatcher')}, "
-            f"for {store['gone_us'] / 1e6:,.0f} s: {printable(store['why'], 80)}"
-        )
-    if stress:
+    engine = picture["engine_state"]
+    if engine["gone_for"]:
+        lines.insert(0, _outage("the engine fails", engine))
+    if engine["still"]:
+        who = counted(engine["still"], "dispatcher")
+        lines.insert(0, f"the engine stands still: of the work of {who} none has ended")
+    if picture["store"]["gone_for"]:
+        lines.append(_outage("the store does not answer", picture["store"]))
+    calm = not (engine["gone_for"] or engine["still"])
+    if stress and (calm or stress["level"] != _CALM):
         why = (
             f" ({', '.join(printable(one) for one in stress.get('why', ()))})"
             if stress["why"]
@@ -150,6 +154,13 @@ def _head(picture: Picture) -> list[str]:
         f"{queue['inflight']:,} of {queue['places']:,} places{overloaded}"
     )
     return lines
+
+
+def _outage(what: str, state: Mapping[str, Any]) -> str:
+    return (
+        f"{what} {state['gone_for']:,} of {counted(state['asked_by'], 'dispatcher')}, "
+        f"for {state['gone_us'] / 1e6:,.0f} s: {printable(state['why'], 80)}"
+    )
 
 
 def _callers(callers: Sequence[Mapping[str, Any]], rows: int) -> list[str]:

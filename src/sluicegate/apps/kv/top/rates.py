@@ -39,7 +39,8 @@ def picture(before: Sequence[BoardSample], after: Sequence[BoardSample]) -> dict
             ("cached", "cached_bytes", "waiting", "heeded"),
         ),
         "hot": _hot(pairs),
-        "store": _store(boards),
+        "store": _outage(boards, "store"),
+        "engine_state": {**_outage(boards, "engine_state"), "still": _still(pairs)},
         "uploads": [upload for board in boards for upload in board.get("uploads", ())],
     }
 
@@ -132,9 +133,9 @@ def _ratio_of(stress: Mapping[str, Any]) -> float:
     return float(stress.get("ratio", 1.0))
 
 
-def _store(boards: Sequence[Board]) -> dict[str, Any]:
-    """How many lean on a store, and how many of them it does not answer, the longest how long."""
-    stores = [(board["store"], board.get("at_us", 0)) for board in boards if board.get("store")]
+def _outage(boards: Sequence[Board], section: str) -> dict[str, Any]:
+    """How many lean on a store or engine, how many of them it fails, and the longest how long."""
+    stores = [(board[section], board.get("at_us", 0)) for board in boards if board.get(section)]
     silent = [(one, at_us) for one, at_us in stores if one.get("gone")]
     nobody: tuple[Mapping[str, Any], int] = ({}, 0)
     first, at_us = min(silent, key=_since_of, default=nobody)
@@ -145,6 +146,22 @@ def _store(boards: Sequence[Board]) -> dict[str, Any]:
         "gone_us": max(0, at_us - since_us) if since_us else 0,
         "why": str(first.get("why", "")),
     }
+
+
+def _still(pairs: Pairs) -> int:
+    """How many have work at the engine of which none ended between the two looks."""
+    return sum(
+        before is not None
+        and after.get("at_us", 0) > before.get("at_us", 0)
+        and before.get("queue", {}).get("inflight", 0) > 0
+        and after.get("queue", {}).get("inflight", 0) > 0
+        and _ended(before) == _ended(after)
+        for before, after in pairs
+    )
+
+
+def _ended(board: Board) -> int:
+    return sum(use.get("worked", 0) + use.get("failed", 0) for use in board.get("engine", {}).values())
 
 
 def _since_of(store: tuple[Mapping[str, Any], int]) -> int:
