@@ -188,14 +188,23 @@ def histogram(
     name: str, meaning: str, values: Histogram, divisor: int = 1, unit: str = ""
 ) -> MetricFamily:
     """A histogram whose values are so many to the unit that is shown."""
-    below = 0
+    return histograms(name, meaning, {(): values}, divisor, unit)
+
+
+def histograms(
+    name: str, meaning: str, by_labels: Mapping[Labels, Histogram], divisor: int = 1, unit: str = ""
+) -> MetricFamily:
+    """Histograms of one kind, told apart by their labels."""
     samples: list[MetricSample] = []
-    for bound, count in zip(values.bounds, values.counts, strict=False):
-        below += count
-        samples.append(MetricSample("_bucket", _labels(le=repr(bound / divisor)), below))
-    samples.append(MetricSample("_bucket", _labels(le="+Inf"), values.count))
-    samples.append(MetricSample("_count", (), values.count))
-    samples.append(MetricSample("_sum", (), values.total / divisor))
+    for labels, values in by_labels.items():
+        below = 0
+        for bound, count in zip(values.bounds, values.counts, strict=False):
+            below += count
+            of_bucket = (*labels, ("le", repr(bound / divisor)))
+            samples.append(MetricSample("_bucket", of_bucket, below))
+        samples.append(MetricSample("_bucket", (*labels, ("le", "+Inf")), values.count))
+        samples.append(MetricSample("_count", labels, values.count))
+        samples.append(MetricSample("_sum", labels, values.total / divisor))
     return MetricFamily(name, "histogram", unit, meaning, samples)
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sluicegate.apps.kv.metrics import of_stack
 from sluicegate.apps.kv.rollups import Rollups
 from sluicegate.apps.kv.usage import OTHERS, CallerTotals, CallerUsage
+from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import QUOTA_SPENT
 from sluicegate.contracts.request import Measured, Request
+from sluicegate.policies.stack import StackStats
+from sluicegate.telemetry.prometheus import page
 from sluicegate.telemetry.usage_files import MINUTE_US, UsageMinute, UsageWriter, read_usage
 from sluicegate.testing import HandClock
 
@@ -60,3 +64,25 @@ def test_each_minute_has_what_was_used_in_it(tmp_path: Path) -> None:
     assert read_usage([str(tmp_path)], minute, minute + 9) == {
         "shop": {minute: UsageMinute(3, 0), minute + 1: UsageMinute(10, 6)}
     }
+
+
+def test_refusals_and_latencies_are_shown_by_class_and_add_up() -> None:
+    usage = CallerUsage()
+    for member, took_us in ((Criticality.CRITICAL, 300), (Criticality.BULK, 90_000)):
+        request = get_request("shop", 3)
+        request.criticality, request.arrived_us = member, NOW
+        usage.record_end(request, Outcome.SUCCESS, NOW + took_us)
+        usage.record_end(request, Outcome.DROPPED, NOW + took_us)  # what was lost took no time
+    late = get_request("shop", 2)
+    late.criticality = Criticality.BULK
+    usage.record_refusal(late, "quota", NO, NOW)
+    stats = StackStats(3, 0, 2, 1, 0, 0, 2, ())
+    lines = page(of_stack(stats, usage)).decode().splitlines()
+    assert 'sluicegate_kv_refused_total{reason="quota_spent",priority="BULK"} 1' in lines
+    name = "sluicegate_kv_request_seconds"
+    for member, below, total in (("CRITICAL", 1, 0.0003), ("BULK", 0, 0.09)):
+        of = f'operation="get",priority="{member}"'
+        assert f'{name}_bucket{{{of},le="0.001"}} {below}' in lines
+        assert f'{name}_bucket{{{of},le="+Inf"}} 1' in lines
+        assert f"{name}_count{{{of}}} 1" in lines
+        assert f"{name}_sum{{{of}}} {total}" in lines

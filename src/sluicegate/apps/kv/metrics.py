@@ -11,7 +11,14 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.policies.queue.queue import QueueStats
 from sluicegate.policies.stack import StackStats
 from sluicegate.policies.stress import StressState
-from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counter, gauge
+from sluicegate.telemetry.prometheus import (
+    MetricFamily,
+    MetricSample,
+    counter,
+    counters,
+    gauge,
+    histograms,
+)
 
 
 def of_stack(stats: StackStats, usage: CallerUsage) -> Iterable[MetricFamily]:
@@ -19,19 +26,30 @@ def of_stack(stats: StackStats, usage: CallerUsage) -> Iterable[MetricFamily]:
     yield counter("sluicegate_kv_entered", "Requests that asked to enter.", stats.entered)
     yield counter("sluicegate_kv_admitted", "Requests that were admitted.", stats.admitted)
     refused = [
-        MetricSample("_total", (("reason", name),), count)
-        for name, count in sorted(usage.reasons.items())
+        MetricSample("_total", (("reason", reason), ("priority", member.name)), count)
+        for (reason, member), count in sorted(usage.refusals().items())
     ]
-    yield MetricFamily("sluicegate_kv_refused", "counter", "", "Refusals by reason.", refused)
+    yield counters("sluicegate_kv_refused", "Refusals by reason and class.", refused)
+    took = {
+        (("operation", operation), ("priority", member.name)): values
+        for (operation, member), values in sorted(usage.took().items())
+    }
+    yield histograms(
+        "sluicegate_kv_request_seconds",
+        "How long requests took that were done, from their arrival, by operation and class.",
+        took,
+        1_000_000,
+        "seconds",
+    )
     yield gauge("sluicegate_kv_under_way", "Requests at work.", stats.under_way)
     done: list[MetricSample] = []
     failed: list[MetricSample] = []
-    took: list[MetricSample] = []
+    engine_s: list[MetricSample] = []
     for name, (good, bad, service_us) in sorted(usage.operations().items()):
         labels = (("operation", name),)
         done.append(MetricSample("_total", labels, good))
         failed.append(MetricSample("_total", labels, bad))
-        took.append(MetricSample("_total", labels, service_us / 1e6))
+        engine_s.append(MetricSample("_total", labels, service_us / 1e6))
     yield MetricFamily("sluicegate_kv_done", "counter", "", "Operations of the engine.", done)
     yield MetricFamily("sluicegate_kv_failed", "counter", "", "Operations that failed.", failed)
     yield MetricFamily(
@@ -39,7 +57,7 @@ def of_stack(stats: StackStats, usage: CallerUsage) -> Iterable[MetricFamily]:
         "counter",
         "",
         "Time that the engine took, in seconds.",
-        took,
+        engine_s,
     )
 
 

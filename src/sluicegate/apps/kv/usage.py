@@ -1,18 +1,28 @@
 """Usage: what each caller has used of this dispatcher since it started.
 
 An observer of the stack, on the way of every request. `rollups.py` stores it for longer. Callers
-beyond `callers_max` are counted together, as `OTHERS`.
+beyond `callers_max` are counted together, as `OTHERS`. Beside it, over all callers: refusals by
+reason and class, and how long what was done took by operation and class.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Mapping
 from typing import Final, NamedTuple, final
 
+from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
+from sluicegate.telemetry.snapshot import Histogram
 
 OTHERS: Final = "(others)"
+# Upper bounds of the buckets in microseconds.
+TOOK_US_BOUNDS: Final[tuple[int, ...]] = (
+    200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000,
+    5_000_000,
+)  # fmt: skip
 
 
 class CallerTotals(NamedTuple):
@@ -46,10 +56,21 @@ class EngineTotals:
 
 
 @final
+class LatencyCounts:
+    """How long requests of one operation and class took, from their arrival to their end."""
+
+    __slots__ = ("counts", "total_us")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(TOOK_US_BOUNDS) + 1)
+        self.total_us = 0
+
+
+@final
 class CallerUsage:
     """Counts by caller, and refusals by reason."""
 
-    __slots__ = ("_accounts", "_engine", "_others", "callers_max", "reasons")
+    __slots__ = ("_accounts", "_engine", "_others", "_refusals", "_took", "callers_max", "reasons")
 
     def __init__(self, callers_max: int = 10_000) -> None:
         self.callers_max = callers_max
@@ -57,6 +78,9 @@ class CallerUsage:
         self._others = CallerAccount()
         self.reasons: dict[str, int] = {}
         self._engine: dict[str, EngineTotals] = {}
+        # Few of each: operations, reasons and classes are ours.
+        self._refusals: dict[tuple[str, Criticality], int] = {}
+        self._took: dict[tuple[str, Criticality], LatencyCounts] = {}
 
     def record_refusal(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
         """It may not enter."""
@@ -65,6 +89,8 @@ class CallerUsage:
         account.refused_mru += request.cost_mru
         reason = "" if decision.reason is None else decision.reason.name
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
+        refused = (reason, request.criticality)
+        self._refusals[refused] = self._refusals.get(refused, 0) + 1
 
     def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None:
         """It was done, or was lost on the way."""
@@ -78,6 +104,7 @@ class CallerUsage:
             totals.done += 1
             if request.measured is not None:
                 totals.service_us += request.measured.service_us
+            self._record_took(request, now_us)
         else:
             totals.failed += 1
 
@@ -100,6 +127,29 @@ class CallerUsage:
             name: (totals.done, totals.failed, totals.service_us)
             for name, totals in self._engine.items()
         }
+
+    def refusals(self) -> Mapping[tuple[str, Criticality], int]:
+        """Refusals by reason and class."""
+        return self._refusals
+
+    def took(self) -> dict[tuple[str, Criticality], Histogram]:
+        """How long what was done took, in microseconds, by operation and class."""
+        return {
+            of: Histogram(TOOK_US_BOUNDS, tuple(counts.counts), counts.total_us)
+            for of, counts in self._took.items()
+        }
+
+    def _record_took(self, request: Request, now_us: int) -> None:
+        """From its arrival, or if that is unknown for as long as the engine was at it."""
+        took_us = now_us - request.arrived_us
+        if not request.arrived_us:
+            took_us = 0 if request.measured is None else request.measured.service_us
+        of = (request.operation, request.criticality)
+        counts = self._took.get(of)
+        if counts is None:
+            counts = self._took[of] = LatencyCounts()
+        counts.counts[bisect_left(TOOK_US_BOUNDS, took_us)] += 1
+        counts.total_us += took_us
 
     def _account(self, caller: str) -> CallerAccount:
         account = self._accounts.get(caller)

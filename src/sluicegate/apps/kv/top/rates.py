@@ -161,7 +161,9 @@ def _still(pairs: Pairs) -> int:
 
 
 def _ended(board: Board) -> int:
-    return sum(use.get("worked", 0) + use.get("failed", 0) for use in board.get("engine", {}).values())
+    return sum(
+        use.get("worked", 0) + use.get("failed", 0) for use in board.get("engine", {}).values()
+    )
 
 
 def _since_of(store: tuple[Mapping[str, Any], int]) -> int:
