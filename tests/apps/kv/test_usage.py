@@ -80,8 +80,8 @@ def test_refusals_and_latencies_are_shown_by_class_and_add_up() -> None:
     lines = page(of_stack(stats, usage)).decode().splitlines()
     assert 'sluicegate_kv_refused_total{reason="quota_spent",priority="BULK"} 1' in lines
     name = "sluicegate_kv_request_seconds"
-    for member, below, total in (("CRITICAL", 1, 0.0003), ("BULK", 0, 0.09)):
-        of = f'operation="get",priority="{member}"'
+    for priority, below, total in (("CRITICAL", 1, 0.0003), ("BULK", 0, 0.09)):
+        of = f'operation="get",priority="{priority}"'
         assert f'{name}_bucket{{{of},le="0.001"}} {below}' in lines
         assert f'{name}_bucket{{{of},le="+Inf"}} 1' in lines
         assert f"{name}_count{{{of}}} 1" in lines

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import http.client
-import ssl
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import trustme
 import yaml
 
 from sluicegate.policies.access import token_digest
 from sluicegate.rules.service_rule_set import ServiceRuleSet
 from tests.apps.limiter.conftest import Service
 from tests.apps.limiter.process import LimiterProcess
+from tests.apps.manifest import Manifest
 from tests.engines.child import until
 from tests.engines.envoy import GET, SHIPPED, EnvoyProxy, envoy_binary
 
@@ -141,49 +140,18 @@ def entry_of(action: dict[str, Any]) -> tuple[str, str]:
 def test_the_kubernetes_manifest_starts_a_limiter_that_is_ready(
     tmp_path: Path, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deployment, service = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
-    pod = deployment["spec"]["template"]
-    (container,) = pod["spec"]["containers"]
-    assert container["command"] == ["sluicegate", "limiter"]
-    name, port = service["metadata"]["name"], service["spec"]["ports"][0]["port"]
-    labels = pod["metadata"]["labels"].items()
-    assert service["spec"]["selector"].items() <= labels
-    assert deployment["spec"]["selector"]["matchLabels"].items() <= labels
-    (own,) = container["ports"]
-    assert service["spec"]["ports"][0]["targetPort"] == own["name"]
-
-    folders = mounted(tmp_path, pod["spec"], container)
-    environment = {one["name"]: one["value"] for one in container["env"]}
-    listen = environment.pop("SLUICEGATE_LIMITER_LISTEN")
-    assert listen == f"0.0.0.0:{own['containerPort']}"
-    for variable, value in environment.items():
-        found = value
-        for there, here in folders.items():
-            found = found.replace(there, here)
-        if value.startswith("redis://"):
-            found = f"redis://127.0.0.1:{redis_server.port}?timeout_ms=5000"
-        monkeypatch.setenv(variable, found)
-    # What Kubernetes says of a service of this name to the pods beside it.
-    prefix = name.replace("-", "_").upper()
-    for variable, value in {
-        "SERVICE_HOST": "10.0.0.1",
-        "SERVICE_PORT": str(port),
-        f"SERVICE_PORT_{own['name'].upper()}": str(port),
-        "PORT": f"tcp://10.0.0.1:{port}",
-        f"PORT_{port}_TCP": f"tcp://10.0.0.1:{port}",
-        f"PORT_{port}_TCP_PROTO": "tcp",
-        f"PORT_{port}_TCP_PORT": str(port),
-        f"PORT_{port}_TCP_ADDR": "10.0.0.1",
-    }.items():
-        monkeypatch.setenv(f"{prefix}_{variable}", value)
-
-    authority = next(iter(folders.values()))
-    context = ssl.create_default_context(cafile=str(Path(authority).parent / "ca.pem"))
+    callers = (
+        f'[[callers]]\nname = "gateway"\ntoken_sha256 = "{token_digest(TOKEN)}"\n'
+        'grants = ["check"]\n'
+    )
+    manifest = Manifest(DEPLOY / "kubernetes.yaml", tmp_path, rules=RULES, callers=callers)
+    assert manifest.container["command"] == ["sluicegate", "limiter"]
+    manifest.check_labels()
+    manifest.set_environment("SLUICEGATE_LIMITER_", redis_server.port, monkeypatch)
+    context = manifest.context
     with LimiterProcess(tmp_path, "--shed", "off") as limiter:
-        for probe in ("readinessProbe", "livenessProbe"):
-            asked = container[probe]["httpGet"]
-            assert (asked["port"], asked["scheme"]) == (own["name"], "HTTPS")
-            assert limiter.ask(asked["path"], context=context)[0] == 200
+        for path in manifest.probes():
+            assert limiter.ask(path, context=context)[0] == 200
         ask = {"user_id": "ann", "resource_path": "/login"}
         statuses = [
             limiter.ask("/v1/check?status=http", ask, token=TOKEN, context=context)[0]
@@ -191,31 +159,3 @@ def test_the_kubernetes_manifest_starts_a_limiter_that_is_ready(
         ]
         assert statuses == [200] * 12 + [429] * 2  # ten and a fifth, by `burst_capacity`
         assert redis_server.ask("DBSIZE") > 0
-
-
-def mounted(tmp_path: Path, pod: dict[str, Any], container: dict[str, Any]) -> dict[str, str]:
-    """What a pod's volumes hold, as the manifest's head says how to make them, by mount path."""
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    chain = authority.issue_cert("127.0.0.1", "localhost")
-    folders: dict[str, str] = {}
-    volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    for mount in container["volumeMounts"]:
-        volume = volumes.pop(mount["name"])
-        folder = tmp_path / mount["name"]
-        folder.mkdir()
-        folders[mount["mountPath"]] = str(folder)
-        if "configMap" in volume:
-            for file in RULES.iterdir():
-                (folder / file.name).write_bytes(file.read_bytes())
-        elif volume.get("secret", {}).get("secretName") == "sluicegate-tls":
-            for pem in chain.cert_chain_pems:
-                pem.write_to_path(folder / "tls.crt", append=True)
-            chain.private_key_pem.write_to_path(folder / "tls.key")
-        elif "secret" in volume:
-            (folder / "callers.toml").write_text(
-                f'[[callers]]\nname = "gateway"\ntoken_sha256 = "{token_digest(TOKEN)}"\n'
-                'grants = ["check"]\n'
-            )
-    assert not volumes
-    return folders

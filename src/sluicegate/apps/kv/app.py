@@ -21,6 +21,7 @@ from sluicegate.apps.kv.dispatcher import Dispatcher
 from sluicegate.apps.kv.members import HeartbeatMembers
 from sluicegate.apps.kv.metrics import (
     of_callers,
+    of_engine,
     of_queue,
     of_shield,
     of_stack,
@@ -284,6 +285,7 @@ class KvApp(App[KvSettings]):
         yield from of_callers(self.usage)
         yield from of_stress(chain.stress.read(now_us), chain.prices.stats().prices_milli)
         yield from of_queue(chain.queue.stats(), chain.queue.delay_us(now_us))
+        yield from of_engine(self.engine_watch.stats())
         if self.hot is not None:
             yield from of_shield(self.hot.stats())
         yield from self.quotas.families()

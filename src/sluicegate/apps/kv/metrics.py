@@ -12,6 +12,7 @@ from sluicegate.policies.queue.queue import QueueStats
 from sluicegate.policies.stack import StackStats
 from sluicegate.policies.stress import StressState
 from sluicegate.telemetry.prometheus import (
+    Labels,
     MetricFamily,
     MetricSample,
     counter,
@@ -19,6 +20,7 @@ from sluicegate.telemetry.prometheus import (
     gauge,
     histograms,
 )
+from sluicegate.telemetry.snapshot import Histogram
 
 
 def of_stack(stats: StackStats, usage: CallerUsage) -> Iterable[MetricFamily]:
@@ -30,7 +32,7 @@ def of_stack(stats: StackStats, usage: CallerUsage) -> Iterable[MetricFamily]:
         for (reason, member), count in sorted(usage.refusals().items())
     ]
     yield counters("sluicegate_kv_refused", "Refusals by reason and class.", refused)
-    took = {
+    took: dict[Labels, Histogram] = {
         (("operation", operation), ("priority", member.name)): values
         for (operation, member), values in sorted(usage.took().items())
     }
@@ -100,6 +102,12 @@ def of_store(state: StoreState) -> Iterable[MetricFamily]:
     """Whether the store that quotas come from is there."""
     yield gauge("sluicegate_kv_store_answers", "1: the store does.", int(not state.gone))
     yield counter("sluicegate_kv_store_losses", "How often it was lost.", state.losses)
+
+
+def of_engine(state: StoreState) -> Iterable[MetricFamily]:
+    """Whether the engine does what it is asked."""
+    yield gauge("sluicegate_kv_engine_answers", "1: the engine does.", int(not state.gone))
+    yield counter("sluicegate_kv_engine_losses", "How often it failed.", state.losses)
 
 
 def of_shield(stats: ShieldStats) -> Iterable[MetricFamily]:

@@ -1,0 +1,66 @@
+"""All of `deploy/kv/` as shipped, but for ports and folders."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from tests.apps.kv.process import KvProcess, access_file, token_of
+from tests.apps.manifest import Manifest
+
+if TYPE_CHECKING:
+    from tests.engines.redis import RedisServer
+
+DEPLOY = Path(__file__).parents[3] / "deploy" / "kv"
+
+
+def test_the_kubernetes_manifest_starts_a_dispatcher_that_is_ready(
+    tmp_path: Path, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    callers = Path(access_file(tmp_path, {"shop": 'tables = { homes = ["read", "write"] }'}))
+    manifest = Manifest(
+        DEPLOY / "kubernetes.yaml", tmp_path, rules=DEPLOY / "rules", callers=callers.read_text()
+    )
+    assert manifest.container["command"] == ["sluicegate", "kv"]
+    manifest.check_labels()
+    manifest.set_environment("SLUICEGATE_KV_", redis_server.port, monkeypatch)
+    context, token = manifest.context, token_of("shop")
+    with KvProcess(tmp_path) as kv:
+        for path in manifest.probes():
+            assert kv.ask(path, context=context)[0] == 200
+        row = "/v1/tables/homes/rows/ann"
+        assert kv.ask(row, {"n": 1}, method="PUT", token=token, context=context)[0] < 300
+        assert kv.ask(row, token=token, context=context)[0] == 200
+        assert kv.ask(row, context=context)[0] == 401
+        assert kv.ask("/metrics", context=context)[0] == 200  # Prometheus has no token
+
+
+def test_the_dashboard_and_the_alerts_ask_only_for_metrics_that_there_are(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
+    dashboard, alerts = DEPLOY / "grafana-dashboard.json", DEPLOY / "alerts.yml"
+    names = set(re.findall(r"\bsluicegate_[a-z_]+\b", dashboard.read_text() + alerts.read_text()))
+    store = f"redis://127.0.0.1:{redis_server.port}?timeout_ms=5000"
+    with KvProcess(tmp_path, "--engine", "memory:", "--store", store) as kv:
+        kv.ask("/v1/tables/t/rows/1", {"n": 1}, method="PUT")
+        page = str(kv.ask("/metrics")[1])
+    there = set(re.findall(r"^(?:# TYPE )?(sluicegate_[a-z_]+)", page, re.MULTILINE))
+    assert names
+    assert names - there == set()
+    assert len(json.loads(dashboard.read_text())["panels"]) > 10
+    (group,) = yaml.safe_load(alerts.read_text())["groups"]
+    assert all(rule["annotations"]["what_to_do"] for rule in group["rules"])
+
+
+def test_the_image_is_that_of_the_manifest() -> None:
+    recipe = (DEPLOY / "Containerfile").read_text()
+    deployment = next(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
+    pod = deployment["spec"]["template"]["spec"]
+    assert f"-t {pod['containers'][0]['image']} " in recipe
+    assert f"USER {pod['securityContext']['runAsUser']}\n" in recipe
+    assert f"EXPOSE {pod['containers'][0]['ports'][0]['containerPort']}\n" in recipe
