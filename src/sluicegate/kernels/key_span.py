@@ -66,15 +66,22 @@ class KeySpan:
 
     def write(self, key: bytes) -> None:
         """Take in a key that was written."""
-        self._meet(key)
         checksum = crc32(key)
         kept = self._checksums
-        if len(kept) >= KEPT:
-            if checksum >= kept[-1] or checksum in kept:
+        if len(kept) < KEPT:
+            if checksum in kept:
                 return
-            kept.pop()
+        elif checksum >= kept[-1]:
+            last = self._last
+            # Of many keys an eighth tells the alphabets, and each whether it is the first or last.
+            if not checksum & 7 or key < self._first or last is None or key > last:
+                self._meet(key)
+            return
         elif checksum in kept:
             return
+        else:
+            kept.pop()
+        self._meet(key)
         kept.append(checksum)
         kept.sort()
         self._rows_a_step = -1.0

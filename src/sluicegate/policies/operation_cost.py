@@ -44,6 +44,7 @@ from typing import Final, final
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.cost_model import AMOUNT_MAX, CostModel, CostRatio, Weights
 from sluicegate.kernels.windowed_quantile import WindowedQuantile
+from sluicegate.policies.work_estimates import WorkSketch
 
 LOOKS: Final = 4
 SHARDS_MAX: Final = 256
@@ -62,21 +63,17 @@ SIZE: Final = "size_bytes"
 class WorkShape:
     """What is known of work before it is done: rows to look at, bytes to move.
 
-    Where bytes are an estimate, `said_bytes` is without it, and `heaviest_bytes` what the heaviest
-    of its kind has moved.
+    Where bytes are an estimate, `said_bytes` is without it, `heaviest_bytes` what the heaviest of
+    its kind has moved, and `sketch` the caller's own, if there is one.
     """
 
-    __slots__ = ("heaviest_bytes", "rows", "said_bytes", "size_bytes")
+    __slots__ = ("heaviest_bytes", "rows", "said_bytes", "size_bytes", "sketch")
 
     def __init__(self, rows: int = 1, size_bytes: int = 0) -> None:
         self.rows = rows
         self.size_bytes = self.said_bytes = size_bytes
         self.heaviest_bytes = 0
-
-    def estimate(self, size_bytes: int, heaviest_bytes: int) -> None:
-        """Set the bytes that nobody has said."""
-        self.size_bytes = size_bytes
-        self.heaviest_bytes = heaviest_bytes
+        self.sketch: WorkSketch | None = None
 
     def __repr__(self) -> str:
         return f"WorkShape(rows={self.rows}, size_bytes={self.size_bytes})"

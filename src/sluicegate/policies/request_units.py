@@ -148,6 +148,7 @@ class RequestUnitsPermit:
     __slots__ = (
         "_charged_mru",
         "_error",
+        "_expected",
         "_instalment_mru",
         "_latency_ms",
         "_open",
@@ -184,6 +185,7 @@ class RequestUnitsPermit:
         self._error = error
         self._instalment_mru = instalment_mru
         self._risk_mru = risk_mru
+        self._expected = -1  # what it cost but for time that was not expected; below 0: not known
         self._open = True
         self.predicted_mru = predicted_mru
 
@@ -208,10 +210,13 @@ class RequestUnitsPermit:
                 paid_mru = cost_mru
                 due_mru = _priced(cost_mru + self._instalment_mru, self._price_milli)
             if error is not None:
-                back_mru = error.end(self._owed_mru(paid_mru) - paid_mru, paid_mru)
-                self._request.cost_mru -= back_mru
-                due_mru -= _priced(back_mru, self._price_milli)
                 units.carried_mru += self._instalment_mru
+                back_mru = 0
+                if self._expected >= 0:
+                    back_mru = error.end(self._expected - paid_mru, paid_mru)
+                if back_mru:
+                    self._request.cost_mru -= back_mru
+                    due_mru -= _priced(back_mru, self._price_milli)
         units.settle(self._request.caller, due_mru - self._charged_mru, now_us)
         return True
 
@@ -221,31 +226,36 @@ class RequestUnitsPermit:
         measured = self._request.measured
         if measured is not None and measured.from_cache:
             units.cached += 1
-            return units.settings.cached_mru
+            self._expected = units.settings.cached_mru
+            return self._expected
         is_measured = measured is not None and (measured.rows > 0 or measured.size_bytes > 0)
         if outcome is Outcome.IGNORE:
             base_mru = operation.weights.cost_mru(0, 0, 0.0)
             if measured is None or not is_measured:
                 return base_mru if base_mru < self.predicted_mru else self.predicted_mru
-            cost_mru = self._capped(self._actual_mru(measured))
+            actual_mru = self._actual_mru(measured)
+            self._expected = self._expected_mru(measured, actual_mru)
+            cost_mru = self._capped(actual_mru)
             return cost_mru if cost_mru > base_mru else base_mru
         if measured is None or (outcome is Outcome.DROPPED and not is_measured):
             return self.predicted_mru
         actual_mru = self._actual_mru(measured)
+        if is_measured and self._error is not None:
+            self._expected = self._expected_mru(measured, actual_mru)
         if outcome is Outcome.SUCCESS:
             request, shape = self._request, self._shape
-            if units.estimates is not None:
-                units.learn_weight(request, measured, now_us)
-                if is_measured:
-                    shape = WorkShape(max(0, measured.rows), max(0, measured.size_bytes))
-                    actual_mru = self._owed_mru(actual_mru)
+            if is_measured and units.estimates is not None:
+                units.learn_weight(request, shape, measured, now_us)
+                shape.rows = max(0, measured.rows)
+                shape.size_bytes = max(0, measured.size_bytes)
+                actual_mru = self._expected_mru(measured, actual_mru)
             ratio = units.ratios.meet(operation.name, request.caller)
             operation.learn(shape, self._latency_ms, actual_mru, ratio)
             operation.time(request.table or request.shard, measured.service_us, now_us)
             units.learned += 1
             units.learned_predicted_mru += self.predicted_mru
             units.learned_actual_mru += actual_mru
-        return self._capped(actual_mru)
+        return self._capped(actual_mru) if units.settings.settle else actual_mru
 
     def _actual_mru(self, measured: Measured) -> int:
         shape = self._shape
@@ -257,19 +267,12 @@ class RequestUnitsPermit:
             service_ms = self._operation.charged_ms(self._request.shard, measured.service_us)
         return self._operation.weights.cost_mru(max(0, rows), max(0, size_bytes), service_ms)
 
-    def _owed_mru(self, paid_mru: int) -> int:
-        """What it cost but for time that was not expected; what it has paid, if nobody knows."""
-        measured = self._request.measured
-        if measured is None or (measured.rows <= 0 and measured.size_bytes <= 0):
-            if measured is not None and measured.from_cache:
-                return self._units.settings.cached_mru
-            return paid_mru
-        ms = measured.service_us / 1_000
-        if ms > self._latency_ms:
-            ms = self._latency_ms
-        return self._operation.weights.cost_mru(
-            max(0, measured.rows), max(0, measured.size_bytes), ms
-        )
+    def _expected_mru(self, measured: Measured, actual_mru: int) -> int:
+        """The same, but for time that was not expected: nobody owes for a stall."""
+        if measured.service_us <= self._latency_ms * 1_000:
+            return actual_mru
+        rows, size_bytes = max(0, measured.rows), max(0, measured.size_bytes)
+        return self._operation.weights.cost_mru(rows, size_bytes, self._latency_ms)
 
     def _capped(self, actual_mru: int) -> int:
         predicted_mru = self.predicted_mru
@@ -356,16 +359,15 @@ class RequestUnits:
         if self.errors is not None:
             error = self.errors.meet(request.caller)
             risk_mru = self._risk_mru(operation, shape)
-            if error.owed_mru > 0 or risk_mru > 0:
+            # What is at most an estimate more is payable, or found out below not to be.
+            payable_mru = 2 * predicted_mru
+            if error.owed_mru > predicted_mru or (risk_mru > 0 and error.at_risk_mru > 0):
                 payable_mru = self._budget.payable_mru(request.caller, now_us)
-                if error.at_risk_mru and (
-                    error.at_risk_mru + risk_mru > RISK_CHARGES * payable_mru
-                ):
+                if error.at_risk_mru + risk_mru > RISK_CHARGES * payable_mru:
                     predicted_mru += risk_mru
                     risk_mru = 0
+            if error.owed_mru:
                 instalment_mru = error.instalment_mru(predicted_mru, payable_mru)
-            elif error.owed_mru < 0:
-                instalment_mru = error.instalment_mru(predicted_mru, 0)
         request.cost_ru = -(-predicted_mru // MILLI)
         request.cost_mru = predicted_mru
         price_milli = PRICE_ONE_MILLI
@@ -490,7 +492,9 @@ class RequestUnits:
             self.carried_mru,
         )
 
-    def learn_weight(self, request: Request, measured: Measured, now_us: int) -> None:
+    def learn_weight(
+        self, request: Request, shape: WorkShape, measured: Measured, now_us: int
+    ) -> None:
         """Take in what one has weighed; only a permit says so."""
         estimates = self.estimates
         if estimates is None:
@@ -500,7 +504,9 @@ class RequestUnits:
         if SIZE in request.attributes:  # of a write, as a rule: what readers may expect
             estimates.learn_table(table, rows, size_bytes, now_us)
             return
-        sketch = estimates.meet(table, request.operation, request.caller)
+        sketch = shape.sketch
+        if sketch is None:
+            sketch = estimates.meet(table, request.operation, request.caller)
         sketch.learn(rows, size_bytes, now_us)
         if sketch.lessons < YOUTH:
             estimates.learn_table(table, rows, size_bytes, now_us)
@@ -511,15 +517,18 @@ class RequestUnits:
         estimates = self.estimates
         if estimates is None or SIZE in request.attributes:
             return shape
-        sketch = estimates.find(request.table, request.operation, request.caller)
-        if sketch is None or sketch.lessons == 0:
-            sketch = estimates.of_table(request.table)
-        if sketch is not None:
-            shape.estimate(sketch.bytes_of(shape.rows), sketch.heaviest)
-            if sketch.lessons < YOUTH:
-                whole = estimates.of_table(request.table)
-                if whole is not None and whole.heaviest > shape.heaviest_bytes:
-                    shape.heaviest_bytes = whole.heaviest
+        sketch = shape.sketch = estimates.find(request.table, request.operation, request.caller)
+        if sketch is not None and sketch.lessons == YOUTH:
+            shape.size_bytes = sketch.bytes_of(shape.rows)
+            shape.heaviest_bytes = sketch.heaviest
+            return shape
+        whole = estimates.of_table(request.table)
+        known = whole if sketch is None else sketch
+        if known is not None:
+            shape.size_bytes = known.bytes_of(shape.rows)
+            shape.heaviest_bytes = known.heaviest
+        if whole is not None and whole.heaviest > shape.heaviest_bytes:
+            shape.heaviest_bytes = whole.heaviest
         return shape
 
     def _risk_mru(self, operation: OperationCost, shape: WorkShape) -> int:
