@@ -44,7 +44,7 @@ SHIPPED: Final = RequestUnitsSettings(
 )
 
 
-class WorkKind(NamedTuple):
+class MixtureShape(NamedTuple):
     """One shape: what is said of it, and what it turns out to be."""
 
     operation: str
@@ -55,14 +55,14 @@ class WorkKind(NamedTuple):
 
 
 KINDS: Final = (
-    WorkKind("get", 1, 1, 50),
-    WorkKind("get", 1, 1, 20_000),
-    WorkKind("get", 1, 1, 900_000, 5_000),
-    WorkKind("multi-get", 100, 100, 10_000),
-    WorkKind("multi-get", 2, 2, 1_800_000, 8_000),
-    WorkKind("scan", 1, 90, 9_000, 3_000),  # of a range that was thought to hold one row
-    WorkKind("scan", 90, 1, 50),
-    WorkKind("scan", 90, 90, 1_000_000, 8_000),
+    MixtureShape("get", 1, 1, 50),
+    MixtureShape("get", 1, 1, 20_000),
+    MixtureShape("get", 1, 1, 900_000, 5_000),
+    MixtureShape("multi-get", 100, 100, 10_000),
+    MixtureShape("multi-get", 2, 2, 1_800_000, 8_000),
+    MixtureShape("scan", 1, 90, 9_000, 3_000),  # of a range that was thought to hold one row
+    MixtureShape("scan", 90, 1, 50),
+    MixtureShape("scan", 90, 90, 1_000_000, 8_000),
 )
 
 
@@ -190,7 +190,7 @@ def climb(
     return best, most
 
 
-def _deck(phase: MixturePhase) -> Sequence[WorkKind]:
+def _deck(phase: MixturePhase) -> Sequence[MixtureShape]:
     deck = [kind for kind, share in zip(KINDS, phase.shares, strict=True) for _ in range(share)]
     return deck or KINDS[:1]
 

@@ -18,9 +18,19 @@ from pathlib import Path
 import pytest
 
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.lab.drills import hot_key, neighbour, overload, recovery, shard, shares
+from sluicegate.lab.drills import (
+    byte_hog,
+    game,
+    hot_key,
+    neighbour,
+    overload,
+    recovery,
+    shard,
+    shares,
+)
 from sluicegate.lab.drills.dispatcher import DrillCaller, DrillFleet, wait_s
 from sluicegate.lab.drills.drill import (
+    COSTS_UNLEARNED,
     GENERATION_ONE,
     LAYERS,
     NONE,
@@ -114,6 +124,16 @@ def test_hot_keys_are_read_once_in_their_ttl() -> None:
         return [] if few and figures["hot reads served in time"] > 0.99 else [str(forwarded)]
 
     met(hot_key.DRILL, 8, misses)
+
+
+def test_what_nobody_knows_before_is_charged_by_the_formula_and_unlearned_it_is_not() -> None:
+    met(byte_hog.DRILL, 4)
+    assert played(byte_hog.DRILL, 4, COSTS_UNLEARNED).passed
+
+
+def test_no_mixture_gets_more_than_its_quota_and_unlearned_they_do() -> None:
+    met(game.DRILL, 12)
+    assert played(game.DRILL, 12, COSTS_UNLEARNED).passed
 
 
 def test_what_a_fleet_starts_has_ended_when_it_ends_however_it_ends() -> None:
