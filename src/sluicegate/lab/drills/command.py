@@ -50,6 +50,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def drills_by_name() -> dict[str, Drill]:
     """Return all drills; what they need is imported here."""
     from sluicegate.lab.drills import (  # noqa: PLC0415
+        flood,
         hot_key,
         neighbour,
         overload,
@@ -59,7 +60,7 @@ def drills_by_name() -> dict[str, Drill]:
         slow_down,
     )
 
-    modules = (hot_key, overload, neighbour, shard, slow_down, recovery, shares)
+    modules = (hot_key, overload, neighbour, shard, slow_down, recovery, shares, flood)
     return {module.DRILL.name: module.DRILL for module in modules}
 
 
