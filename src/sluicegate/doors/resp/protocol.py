@@ -30,7 +30,7 @@ from sluicegate.doors.resp.limiter.commands import LIMITER
 from sluicegate.doors.resp.order import Order
 from sluicegate.doors.resp.session import CommandTable, Reply, RespState, Session
 from sluicegate.doors.resp.settings import RespSettings
-from sluicegate.doors.turns import Turns, class_of
+from sluicegate.doors.turns import Turns, TurnShare, class_of
 from sluicegate.wire.resp import CommandReader, WireError, error_line
 
 _PORTION: Final = 16  # commands between two looks at the turn
@@ -92,7 +92,6 @@ class RespProtocol:
         "_pending",
         "_pending_bytes",
         "_pending_max",
-        "_portions",
         "_reader",
         "_reader_identity",
         "_session",
@@ -100,7 +99,6 @@ class RespProtocol:
         "_transport",
         "_turn_bytes",
         "_turns",
-        "_waiting",
     )
 
     def __init__(self, state: RespState, session: Session, turns: Turns) -> None:
@@ -116,10 +114,9 @@ class RespProtocol:
         ordered = state.table.ordered
         self._clock = state.clock if ordered else None
         self._turns = turns
-        self._share = portions_of(settings.connection_commands_max)
-        self._portions = 0  # that it may still have of this turn
+        share = portions_of(settings.connection_commands_max)
+        self._share = TurnShare(turns, share, self._go_on)
         self._left = 0  # commands of the portion under way
-        self._waiting = False  # for a turn of the loop
         self._order = Order(state.table, settings.replies_owed_max) if ordered else None
         self._blocked_command: list[bytes] | None = None  # a command that waits for those before it
         self._turn_bytes = settings.turn_bytes
@@ -155,24 +152,26 @@ class RespProtocol:
 
     def data_received(self, data: bytes) -> None:
         """More of it."""
-        clock = self._clock
-        if clock is not None and not (self._paused and self._has_backlog()):
-            self._session.arrived_us = self._session.ready_us = clock.now_us()
+        if self._clock is not None and not (self._held_up() and self._has_backlog()):
+            self._session.arrived_us = self._session.ready_us = self._turns.arrival_us()
         if self._ended:  # what comes behind the last command is not kept while replies are owed
             return
         self._reader.feed(data)
-        if self._paused:
+        if self._held_up():
             if self._reader.unread > self._session.state.settings.unread_bytes_max:
                 self._end(_TOO_MUCH)
+            elif not self._paused:  # most who wait send nothing meanwhile, and never come here
+                self._pause()
             return
+        self._share.begin()
         self._run()
 
     def eof_received(self) -> bool:
         """The client says no more; what it is owed it shall have, as far as the transport can."""
         self._eof = True
-        if not self._paused:
+        if not self._held_up():
             self._ended = True
-        owing = self._paused or bool(self._pending) or bool(self._out)
+        owing = self._held_up() or bool(self._pending) or bool(self._out)
         return owing and self._transport.get_extra_info("ssl_object") is None
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -216,7 +215,7 @@ class RespProtocol:
             return
         if session.identity is None and now_s - self._began_s >= settings.auth_timeout_s:
             self._end(_NO_NAME)
-        elif self._paused or not self._reader.partial:
+        elif self._held_up() or not self._reader.partial:
             self._partial_at = -1
         elif self._partial_at != session.commands:
             self._partial_at = session.commands
@@ -230,7 +229,7 @@ class RespProtocol:
         """Run all whole commands, as far as there is room for their replies."""
         out = self._out
         size = 0
-        self._portions, self._left = self._share, 0
+        self._left = 0
         session, line = self._session, self._pending
         if session.identity is not self._reader_identity:  # the door has asked anew who speaks
             self._set_reader_bounds()
@@ -261,7 +260,7 @@ class RespProtocol:
             self._flush_soon()
         if not self._ended:
             self._pace_reading()
-            if self._eof and not self._paused:
+            if self._eof and not self._held_up():
                 self._ended = True
         self._close_if_done()
 
@@ -291,26 +290,24 @@ class RespProtocol:
         """Whether one more portion may be run in this turn; if not, what is left waits for one."""
         if not self._has_backlog():
             return False
-        if self._portions > 0 and self._turns.enter():
-            self._portions -= 1
+        if self._share.enter():
             self._left = _PORTION
             return True
-        self._waiting = True
-        served = self._portions < self._share
-        go_on = self._go_on if served else self._begin
-        self._turns.wait(go_on, class_of(self._session.identity), served=served)
+        session = self._session
+        if self._clock is not None and self._share.served:
+            session.ready_us = self._clock.now_us()  # from here on it waits for others
+        identity = session.identity
+        self._share.wait(
+            class_of(identity, session.criticality),
+            "" if identity is None else identity.name,
+            session.arrived_us + session.timeout_us if session.timeout_us else 0,
+        )
         return False
 
-    def _begin(self) -> None:
-        """Run what had to wait for others."""
-        self._waiting = False
+    def _go_on(self) -> None:
+        """Run what had to wait for a turn."""
         if not self._ended:
             self._run()
-
-    def _go_on(self) -> None:
-        """Run what had to wait for what is before it on its connection."""
-        self._waiting = False
-        self._resume()
 
     def _await_reply(self, later: Awaitable[Reply]) -> None:
         owed = _PendingReply()
@@ -388,30 +385,43 @@ class RespProtocol:
 
     def _resume(self) -> None:
         """Run what was left while there was no room."""
-        if self._paused and not self._ended and not self._waiting:
+        if self._paused and not self._ended and not self._share.waiting:
             if self._clock is not None:
                 self._session.ready_us = self._clock.now_us()
+            self._share.begin()
             self._run()
 
     def _has_backlog(self) -> bool:
         """Whether something of an earlier read has not run."""
         return self._blocked_command is not None or self._reader.partial
 
+    def _held_up(self) -> bool:
+        """Whether nothing may be run that comes now."""
+        return self._paused or self._share.waiting
+
     def _pace_reading(self) -> None:
-        """Read only while there is room for the replies."""
+        """Read only while there is room for the replies.
+
+        Who waits for a turn and had nothing in this one is read once more: mostly nothing comes.
+        """
+        share = self._share
+        if share.waiting and not share.served:
+            return
         full = (
-            self._waiting
+            share.waiting
             or self._client_stalled
             or self._blocked_command is not None
             or self._full()
         )
-        if full is self._paused:
-            return
-        self._paused = full
-        if full:
-            self._transport.pause_reading()
-        else:
+        if full and not self._paused:
+            self._pause()
+        elif self._paused and not full:
+            self._paused = False
             self._transport.resume_reading()
+
+    def _pause(self) -> None:
+        self._paused = True
+        self._transport.pause_reading()
 
     def _set_reader_bounds(self) -> None:
         """Let a client with an identity send larger commands."""
