@@ -41,6 +41,9 @@ from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
 
 STRANGER: Final = len(Criticality)  # the class of who has not said who they are
 PATIENCE_US: Final = 1_000_000
+# Reads of a connection that has not said who it is, of which a portion waits for nobody: enough for
+# a health check, and to log in.
+NEW_READS_MAX: Final = 4
 _CLASSES: Final = STRANGER + 1
 _ALL: Final = 1 << 10  # of a turn
 _LEAST: Final = _ALL >> 4
@@ -142,19 +145,16 @@ class Turns:
         self._unserved = 0  # of those who wait, the ones who had nothing in the turn before
         self.waiting = 0
 
-    def arrival_us(self) -> int:
-        """The instant at which what is read now is reckoned to have come; 0 without a clock.
+    def lag_us(self) -> int:
+        """How long what is read now is reckoned to have waited in its socket.
 
-        While somebody waits the loop does not sleep, so it came since the turn before began: half
-        of that is what it has waited in its socket, on average.
+        While somebody waits the loop does not sleep, so it came since the turn before began: on
+        average that is half as long ago. Otherwise the loop may have slept until it came.
         """
         clock = self._clock
-        if clock is None:
+        if clock is None or self._began_us < 0:
             return 0
-        now_us = clock.now_us()
-        if self._began_us < 0 or self._began_us > now_us:
-            return now_us
-        return now_us - ((now_us - self._began_us) >> 1)
+        return max(0, clock.now_us() - self._began_us) >> 1
 
     def enter(self) -> bool:
         """Whether one more portion may be worked on in this turn; the first may, however late."""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple, TypeAlias, TypeVar, final
 
+from sluicegate.contracts.access import Identity
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.errors import SluicegateError
 from sluicegate.doors.connection import PeerInfo
@@ -21,11 +22,14 @@ Headers: TypeAlias = "tuple[tuple[bytes, bytes], ...]"
 class HttpRequest:
     """The head of a request. Header names are in lower case, in the order in which they came.
 
-    `raw_path` is the path as it was sent: what stands in it may be any bytes, slashes too. A
-    handler that counts time from a request's head writes down when that was, in `arrived_us`.
+    `raw_path` is the path as it was sent: what stands in it may be any bytes, slashes too. It had
+    waited for `lag_us` when its head was read. A handler that counts time from there writes down
+    when that was, in `arrived_us`, and who asks, in `identity`.
     """
 
-    __slots__ = ("arrived_us", "headers", "method", "path", "peer", "query", "raw_path")
+    __slots__ = (
+        "arrived_us", "headers", "identity", "lag_us", "method", "path", "peer", "query", "raw_path",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -43,6 +47,8 @@ class HttpRequest:
         self.peer = peer
         self.raw_path = raw_path or path
         self.arrived_us = 0
+        self.lag_us = 0
+        self.identity: Identity | None = None
 
     def header(self, name: bytes) -> bytes:
         """The value of a header; empty if it is not there, the first if it is there twice."""

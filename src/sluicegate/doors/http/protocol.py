@@ -24,7 +24,6 @@ from urllib.parse import unquote
 import httptools
 
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.criticality import DEFAULT_CRITICALITY
 from sluicegate.doors.connection import PeerInfo
 from sluicegate.doors.http.message import Finish, Handler, HttpReply, HttpRequest
 from sluicegate.doors.http.replies import (
@@ -44,7 +43,7 @@ from sluicegate.doors.http.replies import (
     head_of,
 )
 from sluicegate.doors.http.settings import HttpSettings
-from sluicegate.doors.turns import Turns
+from sluicegate.doors.turns import NEW_READS_MAX, STRANGER, Turns, TurnShare, class_of
 
 _log: Final = logging.getLogger("sluicegate.http")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -53,7 +52,6 @@ _VERSIONS: Final = ("1.1", "1.0")
 _OFFER: Final = (b"connection", b"upgrade", b"http2-settings")
 _TURN_BYTES: Final = 64 * 1024  # of bodies, gathered for one write
 _PORTION_BYTES: Final = 1_024  # parsed at once; a body of a length that is known counts for nothing
-_CLASS: Final = int(DEFAULT_CRITICALITY)  # who asks is known of a request, not of a connection
 
 # What a connection waits for; each has its own time-out.
 _REST: Final = 0
@@ -158,8 +156,11 @@ class HttpProtocol(asyncio.Protocol):
         self._bad: HttpReply | None = None  # what is wrong with the head that is being read
         self._unparsed = b""  # what was read
         self._parsed_to = 0
-        self._portions = 0  # that this connection may still have of this turn of the loop
-        self._waiting = False  # for the next one
+        self._share = TurnShare(door.turns, door.settings.connection_portions_max, self._work)
+        self._class = STRANGER  # of who was last identified on this connection
+        self._caller = ""
+        self._reads = 0
+        self._lag_us = 0  # that what was read had waited in its socket
         self._working = False  # further down in the stack
         self._blocked = False  # the client does not read
         self._paused = False  # we do not read
@@ -186,7 +187,9 @@ class HttpProtocol(asyncio.Protocol):
         left = self._unparsed[self._parsed_to :]
         self._unparsed = left + data if left else data
         self._parsed_to = 0
-        self._work(free=True)
+        self._reads += 1
+        self._lag_us = self._door.turns.lag_us()
+        self._work(free=self._class == STRANGER and self._reads <= NEW_READS_MAX)
 
     def _feed(self, data: bytes) -> None:
         progress, parsed = self._progress, self._parsed_bytes
@@ -468,12 +471,12 @@ class HttpProtocol(asyncio.Protocol):
     def _work(self, *, free: bool = False) -> None:
         """Parse and answer, as far as the client reads and the turn has room; write it at once.
 
-        The first portion of what was read is `free`: there health is answered in any turn.
+        The first that is read of a stranger is `free`: there health is answered in any turn.
         """
         if self._working:
             return
         self._working = True
-        self._portions = self._settings.connection_portions_max
+        self._share.begin()
         self._answer_all()
         while self._may_parse() and (free or self._enter()):
             free = False
@@ -485,26 +488,17 @@ class HttpProtocol(asyncio.Protocol):
         if self._half_closed and not (self._exchanges or self._has_unparsed()):
             self._close()
 
-    def _go_on(self) -> None:
-        """Go on with what had to wait for a turn."""
-        self._waiting = False
-        self._work()
-
     def _enter(self) -> bool:
         """Whether one more portion may be worked on in this turn; if not, it waits for the next."""
-        turns = self._door.turns
-        if self._portions > 0 and turns.enter():
-            self._portions -= 1
+        if self._share.enter():
             return True
-        self._waiting = True
-        served = self._portions < self._settings.connection_portions_max
-        turns.wait(self._go_on, _CLASS, served=served)
+        self._share.wait(self._class, self._caller)
         return False
 
     def _may_parse(self) -> bool:
         """Whether there is something to parse, and room for it."""
         return self._has_unparsed() and not (
-            self._waiting or self._blocked or self._discarding or self._is_full()
+            self._share.waiting or self._blocked or self._discarding or self._is_full()
         )
 
     def _has_unparsed(self) -> bool:
@@ -546,7 +540,9 @@ class HttpProtocol(asyncio.Protocol):
         """Answer it as far as possible; whether it is done, its body included."""
         if not first.begun:
             self._begin(first)
-        ready = first.reply is None and first.whole and first.task is None and not self._waiting
+        ready = (
+            first.reply is None and first.whole and first.task is None and not self._share.waiting
+        )
         if ready and self._enter():
             self._run(first)
         if first.reply is None:
@@ -560,11 +556,16 @@ class HttpProtocol(asyncio.Protocol):
 
     def _begin(self, first: _Exchange) -> None:
         first.begun = True
-        assert first.request is not None
+        request = first.request
+        assert request is not None
+        request.lag_us = self._lag_us
         try:
-            outcome = self._door.handler(first.request)
+            outcome = self._door.handler(request)
         except Exception:
             outcome = self._log_fault()
+        if request.identity is not None:
+            self._class = class_of(request.identity)
+            self._caller = request.identity.name
         if isinstance(outcome, HttpReply):
             first.reply = outcome
         elif self._door.under_way >= self._settings.requests_max:
@@ -668,7 +669,7 @@ class HttpProtocol(asyncio.Protocol):
     def _pace(self) -> None:
         """Read on only while the client takes the replies."""
         transport = self._transport
-        full = self._blocked or self._waiting or self._is_full()
+        full = self._blocked or self._share.waiting or self._is_full()
         paused = full and not self._finished
         if paused == self._paused or transport is None or transport.is_closing():
             return

@@ -152,8 +152,10 @@ class RespProtocol:
 
     def data_received(self, data: bytes) -> None:
         """More of it."""
-        if self._clock is not None and not (self._held_up() and self._has_backlog()):
-            self._session.arrived_us = self._session.ready_us = self._turns.arrival_us()
+        clock = self._clock
+        if clock is not None and not (self._held_up() and self._has_backlog()):
+            arrived_us = clock.now_us() - self._turns.lag_us()
+            self._session.arrived_us = self._session.ready_us = arrived_us
         if self._ended:  # what comes behind the last command is not kept while replies are owed
             return
         self._reader.feed(data)
