@@ -330,6 +330,16 @@ class TurnShare:
                 self._resume, class_, served=self.served, caller=caller, deadline_us=deadline_us
             )
 
+    def rest(self, delay_us: int, class_: int, caller: str) -> None:
+        """Do nothing for so long, then go on in one of the turns."""
+        if not self.waiting:
+            self.waiting = True
+            self._left = -1  # nor is it read meanwhile
+            asyncio.get_running_loop().call_later(delay_us / 1e6, self._end_rest, class_, caller)
+
+    def _end_rest(self, class_: int, caller: str) -> None:
+        self._turns.wait(self._resume, class_, served=True, caller=caller)
+
     def _resume(self) -> None:
         self.waiting = False
         self.begin()

@@ -28,7 +28,8 @@ class HttpRequest:
     """
 
     __slots__ = (
-        "arrived_us", "headers", "identity", "lag_us", "method", "path", "peer", "query", "raw_path",
+        "arrived_us", "headers", "identity", "lag_us", "method", "path", "peer", "query",
+        "raw_path",
     )  # fmt: skip
 
     def __init__(

@@ -31,6 +31,7 @@ from sluicegate.doors.resp.order import Order
 from sluicegate.doors.resp.session import CommandTable, Reply, RespState, Session
 from sluicegate.doors.resp.settings import RespSettings
 from sluicegate.doors.turns import Turns, TurnShare, class_of
+from sluicegate.policies.refusal_pace import RefusalPace
 from sluicegate.wire.resp import CommandReader, WireError, error_line
 
 _PORTION: Final = 16  # commands between two looks at the turn
@@ -233,6 +234,7 @@ class RespProtocol:
         size = 0
         self._left = 0
         session, line = self._session, self._pending
+        ran = session.commands
         if session.identity is not self._reader_identity:  # the door has asked anew who speaks
             self._set_reader_bounds()
         while not (self._ended or self._client_stalled or self._full()):
@@ -260,11 +262,29 @@ class RespProtocol:
                 out, size = self._out, 0
         if out:
             self._flush_soon()
+        self._keep_pace(session.commands - ran)
         if not self._ended:
             self._pace_reading()
             if self._eof and not self._held_up():
                 self._ended = True
         self._close_if_done()
+
+    def _keep_pace(self, ran: int) -> None:
+        """Put the connection off if its caller is far over its quota."""
+        session, clock = self._session, self._clock
+        pace, identity = session.state.pace, session.identity
+        if pace is None or clock is None or identity is None:
+            return
+        refused, caller = session.refused, identity.name
+        if refused == 0 and not pace.has(caller):
+            return
+        session.refused = 0
+        now_us = clock.now_us()
+        pace.record(caller, max(0, ran - refused), refused, now_us)
+        delay_us = pace.delay_us(caller, now_us)
+        if refused and delay_us > 0 and not self._share.waiting:
+            pace.count(delay_us)
+            self._share.rest(delay_us, class_of(identity, session.criticality), caller)
 
     def _next(self) -> bytes | Awaitable[Reply] | None:
         """Return the reply to the next command; None if none is whole, or it may not run yet."""
@@ -329,7 +349,7 @@ class RespProtocol:
             owed.fill(reply_to_error(asyncio.CancelledError()))
         else:
             error = future.exception()
-            owed.fill(future.result() if error is None else reply_to_error(error))
+            owed.fill(future.result() if error is None else self._session.refuse(error))
         self._count_pending(owed.size)
         if self._pending[0].pieces is not None:
             self._flush_soon()
@@ -468,12 +488,14 @@ class RespDoor:
         settings: RespSettings | None = None,
         table: CommandTable = LIMITER,
         clock: Clock | None = None,
+        pace: RefusalPace | None = None,
     ) -> None:
         if table.ordered and clock is None:
             raise BadValue("clock", clock, "give the clock that deadlines are measured by")
         chosen = RespSettings() if settings is None else settings
-        self.turns = Turns(clock, portions_of(chosen.turn_commands_max), chosen.turn_us_max)
-        self._shared = RespState(service, access, chosen, table, clock)
+        portions = portions_of(chosen.turn_commands_max)
+        self.turns = Turns(clock, portions, chosen.turn_us_max, by_class=chosen.turn_by_class)
+        self._shared = RespState(service, access, chosen, table, clock, pace)
 
     def protocol(self, peer: str = "", names: Sequence[str] = ()) -> asyncio.Protocol:
         """For a connection from `peer`, whose verified client certificate has these names."""
