@@ -51,6 +51,7 @@ def drills_by_name() -> dict[str, Drill]:
     """Return all drills; what they need is imported here."""
     from sluicegate.lab.drills import (  # noqa: PLC0415
         flood,
+        hammer,
         hot_key,
         neighbour,
         overload,
@@ -60,7 +61,7 @@ def drills_by_name() -> dict[str, Drill]:
         slow_down,
     )
 
-    modules = (hot_key, overload, neighbour, shard, slow_down, recovery, shares, flood)
+    modules = (hot_key, overload, neighbour, shard, slow_down, recovery, shares, flood, hammer)
     return {module.DRILL.name: module.DRILL for module in modules}
 
 

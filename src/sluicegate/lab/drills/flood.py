@@ -20,11 +20,12 @@ from sluicegate.lab.drills.drill import (
     DrillOutcome,
     DrillSetting,
     Panel,
+    note_latency,
     policy_flags,
 )
 from sluicegate.lab.drills.generator import play
 from sluicegate.lab.drills.load import DrillLoad
-from sluicegate.lab.drills.record import LoadRecord, slice_of
+from sluicegate.lab.drills.record import slice_of
 from sluicegate.lab.drills.slots import NO_QUOTA, fill, gets, keys, reads
 
 FLOOD: Final = DrillCaller("flood", "BULK")
@@ -53,7 +54,7 @@ def drill(setting: DrillSetting) -> DrillOutcome:
         load = _critical(dispatcher, setting)
         setting.progress("flood: CRITICAL alone")
         [alone] = play([load])
-        alone_ms = _judge(outcome, alone, span, "alone")
+        alone_ms = note_latency(outcome, alone, span, "alone")
         curves["alone"] = slice_of(alone, **span).times_ms(BIN_US)
         for size, more_ms in SIZES.items():
             what = f"beside {size:,} connections"
@@ -65,7 +66,7 @@ def drill(setting: DrillSetting) -> DrillOutcome:
                 connections=size,
             )
             beside, flood = play_beside(load, loop)
-            p99_ms = _judge(outcome, beside, span, what)
+            p99_ms = note_latency(outcome, beside, span, what)
             outcome.figures[f"{what}: flood served a second"] = flood.served_per_s
             outcome.figures[f"{what}: flood refused a second"] = flood.refused_per_s
             outcome.add_bar(
@@ -78,20 +79,6 @@ def drill(setting: DrillSetting) -> DrillOutcome:
             curves[what] = slice_of(beside, **span).times_ms(BIN_US)
     outcome.panels = [Panel("p99 of CRITICAL", "ms", "s", curves, log_y=True)]
     return outcome
-
-
-def _judge(outcome: DrillOutcome, record: LoadRecord, span: dict[str, int], what: str) -> float:
-    """Note what became of CRITICAL; return its p99."""
-    outcome.void += record.void_reasons()
-    part = slice_of(record, **span)
-    p99_ms = part.p_us(0.99) / 1e3
-    outcome.figures |= {
-        f"{what}: served": part.success,
-        f"{what}: p50, ms": part.p_us(0.5) / 1e3,
-        f"{what}: p99, ms": p99_ms,
-        f"{what}: generator late p99, ms": record.late_p99_us / 1e3,
-    }
-    return p99_ms
 
 
 def _critical(dispatcher: DrillDispatcher, setting: DrillSetting) -> DrillLoad:
