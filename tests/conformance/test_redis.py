@@ -12,6 +12,8 @@ import uvloop
 from sluicegate.contracts.store import Store
 from sluicegate.stores.redis.settings import RedisSettings, parse_url
 from sluicegate.stores.redis.store import RedisStore
+from sluicegate.stores.redis.threads import RedisThreads
+from sluicegate.system import SystemClock
 from sluicegate.testing import SeededChance
 from sluicegate.testing.stores import SharedStoreSuite
 from sluicegate.testing.stores.crowds import Crowds, Shared
@@ -38,6 +40,18 @@ class TestOneServer(RedisSuite):
     @pytest.fixture(autouse=True)
     def place(self, redis_any: RedisServer) -> None:
         self.where = parse_url(redis_any.url)
+
+
+class TestThreads(RedisSuite):
+    """What a thread asks, step by step."""
+
+    @pytest.fixture(autouse=True)
+    def place(self, redis_any: RedisServer) -> None:
+        self.where = parse_url(redis_any.url)
+
+    def open_store(self) -> Store:
+        where = replace(self.where, timeout_us=PATIENT_US)
+        return RedisThreads(where, SeededChance(1), SystemClock().now_us)
 
 
 class TestCrowdsOnUvloop(Crowds, Shared):

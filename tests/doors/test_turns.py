@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.doors.turns import STRANGER, Turns, class_of
+from sluicegate.doors.turns import STRANGER, Turns, TurnShare, class_of
 from sluicegate.testing import HandClock
 from tests.doors.listening import run
 
@@ -143,7 +144,7 @@ def test_callers_of_one_class_are_served_by_turns_and_one_of_them_by_its_deadlin
         served: list[str] = []
         for number, deadline_us in enumerate((0, 9_000, 0, 3_000)):
             turns.wait(
-                lambda number=number: served.append(f"many {number}"),
+                partial(served.append, f"many {number}"),
                 DEGRADED,
                 served=False,
                 caller="many",
@@ -234,3 +235,24 @@ def test_a_connection_counts_by_what_its_caller_may_claim() -> None:
     assert class_of(trusted, critical) == CRITICAL
     assert class_of(trusted) == DEGRADED
     assert class_of(Identity("a", (), highest=bulk), critical) == BULK
+
+
+def test_a_connection_has_its_share_of_a_turn_and_goes_on_with_a_whole_one() -> None:
+    async def story() -> None:
+        turns = Turns(None, 8, 1_000)
+        log: list[bool] = []
+
+        def go_on() -> None:
+            log.append(share.served)
+            assert [share.enter_or_wait(DEGRADED) for _ in range(3)] == [True, True, False]
+
+        share = TurnShare(turns, 2, go_on)
+        assert ask(turns, 8) == 8
+        assert not share.enter_or_wait(DEGRADED)
+        assert not share.enter_or_wait(DEGRADED)
+        assert (share.waiting, turns.waiting) == (True, 1)
+        while len(log) < 2:
+            await asyncio.sleep(0)
+        assert log[:2] == [False, True]
+
+    run(story)

@@ -134,8 +134,8 @@ def test_a_dear_unit_takes_as_much_of_the_block_as_it_costs() -> None:
     process = Process(SlowStore(HandClock()), Limit(100, period_us=MINUTE), lease=50)
     assert process.take(cost=1)
     assert process.take(cost=30)
-    assert process.keys.decide_here("a", 21, process.now_us()) is None
-    assert process.keys.decide_here("a", 20, process.now_us()) is not None
+    assert process.keys.take_here("a", 21, process.now_us()) is None
+    assert process.keys.take_here("a", 20, process.now_us()) is not None
 
 
 def test_a_block_dies_with_its_window() -> None:
@@ -160,9 +160,9 @@ def test_a_block_of_a_bucket_dies_after_its_life_and_the_store_keeps_its_share_b
     process = Process(store, Limit(1_000, period_us=SECOND), lease=500)
     assert process.keys.take("a", 1, process.now_us()).remaining == 949
     clock.advance(ms=49)
-    assert process.keys.decide_here("a", 1, process.now_us()) is not None
+    assert process.keys.take_here("a", 1, process.now_us()) is not None
     clock.advance(ms=1)
-    assert process.keys.decide_here("a", 1, process.now_us()) is None
+    assert process.keys.take_here("a", 1, process.now_us()) is None
 
 
 def test_many_processes_that_share_a_spent_limit_leave_little_of_it_unused() -> None:
@@ -230,7 +230,7 @@ def test_an_estimate_is_never_taken_from_a_lease() -> None:
     process = Process(store, Limit(100, period_us=MINUTE), lease=50)
     process.take()
     calls_before = store.calls
-    reservation = finish(process.keys.reserve(process.stores.blocking, "a", 10, process.now_us()))
+    reservation = process.reserve("a", 10)
     assert reservation
     assert store.calls == calls_before + 1
 
@@ -259,7 +259,7 @@ def test_a_child_does_not_spend_its_parents_block() -> None:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        left = process.keys.decide_here("a", 1, process.now_us())
+        left = process.keys.take_here("a", 1, process.now_us())
         os.write(writing, b"0" if left is None else b"1")
         os._exit(0)
     os.waitpid(child, 0)
@@ -267,7 +267,7 @@ def test_a_child_does_not_spend_its_parents_block() -> None:
     os.close(reading)
     os.close(writing)
     assert byte == b"0"
-    assert process.keys.decide_here("a", 1, process.now_us()) is not None
+    assert process.keys.take_here("a", 1, process.now_us()) is not None
 
 
 # What may be said.

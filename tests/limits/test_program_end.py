@@ -8,7 +8,8 @@ import sys
 import pytest
 
 # Names are looked up by threads that the interpreter ends before the limiter's own, which goes on
-# trying to connect for as long as some other thread keeps the program alive.
+# trying to connect for as long as some other thread keeps the program alive. On one Redis the
+# limiter has no thread of its own.
 PROGRAM = """\
 import asyncio, sys, threading
 from sluicegate import Limiter
@@ -29,7 +30,7 @@ assert limiter.take("ann").degraded
 
 def linger():
     threading.main_thread().join()
-    assert tried.wait(30)
+    assert sys.argv[1].startswith("redis:") or tried.wait(30)
     assert limiter.take("ann").degraded  # another turn of the limiter's loop
 
 threading.Thread(target=linger).start()

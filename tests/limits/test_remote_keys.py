@@ -164,7 +164,7 @@ def test_a_peek_without_the_store_takes_nothing_locally() -> None:
 def test_a_correction_without_the_store_fails_no_work() -> None:
     store = SlowStore(HandClock())
     process = Process(store, Limit(10, period_us=MINUTE))
-    reservation = finish(process.keys.reserve(process.stores.blocking, "a", 5, process.now_us()))
+    reservation = process.reserve("a", 5)
     store.down = True
     assert reservation.settle(2)
     store.down = False
@@ -175,7 +175,7 @@ def test_what_was_admitted_without_the_store_has_nothing_there_to_settle() -> No
     store = SlowStore(HandClock())
     process = Process(store, Limit(10, period_us=MINUTE))
     store.down = True
-    reservation = finish(process.keys.reserve(process.stores.blocking, "a", 5, process.now_us()))
+    reservation = process.reserve("a", 5)
     assert reservation
     store.down = False
     assert not reservation.settle(10)

@@ -10,6 +10,7 @@ from sluicegate.contracts.rule import Limit
 from sluicegate.contracts.store import Charge, PartialTake, Ruling, Store
 from sluicegate.limits.outage_watch import OutageWatch
 from sluicegate.limits.remote_keys import RemoteKeys
+from sluicegate.limits.reservation import Reservation
 from sluicegate.limits.rule import Failure, Mode
 from sluicegate.limits.stores import LimitStores
 from sluicegate.limits.terms import Terms
@@ -115,6 +116,10 @@ class Process:
 
     def now_us(self) -> int:
         return self.clock.now_us() + self.wrong_us
+
+    def reserve(self, key: str, cost: int) -> Reservation:
+        decision, taken_us = self.keys.estimate(key, cost, self.now_us())
+        return Reservation(decision, cost, self.keys, key, taken_us, self.now_us)
 
     def take(self, key: str = "a", cost: int = 1) -> bool:
         return self.keys.take(key, cost, self.now_us()).allowed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -11,11 +12,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from sluicegate import Claim, Limiter, Rule
+from sluicegate.stores.memory.store import MemoryStore
+from sluicegate.system import now_us
 from sluicegate.telemetry.decision_metrics import DecisionMetrics
 from sluicegate.telemetry.logs import Logs
 from sluicegate.telemetry.observer_group import ObserverGroup
 from sluicegate.telemetry.tracing import Tracing
-from sluicegate.testing import HandClock
+from sluicegate.testing import Faults, HandClock
 from tests.engines.redis import RedisServer
 from tests.telemetry.threads import in_threads
 
@@ -175,3 +178,23 @@ def test_a_redis_that_is_gone_is_seen_in_every_decision(
     assert snapshot.store_failures >= 1  # what is known to be gone is not asked again
     assert snapshot.degraded
     assert ("open", "degraded_allowed") in lines(caplog)
+
+
+@pytest.mark.parametrize("where", ["redis", "redis+cluster", "sluicegate", "own"])
+def test_a_store_that_is_gone_is_reported_by_a_limiter_for_threads(
+    watched: Watched, caplog: pytest.LogCaptureFixture, redis_server: RedisServer, where: str
+) -> None:
+    """As Flask, Django and Celery ask: from threads, without a loop."""
+    settings: dict[str, Any] = {"store_url": f"{where}://127.0.0.1:1"}
+    if where == "own":
+        faults = Faults()
+        faults.fail()
+        settings = {"open_store": faults.around(lambda: MemoryStore(now_us))}
+    with Limiter("5/s", observer=watched.observer, **settings) as limiter:
+        decisions = [limiter.judge(Claim("ann")).decision for _ in range(20)]
+        decisions += [limiter.take("bob") for _ in range(20)]
+    assert all(decision.degraded for decision in decisions)
+    counts = watched.tally.snapshot()
+    assert counts.count("degraded_allowed") == counts.store_failures == 40
+    assert counts.degraded
+    assert any("The store did not answer" in record.message for record in caplog.records)

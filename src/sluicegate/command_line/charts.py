@@ -2,7 +2,7 @@
 
 A chart is made of numbers that were worked out here and of words that were escaped here. It holds
 no script, no style and no address: classes say what it looks like, so a page may forbid everything
-but its own style sheet. `line_chart`, `bar_chart` and `gauge_chart` are whole charts; who needs
+but its own style sheet. `line_chart` and `bar_chart` are whole charts; who needs
 another one draws it with a `Picture`, `axis_ticks` and `spread_labels`.
 """
 
@@ -165,20 +165,6 @@ def bar_chart(title: str, rows: Sequence[tuple[str, Sequence[BarSegment]]]) -> s
                 picture.rect(f"fill {segment.kind}", x, y, width, 20, words)
                 x += width
         picture.text("axis", _BARS_LEFT + wide + 8, y + 15, f"{total:,}")
-    return picture.render()
-
-
-def gauge_chart(title: str, rows: Sequence[tuple[str, float]], kind: str) -> str:
-    """Draw a bar from 0 to 1 for each row."""
-    tall = 26
-    wide = WIDTH - _BARS_LEFT - _RIGHT
-    picture = Picture(title, WIDTH, tall * len(rows) + 8)
-    for number, (name, value) in enumerate(rows):
-        y = number * tall + 6
-        picture.text("label end", _BARS_LEFT - 10, y + 12, name)
-        picture.rect("fill empty", _BARS_LEFT, y, wide, 14)
-        picture.rect(f"fill {kind}", _BARS_LEFT, y, wide * min(1.0, max(0.0, value)), 14)
-        picture.text("axis", _BARS_LEFT + wide + 8, y + 12, f"{value:.3f}")
     return picture.render()
 
 

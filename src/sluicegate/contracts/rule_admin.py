@@ -368,7 +368,7 @@ class RuleAdmin:
             str,
             Argument(
                 TEXT,
-                "Why it may go live although the gate could not judge it.",
+                "Why it may go live although the gate failed it, or could not judge it.",
                 "--override",
                 "WHY",
                 bound="reason_bytes_max",
@@ -376,7 +376,10 @@ class RuleAdmin:
         ] = "",
         by: Identity = NOBODY,
     ) -> Answer:
-        """Approve a proposal."""
+        """Approve a proposal.
+
+        One that the gate failed takes an override, by somebody other than whoever proposed it.
+        """
         raise NotImplementedError
 
     @_operation(
@@ -472,4 +475,15 @@ class RuleAdmin:
         by: Identity = NOBODY,
     ) -> Answer:
         """Have one node run a release, whatever is live."""
+        raise NotImplementedError
+
+    @_operation("POST /nodes/forget", Grant.APPROVE, subject="node", verb="forget")
+    def forget(
+        self,
+        node: Annotated[str, Argument(NAME, "The node.", "NODE", bound="name_bytes_max")],
+        *,
+        reason: Annotated[str, _REASON],
+        by: Identity = NOBODY,
+    ) -> Answer:
+        """Remove a node that is gone for good from the status."""
         raise NotImplementedError

@@ -55,6 +55,7 @@ class ListenerCounts:
         "faults",
         "idle_timeouts",
         "not_reading",
+        "proxy_faults",
         "refused_full",
         "refused_kind",
         "refused_per_address",
@@ -73,6 +74,7 @@ class ListenerCounts:
         self.refused_kind = 0
         self.unknown = 0
         self.reserved = 0
+        self.proxy_faults = 0
         self.tls_failures = 0
         self.sniff_timeouts = 0
         self.idle_timeouts = 0
@@ -134,8 +136,8 @@ class AcceptedConnection:
         "active",
         "address",
         "closing_at_s",
+        "counted_as",
         "ending",
-        "host",
         "kind",
         "peer",
         "quiet_since_s",
@@ -149,7 +151,7 @@ class AcceptedConnection:
         self, owner: _Owner, host: str, port: int, address: Address, *, reserved: bool
     ) -> None:
         self._owner = owner
-        self.host = host
+        self.counted_as = ""  # the address that it is one of the connections of
         self.address = address
         self.reserved = reserved
         self.peer = PeerInfo(host, port, address, reserved=reserved)
@@ -170,6 +172,10 @@ class AcceptedConnection:
         self._drain: Callable[[], object] = _do_nothing
         self._under_way: Callable[[], int] = _no_work
         self._tick: Callable[[float], object] = _do_nothing
+
+    def introduce(self, host: str, port: int) -> None:
+        """Take this for who is at the other end, of the proxy that connects us."""
+        self.peer = self.peer._replace(host=host, port=port)
 
     # What the transport tells.
 

@@ -17,6 +17,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from ipaddress import ip_address
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias, cast, final
 
@@ -24,8 +25,15 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.binding import Address, address_of, bind, bound_address, release
 from sluicegate.doors.connection import AcceptedConnection, ListenerCounts, PeerInfo
 from sluicegate.doors.listener_settings import ListenerSettings
+from sluicegate.doors.proxies import IPV6_PREFIX_DEFAULT, address_in
 from sluicegate.doors.sniff import Language, alpn_of, require_servable
 from sluicegate.doors.tls import Tls
+from sluicegate.wire.proxy_protocol import (
+    V2_BYTES_MAX,
+    ProxyFault,
+    ProxyHeader,
+    read_proxy_header,
+)
 
 __all__ = [
     "Language",
@@ -51,7 +59,7 @@ class ListenerStats(NamedTuple):
 
     open: int
     reserved_open: int
-    addresses: int  # different peers
+    addresses: int  # different peers, an IPv6 network of 64 bits being one
     accepted: int
     served: Mapping[str, int]  # by language
     refused_full: int
@@ -60,6 +68,7 @@ class ListenerStats(NamedTuple):
     unknown: int
     reserved: int
     accept_errors: int
+    proxy_faults: int
     tls_failures: int
     tls_reloads: int
     tls_reload_failures: int
@@ -157,6 +166,7 @@ class Listener:
             unknown=counts.unknown,
             reserved=counts.reserved,
             accept_errors=counts.accept_errors,
+            proxy_faults=counts.proxy_faults,
             tls_failures=counts.tls_failures,
             tls_reloads=0 if self.tls is None else self.tls.reloads,
             tls_reload_failures=0 if self.tls is None else self.tls.failures,
@@ -237,12 +247,12 @@ class Listener:
         self._connections.remove(connection)
         if connection.reserved:
             self._reserved_open -= 1
-        elif connection.host:
-            remaining = self._by_host[connection.host] - 1
+        elif connection.counted_as:
+            remaining = self._by_host[connection.counted_as] - 1
             if remaining:
-                self._by_host[connection.host] = remaining
+                self._by_host[connection.counted_as] = remaining
             else:
-                del self._by_host[connection.host]
+                del self._by_host[connection.counted_as]
         if not self._connections and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 
@@ -283,6 +293,7 @@ class Listener:
 
     def _admit(self, client: socket.socket, host: str, port: int, address: Address) -> None:
         self.counts.accepted += 1
+        proxied = self._is_proxy(host)
         reserved = False
         ordinary = len(self._connections) - self._reserved_open
         if ordinary >= self.settings.connections_max:
@@ -293,21 +304,40 @@ class Listener:
             reserved = True
             self.counts.reserved += 1
             self._reserved_open += 1
-        elif host:
-            so_far = self._by_host.get(host, 0)
-            if so_far >= self.settings.connections_per_address_max:
-                self.counts.refused_per_address += 1
-                client.close()
-                return
-            self._by_host[host] = so_far + 1
         connection = AcceptedConnection(self, host, port, address, reserved=reserved)
+        if not proxied and not self._count(connection):
+            client.close()
+            return
         self._connections.add(connection)
         assert self._loop is not None
-        task = self._loop.create_task(self._serve(client, connection))
+        task = self._loop.create_task(self._serve(client, connection, proxied))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, client: socket.socket, connection: AcceptedConnection) -> None:
+    def _is_proxy(self, host: str) -> bool:
+        """Whether who connects from there says for whom."""
+        if not host or not self.settings.proxies:
+            return False
+        address = ip_address(address_in(host, 128))
+        return any(address in network for network in self.settings.proxies)
+
+    def _count(self, connection: AcceptedConnection) -> bool:
+        """Count it among those of its address; whether it may be one more."""
+        host = connection.peer.host
+        if not host or connection.reserved:
+            return True
+        counted_as = address_in(host, IPV6_PREFIX_DEFAULT)  # who has one address has a network
+        so_far = self._by_host.get(counted_as, 0)
+        if so_far >= self.settings.connections_per_address_max:
+            self.counts.refused_per_address += 1
+            return False
+        self._by_host[counted_as] = so_far + 1
+        connection.counted_as = counted_as
+        return True
+
+    async def _serve(
+        self, client: socket.socket, connection: AcceptedConnection, proxied: bool
+    ) -> None:
         loop = asyncio.get_running_loop()
         secure: dict[str, Any] = {}
         if self.tls is not None:
@@ -318,10 +348,14 @@ class Listener:
             }
         try:
             client.setblocking(False)
-            if connection.host:
+            if connection.peer.host:
                 # A peer whose machine died says nothing ever again.
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if proxied and not await self._learn_peer(client, connection):
+                client.close()
+                self.forget(connection)
+                return
             await loop.connect_accepted_socket(
                 lambda: cast("asyncio.Protocol", connection), client, **secure
             )
@@ -334,6 +368,28 @@ class Listener:
             client.close()
             self.forget(connection)
             raise
+
+    async def _learn_peer(self, client: socket.socket, connection: AcceptedConnection) -> bool:
+        """Read for whom a proxy connects; whether that one may have one more connection."""
+        try:
+            async with asyncio.timeout(self.settings.sniff_timeout_s):
+                header = await _read_proxy_header(client)
+        except (ProxyFault, TimeoutError) as fault:
+            self.counts.proxy_faults += 1
+            if self.counts.proxy_faults == 1:
+                _log.warning(
+                    "%s is one of our proxies and sent no header of the PROXY protocol (%s): its "
+                    "connections are closed; have it send one, or take it out of --proxy-protocol",
+                    connection.peer.host,
+                    str(fault) or "none in time",
+                )
+            return False
+        if header is None:
+            return False
+        if not header.host:
+            return True  # the proxy speaks for itself, to see whether we are here
+        connection.introduce(header.host, header.port)
+        return self._count(connection)
 
     def _release(self) -> None:
         for listening in self._listening:
@@ -362,6 +418,37 @@ class Listener:
             self._tls_checked_s = now_s
             self.tls.look()
         self._schedule_sweep()
+
+
+async def _read_proxy_header(client: socket.socket) -> ProxyHeader | None:
+    """The header, and not one byte of what is behind it; None if the proxy has gone."""
+    loop = asyncio.get_running_loop()
+    head = b""
+    while True:
+        readable: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(client.fileno(), _settle, readable)
+        try:
+            await readable
+        finally:
+            loop.remove_reader(client.fileno())
+        try:
+            data = client.recv(V2_BYTES_MAX, socket.MSG_PEEK)
+            if not data:
+                return None
+            header = read_proxy_header(head + data)
+            client.recv(len(data) if header is None else header.size - len(head))
+        except BlockingIOError:
+            continue
+        except OSError:
+            return None
+        if header is not None:
+            return header
+        head += data
+
+
+def _settle(readable: asyncio.Future[None]) -> None:
+    if not readable.done():
+        readable.set_result(None)
 
 
 def new_loop() -> asyncio.AbstractEventLoop:

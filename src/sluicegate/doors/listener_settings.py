@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, final
+from ipaddress import IPv4Network, IPv6Network
+from typing import Final, TypeAlias, final
 
 from sluicegate.kernels.bounds import ranged
 from sluicegate.policies.settings import check_ranges
+
+Network: TypeAlias = IPv4Network | IPv6Network
 
 _DAY_S: Final = 86_400.0
 
@@ -22,8 +25,12 @@ class ListenerSettings:
     connections_max: int = ranged(10_000, 1, 1_000_000)
     connections_reserved: int = ranged(16, 0, 10_000)
     reserved_s_max: float = ranged(5.0, 0.01, _DAY_S)
-    # From one address, a Unix socket's clients not counted; reserved ones neither.
+    # From one address, or one IPv6 network of 64 bits; a Unix socket's clients not counted;
+    # reserved ones neither.
     connections_per_address_max: int = ranged(2_500, 1, 1_000_000)
+    # Who connects from here says first, by the PROXY protocol, for whom: that is whose connection
+    # it is. Nobody else is believed.
+    proxies: tuple[Network, ...] = ()
     # From the first byte it may send to the last that it takes to tell its language.
     sniff_timeout_s: float = ranged(5.0, 0.01, _DAY_S)
     tls_handshake_timeout_s: float = ranged(5.0, 0.01, _DAY_S)

@@ -6,7 +6,7 @@
                          `get key` is RESP, and `GET key` is not
     a word               RESP written as a line, unless the line ends as HTTP/1 does
     0x16 0x03            a TLS handshake, where none was expected
-    PROXY, 0x0D 0x0A ... a header of the PROXY protocol, v1 or v2, which is not read here
+    PROXY, 0x0D 0x0A ... a header of the PROXY protocol, v1 or v2, from who is none of our proxies
     anything else        unknown
 
 The answer is the same however the bytes were cut. Empty lines before a request are skipped, as both
@@ -19,10 +19,9 @@ from enum import Enum
 from typing import Final
 
 from sluicegate.contracts.errors import BadValue
+from sluicegate.wire.proxy_protocol import V1_BEGIN, V2_SIGNATURE
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-PROXY_V1: Final = b"PROXY "
-PROXY_V2: Final = b"\r\n\r\n\x00\r\nQUIT\n"
 SNIFF_BYTES_MAX: Final = 8 * 1024
 
 _METHODS: Final = frozenset(
@@ -47,7 +46,7 @@ class Language(Enum):
 
 def sniff(head: bytes) -> Language | None:
     """What these first bytes begin; None if more must come before it can be told."""
-    if head.startswith((PROXY_V1, PROXY_V2)):
+    if head.startswith((V1_BEGIN, V2_SIGNATURE)):
         return Language.PROXY
     at = 0
     while head[at : at + 1] in (b"\r", b"\n"):
@@ -67,7 +66,7 @@ def sniff(head: bytes) -> Language | None:
         # The signature of PROXY v2 begins as empty lines do.
         return (
             None
-            if at and len(head) < len(PROXY_V2) and PROXY_V2.startswith(head)
+            if at and len(head) < len(V2_SIGNATURE) and V2_SIGNATURE.startswith(head)
             else Language.UNKNOWN
         )
     return _of_line(head, at)

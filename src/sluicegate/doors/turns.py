@@ -293,7 +293,7 @@ class Turns:
 class TurnShare:
     """What one connection has of the turns: so many portions of each, then `go_on` in the next."""
 
-    __slots__ = ("_go_on", "_left", "_portions_max", "_turns", "waiting")
+    __slots__ = ("_go_on", "_left", "_portions_max", "_turns", "served", "waiting")
 
     def __init__(self, turns: Turns, portions_max: int, go_on: Callable[[], object]) -> None:
         self._turns = turns
@@ -301,11 +301,7 @@ class TurnShare:
         self._go_on = go_on
         self._left = portions_max
         self.waiting = False  # for another turn
-
-    @property
-    def served(self) -> bool:
-        """Whether there was something of it in this turn."""
-        return self._left < self._portions_max
+        self.served = False  # when it began to wait, there was something of it in that turn
 
     def begin(self) -> None:
         """Begin a whole share: something was read, or it is this connection's turn."""
@@ -326,15 +322,22 @@ class TurnShare:
         """Go on in one of the next turns, unless that is under way."""
         if not self.waiting:
             self.waiting = True
+            self.served = self._left < self._portions_max
             self._turns.wait(
                 self._resume, class_, served=self.served, caller=caller, deadline_us=deadline_us
             )
 
+    def enter_or_wait(self, class_: int, caller: str = "", deadline_us: int = 0) -> bool:
+        """Whether one more portion may be worked on in this turn; if not, go on in a later one."""
+        if self.enter():
+            return True
+        self.wait(class_, caller, deadline_us)
+        return False
+
     def rest(self, delay_us: int, class_: int, caller: str) -> None:
         """Do nothing for so long, then go on in one of the turns."""
         if not self.waiting:
-            self.waiting = True
-            self._left = -1  # nor is it read meanwhile
+            self.waiting = self.served = True
             asyncio.get_running_loop().call_later(delay_us / 1e6, self._end_rest, class_, caller)
 
     def _end_rest(self, class_: int, caller: str) -> None:

@@ -19,9 +19,9 @@ from sluicegate.limits.remote_keys import RemoteKeys
 from sluicegate.limits.rule import Mode, RuleLike
 from sluicegate.limits.terms import KeysWithTerms, as_trial, off_decision
 from sluicegate.stores.memory.joint import binding, charge_all, take_all
-from sluicegate.stores.memory.table import LocalKeys
+from sluicegate.stores.memory.table import LimitKeys, LocalKeys
 
-LocalClaim: TypeAlias = "tuple[LocalKeys, Key, int]"
+AnyClaim: TypeAlias = "tuple[LimitKeys, Key, int]"
 
 
 class Claim(NamedTuple):
@@ -39,9 +39,10 @@ def judgement_of(counted: Sequence[RuleDecision]) -> Judgement:
 
 
 def judge_local(
-    resolved: Sequence[LocalClaim], now_us: int, overridden: Sequence[RuleDecision] = ()
+    claims: Sequence[AnyClaim], now_us: int, overridden: Sequence[RuleDecision] = ()
 ) -> Judgement:
     """Decide claims on tables of this process; `overridden` are those that are admitted already."""
+    resolved = [(keys, key, cost) for keys, key, cost in claims if isinstance(keys, LocalKeys)]
     enforced = [one for one in resolved if _mode(one[0]) is Mode.ENFORCE]
     charges = [charge for keys, key, cost in enforced for charge in keys.charges(key, cost)]
     decisions = take_all(charges, now_us) if charges else []
@@ -76,7 +77,7 @@ def judge_local(
 
 async def judge_remote(
     store: Store,
-    resolved: Sequence[tuple[RemoteKeys, Key, int]],
+    claims: Sequence[AnyClaim],
     now_us: int,
     overridden: Sequence[RuleDecision] = (),
     instants: list[int] | None = None,
@@ -85,6 +86,7 @@ async def judge_remote(
 
     With `instants`, nothing is taken from a lease, and the store's instant of the take is added.
     """
+    resolved = [(keys, key, cost) for keys, key, cost in claims if isinstance(keys, RemoteKeys)]
     counted = [*overridden]
     enforced = [one for one in resolved if one[0].terms.mode is Mode.ENFORCE]
     refusal = _refusal_here(enforced, now_us)
@@ -129,7 +131,7 @@ async def _enforced(
         keys, key, cost = enforced[0]
         if len(keys.terms.limits) == 1:
             # One limit alone may be spent from a lease.
-            refusal = keys.decide_here(key, cost, now_us)
+            refusal = keys.take_here(key, cost, now_us)
             decision = (
                 await keys.take_from(store, key, cost, now_us) if refusal is None else refusal
             )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, SupportsIndex, cast, final
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex, final
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
@@ -25,15 +25,10 @@ from sluicegate.contracts.must_await import must_await
 from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.rule import Algorithm, Limit
 from sluicegate.contracts.store import Key, SharedKey, Store
-from sluicegate.limits.claims import Claim, LocalClaim, judge_local, judge_remote, judgement_of
+from sluicegate.limits.claims import AnyClaim, Claim, judge_local, judge_remote, judgement_of
 from sluicegate.limits.glass.break_glass import Glass, override_decision
-from sluicegate.limits.remote_keys import RemoteKeys, RemoteSettlement
-from sluicegate.limits.reservation import (
-    LocalSettlement,
-    Reservation,
-    Reservations,
-    Settlement,
-)
+from sluicegate.limits.remote_keys import RemoteKeys
+from sluicegate.limits.reservation import Reservation, Reservations
 from sluicegate.limits.rule import Failure, Mode, Rule, RuleLike, term
 from sluicegate.limits.rule_keys import Defaults, RuleKeys
 from sluicegate.limits.terms import KeysWithTerms, Terms
@@ -53,7 +48,7 @@ from sluicegate.stores.memory.store import (
     RULES_MAX_DEFAULT,
     MemoryStore,
 )
-from sluicegate.stores.memory.table import KeyTable, LimitKeys, LocalKeys
+from sluicegate.stores.memory.table import Estimate, KeyTable, LimitKeys, LocalKeys
 from sluicegate.system import now_us as system_now_us
 from sluicegate.wire.text import shorten
 
@@ -154,7 +149,9 @@ class Limiter:
         self._glass: Glass | None = glass
         self._remote: LimitStores | None = None
         if open_store is not None or store_url not in MEMORY_URLS:
-            self._remote = _open_remote(store_url, prefix, open_store, guarded_observer)
+            self._remote = _open_remote(
+                store_url, prefix, open_store, guarded_observer, self._now_us
+            )
         self._lines = WaitLines(self._now_us, waiters_max)
         self._rule_keys = RuleKeys(defaults, self._make, rules_max)
         self._tables = self._rule_keys.keys
@@ -198,9 +195,9 @@ class Limiter:
     ) -> Decision:
         table, cost_units, now_us = self.keys_of(rule), _units(cost), self._now_us()
         key = check_key(key)
-        decision = self._decide_here(table, key, cost_units, now_us)
+        decision = self._overridden(table, key, now_us) or table.take_here(key, cost_units, now_us)
         if decision is None:
-            decision = await self._ask_remote(table, key, cost_units, now_us)
+            decision = await table.atake(key, cost_units, now_us)
         return decision if self._observer is None else self._record(decision, key, now_us)
 
     def peek(
@@ -218,11 +215,7 @@ class Limiter:
     async def _apeek(
         self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
     ) -> Decision:
-        remote = self._remote
-        if remote is None:
-            return self.peek(key, cost, rule)
-        keys = cast("RemoteKeys", self.keys_of(rule))
-        return await keys.peek_from(remote.here(), check_key(key), _units(cost), self._now_us())
+        return await self.keys_of(rule).apeek(check_key(key), _units(cost), self._now_us())
 
     def wait(
         self,
@@ -274,15 +267,12 @@ class Limiter:
 
         async def take() -> Decision:
             now_us = self._now_us()
-            decision_here = self._decide_here(keys, key, cost_units, now_us)
-            return (
-                await self._ask_remote(keys, key, cost_units, now_us)
-                if decision_here is None
-                else decision_here
-            )
+            decision = self._overridden(keys, key, now_us)
+            decision = decision or keys.take_here(key, cost_units, now_us)
+            return await keys.atake(key, cost_units, now_us) if decision is None else decision
 
         async def look() -> Decision:
-            return await self.apeek(key, cost_units, rule)
+            return await keys.apeek(key, cost_units, self._now_us())
 
         ticket, timeout_us = ticket_on(self._clock, task_ticket()), _timeout_us(timeout_s)
         decision = await self._lines.wait((keys, key), ticket, take, look, timeout_us)
@@ -299,17 +289,9 @@ class Limiter:
             if isinstance(table, KeyTable) and self._observer is None:
                 decision = table.take(check_key(key), _units(cost), self._now_us())
                 return Judgement(decision, (RuleDecision(decision.rule_id, table.limit, decision),))
+        store = None if self._remote is None else self._remote.blocking
         resolved, began_us = self._resolve(claims), self._now_us()
-        undecided, overridden = self._split_overridden(resolved, began_us)
-        if not undecided:
-            judgement = judgement_of(overridden)
-        elif self._remote is None:
-            judgement = judge_local(cast("list[LocalClaim]", undecided), began_us, overridden)
-        else:
-            judgement = finish(
-                judge_remote(self._remote.blocking, _remote_claims(undecided), began_us, overridden)
-            )
-        return self._record_judgement(judgement, resolved, began_us)
+        return finish(self._judge_in(store, resolved, began_us))[0]
 
     def ajudge(self, *claims: Given[Claim]) -> Coroutine[Any, Any, Judgement]:
         """`judge`, for asyncio."""
@@ -319,14 +301,26 @@ class Limiter:
         if self._remote is None:
             return self.judge(*claims)
         resolved, began_us = self._resolve(claims), self._now_us()
+        return (await self._judge_in(self._remote.here(), resolved, began_us))[0]
+
+    async def _judge_in(
+        self,
+        store: Store | None,
+        resolved: list[AnyClaim],
+        began_us: int,
+        instants: list[int] | None = None,
+    ) -> tuple[Judgement, list[AnyClaim]]:
+        """Return the judgement, and the claims that no broken glass has admitted."""
         undecided, overridden = self._split_overridden(resolved, began_us)
         if not undecided:
             judgement = judgement_of(overridden)
+        elif store is None:
+            judgement = judge_local(undecided, began_us, overridden)
+            if instants is not None:
+                instants.append(began_us)
         else:
-            judgement = await judge_remote(
-                self._remote.here(), _remote_claims(undecided), began_us, overridden
-            )
-        return self._record_judgement(judgement, resolved, began_us)
+            judgement = await judge_remote(store, undecided, began_us, overridden, instants)
+        return self._record_judgement(judgement, resolved, began_us), undecided
 
     def take_all(self, *claims: Given[Claim]) -> Decision:
         """Take every claim or none: different keys, rules and costs, decided as one.
@@ -378,12 +372,17 @@ class Limiter:
         """
         keys, cost_units = self.keys_of(rule), _units(cost)
         key = check_key(key)
-        store = None if self._remote is None else self._remote.blocking
+
+        async def estimate() -> Estimate:
+            return keys.estimate(key, cost_units, self._now_us())
+
+        async def look() -> Decision:
+            return keys.peek(key, cost_units, self._now_us())
+
         if wait_s is None:
-            return finish(self._reserve_in(store, keys, key, cost_units))
-        ticket = ticket_on(self._clock, ThreadTicket())
-        wait_us = _timeout_us(wait_s, "wait_s")
-        return finish(self._reserve_in_line(store, ticket, keys, key, cost_units, wait_us))
+            return self._reservation(keys, key, cost_units, finish(estimate()))
+        line = (ticket_on(self._clock, ThreadTicket()), _timeout_us(wait_s, "wait_s"))
+        return finish(self._reserve_in_line(keys, key, cost_units, line, estimate, look))
 
     def areserve(
         self,
@@ -405,111 +404,79 @@ class Limiter:
     ) -> Reservation:
         keys, cost_units = self.keys_of(rule), _units(cost)
         key = check_key(key)
-        store = None if self._remote is None else self._remote.here()
-        if wait_s is None:
-            return await self._reserve_in(store, keys, key, cost_units)
-        ticket = ticket_on(self._clock, task_ticket())
-        wait_us = _timeout_us(wait_s, "wait_s")
-        return await self._reserve_in_line(store, ticket, keys, key, cost_units, wait_us)
 
-    async def _reserve_in(
-        self, store: Store | None, keys: LimitKeys, key: Key, cost_units: int
-    ) -> Reservation:
-        now_us = self._now_us()
-        if store is not None:
-            return await cast("RemoteKeys", keys).reserve(store, key, cost_units, now_us)
-        settlement = LocalSettlement(keys, key, now_us, self._now_us)
-        return Reservation(keys.take(key, cost_units, now_us), cost_units, settlement)
+        def estimate() -> Coroutine[Any, Any, Estimate]:
+            return keys.aestimate(key, cost_units, self._now_us())
+
+        def look() -> Coroutine[Any, Any, Decision]:
+            return keys.apeek(key, cost_units, self._now_us())
+
+        if wait_s is None:
+            return self._reservation(keys, key, cost_units, await estimate())
+        line = (ticket_on(self._clock, task_ticket()), _timeout_us(wait_s, "wait_s"))
+        return await self._reserve_in_line(keys, key, cost_units, line, estimate, look)
 
     async def _reserve_in_line(
         self,
-        store: Store | None,
-        ticket: Ticket,
         keys: LimitKeys,
         key: Key,
         cost_units: int,
-        wait_us: int | None,
+        line: tuple[Ticket, int | None],
+        estimate: Callable[[], Coroutine[Any, Any, Estimate]],
+        look: Callable[[], Coroutine[Any, Any, Decision]],
     ) -> Reservation:
-        made: list[Reservation] = []
+        estimates: list[Estimate] = []
 
         async def take() -> Decision:
-            made[:] = [await self._reserve_in(store, keys, key, cost_units)]
-            return made[0].decision
+            estimates[:] = [await estimate()]
+            return estimates[0][0]
 
-        async def look() -> Decision:
-            now_us = self._now_us()
-            if store is None:
-                return keys.peek(key, cost_units, now_us)
-            return await cast("RemoteKeys", keys).peek_from(store, key, cost_units, now_us)
-
-        decision = await self._lines.wait((keys, key), ticket, take, look, wait_us)
+        decision = await self._lines.wait((keys, key), line[0], take, look, line[1])
         # Who has never been first has never asked.
-        if made and made[0].decision is decision:
-            return made[0]
-        return Reservation(decision, 0, LocalSettlement(keys, key, 0, self._now_us))
+        if estimates and estimates[0][0] is decision:
+            return self._reservation(keys, key, cost_units, estimates[0])
+        return self._reservation(keys, key, 0, (decision, None))
+
+    def _reservation(
+        self, keys: LimitKeys, key: Key, cost_units: int, estimate: Estimate
+    ) -> Reservation:
+        decision, taken_us = estimate
+        return Reservation(decision, cost_units, keys, key, taken_us, self._now_us)
 
     def reserve_all(self, *claims: Given[Claim]) -> Reservations:
         """Take every claim's estimate or none, as requests and tokens a minute together."""
-        resolved, began_us = self._resolve(claims), self._now_us()
-        instants: list[int] = []
-        undecided, overridden = self._split_overridden(resolved, began_us)
-        if not undecided:
-            judgement = judgement_of(overridden)
-        elif self._remote is None:
-            judgement = judge_local(cast("list[LocalClaim]", undecided), began_us, overridden)
-        else:
-            judgement = finish(
-                judge_remote(
-                    self._remote.blocking,
-                    _remote_claims(undecided),
-                    began_us,
-                    overridden,
-                    instants,
-                )
-            )
-        self._record_judgement(judgement, resolved, began_us)
-        return self._reservations(judgement, resolved, undecided, began_us, instants)
+        store = None if self._remote is None else self._remote.blocking
+        return finish(self._reserve_all_in(store, claims))
 
     def areserve_all(self, *claims: Given[Claim]) -> Coroutine[Any, Any, Reservations]:
         """`reserve_all`, for asyncio; settle it with `asettle`."""
         return must_await(self._areserve_all(*claims), "Limiter.areserve_all")
 
     async def _areserve_all(self, *claims: Given[Claim]) -> Reservations:
-        remote = self._remote
-        if remote is None:
-            return self.reserve_all(*claims)
-        resolved, began_us = self._resolve(claims), self._now_us()
-        instants: list[int] = []
-        undecided, overridden = self._split_overridden(resolved, began_us)
-        judgement = (
-            await judge_remote(
-                remote.here(), _remote_claims(undecided), began_us, overridden, instants
-            )
-            if undecided
-            else judgement_of(overridden)
-        )
-        self._record_judgement(judgement, resolved, began_us)
-        return self._reservations(judgement, resolved, undecided, began_us, instants)
+        store = None if self._remote is None else self._remote.here()
+        return await self._reserve_all_in(store, claims)
 
-    def _reservations(
-        self,
-        judgement: Judgement,
-        resolved: list[tuple[LimitKeys, Key, int]],
-        undecided: list[tuple[LimitKeys, Key, int]],
-        began_us: int,
-        instants: list[int],
+    async def _reserve_all_in(
+        self, store: Store | None, claims: tuple[Given[Claim], ...]
     ) -> Reservations:
         """Return what there is to settle; what was let through by a broken glass is not charged."""
-        decision = judgement.decision
+        resolved, began_us = self._resolve(claims), self._now_us()
+        instants: list[int] = []
+        judgement, undecided = await self._judge_in(store, resolved, began_us, instants)
         taken_us = instants[0] if instants else None
-        parts: list[Reservation] = []
-        for keys, key, cost_units in resolved:
-            settlement: Settlement = LocalSettlement(keys, key, began_us, self._now_us)
-            if isinstance(keys, RemoteKeys):
-                settlement = RemoteSettlement(keys, key, taken_us)
-            charged = any(other is keys and name == key for other, name, _ in undecided)
-            parts.append(Reservation(decision, cost_units, settlement, charged=charged))
-        return Reservations(decision, parts)
+        parts = [
+            Reservation(
+                judgement.decision,
+                cost_units,
+                keys,
+                key,
+                taken_us,
+                self._now_us,
+                charged=any(other is keys and name == key for other, name, _ in undecided),
+            )
+            for keys, key, cost_units in resolved
+        ]
+        return Reservations(judgement.decision, parts)
 
     # Correct.
 
@@ -517,19 +484,13 @@ class Limiter:
         self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
     ) -> None:
         """Give back what was taken just now and not used; a limit is never fuller than full."""
-        now_us = self._now_us()
-        self.keys_of(rule).settle(check_key(key), -_units(cost), now_us, now_us)
+        self.keys_of(rule).settle(check_key(key), -_units(cost), self._now_us(), None)
 
     def arefund(
         self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
     ) -> Coroutine[Any, Any, None]:
         """`refund`, for asyncio."""
-        return must_await(self._arefund(key, cost, rule), "Limiter.arefund")
-
-    async def _arefund(
-        self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
-    ) -> None:
-        await self._acorrect(key, -_units(cost), rule)
+        return must_await(self._acorrect(key, -_units(cost), rule), "Limiter.arefund")
 
     def charge(
         self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
@@ -538,19 +499,13 @@ class Limiter:
 
         A window fills up to its limit; the others go into debt by one burst at most.
         """
-        now_us = self._now_us()
-        self.keys_of(rule).settle(check_key(key), _units(cost), now_us, now_us)
+        self.keys_of(rule).settle(check_key(key), _units(cost), self._now_us(), None)
 
     def acharge(
         self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
     ) -> Coroutine[Any, Any, None]:
         """`charge`, for asyncio."""
-        return must_await(self._acharge(key, cost, rule), "Limiter.acharge")
-
-    async def _acharge(
-        self, key: Given[Key], cost: SupportsIndex = 1, rule: Given[RuleLike | None] = None
-    ) -> None:
-        await self._acorrect(key, _units(cost), rule)
+        return must_await(self._acorrect(key, _units(cost), rule), "Limiter.acharge")
 
     def reset(self, key: Given[Key], rule: Given[RuleLike | None] = None) -> None:
         """Forget what `key` has taken under this rule."""
@@ -562,12 +517,8 @@ class Limiter:
         """`reset`, for asyncio."""
         return must_await(self._areset(key, rule), "Limiter.areset")
 
-    async def _areset(self, key: Given[Key], rule: Given[RuleLike | None] = None) -> None:
-        remote = self._remote
-        if remote is None:
-            self.reset(key, rule)
-        else:
-            await cast("RemoteKeys", self.keys_of(rule)).reset_in(remote.here(), check_key(key))
+    async def _areset(self, key: Given[Key], rule: Given[RuleLike | None]) -> None:
+        await self.keys_of(rule).areset(check_key(key))
 
     # Rules, and the end.
 
@@ -599,14 +550,14 @@ class Limiter:
 
     def limits_of(self, rule: Given[RuleLike | None] = None) -> list[Limit]:
         """Return the limits of a rule."""
-        return _limits(self.keys_of(rule))
+        return self.keys_of(rule).limits()
 
     def keys_tracked(self, rule: Given[RuleLike | None] = None) -> int:
         """Return how many keys of a rule are tracked now; some may be at rest and not swept yet."""
         keys = self.keys_of(rule)
-        if self._remote is not None:
+        if not isinstance(keys, LocalKeys):
             raise BadValue("keys_tracked", rule, "ask the store: its keys are not here")
-        return len(cast("LocalKeys", keys))
+        return len(keys)
 
     def close(self) -> None:
         """Give back what is leased, and what threads have opened.
@@ -660,24 +611,6 @@ class Limiter:
         clock = self._clock
         return system_now_us() if clock is None else clock.now_us()
 
-    def _decide_here(
-        self, keys: LimitKeys, key: Key, cost_units: int, now_us: int
-    ) -> Decision | None:
-        """Return what can be decided without waiting; None if a remote store must be asked."""
-        overridden = self._overridden(keys, key, now_us)
-        if overridden is not None:
-            return overridden
-        if self._remote is None:
-            return keys.take(key, cost_units, now_us)
-        return cast("RemoteKeys", keys).decide_here(key, cost_units, now_us)
-
-    def _ask_remote(
-        self, keys: LimitKeys, key: Key, cost_units: int, now_us: int
-    ) -> Coroutine[Any, Any, Decision]:
-        # The coroutine itself, and not one around it: each costs a step of every wait.
-        remote = cast("LimitStores", self._remote)
-        return cast("RemoteKeys", keys).take_from(remote.here(), key, cost_units, now_us)
-
     def _overridden(self, keys: LimitKeys, key: Key, now_us: int) -> Decision | None:
         """Return the decision where the glass is broken; None where it is whole."""
         glass = self._glass
@@ -686,22 +619,22 @@ class Limiter:
         name = self._rule_keys.name_of(keys)
         if glass.opening_for(name, str(key), now_us) is None:
             return None
-        return override_decision(name, min(limit.burst for limit in _limits(keys)))
+        return override_decision(name, min(limit.burst for limit in keys.limits()))
 
     def _split_overridden(
-        self, resolved: list[tuple[LimitKeys, Key, int]], now_us: int
-    ) -> tuple[list[tuple[LimitKeys, Key, int]], list[RuleDecision]]:
+        self, resolved: list[AnyClaim], now_us: int
+    ) -> tuple[list[AnyClaim], list[RuleDecision]]:
         """Return the claims that are to be decided, and those that a broken glass admits."""
         if self._glass is None or not self._glass.broken:
             return resolved, []
-        undecided: list[tuple[LimitKeys, Key, int]] = []
+        undecided: list[AnyClaim] = []
         overridden: list[RuleDecision] = []
         for one in resolved:
             decision = self._overridden(one[0], one[1], now_us)
             if decision is None:
                 undecided.append(one)
             else:
-                overridden.append(RuleDecision(decision.rule_id, _limits(one[0])[0], decision))
+                overridden.append(RuleDecision(decision.rule_id, one[0].limits()[0], decision))
         return undecided, overridden
 
     def _record(self, decision: Decision, key: Key, began_us: int) -> Decision:
@@ -711,7 +644,7 @@ class Limiter:
         return decision
 
     def _record_judgement(
-        self, judgement: Judgement, resolved: list[tuple[LimitKeys, Key, int]], began_us: int
+        self, judgement: Judgement, resolved: list[AnyClaim], began_us: int
     ) -> Judgement:
         if self._observer is not None:
             self._record(judgement.decision, resolved[0][1], began_us)
@@ -720,16 +653,12 @@ class Limiter:
                     self._record(one.decision, resolved[0][1], began_us)
         return judgement
 
-    async def _acorrect(self, key: Key, correction: int, rule: RuleLike | None) -> None:
-        keys, now_us = self.keys_of(rule), self._now_us()
-        key = check_key(key)
-        remote = self._remote
-        if remote is None:
-            keys.settle(key, correction, now_us, now_us)
-        else:
-            await cast("RemoteKeys", keys).settle_in(remote.here(), key, correction, None)
+    async def _acorrect(
+        self, key: Given[Key], correction: int, rule: Given[RuleLike | None]
+    ) -> None:
+        await self.keys_of(rule).asettle(check_key(key), correction, self._now_us(), None)
 
-    def _resolve(self, claims: tuple[Given[Claim], ...]) -> list[tuple[LimitKeys, Key, int]]:
+    def _resolve(self, claims: tuple[Given[Claim], ...]) -> list[AnyClaim]:
         if not 1 <= len(claims) <= CLAIMS_MAX:
             raise BadValue("claims", len(claims), f"give from 1 to {CLAIMS_MAX}")
         return [
@@ -765,11 +694,12 @@ def _open_remote(
     prefix: str,
     open_store: Callable[[], Store] | None,
     observer: Observer | None,
+    clock: Callable[[], int],
 ) -> LimitStores:
     from sluicegate.limits.stores import open_stores  # noqa: PLC0415
 
     try:
-        return open_stores(store_url, prefix, open_store, observer)
+        return open_stores(store_url, prefix, open_store, observer, clock)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("sluicegate"):
             raise
@@ -789,18 +719,6 @@ def _guard_observer(observer: Observer) -> Observer:
     from sluicegate.telemetry.observer_group import ObserverGroup  # noqa: PLC0415
 
     return ObserverGroup(observer)
-
-
-def _remote_claims(
-    resolved: list[tuple[LimitKeys, Key, int]],
-) -> list[tuple[RemoteKeys, Key, int]]:
-    return cast("list[tuple[RemoteKeys, Key, int]]", resolved)
-
-
-def _limits(keys: LimitKeys) -> list[Limit]:
-    if isinstance(keys, KeysWithTerms | RemoteKeys):
-        return [limit for _, limit in keys.terms.limits]
-    return [charge.table.limit for charge in cast("LocalKeys", keys).charges("", 0)]
 
 
 def check_store(store_url: Given[str], prefix: Given[str]) -> None:

@@ -11,8 +11,9 @@ of its event loop; a thread gives it one that blocks, and steps the coroutine to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, final
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Unavailable
@@ -21,14 +22,13 @@ from sluicegate.contracts.reasons import STORE_UNAVAILABLE
 from sluicegate.contracts.rule import BURSTING, Algorithm, Limit
 from sluicegate.contracts.store import Charge, Key, Ruling, Store
 from sluicegate.limits.lease import FILL_US_MAX, EndedBlock, KeyBlock, Leases
-from sluicegate.limits.reservation import Reservation, Settlement
 from sluicegate.limits.rule import Failure, Mode
 from sluicegate.limits.terms import Terms, as_trial, off_decision
 from sluicegate.limits.wait_lines import finish
 from sluicegate.stores.memory.joint import binding, take_all
 from sluicegate.stores.memory.refusal_cache import Denials
 from sluicegate.stores.memory.store import MemoryStore
-from sluicegate.stores.memory.table import LimitKeys, TableCharge
+from sluicegate.stores.memory.table import Estimate, LimitKeys, TableCharge
 
 if TYPE_CHECKING:
     from sluicegate.limits.stores import LimitStores
@@ -81,7 +81,7 @@ class RemoteKeys(LimitKeys):
 
     def take(self, key: Key, cost: int, now_us: int) -> Decision:
         """Take `cost` for `key` if every limit has it."""
-        decision = self.decide_here(key, cost, now_us)
+        decision = self.take_here(key, cost, now_us)
         if decision is None:
             decision = finish(self.take_from(self.stores.blocking, key, cost, now_us))
         return decision
@@ -90,17 +90,49 @@ class RemoteKeys(LimitKeys):
         """Return what `take` would decide; nothing is taken."""
         return finish(self.peek_from(self.stores.blocking, key, cost, now_us))
 
-    def settle(self, key: Key, correction: int, now_us: int, taken_us: int) -> None:
-        """Charge more, or give back, at the store's own instant; `now_us` is not its time."""
-        finish(self.settle_in(self.stores.blocking, key, correction, None))
+    def estimate(self, key: Key, cost: int, now_us: int) -> Estimate:
+        """Take `cost` as an estimate."""
+        return finish(self.estimate_from(self.stores.blocking, key, cost, now_us))
+
+    def settle(self, key: Key, correction: int, now_us: int, taken_us: int | None) -> None:
+        """Charge more, or give back; `taken_us` is the store's time, and `now_us` is not."""
+        finish(self.settle_in(self.stores.blocking, key, correction, taken_us))
 
     def reset(self, key: Key) -> None:
         """Forget what `key` has taken."""
         finish(self.reset_in(self.stores.blocking, key))
 
-    # The same for whoever has a store at block.
+    # What a task awaits: the coroutine itself, and not one around it, which would cost a step.
 
-    def decide_here(self, key: Key, cost: int, now_us: int) -> Decision | None:
+    def atake(self, key: Key, cost: int, now_us: int) -> Coroutine[Any, Any, Decision]:
+        """`take`, for asyncio."""
+        return self.take_from(self.stores.here(), key, cost, now_us)
+
+    def aestimate(self, key: Key, cost: int, now_us: int) -> Coroutine[Any, Any, Estimate]:
+        """`estimate`, for asyncio."""
+        return self.estimate_from(self.stores.here(), key, cost, now_us)
+
+    def apeek(self, key: Key, cost: int, now_us: int) -> Coroutine[Any, Any, Decision]:
+        """`peek`, for asyncio."""
+        return self.peek_from(self.stores.here(), key, cost, now_us)
+
+    def asettle(
+        self, key: Key, correction: int, now_us: int, taken_us: int | None
+    ) -> Coroutine[Any, Any, None]:
+        """`settle`, for asyncio."""
+        return self.settle_in(self.stores.here(), key, correction, taken_us)
+
+    def areset(self, key: Key) -> Coroutine[Any, Any, None]:
+        """`reset`, for asyncio."""
+        return self.reset_in(self.stores.here(), key)
+
+    def limits(self) -> list[Limit]:
+        """Return the limits of the rule."""
+        return [limit for _, limit in self.terms.limits]
+
+    # The same for whoever has a store at hand.
+
+    def take_here(self, key: Key, cost: int, now_us: int) -> Decision | None:
         """Decide without the store; None if it must be asked."""
         if self.terms.mode is Mode.OFF:
             return off_decision(self.terms)
@@ -137,15 +169,14 @@ class RemoteKeys(LimitKeys):
             self.remember(key, cost, binding(ruling.decisions), now_us)
         return ruling
 
-    async def reserve(self, store: Store, key: Key, cost: int, now_us: int) -> Reservation:
+    async def estimate_from(self, store: Store, key: Key, cost: int, now_us: int) -> Estimate:
         """Take `cost` as an estimate, to be settled. It is never taken from a lease."""
         here = off_decision(self.terms) if self.terms.mode is Mode.OFF else None
         here = here or self._denials.refusal(key, cost, now_us)
         if here is not None:
-            return Reservation(self._apply_mode(here), cost, RemoteSettlement(self, key, None))
+            return self._apply_mode(here), None
         ruling = await self.request_ruling(store, key, cost, now_us)
-        decision = self._apply_mode(binding(ruling.decisions))
-        return Reservation(decision, cost, RemoteSettlement(self, key, ruling.at_us))
+        return self._apply_mode(binding(ruling.decisions)), ruling.at_us
 
     async def peek_from(self, store: Store, key: Key, cost: int, now_us: int) -> Decision:
         """Return what `take_from` would decide."""
@@ -165,21 +196,17 @@ class RemoteKeys(LimitKeys):
 
     async def settle_in(
         self, store: Store, key: Key, correction: int, taken_us: int | None
-    ) -> bool:
-        """Charge more than was taken at `taken_us`, or give back; False if it cannot be now.
+    ) -> None:
+        """Charge more than was taken at `taken_us`, or give back, if that can be done now.
 
-        None is the store's now, which it alone knows.
-        The estimate then stands: a correction is worth no error in the work it belongs to.
+        If not, the estimate stands: a correction is worth no error in the work it belongs to.
         """
         if self.terms.mode is Mode.OFF:
-            return True
+            return
         if correction < 0:
             self._denials.forget(key)
-        try:
+        with suppress(Unavailable):
             await store.settle(self.charges(key, correction), taken_us)
-        except Unavailable:
-            return False
-        return True
 
     async def reset_in(self, store: Store, key: Key) -> None:
         """Forget what `key` has taken; `Unavailable` if that cannot be done now."""
@@ -244,7 +271,7 @@ class RemoteKeys(LimitKeys):
                 break
             await ticket.pause(FILL_US_MAX)
             now_us = self._clock()
-            decision = self.decide_here(key, cost, now_us)
+            decision = self.take_here(key, cost, now_us)
             if decision is not None:
                 return decision
             if block.failures != failures:
@@ -297,28 +324,6 @@ class RemoteKeys(LimitKeys):
                 observer.record_lease(name, "returned", block.left)
         if block.left:
             await self.settle_in(store, block.key, -block.left, block.taken_us)
-
-
-@final
-class RemoteSettlement(Settlement):
-    """A remote store."""
-
-    __slots__ = ("_key", "_keys", "_taken_us")
-
-    def __init__(self, keys: RemoteKeys, key: Key, taken_us: int | None) -> None:
-        self._keys = keys
-        self._key = key
-        self._taken_us = taken_us
-
-    def now(self, correction: int) -> None:
-        """Settle from a thread."""
-        finish(
-            self._keys.settle_in(self._keys.stores.blocking, self._key, correction, self._taken_us)
-        )
-
-    async def later(self, correction: int) -> None:
-        """Settle from a task."""
-        await self._keys.settle_in(self._keys.stores.here(), self._key, correction, self._taken_us)
 
 
 def failure_decisions(

@@ -10,7 +10,6 @@ against the instant of the take: what counted in a window that has passed makes 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, SupportsIndex, final
 
@@ -23,52 +22,28 @@ from sluicegate.stores.memory.table import LimitKeys
 COST_MAX = 1 << 53
 
 
-class Settlement(ABC):
-    """Where a correction goes, from a thread or from a task."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def now(self, correction: int) -> None:
-        """Settle from a thread."""
-
-    @abstractmethod
-    async def later(self, correction: int) -> None:
-        """Settle from a task."""
-
-
-@final
-class LocalSettlement(Settlement):
-    """Tables of this process."""
-
-    __slots__ = ("_key", "_keys", "_now_us", "_taken_us")
-
-    def __init__(self, keys: LimitKeys, key: Key, taken_us: int, now_us: Callable[[], int]) -> None:
-        self._keys = keys
-        self._key = key
-        self._taken_us = taken_us
-        self._now_us = now_us
-
-    def now(self, correction: int) -> None:
-        """Settle from a thread."""
-        self._keys.settle(self._key, correction, self._now_us(), self._taken_us)
-
-    async def later(self, correction: int) -> None:
-        """Settle from a task."""
-        self.now(correction)
-
-
 @final
 class Reservation:
     """Settle it once, with what the work truly cost. True in a condition if it was admitted."""
 
-    __slots__ = ("_open", "_reserved", "_settling", "decision")
+    __slots__ = ("_key", "_keys", "_now_us", "_open", "_reserved", "_taken_us", "decision")
 
     def __init__(
-        self, decision: Decision, reserved: int, settling: Settlement, *, charged: bool = True
+        self,
+        decision: Decision,
+        reserved: int,
+        keys: LimitKeys,
+        key: Key,
+        taken_us: int | None,
+        now_us: Callable[[], int],
+        *,
+        charged: bool = True,
     ) -> None:
         self._reserved = reserved
-        self._settling = settling
+        self._keys = keys
+        self._key = key
+        self._taken_us = taken_us
+        self._now_us = now_us
         # What was admitted without the store has nothing there to settle.
         self._open = charged and decision.allowed and not decision.degraded
         self.decision = decision
@@ -77,7 +52,7 @@ class Reservation:
         """Charge the true cost in place of the estimate; False if it was settled before."""
         correction = self._close(cost)
         if correction:
-            self._settling.now(correction)
+            self._keys.settle(self._key, correction, self._now_us(), self._taken_us)
         return correction is not None
 
     def asettle(self, cost: SupportsIndex) -> Coroutine[Any, Any, bool]:
@@ -87,7 +62,7 @@ class Reservation:
     async def _asettle(self, cost: SupportsIndex) -> bool:
         correction = self._close(cost)
         if correction:
-            await self._settling.later(correction)
+            await self._keys.asettle(self._key, correction, self._now_us(), self._taken_us)
         return correction is not None
 
     def cancel(self) -> bool:

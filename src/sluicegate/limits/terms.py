@@ -107,7 +107,7 @@ class KeysWithTerms(LocalKeys):
         decision = self.keys.peek(key, cost, now_us)
         return as_trial(decision) if self.terms.mode is Mode.SHADOW else decision
 
-    def settle(self, key: Key, correction: int, now_us: int, taken_us: int) -> None:
+    def settle(self, key: Key, correction: int, now_us: int, taken_us: int | None) -> None:
         """Charge more after the fact, or give back."""
         if self.terms.mode is not Mode.OFF:
             self.keys.settle(key, correction, now_us, taken_us)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from ipaddress import ip_network
 from typing import Final
 
 from sluicegate.doors.binding import Address, check_public
@@ -42,6 +43,7 @@ def listener_settings(settings: ConnectionSettings, *, reuse_port: bool) -> List
     return ListenerSettings(
         connections_max=settings.connections_max,
         connections_per_address_max=settings.connections_per_address_max,
+        proxies=tuple(ip_network(one) for one in settings.proxy_protocol),
         sniff_timeout_s=settings.head_s,
         idle_timeout_s=settings.idle_s,
         reuse_port=reuse_port,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from sluicegate.contracts.errors import BadValue
+from sluicegate.rules.web.addresses import network_remedy
 from sluicegate.service.settings import Setting, SettingsBase, SettingType, one_of, seconds, whole
 
 PORT_MAX: Final = 65_535
@@ -28,6 +29,14 @@ def _parse_address(text: str, where: str) -> str:
     return text.strip()
 
 
+def _parse_network(text: str, where: str) -> str:
+    remedy = network_remedy(text)
+    if remedy:
+        raise BadValue(where, text, remedy)
+    return text
+
+
+NETWORK: Final = SettingType(_parse_network, "NETWORK")
 ADDRESS: Final = SettingType(_parse_address, "HOST:PORT")
 LISTEN: Final = Setting("where to listen: gRPC, RESP and HTTP on one port", ADDRESS)
 
@@ -80,6 +89,10 @@ class ConnectionSettings(SettingsBase):
     connections_per_address_max: Annotated[
         int, Setting("of them from one address", whole(1, 1_000_000))
     ] = 2_500
+    proxy_protocol: Annotated[
+        tuple[str, ...],
+        Setting("proxies that say by the PROXY protocol whom they connect", NETWORK),
+    ] = ()
     streams_max: Annotated[
         int, Setting("calls at a time on one HTTP/2 connection", whole(1, 100_000))
     ] = 1_000

@@ -198,6 +198,7 @@ def _metrics_of(listener: Listener, app: str) -> Iterable[MetricFamily]:
         "per_address": stats.refused_per_address,
         "kind": stats.refused_kind,
         "unknown": stats.unknown,
+        "proxy": stats.proxy_faults,
         "tls": stats.tls_failures,
         "slow": stats.sniff_timeouts,
         "idle": stats.idle_timeouts,

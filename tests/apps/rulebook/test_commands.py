@@ -160,7 +160,7 @@ def test_envoys_rules_are_taken_over_as_a_proposal(book: Book) -> None:
         (["publish", "000000", "--wait", "-1"], "--wait"),
         (["canary", "000000", "--share", "110%"], "--share"),
         (["pin", "n1", "x", "--reason", "y"], "VERSION"),
-        (["status", "--wait", "2"], "--version"),
+        (["status", "--wait", "2"], "--release"),
     ],
 )
 def test_what_was_asked_wrongly_is_told(book: Book, words: list[str], message: str) -> None:
@@ -377,3 +377,65 @@ def test_names_of_any_alphabet_are_names(book: Book) -> None:
     assert f"+++ b/{name}" in book.at("diff", proposal)
     book.at("approve", proposal, "--override", "ça va", "--publish")
     assert "/größe" in book.at("show", name)
+
+
+def test_the_status_names_each_number_so_that_none_is_taken_for_another(book: Book) -> None:
+    book.init()
+    book.publish(RULES.replace("100", "90"))
+    book.at("pin", "n1", "1", "--reason", "to compare")
+    commit = book.json("status")["live"]["commit"]
+    status = book.at("status")
+    assert status.startswith(f"release 2 (revision {commit[:10]}) is live")
+    assert "rollout 3 says so to the nodes" in status
+    assert "n1 is pinned to release 1" in status
+    assert "version" not in status
+    assert "release  now" in book.at("list", "--releases").splitlines()[0]
+
+
+def test_a_field_is_set_in_one_step_by_who_may(book: Book) -> None:
+    book.init()
+    said = book.at("set", "play.limit=500", "--reason", "INC-214: playback starves")
+    assert "play.limit: 100 -> 500" in said
+    status = book.json("status")
+    assert status["live"]["version"] == 2
+    assert "limit: 500" in book.at("show", "rules.yaml")
+    audit = book.json("audit")
+    reasons = {one["call"]: one["why"] for one in audit if "INC-214" in one["why"]}
+    assert reasons.keys() == {"publish", "approve", "propose"}
+
+
+def test_a_field_that_is_set_by_one_who_may_not_approve_it_waits_for_a_second(book: Book) -> None:
+    book.init(alone=False)
+    code, out, err = book.run(
+        "set", "play.limit=500", "--reason", "INC-214", "--as", "ann", "--rulebook", book.folder
+    )
+    assert code == 1
+    assert "you proposed it; have somebody else approve it" in err
+    assert "state     open" in out
+    [proposal] = book.json("list")
+    command = f"sluicegate rules approve {proposal['id'][:10]} --publish"
+    assert command in err
+    assert book.json("status")["live"]["version"] == 1
+    words = command.split()[2:]
+    book.at(*words, "--override", "INC-214", "--as", "bob")
+    assert book.json("status")["live"]["version"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["play.limit=500"], "--reason"),
+        (["play.limit", "--reason", "x"], "play.limit=500"),
+        (["play=500", "--reason", "x"], "play.limit=500"),
+        (["none.limit=500", "--reason", "x"], "the id of a rule that is live"),
+        (["play.limit=much", "--reason", "x"], "give a whole number"),
+        (["play.limit=100", "--reason", "x"], "other files"),
+        (["play.limit=1", "play.limit=2", "--reason", "x"], "set twice"),
+    ],
+)
+def test_what_cannot_be_set_changes_and_proposes_nothing(
+    book: Book, words: list[str], message: str
+) -> None:
+    book.init()
+    assert message in book.refused("set", *words)
+    assert book.json("list") == []

@@ -133,7 +133,11 @@ def test_what_was_captured_judges_the_next_change(book: Book) -> None:
     page = book.folder.parent / "report.html"
     assert "gate      failed: the candidate newly" in book.at("show", few["id"], "--html", page)
     assert page.read_text().startswith("<!doctype html>")
-    assert "it is rejected" in book.refused("approve", few["id"], "--override", "all the same")
+    shown = book.at("show", few["id"])
+    assert "basis     100 of 1,100 requests decide this" in shown
+    assert "sure by" not in shown
+    refused = book.refused("approve", few["id"], "--override", "all the same")
+    assert "you proposed it, and the gate failed it" in refused
     some = book.json("propose", book.file(rules.replace("limit: 100", "limit: 106")), "-m", "Fewer")
     assert some["verdict"]["result"] == "passed", some["verdict"]
     book.at("approve", some["id"], "--publish")
@@ -226,6 +230,27 @@ def test_the_same_commands_ask_a_server(book: Book, monkeypatch: pytest.MonkeyPa
         assert "token" in err
         os.kill(child.pid, signal.SIGTERM)
         assert child.wait(15) == 0
+
+
+def test_a_server_lets_nobody_set_more_than_their_grants_allow(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book.init(FIVE)  # own_approval is on
+    with server(book, "--access", people(book)) as (url, _):
+        monkeypatch.setenv("SLUICEGATE_RULEBOOK", url)
+        words = ("set", "play.limit=2", "--reason", "INC-214")
+        monkeypatch.setenv("SLUICEGATE_TOKEN", EVE)
+        code, _, err = book.run(*words)
+        assert (code, "'propose'" in err) == (1, True), err
+        assert book.json_by_server("list") == []
+        monkeypatch.setenv("SLUICEGATE_TOKEN", ANN)
+        code, _, err = book.run(*words)
+        assert (code, "'approve'" in err) == (1, True), err
+        assert book.json_by_server("status")["live"]["version"] == 1
+        for who in (EVE, ANN):
+            monkeypatch.setenv("SLUICEGATE_TOKEN", who)
+            code, _, err = book.run("forget", "n1", "--reason", "x")
+            assert (code, "'approve'" in err) == (1, True), err
 
 
 def test_a_server_widens_a_canary_by_itself_until_it_is_live(book: Book) -> None:

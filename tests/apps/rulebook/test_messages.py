@@ -65,7 +65,7 @@ NAMED = "put a token into SLUICEGATE_TOKEN, or give --cert and --cert-key"
             BadValue("version", 7, "give the number of a release, as `versions` lists them"),
             (
                 "version: 7 cannot be used; give the number of a release, "
-                "as `sluicegate rules list --versions` shows them"
+                "as `sluicegate rules list --releases` shows them"
             ),
         ),
         (
@@ -149,7 +149,7 @@ def test_how_many_nodes_are_there_is_told(capsys: pytest.CaptureFixture[str]) ->
         {"stale": True},
     ]
     print_unreached({"nodes": nodes}, 3, nodes=20, timeout_s=0.5)
-    assert capsys.readouterr().err == ("sluicegate: after 0.5 s version 3 runs on 2 of 20 nodes\n")
+    assert capsys.readouterr().err == ("sluicegate: after 0.5 s release 3 runs on 2 of 20 nodes\n")
 
 
 def test_a_trouble_is_told_once_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:

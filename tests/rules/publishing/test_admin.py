@@ -55,6 +55,7 @@ APPROVES: dict[str, Call] = {
     "canary": lambda admin, by: admin.canary("p00000", share=1, kind="nodes", by=by),
     "roll_back": lambda admin, by: admin.roll_back("1", reason="x", by=by),
     "pin": lambda admin, by: admin.pin("n1", 1, reason="x", by=by),
+    "forget": lambda admin, by: admin.forget("n1", reason="x", by=by),
 }
 
 
@@ -353,3 +354,62 @@ def test_a_conflict_is_noted(world: World) -> None:
     with pytest.raises(Conflict):
         world.propose({"web.yaml": rules(login=1)}, base=base)
     assert world.admin.audit(by=READER)[0]["error"] == "Conflict"
+
+
+def test_a_node_that_is_gone_is_removed_and_the_audit_says_by_whom(world: World) -> None:
+    world.report("n1")
+    world.clock.advance(s=61)
+    world.report("n2")
+    [left] = world.admin.forget("n1", reason="its machine is sold", by=BOB)["nodes"]
+    assert left["node"] == "n2"
+    entry = world.admin.audit(by=READER)[0]
+    assert (entry["by"], entry["call"], entry["why"]) == ("bob", "forget", "its machine is sold")
+
+
+def test_a_node_that_still_reports_is_not_removed(world: World) -> None:
+    world.report("n1")
+    world.clock.advance(s=3)
+    with pytest.raises(BadValue, match="it reported 3 s ago"):
+        world.admin.forget("n1", reason="x", by=BOB)
+    assert [one["node"] for one in world.admin.status(by=READER)["nodes"]] == ["n1"]
+
+
+@pytest.mark.parametrize("node", ["n2", "../orders/current", ""])
+def test_only_a_node_that_there_is_can_be_removed(world: World, node: str) -> None:
+    with pytest.raises(BadValue, match="node"):
+        world.admin.forget(node, reason="x", by=BOB)
+    assert world.store.rollout() is not None
+
+
+def test_a_pinned_node_is_unpinned_before_it_is_removed(world: World) -> None:
+    world.report("n1")
+    world.admin.pin("n1", 1, reason="x", by=BOB)
+    world.clock.advance(s=61)
+    with pytest.raises(BadValue, match="pinned to release 1"):
+        world.admin.forget("n1", reason="x", by=BOB)
+    world.admin.pin("n1", 0, reason="x", by=BOB)
+    assert world.admin.forget("n1", reason="x", by=BOB)["nodes"] == []
+
+
+def test_a_node_that_was_silent_for_long_vanishes_by_itself_and_comes_back(make: Make) -> None:
+    world = make(settings=PublishingSettings(node_gone_us=7_200_000_000)).begin()
+    world.report("n1")
+    world.clock.advance(s=7_199)
+    world.report("n2")
+    assert len(world.admin.status(by=READER)["nodes"]) == 2
+    world.clock.advance(s=2)
+    assert [one["node"] for one in world.admin.status(by=READER)["nodes"]] == ["n2"]
+    assert world.store.nodes() == ["n1", "n2"]
+    world.look()
+    assert world.store.nodes() == ["n2"]
+    world.report("n1")
+    assert len(world.admin.status(by=READER)["nodes"]) == 2
+
+
+def test_nodes_stay_listed_for_ever_where_that_is_set(make: Make) -> None:
+    world = make(settings=PublishingSettings(node_gone_us=0)).begin()
+    world.report("n1")
+    world.clock.advance(s=10**8)
+    world.look()
+    [node] = world.admin.status(by=READER)["nodes"]
+    assert node["stale"]

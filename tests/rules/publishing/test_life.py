@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.contracts.errors import BadValue, Conflict, Unavailable
-from sluicegate.contracts.rulebook import FAILED, NOT_JUDGED, Files, GateFinding
+from sluicegate.contracts.access import Identity
+from sluicegate.contracts.errors import BadValue, Conflict, Forbidden, Unavailable
+from sluicegate.contracts.rulebook import FAILED, NOT_JUDGED, PASSED, Files, GateFinding
 from sluicegate.rules.problems import BadRules
 from sluicegate.rules.publishing.parts import open_publishing
 from sluicegate.rules.publishing.settings import PublishingSettings
@@ -218,9 +219,113 @@ def test_what_the_gate_fails_is_rejected_with_a_note(make: Make) -> None:
     assert proposal["state"] == "rejected"
     assert "6% of CRITICAL" in world.repository.notes(proposal["commit"])
     assert any("6% of CRITICAL" in str(one["why"]) for one in world.admin.audit(by=READER))
-    for override in ("", "I know better"):
-        with pytest.raises(BadValue, match="rejected"):
-            world.admin.approve(id, override=override, by=BOB)
+    with pytest.raises(BadValue, match="an override that says why"):
+        world.admin.approve(id, by=BOB)
+    assert world.state_of(id) == "rejected"
+
+
+FAILING = "it would refuse 6% of CRITICAL"
+WHY = "playback is down, login can wait"
+
+
+def test_a_second_person_overrides_what_the_gate_failed_and_the_audit_says_why(make: Make) -> None:
+    world = make(judge=HandJudge(FAILED, FAILING)).begin()
+    id = world.propose(NEW)  # noqa: A001 - it is what it is called
+    proposal = world.admin.approve(id, override=WHY, by=BOB)
+    assert (proposal["state"], proposal["override"], proposal["judged"]) == (
+        "approved",
+        WHY,
+        "failed",
+    )
+    assert world.admin.publish(id, by=BOB)["state"] == "live"
+    [entry] = [one for one in world.admin.audit(by=READER) if one["call"] == "approve"]
+    assert (entry["by"], entry["why"]) == ("bob", f"although the gate failed it: {WHY}")
+    assert WHY in world.repository.notes(proposal["commit"])
+    assert world.files()["web.yaml"] == NEW["web.yaml"]
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_nobody_overrides_the_gate_for_their_own_proposal(make: Make, alone: bool) -> None:
+    world = make(
+        judge=HandJudge(FAILED, FAILING), settings=PublishingSettings(own_approval=alone)
+    ).begin()
+    id = world.propose(NEW, by=BOB)  # noqa: A001 - it is what it is called
+    with pytest.raises(BadValue, match="somebody else"):
+        world.admin.approve(id, override=WHY, by=BOB)
+    assert world.state_of(id) == "rejected"
+    assert "refused" in [one["result"] for one in world.admin.audit(by=READER)]
+    assert world.admin.approve(id, override=WHY, by=CAT)["state"] == "approved"
+
+
+def test_who_may_not_approve_may_not_override_either(make: Make) -> None:
+    world = make(judge=HandJudge(FAILED, FAILING)).begin()
+    id = world.propose(NEW, by=BOB)  # noqa: A001 - it is what it is called
+    for who in (READER, ANN):
+        with pytest.raises(Forbidden):
+            world.admin.approve(id, override=WHY, by=who)
+    assert world.state_of(id) == "rejected"
+
+
+def test_an_override_counts_as_one_of_the_approvals_that_are_needed(make: Make) -> None:
+    settings = PublishingSettings(own_approval=True, approvals_min=2)
+    world = make(judge=HandJudge(FAILED, FAILING), settings=settings).begin()
+    id = world.propose(NEW)  # noqa: A001 - it is what it is called
+    dan = Identity("ann", BOB.grants)  # who proposed it, with the grant to approve
+    assert world.admin.approve(id, override=WHY, by=BOB)["state"] == "open"
+    with pytest.raises(BadValue, match="somebody else"):
+        world.admin.approve(id, by=dan)
+    assert world.admin.approve(id, by=CAT)["state"] == "approved"
+
+
+def test_what_a_person_rejected_after_an_override_stays_rejected(make: Make) -> None:
+    world = make(judge=HandJudge(FAILED, FAILING)).begin()
+    id = world.propose(NEW)  # noqa: A001 - it is what it is called
+    world.admin.approve(id, override=WHY, by=BOB)
+    world.admin.reject(id, reason="the incident is over", by=CAT)
+    with pytest.raises(BadValue, match="it is rejected"):
+        world.admin.approve(id, override=WHY, by=BOB)
+
+
+def test_what_a_person_rejected_takes_no_override(make: Make) -> None:
+    world = make(judge=HandJudge()).begin()
+    id = world.propose(NEW)  # noqa: A001 - it is what it is called
+    world.admin.reject(id, reason="too little", by=CAT)
+    with pytest.raises(BadValue, match="it is rejected"):
+        world.admin.approve(id, override=WHY, by=BOB)
+
+
+def test_a_passed_gate_is_never_recorded_as_overridden(make: Make) -> None:
+    world = make(judge=HandJudge()).begin()
+    id = world.propose(NEW)  # noqa: A001 - it is what it is called
+    proposal = world.admin.approve(id, override=WHY, by=BOB)
+    assert (proposal["state"], proposal["override"]) == ("approved", "")
+    [entry] = [one for one in world.admin.audit(by=READER) if one["call"] == "approve"]
+    assert entry["why"] == WHY
+
+
+def test_a_gate_that_passes_later_leaves_no_override(make: Make) -> None:
+    judge = HandJudge(NOT_JUDGED, "nothing captured")
+    world = make(judge=judge, settings=PublishingSettings(approvals_min=2)).begin()
+    id = world.propose(NEW)  # noqa: A001 - it is what it is called
+    assert world.admin.approve(id, override=WHY, by=BOB)["override"] == WHY
+    judge.result = PASSED
+    assert world.admin.judge(id, by=ANN)["override"] == ""
+
+
+def test_an_override_is_of_one_finding_and_not_of_the_next(make: Make) -> None:
+    judge = HandJudge(FAILED, FAILING)
+    world = make(judge=judge).begin()
+    other = world.propose({"api.yaml": rules(orders=7)})
+    mine = world.propose(NEW)
+    for id in (other, mine):  # noqa: A001 - it is what it is called
+        world.admin.approve(id, override=WHY, by=BOB)
+    world.admin.publish(other, by=BOB)
+    judge.sentence = "now it would refuse 60% of CRITICAL"
+    with pytest.raises(BadValue, match="60% of CRITICAL"):
+        world.admin.publish(mine, by=BOB)
+    assert world.state_of(mine) == "rejected"
+    world.admin.approve(mine, override=WHY, by=BOB)
+    assert world.admin.publish(mine, by=BOB)["state"] == "live"
 
 
 def test_without_a_verdict_an_approval_needs_a_word(world: World) -> None:

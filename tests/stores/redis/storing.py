@@ -35,7 +35,7 @@ async def stored(
 
 def at(store: RedisStore, now_us: int | None) -> None:
     """Have the server believe this instant from now on; None gives it its own clock back."""
-    store._batches.now = b"" if now_us is None else b"%d" % now_us
+    store.batches.now = b"" if now_us is None else b"%d" % now_us
 
 
 class Pair:

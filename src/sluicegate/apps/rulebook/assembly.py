@@ -95,6 +95,7 @@ def _publishing_settings(settings: RulebookSettings) -> PublishingSettings:
         approvals_min=settings.approvals_min,
         deltas=settings.deltas,
         look_us=round(settings.look_s * _US),
+        node_gone_us=round(settings.node_gone_s * _US),
         canary=CanarySettings(
             steps=settings.canary_steps,
             hold_us=hold_us,

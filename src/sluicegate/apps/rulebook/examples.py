@@ -11,6 +11,7 @@ examples:
   sluicegate rules approve 3f2a91 && sluicegate rules publish 3f2a91 --wait 2
   sluicegate rules status                                 what every node runs
   sluicegate rules rollback 6 --reason "exports starved playback"
+  sluicegate rules set play.limit=500 --reason "INC-214"  in one step, for who may
   sluicegate rules propose --help                         the flags of a verb, with examples
 
 A rulebook is a folder (--rulebook book, or SLUICEGATE_RULEBOOK), or a server that keeps one
@@ -42,8 +43,8 @@ exit code: 0 they can be used; 1 they cannot, and each problem is told; 2 asked 
 examples:
   sluicegate rules list                           the latest proposals
   sluicegate rules list --state open
-  sluicegate rules list --versions                what has been live
-  sluicegate rules list --files --at 6            the files of version 6
+  sluicegate rules list --releases                what has been live
+  sluicegate rules list --files --at 6            the files of release 6
 """,
     "show": """\
 examples:
@@ -54,7 +55,7 @@ examples:
     "diff": """\
 examples:
   sluicegate rules diff 3f2a91                    from live to a proposal
-  sluicegate rules diff 6 7                       from one version to the next
+  sluicegate rules diff 6 7                       from one release to the next
 
 exit code: 0 whether or not they differ
 """,
@@ -67,6 +68,19 @@ examples:
 
 What is wrong with the files is told, and nothing is proposed. A file that has changed in the
 rulebook since --base is a conflict.
+""",
+    "set": """\
+examples:
+  sluicegate rules set play.limit=500 --reason "INC-214: playback starves"
+  sluicegate rules set export.mode=off search.limit=50 --reason "INC-214" --wait 20
+  sluicegate rules set quota:reports.limit=10 --reason "one caller floods us"
+  sluicegate rules set shop/tenant=acme.rate_limit.requests_per_unit=20 --reason "INC-215"
+
+It proposes, approves and publishes, for who may do all three: approving one's own change takes
+own_approval. Else it stays proposed, and what a second person types is printed. A change that the
+gate fails takes a second person in any case.
+
+exit code: 0 it is live; 1 it is proposed and waits for somebody else; 2 asked wrongly
 """,
     "shadow": """\
 examples:
@@ -86,7 +100,9 @@ examples:
   sluicegate rules approve 3f2a91 --publish
   sluicegate rules approve 3f2a91 --override "a new service, nothing captured yet"
 
-Whoever proposed it may not approve it, unless own_approval is on.
+Whoever proposed it may not approve it, unless own_approval is on. What the gate failed takes
+--override, always by somebody else; the audit keeps who and why:
+  sluicegate rules approve 3f2a91 --publish --override "INC-214: playback is down, login can wait"
 """,
     "reject": """\
 examples:
@@ -113,20 +129,30 @@ worse under it.
     "status": """\
 examples:
   sluicegate rules status
-  sluicegate rules status --version 7 --wait 20           until 20 nodes run version 7
+  sluicegate rules status --release 7 --wait 20           until 20 nodes run release 7
   sluicegate rules status --json
+
+Three numbers: a revision is a commit (3f2a91), a release is a revision compiled and signed (7), a
+rollout says which releases the nodes run (12). In JSON they are commit, version and orders.number.
 """,
     "rollback": """\
 examples:
   sluicegate rules rollback 6 --reason "exports starved playback"
   sluicegate rules rollback 6 --reason "..." --wait 20
 
-The rules of version 6 become a new version; nothing is taken out of the history.
+The rules of release 6 become a new release; nothing is taken out of the history.
 """,
     "pin": """\
 examples:
   sluicegate rules pin edge-7 6 --reason "to compare"
   sluicegate rules pin edge-7 0 --reason "compared"
+""",
+    "forget": """\
+examples:
+  sluicegate rules forget edge-7 --reason "its machine is sold"
+
+Only a node that has stopped reporting can be removed; it is back with its next report. By itself a
+node vanishes from the status after node_gone_s (a day).
 """,
     "audit": """\
 examples:

@@ -40,7 +40,7 @@ _THINGS: Final = {"proposal": "proposal ", "commit": "commit ", "to": ""}
 # What an admin advises, and the command that does it.
 _ADVICE: Final = (
     ("as `proposals` lists them", "as `sluicegate rules list` shows them"),
-    ("as `versions` lists them", "as `sluicegate rules list --versions` shows them"),
+    ("as `versions` lists them", "as `sluicegate rules list --releases` shows them"),
     ("as `rules` lists them", "as `sluicegate rules list --files` shows them"),
     ("approve it with an override that says why", "approve it with --override WHY"),
     ("(Not judged: ", "("),

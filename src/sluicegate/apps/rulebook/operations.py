@@ -61,11 +61,15 @@ def run(arguments: Namespace) -> int:
             version = result["version"] if "version" in result else result["live"]["version"]
             if not arguments.json:
                 nodes = counted(waiting.nodes, "node")
-                output.write(f"version {version} is live; waiting for {nodes}")
+                output.write(f"release {version} is live; waiting for {nodes}")
             return wait(arguments, admin, by, version, waiting)
     output.show(arguments, result, _PRINTERS.get(operation.result, output.show_result))
-    # 1 where it is decided, and nodes cannot learn of it yet.
-    return int(delivers and _PUBLISHING in (result.get("troubles") or {}))
+    return report_delivery(result) if delivers else 0
+
+
+def report_delivery(result: Answer) -> int:
+    """1 where it is decided, and nodes cannot learn of it yet."""
+    return int(_PUBLISHING in (result.get("troubles") or {}))
 
 
 def value_of(argument: Argument, value: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from sluicegate.command_line.text import ago, counted, harmless, table
 from sluicegate.contracts.rule_admin import Answer
+from sluicegate.shadow.report.report import describe_basis, has_figures
 from sluicegate.system import now_us
 
 ID_SHOWN: Final = 10
@@ -75,7 +76,7 @@ def show_proposals(proposals: Sequence[Answer]) -> None:
         )
         for one in proposals
     ]
-    head = ("id", "state", "version", "gate", "by", "when", "what")
+    head = ("id", "state", "release", "gate", "by", "when", "what")
     write(*(table(head, rows) if rows else ["no proposals"]))
 
 
@@ -86,7 +87,7 @@ def show_proposal(one: Answer) -> None:
         one["message"],
         "",
         f"  id        {one['id']}",
-        f"  state     {one['state']}" + (f", version {one['version']}" if one["version"] else ""),
+        f"  state     {one['state']}" + (f", release {one['version']}" if one["version"] else ""),
         f"  proposer  {one['proposer']}, {ago(now - one['at_us'])}",
     ]
     if one["reason"]:
@@ -94,8 +95,8 @@ def show_proposal(one: Answer) -> None:
     verdict = one["verdict"]
     if verdict is not None:
         lines.append(f"  gate      {verdict_words(verdict['result'], verdict['sentence'])}")
-        if verdict["confidence"] is not None:
-            lines.append(f"  sure by   {verdict['confidence']:.2f} of 1")
+        if has_figures(verdict.get("report") or {}):
+            lines.append(f"  basis     {describe_basis(verdict['report'])}")
     if one["approvals"]:
         lines.append(f"  approved  by {', '.join(one['approvals'])}")
     if one["override"]:
@@ -126,8 +127,8 @@ def show_versions(versions: Sequence[Answer]) -> None:
         )
         for one in versions
     ]
-    head = ("version", "now", "as", "commit", "by", "when", "why")
-    write(*(table(head, rows) if rows else ["no versions yet"]))
+    head = ("release", "now", "as", "revision", "by", "when", "why")
+    write(*(table(head, rows) if rows else ["no releases yet"]))
 
 
 def show_files(rules: Answer) -> None:
@@ -136,8 +137,8 @@ def show_files(rules: Answer) -> None:
         (one["name"], one["format"] or "-", str(one["rules"] or "-"), one["digest"])
         for one in rules["files"]
     ]
-    version = f"version {rules['version']}, " if rules.get("version") else ""
-    write(f"{version}commit {rules['commit']}", "")
+    release = f"release {rules['version']}, " if rules.get("version") else ""
+    write(f"{release}revision {rules['commit']}", "")
     write(*(table(("file", "format", "rules", "digest"), rows) if rows else ["no files"]))
 
 
@@ -145,17 +146,19 @@ def show_fleet(status: Answer) -> None:
     """What is to run, and what each node runs."""
     now = now_us()
     live, canary, rollout = status["live"], status["canary"], status["orders"]
-    lines = ["no version is live yet"]
+    lines = ["no release is live yet"]
     if live is not None:
-        lines = [f"version {live['version']} is live, {ago(now - live['at_us'])}: {live['why']}"]
+        numbers = f"release {live['version']} (revision {short(live['commit'])})"
+        lines = [f"{numbers} is live, {ago(now - live['at_us'])}: {live['why']}"]
     if canary is not None:
         share = f"{share_words(canary['share'])} of the {canary['by']}"
         age = ago(now - canary["since_us"])
-        lines.append(f"version {canary['version']} is a canary for {share}, {age}")
+        lines.append(f"release {canary['version']} is a canary for {share}, {age}")
     if rollout is not None:
-        lines += [f"{node} is pinned to version {at}" for node, at in rollout["pins"].items()]
+        lines.append(f"rollout {rollout['number']} says so to the nodes")
+        lines += [f"{node} is pinned to release {at}" for node, at in rollout["pins"].items()]
     rows = [_node_row(one) for one in status["nodes"]]
-    head = ("node", "version", "canary", "behind", "took", "heard", "trouble")
+    head = ("node", "release", "canary release", "rollout", "took", "heard", "trouble")
     lines += ["", *(table(head, rows) if rows else ["no node has reported"])]
     write(*lines)
     print_failures(status)
@@ -186,7 +189,7 @@ def _node_row(one: dict[str, Any]) -> tuple[str, ...]:
         one["node"],
         str(one["version"]),
         str(one["canary"] or "-"),
-        str(one["behind"] or "-"),
+        f"{one['orders']}" + (f" ({one['behind']} behind)" if one["behind"] else ""),
         took,
         age,
         one["trouble"] or "-",
@@ -206,7 +209,7 @@ def print_unreached(fleet: Answer, version: int, *, nodes: int, timeout_s: float
         one.get("version", 0) >= version and not one["stale"] for one in fleet.get("nodes") or ()
     )
     sys.stderr.write(
-        f"sluicegate: after {timeout_s:g} s version {version} runs on {running:,} of "
+        f"sluicegate: after {timeout_s:g} s release {version} runs on {running:,} of "
         f"{counted(nodes, 'node')}\n"
     )
 

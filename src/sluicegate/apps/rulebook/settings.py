@@ -60,6 +60,9 @@ def _write_steps(steps: tuple[int, ...]) -> str:
 STEPS: Final = SettingType(_parse_steps, "SHARES", _write_steps)
 
 
+_GONE_S: Final = seconds(0, 366 * 86_400)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RulebookSettings(ServiceSettings):
     """The rulebook."""
@@ -114,6 +117,10 @@ class RulebookSettings(ServiceSettings):
         False
     )
     approvals_min: Annotated[int, Setting("people who must approve", whole(1, 100))] = 1
+    node_gone_s: Annotated[
+        float,
+        Setting("a node that was silent for so long is no longer listed; 0: never", _GONE_S),
+    ] = 86_400.0
     canary_steps: Annotated[tuple[int, ...], Setting("the shares of a canary", STEPS)] = (
         100,
         500,

@@ -78,7 +78,9 @@ def _lint(parser: ArgumentParser) -> None:
 def _list(parser: ArgumentParser) -> None:
     _where(parser)
     parser.add_argument("--state", default="", help="in this state: open, approved, ...")
-    parser.add_argument("--versions", action="store_true", help="list releases")
+    parser.add_argument(
+        "--releases", "--versions", dest="versions", action="store_true", help="list releases"
+    )
     parser.add_argument("--files", action="store_true", help="list the files of --at")
     parser.add_argument("--at", metavar="REVISION", default="live", help="(default: live)")
     _count(parser)
@@ -93,7 +95,9 @@ def _show(parser: ArgumentParser) -> None:
 
 def _status(parser: ArgumentParser) -> None:
     _where(parser)
-    parser.add_argument("--version", metavar="N", help="wait until nodes run this version")
+    parser.add_argument(
+        "--release", "--version", dest="version", metavar="N", help="wait until nodes run this one"
+    )
     _waiting(parser)
 
 
@@ -175,6 +179,17 @@ def _propose(parser: ArgumentParser) -> None:
         if argument.kind != CHANGES:
             short = ["-m"] if argument.name == "message" else []
             _add_argument(parser, argument, {"base": LIVE_REVISION}, *short)
+
+
+def _set(parser: ArgumentParser) -> None:
+    _where(parser)
+    parser.add_argument(
+        "assignments", metavar="RULE.FIELD=VALUE", nargs="+", help="fields of live rules"
+    )
+    parser.add_argument(
+        "--reason", metavar="WHY", default="", help="why; the audit keeps it (must be given)"
+    )
+    _waiting(parser)
 
 
 def _add_operation(operation: Operation, parser: ArgumentParser) -> None:
@@ -291,6 +306,7 @@ VERBS: Final = (
     _verb("list", "proposals, releases or files", "views:list_things", _list),
     _verb("show", "a proposal with its history, or a file", "views:show", _show),
     _verb("propose", "propose changed files", "rules_files:propose", _propose),
+    _verb("set", "change a field of a live rule in one step", "assignments:run", _set),
     _verb("shadow", "try rules on captured traffic", "trial:run", _shadow),
     _verb("status", "what the fleet runs", "views:status", _status),
     *_of_operations(),

@@ -53,6 +53,6 @@ def status(arguments: Namespace) -> int:
         if not waiting.nodes:
             return output.show(arguments, admin.status(by=by), output.show_fleet)
         if arguments.version is None:
-            raise BadValue("--version", None, "say which version the nodes should run")
-        version = whole(1, VERSION_MAX)(arguments.version, "--version")
+            raise BadValue("--release", None, "say which release the nodes should run")
+        version = whole(1, VERSION_MAX)(arguments.version, "--release")
         return wait(arguments, admin, by, version, waiting)

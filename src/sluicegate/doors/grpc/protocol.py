@@ -348,9 +348,11 @@ class GrpcProtocol:
         if self._reading:
             return
         if calls.work_waits and not self._ending and not self._paused:
-            if self._share.served:
-                self._ready_us = self._now_us()  # from here on it waits for others
-            self._share.wait(calls.class_, calls.caller)
+            share = self._share
+            if not share.waiting:
+                share.wait(calls.class_, calls.caller)
+                if share.served:
+                    self._ready_us = self._now_us()  # from here on it waits for others alone
         self._read_or_stop(transport)
 
     def _end(self, transport: asyncio.Transport) -> None:

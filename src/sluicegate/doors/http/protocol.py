@@ -490,10 +490,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _enter(self) -> bool:
         """Whether one more portion may be worked on in this turn; if not, it waits for the next."""
-        if self._share.enter():
-            return True
-        self._share.wait(self._class, self._caller)
-        return False
+        return self._share.enter_or_wait(self._class, self._caller)
 
     def _may_parse(self) -> bool:
         """Whether there is something to parse, and room for it."""
@@ -540,10 +537,8 @@ class HttpProtocol(asyncio.Protocol):
         """Answer it as far as possible; whether it is done, its body included."""
         if not first.begun:
             self._begin(first)
-        ready = (
-            first.reply is None and first.whole and first.task is None and not self._share.waiting
-        )
-        if ready and self._enter():
+        ready = first.reply is None and first.whole and first.task is None
+        if ready and not self._share.waiting and self._enter():
             self._run(first)
         if first.reply is None:
             if first.expects:

@@ -95,6 +95,7 @@ class RespProtocol:
         "_pending_max",
         "_reader",
         "_reader_identity",
+        "_rests",
         "_session",
         "_share",
         "_transport",
@@ -115,8 +116,7 @@ class RespProtocol:
         ordered = state.table.ordered
         self._clock = state.clock if ordered else None
         self._turns = turns
-        share = portions_of(settings.connection_commands_max)
-        self._share = TurnShare(turns, share, self._go_on)
+        self._share = TurnShare(turns, portions_of(settings.connection_commands_max), self._go_on)
         self._left = 0  # commands of the portion under way
         self._order = Order(state.table, settings.replies_owed_max) if ordered else None
         self._blocked_command: list[bytes] | None = None  # a command that waits for those before it
@@ -130,6 +130,7 @@ class RespProtocol:
         self._flushing = False  # a flush is on its way
         self._client_stalled = False  # the client does not read
         self._paused = False  # nor do we
+        self._rests = False  # its caller is far over its quota
         self._ended = False  # nothing more is run
         self._eof = False  # nothing more will come
         self._dead = False
@@ -166,7 +167,6 @@ class RespProtocol:
             elif not self._paused:  # most who wait send nothing meanwhile, and never come here
                 self._pause()
             return
-        self._share.begin()
         self._run()
 
     def eof_received(self) -> bool:
@@ -232,6 +232,7 @@ class RespProtocol:
         """Run all whole commands, as far as there is room for their replies."""
         out = self._out
         size = 0
+        self._share.begin()
         self._left = 0
         session, line = self._session, self._pending
         ran = session.commands
@@ -284,6 +285,7 @@ class RespProtocol:
         delay_us = pace.delay_us(caller, now_us)
         if refused and delay_us > 0 and not self._share.waiting:
             pace.count(delay_us)
+            self._rests = True
             self._share.rest(delay_us, class_of(identity, session.criticality), caller)
 
     def _next(self) -> bytes | Awaitable[Reply] | None:
@@ -312,24 +314,30 @@ class RespProtocol:
         """Whether one more portion may be run in this turn; if not, what is left waits for one."""
         if not self._has_backlog():
             return False
-        if self._share.enter():
-            self._left = _PORTION
-            return True
         session = self._session
-        if self._clock is not None and self._share.served:
-            session.ready_us = self._clock.now_us()  # from here on it waits for others
-        identity = session.identity
-        self._share.wait(
+        identity, share = session.identity, self._share
+        if share.enter_or_wait(
             class_of(identity, session.criticality),
             "" if identity is None else identity.name,
             session.arrived_us + session.timeout_us if session.timeout_us else 0,
-        )
+        ):
+            self._left = _PORTION
+            return True
+        if share.served:
+            self._note_ready()  # from here on it waits for others alone
         return False
 
     def _go_on(self) -> None:
         """Run what had to wait for a turn."""
+        if self._rests:
+            self._rests = False
+            self._note_ready()  # that it was put off is no queue
         if not self._ended:
             self._run()
+
+    def _note_ready(self) -> None:
+        if self._clock is not None:
+            self._session.ready_us = self._clock.now_us()
 
     def _await_reply(self, later: Awaitable[Reply]) -> None:
         owed = _PendingReply()
@@ -408,9 +416,7 @@ class RespProtocol:
     def _resume(self) -> None:
         """Run what was left while there was no room."""
         if self._paused and not self._ended and not self._share.waiting:
-            if self._clock is not None:
-                self._session.ready_us = self._clock.now_us()
-            self._share.begin()
+            self._note_ready()
             self._run()
 
     def _has_backlog(self) -> bool:

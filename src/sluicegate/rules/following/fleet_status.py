@@ -77,18 +77,26 @@ class FleetStatus(NamedTuple):
 
 @final
 class FleetReports:
-    """Reads the reports of all nodes."""
+    """Reads the reports of all nodes. One that is silent for `gone_us` is left out; 0 is never."""
 
-    __slots__ = ("_clock", "_stale_us", "_store")
+    __slots__ = ("_clock", "_gone_us", "_stale_us", "_store")
 
     def __init__(
-        self, store: ReleaseStore, clock: Clock, *, stale_us: int = STALE_US_DEFAULT
+        self,
+        store: ReleaseStore,
+        clock: Clock,
+        *,
+        stale_us: int = STALE_US_DEFAULT,
+        gone_us: int = 0,
     ) -> None:
         if stale_us < 1:
             raise BadValue("stale_us", stale_us, "give 1 or more")
+        if gone_us and gone_us < stale_us:
+            raise BadValue("gone_us", gone_us, f"give 0 for never, or {stale_us:,} or more")
         self._store = store
         self._clock = clock
         self._stale_us = stale_us
+        self._gone_us = gone_us
 
     def look(self) -> FleetStatus:
         """All nodes, as they are told now."""
@@ -99,7 +107,7 @@ class FleetReports:
     ) -> tuple[bool, FleetStatus]:
         """Wait until so many nodes run a version or a later one; whether they do, and all nodes.
 
-        With `orders` only nodes count that have taken these or later ones: a version may also be
+        With `rollout` only nodes count that have taken these or later ones: a version may also be
         what a node still runs, for some or from before it was taken back. A node that has been seen
         to run it is not asked again until the end.
         """
@@ -123,6 +131,30 @@ class FleetReports:
                 return whole.count_running(version, rollout) >= nodes, whole
             never.wait(min(pause_s, left_us / 1e6))
             pause_s = min(LOOK_S_MAX, pause_s * 1.5)
+
+    def forget(self, node: str) -> None:
+        """Remove the report of a node that is gone; one that still reports would be back soon."""
+        if node not in self._store.nodes():
+            raise BadValue("node", node, "give a node that has reported, as `status` lists them")
+        for status in self._highest(self._read([node])).nodes:
+            if status.report is not None and not status.stale:
+                age = f"{status.age_us / 1e6:,.0f} s ago"
+                raise BadValue("node", node, f"it reported {age}; stop it first, or it is back")
+        self._store.forget_node(node)
+
+    def forget_gone(self) -> list[str]:
+        """Remove the reports of all nodes that were silent for `gone_us`; their names."""
+        if not self._gone_us:
+            return []
+        gone_at_us = self._clock.now_us() - self._gone_us
+        gone = [
+            name
+            for name, report, _ in self._read(self._store.nodes())
+            if report is not None and report.at_us < gone_at_us
+        ]
+        for name in gone:
+            self._store.forget_node(name)
+        return gone
 
     # Inside.
 
@@ -149,6 +181,8 @@ class FleetReports:
         nodes = []
         for name, report, wrong in read:
             age_us = 0 if report is None else max(0, now_us - report.at_us)
+            if 0 < self._gone_us < age_us:
+                continue
             nodes.append(NodeStatus(name, report, age_us, age_us > self._stale_us, wrong))
         return FleetStatus(now_us, tuple(nodes))
 

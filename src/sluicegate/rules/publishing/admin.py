@@ -17,13 +17,14 @@ from sluicegate.contracts.rule_admin import Answer, Operation, RuleAdmin
 from sluicegate.contracts.rulebook import STATES
 from sluicegate.rules.following.fleet_status import FleetReports, FleetStatus
 from sluicegate.rules.publishing import review, views
-from sluicegate.rules.publishing.ledger import LedgerState, RulebookLedger
+from sluicegate.rules.publishing.ledger import LedgerChange, LedgerState, RulebookLedger
 from sluicegate.rules.publishing.proposals import Proposals
 from sluicegate.rules.publishing.publisher import Publisher
 from sluicegate.rules.publishing.refusal_log import Refusal, RefusalLog
 from sluicegate.rules.publishing.revisions import Revisions
 from sluicegate.rules.publishing.settings import PublishingSettings
 from sluicegate.rules.publishing.upkeep import CanaryMonitor, Upkeep
+from sluicegate.rules.releases.documents import check_node
 
 COUNT_MAX: Final = 10_000
 
@@ -199,6 +200,16 @@ class RulebookAdmin(RuleAdmin):
     def _pin(self, node: str, version: int, *, reason: str, by: str) -> Answer:
         _check_reason(reason)
         self._publisher.pin(node, version, why=reason, by=by)
+        return self._status_now()
+
+    def _forget(self, node: str, *, reason: str, by: str) -> Answer:
+        _check_reason(reason)
+        pinned = self._ledger.state().fleet.pins.get(check_node(node))
+        if pinned is not None:
+            raise BadValue("node", node, f"it is pinned to release {pinned}; unpin it first")
+        self._fleet.forget(node)
+        sentence = f"{by} removed the node {node}"
+        self._ledger.change(by, lambda state: LedgerChange(sentence, "forget", reason))
         return self._status_now()
 
     # Inside.

@@ -83,8 +83,10 @@ def open_publishing(
         repository, ledger, rule_files, drafts, outbox, settings=settings, clock=clock, at=at
     )
     pushes = Pushes(repository, ledger, drafts, settings=settings)
-    fleet = FleetReports(store, clock, stale_us=settings.report_age_us_max)
-    cleanup = Cleanup(repository, ledger, store, settings=settings, clock=clock)
+    fleet = FleetReports(
+        store, clock, stale_us=settings.report_age_us_max, gone_us=settings.node_gone_us
+    )
+    cleanup = Cleanup(repository, ledger, store, fleet, settings=settings, clock=clock)
     mirror = RemoteMirror(repository, settings=settings, clock=clock)
     monitor = CanaryMonitor(ledger, publisher, fleet, settings=settings, clock=clock)
     upkeep = Upkeep(publisher, pushes, mirror, monitor, cleanup, look_us=settings.look_us)

@@ -10,7 +10,15 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.rulebook import APPROVED, FAILED, NOT_JUDGED, OPEN, REJECTED, GateFinding
+from sluicegate.contracts.rulebook import (
+    APPROVED,
+    FAILED,
+    NOT_JUDGED,
+    OPEN,
+    PASSED,
+    REJECTED,
+    GateFinding,
+)
 from sluicegate.rules.publishing.ledger import LedgerChange, LedgerState, plain_text
 from sluicegate.rules.publishing.records import CommitNote, FleetRecord, Proposal, ProposalStep
 from sluicegate.rules.publishing.settings import PublishingSettings
@@ -37,12 +45,21 @@ def with_step(it: Proposal, at_us: int, by: str, what: str, why: str = "") -> Pr
 
 def may_go_live(it: Proposal) -> str:
     """Why a proposal may not go live as far as the gate is concerned; empty if it may."""
+    if it.override or (it.verdict is not None and it.verdict.result == PASSED):
+        return ""
     if it.verdict is not None and it.verdict.result == FAILED:
-        return f"the gate found that it must not go live: {it.verdict.sentence}"
-    if (it.verdict is None or it.verdict.result == NOT_JUDGED) and not it.override:
-        sentence = "there was none" if it.verdict is None else it.verdict.sentence
-        return f"no gate has judged it ({sentence}); approve it with an override that says why"
-    return ""
+        return (
+            f"the gate found that it must not go live: {it.verdict.sentence}; somebody other than "
+            "its proposer may approve it with an override that says why"
+        )
+    sentence = "there was none" if it.verdict is None else it.verdict.sentence
+    return f"no gate has judged it ({sentence}); approve it with an override that says why"
+
+
+def rejected_by_gate(it: Proposal) -> bool:
+    """Whether only the gate has rejected it: no person, and nobody has overridden that before."""
+    failed = it.verdict is not None and it.verdict.result == FAILED
+    return it.state == REJECTED and failed and not it.override
 
 
 def with_note(fleet: FleetRecord, commit: str, text: str) -> FleetRecord:
@@ -74,6 +91,8 @@ def record_verdict(
     if it.state not in (OPEN, APPROVED):
         raise BadValue("proposal", id, f"it is {it.state}; only what is open can be judged")
     it = it._replace(verdict=verdict, judged_on=live, candidate=candidate)
+    if verdict is not None and verdict.result != NOT_JUDGED:
+        it = it._replace(override="")  # it was of another finding
     if verdict is None:
         return LedgerChange(f"{id} was checked against what is live now", "judge", proposals=(it,))
     it = with_step(it, at_us, by, f"judged: {verdict.result}", verdict.sentence)
@@ -95,14 +114,23 @@ def record_approval(
     at_us: int,
     by: str,
 ) -> LedgerChange:
-    """One more approval; enough of them approve it."""
+    """One more approval; enough of them approve it.
+
+    With an override also of what the gate has not judged, or has failed; the latter never by its
+    proposer. What the gate has passed needs none, and is not recorded as overridden.
+    """
     it = proposal_of(state, id)
-    if it.state not in (OPEN, APPROVED):
+    failed = it.verdict is not None and it.verdict.result == FAILED
+    if it.state not in (OPEN, APPROVED) and not rejected_by_gate(it):
         raise BadValue("proposal", id, f"it is {it.state}; only what is open can be approved")
-    if not settings.own_approval and is_own(it, by):
-        raise BadValue("proposal", id, "you proposed it; have somebody else approve it")
-    if override:
+    if is_own(it, by) and (failed or not settings.own_approval):
+        problem = "you proposed it, and the gate failed it" if failed else "you proposed it"
+        raise BadValue("proposal", id, f"{problem}; have somebody else approve it")
+    if override and may_go_live(it._replace(override="")):
         it = it._replace(override=override)
+        why = f"although the gate {'failed' if failed else 'has not judged'} it: {override}"
+    else:
+        why = override
     if hindrance := may_go_live(it):
         raise BadValue("proposal", id, hindrance)
     if by in it.approvals and not override:
@@ -110,9 +138,10 @@ def record_approval(
     approvals = it.approvals if by in it.approvals else (*it.approvals, by)
     enough = len(approvals) >= settings.approvals_min
     it = it._replace(approvals=approvals, state=APPROVED if enough else OPEN)
-    why = f"although the gate has not passed it: {override}" if override else ""
     it = with_step(it, at_us, by, "approved", why)
-    return LedgerChange(f"{by} approved {id}: {it.title}", "approve", why, proposals=(it,))
+    fleet = with_note(state.fleet, it.commit, f"{by} approved {id} {why}") if failed else None
+    sentence = f"{by} approved {id}: {it.title}"
+    return LedgerChange(sentence, "approve", why, proposals=(it,), fleet=fleet)
 
 
 def record_rejection(
@@ -140,7 +169,7 @@ def is_own(it: Proposal, name: str) -> bool:
 def _reject(
     state: LedgerState, it: Proposal, reason: str, *, at_us: int, by: str, call: str
 ) -> LedgerChange:
-    it = with_step(it._replace(state=REJECTED), at_us, by, "rejected", reason)
+    it = with_step(it._replace(state=REJECTED, approvals=()), at_us, by, "rejected", reason)
     fleet = with_note(state.fleet, it.commit, f"Rejected as {it.id}: {reason}")
     return LedgerChange(
         f"{it.id} was rejected: {it.title}", call, reason, proposals=(it,), fleet=fleet

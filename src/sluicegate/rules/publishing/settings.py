@@ -48,6 +48,8 @@ class PublishingSettings:
     event_us_max: int = ranged(5_000_000, 1_000, 600_000_000)
     # An older report says nothing about now.
     report_age_us_max: int = ranged(60_000_000, 1_000_000, 86_400_000_000)
+    # A node that was silent for so long is no longer listed, and its report is removed; 0 is never.
+    node_gone_us: int = ranged(86_400_000_000, 0, 366 * 86_400_000_000)
     canary: CanarySettings = field(default_factory=CanarySettings)
 
     def __post_init__(self) -> None:
@@ -56,3 +58,6 @@ class PublishingSettings:
         if self.folder != self.folder.strip("/"):
             raise BadValue("publishing.folder", self.folder, "write it as limits/web")
         check_ranges("publishing", self)
+        if 0 < self.node_gone_us < self.report_age_us_max:
+            remedy = f"give 0 for never, or {self.report_age_us_max:,} or more"
+            raise BadValue("publishing.node_gone_us", self.node_gone_us, remedy)

@@ -8,7 +8,8 @@ must not be left alone so long. Several processes may look at once, and the ledg
 
 The cleanup removes refs of proposals and releases that have left the ledger's newest state; then
 git may drop their commits, while the ledger's history still names them. It deletes the blobs of old
-releases too; a release that is to run again is made again (`outbox.py`).
+releases too; a release that is to run again is made again (`outbox.py`). And it removes the reports
+of nodes that are gone.
 """
 
 from __future__ import annotations
@@ -204,13 +205,14 @@ class CanaryMonitor:
 class Cleanup:
     """Removes what nobody needs, now and then; several at once do no harm."""
 
-    __slots__ = ("_clock", "_due_us", "_ledger", "_repository", "_settings", "_store")
+    __slots__ = ("_clock", "_due_us", "_fleet", "_ledger", "_repository", "_settings", "_store")
 
     def __init__(
         self,
         repository: Repository,
         ledger: RulebookLedger,
         store: ReleaseStore,
+        fleet: FleetReports,
         *,
         settings: PublishingSettings,
         clock: Clock,
@@ -218,6 +220,7 @@ class Cleanup:
         self._repository = repository
         self._ledger = ledger
         self._store = store
+        self._fleet = fleet
         self._settings = settings
         self._clock = clock
         self._due_us = clock.now_us() + settings.tidy_us
@@ -230,6 +233,8 @@ class Cleanup:
         self._due_us = now_us + self._settings.tidy_us
         self.refs(now_us)
         self._store.sweep(self._settings.keep_releases, now_us=now_us)
+        if gone := self._fleet.forget_gone():
+            _log.info("nodes that were silent for too long are removed: %s", ", ".join(gone))
 
     def refs(self, now_us: int) -> None:
         """Take refs away that no record needs; a young one may be of a call that is under way."""

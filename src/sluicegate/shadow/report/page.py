@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sluicegate.command_line.charts import BarSegment, Curve, bar_chart, gauge_chart, line_chart
+from sluicegate.command_line.charts import BarSegment, Curve, bar_chart, line_chart
 from sluicegate.command_line.page import (
     cell,
     color_key,
@@ -21,7 +21,7 @@ from sluicegate.command_line.page import (
 )
 from sluicegate.command_line.text import clip, count, counted, duration, percent
 from sluicegate.contracts.rulebook import FAILED, PASSED
-from sluicegate.shadow.report.report import has_figures, why_no_figures
+from sluicegate.shadow.report.report import describe_basis, has_figures, why_no_figures
 
 _STYLE: Final = """
 :root { --candidate: #0b62ad; --current: #7d858f; --newly: #cf4a1c; --already: #c3c9d0;
@@ -73,7 +73,7 @@ def _sections(report: Mapping[str, Any]) -> Iterator[str]:
     yield _by_class(report["classes"])
     yield section("Who is newly refused", *_pinned(report["pinned"]), _examples(report["examples"]))
     yield _by_rule(report)
-    yield _confidence(report["confidence"], report["agreement"])
+    yield _basis(report)
     yield section("To know", notes(report["notes"]))
 
 
@@ -263,15 +263,11 @@ def _limits(one: Mapping[str, Any]) -> str:
     return f'<span class="limits">{words}</span>'
 
 
-def _confidence(confidence: Mapping[str, Any], agreed: Mapping[str, Any]) -> str:
-    parts = confidence["parts"]
+def _basis(report: Mapping[str, Any]) -> str:
+    agreed = report["agreement"]
     rows = [
-        row(
-            cell(escape_name(one["name"])),
-            number(f"{one['value']:.3f}"),
-            cell(escape_words(one["words"])),
-        )
-        for one in parts
+        row(cell(escape_name(one["name"])), cell(escape_words(one["words"])))
+        for one in report["confidence"]["parts"]
     ]
     agreement = quiet(
         f"Of {count(agreed['known'])} known answers the current rules "
@@ -279,11 +275,9 @@ def _confidence(confidence: Mapping[str, Any], agreed: Mapping[str, Any]) -> str
         f"as the service did; {count(agreed['only_answered'])} were refused then and are "
         f"admitted here, {count(agreed['only_replayed'])} the other way round."
     )
-    gauges = [(clip(one["name"]), one["value"]) for one in parts]
     return section(
-        f"Confidence {confidence['score']:.3f}",
-        quiet(escape_words(confidence["formula"])),
-        gauge_chart("Parts of the confidence", gauges, "candidate"),
+        "What this rests on",
+        quiet(escape_words(describe_basis(report))),
         table((), (), rows),
         agreement if agreed["known"] else "",
     )

@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
@@ -153,6 +153,22 @@ def as_json(report: Report) -> str:
 def has_figures(report: Mapping[str, object]) -> bool:
     """Whether it has figures: a verdict may come without, or its report was cut."""
     return "capture" in report
+
+
+def describe_basis(report: Mapping[str, Any]) -> str:
+    """How many of the requests the change decides otherwise: all that the verdict rests on."""
+    classes = report["classes"]
+    total, refused, admitted = (
+        sum(one[name] for one in classes)
+        for name in ("requests", "newly_refused", "newly_admitted")
+    )
+    if not refused + admitted:
+        return f"none of {total:,} requests is decided otherwise"
+    decide = "decides" if refused + admitted == 1 else "decide"
+    return (
+        f"{refused + admitted:,} of {total:,} requests {decide} this "
+        f"({refused:,} newly refused, {admitted:,} newly admitted)"
+    )
 
 
 def why_no_figures(report: Mapping[str, object]) -> str:

@@ -18,7 +18,7 @@ from sluicegate.command_line.text import (
     table,
 )
 from sluicegate.contracts.rulebook import FAILED, PASSED
-from sluicegate.shadow.report.report import has_figures, why_no_figures
+from sluicegate.shadow.report.report import describe_basis, has_figures, why_no_figures
 
 RULES_SHOWN: Final = 20
 EXAMPLES_SHOWN: Final = 10
@@ -67,7 +67,7 @@ def _lines(report: Mapping[str, Any], pen: _Pen) -> Iterator[str]:
     yield from _pinned(report["pinned"], pen)
     yield from _examples(report["examples"], pen)
     yield from _rules(report, pen)
-    yield from _confidence(report["confidence"], pen)
+    yield from _basis(report, pen)
     yield ""
     yield pen.title("To know")
     for note in report["notes"]:
@@ -168,15 +168,12 @@ def _rules(report: Mapping[str, Any], pen: _Pen) -> Iterator[str]:
         yield f"  and {count(more)} more"
 
 
-def _confidence(confidence: Mapping[str, Any], pen: _Pen) -> Iterator[str]:
+def _basis(report: Mapping[str, Any], pen: _Pen) -> Iterator[str]:
     yield ""
-    yield f"{pen.title('Confidence')} {confidence['score']:.3f} = {clip(confidence['formula'])}"
-    rows = [
-        [clip(part["name"]), f"{part['value']:.3f}", clip_words(part["words"])]
-        for part in confidence["parts"]
-    ]
-    for name, value, words in rows:
-        yield f"  {name:<12}  {value}  {words}"
+    yield pen.title("What this rests on")
+    yield f"  {describe_basis(report)}"
+    for part in report["confidence"]["parts"]:
+        yield f"  {clip(part['name']):<12}  {clip_words(part['words'])}"
 
 
 def _shorten(text: str) -> str:

@@ -88,7 +88,7 @@ class AllOf(LocalKeys):
         """Return what `take` would answer; nothing is taken."""
         return binding(take_all(self.charges(key, cost), now_us, keep=False))
 
-    def settle(self, key: Key, correction: int, now_us: int, taken_us: int) -> None:
+    def settle(self, key: Key, correction: int, now_us: int, taken_us: int | None) -> None:
         """Charge `correction` more in every limit, or give back if negative."""
         for table in self._tables:
             table.settle(key, correction, now_us, taken_us)

@@ -83,7 +83,7 @@ class MemoryStore:
         """Correct what was taken at `taken_us`."""
         now_us = self._now_us()
         for one in self._places(charges):
-            one.table.settle(one.key, one.cost, now_us, now_us if taken_us is None else taken_us)
+            one.table.settle(one.key, one.cost, now_us, taken_us)
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget what was taken."""

@@ -20,8 +20,9 @@ Nothing here decides: a subclass in `tables.py` packs, unpacks, and calls its ke
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Coroutine
 from hashlib import blake2b
-from typing import Any, Final, Generic, TypeVar, final
+from typing import Any, Final, Generic, TypeAlias, TypeVar, final
 
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
@@ -48,6 +49,9 @@ _SHARDS_LOOKED_AT: Final = 2  # how many shards one new key may search for room
 _SEARCH_EVERY_US: Final = 100_000
 _EVICTED_SHARE: Final = 8  # one in so many of a shard's keys goes when none is at rest
 
+# What was taken, and the instant to settle it against; None is that of the correction.
+Estimate: TypeAlias = "tuple[Decision, int | None]"
+
 
 def bounded_key(key: str) -> str:
     """Return what stands for this key in a table: the key, unless it is long."""
@@ -58,7 +62,7 @@ def bounded_key(key: str) -> str:
 
 
 class LimitKeys(ABC):
-    """What a limiter needs of the keys of a rule, wherever they are."""
+    """What a limiter needs of the keys of a rule, wherever they are: for threads and for tasks."""
 
     __slots__ = ()
 
@@ -67,22 +71,91 @@ class LimitKeys(ABC):
         """Take `cost` for `key` if the limit has it."""
 
     @abstractmethod
+    def take_here(self, key: Key, cost: int, now_us: int) -> Decision | None:
+        """Take `cost` without waiting for anybody; None if a store must be asked."""
+
+    @abstractmethod
+    def atake(self, key: Key, cost: int, now_us: int) -> Coroutine[Any, Any, Decision]:
+        """`take`, after `take_here` has returned None."""
+
+    @abstractmethod
+    def estimate(self, key: Key, cost: int, now_us: int) -> Estimate:
+        """`take` what will be settled; and the instant to settle it against."""
+
+    @abstractmethod
+    def aestimate(self, key: Key, cost: int, now_us: int) -> Coroutine[Any, Any, Estimate]:
+        """`estimate`, for asyncio."""
+
+    @abstractmethod
     def peek(self, key: Key, cost: int, now_us: int) -> Decision:
         """Return what `take` would answer; nothing is taken."""
 
     @abstractmethod
-    def settle(self, key: Key, correction: int, now_us: int, taken_us: int) -> None:
-        """Charge `correction` more than was taken at `taken_us`, or give back if negative."""
+    def apeek(self, key: Key, cost: int, now_us: int) -> Coroutine[Any, Any, Decision]:
+        """`peek`, for asyncio."""
+
+    @abstractmethod
+    def settle(self, key: Key, correction: int, now_us: int, taken_us: int | None) -> None:
+        """Charge `correction` more than was taken at `taken_us`, or give back if negative.
+
+        None is now, as whoever counts has it.
+        """
+
+    @abstractmethod
+    def asettle(
+        self, key: Key, correction: int, now_us: int, taken_us: int | None
+    ) -> Coroutine[Any, Any, None]:
+        """`settle`, for asyncio."""
 
     @abstractmethod
     def reset(self, key: Key) -> None:
         """Forget what `key` has taken."""
 
+    @abstractmethod
+    def areset(self, key: Key) -> Coroutine[Any, Any, None]:
+        """`reset`, for asyncio."""
+
+    @abstractmethod
+    def limits(self) -> list[Limit]:
+        """Return the limits of the rule."""
+
 
 class LocalKeys(LimitKeys):
-    """What it needs besides of a table of this process, or of several."""
+    """Keys in a table of this process, or in several: nobody waits for them."""
 
     __slots__ = ()
+
+    def take_here(self, key: Key, cost: int, now_us: int) -> Decision | None:
+        """Take `cost`."""
+        return self.take(key, cost, now_us)
+
+    async def atake(self, key: Key, cost: int, now_us: int) -> Decision:
+        """Take `cost`."""
+        return self.take(key, cost, now_us)
+
+    def estimate(self, key: Key, cost: int, now_us: int) -> Estimate:
+        """Take `cost`."""
+        return self.take(key, cost, now_us), now_us
+
+    async def aestimate(self, key: Key, cost: int, now_us: int) -> Estimate:
+        """Take `cost`."""
+        return self.take(key, cost, now_us), now_us
+
+    async def apeek(self, key: Key, cost: int, now_us: int) -> Decision:
+        """Return what `take` would answer."""
+        return self.peek(key, cost, now_us)
+
+    async def asettle(self, key: Key, correction: int, now_us: int, taken_us: int | None) -> None:
+        """Charge more after the fact, or give back."""
+        self.settle(key, correction, now_us, taken_us)
+
+    async def areset(self, key: Key) -> None:
+        """Forget what `key` has taken."""
+        self.reset(key)
+
+    def limits(self) -> list[Limit]:
+        """Return the limits of the rule."""
+        return [charge.table.limit for charge in self.charges("", 0)]
 
     @abstractmethod
     def charges(self, key: Key, cost: int) -> list[TableCharge]:
@@ -146,11 +219,12 @@ class KeyTable(LocalKeys, Generic[State]):
         finally:
             self.lock.release()
 
-    def settle(self, key: Key, correction: int, now_us: int, taken_us: int) -> None:
+    def settle(self, key: Key, correction: int, now_us: int, taken_us: int | None) -> None:
         """Charge `correction` more than was taken at `taken_us`, or give back if negative."""
         self.lock.acquire()
         try:
-            self.settle_locked(str(key), correction, now_us, taken_us)
+            then_us = now_us if taken_us is None else taken_us
+            self.settle_locked(str(key), correction, now_us, then_us)
         finally:
             self.lock.release()
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeVar, final
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, final
 
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.contracts.observer import Observer
@@ -29,6 +29,7 @@ from sluicegate.stores.redis.counters import RedisCounter, Reply
 from sluicegate.stores.redis.errors import as_unavailable
 from sluicegate.stores.redis.script import Script
 from sluicegate.stores.redis.slots import slot_of
+from sluicegate.stores.redis.thread_client import ThreadClient
 
 T = TypeVar("T")
 
@@ -47,6 +48,22 @@ class BatchStats(NamedTuple):
     calls_in_flight: int
     holds: int  # times that asks have waited for a call under way
     hold_us_max: int  # and how long they may
+
+
+class TickLoop(Protocol):
+    """What is used of an event loop."""
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """Return a new answer to wait for."""
+
+    def call_soon(self, callback: Callable[[], object], /) -> object:
+        """Call it at the end of this tick."""
+
+    def call_at(self, when: float, callback: Callable[[], object], /) -> asyncio.TimerHandle:
+        """Call it at this instant."""
+
+    def time(self) -> float:
+        """Return the instant in seconds."""
 
 
 @final
@@ -281,9 +298,9 @@ class ScriptBatches:
 
     def __init__(
         self,
-        client: RedisClient,
+        client: RedisClient | ThreadClient,
         scripts: dict[str, Script],
-        loop: asyncio.AbstractEventLoop,
+        loop: TickLoop,
         *,
         spread: bool,
         asks_max: int,
@@ -316,6 +333,12 @@ class ScriptBatches:
         self._calls = 0
         self._asks_in_call_max = 0
 
+    def record_skip(self, reason: str) -> None:
+        """A call was not made, because it would fail."""
+        if self._observer is not None:
+            now_us = self._clock()
+            self._observer.record_round_trip(1, now_us, now_us, reason)
+
     async def observe_call(self, answer: Awaitable[T]) -> T:
         """The answer of a call beside the batches; whoever observes round trips is told of it."""
         observer = self._observer
@@ -341,7 +364,7 @@ class ScriptBatches:
         if lane is None:
             lane = self._new_lane(counter, cost, keep)
         key = counter.key(limit_key)
-        waiter: Waiter = asyncio.Future(loop=self._loop)
+        waiter: Waiter = self._loop.create_future()
         waiters = lane.asks.get(key)
         if waiters is None:
             lane.asks[key] = [waiter]

@@ -280,8 +280,7 @@ class RedisConnection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=self._unsent_bytes_max)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            keep_alive(sock)
 
     def pause_writing(self) -> None:
         """Part of asyncio.Protocol: the socket takes no more for now."""
@@ -472,7 +471,7 @@ async def open_connection(endpoint: Endpoint, settings: RedisSettings) -> RedisC
         connection.end("connecting failed")
         if connection._transport is not None:
             await asyncio.shield(connection._closed)
-        raise _connect_error(connection.what, error, settings) from None
+        raise connect_error(connection.what, error, settings) from None
     return connection
 
 
@@ -483,27 +482,36 @@ async def _connect(
     if endpoint.path:
         await loop.create_unix_connection(lambda: connection, endpoint.path)
     else:
-        tls = _tls(settings) if settings.tls else None
+        tls = tls_context(settings) if settings.tls else None
         await loop.create_connection(lambda: connection, endpoint.host, endpoint.port, ssl=tls)
 
 
-async def _greet(connection: RedisConnection, settings: RedisSettings) -> None:
+def keep_alive(sock: socket.socket) -> None:
+    """Have small writes leave at once, and a peer that has died be noticed."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+def greeting(settings: RedisSettings) -> list[list[str | int]]:
+    """Return the first commands of a connection; the first that fails says why it is of no use."""
     hello: list[str | int] = ["HELLO", 3]
     if settings.password:
         hello += ["AUTH", settings.user or "default", settings.password]
     if settings.client_name:
         hello += ["SETNAME", settings.client_name]
-    calls = [connection.ask(*hello)]
-    if settings.db:
-        calls.append(connection.ask("SELECT", settings.db))
-    calls.append(connection.ask("PING"))
-    # All in one write; the first that fails says why.
+    select: list[list[str | int]] = [["SELECT", settings.db]] if settings.db else []
+    return [hello, *select, ["PING"]]
+
+
+async def _greet(connection: RedisConnection, settings: RedisSettings) -> None:
+    calls = [connection.ask(*words) for words in greeting(settings)]  # all in one write
     for answer in await asyncio.gather(*calls, return_exceptions=True):
         if isinstance(answer, BaseException):
             raise answer
 
 
-def _connect_error(what: str, error: BaseException, settings: RedisSettings) -> BaseException:
+def connect_error(what: str, error: BaseException, settings: RedisSettings) -> BaseException:
+    """Return what is told of a connection that could not be made."""
     if isinstance(error, TimeoutError):
         return Unavailable(what, f"not connected in {settings.connect_timeout_us / 1e3:g} ms")
     if isinstance(error, ErrorReply):
@@ -526,7 +534,8 @@ def _connect_error(what: str, error: BaseException, settings: RedisSettings) -> 
     return error
 
 
-def _tls(settings: RedisSettings) -> ssl.SSLContext:
+def tls_context(settings: RedisSettings) -> ssl.SSLContext:
+    """Return what the settings say of TLS."""
     try:
         context = ssl.create_default_context(cafile=settings.tls_ca or None)
         if settings.tls_cert:

@@ -74,7 +74,7 @@ BREAKER_DEFAULT: Final = CircuitSettings(
 
 
 # Errors that say nothing of the command: whoever asked should do as if there were no server.
-_UNAVAILABLE: Final = frozenset({NOT_NOW, NOT_HERE, NOT_MASTER, DENIED})
+UNAVAILABLE: Final = frozenset({NOT_NOW, NOT_HERE, NOT_MASTER, DENIED})
 
 
 class NodeOwner(Protocol):
@@ -228,7 +228,7 @@ class RedisNode(RedisClient):
                 self._owner.on_failure(self)
         elif kind == NOT_HERE and self._owner is not None:
             self._owner.on_failure(self)
-        call.fail(error if kind not in _UNAVAILABLE else Unavailable(self.what, str(error)))
+        call.fail(error if kind not in UNAVAILABLE else Unavailable(self.what, str(error)))
 
     def on_close(self, failure: str) -> None:
         """The connection has ended."""

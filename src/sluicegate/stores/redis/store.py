@@ -21,7 +21,7 @@ from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.rule import Limit
 from sluicegate.contracts.store import Charge, PartialTake, Ruling
 from sluicegate.stores.redis.batch import BatchStats, ChargeGroup, ScriptBatches
-from sluicegate.stores.redis.client import open_client
+from sluicegate.stores.redis.client import RedisClient, open_client
 from sluicegate.stores.redis.counters import (
     KEY_BYTES_MAX_DEFAULT,
     RedisCounter,
@@ -32,6 +32,7 @@ from sluicegate.stores.redis.errors import as_unavailable
 from sluicegate.stores.redis.script import load_scripts
 from sluicegate.stores.redis.settings import CLUSTER, WINDOWS, RedisSettings, parse_url
 from sluicegate.stores.redis.slots import slot_of
+from sluicegate.stores.redis.thread_client import ThreadClient
 from sluicegate.wire.resp import Part
 
 PREFIX_DEFAULT: Final = "rate_limit"
@@ -49,19 +50,22 @@ KeyedCharge = tuple[RedisCounter, bytes, int]
 
 @final
 class RedisStore:
-    """A `contracts.store.Store`; make it within the loop that uses it."""
+    """A `contracts.store.Store`; make it within the loop that uses it.
+
+    With a blocking `client` there is no loop, and its threads `run` what is asked here.
+    """
 
     __slots__ = (
-        "_batches",
         "_client",
         "_closed",
         "_counters",
         "_key_bytes_max",
         "_layout",
         "_rules_max",
-        "_scripts",
         "_spread",
+        "batches",
         "prefix",
+        "scripts",
         "what",
     )
 
@@ -77,6 +81,7 @@ class RedisStore:
         rules_max: int = RULES_MAX_DEFAULT,
         observer: Observer | None = None,
         clock: Callable[[], int] | None = None,
+        client: ThreadClient | None = None,
     ) -> None:
         if "{" in prefix:
             raise BadValue("prefix", prefix, "leave out the {: it marks the entity in a key")
@@ -94,15 +99,15 @@ class RedisStore:
         self.prefix = prefix
         self.what = f"Redis at {settings.endpoints[0]}"
         self._spread = settings.topology == CLUSTER
-        self._client = open_client(settings, chance)
-        self._scripts = load_scripts()
-        self._batches = ScriptBatches(
+        self._client: RedisClient | ThreadClient = client or open_client(settings, chance)
+        self.scripts = load_scripts()
+        self.batches = ScriptBatches(
             self._client,
-            self._scripts,
-            asyncio.get_running_loop(),
+            self.scripts,
+            asyncio.get_running_loop() if client is None else client,
             spread=self._spread,
             asks_max=batch_max,
-            hold_us=batch_us_max,
+            hold_us=batch_us_max if client is None else 0,
             observer=observer,
             clock=clock,
         )
@@ -126,15 +131,16 @@ class RedisStore:
         """
         self._check_open()
         if not self._spread and (reason := self._client.unavailable_reason(-1)):
+            self.batches.record_skip(f"{reason}; calls are held back")
             raise Unavailable(self.what, f"{reason}; calls are held back")
         if len(charges) == 1 and not count_refused:
             rule_id, limit, key, cost = charges[0]
             counter = self._counters.get(rule_id)
             if counter is None or counter.limit is not limit:
-                counter = self._counter(rule_id, limit)
+                counter = self.counter(rule_id, limit)
             if cost < 0:
                 raise _negative(cost)
-            return await self._batches.ask(counter, key, cost, keep)
+            return await self.batches.ask(counter, key, cost, keep)
         keyed = self._keyed_charges(charges)
         for _, _, cost in keyed:
             if cost < 0:
@@ -145,22 +151,22 @@ class RedisStore:
                 return await self._take_apart(keyed, parts, keep, count_refused)
         if not keyed:
             return Ruling(0, [])
-        return await self._batches.submit_group(ChargeGroup(keyed, keep, count_refused))
+        return await self.batches.submit_group(ChargeGroup(keyed, keep, count_refused))
 
     async def take_some(self, charge: Charge, ladder: Sequence[int]) -> PartialTake:
         """Take the first cost of `ladder` that fits."""
         if not ladder:
             raise BadValue("ladder", ladder, "give at least one cost")
-        counter = self._counter(charge.rule_id, charge.limit)
-        args: list[Part] = [self._batches.now, 1, *counter.declared]
+        counter = self.counter(charge.rule_id, charge.limit)
+        args: list[Part] = [self.batches.now, 1, *counter.declared]
         for cost in ladder:
             if cost < 0:
                 raise _negative(cost)
             args += counter.charge(cost)
         self._check_open()
         key = counter.key(charge.key)
-        trip = self._client.run_script(self._scripts["take_some"], [key], args)
-        (reply,) = await self._batches.observe_call(_all([trip]))
+        trip = self._client.run_script(self.scripts["take_some"], [key], args)
+        (reply,) = await self.batches.observe_call(_all([trip]))
         now_us, rung = reply[0], reply[1]
         units = ladder[rung - 1] if rung else 0
         decision = counter.decide(reply, 2, now_us, units if rung else ladder[-1])
@@ -194,16 +200,17 @@ class RedisStore:
     async def close(self) -> None:
         """Fail what is under way with `Unavailable`, and give back what is held."""
         self._closed = True
-        self._batches.flush()
+        self.batches.flush()
         await self._client.close()
 
     def stats(self) -> BatchStats:
         """Return what has travelled so far, and how well it was filled."""
-        return self._batches.stats()
+        return self.batches.stats()
 
     # Inside.
 
-    def _counter(self, rule_id: str, limit: Limit) -> RedisCounter:
+    def counter(self, rule_id: str, limit: Limit) -> RedisCounter:
+        """Return the counter of a limit."""
         counter = self._counters.get(rule_id)
         if counter is None or (counter.limit is not limit and counter.limit != limit):
             counter = counter_for(self.prefix, rule_id, limit, self._key_bytes_max, self._layout)
@@ -215,7 +222,7 @@ class RedisStore:
     def _keyed_charges(self, charges: Sequence[Charge]) -> list[KeyedCharge]:
         keyed = []
         for rule_id, limit, key, cost in charges:
-            counter = self._counter(rule_id, limit)
+            counter = self.counter(rule_id, limit)
             keyed.append((counter, counter.key(key), cost))
         return keyed
 
@@ -238,7 +245,7 @@ class RedisStore:
                 subset = [keyed[place] for place in part]
                 # After a refusal the others are only asked what they would have said.
                 now_keep = keep and not refused
-                ruling = await self._batches.submit_group(ChargeGroup(subset, now_keep, False))
+                ruling = await self.batches.submit_group(ChargeGroup(subset, now_keep, False))
                 at_us = max(at_us, ruling.at_us)
                 for place, decision in zip(part, ruling.decisions, strict=True):
                     decisions[place] = decision
@@ -266,17 +273,17 @@ class RedisStore:
         words: list[Part] = []
         for counter, _, cost in keyed:
             words += (limits.setdefault(counter, len(limits) + 1), *counter.charge(cost))
-        args: list[Part] = [self._batches.now, b"" if taken_us is None else taken_us, len(limits)]
+        args: list[Part] = [self.batches.now, b"" if taken_us is None else taken_us, len(limits)]
         for counter in limits:
             args += counter.declared
         return self._client.run_script(
-            self._scripts["settle"], [key for _, key, _ in keyed], args + words
+            self.scripts["settle"], [key for _, key, _ in keyed], args + words
         )
 
     def _reset(self, keyed: Sequence[KeyedCharge]) -> asyncio.Future[Any]:
-        args: list[Part] = [self._batches.now]
+        args: list[Part] = [self.batches.now]
         args += [counter.times_key for counter, _, _ in keyed]
-        return self._client.run_script(self._scripts["reset"], [key for _, key, _ in keyed], args)
+        return self._client.run_script(self.scripts["reset"], [key for _, key, _ in keyed], args)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -285,6 +292,11 @@ class RedisStore:
 
 async def _all(calls: Sequence[asyncio.Future[Reply]]) -> list[Reply]:
     """Every answer, or the first failure when all have ended."""
+    if len(calls) == 1:  # there may be no loop to gather in
+        try:
+            return [await calls[0]]
+        except SluicegateError as error:
+            raise as_unavailable(error) from None
     replies = await asyncio.gather(*calls, return_exceptions=True)
     for answer in replies:
         if isinstance(answer, SluicegateError):

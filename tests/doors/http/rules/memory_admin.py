@@ -306,6 +306,9 @@ class MemoryRuleAdmin(RuleAdmin):
 
         return self._do("pin", Grant.APPROVE, by, work, reason)
 
+    def forget(self, node: str, *, reason: str, by: Identity = NOBODY) -> Answer:
+        return self._do("forget", Grant.APPROVE, by, self._status, reason)
+
     # Inside.
 
     def _read(self, by: Identity) -> threading.Condition:

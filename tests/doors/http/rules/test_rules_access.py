@@ -36,6 +36,7 @@ CHANGES: tuple[tuple[str, Any, Grant], ...] = (
     ("/v1/rules/proposals/p1/canary", {"share": 1}, Grant.APPROVE),
     ("/v1/rules/rollback", {"to": "1", "reason": "r"}, Grant.APPROVE),
     ("/v1/rules/pins", {"node": "n", "version": 1, "reason": "r"}, Grant.APPROVE),
+    ("/v1/rules/nodes/forget", {"node": "n", "reason": "r"}, Grant.APPROVE),
 )
 READ = (
     "/v1/rules",

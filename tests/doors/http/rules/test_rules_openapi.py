@@ -50,6 +50,7 @@ def calls_in_order(one: str, two: str) -> list[tuple[str, str, Any, int]]:
         ("POST", f"{q}x/reject", r, 404),
         ("POST", f"{R}/rollback", {"to": "1", **r}, 200),
         ("POST", f"{R}/pins", {"node": "n", "version": 1, **r}, 200),
+        ("POST", f"{R}/nodes/forget", {"node": "n", **r}, 200),
         ("GET", f"{R}/versions", None, 200),
         ("GET", f"{R}/status", None, 200),
         ("GET", f"{R}/wait?version=1&timeout_s=0", None, 200),
