@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.criticality import Criticality
@@ -11,7 +12,11 @@ from sluicegate.doors.turns import STRANGER, Turns, TurnShare, class_of
 from sluicegate.testing import HandClock
 from tests.doors.listening import run
 
-DEGRADED = int(Criticality.DEGRADED)
+CRITICAL, DEGRADED, BULK = (
+    int(Criticality.CRITICAL),
+    int(Criticality.DEGRADED),
+    int(Criticality.BULK),
+)
 
 
 def ask(turns: Turns, times: int) -> int:
@@ -87,8 +92,8 @@ def test_who_had_nothing_goes_before_who_had_something_and_class_before_both() -
         while turns.waiting:
             before = len(served)
             await asyncio.sleep(0)
-            assert len(served) - before <= 2
-        assert served == ["critical, again", "first", "again", "stranger", "stranger, again"]
+            assert len(served) - before <= 3  # with the one of a class that had none
+        assert served == ["critical, again", "first", "stranger", "again", "stranger, again"]
 
     run(story)
 
@@ -111,20 +116,125 @@ def test_who_waits_again_is_called_in_the_next_turn_and_not_in_this_one() -> Non
     run(story)
 
 
-def test_what_is_read_has_a_turn_of_its_own_beside_those_who_waited() -> None:
+def test_what_is_read_waits_with_those_who_wait_and_is_served_by_class() -> None:
     async def story() -> None:
         turns = Turns(None, 3, 1_000)
+        served: list[str] = []
 
-        def go_on() -> None:
-            ask(turns, 10)
-            turns.wait(go_on, DEGRADED, served=True)
+        def work(name: str) -> Callable[[], None]:
+            return lambda: served.append(name) if turns.enter() else None
 
-        go_on()
-        for _ in range(5):
-            await asyncio.sleep(0)
-            assert turns.enter()
+        assert ask(turns, 9) == 3
+        for number in range(4):
+            turns.wait(work(f"bulk {number}"), BULK, served=False)
+        await asyncio.sleep(0)
+        assert served == ["bulk 0", "bulk 1", "bulk 2"]
+        assert not turns.enter()  # read while somebody waits
+        turns.wait(work("critical"), CRITICAL, served=False)
+        await asyncio.sleep(0)
+        assert served[3:] == ["critical", "bulk 3"]
+        assert ask(turns, 9) == 3
 
     run(story)
+
+
+def test_callers_of_one_class_are_served_by_turns_and_one_of_them_by_its_deadlines() -> None:
+    async def story() -> None:
+        turns = Turns(HandClock(0), 100, 1_000)
+        served: list[str] = []
+        for number, deadline_us in enumerate((0, 9_000, 0, 3_000)):
+            turns.wait(
+                partial(served.append, f"many {number}"),
+                DEGRADED,
+                served=False,
+                caller="many",
+                deadline_us=deadline_us,
+            )
+        turns.wait(lambda: served.append("few"), DEGRADED, served=False, caller="few")
+        await asyncio.sleep(0)
+        assert served == ["many 3", "few", "many 1", "many 0", "many 2"]
+
+    run(story)
+
+
+def test_every_class_flows_however_many_wait_who_matter_more() -> None:
+    async def story() -> None:
+        turns = Turns(None, 2, 1_000)
+        served = [0] * (STRANGER + 1)
+
+        def press(class_: int) -> None:
+            def go_on() -> None:
+                served[class_] += turns.enter()
+                turns.wait(go_on, class_, served=True)
+
+            turns.wait(go_on, class_, served=False)
+
+        for class_ in (CRITICAL, CRITICAL, CRITICAL, DEGRADED, BULK, STRANGER):
+            press(class_)
+        for _ in range(30):
+            await asyncio.sleep(0)
+        assert served[CRITICAL] == 60
+        assert min(served[DEGRADED], served[BULK], served[STRANGER]) >= 10
+        assert sum(served) <= 90
+
+    run(story)
+
+
+def test_a_turn_is_for_reading_and_writing_too() -> None:
+    """What surrounds the serving takes three times as long: so that has a quarter of the turn."""
+
+    async def story() -> None:
+        clock = HandClock(0)
+        turns = Turns(clock, 100, 1_000)
+        began: list[int] = []
+        served = 0
+
+        def go_on() -> None:
+            nonlocal served
+            turns.enter()
+            served += 1
+            clock.advance(us=50)
+            turns.at_end(lambda: clock.advance(us=150))
+            turns.wait(go_on, DEGRADED, served=False)
+
+        for _ in range(200):
+            turns.wait(go_on, DEGRADED, served=False)
+        for _ in range(50):
+            await asyncio.sleep(0)
+            began.append(clock.now_us())
+            served = 0
+            await asyncio.sleep(0)
+        assert began[-1] - began[-2] <= 2 * 1_200
+        assert 4 <= served <= 7
+
+    run(story)
+
+
+def test_what_is_read_while_others_wait_has_come_since_the_turn_before() -> None:
+    async def story() -> None:
+        clock = HandClock(1_000)
+        turns = Turns(clock, 1, 1_000)
+        clock.advance(us=5_000)
+        assert turns.lag_us() == 0  # the loop may have slept
+        for _ in range(3):
+            turns.wait(turns.enter, DEGRADED, served=False)
+        turns.at_end(lambda: clock.advance(us=800))
+        await asyncio.sleep(0)
+        assert turns.waiting
+        assert turns.lag_us() == 400
+
+    run(story)
+
+
+def test_a_connection_counts_by_what_its_caller_may_claim() -> None:
+    bulk, critical = Criticality.BULK, Criticality.CRITICAL
+    plain = Identity("a", ())
+    trusted = Identity("a", (), highest=critical)
+    assert class_of(plain, critical) == DEGRADED
+    assert class_of(plain, bulk) == BULK
+    assert class_of(trusted, critical) == CRITICAL
+    assert class_of(trusted) == DEGRADED
+    assert class_of(Identity("a", (), highest=bulk), critical) == BULK
 
 
 def test_a_connection_has_its_share_of_a_turn_and_goes_on_with_a_whole_one() -> None:

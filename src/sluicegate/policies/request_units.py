@@ -416,8 +416,17 @@ class RequestUnits:
         """Replace the table of callers that pay more."""
         self._penalties = penalties
 
-    def charge_cached(self, caller: str, now_us: int) -> None:
-        """What was answered without the backend: small, not nothing, and never refused."""
+    def charge_cached(self, caller: str, now_us: int) -> Decision | None:
+        """Charge for what is answered without the backend: small, not nothing. None is charged."""
+        mru = self.settings.cached_mru
+        verdict = self._budget.charge(caller, mru, now_us)
+        if verdict.allowed:
+            self.cached += 1
+            return None
+        return self._refuse(verdict)
+
+    def owe_cached(self, caller: str, now_us: int) -> None:
+        """The same for a caller that has not got it yet."""
         self.cached += 1
         self._budget.settle(caller, self.settings.cached_mru, now_us)
 

@@ -21,7 +21,7 @@ from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.engine import Engine, KeyRange, Place
 from sluicegate.contracts.errors import BadValue, Refused
 from sluicegate.contracts.key_values import CallContext, Row, RowPage, Write
-from sluicegate.contracts.reasons import DEADLINE
+from sluicegate.contracts.reasons import DEADLINE, QUOTA_SPENT
 from sluicegate.policies.group_settings import ResourceGroup, ResourceGroupsSettings
 from sluicegate.policies.leased_budget import LeasedBudget, LeasedBudgetSettings
 from sluicegate.policies.resource_groups import ResourceGroups
@@ -324,5 +324,32 @@ def test_who_gives_up_amid_a_multi_get_holds_nothing_any_more() -> None:
                 await asyncio.sleep(0)
                 assert one.dispatcher._memory.size_bytes == 0
                 assert one.chain.stack.stats().under_way == 0
+
+    asyncio.run(story())
+
+
+def test_reads_of_a_hot_key_cost_what_the_setting_says_also_when_the_budget_is_empty() -> None:
+    """Of a caller with one unit a second: a tenth of a unit each, and no more than it has."""
+
+    async def story() -> None:
+        poor = Identity("poor", (), {ANY_TABLE: EVERY_TABLE_GRANT})
+        async with dispatcher("--engine", "memory:", "--quota-ru", "1000") as app:
+            await app.dispatcher.write("t", [Write(b"p", b"s", b"v")], CallContext(ANYBODY))
+            served = refused = 0
+            for _ in range(20_000):
+                try:
+                    found = app.dispatcher.get("t", b"p", b"s", CallContext(poor))
+                    if isinstance(found, Awaitable):
+                        await found
+                    served += 1
+                except Refused:
+                    refused += 1
+            used = app.usage.now()["poor"]
+            assert used.cached > 1_000
+            assert refused > 1_000
+            assert used.refused == refused
+            assert app.usage.reasons[QUOTA_SPENT.name] == refused
+            charged_ru = used.mru / 1_000
+            assert charged_ru >= used.cached * app.chain.units.settings.cached_mru / 1_000
 
     asyncio.run(story())

@@ -172,13 +172,18 @@ class Admission:
             self._watch.failed(permit.request.operation, error)
 
     def cached(self, caller: str, now_us: int) -> None:
-        """Answered without the engine: charged a little, never refused."""
+        """Charge for an answer without the engine; raises `Refused` if that cannot be paid."""
         chain = self._chain
         if not chain.layered:
             chain.usage.cached(caller, 0)
             return
+        refusal = chain.units.charge_cached(caller, now_us)
+        if refusal is not None:
+            if self._more(refusal, caller) is None:
+                chain.usage.refuse_cached(caller, refusal)
+                raise Refused(refusal)
+            chain.units.owe_cached(caller, now_us)  # more of its quota is on its way
         chain.usage.cached(caller, chain.units.settings.cached_mru)
-        chain.units.charge_cached(caller, now_us)
 
     def _release(self, permit: StackPermit, _: asyncio.Future[T]) -> None:
         permit.end(Outcome.IGNORE, self._clock.now_us())  # nothing, if it has ended

@@ -22,6 +22,7 @@ from sluicegate.apps.kv.members import HeartbeatMembers
 from sluicegate.apps.kv.metrics import (
     of_callers,
     of_engine,
+    of_pace,
     of_queue,
     of_shield,
     of_stack,
@@ -57,6 +58,7 @@ from sluicegate.doors.http.message import Handler
 from sluicegate.doors.resp.kv.commands import KEY_VALUES
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
+from sluicegate.policies.refusal_pace import RefusalPace
 from sluicegate.policies.stack import StackPermit
 from sluicegate.protos import KEY_VALUES as KEY_VALUES_PROTO
 from sluicegate.protos import descriptor_set
@@ -96,6 +98,7 @@ class KvApp(App[KvSettings]):
         self.chance = SystemChance()
         self.node = node_of(settings, worker.number)
         self.usage = CallerUsage()
+        self.pace = RefusalPace() if settings.policy == "layers" else None
         self.engine = open_engine(settings.engine)
         self.quotas = Quotas(settings, worker.number, self.clock, self.chance)
         self.minute_quota = minute_quota(settings, self.clock, self.chance)
@@ -218,7 +221,12 @@ class KvApp(App[KvSettings]):
     def resp(self, access: Access) -> RespDoor:
         """Redis's commands and our own."""
         return RespDoor(
-            self.dispatcher, access, _resp_settings(self.settings), KEY_VALUES, self.clock
+            self.dispatcher,
+            access,
+            _resp_settings(self.settings),
+            KEY_VALUES,
+            self.clock,
+            self.pace,
         )
 
     def http(self, site: Site) -> Handler:
@@ -285,6 +293,8 @@ class KvApp(App[KvSettings]):
         yield from of_callers(self.usage)
         yield from of_stress(chain.stress.read(now_us), chain.prices.stats().prices_milli)
         yield from of_queue(chain.queue.stats(), chain.queue.delay_us(now_us))
+        if self.pace is not None:
+            yield from of_pace(self.pace)
         yield from of_engine(self.engine_watch.stats())
         if self.hot is not None:
             yield from of_shield(self.hot.stats())
@@ -445,5 +455,6 @@ def _resp_settings(settings: KvSettings) -> RespSettings:
         bulk_bytes_max=bulk,
         unread_bytes_max=2 * command,
         replies_owed_max=REPLIES_OWED_MAX,
+        turn_by_class=settings.policy != "none",
         version=__version__,
     )

@@ -9,6 +9,7 @@ from sluicegate.apps.kv.store_watch import StoreState
 from sluicegate.apps.kv.usage import CallerUsage
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.policies.queue.queue import QueueStats
+from sluicegate.policies.refusal_pace import RefusalPace
 from sluicegate.policies.stack import StackStats
 from sluicegate.policies.stress import StressState
 from sluicegate.telemetry.prometheus import (
@@ -96,6 +97,13 @@ def of_queue(stats: QueueStats, delay_us: int) -> Iterable[MetricFamily]:
     yield gauge("sluicegate_kv_queue_delay_seconds", "Of the longest.", delay_us / 1e6)
     yield gauge("sluicegate_kv_places", "Places at work.", stats.places)
     yield gauge("sluicegate_kv_inflight", "Of them taken.", stats.inflight)
+
+
+def of_pace(pace: RefusalPace) -> Iterable[MetricFamily]:
+    """How often the connections of callers far over their quota were put off."""
+    yield counter("sluicegate_kv_slowed", "Times a connection was read later.", pace.slowed)
+    seconds = pace.slowed_us / 1e6
+    yield counter("sluicegate_kv_slowed_seconds", "By how much, in seconds.", seconds)
 
 
 def of_store(state: StoreState) -> Iterable[MetricFamily]:

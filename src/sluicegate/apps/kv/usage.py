@@ -92,6 +92,12 @@ class CallerUsage:
         refused = (reason, request.criticality)
         self._refusals[refused] = self._refusals.get(refused, 0) + 1
 
+    def refuse_cached(self, caller: str, decision: Decision) -> None:
+        """It was not even given what is in memory."""
+        self._account(caller).refused += 1
+        reason = "" if decision.reason is None else decision.reason.name
+        self.reasons[reason] = self.reasons.get(reason, 0) + 1
+
     def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None:
         """It was done, or was lost on the way."""
         account = self._account(request.caller)

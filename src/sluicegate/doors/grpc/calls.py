@@ -135,6 +135,7 @@ class GrpcCalls:
     __slots__ = (
         "_access",
         "_counts",
+        "_lag_us",
         "_line",
         "_methods",
         "_names",
@@ -143,6 +144,7 @@ class GrpcCalls:
         "_partial_bytes",
         "_result_bytes",
         "_settings",
+        "caller",
         "class_",
         "h2",
     )
@@ -167,12 +169,15 @@ class GrpcCalls:
         self._partial_bytes = 0
         self._result_bytes = _RESULT_BYTES_FIRST  # on average, of those that were waited for
         self._line: dict[int, H2Stream] = {}  # what waits for room, in order
+        self._lag_us = 0  # that what is read now had waited before it was
         self.class_ = STRANGER  # of who was last identified on this connection
+        self.caller = ""
         self.h2 = H2Connection(settings.h2, self, now_us)
 
-    def receive(self, data: bytes, now_us: int) -> None:
-        """Take bytes that were read; what must be sent is then in `h2`."""
+    def receive(self, data: bytes, now_us: int, lag_us: int = 0) -> None:
+        """Take bytes that came `lag_us` ago; what must be sent is then in `h2`."""
         self._now_us = now_us
+        self._lag_us = lag_us
         self.h2.receive(data, now_us)
         self.count_flood()
 
@@ -193,9 +198,10 @@ class GrpcCalls:
         """Whether there is more to do than a portion allowed."""
         return self.h2.waiting or (bool(self._line) and not self.full)
 
-    def work_on(self, now_us: int) -> None:
+    def work_on(self, now_us: int, lag_us: int = 0) -> None:
         """Do a portion of what waits: of the line, or else of what has come."""
         self._now_us = now_us
+        self._lag_us = lag_us
         line = self._line
         for _ in range(_LINE_PORTION):
             if not line or self.full:
@@ -244,6 +250,7 @@ class GrpcCalls:
             return refuse_route(status, message)  # whoever made the identity could not
         if route.identity is not NOBODY:
             self.class_ = class_of(route.identity)
+            self.caller = route.identity.name
         settings = self._settings
         route.message_bytes_max = (
             settings.open_message_bytes_max if route.open else settings.message_bytes_max
@@ -330,12 +337,17 @@ class GrpcCalls:
     ) -> MaybeAwaitable[bytes]:
         method = route.with_metadata
         assert method is not None
-        waited_us = self._now_us - stream.began_us
+        waited_us = self._waited_us(stream)
         left_us = route.timeout_us - waited_us if route.timeout_us >= 0 else NO_TIMEOUT
         return method(message, route.identity, CallMetadata(route.metadata, left_us, waited_us))
 
+    def _waited_us(self, stream: H2Stream) -> int:
+        """How long ago the request came; what was read in this portion came before it was read."""
+        waited_us = self._now_us - stream.began_us
+        return waited_us if waited_us > 0 else self._lag_us
+
     def _check_deadline(self, stream: H2Stream, route: GrpcRoute) -> None:
-        if self._now_us - stream.began_us >= route.timeout_us:
+        if self._waited_us(stream) >= route.timeout_us:
             self._counts.expired += 1
             raise _LATE
 

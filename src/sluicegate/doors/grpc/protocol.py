@@ -5,8 +5,8 @@ become ready in one turn of the loop. A peer that does not read is not read eith
 is full we take nothing from it, so what we hold for it stays within the bounds of HTTP/2.
 
 Work is done in portions, of which a connection has a share in each turn of the loop
-(`doors/turns.py`); what it sends beyond waits for the next one, and it is not read before. The
-first portion of what was read is free: so who sends little, and health, is served in any turn.
+(`doors/turns.py`); what it sends beyond waits for the next one. The first that is read of somebody
+who has not said who they are is free: so health is served in any turn.
 
 `GrpcDoor` makes the protocols and knows which are open: to count, to sweep out the slow and the
 idle, and to end them all in peace.
@@ -29,7 +29,7 @@ from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.doors.grpc.streaming import StreamRun
 from sluicegate.doors.stepper import Stepper
 from sluicegate.doors.tls import names_in
-from sluicegate.doors.turns import Turns, TurnShare
+from sluicegate.doors.turns import NEW_READS_MAX, STRANGER, Turns, TurnShare
 from sluicegate.wire.h2.stream import H2Stream
 
 _log: Final = logging.getLogger("sluicegate.grpc")
@@ -125,6 +125,9 @@ class GrpcProtocol:
         self._reading = False
         self._paused = False  # the peer does not read
         self._share = TurnShare(door.turns, door.settings.connection_portions_max, self._go_on)
+        self._reads = 0
+        self._read_on = True  # while it waits
+        self._ready_us = 0  # since when what is to be done waits for others alone
         self._stopped = False  # the transport reads no more
         self._backlog_bytes = 0
         self._ending = False  # nothing more is sent, and what still comes is thrown away
@@ -165,14 +168,27 @@ class GrpcProtocol:
         calls = self._calls
         if calls is None or self._ending:
             return
-        if self._paused or self._share.waiting:
+        share = self._share
+        if self._paused or share.waiting:
             calls.h2.hold(data)
+            self._read_on = False
+            if self._transport is not None:
+                self._read_or_stop(self._transport)
             return
-        self._share.begin()
+        share.begin()
+        self._reads += 1
+        now_us = self._now_us()
+        lag_us = self._door.turns.lag_us()
+        self._ready_us = now_us - lag_us
+        new = calls.class_ == STRANGER and self._reads <= NEW_READS_MAX
+        if not (new or share.enter()):
+            calls.h2.hold(data)
+            self._flush()
+            return
         self._reading = True
-        calls.receive(data, self._now_us())
+        calls.receive(data, now_us, lag_us)
         if calls.h2.slowed:
-            self._share.give_up()
+            share.give_up()
         self._work(calls)
 
     def _go_on(self) -> None:
@@ -184,10 +200,11 @@ class GrpcProtocol:
     def _work(self, calls: GrpcCalls) -> None:
         """Work until all is done or the share of this turn is; and write."""
         share, h2 = self._share, calls.h2
+        lag_us = self._now_us() - self._ready_us  # its own portions are nobody's delay
         while calls.work_waits and not self._paused and share.enter():
             if h2.out_bytes >= _WRITE_BYTES:
                 self._flush()
-            calls.work_on(self._now_us())
+            calls.work_on(self._now_us(), lag_us)
             if h2.slowed:
                 share.give_up()
         self._reading = False
@@ -331,7 +348,11 @@ class GrpcProtocol:
         if self._reading:
             return
         if calls.work_waits and not self._ending and not self._paused:
-            self._share.wait(calls.class_)
+            share = self._share
+            if not share.waiting:
+                share.wait(calls.class_, calls.caller)
+                if share.served:
+                    self._ready_us = self._now_us()  # from here on it waits for others alone
         self._read_or_stop(transport)
 
     def _end(self, transport: asyncio.Transport) -> None:
@@ -350,8 +371,15 @@ class GrpcProtocol:
         self._timer = self._loop.call_later(wait_s, transport.abort)
 
     def _read_or_stop(self, transport: asyncio.Transport) -> None:
-        """Read what the peer sends, unless it does not read, or waits for its turn."""
-        stop = (self._paused or self._share.waiting) and not self._ending
+        """Read what the peer sends, unless it does not read, or waits for its turn.
+
+        Who had nothing in this turn is read once more: mostly nothing comes.
+        """
+        share = self._share
+        waits = share.waiting and (share.served or not self._read_on)
+        if not share.waiting:
+            self._read_on = True
+        stop = (self._paused or waits) and not self._ending
         if stop == self._stopped or transport.is_closing():
             return
         self._stopped = stop

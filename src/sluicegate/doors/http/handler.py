@@ -72,8 +72,7 @@ class HttpHandler:
         identity = NOBODY if route.open else identity_of(request, self.access)
         if isinstance(identity, HttpReply):
             return identity
-        if not route.open:
-            request.speaker = identity
+        request.identity = None if identity is NOBODY else identity
         refusal = self.authorize(route, request, identity)
         if refusal is not None:
             return refusal

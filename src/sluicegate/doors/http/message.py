@@ -22,13 +22,14 @@ Headers: TypeAlias = "tuple[tuple[bytes, bytes], ...]"
 class HttpRequest:
     """The head of a request. Header names are in lower case, in the order in which they came.
 
-    `raw_path` is the path as it was sent: what stands in it may be any bytes, slashes too. A
-    handler that counts time from a request's head writes down when that was, in `arrived_us`, and
-    one that learns whom the request speaks for, that, in `speaker`.
+    `raw_path` is the path as it was sent: what stands in it may be any bytes, slashes too. It had
+    waited for `lag_us` when its head was read. A handler that counts time from there writes down
+    when that was, in `arrived_us`, and who asks, in `identity`.
     """
 
     __slots__ = (
-        "arrived_us", "headers", "method", "path", "peer", "query", "raw_path", "speaker",
+        "arrived_us", "headers", "identity", "lag_us", "method", "path", "peer", "query",
+        "raw_path",
     )  # fmt: skip
 
     def __init__(
@@ -47,7 +48,8 @@ class HttpRequest:
         self.peer = peer
         self.raw_path = raw_path or path
         self.arrived_us = 0
-        self.speaker: Identity | None = None
+        self.lag_us = 0
+        self.identity: Identity | None = None
 
     def header(self, name: bytes) -> bytes:
         """The value of a header; empty if it is not there, the first if it is there twice."""

@@ -43,7 +43,7 @@ from sluicegate.doors.http.replies import (
     head_of,
 )
 from sluicegate.doors.http.settings import HttpSettings
-from sluicegate.doors.turns import STRANGER, Turns, TurnShare, class_of
+from sluicegate.doors.turns import NEW_READS_MAX, STRANGER, Turns, TurnShare, class_of
 
 _log: Final = logging.getLogger("sluicegate.http")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -156,8 +156,11 @@ class HttpProtocol(asyncio.Protocol):
         self._bad: HttpReply | None = None  # what is wrong with the head that is being read
         self._unparsed = b""  # what was read
         self._parsed_to = 0
-        self._class = STRANGER  # of who was last identified here
         self._share = TurnShare(door.turns, door.settings.connection_portions_max, self._work)
+        self._class = STRANGER  # of who was last identified on this connection
+        self._caller = ""
+        self._reads = 0
+        self._lag_us = 0  # that what was read had waited in its socket
         self._working = False  # further down in the stack
         self._blocked = False  # the client does not read
         self._paused = False  # we do not read
@@ -184,7 +187,9 @@ class HttpProtocol(asyncio.Protocol):
         left = self._unparsed[self._parsed_to :]
         self._unparsed = left + data if left else data
         self._parsed_to = 0
-        self._work(free=True)
+        self._reads += 1
+        self._lag_us = self._door.turns.lag_us()
+        self._work(free=self._class == STRANGER and self._reads <= NEW_READS_MAX)
 
     def _feed(self, data: bytes) -> None:
         progress, parsed = self._progress, self._parsed_bytes
@@ -466,14 +471,14 @@ class HttpProtocol(asyncio.Protocol):
     def _work(self, *, free: bool = False) -> None:
         """Parse and answer, as far as the client reads and the turn has room; write it at once.
 
-        The first portion of what was read is `free`: there health is answered in any turn.
+        The first that is read of a stranger is `free`: there health is answered in any turn.
         """
         if self._working:
             return
         self._working = True
         self._share.begin()
         self._answer_all()
-        while self._may_parse() and (free or self._share.enter_or_wait(self._class)):
+        while self._may_parse() and (free or self._enter()):
             free = False
             self._feed(self._portion())
             self._answer_all()
@@ -482,6 +487,10 @@ class HttpProtocol(asyncio.Protocol):
         self._pace()
         if self._half_closed and not (self._exchanges or self._has_unparsed()):
             self._close()
+
+    def _enter(self) -> bool:
+        """Whether one more portion may be worked on in this turn; if not, it waits for the next."""
+        return self._share.enter_or_wait(self._class, self._caller)
 
     def _may_parse(self) -> bool:
         """Whether there is something to parse, and room for it."""
@@ -529,7 +538,7 @@ class HttpProtocol(asyncio.Protocol):
         if not first.begun:
             self._begin(first)
         ready = first.reply is None and first.whole and first.task is None
-        if ready and not self._share.waiting and self._share.enter_or_wait(self._class):
+        if ready and not self._share.waiting and self._enter():
             self._run(first)
         if first.reply is None:
             if first.expects:
@@ -542,13 +551,16 @@ class HttpProtocol(asyncio.Protocol):
 
     def _begin(self, first: _Exchange) -> None:
         first.begun = True
-        assert first.request is not None
+        request = first.request
+        assert request is not None
+        request.lag_us = self._lag_us
         try:
-            outcome = self._door.handler(first.request)
+            outcome = self._door.handler(request)
         except Exception:
             outcome = self._log_fault()
-        if first.request.speaker is not None:
-            self._class = class_of(first.request.speaker)
+        if request.identity is not None:
+            self._class = class_of(request.identity)
+            self._caller = request.identity.name
         if isinstance(outcome, HttpReply):
             first.reply = outcome
         elif self._door.under_way >= self._settings.requests_max:

@@ -15,7 +15,6 @@ from sluicegate.doors.resp.errors import (
     NOT_INTEGER,
     SYNTAX,
     WRONGPASS,
-    reply_to_error,
     unknown_command,
     unknown_subcommand,
     wrong_arity,
@@ -312,7 +311,7 @@ def run(session: Session, parts: list[bytes]) -> bytes | Awaitable[Reply]:
             return table.enqueue(session, row, parts)
         return row.run(session, parts)
     except Exception as error:
-        return reply_to_error(error)
+        return session.refuse(error)
 
 
 def _refuse(session: Session, reply: bytes) -> bytes:

@@ -18,7 +18,7 @@ from sluicegate.contracts.errors import (
     Unauthenticated,
     Unavailable,
 )
-from sluicegate.contracts.reasons import STORE_UNAVAILABLE
+from sluicegate.contracts.reasons import QUOTA_SPENT, STORE_UNAVAILABLE
 from sluicegate.wire.resp import error_line
 
 _log: Final = logging.getLogger("sluicegate.resp")
@@ -33,8 +33,11 @@ _SHOWN_MAX: Final = 128  # bytes of what was sent, in an error about it
 _OURS: Final = "ERR the service failed to answer; its log says why"
 
 
-def reply_to_error(error: BaseException) -> bytes:
-    """The error reply to a command that has raised this. What is our own bug says little."""
+def reply_to_error(error: BaseException, slowed_us: int = 0) -> bytes:
+    """The error reply to a command that has raised this. What is our own bug says little.
+
+    A refusal also says for how long the caller's connections are not read.
+    """
     if isinstance(error, BadValue):
         return error_line(f"ERR {error}")
     if isinstance(error, Unavailable):
@@ -46,7 +49,8 @@ def reply_to_error(error: BaseException) -> bytes:
     if isinstance(error, Refused):
         reason = error.decision.reason
         code = "LIMITED" if reason is None else reason.resp_error
-        return error_line(f"{code} {error}{_when(error.decision.retry_after_us)}")
+        when = _milliseconds("retry_after_ms", error.decision.retry_after_us)
+        return error_line(f"{code} {error}{when}{_milliseconds('slowed_ms', slowed_us)}")
     if isinstance(error, Conflict):
         return error_line(f"CONFLICT {error}")
     if isinstance(error, SluicegateError):
@@ -55,9 +59,14 @@ def reply_to_error(error: BaseException) -> bytes:
     return error_line(_OURS)
 
 
-def _when(retry_after_us: int) -> str:
-    """When to come back, where that is known; a moment earlier would be too early."""
-    return f" retry_after_ms={-(-retry_after_us // 1_000)}" if retry_after_us > 0 else ""
+def is_over_quota(error: BaseException) -> bool:
+    """Whether it says that the caller's quota is spent."""
+    return isinstance(error, Refused) and error.decision.reason is QUOTA_SPENT
+
+
+def _milliseconds(name: str, span_us: int) -> str:
+    """A span, where there is one; a moment less would be too early."""
+    return f" {name}={-(-span_us // 1_000)}" if span_us > 0 else ""
 
 
 def unknown_command(parts: list[bytes]) -> bytes:

@@ -31,6 +31,7 @@ from sluicegate.doors.resp.order import Order
 from sluicegate.doors.resp.session import CommandTable, Reply, RespState, Session
 from sluicegate.doors.resp.settings import RespSettings
 from sluicegate.doors.turns import Turns, TurnShare, class_of
+from sluicegate.policies.refusal_pace import RefusalPace
 from sluicegate.wire.resp import CommandReader, WireError, error_line
 
 _PORTION: Final = 16  # commands between two looks at the turn
@@ -94,6 +95,7 @@ class RespProtocol:
         "_pending_max",
         "_reader",
         "_reader_identity",
+        "_rests",
         "_session",
         "_share",
         "_transport",
@@ -128,6 +130,7 @@ class RespProtocol:
         self._flushing = False  # a flush is on its way
         self._client_stalled = False  # the client does not read
         self._paused = False  # nor do we
+        self._rests = False  # its caller is far over its quota
         self._ended = False  # nothing more is run
         self._eof = False  # nothing more will come
         self._dead = False
@@ -152,23 +155,26 @@ class RespProtocol:
     def data_received(self, data: bytes) -> None:
         """More of it."""
         clock = self._clock
-        if clock is not None and not (self._paused and self._has_backlog()):
-            self._session.arrived_us = self._session.ready_us = clock.now_us()
+        if clock is not None and not (self._held_up() and self._has_backlog()):
+            arrived_us = clock.now_us() - self._turns.lag_us()
+            self._session.arrived_us = self._session.ready_us = arrived_us
         if self._ended:  # what comes behind the last command is not kept while replies are owed
             return
         self._reader.feed(data)
-        if self._paused:
+        if self._held_up():
             if self._reader.unread > self._session.state.settings.unread_bytes_max:
                 self._end(_TOO_MUCH)
+            elif not self._paused:  # most who wait send nothing meanwhile, and never come here
+                self._pause()
             return
         self._run()
 
     def eof_received(self) -> bool:
         """The client says no more; what it is owed it shall have, as far as the transport can."""
         self._eof = True
-        if not self._paused:
+        if not self._held_up():
             self._ended = True
-        owing = self._paused or bool(self._pending) or bool(self._out)
+        owing = self._held_up() or bool(self._pending) or bool(self._out)
         return owing and self._transport.get_extra_info("ssl_object") is None
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -212,7 +218,7 @@ class RespProtocol:
             return
         if session.identity is None and now_s - self._began_s >= settings.auth_timeout_s:
             self._end(_NO_NAME)
-        elif self._paused or not self._reader.partial:
+        elif self._held_up() or not self._reader.partial:
             self._partial_at = -1
         elif self._partial_at != session.commands:
             self._partial_at = session.commands
@@ -229,6 +235,7 @@ class RespProtocol:
         self._share.begin()
         self._left = 0
         session, line = self._session, self._pending
+        ran = session.commands
         if session.identity is not self._reader_identity:  # the door has asked anew who speaks
             self._set_reader_bounds()
         while not (self._ended or self._client_stalled or self._full()):
@@ -256,11 +263,30 @@ class RespProtocol:
                 out, size = self._out, 0
         if out:
             self._flush_soon()
+        self._keep_pace(session.commands - ran)
         if not self._ended:
             self._pace_reading()
-            if self._eof and not self._paused:
+            if self._eof and not self._held_up():
                 self._ended = True
         self._close_if_done()
+
+    def _keep_pace(self, ran: int) -> None:
+        """Put the connection off if its caller is far over its quota."""
+        session, clock = self._session, self._clock
+        pace, identity = session.state.pace, session.identity
+        if pace is None or clock is None or identity is None:
+            return
+        refused, caller = session.refused, identity.name
+        if refused == 0 and not pace.has(caller):
+            return
+        session.refused = 0
+        now_us = clock.now_us()
+        pace.record(caller, max(0, ran - refused), refused, now_us)
+        delay_us = pace.delay_us(caller, now_us)
+        if refused and delay_us > 0 and not self._share.waiting:
+            pace.count(delay_us)
+            self._rests = True
+            self._share.rest(delay_us, class_of(identity, session.criticality), caller)
 
     def _next(self) -> bytes | Awaitable[Reply] | None:
         """Return the reply to the next command; None if none is whole, or it may not run yet."""
@@ -288,17 +314,30 @@ class RespProtocol:
         """Whether one more portion may be run in this turn; if not, what is left waits for one."""
         if not self._has_backlog():
             return False
-        if not self._share.enter_or_wait(class_of(self._session.identity)):
-            return False
-        self._left = _PORTION
-        return True
+        session = self._session
+        identity, share = session.identity, self._share
+        if share.enter_or_wait(
+            class_of(identity, session.criticality),
+            "" if identity is None else identity.name,
+            session.arrived_us + session.timeout_us if session.timeout_us else 0,
+        ):
+            self._left = _PORTION
+            return True
+        if share.served:
+            self._note_ready()  # from here on it waits for others alone
+        return False
 
     def _go_on(self) -> None:
-        """Run what had to wait: for others, or for what is before it on its connection."""
-        if self._share.served:
-            self._resume()
-        elif not self._ended:
+        """Run what had to wait for a turn."""
+        if self._rests:
+            self._rests = False
+            self._note_ready()  # that it was put off is no queue
+        if not self._ended:
             self._run()
+
+    def _note_ready(self) -> None:
+        if self._clock is not None:
+            self._session.ready_us = self._clock.now_us()
 
     def _await_reply(self, later: Awaitable[Reply]) -> None:
         owed = _PendingReply()
@@ -318,7 +357,7 @@ class RespProtocol:
             owed.fill(reply_to_error(asyncio.CancelledError()))
         else:
             error = future.exception()
-            owed.fill(future.result() if error is None else reply_to_error(error))
+            owed.fill(future.result() if error is None else self._session.refuse(error))
         self._count_pending(owed.size)
         if self._pending[0].pieces is not None:
             self._flush_soon()
@@ -377,29 +416,40 @@ class RespProtocol:
     def _resume(self) -> None:
         """Run what was left while there was no room."""
         if self._paused and not self._ended and not self._share.waiting:
-            if self._clock is not None:
-                self._session.ready_us = self._clock.now_us()
+            self._note_ready()
             self._run()
 
     def _has_backlog(self) -> bool:
         """Whether something of an earlier read has not run."""
         return self._blocked_command is not None or self._reader.partial
 
+    def _held_up(self) -> bool:
+        """Whether nothing may be run that comes now."""
+        return self._paused or self._share.waiting
+
     def _pace_reading(self) -> None:
-        """Read only while there is room for the replies."""
+        """Read only while there is room for the replies.
+
+        Who waits for a turn and had nothing in this one is read once more: mostly nothing comes.
+        """
+        share = self._share
+        if share.waiting and not share.served:
+            return
         full = (
-            self._share.waiting
+            share.waiting
             or self._client_stalled
             or self._blocked_command is not None
             or self._full()
         )
-        if full is self._paused:
-            return
-        self._paused = full
-        if full:
-            self._transport.pause_reading()
-        else:
+        if full and not self._paused:
+            self._pause()
+        elif self._paused and not full:
+            self._paused = False
             self._transport.resume_reading()
+
+    def _pause(self) -> None:
+        self._paused = True
+        self._transport.pause_reading()
 
     def _set_reader_bounds(self) -> None:
         """Let a client with an identity send larger commands."""
@@ -444,12 +494,14 @@ class RespDoor:
         settings: RespSettings | None = None,
         table: CommandTable = LIMITER,
         clock: Clock | None = None,
+        pace: RefusalPace | None = None,
     ) -> None:
         if table.ordered and clock is None:
             raise BadValue("clock", clock, "give the clock that deadlines are measured by")
         chosen = RespSettings() if settings is None else settings
-        self.turns = Turns(clock, portions_of(chosen.turn_commands_max), chosen.turn_us_max)
-        self._shared = RespState(service, access, chosen, table, clock)
+        portions = portions_of(chosen.turn_commands_max)
+        self.turns = Turns(clock, portions, chosen.turn_us_max, by_class=chosen.turn_by_class)
+        self._shared = RespState(service, access, chosen, table, clock, pace)
 
     def protocol(self, peer: str = "", names: Sequence[str] = ()) -> asyncio.Protocol:
         """For a connection from `peer`, whose verified client certificate has these names."""

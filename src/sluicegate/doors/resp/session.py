@@ -15,7 +15,9 @@ from sluicegate.contracts.access import Access, Identity
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import Unauthenticated
+from sluicegate.doors.resp.errors import is_over_quota, reply_to_error
 from sluicegate.doors.resp.settings import RespSettings
+from sluicegate.policies.refusal_pace import RefusalPace
 
 ANYBODY: Final = "default"  # the user of clients that know only a password
 
@@ -34,6 +36,7 @@ class RespState:
         "commands",
         "connections",
         "now_s",
+        "pace",
         "pending_bytes",
         "service",
         "sessions",
@@ -49,12 +52,14 @@ class RespState:
         settings: RespSettings,
         table: CommandTable,
         clock: Clock | None,
+        pace: RefusalPace | None = None,
     ) -> None:
         self.service = service
         self.access = access
         self.settings = settings
         self.table = table
         self.clock = clock
+        self.pace = pace  # of callers far over their quota; needs the clock
         self.table_state: Any = table.make_state(settings)
         self.sessions: dict[int, Session] = {}
         self.connections = 0  # ever made
@@ -100,6 +105,7 @@ class Session:
         "peer",
         "protocol",
         "ready_us",
+        "refused",
         "state",
         "strong",
         "timeout_us",
@@ -129,6 +135,7 @@ class Session:
         self.began_s = 0.0
         self.ends = False  # once all replies are out
         self.arrived_us = 0  # when what is run now was read; 0 where there is no clock
+        self.refused = 0  # commands, for a quota that is spent, since its pace was looked at
         self.ready_us = 0  # and since when it waits for nobody before it on its connection
         # Of the commands that follow, where a table has rows to say it.
         self.timeout_us = 0  # from a command's arrival to its deadline; 0 is for ever
@@ -147,6 +154,15 @@ class Session:
         self.user = user
         self.token = token
         return True
+
+    def refuse(self, error: BaseException) -> bytes:
+        """Return the reply to a command that failed with this; count what is over quota."""
+        state = self.state
+        pace, clock, identity = state.pace, state.clock, self.identity
+        if pace is None or clock is None or identity is None or not is_over_quota(error):
+            return reply_to_error(error)
+        self.refused += 1
+        return reply_to_error(error, pace.delay_us(identity.name, clock.now_us()))
 
     def log_out(self) -> None:
         """Return to the identity before any AUTH."""

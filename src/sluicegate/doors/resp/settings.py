@@ -36,6 +36,7 @@ class RespSettings:
     connection_commands_max: int = ranged(256, 1, 1 << 20)
     turn_commands_max: int = ranged(4_096, 1, 1 << 20)
     turn_us_max: int = ranged(1_000, 1, 1_000_000)
+    turn_by_class: bool = True  # False: in the order in which they were read
     name_bytes_max: int = ranged(256, 1, 1 << 16)  # of a client's name, and of its library's
     # Of one SG.TAKE, SG.SETTLE or SG.FORGET; and rungs of a ladder.
     charges_max: int = ranged(256, 1, 1 << 16)

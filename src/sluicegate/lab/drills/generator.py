@@ -163,7 +163,7 @@ class Generator:
             stream = pool.stream
             for number in range(stream.connections):
                 port = stream.ports[number % len(stream.ports)]
-                connection = LoadConnection(_connect(port, stream.greeting), new_reader(), pool)
+                connection = LoadConnection(connect(port, stream.greeting), new_reader(), pool)
                 pool.connections.append(connection)
                 pool.idle.append(connection)
                 self._connections[connection.file] = connection
@@ -339,7 +339,8 @@ def new_reader() -> Any:
     return hiredis.Reader(replyError=ErrorText, notEnoughData=False)
 
 
-def _connect(port: int, greeting: tuple[bytes, ...]) -> socket.socket:
+def connect(port: int, greeting: tuple[bytes, ...]) -> socket.socket:
+    """Open a connection, greet, and leave it without blocking."""
     try:
         sock = socket.create_connection((HOST, port), HELLO_S_MAX)
     except OSError as error:

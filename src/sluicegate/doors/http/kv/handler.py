@@ -110,7 +110,7 @@ class KvHttp(HttpHandler):
 
     def handle(self, request: HttpRequest) -> HttpReply | Finish:
         """A reply to the head alone, or what is to be given the body."""
-        request.arrived_us = self._clock.now_us()
+        request.arrived_us = self._clock.now_us() - request.lag_us
         return super().handle(request)
 
     def check_head(self, route: Route, request: HttpRequest) -> HttpReply | None:

@@ -1,0 +1,95 @@
+"""A caller far over its quota is slowed at its connections; others are not, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+from sluicegate.contracts.access import EVERY_TABLE_GRANT, Identity
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import Refused
+from sluicegate.contracts.key_values import CallContext, Row
+from sluicegate.contracts.reasons import QUOTA_SPENT
+from sluicegate.doors.resp.kv.commands import KEY_VALUES
+from sluicegate.doors.resp.protocol import RespDoor
+from sluicegate.doors.resp.settings import RespSettings
+from sluicegate.policies.refusal_pace import RefusalPace, RefusalPaceSettings
+from sluicegate.system import SystemClock
+from sluicegate.wire.resp import command
+from tests.doors.listening import run
+from tests.doors.resp.service import Tokens
+from tests.doors.resp.talk import listening
+
+GET = command("GET", "t:k")
+DEPTH = 64
+BURST = 200
+TABLES = {"*": EVERY_TABLE_GRANT}
+
+
+class Quotas:
+    """A service with nothing left for one caller; of another every second request is too much."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, int] = {}
+
+    def get(self, table: str, partition: bytes, sort: bytes, call: CallContext) -> Row | None:
+        name = call.identity.name
+        count = self.calls[name] = self.calls.get(name, 0) + 1
+        if name == "hammer" or (name == "busy" and count % 2):
+            raise Refused(Decision(False, 0, 1_000, 1_000, QUOTA_SPENT, "ru"))
+        return None
+
+
+async def talk(port: int, name: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(command("AUTH", name))
+    assert await reader.readline() == b"+OK\r\n"
+    return reader, writer
+
+
+async def ask(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: int
+) -> list[bytes]:
+    writer.write(GET * count)
+    return [await reader.readline() for _ in range(count)]
+
+
+def test_after_a_burst_of_refusals_a_connection_is_read_less_often_and_is_told() -> None:
+    async def story() -> None:
+        quotas = Quotas()
+        tokens = Tokens({name: Identity(name, (), TABLES) for name in ("hammer", "busy", "good")})
+        # Slow enough that no machine makes up for the refusals while the story goes on.
+        pace = RefusalPace(
+            RefusalPaceSettings(burst=BURST, refusals_per_s=1, delay_us_max=60_000_000)
+        )
+        door = RespDoor(quotas, tokens, RespSettings(), KEY_VALUES, SystemClock(), pace)
+        async with listening(door) as port:
+            hammer, second = [await talk(port, "hammer") for _ in range(2)]
+            said = b""
+            while pace.slowed == 0:
+                said = (await ask(*hammer, DEPTH))[-1]
+            assert said.startswith(QUOTA_SPENT.resp_error.encode().join((b"-", b" ")))
+            assert quotas.calls["hammer"] <= BURST + 2 * DEPTH
+            # Another connection of this caller is told, and then put off too.
+            said = (await ask(*second, 1))[0]
+            found = re.search(rb" slowed_ms=(\d+)\r\n", said)
+            assert found
+            assert 0 < int(found[1]) <= 60_000
+            assert pace.slowed == 2
+            ran = quotas.calls["hammer"]
+            for _, writer in (hammer, second):
+                writer.write(GET * DEPTH)
+            # Others are served as ever, also one who asks for twice its quota.
+            busy, good = await talk(port, "busy"), await talk(port, "good")
+            for _ in range(20):
+                answers = await ask(*busy, DEPTH)
+                assert sum(b"slowed_ms" in one for one in answers) == 0
+                assert await ask(*good, 1) == [b"$-1\r\n"]
+            assert quotas.calls["hammer"] == ran
+            assert pace.slowed == 2
+            for _, writer in (hammer, second, busy, good):
+                writer.transport.abort()
+            while door.connected:
+                await asyncio.sleep(0)
+
+    run(story)
