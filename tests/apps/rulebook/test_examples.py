@@ -14,6 +14,9 @@ import pytest
 
 from sluicegate.apps.rulebook import command, examples
 from sluicegate.apps.rulebook.verbs import VERBS
+from sluicegate.contracts.rulebook import NodeReport
+from sluicegate.rules.releases.documents import node_name, report_bytes
+from sluicegate.stores.blob_stores import open_blobs
 from tests.apps.rulebook.stories import RULES, Book
 
 SHOWN_ID = "3f2a91"  # of the proposal that the examples speak of
@@ -22,6 +25,22 @@ MESH = (
     "domain: edge\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 5}}]\n"
 )
 ACCESS = '{"start_time": "2026-01-01T00:00:00Z", "x-user-id": "ann", "path": "/play"}\n'
+EMERGENCY = """\
+version: 1
+callers:
+  names: {gateway: CRITICAL}
+  pins: [vip]
+  quotas: {reports: {limit: 2, window: 1h}}
+rules:
+  - {rule_id: play, resource_path: /play, limit: 100, window: 1h}
+  - {rule_id: export, resource_path: /export, limit: 7, window: 1h}
+  - {rule_id: search, resource_path: /search, limit: 7, window: 1h}
+"""
+SHOP = """\
+domain: shop
+descriptors:
+  - {key: tenant, value: acme, rate_limit: {unit: minute, requests_per_unit: 5}}
+"""
 # A shared store that nobody has here, and files of which no test of this folder is about.
 LIMITS = count(101)
 NOT_RUN = ("s3://", "--tls-cert", "/srv/git")
@@ -93,6 +112,13 @@ def prepared(book: Book, page: str, written: list[str]) -> list[str]:
         book.file(other_rules(), "api.yaml")
     if page == "rollback":
         publish(book)
+    if page == "set" and "play.limit=500" in words:
+        for name, text in (("api.yaml", EMERGENCY), ("shop.yaml", SHOP)):
+            proposal = book.propose(text, name=name)
+            book.at("approve", proposal, "--override", "x", "--publish")
+    if page == "forget":
+        silent = NodeReport("edge-7", 1, 1, 0, 1, 1, 1, "", {})
+        open_blobs(f"files:{book.folder}/blobs").put(node_name("edge-7"), report_bytes(silent))
     if "old.yaml" in words:
         old = other_rules().replace("play", "old")
         proposal = book.propose(f"version: 1\n{old[old.index('rules:') :]}", name="old.yaml")
