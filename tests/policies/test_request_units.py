@@ -551,7 +551,7 @@ def test_a_slow_shard_makes_nothing_dearer_on_the_others() -> None:
         permit.end(OK, START + number * 10_000)
     healthy = these.predict_mru(rows(1, operation="get", shard="s1"))
     slow = these.predict_mru(rows(1, operation="get", shard="s3"))
-    assert slow > 5 * healthy
+    assert slow < 1.3 * healthy
     assert healthy == pytest.approx(these.predict_mru(rows(1, operation="get")), rel=1.0)
 
 
@@ -564,11 +564,11 @@ def test_shards_beyond_the_bound_share_one_latency() -> None:
     for number in range(2_000):
         request = rows(1, shard=f"s{number}")
         permit = enter(these, request, START + number * 10_000)
-        request.measured = Measured(rows=1, service_us=3_000 if number < 256 else 90_000)
+        request.measured = Measured(rows=1, service_us=30_000 if number < 256 else 1_000)
         permit.end(OK, START + number * 10_000)
     shared = these.predict_mru(rows(1, shard="s1999"))
     assert shared == these.predict_mru(rows(1, shard="never seen"))
-    assert shared > 2 * these.predict_mru(rows(1, shard="s1"))
+    assert 2 * shared < these.predict_mru(rows(1, shard="s1"))
 
 
 def test_that_a_shard_is_slow_costs_its_callers_little() -> None:
@@ -581,6 +581,27 @@ def test_that_a_shard_is_slow_costs_its_callers_little() -> None:
         assert these.predict_mru(rows(1, shard="other")) / 1_000 < 1.3 * usual_ru
     stats = these.stats()
     assert stats.learned_actual_mru < 1.3 * stats.learned * usual_ru * 1_000
+
+
+def test_a_shard_that_is_slow_from_the_beginning_costs_little_where_others_are_not() -> None:
+    these, now_us = slow_units(), START
+    for _ in range(100):
+        for shard, took_ms in (("a", 3), ("b", 3), ("c", 3), ("slow", 150)):
+            now_us += 2 * MS
+            request = rows(1, shard=shard, caller="c")
+            permit = enter(these, request, now_us)
+            request.measured = Measured(took_ms * MS, rows=1)
+            permit.end(OK, now_us)
+    assert these.predict_mru(rows(1, shard="a", caller="c")) < 7_000
+    assert these.predict_mru(rows(1, shard="slow", caller="c")) < 9_000
+
+
+def test_what_was_usual_before_a_restart_is_usual_after_it() -> None:
+    these = slow_units()
+    cost = these._other
+    cost.restore(cost.weights, 1.0, {"s": 3.0})
+    read_often(these, START, seconds=2, took_ms=150)
+    assert these.predict_mru(rows(1, shard="s")) < 1_300 * (1 + 1 + 3)
 
 
 def test_that_work_takes_longer_for_good_is_charged_in_the_end() -> None:

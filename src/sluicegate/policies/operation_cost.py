@@ -28,8 +28,9 @@ its shard. If an operation took 3 ms at the p95, and now takes 150, each of its 
 for a fiftieth of `SLOWER_MAX`. Else whoever stays within its quota would be refused for a slow
 shard, on healthy ones too: in the drill `slow-down` a read of the slow shard cost 16 request units
 where it had cost 1.3, and three in a thousand were refused on the others. What is usual follows at
-once where work gets quicker, and doubles in `USUAL_DOUBLES_US` where it stays slow. Rows and bytes
-are charged whole at any time.
+once where work gets quicker, and doubles in `USUAL_DOUBLES_US` where it stays slow. Of a shard that
+is new it is what is usual on the shard in the middle: a dispatcher may begin during an incident.
+Rows and bytes are charged whole at any time.
 
 Cost: a look-up, an exponential when it learns; a request a chunk. Bounds: `ratios_max` callers over
 all operations; of the `LOOKS` oldest, one that is near 1 is forgotten first. `SHARDS_MAX` shards of
@@ -54,6 +55,7 @@ SLOWER_MAX: Final = 1.25  # than usual, and still charged as it is
 USUAL_DOUBLES_US: Final = 600 * SECOND_US
 KNOWN_AFTER_US: Final = 30 * SECOND_US  # until then what is slow may be what is usual
 KNOWN_SAMPLES: Final = 20
+PEERS_MIN: Final = 3  # shards, to say of a new one whether it is slow
 _REFRESH_US: Final = 100_000
 ROWS: Final = "rows"
 SIZE: Final = "size_bytes"
@@ -145,13 +147,23 @@ class CallerRatios:
 class _ShardLatency:
     """How long one class of work takes on one shard, and how long it usually does."""
 
-    __slots__ = ("_at_us", "_known", "_recent_us", "_since_us", "_times", "_usual_us", "p95_ms")
+    __slots__ = (
+        "_at_us",
+        "_known",
+        "_peers",
+        "_recent_us",
+        "_since_us",
+        "_times",
+        "p95_ms",
+        "usual_us",
+    )
 
-    def __init__(self, p95_ms: float) -> None:
+    def __init__(self, p95_ms: float, peers: dict[str, _ShardLatency]) -> None:
+        self._peers = peers
         self._times = WindowedQuantile(6, 10 * SECOND_US)
         self._at_us = self._since_us = -1  # of the last look, and of the first sample
         self._known = False
-        self._usual_us = self._recent_us = 0.0
+        self.usual_us = self._recent_us = 0.0
         self.p95_ms = p95_ms
 
     def add(self, service_us: int, now_us: int) -> None:
@@ -163,31 +175,43 @@ class _ShardLatency:
         if is_news or not 0 <= now_us - self._at_us < _REFRESH_US:
             self._look(now_us)
 
+    def restore_usual(self, p95_ms: float) -> None:
+        """So long it took before: what is slower from the beginning is slow."""
+        self.usual_us = p95_ms * 1_000
+        self._known = True
+
     def at_usual_speed(self, service_us: int) -> float:
         """How long it would have taken, in milliseconds."""
-        most_us = SLOWER_MAX * self._usual_us
+        most_us = SLOWER_MAX * self.usual_us
         us = float(service_us)
         if self._recent_us > most_us:
             us = us * most_us / self._recent_us
         # The first slow ones come before it is known that all are.
-        return (most_us if self._known and us > most_us else us) / 1_000
+        is_bound = self._known or len(self._peers) >= PEERS_MIN
+        return (most_us if is_bound and us > most_us else us) / 1_000
 
     def _look(self, now_us: int) -> None:
         times = self._times
         p95_us, recent_us = times.quantile(0.95, now_us), times.current.quantile(0.95)
         if p95_us is None or recent_us is None:
             return
-        passed_us = min(max(now_us - self._at_us, 0), USUAL_DOUBLES_US)
+        since_us = now_us if self._at_us < 0 else self._at_us
+        passed_us = min(max(now_us - since_us, 0), USUAL_DOUBLES_US)
         self._at_us = now_us
         self._recent_us = recent_us
         if self._known:
-            grown_us = self._usual_us * (1.0 + passed_us / USUAL_DOUBLES_US)
-            self._usual_us = min(p95_us, grown_us)
+            grown_us = self.usual_us * (1.0 + passed_us / USUAL_DOUBLES_US)
+            self.usual_us = min(p95_us, grown_us)
         else:
-            self._usual_us = p95_us
+            self.usual_us = min(p95_us, self._usual_of_peers_us(p95_us))
             is_old = now_us - self._since_us >= KNOWN_AFTER_US
             self._known = is_old and times.count(now_us) >= KNOWN_SAMPLES
-        self.p95_ms = min(p95_us, SLOWER_MAX * self._usual_us) / 1_000
+        self.p95_ms = min(p95_us, SLOWER_MAX * self.usual_us) / 1_000
+
+    def _usual_of_peers_us(self, p95_us: float) -> float:
+        """What is usual on the shard in the middle; of few shards nobody can say which is slow."""
+        usual = sorted([one.usual_us for one in self._peers.values() if one.usual_us > 0.0])
+        return usual[(len(usual) - 1) // 2] if len(usual) >= PEERS_MIN else p95_us
 
 
 @final
@@ -235,7 +259,9 @@ class OperationCost:
         self.model.restore(weights, margin)
         for name, ms in latencies_ms.items():
             if len(self._latencies) < SHARDS_MAX and name not in self._latencies:
-                self._latencies[name] = _ShardLatency(ms)
+                latency = _ShardLatency(ms, self._latencies)
+                latency.restore_usual(ms)
+                self._latencies[name] = latency
 
     def predict_mru(self, shape: WorkShape, latency_ms: float, ratio: CostRatio | None) -> int:
         """What to charge for work of this shape, for a caller of this ratio."""
@@ -269,7 +295,7 @@ class OperationCost:
                 shard = ""
                 latency = latencies.get(shard)
             if latency is None:
-                latency = latencies[shard] = _ShardLatency(self._first_ms)
+                latency = latencies[shard] = _ShardLatency(self._first_ms, latencies)
         latency.add(service_us, now_us)
 
 

@@ -264,7 +264,8 @@ class RequestUnitsPermit:
             rows, size_bytes = shape.rows, shape.size_bytes
         service_ms = self._latency_ms
         if measured.service_us > 0:
-            service_ms = self._operation.charged_ms(self._request.shard, measured.service_us)
+            place = self._request.table or self._request.shard
+            service_ms = self._operation.charged_ms(place, measured.service_us)
         return self._operation.weights.cost_mru(max(0, rows), max(0, size_bytes), service_ms)
 
     def _expected_mru(self, measured: Measured, actual_mru: int) -> int:

@@ -162,6 +162,7 @@ def test_every_drill_is_in_the_table_by_its_name_and_can_be_told() -> None:
         "neighbour",
         "shard",
         "slow-down",
+        "stall",
         "recovery",
         "shares",
         "byte-hog",

@@ -62,6 +62,7 @@ def drills_by_name() -> dict[str, Drill]:
         shard,
         shares,
         slow_down,
+        stall,
     )
 
     modules = (
@@ -71,6 +72,7 @@ def drills_by_name() -> dict[str, Drill]:
         neighbour,
         shard,
         slow_down,
+        stall,
         recovery,
         shares,
         byte_hog,

@@ -21,11 +21,14 @@ GENERATION_ONE: Final = "generation-one"
 NONE: Final = "none"
 MUSSEL_PRICES: Final = "mussel-prices"  # the layers, with one ladder of prices for everything
 COSTS_UNLEARNED: Final = "costs-unlearned"  # the layers, charged by what is said of a request
-POLICIES: Final = (LAYERS, GENERATION_ONE, NONE, MUSSEL_PRICES, COSTS_UNLEARNED)
+NO_PRICES: Final = "no-prices"  # the layers without prices: the queue alone
+POLICIES: Final = (LAYERS, GENERATION_ONE, NONE, MUSSEL_PRICES, COSTS_UNLEARNED, NO_PRICES)
 
 
 def policy_flags(policy: str) -> tuple[str, ...]:
     """Return the dispatcher's flags."""
+    if policy == NO_PRICES:
+        return ("--policy", LAYERS, "--prices", "off")
     if policy == MUSSEL_PRICES:
         return ("--policy", LAYERS, "--prices", "mussel")
     if policy == COSTS_UNLEARNED:

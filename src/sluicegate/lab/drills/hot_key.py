@@ -28,7 +28,7 @@ from sluicegate.lab.drills.drill import Drill, DrillOutcome, DrillSetting, Panel
 from sluicegate.lab.drills.generator import play
 from sluicegate.lab.drills.load import DrillLoad, LoadStream
 from sluicegate.lab.drills.record import US, LoadRecord, slice_of
-from sluicegate.lab.drills.slots import NO_QUOTA, fill, keys, reads
+from sluicegate.lab.drills.slots import fill, keys, reads
 from sluicegate.lab.random_source import RandomSource
 from sluicegate.policies.hot_key import COLD, HotKey, HotKeySettings
 from sluicegate.system import now_us
@@ -45,6 +45,7 @@ MOST_FROM_US: Final = 1_000_000
 MOST_OFFERED_PER_S: Final = 40_000.0
 RATE_MAX_PER_S: Final = 20_000.0
 SETTLED_US: Final = 1_000_000  # from the first hot read, before forwarded ones are counted
+QUOTA_RU: Final = 75_000  # 1.5 times what the most that is ever sent needs, on each
 LOOK_S: Final = 0.005
 LOOK_S_MAX: Final = 5.0
 BIN_US: Final = 500_000
@@ -85,7 +86,7 @@ def drill(setting: DrillSetting) -> DrillOutcome:
         dispatchers = fleet.dispatchers(
             DISPATCHERS,
             f"lmdb:{fleet.folder / 'lmdb'}",
-            *NO_QUOTA,
+            "--quota-ru", str(QUOTA_RU),
             "--hot-ttl-ms", str(TTL_MS),
         )  # fmt: skip
         fill(dispatchers[0], [*names, *hot_names])

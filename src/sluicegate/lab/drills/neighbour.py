@@ -25,11 +25,12 @@ from sluicegate.lab.drills.load import DrillLoad, LoadStream
 from sluicegate.lab.drills.record import LoadRecord, slice_of
 from sluicegate.lab.drills.slots import (
     CAPACITY_PER_S,
+    FLAGS,
     TIMEOUT_US,
     engine,
     fill,
     keys,
-    pool,
+    quota_ru,
     reads,
 )
 from sluicegate.wire.resp import command
@@ -45,6 +46,7 @@ OVER: Final = 10  # times its quota
 # A scan of so many rows, by the weights a dispatcher begins with: 1, and 0.1 a row and a ms.
 SCAN_RU: Final = 1 + 0.1 * ROWS + 0.1 * (ROWS * ROW_US / 1_000)
 WARM_US: Final = 1_500_000
+QUOTAS: Final = {READERS.name: quota_ru(READS_PER_S), SCANNER.name: SCANNER_RU}
 
 VICTIMS_MIN: Final = 0.999
 P99_TIMES: Final = 1.5
@@ -87,12 +89,11 @@ def drill(setting: DrillSetting) -> DrillOutcome:
     """Alone, then beside the scans."""
     outcome = DrillOutcome()
     control = setting.policy != LAYERS
-    with DrillFleet((READERS, SCANNER), {SCANNER.name: SCANNER_RU}) as fleet:
+    with DrillFleet((READERS, SCANNER), QUOTAS) as fleet:
         dispatcher = fleet.dispatcher(
             engine(row_us=ROW_US),
-            *pool(),
+            *FLAGS,
             "--policy", setting.policy,
-            "--quota-ru", "1000000",
         )  # fmt: skip
         fill(dispatcher, keys("small"))
         dispatcher.execute(rows_commands())

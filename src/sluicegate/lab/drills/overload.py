@@ -17,11 +17,11 @@ from sluicegate.lab.drills.load import DrillLoad, LoadStream
 from sluicegate.lab.drills.record import LoadRecord, RecordSlice, slice_of
 from sluicegate.lab.drills.slots import (
     CAPACITY_PER_S,
-    NO_QUOTA,
+    FLAGS,
     engine,
     fill,
     keys,
-    pool,
+    quota_ru,
     reads,
 )
 
@@ -63,12 +63,15 @@ class _OverloadRun(NamedTuple):
         return max(after) / after[0] if after and after[0] else 1.0
 
 
-def streams(port: int, times: float) -> tuple[LoadStream, ...]:
-    """Return four callers, each of a class, who send so many times the capacity together."""
+def rates(times: float) -> dict[DrillCaller, float]:
+    """Return what each caller asks for a second, so many times the capacity together."""
     critical = CRITICAL_SHARE * CAPACITY_PER_S
     rest = times * CAPACITY_PER_S - critical
-    shares = (1.0, *OTHERS_SHARES)
-    rates = (critical, *(share * rest for share in OTHERS_SHARES))
+    return dict(zip(CALLERS, (critical, *(share * rest for share in OTHERS_SHARES)), strict=True))
+
+
+def streams(port: int, times: float) -> tuple[LoadStream, ...]:
+    """Return four callers, each of a class, who send so many times the capacity together."""
     return tuple(
         reads(
             caller,
@@ -77,7 +80,7 @@ def streams(port: int, times: float) -> tuple[LoadStream, ...]:
             Steps(((0, CALM_LOAD * CAPACITY_PER_S * share / 2), (CALM_US, rate))),
             connections=120,
         )
-        for caller, rate, share in zip(CALLERS, rates, shares, strict=True)
+        for (caller, rate), share in zip(rates(times).items(), (1.0, *OTHERS_SHARES), strict=True)
     )
 
 
@@ -111,8 +114,9 @@ def drill(setting: DrillSetting) -> DrillOutcome:
     goodputs, criticals, refused, memories = {}, {}, {}, {}
     for times in TIMES:
         setting.progress(f"overload: {times} times the capacity")
-        with DrillFleet(CALLERS) as fleet:
-            dispatcher = fleet.dispatcher(engine(), *pool(), *NO_QUOTA)
+        quotas = {one.name: quota_ru(per_s) for one, per_s in rates(times).items()}
+        with DrillFleet(CALLERS, quotas) as fleet:
+            dispatcher = fleet.dispatcher(engine(), *FLAGS)
             fill(dispatcher, keys("drill"))
             found = run_load(dispatcher, setting, times)
             refusals = dispatcher.refusals()

@@ -4,9 +4,10 @@ They send three quarters of what it can do, and wait for half a second. While it
 served. What has piled up meanwhile is of no use to anybody any more: a pool that serves it all in
 its order is late for those who come after, for as long as it takes to catch up. The layers drop it.
 
-Played twice on the same draws: with the layers, and without (`--policy none`: a line in front of a
-bounded pool, and nothing else). It has recovered at the end of the stall plus the time after which
-no half second brings less than 95% of what was asked in it.
+Played three times on the same draws: with the layers, with them but for prices, and without
+(`--policy none`: a line in front of a bounded pool, and nothing else). It has recovered
+at the end of the stall plus the time after which no half second brings less than 95% of what was
+asked in it.
 """
 
 from __future__ import annotations
@@ -20,23 +21,25 @@ from sluicegate.lab.arrivals import Poisson
 from sluicegate.lab.drills.dispatcher import DrillCaller, DrillFleet, until_us
 from sluicegate.lab.drills.drill import (
     LAYERS,
+    NO_PRICES,
     NONE,
     Curve,
     Drill,
     DrillOutcome,
     DrillSetting,
     Panel,
+    policy_flags,
 )
 from sluicegate.lab.drills.generator import play
 from sluicegate.lab.drills.load import DrillLoad
 from sluicegate.lab.drills.record import LoadRecord, slice_of
 from sluicegate.lab.drills.slots import (
     CAPACITY_PER_S,
-    NO_QUOTA,
+    FLAGS,
     engine,
     fill,
     keys,
-    pool,
+    quota_ru,
     reads,
 )
 
@@ -47,6 +50,7 @@ BIN_US: Final = 100_000
 WINDOW: Final = 5  # bins
 RECOVERED: Final = 0.95
 TIMES_MIN: Final = 4.0
+WELL_S_MAX: Final = 1.0
 CALLER: Final = DrillCaller("reader")
 
 
@@ -87,11 +91,10 @@ class _RecoveryRun(NamedTuple):
 def run_load(setting: DrillSetting, policy: str) -> _RecoveryRun:
     """Play one run."""
     stall_us = setting.us(STALL_SHARE)
-    with DrillFleet((CALLER,)) as fleet:
+    quotas = {CALLER.name: quota_ru(LOAD * CAPACITY_PER_S)}
+    with DrillFleet((CALLER,), quotas) as fleet:
         control = fleet.folder / "stall"
-        dispatcher = fleet.dispatcher(
-            engine(control=control), *pool(), *NO_QUOTA, "--policy", policy
-        )
+        dispatcher = fleet.dispatcher(engine(control=control), *FLAGS, *policy_flags(policy))
         fill(dispatcher, keys("drill"))
         arrivals = Poisson(LOAD * CAPACITY_PER_S)
         names = keys("drill")
@@ -114,12 +117,12 @@ def run_load(setting: DrillSetting, policy: str) -> _RecoveryRun:
 
 
 def drill(setting: DrillSetting) -> DrillOutcome:
-    """With the layers, and without."""
+    """With the layers, without prices, and without any."""
     outcome = DrillOutcome()
     took: dict[str, float] = {}
     curves: dict[str, Curve] = {}
     offered: Curve = ()
-    for policy, name in ((LAYERS, "layers"), (NONE, "without")):
+    for policy, name in ((LAYERS, "layers"), (NO_PRICES, "queue alone"), (NONE, "without")):
         record, span_us, end_us, refusals = run_load(setting, policy)
         outcome.void += [f"{name}: {reason}" for reason in record.void_reasons()]
         whole_run = slice_of(record, begin_us=0, end_us=span_us)
@@ -139,6 +142,9 @@ def drill(setting: DrillSetting) -> DrillOutcome:
         without = left_s
     outcome.figures["stall, s"] = setting.seconds * STALL_SHARE
     outcome.add_bar(
+        "well again after the end of the stall", took["layers"], at_most=WELL_S_MAX, unit="s"
+    )
+    outcome.add_bar(
         "times as fast as without the layers",
         without / max(took["layers"], BIN_US / 1e6),
         at_least=TIMES_MIN,
@@ -146,7 +152,7 @@ def drill(setting: DrillSetting) -> DrillOutcome:
     outcome.panels = [
         Panel(
             "Served in time", "a second", "s",
-            {"layers": curves["layers"], "without": curves["without"], "offered": offered},
+            {**curves, "offered": offered},
             controls=("without",),
         )
     ]  # fmt: skip

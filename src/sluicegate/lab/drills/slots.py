@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import ceil
 from typing import Any, Final
 
 from sluicegate.lab.arrivals import Arrivals
@@ -20,8 +21,9 @@ SLOTS: Final = 8
 WORK_MS: Final = 10
 CAPACITY_PER_S: Final = SLOTS * 1_000 // WORK_MS
 TIMEOUT_US: Final = 500_000
-# More request units than anybody spends, for drills that are not about quotas.
+# For callers that ask as fast as they can, whatever they need.
 NO_QUOTA: Final = ("--quota-ru", "1000000000")
+QUOTA_TIMES: Final = 1.5  # what a caller may spend, of what it needs
 KEYS: Final = 200
 _BATCH: Final = 100
 
@@ -32,14 +34,13 @@ def engine(**options: object) -> str:
     return "faulty+memory:?" + "&".join(f"{name}={value}" for name, value in values.items())
 
 
-def pool(*, places: int = SLOTS) -> tuple[str, ...]:
-    """Return flags of a dispatcher that has as many places as the engine has slots."""
-    return (
-        "--places", str(places),
-        "--shard-places", str(places),
-        "--deadline-ms", str(TIMEOUT_US // 1_000),
-        "--hot", "off",
-    )  # fmt: skip
+# What a drill sets of a dispatcher: how long its callers wait, and that no read is left to memory.
+FLAGS: Final = ("--deadline-ms", str(TIMEOUT_US // 1_000), "--hot", "off")
+
+
+def quota_ru(reads_per_s: float, work_ms: float = WORK_MS) -> int:
+    """Return a quota for so many reads a second, by the weights a dispatcher begins with."""
+    return ceil(QUOTA_TIMES * reads_per_s * (1.125 + 0.1 * work_ms))
 
 
 def keys(table: str, count: int = KEYS) -> list[str]:
