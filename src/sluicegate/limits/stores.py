@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from threading import Lock
-from typing import Final, Protocol, TypeAlias, TypeVar, final
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, final
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from sluicegate.contracts.errors import Unavailable
@@ -23,6 +23,9 @@ from sluicegate.limits.wait_lines import ThreadTicket, Ticket, finish
 from sluicegate.stores.thread_bridge import ThreadBridge
 from sluicegate.system import SystemChance, now_us
 
+if TYPE_CHECKING:
+    from sluicegate.stores.redis.threads import RedisThreads
+
 T = TypeVar("T")
 
 SWEEP_S: Final = 0.5  # between looks for idle blocks
@@ -31,13 +34,8 @@ SWEEP_S: Final = 0.5  # between looks for idle blocks
 GiveBack: TypeAlias = Callable[[Store], Awaitable[bool]]
 # What is done now and then, and by which task.
 Sweeps: TypeAlias = "dict[GiveBack, ReferenceType[asyncio.Task[None]]]"
-
-
-class ThreadStore(Store, Protocol):
-    """A store for threads: its coroutines block whoever steps them, and never suspend."""
-
-    def abandon(self) -> None:
-        """In a child, after a fork: leave all to the parent."""
+# Their coroutines block whoever steps them, and never suspend.
+ThreadStore: TypeAlias = "RedisThreads | _BridgedStore"
 
 
 @final
