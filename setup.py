@@ -150,6 +150,7 @@ HOT_FILES = (
     "stores/redis/script.py",
     "stores/redis/store.py",
     "stores/redis/thread_client.py",
+    "stores/redis/thread_connection.py",
     "stores/redis/thread_waiter.py",
     "stores/redis/threads.py",
     "stores/redis/throttle.py",

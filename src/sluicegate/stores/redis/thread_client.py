@@ -19,14 +19,10 @@ from __future__ import annotations
 
 import asyncio
 import select
-import socket
-import ssl
-import struct
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
 from threading import Lock
-from typing import Any, Final, TypeVar, cast, final
+from typing import Any, TypeVar, cast, final
 
 import hiredis
 
@@ -34,17 +30,12 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.contracts.observer import Observer
 from sluicegate.kernels.breaker import CLOSED, FAILURE, IGNORED, REFUSED, SUCCESS, Circuit
-from sluicegate.stores.redis.connection import (
-    ReplyReceiver,
-    connect_error,
-    greeting,
-    keep_alive,
-    tls_context,
-)
+from sluicegate.stores.redis.connection import ReplyReceiver
 from sluicegate.stores.redis.node import BREAKER_DEFAULT, UNAVAILABLE
 from sluicegate.stores.redis.script import Script
 from sluicegate.stores.redis.settings import RedisSettings
-from sluicegate.stores.redis.thread_waiter import ThreadWaiter
+from sluicegate.stores.redis.thread_connection import MORE, ThreadConnection
+from sluicegate.stores.redis.thread_waiter import SendTurn, ThreadWaiter
 from sluicegate.wire.resp import (
     ASK,
     MOVED,
@@ -54,18 +45,9 @@ from sluicegate.wire.resp import (
     ErrorReply,
     Part,
     command,
-    error_reply,
 )
 
 T = TypeVar("T")
-
-# A connection takes some round trips where a call takes one. The first connection of all has the
-# whole `connect_timeout_us`; later ones are made while somebody waits for an answer.
-CONNECT_TRIPS: Final = 4
-IDLE_US: Final = 10_000  # after so long a connection is looked at before it is used
-_READ_BYTES: Final = 65_536
-_MORE: Final = object()
-_PLAIN_SOCKET: Final = socket.socket if socket.socket.__module__ == "socket" else None
 
 
 @final
@@ -95,55 +77,37 @@ class ThreadClient:
 
     __slots__ = (
         "_asleep",
-        "_attempted",
         "_breaker",
         "_clock",
         "_closed",
+        "_connection",
         "_crowded",
         "_draw",
         "_due",
-        "_endpoint",
         "_last_failure",
         "_lock",
         "_outbox",
-        "_owed",
         "_patience_s",
-        "_reader",
-        "_replied_us",
-        "_sending",
         "_settings",
-        "_socket",
-        "_timeout_s",
-        "_tls",
-        "_unread",
-        "_waits_in_kernel",
+        "_turn",
         "what",
     )
 
     def __init__(self, settings: RedisSettings, chance: Chance, clock: Callable[[], int]) -> None:
-        self._endpoint = settings.endpoints[0]
-        self.what = f"{settings.kind} at {self._endpoint}"
+        self._connection = ThreadConnection(settings, clock)  # of who sends
+        self.what = self._connection.what
         self._settings = settings
         self._draw = chance.draw
         self._clock = clock
         self._breaker = Circuit(BREAKER_DEFAULT)
-        self._tls: ssl.SSLContext | None = None
-        self._timeout_s = settings.timeout_us / 1e6
         # Of who sends for us: one trip that is under way, one of ours, and a connection.
-        self._patience_s = 2 * self._timeout_s + settings.connect_timeout_us / 1e6
+        self._patience_s = (2 * settings.timeout_us + settings.connect_timeout_us) / 1e6
         self._lock = Lock()  # for the steps of operations, and for what they leave here
         self._due: list[Callable[[], object]] = []
         self._outbox: list[_ThreadCall] = []
-        self._sending = Lock()  # for the socket and all below
+        self._turn = SendTurn()
         self._asleep: deque[ThreadWaiter] = deque()
         self._crowded = False  # others slept when the last trip began
-        self._socket: socket.socket | None = None
-        self._reader = _new_reader()
-        self._owed = 0  # answers to calls that have timed out
-        self._unread: Any = _MORE  # a reply that was read, and is still to be looked at
-        self._replied_us = 0
-        self._waits_in_kernel = False
-        self._attempted = False  # to connect, at least once and to the end
         self._last_failure = "it was never reached"
         self._closed = False
 
@@ -151,51 +115,44 @@ class ThreadClient:
 
     def run(self, operation: Coroutine[Any, Any, T]) -> T:
         """Step an operation of a store to its end; its result, or what it raised."""
-        lock = self._lock
         while True:
-            lock.acquire()
-            try:
-                waiter: ThreadWaiter = operation.send(None)
-            except StopIteration as done:
-                return cast("T", done.value)
-            finally:
-                lock.release()
+            with self._lock:
+                try:
+                    waiter: ThreadWaiter = operation.send(None)
+                except StopIteration as done:
+                    return cast("T", done.value)
             self._wait(waiter)
 
-    def begin_alone(self) -> bool:
-        """Return whether nobody else asks and all is well; then `end_alone` must follow."""
-        if self._crowded or self._outbox or self._due or not self._sending.acquire(blocking=False):
+    def begin_alone(self, sender: object) -> bool:
+        """Return whether nobody else asks and all is well; then `end_trip` must follow."""
+        if self._crowded or self._outbox or self._due or not self._turn.take(sender):
             return False
-        sock = self._socket
-        well = sock is not None and self._breaker.state == CLOSED and not self._closed
-        if well and not self._owed and self._clock() - self._replied_us < IDLE_US:
+        if self._breaker.state == CLOSED and not self._closed and self._connection.is_fresh():
             return True
-        self.end_alone()
+        self.end_trip(sender)
         return False
 
     def ask_alone(self, payload: bytes, script: Script, observer: Observer | None) -> Any:
         """Make one round trip for this one call; its answer, or the failure is raised."""
-        sock, reader, began_us = self._socket, self._reader, self._clock()
-        assert sock is not None
-        sent, reply = False, _MORE
+        connection, began_us = self._connection, self._clock()
+        sent, reply = False, MORE
         failure: Exception | None = None
         try:
-            sock.sendall(payload)
+            connection.send(payload)
             sent = True
-            reader.feed(sock.recv(_READ_BYTES))
-            reply = reader.gets()
+            reply = connection.reply_at_once()
         except (OSError, hiredis.ProtocolError) as error:
             failure = error
         except BaseException:  # an interrupt: the answer would be taken for another's
-            self._disconnect()
+            connection.close()
             raise
         if type(reply) is list:
-            ended_us = self._replied_us = self._clock()
+            ended_us = connection.replied_us = self._clock()
             breaker = self._breaker
             breaker.leave(breaker.generation, SUCCESS, ended_us - began_us, ended_us, 0.0)
         else:
             # The answer is not whole, or is an error, or there is none: all that is as for others.
-            self._unread = reply
+            connection.unread = reply
             waiter = ThreadWaiter()
             self._carry([_ThreadCall(waiter, payload, script)], sent, failure)
             problem = waiter.exception()
@@ -208,10 +165,18 @@ class ThreadClient:
             observer.record_round_trip(1, began_us, self._clock(), "")
         return reply
 
-    def end_alone(self) -> None:
-        """Let others send."""
-        self._sending.release()
-        self._wake_next()
+    def end_trip(self, sender: object) -> None:
+        """Let others send, if it was this one's turn; to do it twice does no harm."""
+        self._turn.give_back(sender)
+        asleep = self._asleep
+        while asleep:
+            try:
+                waiter = asleep.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            if not waiter.done():
+                waiter.wake()
+                return
 
     def unavailable_reason(self, slot: int = -1) -> str:
         """Return why a call would fail at once, or ""."""
@@ -276,19 +241,15 @@ class ThreadClient:
         outbox, self._outbox = self._outbox, []
         for call in outbox:
             call.fail(Unavailable(self.what, self._last_failure))
-        sock = self._socket
-        if sock is None:
-            return
-        with suppress(OSError):
-            sock.shutdown(socket.SHUT_RDWR)  # wakes who reads from it, and closes it then
-        if self._sending.acquire(blocking=False):
-            self._disconnect()
-            self._sending.release()
+        self._connection.shut_down()
+        sender = object()
+        if self._turn.take(sender):
+            self._connection.close()
+            self._turn.give_back(sender)
 
     def abandon(self) -> None:
         """In a child, after a fork: close this process's copy of the socket, and nothing else."""
-        if self._socket is not None:
-            self._socket.close()
+        self._connection.abandon()
 
     def __del__(self) -> None:
         self.abandon()
@@ -308,57 +269,40 @@ class ThreadClient:
         """Return when the answer has come; send for all who wait, unless somebody does."""
         try:
             while not waiter.done():
-                if self._sending.acquire(blocking=False):
-                    self._send_for_all()
+                if self._turn.take(waiter):
+                    try:
+                        self._trip()
+                    finally:
+                        self.end_trip(waiter)
                     continue
                 waiter.prepare()
                 self._asleep.append(waiter)
-                # Whoever sends wakes a sleeper after the lock is released; if that was before
-                # this one was among them, the lock is free now.
-                if waiter.done() or not self._sending.locked():
+                # Whoever sends wakes a sleeper after the turn is free; if that was before this one
+                # was among them, it is free now.
+                if waiter.done() or self._turn.is_free():
                     continue
-                if not waiter.sleep(self._patience_s):
+                if not waiter.sleep(self._patience_s) and not self._turn.is_free():
                     reason = f"no answer in {self._patience_s * 1e3:g} ms"
                     waiter.set_exception(Unavailable(self.what, reason))
-                    self._wake_next()  # it may have been this one's turn to send
+                    self.end_trip(waiter)  # others may sleep behind this one
         except BaseException:
+            # An interrupt may have come between any two steps, also while the turn was given back.
             waiter.abandon()
-            self._wake_next()
+            self.end_trip(waiter)
             raise
-
-    def _send_for_all(self) -> None:
-        if self._crowded:
-            # Those who were just answered may ask again: let another thread run first.
-            select.select((), (), (), 0)
-        try:
-            self._trip()
-        finally:
-            self.end_alone()
-
-    def _wake_next(self) -> None:
-        """Have one of those who sleep send for all."""
-        asleep = self._asleep
-        while asleep:
-            try:
-                waiter = asleep.popleft()
-            except IndexError:  # another thread was quicker
-                return
-            if not waiter.done():
-                waiter.wake()
-                return
 
     def _trip(self) -> None:
         """One round trip for all who have asked."""
-        self._lock.acquire()
-        try:
+        if self._crowded:
+            # Those who were just answered may ask again: let another thread run first.
+            select.select((), (), (), 0)
+        with self._lock:
             due, self._due = self._due, []
             for callback in due:
                 callback()
             calls = [call for call in self._outbox if not call.receiver.done()]
             self._crowded = len(self._asleep) > 0
             self._outbox = []
-        finally:
-            self._lock.release()
         if calls:
             self._carry(calls)
 
@@ -381,10 +325,10 @@ class ThreadClient:
         finally:
             ended_us = self._clock()
             if outcome == IGNORED:
-                self._disconnect()
+                self._connection.close()
                 _fail(calls, Unavailable(self.what, "the call was interrupted"))
             breaker.leave(generation, outcome, ended_us - began_us, ended_us, self._draw())
-            if outcome == FAILURE and self._socket is None:
+            if outcome == FAILURE and not self._connection.open:
                 breaker.trip(ended_us, self._draw())  # who comes next would find the same
 
     def _exchange(self, calls: Sequence[_ThreadCall], sent: bool, error: Exception | None) -> str:
@@ -394,25 +338,22 @@ class ThreadClient:
             if error is not None and not (sent and _is_late(error)):
                 raise error
             if not sent:
-                if self._socket is not None and self._is_stale(self._socket):
-                    self._disconnect()
-                if self._socket is None:
-                    self._connect()
+                self._connection.make_ready()
             while calls:
                 failure, calls = self._ask(calls, sent)
                 sent = False
         except Unavailable as problem:
             failure = problem.detail
         except hiredis.ProtocolError as problem:
-            self._disconnect()
+            self._connection.close()
             failure = f"it does not speak RESP; is this the port of a Redis? ({problem})"
         except OSError as problem:
             if _is_late(problem):
                 failure = f"no answer in {self._settings.timeout_us / 1e3:g} ms"
             else:
                 failure = f"the connection broke ({problem.strerror or problem})"
-            if not (_is_late(problem) and self._owed):
-                self._disconnect()
+            if not (_is_late(problem) and self._connection.owed):
+                self._connection.close()
         else:
             return failure
         self._last_failure = self._last_failure if self._closed else failure
@@ -421,24 +362,18 @@ class ThreadClient:
 
     def _ask(self, calls: Sequence[_ThreadCall], sent: bool) -> tuple[str, list[_ThreadCall]]:
         """One write and its answers; what failed, and the calls that are to be sent again."""
-        sock, failure = self._socket, ""
-        assert sock is not None
+        connection, failure = self._connection, ""
         until_us = self._clock() + self._settings.timeout_us
         if not sent:
-            payloads = [call.payload for call in calls]
-            try:
-                sock.sendall(payloads[0] if len(payloads) == 1 else b"".join(payloads))
-            except OSError:
-                self._disconnect()  # nobody knows how much of it has gone
-                raise
+            connection.send(b"".join([call.payload for call in calls]))
         again: list[_ThreadCall] = []
         scripts: set[str] = set()
         waiting = deque(calls)
         try:
             while waiting:
-                reply = self._reply(until_us)
-                if self._owed:
-                    self._owed -= 1
+                reply = connection.reply(until_us)
+                if connection.owed:
+                    connection.owed -= 1
                     continue
                 call = waiting.popleft()
                 if type(reply) is not ErrorReply:
@@ -453,9 +388,9 @@ class ThreadClient:
                 else:
                     failure = self._refuse(call, reply) or failure
         except (TimeoutError, BlockingIOError):
-            self._owed += len(waiting)
-            if self._clock() - self._replied_us > self._settings.silence_us_max:
-                self._disconnect()
+            connection.owed += len(waiting)
+            if self._clock() - connection.replied_us > self._settings.silence_us_max:
+                self._connection.close()
             _fail(again, Unavailable(self.what, "its scripts are not loaded"))
             raise
         return failure, again
@@ -476,121 +411,6 @@ class ThreadClient:
             return ""
         self._last_failure = text
         return text
-
-    # The socket.
-
-    def _reply(self, until_us: int) -> Any:
-        reader = self._reader
-        reply, self._unread = self._unread, _MORE
-        while True:
-            if reply is _MORE:
-                reply = reader.gets()
-            if reply is _MORE:
-                if reader.len() > self._settings.reply_bytes_max:
-                    self._disconnect()
-                    most = self._settings.reply_bytes_max
-                    raise Unavailable(self.what, f"a reply is over {most} bytes (reply_bytes_max)")
-                reader.feed(self._read(until_us))
-            elif type(reply) is not hiredis.PushNotification:
-                return reply
-            else:
-                reply = _MORE
-
-    def _read(self, until_us: int) -> bytes:
-        sock = self._socket
-        assert sock is not None
-        try:
-            late = self._clock() > until_us
-            data = self._read_now(sock) if late else sock.recv(_READ_BYTES)
-        except (TimeoutError, BlockingIOError):
-            # The program may be what was late: look once more at what has come.
-            data = self._read_now(sock)
-        if not data:
-            raise ConnectionResetError(None, "it was closed")
-        self._replied_us = self._clock()
-        return data
-
-    def _read_now(self, sock: socket.socket) -> bytes:
-        if self._waits_in_kernel:
-            return sock.recv(_READ_BYTES, socket.MSG_DONTWAIT)
-        sock.settimeout(0)
-        try:
-            return sock.recv(_READ_BYTES)
-        except ssl.SSLWantReadError:
-            raise TimeoutError from None
-        finally:
-            sock.settimeout(self._timeout_s)
-
-    def _set_timeout(self, sock: socket.socket) -> None:
-        """Bound each wait: by the kernel, which spares a call of it, if nothing is in between."""
-        self._waits_in_kernel = type(sock) is socket.socket and socket.socket is _PLAIN_SOCKET
-        if not self._waits_in_kernel:
-            sock.settimeout(self._timeout_s)
-            return
-        seconds, us = divmod(self._settings.timeout_us, 1_000_000)
-        sock.settimeout(None)
-        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("@ll", seconds, us))
-
-    def _connect(self) -> None:
-        settings, limit_s = self._settings, self._settings.connect_timeout_us / 1e6
-        if self._attempted:
-            limit_s = min(limit_s, CONNECT_TRIPS * self._timeout_s)
-        self._attempted = True
-        self._reader, self._owed, self._unread = _new_reader(), 0, _MORE
-        self._waits_in_kernel = False
-        sock: socket.socket | None = None
-        try:
-            sock = self._open(limit_s)
-            commands = [command(*words) for words in greeting(settings)]
-            sock.sendall(b"".join(commands))
-            self._socket, until_us = sock, self._clock() + round(limit_s * 1e6)
-            for _ in commands:
-                reply = self._reply(until_us)
-                if type(reply) is ErrorReply:
-                    raise reply  # noqa: TRY301  # all that fails here is told in one place
-            self._set_timeout(sock)
-        except BaseException as error:
-            self._socket = None
-            if sock is not None:
-                sock.close()
-            raise connect_error(self.what, error, settings) from None
-
-    def _open(self, limit_s: float) -> socket.socket:
-        endpoint = self._endpoint
-        if self._settings.tls and self._tls is None:
-            self._tls = tls_context(self._settings)
-        if endpoint.path:
-            sock = socket.socket(socket.AF_UNIX)
-            try:
-                sock.settimeout(limit_s)
-                sock.connect(endpoint.path)
-            except BaseException:
-                sock.close()
-                raise
-            return sock
-        sock = socket.create_connection((endpoint.host, endpoint.port), limit_s)
-        keep_alive(sock)
-        return (
-            sock
-            if self._tls is None
-            else self._tls.wrap_socket(sock, server_hostname=endpoint.host)
-        )
-
-    def _is_stale(self, sock: socket.socket) -> bool:
-        """Return whether a connection that was idle has ended, or says what nobody asked."""
-        if self._owed or self._clock() - self._replied_us < IDLE_US:
-            return False
-        return bool(select.select([sock], [], [], 0)[0])
-
-    def _disconnect(self) -> None:
-        sock, self._socket = self._socket, None
-        if sock is not None:
-            sock.close()
-
-
-def _new_reader() -> hiredis.Reader:
-    return hiredis.Reader(replyError=error_reply, notEnoughData=_MORE)
 
 
 def _is_late(error: Exception) -> bool:

@@ -1,4 +1,4 @@
-"""Thread waiter: an answer that a thread waits for, and the gate at which the thread sleeps.
+"""Thread waiter: an answer that a thread waits for, the gate where it sleeps, and whose turn it is.
 
 It is as much of a future as a store and its batches use. Who tells the answer may be any thread;
 who waits for it is one. Nothing here knows where the answer comes from.
@@ -91,3 +91,30 @@ class ThreadWaiter:
         self.wake()
         for callback in self._callbacks:
             callback(self)
+
+
+@final
+class SendTurn:
+    """Whose turn it is to send.
+
+    It is taken by one operation of a dict, which leaves there who took it. Of a lock that was taken
+    just before an interrupt nobody could say whose it is, and it would stay taken.
+    """
+
+    __slots__ = ("_holder",)
+
+    def __init__(self) -> None:
+        self._holder: dict[str, object] = {}
+
+    def take(self, sender: object) -> bool:
+        """Take it, unless somebody has it."""
+        return self._holder.setdefault("sender", sender) is sender
+
+    def is_free(self) -> bool:
+        """Return whether nobody has it."""
+        return not self._holder
+
+    def give_back(self, sender: object) -> None:
+        """Let others have it, if it is this one's."""
+        if self._holder.get("sender") is sender:
+            self._holder.clear()

@@ -54,11 +54,8 @@ class RedisThreads:
         self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False
     ) -> Ruling:
         """Take every charge or none."""
-        if len(charges) == 1 and not count_refused and self._client.begin_alone():
-            try:
-                ruling = self._take_alone(charges[0], keep)
-            finally:
-                self._client.end_alone()
+        if len(charges) == 1 and not count_refused:
+            ruling = self._take_alone(charges[0], keep)
             if ruling is not None:
                 return ruling
         return self._client.run(self._store.take(charges, keep=keep, count_refused=count_refused))
@@ -84,7 +81,20 @@ class RedisThreads:
         self._client.abandon()
 
     def _take_alone(self, charge: Charge, keep: bool) -> Ruling | None:
-        """One charge of one limit; None if its kind has no script of its own."""
+        """One charge of one limit; None if others ask, or its kind has no script of its own."""
+        client, sender = self._client, object()
+        try:
+            if not client.begin_alone(sender):
+                return None
+            try:
+                return self._ask_alone(charge, keep)
+            finally:
+                client.end_trip(sender)
+        except BaseException:
+            client.end_trip(sender)  # an interrupt may have come at its beginning
+            raise
+
+    def _ask_alone(self, charge: Charge, keep: bool) -> Ruling | None:
         rule_id, limit, key, cost = charge
         counter = self._counters.get(rule_id)
         if counter is None or (counter.limit is not limit and counter.limit != limit):
