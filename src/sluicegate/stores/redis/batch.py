@@ -375,8 +375,8 @@ class ScriptBatches:
             waiters.append(waiter)
         self._waiting += 1
         if not self._flush_due:
-            self._flush_due = True
             self._loop.call_soon(self._end_tick)
+            self._flush_due = True
         return waiter
 
     def _end_tick(self) -> None:
@@ -407,8 +407,8 @@ class ScriptBatches:
         self._groups.append(group)
         self._waiting += 1
         if not self._flush_due:
-            self._flush_due = True
             self._loop.call_soon(self._end_tick)
+            self._flush_due = True
         return waiter
 
     def stats(self) -> BatchStats:
@@ -432,8 +432,8 @@ class ScriptBatches:
             self._observer.record_round_trip(load.asks, load.sent_us, self._clock(), failure)
         if self._waiting and not self._flush_due:
             # After those who were just told: what they ask next leaves with the others.
-            self._flush_due = True
             self._loop.call_soon(self._end_tick)
+            self._flush_due = True
 
     def flush(self) -> None:
         """Send all that wait."""

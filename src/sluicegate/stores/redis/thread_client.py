@@ -296,15 +296,20 @@ class ThreadClient:
         if self._crowded:
             # Those who were just answered may ask again: let another thread run first.
             select.select((), (), (), 0)
-        with self._lock:
-            due, self._due = self._due, []
-            for callback in due:
-                callback()
-            calls = [call for call in self._outbox if not call.receiver.done()]
-            self._crowded = len(self._asleep) > 0
-            self._outbox = []
-        if calls:
-            self._carry(calls)
+        calls: list[_ThreadCall] = []
+        try:
+            with self._lock:
+                while self._due:
+                    self._due[0]()
+                    del self._due[0]  # not before it is done: it may be interrupted
+                calls = [call for call in self._outbox if not call.receiver.done()]
+                self._crowded = len(self._asleep) > 0
+                self._outbox = []
+            if calls:
+                self._carry(calls)
+        except BaseException:
+            _fail(calls, Unavailable(self.what, "the call was interrupted"))
+            raise
 
     def _carry(
         self, calls: Sequence[_ThreadCall], sent: bool = False, error: Exception | None = None
@@ -326,7 +331,6 @@ class ThreadClient:
             ended_us = self._clock()
             if outcome == IGNORED:
                 self._connection.close()
-                _fail(calls, Unavailable(self.what, "the call was interrupted"))
             breaker.leave(generation, outcome, ended_us - began_us, ended_us, self._draw())
             if outcome == FAILURE and not self._connection.open:
                 breaker.trip(ended_us, self._draw())  # who comes next would find the same
