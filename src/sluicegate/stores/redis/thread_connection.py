@@ -79,8 +79,7 @@ class ThreadConnection:
     def make_ready(self) -> None:
         """Connect unless it is; what was idle may have ended meanwhile."""
         sock = self._socket
-        idle = sock is not None and not self.owed and not self.is_fresh()
-        if idle and select.select([sock], [], [], 0)[0]:
+        if sock is not None and not self.owed and not self.is_fresh() and _is_readable(sock):
             self.close()  # it has ended, or says what nobody asked
         if self._socket is None:
             self._connect()
@@ -225,6 +224,10 @@ class ThreadConnection:
 
 def _new_reader() -> hiredis.Reader:
     return hiredis.Reader(replyError=error_reply, notEnoughData=MORE)
+
+
+def _is_readable(sock: socket.socket) -> bool:
+    return bool(select.select([sock], [], [], 0)[0])
 
 
 def _closed() -> ConnectionResetError:
