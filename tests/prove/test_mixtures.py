@@ -16,7 +16,7 @@ STEPS = 80
 @pytest.mark.prove
 @pytest.mark.parametrize("seed", seeds(full=100, part=2))
 def test_no_mixture_gets_more_than_its_quota(seed: int) -> None:
-    quota_ru = (200, 400, 2_000)[seed % 3]
+    quota_ru = (400, 1_000, 2_000)[seed % 3]  # about the dearest request, and more
     worst, value = climb(
         seed, STEPS, lambda mixture: play(mixture, seed=seed, quota_ru=quota_ru).worst
     )

@@ -50,7 +50,7 @@ RANGES: Final = tuple(
 _ROW_BYTES: Final = len("0000") + SMALL_BYTES
 WORKS: Final = (
     ChargedWork(HOG, "small", gets(SMALL), Poisson(198), 1, SMALL_BYTES),
-    ChargedWork(HOG, "large", gets(LARGE), Poisson(2), 1, LARGE_BYTES),
+    ChargedWork(HOG, "large", gets(LARGE), Even(2), 1, LARGE_BYTES),
     ChargedWork(RANGER, "one row", RANGES, Poisson(100), 1, _ROW_BYTES),
     ChargedWork(ALTERNATOR, "small", gets(SMALL), Even(50), 1, SMALL_BYTES),
     ChargedWork(ALTERNATOR, "middling", gets(MIDDLING), Even(50), 1, MIDDLING_BYTES),
