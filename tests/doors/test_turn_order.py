@@ -1,4 +1,4 @@
-"""Order at the door: what came in one turn of the loop is served by class, over real sockets.
+"""Order at the doors: what came in one turn of the loop is served by class, over real sockets.
 
 Callers that never pause press from hundreds of connections, and the service answers at once. Time
 is by hand: what is served takes some of it. So what somebody has to wait for is counted, in
@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
-from sluicegate.contracts.access import EVERY_TABLE_GRANT, Identity
+from sluicegate.contracts.access import EVERY_GRANT, EVERY_TABLE_GRANT, Identity
+from sluicegate.contracts.checks import ThrottleRequest, ThrottleResponse
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.key_values import CallContext, Row
 from sluicegate.doors.resp.kv.commands import KEY_VALUES
@@ -24,95 +25,134 @@ from sluicegate.testing import HandClock
 from sluicegate.wire.resp import command
 from tests.doors.listening import run
 from tests.doors.resp.service import Tokens
-from tests.doors.resp.talk import listening
 
 READ_US = 100
 TURN_US = 1_000
 SLICE = TURN_US // READ_US  # reads of a turn
-FLOOD = 300
-GET = command("GET", "t:k")
-
-
-def caller(name: str, criticality: Criticality) -> Identity:
-    return Identity(name, (), {"*": EVERY_TABLE_GRANT}, criticality)
+IDENTITIES = {
+    name: Identity(name, EVERY_GRANT, {"*": EVERY_TABLE_GRANT}, Criticality[name])
+    for name in ("BULK", "CRITICAL")
+}
+TOKENS = Tokens(IDENTITIES, everybody=False)
 
 
 class Reads:
-    """A service that answers at once, and takes its time for it."""
+    """Services that answer at once, and take their time for it."""
 
     def __init__(self) -> None:
         self.clock = HandClock(1_000_000)
         self.served: list[str] = []
 
-    def get(self, table: str, partition: bytes, sort: bytes, call: CallContext) -> Row | None:
-        self.served.append(call.identity.name)
+    def serve(self, by: Identity) -> None:
+        self.served.append(by.name)
         self.clock.advance(us=READ_US)
+
+    def get(self, table: str, partition: bytes, sort: bytes, call: CallContext) -> Row | None:
+        self.serve(call.identity)
         return None
+
+    def throttle(self, request: ThrottleRequest, by: Identity) -> ThrottleResponse:
+        self.serve(by)
+        return ThrottleResponse(False, 1, 0, -1, 0)
+
+
+class Resp:
+    """A language: what is sent first, what asks, and how many answers there are in what comes."""
+
+    def __init__(self, words: tuple[str, ...], table: Any = None) -> None:
+        self.asks = command(*words)
+        self.tables = () if table is None else (table,)
+
+    def door(self, reads: Reads) -> Any:
+        settings = RespSettings(turn_us_max=TURN_US)
+        service: Any = reads
+        if self.tables:
+            return RespDoor(service, TOKENS, settings, self.tables[0], reads.clock).protocol
+        return RespDoor(service, TOKENS, settings, clock=reads.clock).protocol
+
+    def greeting(self, name: str) -> bytes:
+        return command("AUTH", name) + self.asks
+
+    def request(self, name: str, number: int) -> bytes:
+        return self.asks
+
+    def answers(self, data: bytes) -> int:
+        return 1
+
+
+LANGUAGES = {
+    "kv RESP": Resp(("GET", "t:k"), KEY_VALUES),
+    "limiter RESP": Resp(("CL.THROTTLE", "k", "10", "10", "60")),
+}
 
 
 class Caller(asyncio.Protocol):
-    """One connection; with `presses` it sends again as soon as it has an answer."""
+    """One connection; with `presses` it asks again as soon as it has an answer."""
 
-    def __init__(self, token: str, *, presses: bool) -> None:
-        self.token = token
+    def __init__(self, language: Resp, name: str, *, presses: bool) -> None:
+        self.language = language
+        self.name = name
         self.presses = presses
-        self.lost = asyncio.Event()
+        self.asked = 0
         self.answered = asyncio.Event()
+        self.lost = asyncio.Event()
         self.transport = cast("asyncio.Transport", None)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        self.transport.write(command("AUTH", self.token))
+        self.transport.write(self.language.greeting(self.name))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost.set()
+
+    def data_received(self, data: bytes) -> None:
+        if self.language.answers(data):
+            self.answered.set()
+            if self.presses:
+                self.ask()
+
+    def ask(self) -> None:
+        self.answered.clear()
+        self.asked += 1
+        self.transport.write(self.language.request(self.name, self.asked))
 
     async def end(self) -> None:
         self.transport.abort()
         await self.lost.wait()
 
-    def data_received(self, data: bytes) -> None:
-        self.answered.set()
-        if self.presses:
-            self.transport.write(GET)
 
-    async def answer(self) -> None:
-        self.answered.clear()
-        await self.answered.wait()
-
-
-async def connect(port: int, token: str, *, presses: bool) -> Caller:
-    loop = asyncio.get_running_loop()
-    made: Callable[[], Caller] = lambda: Caller(token, presses=presses)  # noqa: E731
-    _, client = await loop.create_connection(made, "127.0.0.1", port)
-    return client
-
-
-@pytest.mark.parametrize("connections", [30, FLOOD])
+@pytest.mark.parametrize("connections", [30, 300])
+@pytest.mark.parametrize("language", LANGUAGES.values(), ids=LANGUAGES)
 def test_critical_waits_for_a_turn_or_two_of_the_lowest_class_however_many_press(
-    connections: int,
+    language: Resp, connections: int
 ) -> None:
     async def story() -> None:
         reads = Reads()
-        callers = {name: caller(name, Criticality[name]) for name in ("BULK", "CRITICAL")}
-        door = RespDoor(
-            reads, Tokens(callers), RespSettings(turn_us_max=TURN_US), KEY_VALUES, reads.clock
-        )
-        async with listening(door) as port, AsyncExitStack() as ended:
-            critical = await connect(port, "CRITICAL", presses=False)
-            ended.push_async_callback(critical.end)
-            await critical.answer()
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(language.door(reads), "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+
+        async def connect(name: str, *, presses: bool) -> Caller:
+            make: Callable[[], Caller] = lambda: Caller(language, name, presses=presses)  # noqa: E731
+            _, caller = await loop.create_connection(make, "127.0.0.1", port)
+            ended.push_async_callback(caller.end)
+            return caller
+
+        async with AsyncExitStack() as ended:
+            critical = await connect("CRITICAL", presses=False)
+            await critical.answered.wait()
             for _ in range(connections):
-                one = await connect(port, "BULK", presses=True)
-                ended.push_async_callback(one.end)
+                await connect("BULK", presses=True)
             waited = []
-            for _ in range(50):
+            for _ in range(30):
                 while reads.served.count("BULK") < connections:  # in full swing
                     await asyncio.sleep(0)
                 reads.served.clear()
-                critical.transport.write(GET)
-                await critical.answer()
+                critical.ask()
+                await critical.answered.wait()
                 waited.append(reads.served.index("CRITICAL"))
             assert max(waited) <= 2 * SLICE + 2
+        server.close()
+        await server.wait_closed()
 
     run(story)
