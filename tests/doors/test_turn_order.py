@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -18,6 +19,11 @@ from sluicegate.contracts.access import EVERY_GRANT, EVERY_TABLE_GRANT, Identity
 from sluicegate.contracts.checks import ThrottleRequest, ThrottleResponse
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.key_values import CallContext, Row
+from sluicegate.doors.binding import Address
+from sluicegate.doors.connection import PeerInfo
+from sluicegate.doors.http.message import TEXT, Finish, HttpReply, HttpRequest
+from sluicegate.doors.http.protocol import HttpDoor
+from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.resp.kv.commands import KEY_VALUES
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
@@ -80,7 +86,33 @@ class Resp:
         return 1
 
 
+class Http:
+    """HTTP/1.1: who asks is in each request's head, and is served when that has its turn."""
+
+    def door(self, reads: Reads) -> Any:
+        def handle(request: HttpRequest) -> Finish:
+            request.identity = IDENTITIES[request.path[1:]]
+            return partial(finish, request.identity)
+
+        def finish(by: Identity, body: bytes) -> HttpReply:
+            reads.serve(by)
+            return HttpReply(200, b"served", TEXT)
+
+        door = HttpDoor(handle, reads.clock, HttpSettings(turn_us_max=TURN_US))
+        return partial(door, PeerInfo("127.0.0.1", 1, Address("127.0.0.1", 80)))
+
+    def greeting(self, name: str) -> bytes:
+        return self.request(name, 0)
+
+    def request(self, name: str, number: int) -> bytes:
+        return b"GET /%b HTTP/1.1\r\nhost: a\r\n\r\n" % name.encode()
+
+    def answers(self, data: bytes) -> int:
+        return data.count(b"HTTP/1.1 200")
+
+
 LANGUAGES = {
+    "HTTP": Http(),
     "kv RESP": Resp(("GET", "t:k"), KEY_VALUES),
     "limiter RESP": Resp(("CL.THROTTLE", "k", "10", "10", "60")),
 }
@@ -89,7 +121,7 @@ LANGUAGES = {
 class Caller(asyncio.Protocol):
     """One connection; with `presses` it asks again as soon as it has an answer."""
 
-    def __init__(self, language: Resp, name: str, *, presses: bool) -> None:
+    def __init__(self, language: Resp | Http, name: str, *, presses: bool) -> None:
         self.language = language
         self.name = name
         self.presses = presses
@@ -124,7 +156,7 @@ class Caller(asyncio.Protocol):
 @pytest.mark.parametrize("connections", [30, 300])
 @pytest.mark.parametrize("language", LANGUAGES.values(), ids=LANGUAGES)
 def test_critical_waits_for_a_turn_or_two_of_the_lowest_class_however_many_press(
-    language: Resp, connections: int
+    language: Resp | Http, connections: int
 ) -> None:
     async def story() -> None:
         reads = Reads()
