@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import final
 
+from sluicegate.apps.kv.admission import BLOCKS_AWAITED
 from sluicegate.apps.kv.shares import Shares, SharesSettings
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.store import Charge, PartialTake, Ruling, Store
@@ -103,15 +104,16 @@ class Dispatcher:
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
     async def ask(self, caller: str, mru: int) -> Verdict:
-        """As a dispatcher asks: wait if nothing is here, and once more if it was refused."""
+        """As a dispatcher asks: wait if nothing is here, and again if it was refused."""
         waiting = self.shares.before(caller)
         if waiting is not None:
             await waiting
         verdict = self.budget.charge(caller, mru, self.clock.now_us())
-        if not verdict.allowed:
-            waiting = self.shares.more(caller)
-            if waiting is not None and await waiting:
-                verdict = self.budget.charge(caller, mru, self.clock.now_us())
+        for _ in range(BLOCKS_AWAITED):
+            waiting = None if verdict.allowed else self.shares.more(caller)
+            if waiting is None or not await waiting:
+                break
+            verdict = self.budget.charge(caller, mru, self.clock.now_us())
         epoch = (self._loop.now_us() - START_US) // EPOCH_US
         (self.admitted if verdict.allowed else self.refused)[(caller, epoch)] += mru
         return verdict

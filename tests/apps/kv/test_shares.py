@@ -71,6 +71,18 @@ def test_nobody_is_refused_at_an_epochs_edge_while_there_is_quota() -> None:
     run(story)
 
 
+def test_nobody_within_its_quota_is_refused_because_the_store_is_slow() -> None:
+    async def story(loop: VirtualLoop) -> None:
+        fleet = fleet_of(loop, FarStore(loop.now_us, trip_us=80_000))
+        offer(fleet, "small", (100, 100, 100))
+        await pause_us(8 * EPOCH_US)
+        for one in fleet:
+            assert one.refused.total() == 0
+            await one.kill()
+
+    run(story)
+
+
 def test_all_callers_of_a_turn_are_asked_for_together() -> None:
     async def story(loop: VirtualLoop) -> None:
         store = FarStore(loop.now_us)

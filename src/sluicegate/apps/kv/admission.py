@@ -27,6 +27,8 @@ from sluicegate.policies.operation_cost import ROWS, SIZE
 from sluicegate.policies.stack import StackPermit, outcome_of
 
 T = TypeVar("T")
+# The block that was on its way may be of the epoch that has just ended; the next is of this one.
+BLOCKS_AWAITED: Final = 2
 _TOO_LATE: Final = Decision(False, 0, NEVER, 0, DEADLINE, "deadline")
 
 
@@ -112,10 +114,13 @@ class Admission:
             if coming is not None:
                 await coming
         verdict = await self._stack.admit(request, self._clock)
-        if isinstance(verdict, Decision):
+        for _ in range(BLOCKS_AWAITED):
+            if not isinstance(verdict, Decision):
+                break
             more = self._more(verdict, request.caller)
-            if more is not None and await more:
-                verdict = await self._stack.admit(request, self._clock)
+            if more is None or not await more:
+                break
+            verdict = await self._stack.admit(request, self._clock)
         if isinstance(verdict, Decision):
             raise Refused(verdict)
         return verdict

@@ -41,7 +41,9 @@ UNANSWERED: Final = (Unavailable, TimeoutError)
 class SharesSettings:
     """How blocks are requested."""
 
-    wait_us: int = 5_000  # of a request, for a round; 0: none waits
+    # Of a request, for a round; 0: none waits. A busy store, or a busy machine, takes tens of
+    # milliseconds for a round trip, and whoever is refused meanwhile may have a whole quota.
+    wait_us: int = 100_000
     ask_timeout_us: int = 250_000
     probe_us: int = 1_000_000
     callers_in_ask_max: int = 1_000
