@@ -180,6 +180,28 @@ def test_every_class_flows_however_many_wait_who_matter_more() -> None:
     run(story)
 
 
+def test_a_class_that_was_left_out_has_its_part_of_the_floor_as_those_below_it() -> None:
+    async def story() -> None:
+        turns = Turns(None, 1, 1_000)
+        served = dict.fromkeys((CRITICAL, DEGRADED, STRANGER), 0)
+
+        def press(class_: int) -> None:
+            def go_on() -> None:
+                served[class_] += turns.enter()
+                turns.wait(go_on, class_, served=True)
+
+            turns.wait(go_on, class_, served=False)
+
+        for class_ in served:
+            press(class_)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert served[CRITICAL] == 20  # one alone, so its line is empty when it has been served
+        assert served[DEGRADED] == served[STRANGER] == 10
+
+    run(story)
+
+
 def test_a_turn_is_for_reading_and_writing_too() -> None:
     """What surrounds the serving takes three times as long: so that has a quarter of the turn."""
 

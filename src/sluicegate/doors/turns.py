@@ -233,10 +233,12 @@ class Turns:
     def _serve(self) -> None:
         self._serving = True
         for class_, line in enumerate(self._lines):
+            served = False
             while line.waiting and self._has_room():
                 self._go_on(line)
+                served = True
             if line.waiting:
-                self._serve_floor(class_ + 1)
+                self._serve_floor(class_ + served)
                 break
         self._full = self._left <= 0
         self._serving = self._granted = False
