@@ -18,6 +18,8 @@ from tests.doors.test_tls import Authority
 from tests.engines.child import PATIENCE_S, Child, free_port, until
 from tests.engines.need import Program, engine
 
+pytestmark = pytest.mark.engine
+
 CLIENT, GREEDY, OTHER = "127.0.0.7", "127.0.0.8", "127.0.0.9"
 SHARE = 3  # connections of one address
 CONFIGURATION = """\

@@ -139,8 +139,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         "cost charged from what was asked, not from rows looked at",
         "policies/request_units.py",
-        "        rows, size_bytes = measured.rows, measured.size_bytes\n",
-        "        rows, size_bytes = shape.rows, shape.size_bytes\n",
+        "        rows, size_bytes = measured.rows, measured.size_bytes\n        if rows <= 0",
+        "        rows, size_bytes = shape.rows, shape.size_bytes\n        if rows <= 0",
         "who reads pays",
         "server",
     ),
