@@ -13,7 +13,6 @@ from typing import Final, Protocol, final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import Forbidden
-from sluicegate.kernels.native import mypyc_attr
 
 
 class Grant(Enum):
@@ -108,7 +107,6 @@ class Identity:
         return f"<Identity {self.name!r}: {grants or 'nothing'}>"
 
 
-@mypyc_attr(native_class=False)
 class Access(Protocol):
     """Looks up identities. None is nobody: the door asks for credentials."""
 

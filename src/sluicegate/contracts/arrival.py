@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sluicegate.kernels.native import mypyc_attr
 
-
-@mypyc_attr(native_class=False)
 class Arrival(Protocol):
     """One request, call or message, as rules see it."""
 

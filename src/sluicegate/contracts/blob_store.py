@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
-from sluicegate.kernels.native import mypyc_attr
-
 NAME_CHARS_MAX: Final = 512
 NAMES_MAX: Final = 10_000
 
@@ -26,7 +24,6 @@ class Blob(NamedTuple):
     tag: str
 
 
-@mypyc_attr(native_class=False)
 class BlobStore(Protocol):
     """Names are segments of `A-Z a-z 0-9 _ . = -` between slashes; none begins with a dot."""
 

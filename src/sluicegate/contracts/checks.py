@@ -228,7 +228,6 @@ class MeshResponse:
         self.body = body
 
 
-@mypyc_attr(native_class=False)
 class RateLimits(Protocol):
     """A rate-limit service, as the doors call it. `by` is the caller's identity."""
 
@@ -275,7 +274,6 @@ class RateLimits(Protocol):
         ...
 
 
-@mypyc_attr(native_class=False)
 class ServiceStatus(Protocol):
     """The read-only view of a service for people and machines, in values that JSON can hold.
 
@@ -305,7 +303,6 @@ class ServiceStatus(Protocol):
         ...
 
 
-@mypyc_attr(native_class=False)
 class Gate(Protocol):
     """Sheds less critical work while the service is under stress, before anything is counted."""
 
@@ -318,7 +315,6 @@ class Gate(Protocol):
         ...
 
 
-@mypyc_attr(native_class=False)
 class Ledger(Protocol):
     """Records every decision: for the audit, the metrics and the dead letters.
 

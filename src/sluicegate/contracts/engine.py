@@ -24,7 +24,6 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from sluicegate.contracts.checks import MaybeAwaitable
-from sluicegate.kernels.native import mypyc_attr
 
 ROWS_MAX_DEFAULT: Final = 100
 BYTES_MAX_DEFAULT: Final = 1 << 20
@@ -97,7 +96,6 @@ class EnginePage(NamedTuple):
     bytes_scanned: int
 
 
-@mypyc_attr(native_class=False)
 class Engine(Protocol):
     """Ordered bytes, stored."""
 
@@ -150,7 +148,6 @@ class Engine(Protocol):
         """Free all resources; what was acknowledged stays."""
 
 
-@mypyc_attr(native_class=False)
 class BackupSource(Protocol):
     """An engine that can be copied while it works."""
 

@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Final, NamedTuple, Protocol
 
-from sluicegate.kernels.native import mypyc_attr
-
 OLDEST: Final = 0
 KIND_CHARS_MAX: Final = 64
 
@@ -49,7 +47,6 @@ class Damage(NamedTuple):
         return f"{self.where} at {self.at}: {self.why}; events from {self.offset} on may be lost"
 
 
-@mypyc_attr(native_class=False)
 class Reader(Protocol):
     """One who reads a log from one place on; it waits in the thread that asks."""
 
@@ -72,7 +69,6 @@ class Reader(Protocol):
         ...
 
 
-@mypyc_attr(native_class=False)
 class EventLog(Protocol):
     """Append at the end, read from anywhere."""
 

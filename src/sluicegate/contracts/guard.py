@@ -31,7 +31,7 @@ class Judgement(NamedTuple):
     decisions: Sequence[RuleDecision]
 
 
-@mypyc_attr(native_class=False)
+@mypyc_attr(native_class=False)  # for whoever subclasses it
 class Guard(Protocol):
     """Judges arrivals; None if no rule is about this one."""
 

@@ -22,7 +22,6 @@ from sluicegate.contracts.access import Identity
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.engine import KeyRange, Place
-from sluicegate.kernels.native import mypyc_attr
 
 TABLE_CHARS_MAX: Final = 64  # of a-z, 0-9 and - _ .
 TAG_BYTES: Final = 16
@@ -155,7 +154,6 @@ def tag_of(value: bytes) -> bytes:
     return blake2b(value, digest_size=TAG_BYTES).digest()
 
 
-@mypyc_attr(native_class=False)
 class Uploads(Protocol):
     """Bulk uploads: loaded beside live traffic, then visible at once. All need the grant BULK."""
 
@@ -188,7 +186,6 @@ class Uploads(Protocol):
         """Return those that are open, and the last that ended."""
 
 
-@mypyc_attr(native_class=False)
 class KeyValues(Protocol):
     """A dispatcher, as its doors see it."""
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from enum import Enum
 from typing import Protocol
 
-from sluicegate.kernels.native import mypyc_attr
-
 
 class Outcome(Enum):
     """How a permit ended."""
@@ -21,7 +19,6 @@ class Outcome(Enum):
     DROPPED = "dropped"
 
 
-@mypyc_attr(native_class=False)
 class Permit(Protocol):
     """The right to do one unit of work."""
 

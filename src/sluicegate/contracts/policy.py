@@ -17,12 +17,10 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome, Permit
 from sluicegate.contracts.request import Request
-from sluicegate.kernels.native import mypyc_attr
 
 Admission: TypeAlias = Permit | Decision
 
 
-@mypyc_attr(native_class=False)
 class Policy(Protocol):
     """Judges at once."""
 
@@ -31,7 +29,6 @@ class Policy(Protocol):
         ...
 
 
-@mypyc_attr(native_class=False)
 class WaitingPolicy(Protocol):
     """May suspend before it judges."""
 
@@ -40,7 +37,6 @@ class WaitingPolicy(Protocol):
         ...
 
 
-@mypyc_attr(native_class=False)
 class PromptPolicy(Protocol):
     """A waiting policy that can tell whether anybody would have to wait.
 

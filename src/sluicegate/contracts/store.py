@@ -86,7 +86,7 @@ class PartialTake(NamedTuple):
     decision: Decision
 
 
-@mypyc_attr(native_class=False)
+@mypyc_attr(native_class=False)  # for whoever subclasses it
 class Store(Protocol):
     """Durable or not, local or remote."""
 

@@ -14,7 +14,6 @@ from typing import Final, Protocol, final
 
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.cost_model import MILLI
-from sluicegate.kernels.native import mypyc_attr
 from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.kernels.verdict import Verdict
 
@@ -22,7 +21,6 @@ LOOKS: Final = 4
 SECOND_US: Final = 1_000_000
 
 
-@mypyc_attr(native_class=False)
 class Budget(Protocol):
     """What callers have left, in milli-RU."""
 
@@ -36,7 +34,6 @@ class Budget(Protocol):
         """The most that one charge can be: a full budget, and the debt that it may leave."""
 
 
-@mypyc_attr(native_class=False)
 class Pricing(Protocol):
     """What a request unit costs this request's class now; `prices` is one, `shed` another."""
 
@@ -44,7 +41,6 @@ class Pricing(Protocol):
         """In thousandths."""
 
 
-@mypyc_attr(native_class=False)
 class Penalties(Protocol):
     """What a request unit costs one caller beside that; `penalty` is one."""
 

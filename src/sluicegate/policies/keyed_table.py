@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import Final, Generic, Protocol, TypeVar, final
 
 from sluicegate.contracts.request import Request
-from sluicegate.kernels.native import mypyc_attr
 
 LOOKS: Final = 4
 KEYS_MAX: Final = 1 << 24
@@ -23,7 +22,6 @@ KEYS_MAX: Final = 1 << 24
 Key = tuple[str, str, int]
 
 
-@mypyc_attr(native_class=False)
 class Resting(Protocol):
     """An entry that can say whether it has anything to remember."""
 

@@ -29,14 +29,12 @@ from typing import Final, NamedTuple, Protocol, final
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.bounds import ranged
-from sluicegate.kernels.native import mypyc_attr
 from sluicegate.policies.settings import check_ranges
 
 ONE_MILLI: Final = 1_000
 _DEARER_MILLI: Final = 1_500
 
 
-@mypyc_attr(native_class=False)
 class ShardTrouble(Protocol):
     """Which shards have too much to do; `prices.LocalPrices` is one."""
 

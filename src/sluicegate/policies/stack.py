@@ -64,13 +64,11 @@ from sluicegate.contracts.policy import (
     WaitingPolicy,
 )
 from sluicegate.contracts.request import Measured, Request
-from sluicegate.kernels.native import mypyc_attr
 
 STAGES_MAX: Final = 32
 OBSERVERS_MAX: Final = 16
 
 
-@mypyc_attr(native_class=False)
 class WaitObserver(Protocol):
     """Is given waits; it may not raise."""
 
@@ -79,7 +77,6 @@ class WaitObserver(Protocol):
         ...
 
 
-@mypyc_attr(native_class=False)
 class RefusalObserver(Protocol):
     """Is given refusals; it may not raise."""
 
@@ -88,7 +85,6 @@ class RefusalObserver(Protocol):
         ...
 
 
-@mypyc_attr(native_class=False)
 class EndObserver(Protocol):
     """Is given ends; it may not raise."""
 

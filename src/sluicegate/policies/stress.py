@@ -47,7 +47,6 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.latency_ratio import NEUTRAL, LatencyRatio, P2Ratio, RatioSettings
-from sluicegate.kernels.native import mypyc_attr
 from sluicegate.policies.settings import check_ranges, one_of
 
 OTHERS: Final = "(others)"
@@ -90,7 +89,6 @@ class StressState(NamedTuple):
     lag_us: int | None
 
 
-@mypyc_attr(native_class=False)
 class StressSource(Protocol):
     """Where a picture comes from; what a shedder is given."""
 
