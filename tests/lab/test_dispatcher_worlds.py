@@ -15,6 +15,11 @@ from tests.lab.dispatcher_worlds import (
     stall,
 )
 
+planted = pytest.mark.skipif(
+    not (operation_cost.__file__ or "").endswith(".py"),
+    reason="what is compiled cannot be replaced; the interpreted build is tried",
+)
+
 
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_slow_and_has_room_refuses_nobody(seed: int) -> None:
@@ -31,6 +36,7 @@ def test_a_run_is_a_function_of_its_seed() -> None:
     assert first.ends == again.ends
 
 
+@planted
 def test_charging_a_slow_shard_for_its_slowness_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operation_cost, "SLOWER_MAX", 1e9)
     [harm, *_] = harm_of_slowness(play(slow_down(0), 0))
@@ -42,6 +48,7 @@ def test_one_ladder_of_prices_for_everything_is_found() -> None:
     assert any("price" in harm for harm in harm_of_slowness(play(rig, 0)))
 
 
+@planted
 def test_taking_what_was_cut_off_for_what_was_done_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Final, cast, final
+from typing import Any, Final, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.decision import Decision
@@ -25,7 +25,6 @@ from sluicegate.stores.redis.client import RedisClient, open_client
 from sluicegate.stores.redis.counters import (
     KEY_BYTES_MAX_DEFAULT,
     RedisCounter,
-    Reply,
     counter_for,
 )
 from sluicegate.stores.redis.errors import as_unavailable
@@ -290,7 +289,7 @@ class RedisStore:
             raise Unavailable(self.what, "the store is closed")
 
 
-async def _all(calls: Sequence[asyncio.Future[Reply]]) -> list[Reply]:
+async def _all(calls: Sequence[asyncio.Future[Any]]) -> list[Any]:
     """Every answer, or the first failure when all have ended."""
     if len(calls) == 1:  # there may be no loop to gather in
         try:
@@ -303,7 +302,7 @@ async def _all(calls: Sequence[asyncio.Future[Reply]]) -> list[Reply]:
             raise as_unavailable(answer)
         if isinstance(answer, BaseException):
             raise answer
-    return cast("list[Reply]", replies)
+    return replies
 
 
 def _negative(cost: int) -> BadValue:
