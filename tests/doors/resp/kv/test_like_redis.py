@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import hiredis
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sluicegate.system import SystemClock
@@ -267,6 +267,7 @@ def unnested(words_list: list[Words]) -> list[Words]:
     st.sampled_from([2, 3]),
     st.booleans(),
 )
+@example([("MULTI",), ("SET", "t:a", "", "EXAT", "1"), ("GET", "t:a")], 2, False)
 def test_transactions_of_one_partition_are_those_of_redis(
     peer: Peer, command_list: list[Words], protocol: int, late: bool
 ) -> None:

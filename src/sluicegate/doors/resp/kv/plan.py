@@ -37,8 +37,11 @@ class RowSet:
         return self._rows[sort]
 
     def put(self, sort: bytes, value: bytes, expires_us: int = 0) -> None:
-        """Have this value there; one that has expired already is none."""
-        gone = 0 < expires_us <= self.now_us
+        """Have this value there; one that has expired already is none.
+
+        An instant that has passed is a microsecond from now (`ttl_of`): nothing would be for ever.
+        """
+        gone = 0 < expires_us <= self.now_us + 1
         self._rows[sort] = None if gone else Row(sort, value, expires_us)
         self._changed.add(sort)
 
