@@ -72,7 +72,7 @@ def drill(setting: DrillSetting) -> DrillOutcome:
                 mine,
                 Poisson(per_s * len(mine) / KEYS),
                 name=f"{caller.name} {'slow' if slow else 'others'}",
-                connections=40,
+                connections=120,
                 timeout_us=PATIENCE_US,
             )
             for caller, per_s in CALLERS.items()
