@@ -206,7 +206,7 @@ def test_a_generator_that_begins_late_says_so() -> None:
 def test_a_connection_that_is_closed_leaves_its_requests_unanswered_and_others_go_on() -> None:
     with TinyServer(lambda parts: None if parts[1] == b"bad" else b"+OK\r\n") as server:
         commands = (*[command("GET", "bad")] * 4, command("GET", "k"))
-        record = played(load(server.port, commands=commands, connections=45, depth=1))
+        record = played(load(server.port, commands=commands, connections=55, depth=1))
         bad = [parts[1] for _, parts in server.requests].count(b"bad")
     assert bad > 30  # most of the connections
     assert record.lost == record.streams["a"].results.count(UNANSWERED) == bad
