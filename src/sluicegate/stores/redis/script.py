@@ -7,7 +7,7 @@ arguments that was used, so that a call encodes only what differs.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Final, final
 
@@ -60,11 +60,18 @@ _PARTS: Final[dict[str, tuple[str, ...]]] = {
 
 def load_scripts() -> dict[str, Script]:
     """Every operation's script, by its name."""
-    folder = files(__package__)
+    return join_scripts(__package__, _PARTS)
+
+
+def join_scripts(
+    package: str, parts: Mapping[str, Sequence[str]], prefix: str = ""
+) -> dict[str, Script]:
+    """Join the parts of each script, which lie in a package as `.lua`; `prefix` is for its name."""
+    folder = files(package)
     return {
         name: Script(
-            "\n".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in parts),
-            name=name,
+            "\n".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in its_parts),
+            name=f"{prefix}{name}",
         )
-        for name, parts in _PARTS.items()
+        for name, its_parts in parts.items()
     }

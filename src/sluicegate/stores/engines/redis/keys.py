@@ -13,13 +13,18 @@ meets each exactly once; and a drop costs what its space holds. The 1 is the ver
 from __future__ import annotations
 
 import zlib
-from importlib.resources import files
 from typing import Final, NamedTuple
 
-from sluicegate.stores.redis.script import Script
+from sluicegate.stores.redis.script import Script, join_scripts
 
 BUCKETS: Final = 256  # part of the format
 VERSION: Final = 1
+_SCRIPTS: Final = {
+    "write": ("change", "write"),
+    "swap": ("change", "swap"),
+    "scan": ("scan",),
+    "forget": ("forget",),
+}
 
 
 class EngineKeys(NamedTuple):
@@ -54,8 +59,4 @@ def keys_of(prefix: str, space: str, partition: bytes) -> EngineKeys:
 
 def load_scripts() -> dict[str, Script]:
     """Every script, by its name."""
-    folder = files(__package__)
-    return {
-        name: Script((folder / f"{name}.lua").read_text(encoding="utf-8"), name=f"kv {name}")
-        for name in ("write", "swap", "scan", "forget")
-    }
+    return join_scripts(__package__, _SCRIPTS, "kv ")
