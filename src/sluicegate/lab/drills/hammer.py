@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.lab.arrivals import Poisson
-from sluicegate.lab.drills.closed_loop import ClosedLoop, play_beside
+from sluicegate.lab.drills.beside import play_each
+from sluicegate.lab.drills.closed_loop import ClosedLoop
 from sluicegate.lab.drills.dispatcher import DrillCaller, DrillFleet
 from sluicegate.lab.drills.drill import (
     LAYERS,
@@ -19,13 +20,8 @@ from sluicegate.lab.drills.drill import (
     Drill,
     DrillOutcome,
     DrillSetting,
-    Panel,
-    note_latency,
     policy_flags,
 )
-from sluicegate.lab.drills.generator import play
-from sluicegate.lab.drills.load import DrillLoad
-from sluicegate.lab.drills.record import slice_of
 from sluicegate.lab.drills.slots import fill, gets, keys, reads
 from sluicegate.wire.resp import command
 
@@ -38,16 +34,12 @@ CONNECTIONS: Final = 20
 DEPTH: Final = 64
 KEYS: Final = 2_000
 WARM_US: Final = 1_500_000
-BIN_US: Final = 500_000
 MORE_MS: Final = 5.0
 SERVED_MIN: Final = 0.999
 
 
 def drill(setting: DrillSetting) -> DrillOutcome:
     """The victim alone, then beside each kind of request."""
-    outcome = DrillOutcome()
-    control = setting.policy != LAYERS
-    span = {"begin_us": WARM_US, "end_us": WARM_US + setting.us()}
     names = keys("drill", KEYS)
     kinds = {
         "a hot key": gets(["drill:k0"]),
@@ -57,43 +49,23 @@ def drill(setting: DrillSetting) -> DrillOutcome:
     with DrillFleet((HAMMER, VICTIM), {HAMMER.name: HAMMER_RU, VICTIM.name: VICTIM_RU}) as fleet:
         dispatcher = fleet.dispatcher(f"lmdb:{fleet.folder}/engine", *policy_flags(setting.policy))
         fill(dispatcher, names)
-        victim = reads(VICTIM, dispatcher.port, names, Poisson(READS_PER_S), connections=20)
-        load = DrillLoad(streams=(victim,), span_us=WARM_US + setting.us(), seed=setting.seed)
-        setting.progress("hammer: the victim alone")
-        [alone] = play([load])
-        alone_ms = note_latency(outcome, alone, span, "alone")
-        curves = {"alone": slice_of(alone, **span).times_ms(BIN_US)}
-        for kind, commands in kinds.items():
-            what = f"beside {kind}"
-            setting.progress(f"hammer: the victim {what}")
-            loop = ClosedLoop(
-                port=dispatcher.port,
-                commands=commands,
-                greeting=HAMMER.greeting,
-                connections=CONNECTIONS,
-                depth=DEPTH,
+        stream = reads(
+            VICTIM, dispatcher.port, names, Poisson(READS_PER_S), connections=CONNECTIONS
+        )
+        loops = {
+            kind: (
+                ClosedLoop(
+                    port=dispatcher.port,
+                    commands=commands,
+                    greeting=HAMMER.greeting,
+                    connections=CONNECTIONS,
+                    depth=DEPTH,
+                ),
+                MORE_MS,
             )
-            beside, hammer = play_beside(load, loop)
-            p99_ms = note_latency(outcome, beside, span, what)
-            outcome.figures[f"{what}: hammer served a second"] = hammer.served_per_s
-            outcome.figures[f"{what}: hammer refused a second"] = hammer.refused_per_s
-            outcome.add_bar(
-                f"the victim's p99 {what}",
-                p99_ms,
-                at_most=alone_ms + MORE_MS,
-                unit="ms",
-                must_miss=control,
-            )
-            if not control:
-                outcome.add_bar(
-                    f"the victim served {what}",
-                    slice_of(beside, **span).success,
-                    at_least=SERVED_MIN,
-                    unit="%",
-                )
-            curves[what] = slice_of(beside, **span).times_ms(BIN_US)
-    outcome.panels = [Panel("p99 of the victim", "ms", "s", curves, log_y=True)]
-    return outcome
+            for kind, commands in kinds.items()
+        }
+        return play_each(setting, stream, WARM_US, "the victim", loops, SERVED_MIN)
 
 
 DRILL: Final = Drill(
