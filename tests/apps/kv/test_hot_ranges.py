@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -35,6 +35,16 @@ async def each(app: KvApp, *sorts: int, partition: bytes = b"p") -> Sequence[Row
     places = [(partition, b"%05d" % sort) for sort in sorts]
     rows = app.dispatcher.get_each("t", places, CALL)
     return rows if isinstance(rows, Sequence) else await rows
+
+
+@asynccontextmanager
+async def with_hot_range(rows: int = 2, reads: int = 6) -> AsyncIterator[KvApp]:
+    """A dispatcher of so many rows, whose first range was read so often."""
+    async with dispatcher(*SLOW, *HOT) as app:
+        await fill(app, rows)
+        for _ in range(reads):
+            await scan(app)
+        yield app
 
 
 def multi_gets(app: KvApp) -> int:
@@ -121,10 +131,7 @@ def test_who_has_written_reads_the_range_as_it_wrote_it(way: str) -> None:
 
 def test_a_fetch_that_began_before_a_write_answers_nobody_who_came_after_it() -> None:
     async def story() -> None:
-        async with dispatcher(*SLOW, *HOT) as app:
-            await fill(app, 2)
-            for _ in range(3):
-                await scan(app)
+        async with with_hot_range(reads=3) as app:
             for number in range(30):
                 value = b"%d" % number
                 readers = [asyncio.ensure_future(scan(app)) for _ in range(5)]
@@ -139,10 +146,7 @@ def test_a_fetch_that_began_before_a_write_answers_nobody_who_came_after_it() ->
 
 def test_a_write_elsewhere_costs_a_hot_range_nothing() -> None:
     async def story() -> None:
-        async with dispatcher(*SLOW, *HOT) as app:
-            await fill(app, 2)
-            for _ in range(6):
-                await scan(app)
+        async with with_hot_range() as app:
             before = scans(app)
             for number in range(20):
                 await put(app, b"x", partition=b"q%d" % number)
@@ -154,10 +158,7 @@ def test_a_write_elsewhere_costs_a_hot_range_nothing() -> None:
 
 def test_a_strong_read_passes_by() -> None:
     async def story() -> None:
-        async with dispatcher(*SLOW, *HOT) as app:
-            await fill(app, 2)
-            for _ in range(6):
-                await scan(app)
+        async with with_hot_range() as app:
             before = scans(app)
             for _ in range(4):
                 await scan(app, strong=True)

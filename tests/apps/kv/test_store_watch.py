@@ -158,7 +158,7 @@ def test_generation_one_tells_the_watch(caplog: pytest.LogCaptureFixture) -> Non
 def test_groups_go_with_every_form_of_quotas_and_with_or_without_a_store(form: str) -> None:
     for store in ((), ("--store", "redis://127.0.0.1:1")):
         flags = ("--groups", "groups.yaml", "--quota-form", form, *store)
-        settings_from(KvSettings, *flags)
+        assert settings_from(KvSettings, *flags).groups == "groups.yaml"
 
 
 @pytest.mark.parametrize(
