@@ -74,6 +74,7 @@ class RespProtocol:
     """One connection. It does what `asyncio.Protocol` asks for, and `drain` and `tick` besides."""
 
     __slots__ = (
+        "_answered",
         "_began_s",
         "_blocked_command",
         "_client_stalled",
@@ -131,6 +132,7 @@ class RespProtocol:
         self._client_stalled = False  # the client does not read
         self._paused = False  # nor do we
         self._rests = False  # its caller is far over its quota
+        self._answered = 0  # commands, since its pace was looked at
         self._ended = False  # nothing more is run
         self._eof = False  # nothing more will come
         self._dead = False
@@ -263,16 +265,18 @@ class RespProtocol:
                 out, size = self._out, 0
         if out:
             self._flush_soon()
-        self._keep_pace(session.commands - ran)
+        self._answered += session.commands - ran
+        self._keep_pace()
         if not self._ended:
             self._pace_reading()
             if self._eof and not self._held_up():
                 self._ended = True
         self._close_if_done()
 
-    def _keep_pace(self, ran: int) -> None:
+    def _keep_pace(self) -> None:
         """Put the connection off if its caller is far over its quota."""
         session, clock = self._session, self._clock
+        answered, self._answered = self._answered, 0
         pace, identity = session.state.pace, session.identity
         if pace is None or clock is None or identity is None:
             return
@@ -281,7 +285,7 @@ class RespProtocol:
             return
         session.refused = 0
         now_us = clock.now_us()
-        pace.record(caller, max(0, ran - refused), refused, now_us)
+        pace.record(caller, max(0, answered - refused), refused, now_us)
         delay_us = pace.delay_us(caller, now_us)
         if refused and delay_us > 0 and not self._share.waiting:
             pace.count(delay_us)
@@ -341,6 +345,7 @@ class RespProtocol:
 
     def _await_reply(self, later: Awaitable[Reply]) -> None:
         owed = _PendingReply()
+        self._answered -= 1
         self._pending.append(owed)
         future = asyncio.ensure_future(later, loop=self._loop)
         self._futures.add(future)
@@ -348,6 +353,7 @@ class RespProtocol:
 
     def _fill_reply(self, owed: _PendingReply, future: asyncio.Future[Reply]) -> None:
         """Fill the place of a reply that was waited for."""
+        self._answered += 1
         self._futures.discard(future)
         if self._dead:
             if not future.cancelled():

@@ -195,7 +195,8 @@ async def ours(sent: bytes, cuts: list[int], late: bool) -> list[Any]:
         talk.protocol.data_received(sent[start:end])
         if start % 2:
             await asyncio.sleep(0)
-    while talk.protocol.under_way() or talk.protocol._blocked_command is not None:
+    protocol = talk.protocol
+    while protocol.under_way() or protocol._blocked_command is not None or protocol._share.waiting:
         await asyncio.sleep(0)
     talk.lose()
     reader = hiredis.Reader()
