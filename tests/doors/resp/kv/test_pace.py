@@ -12,7 +12,7 @@ from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.key_values import CallContext, Row
-from sluicegate.contracts.reasons import QUOTA_SPENT
+from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT, Reason
 from sluicegate.doors.resp.kv.commands import KEY_VALUES
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
@@ -26,15 +26,15 @@ from tests.doors.resp.talk import listening
 GET = command("GET", "t:k")
 DEPTH = 64
 BURST = 200
-SPENT = Decision(False, 0, 1_000, 1_000, QUOTA_SPENT, "ru")
 TABLES = {"*": EVERY_TABLE_GRANT}
 
 
 class Quotas:
     """A service with nothing left for one caller; of another every second request is too much."""
 
-    def __init__(self, *, at_once: bool) -> None:
+    def __init__(self, reason: Reason, *, at_once: bool) -> None:
         self.calls: dict[str, int] = {}
+        self._decision = Decision(False, 0, 1_000, 1_000, reason, "ru")
         self._at_once = at_once
 
     def get(
@@ -46,12 +46,12 @@ class Quotas:
         if not self._at_once:
             return self._later(refused)
         if refused:
-            raise Refused(SPENT)
+            raise Refused(self._decision)
         return None
 
     async def _later(self, refused: bool) -> Row | None:
         if refused:
-            raise Refused(SPENT)
+            raise Refused(self._decision)
         return None
 
 
@@ -69,12 +69,15 @@ async def ask(
     return [await reader.readline() for _ in range(count)]
 
 
-@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize(
+    ("reason", "at_once"),
+    [(QUOTA_SPENT, True), (QUOTA_SPENT, False), (COST_ABOVE_LIMIT, True)],
+)
 def test_after_a_burst_of_refusals_a_connection_is_read_less_often_and_is_told(
-    at_once: bool,
+    reason: Reason, at_once: bool
 ) -> None:
     async def story() -> None:
-        quotas = Quotas(at_once=at_once)
+        quotas = Quotas(reason, at_once=at_once)
         tokens = Tokens({name: Identity(name, (), TABLES) for name in ("hammer", "busy", "good")})
         # Slow enough that no machine makes up for the refusals while the story goes on; whoever is
         # put off is known to be gone when that is over.
@@ -88,7 +91,7 @@ def test_after_a_burst_of_refusals_a_connection_is_read_less_often_and_is_told(
             while pace.slowed == 0:
                 assert quotas.calls.get("hammer", 0) <= BURST + 3 * DEPTH
                 said = (await ask(*hammer, DEPTH))[-1]
-            assert said.startswith(QUOTA_SPENT.resp_error.encode().join((b"-", b" ")))
+            assert said.startswith(reason.resp_error.encode().join((b"-", b" ")))
             # What is refused later is known a read later.
             assert quotas.calls["hammer"] <= BURST + (2 if at_once else 3) * DEPTH
             # Another connection of this caller is told, and then put off too.
