@@ -19,7 +19,7 @@ from sluicegate.contracts.request import Measured, Request
 from sluicegate.kernels.cost_model import Weights, read_weights
 from sluicegate.policies.budgets import TokenBudgets
 from sluicegate.policies.leased_budget import LeasedBudget, LeasedBudgetSettings
-from sluicegate.policies.operation_cost import WorkShape, read_shape
+from sluicegate.policies.operation_cost import OperationCost, WorkShape, read_shape
 from sluicegate.policies.request_units import (
     RequestUnits,
     RequestUnitsPermit,
@@ -642,3 +642,22 @@ def read_often(these: RequestUnits, now_us: int, *, seconds: int, took_ms: int) 
             request.measured = Measured(took_ms * MS, rows=1)
             permit.end(OK, now_us)
     return now_us
+
+
+def test_one_that_took_long_is_looked_at_soon_and_many_are_not_each_looked_at() -> None:
+    operation = OperationCost(
+        "get",
+        Weights(1.0, 1.0, 0.0, 1.0),
+        learn_rate=0.0,
+        correction_max=10,
+        margin_quantile=None,
+        latency_ms=1.0,
+    )
+    for number in range(101):
+        operation.time("s", 1_000, START + number * 1_000)
+    calm_ms = operation.latency_ms("s")
+    for number in range(100):
+        operation.time("s", 90_000, START + 101_000 + number * 100)
+        assert operation.latency_ms("s") == calm_ms
+    operation.time("s", 90_000, START + 151_000)
+    assert operation.latency_ms("s") > 2 * calm_ms

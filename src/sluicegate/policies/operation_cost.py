@@ -57,6 +57,7 @@ KNOWN_AFTER_US: Final = 30 * SECOND_US  # until then what is slow may be what is
 KNOWN_SAMPLES: Final = 20
 PEERS_MIN: Final = 3  # shards, to say of a new one whether it is slow
 _REFRESH_US: Final = 100_000
+_NEWS_US: Final = 50_000
 ROWS: Final = "rows"
 SIZE: Final = "size_bytes"
 
@@ -171,8 +172,9 @@ class _ShardLatency:
         self._times.add(service_us, now_us)
         if self._since_us < 0:
             self._since_us = now_us
-        is_news = service_us > 2.0 * self._recent_us
-        if is_news or not 0 <= now_us - self._at_us < _REFRESH_US:
+        # What took long may be the first of many; a look is as dear as two reads, so not at each.
+        pause_us = _NEWS_US if service_us > 2.0 * self._recent_us else _REFRESH_US
+        if not 0 <= now_us - self._at_us < pause_us:
             self._look(now_us)
 
     def restore_usual(self, p95_ms: float) -> None:
