@@ -26,6 +26,8 @@ from tests.redis.builds import Build, first_present
 HOST = "127.0.0.1"
 READY_S_MAX = 60.0
 ASK_S_MAX = 5.0
+# redis-py asks again for seconds, also after a refusal of a token.
+ASK_ONCE = Retry(NoBackoff(), 0)
 
 # All is on loopback and thrown away: nothing is written to disk unless a test says so.
 SETTINGS = """\
@@ -71,7 +73,7 @@ class RedisMembers(Cluster):
         defaults: dict[str, Any] = {
             "host": HOST,
             "port": self.ports[number],
-            "retry": Retry(NoBackoff(), 0),
+            "retry": ASK_ONCE,
             "socket_timeout": ASK_S_MAX,
             "decode_responses": True,
             "protocol": 2,

@@ -15,6 +15,7 @@ from sluicegate.policies.access import token_digest
 from sluicegate.protos import key_values_pb2, key_values_pb2_grpc
 from tests.apps.kv.process import KvProcess, access_file, token_of
 from tests.engines.child import until
+from tests.redis.members import ASK_ONCE
 
 MAY = 'tables = { t = ["read", "write"] }'
 
@@ -25,7 +26,9 @@ def test_who_is_taken_out_of_the_access_file_has_nothing_more_on_any_open_connec
     access = Path(access_file(tmp_path, {"ann": MAY, "bob": MAY, "carl": MAY}))
     with KvProcess(tmp_path, "--engine", "memory:", "--access", str(access)) as kv:
         ann, bob, carl = (
-            redis.Redis(port=kv.port, password=token_of(name), single_connection_client=True)
+            redis.Redis(
+                port=kv.port, password=token_of(name), retry=ASK_ONCE, single_connection_client=True
+            )
             for name in ("ann", "bob", "carl")
         )
         bearer = f"Bearer {token_of('bob')}"

@@ -14,6 +14,7 @@ import trustme
 from sluicegate.protos import key_values_pb2 as pb
 from sluicegate.protos.key_values_pb2_grpc import KeyValuesStub
 from tests.apps.kv.process import KvProcess
+from tests.redis.members import ASK_ONCE
 
 SHOP, READER, STRANGER = "shop.internal", "reader.internal", "stranger.internal"
 ACCESS = f"""
@@ -65,6 +66,7 @@ class Papers:
             ssl_certfile=str(cert),
             ssl_keyfile=str(key),
             socket_timeout=10,
+            retry=ASK_ONCE,
         )
 
     def grpc(self, kv: KvProcess, name: str) -> grpc.Channel:
@@ -127,7 +129,7 @@ def test_who_shows_no_certificate_does_not_come_in_at_all(kv: KvProcess, papers:
     with pytest.raises(OSError):  # noqa: PT011 - which one depends on the moment
         kv.ask("/v1/tables/homes/rows/http", context=papers.context(""))
     with pytest.raises((ConnectionError, redis.exceptions.ConnectionError)):
-        redis.Redis(port=kv.port, socket_timeout=5).ping()
+        redis.Redis(port=kv.port, socket_timeout=5, retry=ASK_ONCE).ping()
 
 
 def test_a_certificate_of_another_authority_does_not_come_in(kv: KvProcess, papers: Papers) -> None:

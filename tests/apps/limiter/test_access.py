@@ -24,6 +24,7 @@ from tests.apps.limiter.process import NATIVE, LimiterProcess, rules_file
 from tests.attacks.h2_socket import H2Socket, call, request_fields
 from tests.attacks.prober import connected
 from tests.engines.child import until
+from tests.redis.members import ASK_ONCE
 
 PLAYBACK = "/api/v1/playback"
 GATEWAY, DESK, OPERATOR = (f"{name} and a long enough secret" for name in ("gw", "desk", "op"))
@@ -114,14 +115,14 @@ def test_who_may_not_is_refused_before_the_message_is_unpacked_or_read(
 
 
 def test_resp_asks_for_a_token_and_then_for_the_grant(limiter: LimiterProcess) -> None:
-    stranger = redis.Redis(port=limiter.port)
+    stranger = redis.Redis(port=limiter.port, retry=ASK_ONCE)
     with pytest.raises(redis.AuthenticationError):
         stranger.ping()
-    gateway = redis.Redis(port=limiter.port, password=GATEWAY)
+    gateway = redis.Redis(port=limiter.port, password=GATEWAY, retry=ASK_ONCE)
     assert gateway.execute_command("CL.THROTTLE", "k", 1, 1, 1)[0] == 0  # type: ignore[no-untyped-call]
     with pytest.raises(redis.exceptions.NoPermissionError):
         gateway.execute_command("SG.RESET", "ann", PLAYBACK)  # type: ignore[no-untyped-call]
-    wrong = redis.Redis(port=limiter.port, password="wrong and long enough")
+    wrong = redis.Redis(port=limiter.port, password="wrong and long enough", retry=ASK_ONCE)
     with pytest.raises(redis.AuthenticationError):
         wrong.ping()
     for client in (stranger, gateway, wrong):
@@ -141,7 +142,9 @@ def test_callers_are_read_again_on_sighup(tmp_path: Path) -> None:
         assert limiter.ask("/v1/state", token="another " + DESK)[0] == 200
         # Who is on an open connection is asked anew too.
         gateway, operator = (
-            redis.Redis(port=limiter.port, password=one, single_connection_client=True)
+            redis.Redis(
+                port=limiter.port, password=one, retry=ASK_ONCE, single_connection_client=True
+            )
             for one in (GATEWAY, OPERATOR)
         )
         assert gateway.ping()

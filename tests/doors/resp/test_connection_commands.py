@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 import redis.asyncio
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from sluicegate.contracts.access import EVERY_GRANT, Identity
 from sluicegate.doors.resp.protocol import RespDoor
@@ -24,13 +22,13 @@ from sluicegate.stores.redis.throttle import RedisThrottle
 from sluicegate.testing import SeededChance
 from tests.doors.resp.service import RULE, Service, Tokens
 from tests.doors.resp.talk import listening, served
+from tests.redis.members import ASK_ONCE
 
 if TYPE_CHECKING:
     from tests.engines.redis import RedisServer
 
 ROOT = Path(__file__).resolve().parents[3]
 ANN = Identity("ann", EVERY_GRANT)
-ONCE = Retry(NoBackoff(), 0)
 
 
 def needs(program: str) -> str:
@@ -97,7 +95,7 @@ def test_redis_py(port: int, protocol: int) -> None:
         assert client.client_info()["lib-name"] == "redis-py"
     with (
         pytest.raises(redis.AuthenticationError),
-        redis.Redis(port=port, protocol=protocol, password="wrong", retry=ONCE) as wrong,
+        redis.Redis(port=port, protocol=protocol, password="wrong", retry=ASK_ONCE) as wrong,
     ):
         wrong.ping()
 
@@ -279,7 +277,7 @@ def test_a_stranger_is_shown_the_door() -> None:
     with served(make) as port:
         with (
             pytest.raises(redis.AuthenticationError, match="Authentication required"),
-            redis.Redis(port=port, protocol=2, retry=ONCE) as stranger,
+            redis.Redis(port=port, protocol=2, retry=ASK_ONCE) as stranger,
         ):
             stranger.ping()
         with redis.Redis(port=port, username="ann", password="secret") as client:
