@@ -19,8 +19,14 @@ A count carries its delta and its total since the node started. The master that 
 before works with totals, so a lost report is made up by the next one and a doubled one is nothing;
 a master that has just taken over works with the delta, and with the factor that the node applies.
 
+Accounts may have different masters (`assign`): each is reported to its own, and whatever another
+one says of it is void. A node that has no account of a master any more says so in its last report
+to it, or it would be taken for cut off.
+
 A message of factors carries a term (of the master), a generation, and how long it is valid; an
-older one is void. A report is repeated until it is answered; so a node that hears
+older one is void. The report names the latest that the node has heard from this master, so that one
+that has restarted begins above it. A report is repeated until it is answered; so a node
+that hears
 nothing for `doubt_us` after one is cut off (an idle account asks nothing, and is not in silence).
 It admits no more a second, then, than it did when it last heard, and when its factor is not valid
 any more goes over, in `decay_us`, to an equal share of the limit (`kernels/suppression.py`,
@@ -37,6 +43,7 @@ stand first in the next one. An account that was idle for `idle_us` is forgotten
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
@@ -59,8 +66,13 @@ FUSE_RATIO_MAX: Final = 1_000
 _DEBT_MAX: Final = 1 << 32  # an operation heavier than the burst passes, and is paid off
 _LOOKS: Final = 4
 NO_REPORT: Final = -1
+ONE_MASTER: Final = ""  # of all accounts, unless `assign` says otherwise
 # Ten of them: a node that is cut off sees a surge within 300 ms, and not within a second.
 RECENT_SLOT_US: Final = 30_000
+
+
+def _one_master(_: str) -> str:
+    return ONE_MASTER
 
 
 class AccountCount(NamedTuple):
@@ -73,11 +85,18 @@ class AccountCount(NamedTuple):
 
 
 class SuppressReport(NamedTuple):
-    """What a node tells the master. `boot` grows with every start of the node."""
+    """What a node tells the master. `boot` grows with every start of the node.
+
+    `term` and `generation` are those of the latest message that it has heard from this master;
+    `leaving` says that it has no account of this master any more.
+    """
 
     node: str
     boot: int
     counts: tuple[AccountCount, ...]
+    term: int = 0
+    generation: int = 0
+    leaving: bool = False
 
 
 class AccountFactor(NamedTuple):
@@ -137,6 +156,19 @@ class SuppressStats(NamedTuple):
 
 
 @final
+class _Link:
+    """What a node keeps of one master."""
+
+    __slots__ = ("accounts", "changed", "heard", "reported_us")
+
+    def __init__(self) -> None:
+        self.accounts = 0
+        self.changed: dict[str, _Account] = {}  # to be reported, first come first
+        self.reported_us = -SPAN_US_MAX
+        self.heard = (0, 0)  # the latest term and generation
+
+
+@final
 class _Account:
     """What a node keeps of one account."""
 
@@ -149,6 +181,7 @@ class _Account:
         "held_per_s",
         "limit_burst",
         "limit_per_s",
+        "link",
         "nodes",
         "rate",
         "reported",
@@ -160,7 +193,8 @@ class _Account:
         "valid_us",
     )
 
-    def __init__(self, phase: float) -> None:
+    def __init__(self, phase: float, link: _Link) -> None:
+        self.link = link
         self.total = 0
         self.reported = 0
         self.rate = TwoSpeedRate(recent_slot_us=RECENT_SLOT_US)
@@ -188,10 +222,10 @@ class Suppress:
         "_accounts",
         "_admitted",
         "_chance",
-        "_changed",
         "_fused",
         "_interval_us",
-        "_reported_us",
+        "_links",
+        "_owner_of",
         "_suppressed",
         "_unknown",
         "_untracked",
@@ -212,8 +246,8 @@ class Suppress:
         self._chance = chance
         self._interval_us = self.settings.interval_us
         self._accounts: dict[str, _Account] = {}
-        self._changed: dict[str, _Account] = {}  # to be reported, first come first
-        self._reported_us = -SPAN_US_MAX
+        self._owner_of: Callable[[str], str] = _one_master
+        self._links = {ONE_MASTER: _Link()}
         self._admitted = self._suppressed = self._fused = self._unknown = self._untracked = 0
         self._void = 0
 
@@ -228,7 +262,7 @@ class Suppress:
         if counted:
             account.total += cost
             account.rate.add(cost, now_us)
-            self._changed[request.caller] = account
+            account.link.changed[request.caller] = account
         account.used_us = now_us
         if now_us - account.updated_us >= self._interval_us:
             self._update(account, now_us)
@@ -247,25 +281,62 @@ class Suppress:
         self._admitted += 1
         return SuppressPermit(self, account, cost if counted else 0)
 
-    def report(self, now_us: int) -> SuppressReport | None:
-        """Return what to report to the master, at most every `interval_us`; None if there is
+    def assign(self, owner_of: Callable[[str], str]) -> None:
+        """Report each account to the master that `owner_of` names from now on.
+
+        An account that changes hands is reported to its new master at once, whose first word counts
+        whatever its term is. Until then it is held as if its master were silent.
+        """
+        self._owner_of = owner_of
+        for name, account in self._accounts.items():
+            link = self._link_to(owner_of(name))
+            if link is account.link:
+                continue
+            account.link.changed.pop(name, None)
+            account.link.accounts -= 1
+            link.changed[name] = account
+            link.accounts += 1
+            account.link = link
+            account.term = account.generation = 0
+        self.disconnect(ONE_MASTER)
+
+    @property
+    def masters(self) -> list[str]:
+        """The masters of this node's accounts, and those that it has not taken leave of."""
+        return list(self._links)
+
+    def disconnect(self, master: str) -> None:
+        """Forget a master that is gone; nothing if it still has accounts of this node."""
+        link = self._links.get(master)
+        if link is not None and link.accounts == 0:
+            del self._links[master]
+
+    def report(self, now_us: int, master: str = ONE_MASTER) -> SuppressReport | None:
+        """Return what to report to a master, at most every `interval_us`; None if there is
         nothing.
 
         With nothing to report it sends an empty report every `heartbeat_us`, or it would be taken
         for cut off. An account whose last report was not answered, or that is suppressed, is
         reported even if it was idle, so that its master replies.
         """
-        silence_us = now_us - self._reported_us
+        link = self._links.get(master)
+        if link is None:
+            return None
+        silence_us = now_us - link.reported_us
         if 0 <= silence_us < self._interval_us:
             return None
-        if not self._changed and 0 <= silence_us < self.settings.heartbeat_us:
+        changed = link.changed
+        if not changed and 0 <= silence_us < self.settings.heartbeat_us:
             return None
-        self._reported_us = now_us
+        link.reported_us = now_us
         self._forget_idle(now_us)
+        if link.accounts == 0 and master != ONE_MASTER:
+            del self._links[master]
+            return SuppressReport(self.node, self.boot, (), *link.heard, leaving=True)
         counts: list[AccountCount] = []
-        while self._changed and len(counts) < self.settings.report_accounts_max:
-            name = next(iter(self._changed))
-            account = self._changed.pop(name)
+        while changed and len(counts) < self.settings.report_accounts_max:
+            name = next(iter(changed))
+            account = changed.pop(name)
             delta = account.total - account.reported
             account.reported = account.total
             if account.unanswered_us == NO_REPORT:
@@ -274,17 +345,25 @@ class Suppress:
         for count in counts:
             account = self._accounts[count.account]
             if account.limit_per_s > 0:  # whom no master has a word for is not asked about twice
-                self._changed[count.account] = account
-        return SuppressReport(self.node, self.boot, tuple(counts))
+                changed[count.account] = account
+        return SuppressReport(self.node, self.boot, tuple(counts), *link.heard)
 
-    def receive(self, message: FactorMessage, now_us: int) -> int:
-        """Take in a message of the master; return how many accounts it was new for."""
+    def receive(self, message: FactorMessage, now_us: int, master: str = ONE_MASTER) -> int:
+        """Take in a message of a master; return how many accounts it was new for."""
+        link = self._links.get(master)
+        if link is None:
+            self._void += len(message.factors)
+            return 0
+        link.heard = max(link.heard, (message.term, message.generation))
         news = 0
         for factor in message.factors:
             account = self._accounts.get(factor.account)
             if account is None:
                 continue
-            if (message.term, message.generation) <= (account.term, account.generation):
+            if account.link is not link or (message.term, message.generation) <= (
+                account.term,
+                account.generation,
+            ):
                 self._void += 1
                 continue
             news += 1
@@ -295,9 +374,9 @@ class Suppress:
             account.nodes = max(message.nodes, 1)
             account.unanswered_us = NO_REPORT
             if factor.factor == 0.0 and account.total == account.reported:
-                self._changed.pop(factor.account, None)
+                link.changed.pop(factor.account, None)
             elif factor.factor > 0.0:
-                self._changed.setdefault(factor.account, account)
+                link.changed.setdefault(factor.account, account)
             account.held_per_s = (1.0 - factor.factor) * account.rate.per_s(now_us)
             if (factor.per_s, factor.burst) != (account.limit_per_s, account.limit_burst):
                 self._limit(account, factor)
@@ -334,9 +413,17 @@ class Suppress:
             self._forget_idle(now_us)
             if len(self._accounts) >= self.settings.accounts_max:
                 return None
-        account = _Account(self._chance.draw())
+        link = self._link_to(self._owner_of(name))
+        link.accounts += 1
+        account = _Account(self._chance.draw(), link)
         self._accounts[name] = account
         return account
+
+    def _link_to(self, master: str) -> _Link:
+        link = self._links.get(master)
+        if link is None:
+            link = self._links[master] = _Link()
+        return link
 
     def _forget_idle(self, now_us: int) -> None:
         """Look at a few of the oldest; who is not idle goes behind the others."""
@@ -346,7 +433,8 @@ class Suppress:
             if now_us - account.used_us < self.settings.idle_us:
                 self._accounts[name] = account
             else:
-                self._changed.pop(name, None)
+                account.link.changed.pop(name, None)
+                account.link.accounts -= 1
 
     def _limit(self, account: _Account, factor: AccountFactor) -> None:
         account.limit_per_s = factor.per_s

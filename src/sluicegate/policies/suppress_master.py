@@ -35,8 +35,9 @@ settled, in seconds of L, of which one is the burst (the test's simulation, 20 m
     a report every         50 ms      100 ms, delay 120 ms      100 ms, delay 200 ms
     above L                2.6              2.7                       3.1
 
-A new master (`term` one higher) has no history: for `warm_us` it answers with the factor that the
-reports say is applied, if that is more than its own. A node's missing counts (lost reports) are
+A master that has just been given an account (`term` one higher where it began too) has no history
+of it: for `warm_us` it answers with the factor that the reports say is applied, if that is more
+than its own. A node's missing counts (lost reports) are
 added with the next one it hears, but of what is older than a second no more than a second's share,
 or the end of a partition would look like a flood.
 
@@ -183,8 +184,6 @@ class SuppressMaster:
 
     __slots__ = (
         "_accounts",
-        "_began_us",
-        "_generation",
         "_limit_of",
         "_live_share",
         "_nodes",
@@ -192,6 +191,7 @@ class SuppressMaster:
         "_shared_us",
         "_untracked",
         "_void",
+        "generation",
         "name",
         "settings",
         "term",
@@ -209,8 +209,7 @@ class SuppressMaster:
         self.name = name
         self.term = term
         self._limit_of = limit_of
-        self._began_us = now_us
-        self._generation = 0
+        self.generation = 0
         self._accounts: dict[str, _Account] = {}
         self._nodes: dict[str, _Node] = {}
         self._reports = self._void = self._untracked = 0
@@ -222,6 +221,8 @@ class SuppressMaster:
         if not self._register(report, now_us):
             self._void += 1
             return None
+        if (report.term, report.generation) > (self.term, self.generation):
+            self.term = report.term + 1  # it has heard us before our last start
         self._reports += 1
         if now_us - self._shared_us >= self.settings.silent_us // 4:
             self._update_live_share(now_us)
@@ -244,6 +245,12 @@ class SuppressMaster:
         ]
         return self._message(factors)
 
+    def forget_node(self, name: str) -> None:
+        """Forget a node that is gone for good; its part of each account is the others'."""
+        if self._nodes.pop(name, None) is not None:
+            for account in self._accounts.values():
+                account.last_counts.pop(name, None)
+
     def factor(self, name: str, now_us: int) -> float:
         """The fraction of an account to reject, as of at most `decide_us` ago."""
         account = self._accounts.get(name)
@@ -264,6 +271,8 @@ class SuppressMaster:
         """Record that the node is alive; False for a report from before its last start."""
         node = self._nodes.get(report.node)
         if node is None:
+            if report.leaving:
+                return True
             if len(self._nodes) >= self.settings.nodes_max:
                 self._forget_nodes(now_us)
                 if len(self._nodes) >= self.settings.nodes_max:
@@ -273,6 +282,9 @@ class SuppressMaster:
             return True
         if report.boot < node.boot:
             return False
+        if report.leaving:
+            self.forget_node(report.node)
+            return True
         node.boot = report.boot
         node.heard_us = max(node.heard_us, now_us)
         return True
@@ -282,16 +294,15 @@ class SuppressMaster:
         self._shared_us = now_us
         silent_us = self.settings.silent_us
         live = sum([now_us - node.heard_us < silent_us for node in self._nodes.values()])
-        self._live_share = max(live, 1) / len(self._nodes)
+        self._live_share = max(live, 1) / max(len(self._nodes), 1)
 
     def _fold(
         self, account: _Account, report: SuppressReport, count: AccountCount, now_us: int
     ) -> None:
         """Add what is new in a count; totals make lost and doubled ones good."""
         account.used_us = now_us
-        if now_us - self._began_us < self.settings.warm_us and count.factor > account.inherited:
+        if now_us < account.inherited_until_us and count.factor > account.inherited:
             account.inherited = count.factor
-            account.inherited_until_us = self._began_us + self.settings.warm_us
         last_counts = account.last_counts.get(report.node)
         if last_counts is None or last_counts.boot != report.boot:
             gained = count.delta
@@ -318,6 +329,7 @@ class SuppressMaster:
                     return None
             account = _Account(self.settings.form)
             account.used_us = now_us
+            account.inherited_until_us = now_us + self.settings.warm_us
             self._accounts[name] = account
         return account
 
@@ -358,11 +370,11 @@ class SuppressMaster:
         return exact_factor(rate, per_s * self._live_share) if over else 0.0
 
     def _message(self, factors: list[AccountFactor]) -> FactorMessage:
-        self._generation += 1
+        self.generation += 1
         return FactorMessage(
             self.name,
             self.term,
-            self._generation,
+            self.generation,
             self.settings.valid_us,
             max(len(self._nodes), 1),
             tuple(factors),
@@ -384,9 +396,7 @@ class SuppressMaster:
             if now_us - node.heard_us >= self.settings.idle_us
         ]
         for name in silent:
-            del self._nodes[name]
-            for account in self._accounts.values():
-                account.last_counts.pop(name, None)
+            self.forget_node(name)
 
 
 def estimate(

@@ -1,0 +1,131 @@
+"""Account limiter: one process's part in holding accounts to their limits across a cluster.
+
+    limiter.change_members(["a", "b", "c"], now)    whoever is alive, this node among them
+    admission = limiter.admit(request, now)         at each operation; waits for nobody
+    for member, report in limiter.reports(now):     every `interval_us`
+        answer = ...                                the member's `receive_report(report, now)`
+        limiter.receive_factors(member, answer, now)
+
+Every node is a node for the accounts that are active on it (`policies/suppress.py`), and the master
+of those that consistent hashing gives it (`policies/suppress_master.py`). A node that is its own
+master of an account asks itself within `reports`, without a message.
+
+When the members change, an account whose master is another one now is reported to it at once, with
+the fraction that is rejected here; the new master goes on with that until it has seen enough by
+itself. An account that keeps its master notices nothing. Nodes that disagree on the members for a
+moment may admit up to the limit on each side of the disagreement.
+
+Who has members, sockets and a clock is the caller: nothing here does I/O.
+
+Cost: what the two policies cost; a hash of each account when it is first seen and when the members
+change. At most one report a master and interval, to masters of accounts that are active here, and a
+heartbeat to those where nothing has changed. Bounds: those of the policies; `NODES_MAX` members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final, final
+
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.policy import Admission
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.hash_ring import NODES_MAX, Rendezvous
+from sluicegate.policies.suppress import (
+    FactorMessage,
+    Suppress,
+    SuppressReport,
+    SuppressSettings,
+    SuppressStats,
+)
+from sluicegate.policies.suppress_master import (
+    LimitOf,
+    SuppressMaster,
+    SuppressMasterSettings,
+    SuppressMasterStats,
+)
+
+FIRST_TERM: Final = 1
+
+
+@final
+class AccountLimiter:
+    """Node and master in one. `boot` must grow with every start of the node."""
+
+    __slots__ = ("_master", "_node", "_ring", "name")
+
+    def __init__(
+        self,
+        name: str,
+        boot: int,
+        limit_of: LimitOf,
+        chance: Chance,
+        now_us: int,
+        *,
+        node: SuppressSettings | None = None,
+        master: SuppressMasterSettings | None = None,
+    ) -> None:
+        self.name = name
+        self._node = Suppress(name, boot, chance, node)
+        self._master = SuppressMaster(name, FIRST_TERM, limit_of, now_us, master)
+        self._ring = Rendezvous({name: 1.0})
+        self._node.assign(self._ring.owner)
+
+    @property
+    def members(self) -> Collection[str]:
+        """The names of all nodes, in their order."""
+        return self._ring.weights.keys()
+
+    def change_members(self, names: Collection[str]) -> None:
+        """Divide the accounts anew; those that stay where they are notice nothing."""
+        if self.name not in names:
+            raise BadValue("members", ", ".join(names), f"name this node, {self.name!r}, too")
+        if len(names) > NODES_MAX:
+            raise BadValue("members", len(names), f"name at most {NODES_MAX} nodes")
+        ring = Rendezvous(dict.fromkeys(names, 1.0))
+        gone = self.members - ring.weights.keys()
+        self._ring = ring
+        self._node.assign(ring.owner)
+        for member in gone:
+            self._node.disconnect(member)
+            self._master.forget_node(member)
+
+    def master_of(self, account: str) -> str:
+        """Which member decides on an account."""
+        return self._ring.owner(account)
+
+    def admit(self, request: Request, now_us: int) -> Admission:
+        """A permit, or a refusal in the account's name (`request.caller`, `request.cost`)."""
+        return self._node.admit(request, now_us)
+
+    def reports(self, now_us: int) -> list[tuple[str, SuppressReport]]:
+        """Return what to send to which member now; what is for this node is settled here."""
+        out: list[tuple[str, SuppressReport]] = []
+        for member in self._node.masters:
+            report = self._node.report(now_us, member)
+            if report is None:
+                continue
+            if member == self.name:
+                answer = self._master.receive(report, now_us)
+                if answer is not None:
+                    self._node.receive(answer, now_us, member)
+            else:
+                out.append((member, report))
+        return out
+
+    def receive_report(self, report: SuppressReport, now_us: int) -> FactorMessage | None:
+        """Answer another node as the master; None for one from before the node's last start."""
+        return self._master.receive(report, now_us)
+
+    def receive_factors(self, member: str, message: FactorMessage, now_us: int) -> int:
+        """Take in a master's answer; return how many accounts it was new for."""
+        return self._node.receive(message, now_us, member)
+
+    def factor(self, account: str, now_us: int) -> float:
+        """The fraction of an account's operations that is rejected here and now."""
+        return self._node.factor(account, now_us)
+
+    def stats(self) -> tuple[SuppressStats, SuppressMasterStats]:
+        """The node's side and the master's."""
+        return self._node.stats(), self._master.stats()
