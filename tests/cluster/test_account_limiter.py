@@ -14,7 +14,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
-from sluicegate.policies.suppress import FactorMessage, SuppressReport
+from sluicegate.contracts.suppression import FactorMessage, SuppressReport
 from sluicegate.policies.suppress_master import AccountLimit
 from sluicegate.testing import SeededChance
 

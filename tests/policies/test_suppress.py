@@ -14,16 +14,14 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.policy import NOTHING_HELD
 from sluicegate.contracts.reasons import SUPPRESSED
 from sluicegate.contracts.request import Request
-from sluicegate.kernels.moving_rate import SlotRing
-from sluicegate.policies.suppress import (
+from sluicegate.contracts.suppression import (
     AccountCount,
     AccountFactor,
     FactorMessage,
-    Suppress,
-    SuppressPermit,
     SuppressReport,
-    SuppressSettings,
 )
+from sluicegate.kernels.moving_rate import SlotRing
+from sluicegate.policies.suppress import Suppress, SuppressPermit, SuppressSettings
 from sluicegate.policies.suppress_master import (
     WINDOWS_US,
     AccountLimit,

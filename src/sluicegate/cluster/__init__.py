@@ -1,4 +1,5 @@
 """The face for account-wide limits without a central store: nodes, account masters, suppression.
 
-Messages are values and the transport is handed in; no socket is opened here.
+account_limiter.py   the part of one process, without time and sockets
+node.py              the same on a clock and sockets, among its peers
 """

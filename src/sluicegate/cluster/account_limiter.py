@@ -24,21 +24,16 @@ heartbeat to those where nothing has changed. Bounds: those of the policies; `NO
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Container
 from typing import Final, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.policy import Admission
 from sluicegate.contracts.request import Request
+from sluicegate.contracts.suppression import FactorMessage, SuppressReport
 from sluicegate.kernels.hash_ring import NODES_MAX, Rendezvous
-from sluicegate.policies.suppress import (
-    FactorMessage,
-    Suppress,
-    SuppressReport,
-    SuppressSettings,
-    SuppressStats,
-)
+from sluicegate.policies.suppress import Suppress, SuppressSettings, SuppressStats
 from sluicegate.policies.suppress_master import (
     LimitOf,
     SuppressMaster,
@@ -73,6 +68,11 @@ class AccountLimiter:
         self._node.assign(self._ring.owner)
 
     @property
+    def interval_us(self) -> int:
+        """How often `reports` may have something for the same member."""
+        return self._node.settings.interval_us
+
+    @property
     def members(self) -> Collection[str]:
         """The names of all nodes, in their order."""
         return self._ring.weights.keys()
@@ -99,10 +99,15 @@ class AccountLimiter:
         """A permit, or a refusal in the account's name (`request.caller`, `request.cost`)."""
         return self._node.admit(request, now_us)
 
-    def reports(self, now_us: int) -> list[tuple[str, SuppressReport]]:
-        """Return what to send to which member now; what is for this node is settled here."""
+    def reports(self, now_us: int, busy: Container[str] = ()) -> list[tuple[str, SuppressReport]]:
+        """Return what to send to which member now; what is for this node is settled here.
+
+        What is for a member that is `busy` with the last report is kept.
+        """
         out: list[tuple[str, SuppressReport]] = []
         for member in self._node.masters:
+            if member in busy:
+                continue
             report = self._node.report(now_us, member)
             if report is None:
                 continue

@@ -26,6 +26,7 @@ class Grant(Enum):
     READ_RULES = "read-rules"  # rules, proposals, what a fleet runs
     PROPOSE = "propose"  # a change of rules
     APPROVE = "approve"  # a change of rules: it goes live, or comes back
+    REPORT = "report"  # usage, as the node of a cluster that the caller's name says
     OPERATE = "operate"  # back up, restore, make room: for who runs a store
 
     # Looked up for every request; that of Enum is a function of Python.

@@ -54,6 +54,12 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.policy import NOTHING_HELD, Admission
 from sluicegate.contracts.reasons import SUPPRESSED
 from sluicegate.contracts.request import Request
+from sluicegate.contracts.suppression import (
+    AccountCount,
+    AccountFactor,
+    FactorMessage,
+    SuppressReport,
+)
 from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.moving_rate import SECOND_US, TwoSpeedRate
 from sluicegate.kernels.suppression import SPAN_US_MAX, Diffusion, silent_factor
@@ -73,50 +79,6 @@ RECENT_SLOT_US: Final = 30_000
 
 def _one_master(_: str) -> str:
     return ONE_MASTER
-
-
-class AccountCount(NamedTuple):
-    """What one account attempted at one node; both in messages, and the factor applied."""
-
-    account: str
-    delta: int  # since the last report was sent
-    total: int  # since the node started
-    factor: float
-
-
-class SuppressReport(NamedTuple):
-    """What a node tells the master. `boot` grows with every start of the node.
-
-    `term` and `generation` are those of the latest message that it has heard from this master;
-    `leaving` says that it has no account of this master any more.
-    """
-
-    node: str
-    boot: int
-    counts: tuple[AccountCount, ...]
-    term: int = 0
-    generation: int = 0
-    leaving: bool = False
-
-
-class AccountFactor(NamedTuple):
-    """The fraction to reject of one account, and its limit (messages a second, and at once)."""
-
-    account: str
-    factor: float
-    per_s: int
-    burst: int
-
-
-class FactorMessage(NamedTuple):
-    """What a master tells the nodes. (`term`, `generation`) grows with every message."""
-
-    master: str
-    term: int
-    generation: int
-    valid_us: int
-    nodes: int
-    factors: tuple[AccountFactor, ...]
 
 
 @final

@@ -53,6 +53,12 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Final, NamedTuple, final
 
+from sluicegate.contracts.suppression import (
+    AccountCount,
+    AccountFactor,
+    FactorMessage,
+    SuppressReport,
+)
 from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.moving_rate import SECOND_US, MovingRate, SlotRing
 from sluicegate.kernels.suppression import (
@@ -64,7 +70,6 @@ from sluicegate.kernels.suppression import (
 )
 from sluicegate.policies.keyed_table import KEYS_MAX
 from sluicegate.policies.settings import check_ranges, one_of, within
-from sluicegate.policies.suppress import AccountCount, AccountFactor, FactorMessage, SuppressReport
 
 RULE_ID: Final = "suppress_master"
 LADDER: Final = "ladder"

@@ -12,12 +12,13 @@ from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.contracts.request import Request
+from sluicegate.contracts.suppression import AccountFactor, FactorMessage
 from sluicegate.lab.hunt.invariants import check
 from sluicegate.lab.hunt.search import play_setup
 from sluicegate.lab.hunt.setup import HuntFault, HuntLoad, Setup
 from sluicegate.lab.world import World, run
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
-from sluicegate.policies.suppress import AccountFactor, FactorMessage, Suppress
+from sluicegate.policies.suppress import Suppress
 from sluicegate.testing import START_US, SeededChance
 
 MS = 1_000

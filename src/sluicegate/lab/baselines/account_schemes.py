@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, final
 
+from sluicegate.contracts.suppression import AccountFactor, FactorMessage, SuppressReport
 from sluicegate.kernels.moving_rate import MovingRate, SlotRing
 from sluicegate.kernels.suppression import burst_allowance, exact_factor
 from sluicegate.kernels.token_bucket import TokenBucket
@@ -33,12 +34,7 @@ from sluicegate.lab.rigs.accounts import (
     SuppressingNode,
 )
 from sluicegate.lab.world import World
-from sluicegate.policies.suppress import (
-    AccountFactor,
-    FactorMessage,
-    SuppressReport,
-    SuppressSettings,
-)
+from sluicegate.policies.suppress import SuppressSettings
 
 SLOTS: Final = 10
 TWO_SPEED_NODE: Final = SuppressSettings(fuse_ratio=0)

@@ -14,13 +14,14 @@ from typing import Final, final
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
+from sluicegate.contracts.suppression import FactorMessage, SuppressReport
 from sluicegate.lab.durations import Exponential
 from sluicegate.lab.hunt.record import HuntRecord, SpendingLimit
 from sluicegate.lab.hunt.setup import HuntLoad, Setup
 from sluicegate.lab.hunt.stage import COURSE_US, MS, SAMPLE_US, active, arrivals_of, settled
 from sluicegate.lab.network import Network, NetworkLink
 from sluicegate.lab.world import World
-from sluicegate.policies.suppress import FactorMessage, Suppress, SuppressReport
+from sluicegate.policies.suppress import Suppress
 from sluicegate.policies.suppress_master import AccountLimit, SuppressMaster
 
 MASTER: Final = "master"

@@ -20,13 +20,14 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request
+from sluicegate.contracts.suppression import FactorMessage, SuppressReport
 from sluicegate.lab.arrivals import Arrivals
 from sluicegate.lab.durations import Exponential
 from sluicegate.lab.network import Network, NetworkLink
 from sluicegate.lab.scenario import Curves, Figures, candidate_maker
 from sluicegate.lab.world import World, run
 from sluicegate.policies.settings import within
-from sluicegate.policies.suppress import FactorMessage, Suppress, SuppressReport, SuppressSettings
+from sluicegate.policies.suppress import Suppress, SuppressSettings
 from sluicegate.policies.suppress_master import (
     MEAN,
     AccountLimit,

@@ -1,0 +1,147 @@
+"""Node: an account limiter on real time and real sockets, one among peers that report to it.
+
+    node = ClusterNode(limiter, peers, settings, clock, chance)   within the loop
+    await node.start()
+    admission = limiter.admit(request, clock.now_us())
+    await node.close()
+
+It answers reports (`report`, behind the RESP door's `SG.REPORT`), and every `interval_us` reports
+to the masters of its accounts, one report under way a master: what a slow master does not answer
+waits here and is not sent twice. A report that fails says nothing; the policy repeats it, and holds
+what it last heard meanwhile.
+
+A peer reports in its own name: whoever calls must be granted `report`, and be called as the node it
+reports for, so that nobody forges another's usage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final, NamedTuple, final
+
+from sluicegate.cluster.account_limiter import AccountLimiter
+from sluicegate.contracts.access import Grant, Identity
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.errors import BadValue, Forbidden, Unavailable
+from sluicegate.contracts.suppression import FactorMessage, SuppressReport
+from sluicegate.stores.redis.connection import RedisCall, Reply
+from sluicegate.stores.redis.node import RedisNode
+from sluicegate.stores.redis.settings import Endpoint, RedisSettings
+from sluicegate.wire.resp import ErrorReply
+from sluicegate.wire.suppression_messages import encode_report, parse_answer
+
+_log: Final = logging.getLogger("sluicegate.cluster")
+SECOND_US: Final = 1_000_000
+
+
+class ClusterStats(NamedTuple):
+    """Reports that were sent, and of those answered and failed; reports refused as forged."""
+
+    sent: int
+    answered: int
+    failed: int
+    forged: int
+
+
+@final
+class ClusterNode:
+    """Make it within the loop that uses it; `close` ends what it has started."""
+
+    def __init__(
+        self,
+        limiter: AccountLimiter,
+        peers: Mapping[str, Endpoint],
+        settings: RedisSettings,
+        clock: Clock,
+        chance: Chance,
+    ) -> None:
+        """`settings` say how to speak to peers: token, TLS, time-outs; endpoints come from
+        `peers`."""
+        self.limiter = limiter
+        self._settings = replace(settings, kind="a node of the cluster")
+        self._clock = clock
+        self._chance = chance
+        self._interval_s = limiter.interval_us / SECOND_US
+        self._links: dict[str, RedisNode] = {}
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._ticking: asyncio.Task[None] | None = None
+        self._sent = self._answered = self._failed = self._forged = 0
+        self.change_peers(peers)
+
+    async def start(self) -> None:
+        """Begin to report."""
+        self._ticking = asyncio.get_running_loop().create_task(self._tick())
+
+    async def close(self) -> None:
+        """Stop reporting; return when all sockets are closed."""
+        tasks = [*self._under_way.values()]
+        if self._ticking is not None:
+            tasks.append(self._ticking)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(link.close() for link in self._links.values()), *self._closing)
+
+    def change_peers(self, peers: Mapping[str, Endpoint]) -> None:
+        """Take over who is alive, this node left out or not."""
+        others = {name: at for name, at in peers.items() if name != self.limiter.name}
+        self.limiter.change_members({self.limiter.name, *others})
+        for name, link in list(self._links.items()):
+            if others.get(name) != link.endpoint:
+                del self._links[name]
+                closing = asyncio.get_running_loop().create_task(link.close())
+                self._closing.add(closing)
+                closing.add_done_callback(self._closing.discard)
+        for name, endpoint in others.items():
+            if name not in self._links:
+                settings = replace(self._settings, endpoints=(endpoint,))
+                self._links[name] = RedisNode(endpoint, settings, self._chance)
+
+    def report(self, report: SuppressReport, by: Identity) -> FactorMessage | None:
+        """Answer a peer; None for a report from before its last start."""
+        by.require(Grant.REPORT)
+        if report.node != by.name:
+            self._forged += 1
+            raise Forbidden(by.name, f"{Grant.REPORT.value} for {report.node[:40]!r}")
+        return self.limiter.receive_report(report, self._clock.now_us())
+
+    def stats(self) -> ClusterStats:
+        """What was sent and heard so far."""
+        return ClusterStats(self._sent, self._answered, self._failed, self._forged)
+
+    async def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self._interval_s)
+            try:
+                reports = self.limiter.reports(self._clock.now_us(), self._under_way)
+            except BadValue as error:  # a limit that cannot be used, of an account of ours
+                _log.error("nothing was reported: %s", error)
+                continue
+            for member, report in reports:
+                link = self._links.get(member)
+                if link is not None:
+                    self._sent += 1
+                    task = loop.create_task(self._exchange(member, link, report))
+                    self._under_way[member] = task
+
+    async def _exchange(self, member: str, link: RedisNode, report: SuppressReport) -> None:
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        try:
+            link.send(RedisCall(future, encode_report(report)))
+            answer = parse_answer(await future)
+            if answer is not None and answer.master == member:
+                self.limiter.receive_factors(member, answer, self._clock.now_us())
+            self._answered += 1
+        except (Unavailable, ErrorReply, BadValue) as error:
+            self._failed += 1
+            _log.debug("%s did not answer a report: %s", member, error)
+        finally:
+            with suppress(KeyError):
+                del self._under_way[member]

@@ -1,0 +1,65 @@
+"""Suppression: what the nodes of a cluster and the masters of its accounts say to each other.
+
+    node    SuppressReport: what was attempted here   ->  master
+    node    <-  FactorMessage: the fraction of each account to reject  master
+
+Plain values. Who decides what is in them: `policies/suppress.py` and `suppress_master.py`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from sluicegate.contracts.access import Identity
+
+
+class AccountCount(NamedTuple):
+    """What one account attempted at one node; both in messages, and the factor applied."""
+
+    account: str
+    delta: int  # since the last report was sent
+    total: int  # since the node started
+    factor: float
+
+
+class SuppressReport(NamedTuple):
+    """What a node tells the master. `boot` grows with every start of the node.
+
+    `term` and `generation` are those of the latest message that it has heard from this master;
+    `leaving` says that it has no account of this master any more.
+    """
+
+    node: str
+    boot: int
+    counts: tuple[AccountCount, ...]
+    term: int = 0
+    generation: int = 0
+    leaving: bool = False
+
+
+class AccountFactor(NamedTuple):
+    """The fraction to reject of one account, and its limit (messages a second, and at once)."""
+
+    account: str
+    factor: float
+    per_s: int
+    burst: int
+
+
+class FactorMessage(NamedTuple):
+    """What a master tells the nodes. (`term`, `generation`) grows with every message."""
+
+    master: str
+    term: int
+    generation: int
+    valid_us: int
+    nodes: int
+    factors: tuple[AccountFactor, ...]
+
+
+class AccountMaster(Protocol):
+    """What a door calls where nodes report."""
+
+    def report(self, report: SuppressReport, by: Identity) -> FactorMessage | None:
+        """Answer a report; None for one from before the node's last start."""
+        ...

@@ -1,0 +1,27 @@
+"""Cluster commands: what the nodes of a cluster ask of each other."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sluicegate.contracts.suppression import AccountMaster
+from sluicegate.doors.resp.connection_commands import CONNECTION
+from sluicegate.doors.resp.session import Command, CommandTable, Session, identity_of
+from sluicegate.doors.resp.settings import RespSettings
+from sluicegate.wire.suppression_messages import encode_answer, parse_report
+
+
+def report(session: Session, parts: list[bytes]) -> bytes:
+    """SG.REPORT: see `wire/suppression_messages.py`."""
+    master: AccountMaster = session.state.service
+    return encode_answer(master.report(parse_report(parts), identity_of(session)))
+
+
+def _no_state(settings: RespSettings) -> None:
+    return None
+
+
+CLUSTER: Final = CommandTable(
+    (*CONNECTION, Command("SG.REPORT", 7, 0, False, report, "What a node's accounts attempted")),
+    _no_state,
+)

@@ -1,0 +1,154 @@
+"""Suppression messages: a node's report as a command, a master's answer as a reply.
+
+    SG.REPORT 1 node boot term generation leaving (account delta total factor)*
+    1 master term generation valid_us nodes (account factor per_s burst)*    or nil: it is void
+
+The first word is the version of what follows. A factor is written in decimal, as Python's `repr`
+does. What comes from another node is checked to the last word: sizes, signs, what is not a number,
+and totals that say less than their deltas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.suppression import (
+    AccountCount,
+    AccountFactor,
+    FactorMessage,
+    SuppressReport,
+)
+from sluicegate.wire.resp import Part, command, encode_reply, whole_number
+from sluicegate.wire.text import text_of, word_of
+
+VERSION: Final = 1
+NAME_BYTES_MAX: Final = 1_024
+WHOLE_MAX: Final = (1 << 53) - 1
+NULL: Final = encode_reply(None)
+_HEAD_WORDS: Final = 7  # of a report, the command's name included
+_ANSWER_WORDS: Final = 6
+_WORDS_EACH: Final = 4
+
+
+def encode_report(report: SuppressReport) -> bytes:
+    """A report as the command that says it."""
+    parts: list[Part] = [
+        "SG.REPORT",
+        VERSION,
+        word_of(report.node),
+        report.boot,
+        report.term,
+        report.generation,
+        int(report.leaving),
+    ]
+    for count in report.counts:
+        parts += (word_of(count.account), count.delta, count.total, repr(count.factor))
+    return command(*parts)
+
+
+def parse_report(parts: Sequence[bytes]) -> SuppressReport:
+    """The report that a command says; `BadValue` for whatever no node of ours would say."""
+    if len(parts) < _HEAD_WORDS or (len(parts) - _HEAD_WORDS) % _WORDS_EACH:
+        raise BadValue(
+            "report", f"{len(parts)} words", "give version node boot term generation leaving, and "
+            "account delta total factor of each account"
+        )  # fmt: skip
+    _check_version("report.version", parts[1])
+    counts: list[AccountCount] = []
+    for at in range(_HEAD_WORDS, len(parts), _WORDS_EACH):
+        delta = _whole("report.delta", parts[at + 1], WHOLE_MAX)
+        total = _whole("report.total", parts[at + 2], WHOLE_MAX)
+        if delta > total:
+            raise BadValue("report.delta", delta, f"give at most the total, {total}")
+        factor = _fraction("report.factor", parts[at + 3])
+        counts.append(AccountCount(_name("report.account", parts[at]), delta, total, factor))
+    return SuppressReport(
+        _name("report.node", parts[2]),
+        _whole("report.boot", parts[3], WHOLE_MAX),
+        tuple(counts),
+        _whole("report.term", parts[4], WHOLE_MAX),
+        _whole("report.generation", parts[5], WHOLE_MAX),
+        leaving=_whole("report.leaving", parts[6], 1) == 1,
+    )
+
+
+def encode_answer(message: FactorMessage | None) -> bytes:
+    """A master's answer as a reply."""
+    if message is None:
+        return NULL
+    words: list[object] = [
+        VERSION,
+        word_of(message.master),
+        message.term,
+        message.generation,
+        message.valid_us,
+        message.nodes,
+    ]
+    for factor in message.factors:
+        words += (word_of(factor.account), repr(factor.factor), factor.per_s, factor.burst)
+    return encode_reply(words)
+
+
+def parse_answer(reply: object) -> FactorMessage | None:
+    """The answer that a reply says, as hiredis reads it; `BadValue` for whatever is none."""
+    if reply is None:
+        return None
+    words: Sequence[object] = reply if isinstance(reply, list) else ()
+    if len(words) < _ANSWER_WORDS or (len(words) - _ANSWER_WORDS) % _WORDS_EACH:
+        raise BadValue("answer", type(reply).__name__, "let a master of this version answer")
+    _check_version("answer.version", words[0])
+    factors = [
+        AccountFactor(
+            _name("answer.account", words[at]),
+            _fraction("answer.factor", words[at + 1]),
+            _whole("answer.per_s", words[at + 2], WHOLE_MAX),
+            _whole("answer.burst", words[at + 3], WHOLE_MAX),
+        )
+        for at in range(_ANSWER_WORDS, len(words), _WORDS_EACH)
+    ]
+    return FactorMessage(
+        _name("answer.master", words[1]),
+        _whole("answer.term", words[2], WHOLE_MAX),
+        _whole("answer.generation", words[3], WHOLE_MAX),
+        _whole("answer.valid_us", words[4], WHOLE_MAX),
+        _whole("answer.nodes", words[5], WHOLE_MAX),
+        tuple(factors),
+    )
+
+
+def _check_version(field: str, word: object) -> None:
+    version = _whole(field, word, WHOLE_MAX)
+    if version != VERSION:
+        raise BadValue(field, version, f"run nodes that say version {VERSION}")
+
+
+def _name(field: str, word: object) -> str:
+    if not isinstance(word, bytes) or not 0 < len(word) <= NAME_BYTES_MAX:
+        raise BadValue(field, word, f"give from 1 to {NAME_BYTES_MAX} bytes")
+    return text_of(word)
+
+
+def _whole(field: str, word: object, most: int) -> int:
+    number = -1
+    if isinstance(word, bytes):
+        try:
+            number = whole_number(word)
+        except ValueError:
+            raise BadValue(field, text_of(word), "give a whole number") from None
+    elif isinstance(word, int):
+        number = word
+    if not 0 <= number <= most:
+        raise BadValue(field, word, f"give a whole number from 0 to {most}")
+    return number
+
+
+def _fraction(field: str, word: object) -> float:
+    try:
+        fraction = float(word.decode("ascii")) if isinstance(word, bytes) else -1.0
+    except ValueError:
+        fraction = -1.0
+    if not 0.0 <= fraction <= 1.0:  # what is not a number is not either
+        raise BadValue(field, word, "give a fraction from 0 to 1")
+    return fraction

@@ -1,0 +1,154 @@
+"""Nodes that report to each other over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+from sluicegate.cluster.account_limiter import AccountLimiter
+from sluicegate.cluster.node import ClusterNode
+from sluicegate.contracts.access import Grant, Identity
+from sluicegate.contracts.request import Request
+from sluicegate.contracts.suppression import AccountCount, SuppressReport
+from sluicegate.doors.resp.cluster.commands import CLUSTER
+from sluicegate.doors.resp.protocol import RespDoor
+from sluicegate.doors.resp.settings import RespSettings
+from sluicegate.policies.suppress_master import AccountLimit
+from sluicegate.stores.redis.settings import Endpoint, RedisSettings
+from sluicegate.system import SystemClock
+from sluicegate.testing import SeededChance
+from sluicegate.wire.resp import command
+from sluicegate.wire.suppression_messages import encode_report
+from tests.doors.listening import run
+from tests.doors.resp.service import Tokens
+from tests.doors.resp.talk import listening
+
+NAMES = ("a", "b", "c")
+L = 100
+# Each name is its node's token too.
+ACCESS = Tokens(
+    {name: Identity(name, [Grant.REPORT]) for name in NAMES} | {"user": Identity("user", [])},
+    everybody=False,
+)
+CLOCK = SystemClock()
+
+
+def limit_of(_: str) -> AccountLimit | None:
+    return AccountLimit(L)
+
+
+def node_of(name: str) -> ClusterNode:
+    limiter = AccountLimiter(name, 1, limit_of, SeededChance(1), CLOCK.now_us())
+    settings = RedisSettings(password=name, timeout_us=2_000_000)
+    return ClusterNode(limiter, {}, settings, CLOCK, SeededChance(2))
+
+
+@asynccontextmanager
+async def cluster() -> AsyncIterator[tuple[dict[str, ClusterNode], dict[str, Endpoint]]]:
+    async with AsyncExitStack() as stack:
+        nodes = {name: node_of(name) for name in NAMES}
+        peers = {}
+        for name, node in nodes.items():
+            door = RespDoor(node, ACCESS, RespSettings(), CLUSTER)
+            peers[name] = Endpoint("127.0.0.1", await stack.enter_async_context(listening(door)))
+        for node in nodes.values():
+            node.change_peers(peers)
+            await node.start()
+            stack.push_async_callback(node.close)
+        yield nodes, peers
+
+
+async def attempt_until(
+    nodes: dict[str, ClusterNode], account: str, each: int, done: Callable[[], bool]
+) -> None:
+    """So many attempts at each node every 10 ms, until it is so."""
+    while not done():
+        for node in nodes.values():
+            for _ in range(each):
+                node.limiter.admit(Request("k", caller=account), CLOCK.now_us())
+        await asyncio.sleep(0.01)
+
+
+def test_over_sockets_every_node_hears_what_to_reject_from_the_accounts_master() -> None:
+    async def story() -> None:
+        async with cluster() as (nodes, _):
+            accounts = [f"account {number}" for number in range(4)]
+            masters = {nodes["a"].limiter.master_of(account) for account in accounts}
+            assert len(masters) > 1
+            for account in accounts:
+
+                def rejected(account: str = account) -> bool:
+                    now_us = CLOCK.now_us()
+                    return all(
+                        node.limiter.factor(account, now_us) > 0.5 for node in nodes.values()
+                    )
+
+                await attempt_until(nodes, account, 4, rejected)
+            assert all(node.stats().failed == 0 for node in nodes.values())
+
+    run(story)
+
+
+def test_a_peer_that_is_not_there_keeps_nobody_from_reporting_to_the_others() -> None:
+    async def story() -> None:
+        async with cluster() as (nodes, peers):
+            there = {name: nodes[name].limiter for name in ("a", "b")}
+            lost = {**peers, "c": Endpoint("127.0.0.1", 1)}
+            for name in there:
+                nodes[name].change_peers(lost)
+            of = {
+                master: next(
+                    name for name in map(str, range(1_000)) if there["a"].master_of(name) == master
+                )
+                for master in ("b", "c")
+            }
+
+            def heard() -> bool:
+                there["a"].admit(Request("k", caller=of["c"]), CLOCK.now_us())
+                return there["a"].factor(of["b"], CLOCK.now_us()) > 0.5
+
+            await attempt_until({"a": nodes["a"]}, of["b"], 10, heard)
+            await attempt_until(
+                {"a": nodes["a"]}, of["c"], 1, lambda: nodes["a"].stats().failed > 0
+            )
+
+    run(story)
+
+
+def test_nobody_reports_in_anothers_name_or_without_the_grant() -> None:
+    async def story() -> None:
+        async with cluster() as (nodes, peers):
+            report = encode_report(SuppressReport("b", 1, (AccountCount("x", 9, 9, 0.0),)))
+            for token, says in (("c", b"-NOPERM"), ("user", b"-NOPERM"), ("b", b"*")):
+                reader, writer = await asyncio.open_connection(*peers["a"][:2])
+                writer.write(command("AUTH", token) + report)
+                assert await reader.readline() == b"+OK\r\n"
+                assert (await reader.readline()).startswith(says)
+                writer.transport.abort()
+            reader, writer = await asyncio.open_connection(*peers["a"][:2])
+            writer.write(report)
+            assert (await reader.readline()).startswith(b"-NOAUTH")
+            writer.transport.abort()
+            assert nodes["a"].stats().forged == 1
+
+    run(story)
+
+
+def test_a_node_that_is_given_up_is_no_place_to_report_to() -> None:
+    async def story() -> None:
+        async with cluster() as (nodes, peers):
+            here = nodes["a"]
+            with pytest.raises(Exception, match="name this node"):
+                here.limiter.change_members(["b"])
+            here.change_peers({"a": peers["a"]})
+            assert here.limiter.master_of("any") == "a"
+            sent = here.stats().sent
+            await attempt_until(
+                {"a": here}, "any", 10, lambda: here.limiter.factor("any", CLOCK.now_us()) > 0.5
+            )
+            assert here.stats().sent == sent
+
+    run(story)

@@ -1,0 +1,102 @@
+"""Reports and answers: read as they were written, and nothing else believed."""
+
+from __future__ import annotations
+
+import contextlib
+
+import hiredis
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.suppression import (
+    AccountCount,
+    AccountFactor,
+    FactorMessage,
+    SuppressReport,
+)
+from sluicegate.wire.suppression_messages import (
+    WHOLE_MAX,
+    encode_answer,
+    encode_report,
+    parse_answer,
+    parse_report,
+)
+
+names = st.text(st.characters(codec="utf-8", exclude_characters="\\"), min_size=1, max_size=40)
+wholes = st.integers(0, WHOLE_MAX)
+fractions = st.floats(0.0, 1.0)
+counts = st.builds(
+    lambda name, one, other, factor: AccountCount(name, min(one, other), max(one, other), factor),
+    names, wholes, wholes, fractions,
+)  # fmt: skip
+reports = st.builds(
+    SuppressReport, names, wholes, st.lists(counts, max_size=4).map(tuple), wholes, wholes,
+    leaving=st.booleans(),
+)  # fmt: skip
+factors = st.builds(AccountFactor, names, fractions, wholes, wholes)
+answers = st.none() | st.builds(
+    FactorMessage, names, wholes, wholes, wholes, wholes, st.lists(factors, max_size=4).map(tuple)
+)
+
+
+def parts_of(payload: bytes) -> list[bytes]:
+    reader = hiredis.Reader()
+    reader.feed(payload)
+    parts: list[bytes] = reader.gets()
+    return parts
+
+
+@given(reports)
+def test_a_report_is_read_as_it_was_written(report: SuppressReport) -> None:
+    assert parse_report(parts_of(encode_report(report))) == report
+
+
+@given(answers)
+def test_so_is_an_answer(answer: FactorMessage | None) -> None:
+    reader = hiredis.Reader()
+    reader.feed(encode_answer(answer))
+    assert parse_answer(reader.gets()) == answer
+
+
+REPORT = parts_of(encode_report(SuppressReport("n", 1, (AccountCount("a", 1, 2, 0.5),), 1, 1)))
+
+
+@pytest.mark.parametrize(
+    ("at", "word", "field"),
+    [
+        (1, b"2", "report.version"),
+        (2, b"", "report.node"),
+        (2, b"n" * 1_025, "report.node"),
+        (3, b"-1", "report.boot"),
+        (3, b"1e3", "report.boot"),
+        (4, b"9007199254740992", "report.term"),
+        (6, b"2", "report.leaving"),
+        (7, b"", "report.account"),
+        (8, b"3", "report.delta"),
+        (10, b"nan", "report.factor"),
+        (10, b"1.5", "report.factor"),
+        (10, b"\xff", "report.factor"),
+    ],
+)
+def test_a_report_that_no_node_would_send_names_what_is_wrong(
+    at: int, word: bytes, field: str
+) -> None:
+    parts = [*REPORT]
+    parts[at] = word
+    with pytest.raises(BadValue, match=field):
+        parse_report(parts)
+
+
+@given(st.lists(st.binary(max_size=12), max_size=12))
+def test_any_words_are_a_report_or_a_bad_value(words: list[bytes]) -> None:
+    for parts in ([b"SG.REPORT", *words], [*REPORT[:2], *words]):
+        with contextlib.suppress(BadValue):
+            assert isinstance(parse_report(parts), SuppressReport)
+
+
+@given(st.recursive(st.none() | st.integers() | st.binary(), st.lists, max_leaves=10))
+def test_any_reply_is_an_answer_or_a_bad_value(reply: object) -> None:
+    with contextlib.suppress(BadValue):
+        parse_answer(reply)
