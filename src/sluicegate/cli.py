@@ -96,7 +96,7 @@ COMMANDS: Final = (
     ),
     CommandEntry(
         "why",
-        "ask a running limiter why a user was refused",
+        "ask a running limiter or dispatcher why a user was refused",
         "sluicegate.apps.limiter.why",
     ),
     CommandEntry(

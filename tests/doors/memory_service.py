@@ -117,6 +117,12 @@ class MemoryService:
         by.require(Grant.AUDIT)
         return _later({"keys": []}) if self.far else {"keys": []}
 
+    def audit(
+        self, user: str, *, since_us: int | None, count_max: int, by: Identity
+    ) -> Sequence[Mapping[str, object]]:
+        by.require(Grant.AUDIT)
+        return [{"entity": user}]
+
     def metrics(self) -> str:
         return "# TYPE up gauge\nup 1\n"
 

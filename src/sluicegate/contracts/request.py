@@ -54,7 +54,8 @@ class Request:
 
     `operation` is its class (get, scan, put), `shard` the part of the service or the dependency
     that it needs, `table` the data that it is about. `cost_ru` is what it is predicted to cost,
-    rounded up, `cost_mru` what its caller is charged in thousandths, and `measured` what it did.
+    rounded up, `cost_mru` what its caller is charged in thousandths, `price_milli`
+    how many times that for want of room, and `measured` what it did.
     """
 
     __slots__ = (
@@ -69,6 +70,7 @@ class Request:
         "key",
         "measured",
         "operation",
+        "price_milli",
         "shard",
         "table",
     )
@@ -98,6 +100,7 @@ class Request:
         self.table = table
         self.cost_ru = cost
         self.cost_mru = cost * 1_000
+        self.price_milli = 1_000
         self.measured: Measured | None = None
         self.attributes = attributes
 

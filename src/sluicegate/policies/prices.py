@@ -296,6 +296,11 @@ class LocalPrices:
         cell.charged += 1
         return cell.ladder.milli[request.criticality]
 
+    def ratio(self, request: Request) -> float | None:
+        """The latency ratio of its operation and shard in the last window; None: not known."""
+        cell = self._cell(request)
+        return None if cell is None else cell.last_ratio
+
     def is_troubled(self, shard: str, now_us: int) -> bool:
         """Whether something on it was slow, and had too much to do, in the window before."""
         cells = self._cells.get(shard)

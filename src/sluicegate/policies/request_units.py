@@ -377,6 +377,7 @@ class RequestUnits:
         if self._penalties is not None:
             times_milli = self._penalties.price_milli(request, now_us)
             price_milli = price_milli * times_milli // PRICE_ONE_MILLI
+        request.price_milli = price_milli
         charged_mru = _priced(predicted_mru + instalment_mru, price_milli)
         verdict = self._budget.charge(request.caller, charged_mru, now_us)
         if verdict.retry_after_us == NEVER and error is not None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.binding import Address
-from sluicegate.doors.http.limiter.messages import SINCE_US_MAX, since_us_of
+from sluicegate.doors.http.audit import SINCE_US_MAX, since_us_of
 from sluicegate.doors.http.site import hosts_of
 from sluicegate.doors.tls import Tls, TlsFiles
 from sluicegate.wire.rate_limiter_messages import CheckBounds

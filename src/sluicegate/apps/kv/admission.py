@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final, Protocol, TypeVar, final
 
 from sluicegate.apps.kv.chain import PolicyChain
+from sluicegate.apps.kv.refusals import RefusalRing
 from sluicegate.apps.kv.store_watch import StoreWatch
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY
@@ -46,7 +47,7 @@ class Supply(Protocol):
 class Admission:
     """The way into one chain."""
 
-    __slots__ = ("_chain", "_clock", "_stack", "_supply", "_watch")
+    __slots__ = ("_chain", "_clock", "_refusals", "_stack", "_supply", "_watch")
 
     def __init__(
         self,
@@ -54,8 +55,10 @@ class Admission:
         clock: Clock,
         supply: Supply | None,
         watch: StoreWatch | None = None,
+        refusals: RefusalRing | None = None,
     ) -> None:
         """`watch` is told which operations the engine has answered, and which not."""
+        self._refusals = refusals
         self._chain = chain
         self._stack = chain.stack
         self._clock = clock
@@ -104,7 +107,7 @@ class Admission:
             return verdict
         if self._more(verdict, request.caller) is not None:
             return None
-        raise Refused(verdict)
+        raise self._refused(request, verdict, now_us)
 
     async def later(self, request: Request) -> StackPermit:
         """The permit, after whatever has to be waited for; raises `Refused`."""
@@ -122,8 +125,13 @@ class Admission:
                 break
             verdict = await self._stack.admit(request, self._clock)
         if isinstance(verdict, Decision):
-            raise Refused(verdict)
+            raise self._refused(request, verdict, self._clock.now_us())
         return verdict
+
+    def _refused(self, request: Request, decision: Decision, now_us: int) -> Refused:
+        if self._refusals is not None:
+            self._refusals.record(request, decision, now_us)
+        return Refused(decision)
 
     def _more(self, verdict: Decision, caller: str) -> Awaitable[bool] | None:
         supply = self._supply
@@ -149,7 +157,7 @@ class Admission:
                 return await work
         except TimeoutError as error:
             self.failed(permit, error)
-            raise Refused(_TOO_LATE) from None
+            raise self._refused(permit.request, _TOO_LATE, self._clock.now_us()) from None
         except BaseException as error:
             self.failed(permit, error)
             raise
@@ -186,6 +194,8 @@ class Admission:
         if refusal is not None:
             if self._more(refusal, caller) is None:
                 chain.usage.refuse_cached(caller, refusal)
+                if self._refusals is not None:
+                    self._refusals.record_cached(caller, refusal, now_us)
                 raise Refused(refusal)
             chain.units.owe_cached(caller, now_us)  # more of its quota is on its way
         chain.usage.cached(caller, chain.units.settings.cached_mru)

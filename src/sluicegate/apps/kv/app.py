@@ -30,6 +30,7 @@ from sluicegate.apps.kv.metrics import (
     of_stress,
 )
 from sluicegate.apps.kv.quotas import Quotas, minute_quota, node_of
+from sluicegate.apps.kv.refusals import RefusalRing
 from sluicegate.apps.kv.rollups import Rollups
 from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.kv.shield.hot_reads import HotReads
@@ -127,7 +128,10 @@ class KvApp(App[KvSettings]):
             forget_us=_FORGET_US,
         )
         supply = self.quotas.supply if layered else None
-        self.admission = Admission(self.chain, self.clock, supply, self.engine_watch)
+        self.refusals = RefusalRing(
+            self.chain, self.quotas.standing, entries_max=settings.audit_refusals
+        )
+        self.admission = Admission(self.chain, self.clock, supply, self.engine_watch, self.refusals)
         tables = TableSettings(
             tables_max=settings.tables_max, value_bytes_max=settings.value_bytes_max
         )
@@ -241,7 +245,11 @@ class KvApp(App[KvSettings]):
             version=__version__,
         )
         status = KvStatus(
-            site.status, hot=self.hot_board, engine=self.engine, backups=settings.backups
+            site.status,
+            hot=self.hot_board,
+            refusals=self.refusals,
+            engine=self.engine,
+            backups=settings.backups,
         )
         return KvHttp(self.dispatcher, status, site.access, self.clock, bounds).handle
 

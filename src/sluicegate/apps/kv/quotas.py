@@ -31,7 +31,11 @@ from sluicegate.contracts.errors import BadValue, SluicegateError
 from sluicegate.contracts.store import Store
 from sluicegate.policies.budgets import Budget
 from sluicegate.policies.group_settings import ResourceGroupsSettings, read_groups
-from sluicegate.policies.leased_budget import LeasedBudget, LeasedBudgetSettings
+from sluicegate.policies.leased_budget import (
+    BudgetStanding,
+    LeasedBudget,
+    LeasedBudgetSettings,
+)
 from sluicegate.policies.resource_groups import ResourceGroups
 from sluicegate.rules.plain_values import read_yaml
 from sluicegate.service.background import Background
@@ -107,6 +111,12 @@ class Quotas:
         connect = getattr(store, "connect", None)
         if connect is not None:
             await connect()
+
+    def standing(self, caller: str, now_us: int) -> BudgetStanding | None:
+        """What a caller has left here; None where its group has it, or nothing is charged."""
+        if self.groups is not None or self._settings.policy != "layers":
+            return None
+        return self.budget.standing(caller, now_us)
 
     def set_quotas(self, quotas_ru: Mapping[str, int]) -> None:
         """Those of named callers, an epoch; with groups, these have them."""

@@ -201,6 +201,9 @@ class KvSettings(RulesSettings):
             "bytes of a gRPC message, an HTTP body, a RESP command", whole(4_096, 1 << 30, "BYTES")
         ),
     ] = 8 << 20
+    audit_refusals: Annotated[
+        int, Setting("refusals kept for `sluicegate why`", whole(1, 10_000_000))
+    ] = 8_192
     usage: Annotated[
         str, Setting("keep what callers use in this folder, to tune quotas by", metavar="DIR")
     ] = ""

@@ -1,6 +1,7 @@
 """Status: what people and machines may see of a running dispatcher, and have it do.
 
-What each part shows is collected by `service/status.py`; this adds the hot keys and backups.
+What each part shows is collected by `service/status.py`; this adds the hot keys,
+recent refusals and backups.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Final, final
 
+from sluicegate.apps.kv.refusals import RefusalRing
 from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.engine import Engine
 from sluicegate.contracts.errors import BadValue
+from sluicegate.service.audit import ServiceAudit
 from sluicegate.service.status import WorkerStatus, to_json
 from sluicegate.system import now_us
 
@@ -23,16 +26,18 @@ HOT_KEYS: Final = 100
 class KvStatus:
     """What `doors/http/kv` shows."""
 
-    __slots__ = ("_backups", "_engine", "_hot", "_root", "metrics", "not_ready", "state")
+    __slots__ = ("_backups", "_engine", "_hot", "_root", "audit", "metrics", "not_ready", "state")
 
     def __init__(
         self,
         worker: WorkerStatus,
         *,
         hot: Callable[[int], object],
+        refusals: RefusalRing,
         engine: Engine,
         backups: str = "",
     ) -> None:
+        self.audit = ServiceAudit(worker, refusals).find
         self.state = worker.state
         self.metrics = worker.metrics
         self.not_ready = worker.not_ready

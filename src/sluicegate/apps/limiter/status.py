@@ -5,13 +5,12 @@ To the state and the metrics of every service it adds the rules and the audit, o
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, final
-from urllib.parse import quote
+from collections.abc import Callable, Mapping
+from typing import final
 
 from sluicegate.contracts.access import Grant, Identity
+from sluicegate.service.audit import ServiceAudit
 from sluicegate.service.status import WorkerStatus
-from sluicegate.system import now_us
 from sluicegate.telemetry.audit_ring import AuditRing
 
 
@@ -19,14 +18,13 @@ from sluicegate.telemetry.audit_ring import AuditRing
 class LimiterStatus:
     """A `contracts.checks.ServiceStatus`."""
 
-    __slots__ = ("_ring", "_rules", "_worker", "metrics", "not_ready", "state")
+    __slots__ = ("_rules", "audit", "metrics", "not_ready", "state")
 
     def __init__(
         self, worker: WorkerStatus, rules: Callable[[], Mapping[str, object]], ring: AuditRing
     ) -> None:
-        self._worker = worker
         self._rules = rules
-        self._ring = ring
+        self.audit = ServiceAudit(worker, ring).find
         self.state = worker.state
         self.metrics = worker.metrics
         self.not_ready = worker.not_ready
@@ -35,26 +33,3 @@ class LimiterStatus:
         """Which rules are in force, and how the last load went. Needs AUDIT."""
         by.require(Grant.AUDIT)
         return self._rules()
-
-    def audit(
-        self, user: str, *, since_us: int | None, count_max: int, by: Identity
-    ) -> Sequence[Mapping[str, object]] | Awaitable[Sequence[Mapping[str, object]]]:
-        """Recent decisions about a user, newest first. Needs AUDIT."""
-        by.require(Grant.AUDIT)
-        number = self._worker.worker.number
-        found = self._ring.find(user or None, since_us=since_us or 0, count_max=count_max)
-        entries = [{**entry._asdict(), "worker": number} for entry in found]
-        if self._worker.alone:
-            return entries
-        return self._audit_of_all(user, since_us, count_max, entries)
-
-    async def _audit_of_all(
-        self, user: str, since_us: int | None, count_max: int, own: list[dict[str, Any]]
-    ) -> Sequence[Mapping[str, object]]:
-        age = "" if since_us is None else f"&since={-(-(now_us() - since_us) // 1_000)}ms"
-        path = f"/v1/audit?user={quote(user, safe='')}&count={count_max}{age}"
-        entries = [*own]
-        for body in await self._worker.siblings.values(path):
-            entries += body["decisions"]
-        entries.sort(key=lambda entry: -int(entry["last_us"]))
-        return entries[:count_max]

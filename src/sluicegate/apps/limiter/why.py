@@ -1,4 +1,4 @@
-"""`sluicegate why USER`: ask a running limiter why a user was refused.
+"""`sluicegate why USER`: ask a running limiter or dispatcher why a user was refused.
 
 It reads `/v1/audit` of the service, which keeps a bounded number of recent decisions, and prints
 each in a line that a person can act on. Nothing is decided or counted here.
@@ -34,6 +34,7 @@ EXAMPLES: Final = f"""\
 examples:
   sluicegate why ann                          the last decisions about ann
   sluicegate why ann --since 10m              of the last ten minutes
+  sluicegate why shop --at http://127.0.0.1:7080   what a dispatcher refused
   sluicegate why ann --json | jq .            for programs
   {TOKEN_VARIABLE}=... sluicegate why ann --at https://limiter.internal:7070 --ca ca.pem
 """
@@ -42,7 +43,9 @@ examples:
 def add_arguments(parser: ArgumentParser) -> None:
     """The flags."""
     parser.add_argument(
-        "user", metavar="USER", help="the user_id (for Envoy: a descriptor's value)"
+        "user",
+        metavar="USER",
+        help="the user_id (for Envoy: a descriptor's value), of `sluicegate kv` the caller",
     )
     parser.add_argument("--since", default="1h", metavar="SPAN", help="30s, 10m, 1h (default 1h)")
     parser.add_argument("--count", default=50, type=int, metavar="N", help="at most (default 50)")
@@ -59,7 +62,7 @@ def run(arguments: Namespace) -> int:
     user = quote(os.fsencode(arguments.user), safe="")
     path = f"/v1/audit?user={user}&since={arguments.since}"
     address = address_from(arguments.at, arguments, flag="--at", example=AT_DEFAULT)
-    what = f"the limiter at {address.url}"
+    what = f"the service at {address.url}"
     path = f"{path}&count={arguments.count}"
     body = ask(address, what, path, timeout_s=TIMEOUT_S, grant="audit")
     if arguments.json:
@@ -70,7 +73,8 @@ def run(arguments: Namespace) -> int:
     if not entries:
         sys.stdout.write(
             f"nothing is kept about {arguments.user!r} of the last {arguments.since}: it did not "
-            "ask, or newer decisions took its place (audit_refusals, audit_admissions)\n"
+            "ask, or newer decisions took its place (audit_refusals; audit_admissions of a limiter)"
+            "\n"
         )
     at_us = now_us()
     for entry in entries:
@@ -80,6 +84,8 @@ def run(arguments: Namespace) -> int:
 
 def describe(entry: dict[str, Any], now_us: int) -> str:
     """One entry in words."""
+    if "stage" in entry:
+        return describe_refusal(entry, now_us)
     ago_s = max(now_us - entry["last_us"], 0) / 1e6
     times = f"{entry['times']:,} x " if entry["times"] > 1 else ""
     rule = f"by rule {entry['rule_id']!r}" if entry["rule_id"] else "by no rule"
@@ -98,8 +104,35 @@ def describe(entry: dict[str, Any], now_us: int) -> str:
     words.append(f"weight {entry['weight']:,}, {entry['priority']}")
     if entry["rule_id"]:  # without a rule there is nothing to have some left of
         words.append(f"{entry['remaining']:,} left")
-    if entry["retry_after_us"] > 0:
-        words.append(f"may come again {entry['retry_after_us'] / 1e6:,.3g} s after that")
-    elif entry["retry_after_us"] < 0:
-        words.append("asking again will not help")
-    return "; ".join(words)
+    words.append(_when_again(entry["retry_after_us"]))
+    return "; ".join(word for word in words if word)
+
+
+def describe_refusal(entry: dict[str, Any], now_us: int) -> str:
+    """One refusal of a dispatcher in words, with the numbers that it was decided on."""
+    ago_s = max(now_us - entry["last_us"], 0) / 1e6
+    times = f"{entry['times']:,} x " if entry["times"] > 1 else ""
+    of = f"{entry['operation']} of {entry['table']}" if entry["table"] else entry["operation"]
+    words = [f"{ago_s:,.1f} s ago  {times}REFUSED {of} by {entry['stage']}, {entry['priority']}"]
+    reason = REASONS.get(entry["reason"])
+    if reason is not None:
+        words.append(f"{reason.name}: {reason.sentence}")
+    price = entry["price_milli"] / 1e3
+    words.append(f"cost {entry['cost_mru'] / 1e3:,.4g} RU at price {price:,.3g}")
+    if entry["balance_mru"] is not None:
+        left, quota = entry["balance_mru"] / 1e3, entry["quota_mru"] / 1e3
+        words.append(f"{left:,.4g} RU left here of {quota:,.4g} an epoch")
+    if entry["ratio"] is not None:
+        on = f" on shard {entry['shard']}" if entry["shard"] else ""
+        words.append(f"latency ratio {entry['ratio']:.2f}{on}")
+    words.append(f"queue delay {entry['queue_us'] / 1e3:,.4g} ms")
+    if entry["stress"]:
+        words.append(f"stressed: {', '.join(entry['stress'])}")
+    words.append(_when_again(entry["retry_after_us"]))
+    return "; ".join(word for word in words if word)
+
+
+def _when_again(retry_after_us: int) -> str:
+    if retry_after_us > 0:
+        return f"may come again {retry_after_us / 1e6:,.3g} s after that"
+    return "asking again will not help" if retry_after_us < 0 else ""

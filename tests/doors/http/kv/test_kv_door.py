@@ -54,6 +54,7 @@ def test_nobody_is_asked_for_a_name_and_who_has_one_for_a_grant() -> None:
                 ("GET", "t/uploads", "bulk on t"),
                 ("GET", "/v1/state", "audit"),
                 ("GET", "/v1/hot", "audit"),
+                ("GET", "/v1/audit?user=ann", "audit"),
                 ("GET", "/metrics", "audit"),
             ):
                 got = await here.ask(method, path, **mine)
@@ -295,6 +296,7 @@ CALLS: dict[tuple[str, str], Any] = {
     ("DELETE", "/v1/tables/t/uploads/u"): None,
     ("GET", "/v1/state"): None,
     ("GET", "/v1/hot"): None,
+    ("GET", "/v1/audit?user=ann"): None,
     ("POST", "/v1/backup"): {"folder": "/b"},
     ("GET", "/openapi.json"): None,
     ("GET", "/metrics"): None,
@@ -314,7 +316,7 @@ TEMPLATES = {
 
 def template(path: str) -> str:
     """The path as the document has it."""
-    return "/".join(TEMPLATES.get(part, part) for part in path.split("/"))
+    return "/".join(TEMPLATES.get(part, part) for part in path.partition("?")[0].split("/"))
 
 
 def test_the_document_is_valid_and_every_answer_is_as_it_says() -> None:

@@ -19,6 +19,7 @@ from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import SluicegateError
 from sluicegate.contracts.key_values import KeyValues
+from sluicegate.doors.http.audit import AuditStatus, audit_route
 from sluicegate.doors.http.fields import not_json
 from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.health import WorkerState, status_routes
@@ -49,7 +50,7 @@ _PACKED: Final = problem(
 _PIECE: Final = problem(400, "Bad Request", "send the whole of it, without Content-Range")
 
 
-class KvServiceStatus(WorkerState, Protocol):
+class KvServiceStatus(AuditStatus, WorkerState, Protocol):
     """What people and machines may see of the service, and have it do; values that JSON can hold.
 
     Where several workers share a service, each asks the others for their part.
@@ -193,6 +194,7 @@ class KvHttp(HttpHandler):
                 request_schema="BackupRequest",
                 grant=Grant.OPERATE,
             ),
+            audit_route(status, self._clock),
             document_route(self.openapi),
             *status_routes(status, metrics_open=self.settings.metrics_open),
         )

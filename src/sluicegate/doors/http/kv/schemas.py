@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from sluicegate.doors.http.audit import AUDIT_SCHEMA
 from sluicegate.doors.http.schemas import (
     BOOL,
     EVERYWHERE,
@@ -90,6 +91,7 @@ KV_SCHEMAS: Final[Mapping[str, Mapping[str, object]]] = {
     ),
     "Backup": fields({"bytes": whole(0)}, ["bytes"]),
     "State": {**FREE, "description": "What the service is doing now."},
+    "Audit": AUDIT_SCHEMA,
     "Hot": {**FREE, "description": "Which keys are hot."},
     **EVERYWHERE,
 }

@@ -18,8 +18,8 @@ from typing import Final, final
 from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.contracts.checks import MaybeAwaitable, RateLimits, ServiceStatus
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.errors import BadValue, Forbidden, SluicegateError, Unauthenticated
-from sluicegate.doors.http.fields import raw_query_of, whole_of
+from sluicegate.contracts.errors import Forbidden, SluicegateError, Unauthenticated
+from sluicegate.doors.http.audit import audit_route
 from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.health import status_routes
 from sluicegate.doors.http.identity import reply_to
@@ -27,9 +27,7 @@ from sluicegate.doors.http.limiter.messages import (
     ask_from_headers,
     batch_reply,
     mesh_reply,
-    since_us_of,
     status_writer,
-    user_of,
 )
 from sluicegate.doors.http.limiter.schemas import SCHEMAS
 from sluicegate.doors.http.message import (
@@ -42,14 +40,10 @@ from sluicegate.doors.http.message import (
 from sluicegate.doors.http.openapi import document_route
 from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
 from sluicegate.doors.http.schemas import TEXT as TEXT_SCHEMA
-from sluicegate.doors.http.schemas import whole
 from sluicegate.wire import check_json, mesh_json
 from sluicegate.wire.mesh_messages import MESH_BOUNDS, MeshBounds
 from sluicegate.wire.rate_limiter_messages import CHECK_BOUNDS, CheckBounds
-from sluicegate.wire.text import text_of
 
-AUDIT_COUNT_DEFAULT: Final = 100
-AUDIT_COUNT_MAX: Final = 10_000
 MESH_PATH: Final = "/json"
 
 
@@ -83,11 +77,6 @@ _BY_HEADERS: Final = (
     Parameter("X-Sluicegate-Weight", "How many units.", {"type": "integer"}, "header"),
     Parameter("X-Sluicegate-Priority", "Its claim.", TEXT_SCHEMA, "header"),
     _STATUS,
-)
-_AUDIT: Final = (
-    Parameter("user", "Whose decisions.", TEXT_SCHEMA, required=True),
-    Parameter("since", "How far back: 90s, 10m, 2h, 1d.", TEXT_SCHEMA),
-    Parameter("count", "At most how many; the newest first.", whole(1)),
 )
 
 
@@ -176,23 +165,6 @@ class LimiterHttp(HttpHandler):
     def rulebook(self, _request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         """GET /v1/rulebook."""
         return json_reply(self._status.rulebook(by))
-
-    def audit(self, request: HttpRequest, by: Identity, _body: bytes) -> MaybeAwaitable[HttpReply]:
-        """GET /v1/audit."""
-        fields = raw_query_of(request, ("user", "since", "count"))
-        user = user_of(fields.get("user", b""))
-        if not user:
-            raise BadValue("user", user, "say whose decisions: /v1/audit?user=...")
-        since_us = None
-        if "since" in fields:
-            since_us = self._clock.now_us() - since_us_of(text_of(fields["since"]))
-        count = AUDIT_COUNT_DEFAULT
-        if "count" in fields:
-            count = whole_of("count", text_of(fields["count"]), 1, AUDIT_COUNT_MAX)
-        records = self._status.audit(user, since_us=since_us, count_max=count, by=by)
-        return render_reply(
-            records, lambda found: json_reply({"user": user, "decisions": list(found)})
-        )
 
     def _routes(self, status: ServiceStatus) -> tuple[Route, ...]:
         check, lease, audit = Grant.CHECK, Grant.LEASE, Grant.AUDIT
@@ -284,15 +256,7 @@ class LimiterHttp(HttpHandler):
                 {200: RouteResponse("The rulebook.", "Rulebook")},
                 grant=audit,
             ),
-            Route(
-                "GET",
-                "/v1/audit",
-                self.audit,
-                "Why a user was refused.",
-                {200: RouteResponse("Recent decisions, the newest first.", "Audit")},
-                grant=audit,
-                parameters=_AUDIT,
-            ),
+            audit_route(status, self._clock),
             document_route(self.openapi),
             *status_routes(status, metrics_open=self.settings.metrics_open),
             Route(

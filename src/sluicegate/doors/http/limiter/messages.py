@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -25,23 +24,12 @@ from sluicegate.wire import check_json, mesh_json
 from sluicegate.wire.rate_limiter_messages import CheckBounds
 from sluicegate.wire.text import shorten, text_of
 
-SINCE_US_MAX: Final = 366 * 86_400 * 1_000_000
-
 USER: Final = b"x-sluicegate-user"
 RESOURCE: Final = b"x-sluicegate-resource"
 WEIGHT: Final = b"x-sluicegate-weight"
 PRIORITY: Final = b"x-sluicegate-priority"
 # What a check never needs to know.
 _SECRET: Final = frozenset((b"authorization", b"cookie", b"proxy-authorization"))
-_AGE: Final = re.compile(r"([0-9]{1,12})(us|ms|s|m|h|d)", re.ASCII)
-_UNITS_US: Final = {
-    "us": 1,
-    "ms": 1_000,
-    "s": 1_000_000,
-    "m": 60_000_000,
-    "h": 3_600_000_000,
-    "d": 86_400_000_000,
-}
 _DEGRADED: Final = (ERROR.encode(), STORE_UNAVAILABLE.name.encode())
 
 
@@ -141,20 +129,3 @@ def _text_header(request: HttpRequest, name: bytes, bounds: CheckBounds) -> str:
     if request.count(name) > 1:
         raise BadValue(name.decode(), "two values", "send it once")
     return shorten(text_of(value), bounds.text_bytes_max)
-
-
-def user_of(value: bytes) -> str:
-    """Whose decisions are wanted: by the user's bytes, or by the text that we show of them."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return text_of(value)
-
-
-def since_us_of(text: str) -> int:
-    """How long ago, as a text says it."""
-    match = _AGE.fullmatch(text)
-    since_us = 0 if match is None else int(match[1]) * _UNITS_US[match[2]]
-    if match is None or since_us > SINCE_US_MAX:
-        raise BadValue("since", text, "write it as 90s, 10m, 2h or 1d, up to a year")
-    return since_us

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from sluicegate.contracts.criticality import Criticality
+from sluicegate.doors.http.audit import AUDIT_SCHEMA
 from sluicegate.doors.http.schemas import (
     BOOL,
     EVERYWHERE,
@@ -98,6 +99,6 @@ SCHEMAS: Final[Mapping[str, Mapping[str, object]]] = {
         "description": "Which rules are in force, and how the last load went.",
     },
     "State": {**FREE, "description": "What the service is doing now."},
-    "Audit": fields({"user": TEXT, "decisions": several(FREE)}, ["user", "decisions"]),
+    "Audit": AUDIT_SCHEMA,
     **EVERYWHERE,
 }
