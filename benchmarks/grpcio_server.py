@@ -227,7 +227,7 @@ async def _serve(address: str, settings: LimiterSettings) -> None:
     app = LimiterApp(settings)
     try:
         await app.start()
-        await lifecycle.serve(_Limiter(address, app), settings.grace_s, print, _log)
+        await lifecycle.serve(_Limiter(address, app), lambda: settings.grace_s, print, _log)
     finally:
         await app.end()
 

@@ -120,17 +120,20 @@ class UtilizationGate:
     )
 
     def __init__(self, chance: Chance, settings: GateSettings | None = None) -> None:
-        settings = GateSettings() if settings is None else settings
-        self.settings = settings
         self._chance = chance
-        self._ramps = UtilizationShed(settings)
-        self._begin = min([ramp.begin for ramp in settings.ramps if ramp is not None], default=2.0)
+        self.replace(GateSettings() if settings is None else settings)
         self._signals = dict.fromkeys(SIGNALS, 0.0)
         self.worst = "cpu"
         self._rule_id = RULE_ID
         self._refused = [0] * CLASSES
         self._passed = [0] * CLASSES
         self.shedding = False
+
+    def replace(self, settings: GateSettings) -> None:
+        """Go by these from the next readings on."""
+        self.settings = settings
+        self._ramps = UtilizationShed(settings)
+        self._begin = min([ramp.begin for ramp in settings.ramps if ramp is not None], default=2.0)
 
     def observe(self, readings: Readings) -> None:
         """Take in what was measured."""

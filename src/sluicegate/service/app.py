@@ -79,6 +79,9 @@ class App(Generic[S]):
         await self.background.close()
         await self.close()
 
+    def change(self, before: S) -> None:
+        """Take over `self.settings`, of which some that are live differ from those before."""
+
     def reload(self) -> None:
         """Read again what can be read again; what is bad changes nothing."""
 

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from sluicegate.policies.access import token_digest
@@ -36,6 +36,13 @@ def settings_to_serve(
         _print_new_token()
         return None
     return begin(arguments, read_settings(settings, arguments, environment))
+
+
+def reader_of(
+    settings: type[S], arguments: Namespace, environment: Mapping[str, str] | None = None
+) -> Callable[[], S]:
+    """What reads the settings once more, as a reload does."""
+    return lambda: read_settings(settings, arguments, environment).settings
 
 
 def begin(arguments: Namespace, effective: Effective[S]) -> S | None:

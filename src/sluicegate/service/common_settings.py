@@ -116,7 +116,8 @@ class ServiceSettings(AccessSettings, ConnectionSettings):
 
     listen: Annotated[tuple[str, ...], LISTEN] = ("127.0.0.1:0",)
     grace_s: Annotated[
-        float, Setting("time to finish open work when told to end", seconds(0, 3_600))
+        float,
+        Setting("time to finish open work when told to end", seconds(0, 3_600), live=True),
     ] = 10.0
     metrics_open: Annotated[bool, Setting("serve /metrics to whoever can connect")] = True
     hosts: Annotated[
@@ -125,7 +126,12 @@ class ServiceSettings(AccessSettings, ConnectionSettings):
     ] = ()
     log: Annotated[
         str,
-        Setting("what is written to stderr", one_of("debug", "info", "warning", "error"), "LEVEL"),
+        Setting(
+            "what is written to stderr",
+            one_of("debug", "info", "warning", "error"),
+            "LEVEL",
+            live=True,
+        ),
     ] = "info"
 
 

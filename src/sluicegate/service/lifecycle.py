@@ -41,7 +41,7 @@ class Served(Protocol):
 
 
 async def serve(
-    served: Served, grace_s: float, ready: Callable[[str], None], log: logging.Logger
+    served: Served, grace_s: Callable[[], float], ready: Callable[[str], None], log: logging.Logger
 ) -> None:
     """Serve until a signal ends it."""
     loop = asyncio.get_running_loop()
@@ -64,9 +64,9 @@ async def serve(
         _relax_collector()
         ready(line)
         await ended.wait()
-        log.info("ending: open work has %g s", grace_s)
+        log.info("ending: open work has %g s", grace_s())
         served.drain()
-        closing = asyncio.ensure_future(served.close(grace_s))
+        closing = asyncio.ensure_future(served.close(grace_s()))
         cut = asyncio.ensure_future(hurried.wait())
         await asyncio.wait((closing, cut), return_when=asyncio.FIRST_COMPLETED)
         cut.cancel()

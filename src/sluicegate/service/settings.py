@@ -51,12 +51,16 @@ class SettingType(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What an annotation says of a field; without a type it is a text or a switch."""
+    """What an annotation says of a field; without a type it is a text or a switch.
+
+    One that is `live` can change while the service runs (`live_settings.py`).
+    """
 
     help: str
     type: SettingType | None = None
     metavar: str = ""
     secret: bool = False
+    live: bool = False
 
 
 class SettingField(NamedTuple):
@@ -69,6 +73,7 @@ class SettingField(NamedTuple):
     metavar: str
     several: bool
     secret: bool
+    live: bool
     group: str  # the first sentence of the class that declares it
 
 
@@ -135,7 +140,7 @@ def _field(name: str, hint: Any, setting: Setting, default: Any, group: str) -> 
     defaults = tuple(map(type_.write, default)) if several else (type_.write(default),)
     metavar = setting.metavar or type_.metavar
     return SettingField(
-        name, type_, defaults, setting.help, metavar, several, setting.secret, group
+        name, type_, defaults, setting.help, metavar, several, setting.secret, setting.live, group
     )
 
 
@@ -148,6 +153,7 @@ def add_flags(parser: ArgumentParser, settings: type[SettingsBase]) -> None:
             group = groups[field.group] = parser.add_argument_group(field.group)
         value = " ".join(filter(None, field.defaults))
         more = "; may be given more than once" if field.several else ""
+        more += "; SIGHUP reads it again" if field.live else ""
         # A switch may be given alone: `--insecure` is `--insecure on`.
         alone: dict[str, Any] = {"nargs": "?", "const": "on"} if field.type is SWITCH else {}
         group.add_argument(

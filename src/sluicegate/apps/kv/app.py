@@ -205,6 +205,12 @@ class KvApp(App[KvSettings]):
             await self.costs.close()
         await self.engine.close()
 
+    def change(self, before: KvSettings) -> None:
+        """Quotas, and how far a scan goes at a time."""
+        self.quotas.change(self.settings)
+        self.callers.apply()
+        self.dispatcher.chunk_ru = self.settings.chunk_ru
+
     def reload(self) -> None:
         """Read the rules again."""
         self.rules.reload()

@@ -65,7 +65,7 @@ class CallerTable:
     def put_in_force(self, book: ServiceRuleSet) -> None:
         """The rules are these from now on."""
         self._callers = book.resources.priorities.callers
-        self._tell()
+        self.apply()
 
     def put_fleet(self, books: FleetBooks) -> None:
         """The rules are those of a rulebook."""
@@ -74,12 +74,22 @@ class CallerTable:
         self._canary = NOBODY
         if books.canary is not None:
             self._canary = books.canary.resources.priorities.callers
-        self._tell()
+        self.apply()
 
     def know(self, identities: Sequence[Identity]) -> None:
         """The access file names these."""
         self._identities = identities
-        self._tell()
+        self.apply()
+
+    def apply(self) -> None:
+        """Set the classes and quotas of all."""
+        classes = {one.name: one.highest for one in self._identities if one.highest is not None}
+        for caller in {**self._callers.highest, **self._canary.highest}:
+            highest = self._of(caller).highest.get(caller)
+            if highest is not None:
+                classes[caller] = highest
+        self._set_classes(classes)
+        self._set_quotas(self.quotas())
 
     def price_milli(self, request: Request, now_us: int) -> int:
         """What a request unit costs its caller now, in thousandths."""
@@ -103,15 +113,6 @@ class CallerTable:
         if books is not None and books.runs_canary(caller):
             return self._canary
         return self._callers
-
-    def _tell(self) -> None:
-        classes = {one.name: one.highest for one in self._identities if one.highest is not None}
-        for caller in {**self._callers.highest, **self._canary.highest}:
-            highest = self._of(caller).highest.get(caller)
-            if highest is not None:
-                classes[caller] = highest
-        self._set_classes(classes)
-        self._set_quotas(self.quotas())
 
 
 def units_in(limit: Limit, epoch_us: int) -> int:

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Final, NamedTuple
 
 from sluicegate.apps.kv.settings import KvSettings
-from sluicegate.service.command import add_service_flags, settings_to_serve
+from sluicegate.service.command import add_service_flags, reader_of, settings_to_serve
 
 EXAMPLES: Final = """\
 examples:
@@ -83,4 +83,5 @@ def run(arguments: Namespace) -> int:
     from sluicegate.apps.kv.app import KvApp  # noqa: PLC0415
     from sluicegate.service.host import serve  # noqa: PLC0415
 
-    return serve("kv", settings, KvApp, settings.workers)
+    read = reader_of(KvSettings, arguments)
+    return serve("kv", settings, KvApp, settings.workers, read)

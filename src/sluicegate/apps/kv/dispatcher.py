@@ -67,7 +67,6 @@ class Dispatcher:
 
     __slots__ = (
         "_admission",
-        "_chunk_ru",
         "_clock",
         "_hot",
         "_memory",
@@ -75,6 +74,7 @@ class Dispatcher:
         "_tables",
         "_units",
         "_value_bytes_max",
+        "chunk_ru",
         "spans",
         "uploads",
     )
@@ -98,7 +98,7 @@ class Dispatcher:
         self._clock = clock
         self._value_bytes_max = value_bytes_max
         self._units = chain.units if chain.layered else None
-        self._chunk_ru = chunk_ru
+        self.chunk_ru = chunk_ru
         self._one_shard = one_shard
         self.spans = KeySpans()
         self._memory = ResponseMemory(value_bytes_max)
@@ -704,7 +704,7 @@ class Dispatcher:
         request = self._admission.request(SCAN, table, table, shard, call, known)
         rows_max = span.rows_max
         if self._units is not None:
-            rows_max = self._units.chunk_rows(request, self._chunk_ru)
+            rows_max = self._units.chunk_rows(request, self.chunk_ru)
             likely = self.spans.rows_between(table, partition, span._replace(rows_max=rows_max))
             request.attributes = attributes_of(likely)
         if flight is not None:

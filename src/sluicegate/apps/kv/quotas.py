@@ -118,6 +118,10 @@ class Quotas:
             return None
         return self.budget.standing(caller, now_us)
 
+    def change(self, settings: KvSettings) -> None:
+        """Go by these from the next `set_quotas` on."""
+        self._settings = settings
+
     def set_quotas(self, quotas_ru: Mapping[str, int]) -> None:
         """Those of named callers, an epoch; with groups, these have them."""
         settings = self._settings

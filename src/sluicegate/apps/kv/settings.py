@@ -71,6 +71,7 @@ class KvSettings(RulesSettings):
         Setting(
             "request units a second for each caller whom the rules do not name",
             whole(1, RU_MAX, "RU"),
+            live=True,
         ),
     ] = 10_000
     quota_form: Annotated[
@@ -105,7 +106,10 @@ class KvSettings(RulesSettings):
     ] = True
     settle: Annotated[bool, Setting("debit or refund afterwards what a prediction missed")] = False
     chunk_ru: Annotated[
-        int, Setting("scans enter anew for every so many request units", whole(1, 1 << 20, "RU"))
+        int,
+        Setting(
+            "scans enter anew for every so many request units", whole(1, 1 << 20, "RU"), live=True
+        ),
     ] = 10
     quota_status: Annotated[
         int,

@@ -159,6 +159,11 @@ class LimiterApp(App[LimiterSettings]):
             if lost:
                 _log.warning("%d dead letters were not written: %s", lost, stats.last_error)
 
+    def change(self, before: LimiterSettings) -> None:
+        """From where on it sheds."""
+        if isinstance(self.gate, UtilizationGate):
+            self.gate.replace(_gate_settings(self.settings))
+
     def reload(self) -> None:
         """Read the rules again."""
         self.rules.reload()
@@ -349,8 +354,12 @@ def _capture(settings: LimiterSettings, clock: Clock) -> Capture | None:
 
 
 def _gate(settings: LimiterSettings) -> Gate:
-    if not settings.shed:
-        return OpenGate()
+    return (
+        UtilizationGate(SystemChance(), _gate_settings(settings)) if settings.shed else OpenGate()
+    )
+
+
+def _gate_settings(settings: LimiterSettings) -> GateSettings:
     critical = None
     ramps = [ramp for ramp in DEFAULT_RAMPS if ramp is not None]
     lowest = Ramp(min(settings.shed_from, ramps[-1].full), ramps[-1].full)
@@ -358,9 +367,7 @@ def _gate(settings: LimiterSettings) -> Gate:
         begin = settings.shed_critical_from
         critical = Ramp(begin, 1.0)
         ramps[0] = Ramp(min(ramps[0].begin, begin), min(ramps[0].full, begin))
-    return UtilizationGate(
-        SystemChance(), GateSettings(ramps=(critical, ramps[0], ramps[1], lowest))
-    )
+    return GateSettings(ramps=(critical, ramps[0], ramps[1], lowest))
 
 
 def _stores(

@@ -9,7 +9,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Final
 
 from sluicegate.apps.limiter.settings import LimiterSettings
-from sluicegate.service.command import add_service_flags, settings_to_serve
+from sluicegate.service.command import add_service_flags, reader_of, settings_to_serve
 
 EXAMPLES: Final = """\
 examples:
@@ -46,4 +46,5 @@ def run(arguments: Namespace) -> int:
     from sluicegate.apps.limiter.app import LimiterApp  # noqa: PLC0415
     from sluicegate.service.host import serve  # noqa: PLC0415
 
-    return serve("limiter", settings, LimiterApp, settings.workers)
+    read = reader_of(LimiterSettings, arguments)
+    return serve("limiter", settings, LimiterApp, settings.workers, read)

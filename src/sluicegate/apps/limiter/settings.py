@@ -47,10 +47,16 @@ class LimiterSettings(RulesSettings):
         bool,
         Setting("shed by the machine's CPU and pressure too, whichever program causes them"),
     ] = False
-    shed_from: Annotated[float, Setting("utilization at which BULK begins to be shed", SHARE)] = 0.6
+    shed_from: Annotated[
+        float, Setting("utilization at which BULK begins to be shed", SHARE, live=True)
+    ] = 0.6
     shed_critical_from: Annotated[
         float,
-        Setting("utilization at which even CRITICAL is shed, 0.8 at the least; 1 is never", SHARE),
+        Setting(
+            "utilization at which even CRITICAL is shed, 0.8 at the least; 1 is never",
+            SHARE,
+            live=True,
+        ),
     ] = 1.0
     dlq: Annotated[
         str,

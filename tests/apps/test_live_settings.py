@@ -1,0 +1,94 @@
+"""SIGHUP takes over the settings that can change while serving, and names the others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from pathlib import Path
+
+import pytest
+
+from sluicegate.apps.kv.settings import KvSettings
+from sluicegate.apps.limiter.app import LimiterApp
+from sluicegate.apps.limiter.settings import LimiterSettings
+from sluicegate.contracts.checks import STATUS_DEGRADED, STATUS_NORMAL
+from sluicegate.contracts.errors import BadValue
+from sluicegate.policies.utilization_gate import Readings, UtilizationGate
+from sluicegate.service.live_settings import changes, reread
+from sluicegate.service.settings import fields_of, settings_from
+from tests.apps.kv.process import KvProcess
+from tests.engines.child import until
+
+LOG = logging.getLogger("sluicegate.test")
+
+
+def test_a_reload_takes_what_is_live_and_names_the_rest(caplog: pytest.LogCaptureFixture) -> None:
+    before = settings_from(KvSettings, "--quota-ru", "5", "--places", "7")
+    after = settings_from(KvSettings, "--quota-ru", "6", "--places", "8", "--engine", "memory:")
+    assert changes(before, after) == (("quota_ru",), ("engine", "places"))
+    taken = reread(before, lambda: after, LOG)
+    assert (taken.quota_ru, taken.places) == (6, 7)
+    assert "needs a restart: engine, places" in caplog.text
+
+
+def test_settings_that_cannot_be_used_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> KvSettings:
+        raise BadValue("kv.toml: quota_ru", "many", "give a whole number")
+
+    before = KvSettings()
+    assert reread(before, fail, LOG) is before
+    assert "the settings stay as they are: kv.toml: quota_ru" in caplog.text
+    # Nor do those that are wrong together with what stays.
+    limits = LimiterSettings()
+    assert reread(limits, lambda: LimiterSettings(shed_from=0.99), LOG) is limits
+
+
+def test_what_has_not_changed_is_not_mentioned(caplog: pytest.LogCaptureFixture) -> None:
+    before = KvSettings()
+    assert reread(before, KvSettings, LOG) is before
+    assert not caplog.records
+
+
+def test_a_limiter_sheds_by_the_ramp_of_the_reload() -> None:
+    async def story() -> None:
+        app = LimiterApp(LimiterSettings(shed_from=0.7))
+        gate = app.gate
+        assert isinstance(gate, UtilizationGate)
+        gate.observe(Readings(cpu=0.5))
+        assert gate.status() == STATUS_NORMAL
+        before, app.settings = app.settings, LimiterSettings(shed_from=0.3)
+        app.change(before)
+        gate.observe(Readings(cpu=0.5))
+        assert gate.status() == STATUS_DEGRADED
+        await app.end()
+
+    asyncio.run(story())
+
+
+def test_live_settings_say_so_in_the_help() -> None:
+    assert {one.name for one in fields_of(KvSettings) if one.live} == {
+        "chunk_ru",
+        "grace_s",
+        "log",
+        "quota_ru",
+    }
+
+
+def test_a_running_dispatcher_gives_more_after_sighup(tmp_path: Path) -> None:
+    config = tmp_path / "kv.toml"
+    config.write_text("quota_ru = 20\nplaces = 9\n")
+    with KvProcess(tmp_path, "--engine", "memory:", "--config", str(config)) as kv:
+
+        def quota() -> int:
+            kv.ask("/v1/tables/t/rows/1", {"n": 1}, method="PUT")
+            decisions = kv.ask("/v1/audit?user=anonymous")[1]["decisions"]
+            return int(decisions[0]["quota_mru"]) if decisions else 0
+
+        until(lambda: quota() == 20_000, "a refusal by the first quota")
+        config.write_text("quota_ru = 30\nplaces = 10\n")
+        kv.signal(signal.SIGHUP)
+        until(lambda: quota() == 30_000, "a refusal by the second quota")
+        log = kv.log.read_text()
+        assert "needs a restart: places" in log
+        assert "in force from now on: quota_ru" in log
