@@ -239,7 +239,8 @@ def charge_each(server: RedisServer) -> None:
 
 def test_late_answers_are_dropped_and_never_anothers(redis_server: RedisServer) -> None:
     charge_each(redis_server)
-    with Relay(redis_server.port) as relay, threads_on(f"{relay.url}?timeout_ms=300") as store:
+    query = "?timeout_ms=1000&silence_ms_max=60000"
+    with Relay(redis_server.port) as relay, threads_on(relay.url + query) as store:
         assert _remaining(store, ONE._replace(key="k3", cost=0)) == 997
         relay.answers.clear()
         assert "no answer" in failure(store, ONE._replace(key="k3", cost=0))
