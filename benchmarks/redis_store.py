@@ -5,20 +5,25 @@ then one. `limits` and `throttled-py` are asked with the strategy that is fastes
 the fixed window, and `limits` through both clients it offers. Ours are asked as a limiter asks: one
 charge a call, 100 keys. On a cluster of three masters the peer is redis-py's asyncio cluster
 client, which runs our own script, one key a call, on its own connections. Threads call
-`Limiter.take`, against `limits` in threads, which has a connection for each of them.
+`Limiter.take`, against `limits` in threads, which has a connection for each of them. One thread is
+also compared with a plain socket that runs our script: no client in Python can be faster.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import socket
 import statistics
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
+from urllib.parse import urlsplit
 
+import hiredis
 import limits
 import limits.storage
 import limits.strategies
@@ -46,6 +51,7 @@ COUNT = 1_000_000  # a second: never refused
 SECOND_US = 1_000_000
 AT_LEAST_ONE_TASK = 1.2
 AT_LEAST_THREADS = {1: 2.2, 8: 4.0, 32: 5.0}
+ONE_OF_A_SECOND = ("", "1", 1, "", 1, SECOND_US, 0, 1, 0)  # as `take_paced` is told
 ASKED = (Algorithm.GCRA, Algorithm.FIXED_WINDOW, Algorithm.SLIDING_WINDOW, Algorithm.SLIDING_LOG)
 
 
@@ -82,8 +88,27 @@ def of_throttled(url: str) -> Decide:
 def the_same_script(peer: Any) -> Decide:
     """Our script for one kind of limit, through redis-py."""
     script = peer.register_script(load_scripts()["take_paced"].source)
-    args = ["", "1", 1, "", 1, SECOND_US, 0, 1, 0]
-    return lambda key: script(keys=[f"peer:{{{key}}}"], args=args)
+    return lambda key: script(keys=[f"peer:{{{key}}}"], args=ONE_OF_A_SECOND)
+
+
+@contextmanager
+def plain_socket(url: str) -> Iterator[Callable[[str], object]]:
+    """Our script on a socket of its own, with nothing around it."""
+    at = urlsplit(url)
+    script, reader = load_scripts()["take_paced"], hiredis.Reader()
+    with socket.create_connection((at.hostname, at.port)) as sock:
+
+        def decide(key: str) -> object:
+            sock.sendall(script.call([f"plain:{{{key}}}"], ONE_OF_A_SECOND))
+            reader.feed(sock.recv(65_536))
+            reply = reader.gets()
+            if isinstance(reply, Exception):
+                raise reply
+            return reply
+
+        sock.sendall(script.load)
+        sock.recv(65_536)
+        yield decide
 
 
 async def measure(url: str, calls: int, bars: Bars) -> None:
@@ -165,23 +190,30 @@ def measure_threads(url: str, calls: int, bars: Bars) -> None:
     mine = Limiter(f"{COUNT}/s", store_url=f"{url}?timeout_ms=10000")
     limiter = limits.strategies.FixedWindowRateLimiter(limits.storage.RedisStorage(url))
     item = RateLimitItemPerSecond(COUNT)
-    candidates: dict[str, Callable[[str], object]] = {
+    shared: dict[str, Callable[[str], object]] = {
         "limits": lambda key: limiter.hit(item, key),
         "sluicegate gcra": mine.take,
     }
     print()
-    for threads, least in AT_LEAST_THREADS.items():
-        walls: dict[str, list[float]] = {name: [] for name in candidates}
-        for _ in range(ROUNDS):
-            for name, decide in candidates.items():
-                walls[name].append(press_threads(decide, threads, calls * 4 // threads))
-        for name, wall in walls.items():
-            print(
-                f"  {threads:2} threads {name:<14}{1e9 / statistics.median(wall):9,.0f} decisions/s"
+    with plain_socket(url) as plain:
+        for threads, least in AT_LEAST_THREADS.items():
+            candidates = {"plain socket": plain} | shared if threads == 1 else shared
+            walls: dict[str, list[float]] = {name: [] for name in candidates}
+            for _ in range(ROUNDS):
+                for name, decide in candidates.items():
+                    walls[name].append(press_threads(decide, threads, calls * 4 // threads))
+            for name, wall in walls.items():
+                rate = 1e9 / statistics.median(wall)
+                print(f"  {threads:2} threads {name:<16}{rate:9,.0f} decisions/s")
+            results = {name: Result(name, tuple(wall)) for name, wall in walls.items()}
+            if threads == 1:
+                most = ratio(results, "limits", "plain socket")
+                part = ratio(results, "plain socket", "sluicegate gcra")
+                print(f"  the plain socket is {most:.2f} x limits, and this {part:.2f} x that")
+            times = ratio(results, "limits", "sluicegate gcra")
+            bars.check(
+                times >= least, f"{threads} threads: {times:.1f} x limits, at least {least:g}"
             )
-        results = {name: Result(name, tuple(wall)) for name, wall in walls.items()}
-        times = ratio(results, "limits", "sluicegate gcra")
-        bars.check(times >= least, f"{threads} threads: {times:.1f} x limits, at least {least:g}")
     mine.close()
 
 
