@@ -176,50 +176,85 @@ class Retry:
         self, work: Work[T], request: Request, clock: Clock, *, idempotent: bool = False
     ) -> CallResult[T]:
         """Return the last attempt's result; `work` is called for each with its number, from 0."""
-        self._calls += 1
-        self._inflight += 1
-        self.budgets.deposit(request, clock.now_us())
+        self.begin(request, clock.now_us())
         try:
             return await self._attempt(work, request, clock, idempotent)
         finally:
-            self._inflight -= 1
+            self.end()
+
+    def begin(self, request: Request, now_us: int) -> None:
+        """Count a call and pay its deposit, for whoever carries out the attempts; `end` follows."""
+        self._calls += 1
+        self._inflight += 1
+        self.budgets.deposit(request, now_us)
+
+    def end(self) -> None:
+        """The call that has begun is over, however it ended."""
+        self._inflight -= 1
+
+    def next_wait_us(
+        self,
+        result: CallResult[T],
+        request: Request,
+        attempt: int,
+        now_us: int,
+        *,
+        idempotent: bool,
+        previous_us: int = 0,
+    ) -> int:
+        """How long to wait before the next attempt; `NEVER`, and `result` is marked with why."""
+        self._attempts += 1
+        if result.ok:
+            self._mended += attempt > 0
+            return NEVER
+        plan = decide(
+            self.settings,
+            self._backoff,
+            request,
+            result,
+            attempt,
+            now_us,
+            self._chance.draw(),
+            idempotent=idempotent,
+            previous_us=previous_us,
+        )
+        stopped = plan.stopped
+        if plan.wait_us != NEVER and not self.budgets.withdraw(request, now_us):
+            stopped = BUDGET_SPENT
+        if stopped:
+            self._give_up(result, stopped)
+            return NEVER
+        return plan.wait_us
+
+    def is_too_late(self, result: CallResult[T], request: Request, now_us: int) -> bool:
+        """Whether the wait took too long, as where a loop was busy; `result` is marked if so."""
+        deadline_us = request.deadline_us
+        if deadline_us is None or now_us + self.settings.slack_us < deadline_us:
+            return False
+        self._give_up(result, TOO_LATE)
+        return True
 
     async def _attempt(
         self, work: Work[T], request: Request, clock: Clock, idempotent: bool
     ) -> CallResult[T]:
         attempt = 0
-        waited_us = 0
+        wait_us = 0
         while True:
-            self._attempts += 1
             result = await result_of(work(attempt))
-            if result.ok:
-                self._mended += attempt > 0
-                return result
-            now_us = clock.now_us()
-            plan = decide(
-                self.settings,
-                self._backoff,
-                request,
+            wait_us = self.next_wait_us(
                 result,
+                request,
                 attempt,
-                now_us,
-                self._chance.draw(),
+                clock.now_us(),
                 idempotent=idempotent,
-                previous_us=waited_us,
+                previous_us=wait_us,
             )
-            if plan.wait_us == NEVER:
-                return self._give_up(result, plan.stopped)
-            if not self.budgets.withdraw(request, now_us):
-                return self._give_up(result, BUDGET_SPENT)
-            waited_us = plan.wait_us
-            if waited_us > 0:
-                await asyncio.sleep(waited_us / 1_000_000)
-                # A loop that was busy wakes late.
-                deadline_us = request.deadline_us
-                if deadline_us is not None and (
-                    clock.now_us() + self.settings.slack_us >= deadline_us
-                ):
-                    return self._give_up(result, TOO_LATE)
+            if wait_us == NEVER:
+                return result
+            if wait_us > 0:
+                await asyncio.sleep(wait_us / 1_000_000)
+                if self.is_too_late(result, request, clock.now_us()):
+                    return result
             attempt += 1
 
     def stats(self) -> RetryStats:
@@ -237,9 +272,8 @@ class Retry:
             stopped.get(BUDGET_SPENT, 0),
         )
 
-    def _give_up(self, result: CallResult[T], stopped: str) -> CallResult[T]:
+    def _give_up(self, result: CallResult[T], stopped: str) -> None:
         self._stopped[stopped] = self._stopped.get(stopped, 0) + 1
         result.dont_retry = True
         if not result.stop_reason:
             result.stop_reason = stopped
-        return result

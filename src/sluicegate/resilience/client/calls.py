@@ -1,0 +1,265 @@
+"""Calls: the parts of a client in their order, and the two loops that carry a call out.
+
+`Call` decides and never waits: `enter` before each attempt, `leave` with its result, `close` at the
+end. `ResilientClient.call` awaits between them and `ResilientClient.call_now` blocks; nothing else differs, so there
+is one client and no twin of it. What a transport raises becomes a result by `result_of_error`; any
+other error is a bug, ends what the attempt holds as cancelled, and passes through.
+
+A plain function cannot be stopped: for it `attempt_us` bounds nothing but what it reads from
+`Call.left_us`, as the transports do. A coroutine is cancelled when its time is over.
+
+Bounds: those of the parts. A call that has ended, or was cancelled, holds nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from threading import Event
+from typing import Final, TypeVar, cast, final
+
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import Refused
+from sluicegate.contracts.reasons import CLIENT_THROTTLED, DEADLINE
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.verdict import NEVER
+from sluicegate.policies.breaker import Breaker, BreakerPermit
+from sluicegate.policies.call_result import CallResult, ResultKind, result_of_error
+from sluicegate.policies.client_throttle import ClientThrottle, ClientThrottlePermit
+from sluicegate.policies.retry import Retry
+from sluicegate.policies.retry_budget import RetryBudgets
+from sluicegate.resilience.client.settings import ClientSettings
+from sluicegate.system import SystemChance, SystemClock
+
+T = TypeVar("T")
+
+_CANCELLED: Final[CallResult[object]] = CallResult(ResultKind.CANCELLED)
+
+
+@final
+class Call:
+    """One call under way, and what its attempt holds; `ResilientClient.begin` makes it."""
+
+    __slots__ = (
+        "_breaker",
+        "_client",
+        "_clock",
+        "_idempotent",
+        "_open",
+        "_repeatable",
+        "_throttle",
+        "_wait_us",
+        "attempt",
+        "request",
+    )
+
+    def __init__(
+        self,
+        client: ResilientClient,
+        clock: Clock,
+        request: Request,
+        idempotent: bool,
+        repeatable: bool,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._idempotent = idempotent
+        self._repeatable = repeatable
+        self._breaker: BreakerPermit | None = None
+        self._throttle: ClientThrottlePermit | None = None
+        self._wait_us = 0
+        self._open = True
+        self.attempt = 0
+        self.request = request
+
+    @property
+    def left_us(self) -> int:
+        """What this attempt may take from now on."""
+        deadline_us = self.request.deadline_us
+        attempt_us = self._client.settings.attempt_us
+        if deadline_us is None:
+            return attempt_us
+        return max(min(attempt_us, deadline_us - self._clock.now_us()), 0)
+
+    def enter(self) -> CallResult[object] | None:
+        """Admit the next attempt; a result, if it is refused here."""
+        request, client = self.request, self._client
+        now_us = self._clock.now_us()
+        if request.deadline_us is not None and now_us >= request.deadline_us:
+            return _refused(Decision(False, 0, NEVER, 0, DEADLINE, "client"))
+        throttle = client.throttle.admit(request, now_us)
+        if isinstance(throttle, Decision):
+            return _refused(throttle)
+        breaker = client.breaker.admit(request, now_us)
+        if isinstance(breaker, Decision):
+            if isinstance(throttle, ClientThrottlePermit):
+                throttle.end_with(_CANCELLED, now_us)
+            return _refused(breaker)
+        self._throttle = throttle if isinstance(throttle, ClientThrottlePermit) else None
+        self._breaker = breaker if isinstance(breaker, BreakerPermit) else None
+        return None
+
+    def leave(self, result: CallResult[T]) -> int:
+        """End the attempt; how long to wait for the next, or `NEVER`."""
+        self._end(cast("CallResult[object]", result))
+        wait_us = self._client.retry.next_wait_us(
+            result,
+            self.request,
+            self.attempt if self._repeatable else self._client.last_attempt(self.request),
+            self._clock.now_us(),
+            idempotent=self._idempotent,
+            previous_us=self._wait_us,
+        )
+        self._wait_us = wait_us
+        self.attempt += 1
+        return wait_us
+
+    def is_too_late(self, result: CallResult[T]) -> bool:
+        """Whether the wait has used up the time."""
+        return self._client.retry.is_too_late(result, self.request, self._clock.now_us())
+
+    def close(self) -> None:
+        """End the call, once; an attempt that has no result was cancelled."""
+        if self._open:
+            self._open = False
+            self._end(_CANCELLED)
+            self._client.retry.end()
+
+    def _end(self, result: CallResult[object]) -> None:
+        now_us = self._clock.now_us()
+        if self._breaker is not None:
+            self._breaker.end_with(result, now_us)
+            self._breaker = None
+        if self._throttle is not None:
+            self._throttle.end_with(result, now_us)
+            self._throttle = None
+
+
+@final
+class ResilientClient:
+    """The parts, and how a call goes through them. One for a process; not shared by threads."""
+
+    __slots__ = ("_clock", "_pause", "breaker", "retry", "settings", "throttle")
+
+    def __init__(
+        self,
+        settings: ClientSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        chance: Chance | None = None,
+        pause: Callable[[float], object] | None = None,
+    ) -> None:
+        self.settings = ClientSettings() if settings is None else settings
+        self._clock = SystemClock() if clock is None else clock
+        chance = SystemChance() if chance is None else chance
+        self._pause = _pause if pause is None else pause
+        budgets = RetryBudgets(self.settings.retry_budget)
+        self.retry = Retry(chance, self.settings.retry, budgets)
+        self.throttle = ClientThrottle(chance, self.settings.throttle)
+        self.breaker = Breaker(chance, self.settings.breaker)
+
+    def begin(self, request: Request, *, idempotent: bool, repeatable: bool = True) -> Call:
+        """Begin a call; its deadline is brought forward by the margin, or set."""
+        now_us = self._clock.now_us()
+        deadline_us = now_us + self.settings.timeout_us
+        if request.deadline_us is not None:
+            deadline_us = min(deadline_us, request.deadline_us - self.settings.margin_us)
+        request = request.copy()
+        request.deadline_us = deadline_us
+        self.retry.begin(request, now_us)
+        return Call(self, self._clock, request, idempotent, repeatable)
+
+    def last_attempt(self, request: Request) -> int:
+        """The number of the last attempt that a request of this class may make."""
+        return self.settings.retry.attempts[request.criticality] - 1
+
+    async def call(
+        self,
+        work: Callable[[Call], Awaitable[CallResult[T]]],
+        request: Request,
+        *,
+        idempotent: bool = False,
+        repeatable: bool = True,
+    ) -> CallResult[T]:
+        """Return the result of the last attempt; `work` is called for each with the call."""
+        call = self.begin(request, idempotent=idempotent, repeatable=repeatable)
+        try:
+            result: CallResult[T] | None = None
+            while True:
+                refused = call.enter()
+                if refused is not None:
+                    return _last_word(result, refused)
+                try:
+                    async with asyncio.timeout(call.left_us / 1_000_000):
+                        result = await work(call)
+                except Exception as error:
+                    result = _result_of(error)
+                    if result is None:
+                        raise
+                wait_us = call.leave(result)
+                if wait_us == NEVER:
+                    return result
+                await asyncio.sleep(wait_us / 1_000_000)
+                if call.is_too_late(result):
+                    return result
+        finally:
+            call.close()
+
+    def call_now(
+        self,
+        work: Callable[[Call], CallResult[T]],
+        request: Request,
+        *,
+        idempotent: bool = False,
+        repeatable: bool = True,
+    ) -> CallResult[T]:
+        """Like `call`, for work that blocks."""
+        call = self.begin(request, idempotent=idempotent, repeatable=repeatable)
+        try:
+            result: CallResult[T] | None = None
+            while True:
+                refused = call.enter()
+                if refused is not None:
+                    return _last_word(result, refused)
+                try:
+                    result = work(call)
+                except Exception as error:
+                    result = _result_of(error)
+                    if result is None:
+                        raise
+                wait_us = call.leave(result)
+                if wait_us == NEVER:
+                    return result
+                self._pause(wait_us / 1_000_000)
+                if call.is_too_late(result):
+                    return result
+        finally:
+            call.close()
+
+
+def _result_of(error: Exception) -> CallResult[T] | None:
+    return cast("CallResult[T] | None", result_of_error(error))
+
+
+def _last_word(result: CallResult[T] | None, refused: CallResult[object]) -> CallResult[T]:
+    """What the backend said, if it was asked at all, is worth more than our own refusal."""
+    if result is None:
+        return cast("CallResult[T]", refused)
+    result.dont_retry = True
+    result.stop_reason = refused.stop_reason
+    return result
+
+
+def _refused(decision: Decision) -> CallResult[object]:
+    """A refusal of our own: repeating it here would wait for nothing but ourselves."""
+    found = result_of_error(Refused(decision))
+    assert found is not None  # a refusal always is a result
+    found.dont_retry = True
+    found.stop_reason = CLIENT_THROTTLED.name if decision.reason is None else decision.reason.name
+    return found
+
+
+def _pause(seconds: float) -> None:
+    Event().wait(seconds)

@@ -1,0 +1,53 @@
+"""Resilient: any function, plain or asynchronous, as a call of a client.
+
+    @resilient(client, "trends", idempotent=True)
+    async def trends(listing: str) -> list[str]: ...
+
+What the function returns is its result, and what it raises is one if `result_of_error` knows it:
+`Refused`, time-outs, broken connections. Any other error passes through, and nothing repeats it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, cast
+
+from sluicegate.contracts.request import Request
+from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.resilience.client.calls import Call, ResilientClient
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def resilient(
+    client: ResilientClient, backend: str, *, operation: str = "", idempotent: bool = False
+) -> Callable[[F], F]:
+    """Return a decorator; the breaker goes by backend and operation, or the function's name."""
+
+    def decorate(function: F) -> F:
+        request = Request("", shard=backend, operation=operation or function.__qualname__)
+
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def call(*args: Any, **kwargs: Any) -> Any:
+                async def attempt(_: Call) -> CallResult[Any]:
+                    awaited: Awaitable[Any] = function(*args, **kwargs)
+                    return CallResult(ResultKind.OK, await awaited)
+
+                return (await client.call(attempt, request, idempotent=idempotent)).unwrap()
+
+            return cast("F", call)
+
+        @functools.wraps(function)
+        def call_now(*args: Any, **kwargs: Any) -> Any:
+            def attempt(_: Call) -> CallResult[Any]:
+                return CallResult(ResultKind.OK, function(*args, **kwargs))
+
+            return client.call_now(attempt, request, idempotent=idempotent).unwrap()
+
+        return cast("F", call_now)
+
+    return decorate
