@@ -1,7 +1,7 @@
 """Calls: the parts of a client in their order, and the two loops that carry a call out.
 
 `Call` decides and never waits: `enter` before each attempt, `leave` with its result, `close` at the
-end. `ResilientClient.call` awaits between them and `ResilientClient.call_now` blocks; nothing else differs, so there
+end. `call` of the client awaits between them and `call_now` blocks; nothing else differs, so there
 is one client and no twin of it. What a transport raises becomes a result by `result_of_error`; any
 other error is a bug, ends what the attempt holds as cancelled, and passes through.
 
@@ -139,7 +139,7 @@ class Call:
 
 @final
 class ResilientClient:
-    """The parts, and how a call goes through them. One for a process; not shared by threads."""
+    """The parts, and how a call goes through them. Not shared by threads."""
 
     __slots__ = ("_clock", "_pause", "breaker", "retry", "settings", "throttle")
 
