@@ -12,7 +12,7 @@ from sluicegate.contracts.policy import NOTHING_HELD
 from sluicegate.contracts.reasons import BREAKER_OPEN
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.verdict import NEVER
-from sluicegate.policies.breaker import Breaker, BreakerPermit, BreakerSettings
+from sluicegate.policies.breaker import Breaker, BreakerChange, BreakerPermit, BreakerSettings
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.testing import SeededChance
 
@@ -257,3 +257,22 @@ def test_a_permit_ends_exactly_once_and_nothing_leaks(steps: list[Step]) -> None
     for permit in permits:
         assert permit.end(Outcome.SUCCESS, now_us)
     assert gate.stats().inflight == 0
+
+
+def test_listeners_are_given_each_change_of_state_once() -> None:
+    gate = breaker(on_pressure="trip", probes=1, probe_successes=1)
+    changes: list[BreakerChange] = []
+    gate.subscribe(changes.append)
+    opened(gate, of("a"))
+    assert not call(gate, of("a"), ResultKind.OK, 1)
+    assert call(gate, of("a"), ResultKind.OK, 10 * S)
+    assert call(gate, of("a"), ResultKind.OVERLOADED, 11 * S)
+    gate.force(of("a"), "closed", 12 * S)
+    key = ("a", "get", -1)
+    assert changes == [
+        (key, "closed", "open", 0),
+        (key, "open", "half-open", 10 * S),
+        (key, "half-open", "closed", 10 * S),
+        (key, "closed", "open", 11 * S),
+        (key, "open", "forced closed", 12 * S),
+    ]

@@ -19,8 +19,9 @@ as `untracked`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple, final
+from typing import Final, NamedTuple, TypeAlias, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.decision import Decision
@@ -85,14 +86,29 @@ class BreakerStats(NamedTuple):
     untracked: int
 
 
+class BreakerChange(NamedTuple):
+    """A breaker went from one state to another, as the kernel names them."""
+
+    key: Key
+    before: str
+    after: str
+    at_us: int
+
+
+# May not raise, and must be quick: it is called where a call enters or ends.
+BreakerListener: TypeAlias = Callable[[BreakerChange], None]
+
+
 @final
 class _Entry:
     """One circuit and when it was last used."""
 
-    __slots__ = ("circuit", "idle_us", "used_us")
+    __slots__ = ("circuit", "idle_us", "key", "state", "used_us")
 
-    def __init__(self, circuit: Circuit, idle_us: int) -> None:
+    def __init__(self, key: Key, circuit: Circuit, idle_us: int) -> None:
+        self.key = key
         self.circuit = circuit
+        self.state = circuit.state  # that listeners know of
         self.idle_us = idle_us
         self.used_us = 0
 
@@ -114,6 +130,7 @@ class Breaker:
         "_chance",
         "_circuits",
         "_inflight",
+        "_listeners",
         "_opened",
         "_refused",
         "settings",
@@ -125,7 +142,12 @@ class Breaker:
         self._by_criticality = self.settings.by_criticality
         self._chance = chance
         self._circuits: KeyedTable[_Entry] = KeyedTable(self.settings.keys_max)
+        self._listeners: list[BreakerListener] = []
         self._admitted = self._refused = self._inflight = self._opened = 0
+
+    def subscribe(self, listener: BreakerListener) -> None:
+        """Call it with every change of state from now on."""
+        self._listeners.append(listener)
 
     def admit(self, request: Request, now_us: int) -> Admission:
         """A permit while the breaker is closed or wants a probe; else the time to come back."""
@@ -140,6 +162,8 @@ class Breaker:
             wait_us = entry.circuit.retry_after_us(now_us)
             return Decision(False, 0, wait_us, max(wait_us, 0), BREAKER_OPEN, RULE_ID)
         entry.used_us = now_us
+        if entry.circuit.state != entry.state:
+            self._announce(entry, now_us)
         self._admitted += 1
         self._inflight += 1
         return BreakerPermit(self, entry, generation, now_us)
@@ -159,6 +183,7 @@ class Breaker:
             entry.circuit.force_closed()
         else:
             entry.circuit.release()
+        self._announce(entry, now_us)
         return True
 
     def states(self) -> dict[Key, str]:
@@ -186,7 +211,7 @@ class Breaker:
     def _enter(self, key: Key, now_us: int) -> _Entry | None:
         if not self._circuits.has_room(now_us):
             return None
-        entry = _Entry(Circuit(self.settings), self.settings.idle_us)
+        entry = _Entry(key, Circuit(self.settings), self.settings.idle_us)
         self._circuits.entries[key] = entry
         return entry
 
@@ -199,7 +224,7 @@ class Breaker:
         # Only what may open it draws; a draw a call would be felt.
         draw = 0.0 if outcome == IGNORED else self._chance.draw()
         entry.circuit.leave(generation, outcome, took_us, now_us, draw)
-        self._count_opening(entry, before)
+        self._count_opening(entry, before, now_us)
 
     def _record_pressure(self, entry: _Entry, generation: int, hint_us: int, now_us: int) -> None:
         """A call ended with a back-pressure error, in the seed's form: open at once."""
@@ -207,11 +232,22 @@ class Breaker:
         before = entry.circuit.generation
         if generation == before:
             entry.circuit.trip(now_us, self._chance.draw(), hint_us)
-        self._count_opening(entry, before)
+        self._count_opening(entry, before, now_us)
 
-    def _count_opening(self, entry: _Entry, generation_before: int) -> None:
-        if entry.circuit.generation != generation_before and entry.circuit.state != CLOSED:
-            self._opened += 1
+    def _count_opening(self, entry: _Entry, generation_before: int, now_us: int) -> None:
+        if entry.circuit.generation == generation_before:
+            return
+        self._opened += entry.circuit.state != CLOSED
+        self._announce(entry, now_us)
+
+    def _announce(self, entry: _Entry, now_us: int) -> None:
+        """Report the state of a circuit to the listeners, if it is another than before."""
+        before, after = entry.state, entry.circuit.state
+        if before == after:
+            return
+        entry.state = after
+        for listener in self._listeners:
+            listener(BreakerChange(entry.key, STATES[before], STATES[after], now_us))
 
 
 @final
