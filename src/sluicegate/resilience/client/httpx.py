@@ -18,13 +18,18 @@ from sluicegate.contracts.errors import MissingPackage
 from sluicegate.contracts.request import Request
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import Call, ResilientClient
+from sluicegate.resilience.client.http_results import (
+    answer_of,
+    is_idempotent,
+    request_of,
+    result_of_status,
+)
 
 try:
     import httpx
 except ModuleNotFoundError as error:
     raise MissingPackage(error.name or "httpx", "httpx") from None
 
-IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 _NOT_REACHED: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
@@ -50,7 +55,7 @@ class ResilientTransport(httpx.BaseTransport):
                 last = self._inner.handle_request(request)
             except httpx.TransportError as error:
                 return _result_of_error(error)
-            return result_of_response(last)
+            return _result_of(last)
 
         idempotent, repeatable = _safety(request)
         try:
@@ -61,7 +66,7 @@ class ResilientTransport(httpx.BaseTransport):
             if last is not None:
                 last.close()
             raise
-        return _answer(result)
+        return answer_of(result)
 
     def close(self) -> None:
         """Close the transport below."""
@@ -92,7 +97,7 @@ class AsyncResilientTransport(httpx.AsyncBaseTransport):
                 last = await self._inner.handle_async_request(request)
             except httpx.TransportError as error:
                 return _result_of_error(error)
-            return result_of_response(last)
+            return _result_of(last)
 
         idempotent, repeatable = _safety(request)
         try:
@@ -103,26 +108,15 @@ class AsyncResilientTransport(httpx.AsyncBaseTransport):
             if last is not None:
                 await last.aclose()
             raise
-        return _answer(result)
+        return answer_of(result)
 
     async def aclose(self) -> None:
         """Close the transport below."""
         await self._inner.aclose()
 
 
-def result_of_response(response: httpx.Response) -> CallResult[httpx.Response]:
-    """What the head of a response says of the call; a Retry-After counts if it is in seconds."""
-    status = response.status_code
-    kind = ResultKind.OK
-    if status == httpx.codes.TOO_MANY_REQUESTS:
-        kind = ResultKind.LIMITED
-    elif status >= 500:
-        kind = ResultKind.FAILED
-    elif status >= 400:
-        kind = ResultKind.REJECTED
-    hint = response.headers.get("retry-after", "").strip()
-    hint_us = int(hint) * 1_000_000 if hint.isascii() and hint.isdigit() and len(hint) < 10 else 0
-    return CallResult(kind, response, retry_after_us=hint_us)
+def _result_of(response: httpx.Response) -> CallResult[httpx.Response]:
+    return result_of_status(response, response.status_code, response.headers.get("retry-after"))
 
 
 def _result_of_error(error: httpx.TransportError) -> CallResult[httpx.Response]:
@@ -134,19 +128,14 @@ def _result_of_error(error: httpx.TransportError) -> CallResult[httpx.Response]:
     return CallResult(kind, error=error)
 
 
-def _answer(result: CallResult[httpx.Response]) -> httpx.Response:
-    """A response that came is handed over, whatever it says."""
-    return result.unwrap() if result.value is None else result.value
-
-
 def _claims(request: httpx.Request) -> Request:
-    backend = f"{request.url.host}:{request.url.port or request.url.scheme}"
-    return Request(request.url.path, shard=backend, operation=request.method)
+    url = request.url
+    return request_of(request.method, url.host, url.port or url.scheme, url.path)
 
 
 def _safety(request: httpx.Request) -> tuple[bool, bool]:
     """Whether it may be carried out twice, and whether its body can be sent twice."""
-    idempotent = request.method in IDEMPOTENT or "idempotency-key" in request.headers
+    idempotent = is_idempotent(request.method, request.headers)
     return idempotent, isinstance(request.stream, httpx.ByteStream)
 
 
