@@ -22,9 +22,9 @@ Cost: four additions and a logarithm a call; a sweep reads a quantile of each ho
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple, final
+from typing import Final, NamedTuple, TypeAlias, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import BadValue
@@ -94,6 +94,10 @@ class HostStanding(NamedTuple):
     reason: str
 
 
+# Given each ejection and each return, with the instant. May not raise, and must be quick.
+OutlierListener: TypeAlias = Callable[[HostVerdict, int], None]
+
+
 @final
 class _Host:
     """The calls of one host in the window, and how it stands."""
@@ -149,6 +153,7 @@ class Outlier:
         "_ejections",
         "_failed_on",
         "_hosts",
+        "_listeners",
         "_panics",
         "_recorded",
         "_returns",
@@ -168,11 +173,16 @@ class Outlier:
         self._hosts: dict[str, _Host] = {}
         self._failed_on: dict[str, tuple[str, ...]] = {}  # by key, no success between
         self._sweep_us = 0
+        self._listeners: list[OutlierListener] = []
         self.out: tuple[str, ...] = ()  # who is ejected now
         self._panics = False
         self._ejections = self._returns = self._recorded = 0
         self.version = 0  # changes with who is in
         self.set_hosts(hosts)
+
+    def subscribe(self, listener: OutlierListener) -> None:
+        """Call it with every ejection and return from now on."""
+        self._listeners.append(listener)
 
     def set_hosts(self, hosts: Iterable[str]) -> None:
         """The group as it is now; who stays keeps its standing."""
@@ -253,6 +263,9 @@ class Outlier:
             host.reason = verdict.reason
         if verdicts:
             self._count()
+        for listener in self._listeners:
+            for verdict in verdicts:
+                listener(verdict, now_us)
         return verdicts
 
     def standing(self, host: str) -> HostStanding:

@@ -4,8 +4,9 @@ A call passes these parts, outermost first; `calls.py` composes them:
 
     deadline    what is left of it, less `margin_us`; a call without one is given `timeout_us`
     retry       within its budget, and only what is safe to repeat
-    throttle    holds back in proportion, by backend and class; it sees every attempt
-    breaker     by backend and operation; an attempt that is throttled says nothing to it
+    host        the less loaded of two, where there is a group; not where an attempt has been
+    throttle    holds back in proportion, by host and class; it sees every attempt
+    breaker     by host and operation; where it is open another host is chosen
     timeout     of one attempt, never beyond the deadline
     transport   a driver's own (`httpx.py`), or any function (`resilient.py`)
 """

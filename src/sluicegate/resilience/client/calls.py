@@ -25,15 +25,19 @@ from sluicegate.contracts.errors import Refused
 from sluicegate.contracts.reasons import CLIENT_THROTTLED, DEADLINE
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.verdict import NEVER
+from sluicegate.policies.balance import BalancePermit
 from sluicegate.policies.breaker import Breaker, BreakerPermit
 from sluicegate.policies.call_result import CallResult, ResultKind, result_of_error
 from sluicegate.policies.client_throttle import ClientThrottle, ClientThrottlePermit
 from sluicegate.policies.retry import Retry
 from sluicegate.policies.retry_budget import RetryBudgets
 from sluicegate.resilience.client.settings import ClientSettings
+from sluicegate.resilience.hosts.group import HostGroup
 from sluicegate.system import SystemChance, SystemClock
 
 T = TypeVar("T")
+
+HOSTS_TRIED_MAX: Final = 3  # whose breakers refuse, before an attempt is refused
 
 _CANCELLED: Final[CallResult[object]] = CallResult(ResultKind.CANCELLED)
 
@@ -43,6 +47,7 @@ class Call:
     """One call under way, and what its attempt holds; `ResilientClient.begin` makes it."""
 
     __slots__ = (
+        "_balance",
         "_breaker",
         "_client",
         "_clock",
@@ -50,8 +55,10 @@ class Call:
         "_open",
         "_repeatable",
         "_throttle",
+        "_tried",
         "_wait_us",
         "attempt",
+        "host",
         "request",
     )
 
@@ -67,11 +74,14 @@ class Call:
         self._clock = clock
         self._idempotent = idempotent
         self._repeatable = repeatable
+        self._balance: BalancePermit | None = None
         self._breaker: BreakerPermit | None = None
         self._throttle: ClientThrottlePermit | None = None
+        self._tried: list[str] = []  # the hosts of earlier attempts
         self._wait_us = 0
         self._open = True
         self.attempt = 0
+        self.host = ""  # of this attempt, if there is a group to choose from
         self.request = request
 
     @property
@@ -85,20 +95,41 @@ class Call:
 
     def enter(self) -> CallResult[object] | None:
         """Admit the next attempt; a result, if it is refused here."""
-        request, client = self.request, self._client
+        request, hosts = self.request, self._client.hosts
         now_us = self._clock.now_us()
         if request.deadline_us is not None and now_us >= request.deadline_us:
             return _refused(Decision(False, 0, NEVER, 0, DEADLINE, "client"))
+        if hosts is None:
+            refusal = self._admit(request, now_us)
+            return None if refusal is None else _refused(refusal)
+        refusal = None
+        for _ in range(HOSTS_TRIED_MAX):
+            permit = hosts.balance.admit(request, now_us, self._tried)
+            if isinstance(permit, Decision):
+                return _refused(permit)
+            self._balance = permit
+            self.host = permit.host
+            self._tried.append(permit.host)
+            refusal = self._admit(_at_host(request, permit.host), now_us)
+            if refusal is None:
+                return None
+            self._end(_CANCELLED)
+        return None if refusal is None else _refused(refusal)
+
+    def _admit(self, request: Request, now_us: int) -> Decision | None:
+        """Hold the permits of an attempt; a refusal, and none is held."""
+        client = self._client
         throttle = client.throttle.admit(request, now_us)
         if isinstance(throttle, Decision):
-            return _refused(throttle)
+            return throttle
+        if isinstance(throttle, ClientThrottlePermit):
+            self._throttle = throttle
         breaker = client.breaker.admit(request, now_us)
         if isinstance(breaker, Decision):
-            if isinstance(throttle, ClientThrottlePermit):
-                throttle.end_with(_CANCELLED, now_us)
-            return _refused(breaker)
-        self._throttle = throttle if isinstance(throttle, ClientThrottlePermit) else None
-        self._breaker = breaker if isinstance(breaker, BreakerPermit) else None
+            self._end(_CANCELLED)
+            return breaker
+        if isinstance(breaker, BreakerPermit):
+            self._breaker = breaker
         return None
 
     def leave(self, result: CallResult[T]) -> int:
@@ -129,6 +160,9 @@ class Call:
 
     def _end(self, result: CallResult[object]) -> None:
         now_us = self._clock.now_us()
+        if self._balance is not None:
+            self._balance.end_with(result, now_us)
+            self._balance = None
         if self._breaker is not None:
             self._breaker.end_with(result, now_us)
             self._breaker = None
@@ -139,19 +173,24 @@ class Call:
 
 @final
 class ResilientClient:
-    """The parts, and how a call goes through them. Not shared by threads."""
+    """The parts, and how a call goes through them; `hosts` are those of one service.
 
-    __slots__ = ("_clock", "_pause", "breaker", "retry", "settings", "throttle")
+    Not shared by threads.
+    """
+
+    __slots__ = ("_clock", "_pause", "breaker", "hosts", "retry", "settings", "throttle")
 
     def __init__(
         self,
         settings: ClientSettings | None = None,
+        hosts: HostGroup | None = None,
         *,
         clock: Clock | None = None,
         chance: Chance | None = None,
         pause: Callable[[float], object] | None = None,
     ) -> None:
         self.settings = ClientSettings() if settings is None else settings
+        self.hosts = hosts
         self._clock = SystemClock() if clock is None else clock
         chance = SystemChance() if chance is None else chance
         self._pause = _pause if pause is None else pause
@@ -250,6 +289,13 @@ def _last_word(result: CallResult[T] | None, refused: CallResult[object]) -> Cal
     result.dont_retry = True
     result.stop_reason = refused.stop_reason
     return result
+
+
+def _at_host(request: Request, host: str) -> Request:
+    """The same request to one host, which has a breaker and a throttle of its own."""
+    found = request.copy()
+    found.shard = host
+    return found
 
 
 def _refused(decision: Decision) -> CallResult[object]:

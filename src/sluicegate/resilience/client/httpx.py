@@ -24,6 +24,7 @@ from sluicegate.resilience.client.http_results import (
     request_of,
     result_of_status,
 )
+from sluicegate.resilience.hosts.sources import split_host
 
 try:
     import httpx
@@ -44,13 +45,14 @@ class ResilientTransport(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send it, within the client's judgement."""
         last: httpx.Response | None = None
+        url = request.url
 
         def attempt(call: Call) -> CallResult[httpx.Response]:
             nonlocal last
             if last is not None:
                 last.close()
                 last = None
-            _bound_time(request, call)
+            _prepare(request, url, call)
             try:
                 last = self._inner.handle_request(request)
             except httpx.TransportError as error:
@@ -86,13 +88,14 @@ class AsyncResilientTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send it, within the client's judgement."""
         last: httpx.Response | None = None
+        url = request.url
 
         async def attempt(call: Call) -> CallResult[httpx.Response]:
             nonlocal last
             if last is not None:
                 await last.aclose()
                 last = None
-            _bound_time(request, call)
+            _prepare(request, url, call)
             try:
                 last = await self._inner.handle_async_request(request)
             except httpx.TransportError as error:
@@ -139,11 +142,18 @@ def _safety(request: httpx.Request) -> tuple[bool, bool]:
     return idempotent, isinstance(request.stream, httpx.ByteStream)
 
 
-def _bound_time(request: httpx.Request, call: Call) -> None:
-    """Hold each of httpx's own limits to what is left."""
+def _prepare(request: httpx.Request, url: httpx.URL, call: Call) -> None:
+    """Hold each of httpx's own limits to what is left, and address the host that was chosen.
+
+    What the service is called by stays in the Host header, and in the name that TLS verifies.
+    """
     left_s = call.left_us / 1_000_000
     limits = cast("dict[str, Any]", request.extensions.get("timeout", {}))
     request.extensions["timeout"] = {
         name: left_s if limits.get(name) is None else min(limits[name], left_s)
         for name in ("connect", "read", "write", "pool")
     }
+    if call.host:
+        address, port = split_host(call.host)
+        request.extensions.setdefault("sni_hostname", url.host)
+        request.url = url.copy_with(host=address, port=port)

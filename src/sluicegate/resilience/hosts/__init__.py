@@ -1,0 +1,1 @@
+"""Smart load balancing: which hosts there are, and which of them gets the next attempt."""

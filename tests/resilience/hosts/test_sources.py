@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.resilience.hosts.group import HostGroup
+from sluicegate.resilience.hosts.sources import dns_source, file_source, list_source, split_host
+
+
+def names(group: HostGroup) -> int:
+    return group.balance.stats().hosts
+
+
+def test_hosts_come_from_a_list_a_file_a_name_and_a_callback(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("10.0.0.1:80\n# out of order\n\n[::1]:81  # here\n", encoding="utf-8")
+    assert file_source(str(file))() == ["10.0.0.1:80", "[::1]:81"]
+    assert list_source(["a:1"])() == ("a:1",)
+    assert f"{socket.gethostbyname('localhost')}:80" in dns_source("localhost", 80)()
+    assert names(HostGroup(lambda: ["a:1", "b:1"])) == 2
+
+
+@pytest.mark.parametrize("wrong", ["a", "a:", ":1", "a:0", "a:65536", "a:x", "::1:80", "[]:1"])
+def test_what_is_no_host_is_refused(wrong: str) -> None:
+    with pytest.raises(BadValue, match="address:port"):
+        split_host(wrong)
+    assert "address:port" in HostGroup(lambda: [wrong]).failure
+
+
+def test_a_source_that_fails_or_names_nobody_leaves_the_hosts_as_they_are(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("10.0.0.1:80\n10.0.0.2:80\n", encoding="utf-8")
+    group = HostGroup(file_source(str(file)))
+    for text in ("", "no host\n", None):
+        if text is None:
+            file.unlink()
+        else:
+            file.write_text(text, encoding="utf-8")
+        assert not group.refresh()
+        assert group.failure
+        assert names(group) == 2
+    file.write_text("10.0.0.3:80\n", encoding="utf-8")
+    assert group.refresh()
+    assert (names(group), group.failure) == (1, "")
+
+
+def test_a_group_follows_its_source() -> None:
+    hosts = ["a:1"]
+    group = HostGroup(lambda: list(hosts), refresh_us=1_000)
+
+    async def story() -> None:
+        following = asyncio.create_task(group.follow())
+        hosts.append("b:1")
+        async with asyncio.timeout(10):
+            while names(group) < 2:
+                await asyncio.sleep(0.001)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    asyncio.run(story())
