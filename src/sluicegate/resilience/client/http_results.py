@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, TypeVar
 
+from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request
 from sluicegate.policies.call_result import CallResult, ResultKind
 
@@ -42,3 +43,9 @@ def is_idempotent(method: str, headers: Collection[str]) -> bool:
 def answer_of(result: CallResult[T]) -> T:
     """Return a response that came, whatever it says; else raise what went wrong."""
     return result.unwrap() if result.value is None else result.value
+
+
+def refuse_hosts(hosts: object, driver: str) -> None:
+    """Refuse a client with a group: the driver connects where the URL says, and only there."""
+    if hosts is not None:
+        raise BadValue("client.hosts", hosts, f"give {driver} a client without hosts")

@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from typing import Any, final
 from urllib.parse import urlsplit
 
-from sluicegate.contracts.errors import BadValue, MissingPackage
+from sluicegate.contracts.errors import MissingPackage
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import Call, ResilientClient
 from sluicegate.resilience.client.http_results import (
     answer_of,
     is_idempotent,
+    refuse_hosts,
     request_of,
     result_of_status,
 )
@@ -36,9 +37,7 @@ class ResilientAdapter(BaseAdapter):
 
     def __init__(self, client: ResilientClient, inner: BaseAdapter | None = None) -> None:
         super().__init__()
-        if client.hosts is not None:
-            # It verifies a certificate by the address that it connects to.
-            raise BadValue("client.hosts", client.hosts, "give requests a client without hosts")
+        refuse_hosts(client.hosts, "requests")
         self._client = client
         self._inner = HTTPAdapter() if inner is None else inner
 

@@ -1,0 +1,81 @@
+"""aiohttp: a middleware of its client that sends each request as a call of a client of ours.
+
+    aiohttp.ClientSession(middlewares=[ResilientMiddleware(client)])
+
+What the transports of httpx promise holds here too. aiohttp's own time-outs stay as they are; an
+attempt that takes longer than `attempt_us` is cancelled. Middlewares came with aiohttp 3.12.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from sluicegate.contracts.errors import MissingPackage
+from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.resilience.client.calls import Call, ResilientClient
+from sluicegate.resilience.client.http_results import (
+    answer_of,
+    is_idempotent,
+    refuse_hosts,
+    request_of,
+    result_of_status,
+)
+
+try:
+    import aiohttp
+    from aiohttp import BytesPayload, ClientHandlerType, ClientRequest, ClientResponse
+except ModuleNotFoundError as error:
+    raise MissingPackage(error.name or "aiohttp", "aiohttp") from None
+
+
+@final
+class ResilientMiddleware:
+    """For `aiohttp.ClientSession`."""
+
+    def __init__(self, client: ResilientClient) -> None:
+        refuse_hosts(client.hosts, "aiohttp")
+        self._client = client
+
+    async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        """Send it, within the client's judgement."""
+        last: ClientResponse | None = None
+
+        async def attempt(_: Call) -> CallResult[ClientResponse]:
+            nonlocal last
+            if last is not None:
+                last.close()
+                last = None
+            try:
+                last = await handler(request)
+            except aiohttp.ClientError as error:
+                result = _result_of_error(error)
+                if result is None:
+                    raise
+                return result
+            return result_of_status(last, last.status, last.headers.get("Retry-After"))
+
+        url = request.url
+        try:
+            result = await self._client.call(
+                attempt,
+                request_of(request.method, url.host or "", url.port or url.scheme, url.path),
+                idempotent=is_idempotent(request.method, request.headers),
+                repeatable=not request.body or isinstance(request.body, bytes | BytesPayload),
+            )
+        except BaseException:
+            if last is not None:
+                last.close()
+            raise
+        return answer_of(result)
+
+
+def _result_of_error(error: aiohttp.ClientError) -> CallResult[ClientResponse] | None:
+    """The result; None if the request itself cannot be sent, which is the caller's bug."""
+    if isinstance(error, aiohttp.InvalidURL):
+        return None
+    kind = ResultKind.FAILED
+    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+        kind = ResultKind.UNREACHED
+    elif isinstance(error, TimeoutError):
+        kind = ResultKind.TIMED_OUT
+    return CallResult(kind, error=error)
