@@ -336,6 +336,7 @@ class KvApp(App[KvSettings]):
             shed=chain.levels.stats()._replace(prices_milli=chain.prices.stats().prices_milli),
             queue=chain.queue.stats(),
             engine=engine,
+            took=self.usage.took(),
             shield=None if hot is None else hot.stats(),
             hot=self.hot_board(HOT_SHOWN),
             remembered=0 if hot is None else hot.remembered,

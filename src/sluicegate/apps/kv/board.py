@@ -1,9 +1,10 @@
 """Board: what a dispatcher shows of itself under `board` in `GET /v1/state`.
 
 Counts since the start, and current levels; no rates. A viewer takes two boards and divides by the
-time between them (`top/rates.py`), so any number of viewers may look without disturbing each other.
-Values are plain JSON with a version; a viewer refuses a newer version and treats missing values as
-unknown. Bounds: `CALLERS_MAX` callers by what they spent and the rest as one, `KEYS_MAX` keys.
+time between them (`command_line/board_rates.py`), so any number of viewers may look without
+disturbing each other. Values are plain JSON with a version; a viewer refuses a newer version and
+treats missing values as unknown. Bounds: `CALLERS_MAX` callers by what they spent and the rest as
+one, `KEYS_MAX` keys.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from typing import Final, NamedTuple
 
 from sluicegate.apps.kv.shield.settings import HotPlace, ShieldStats
 from sluicegate.apps.kv.store_watch import StoreState
+from sluicegate.command_line.boards import VERSION
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.key_values import Upload
 from sluicegate.policies.queue.queue import QueueStats
 from sluicegate.policies.shed import ShedStats
 from sluicegate.policies.stack import StackStats
 from sluicegate.policies.stress import StressState
+from sluicegate.telemetry.snapshot import Histogram
 
-VERSION: Final = 1
 CALLERS_MAX: Final = 100
 KEYS_MAX: Final = 100
 UPLOADS_MAX: Final = 20
@@ -54,6 +56,7 @@ def board(
     shed: ShedStats | None = None,
     queue: QueueStats | None = None,
     engine: Mapping[str, EngineUse] | None = None,
+    took: Mapping[tuple[str, Criticality], Histogram] | None = None,
     shield: ShieldStats | None = None,
     hot: Sequence[HotPlace] = (),
     remembered: int = 0,
@@ -63,8 +66,9 @@ def board(
 ) -> Mapping[str, object]:
     """One dispatcher at one instant; what it has not (another policy, say) is left out.
 
-    `refusals` counts by the name of the reason, `engine` by class of operation; `hot` and
-    `remembered` are the shield's `board(k)` and `remembered`.
+    `refusals` counts by the name of the reason, `engine` by class of operation, `took` how long
+    requests took, by operation and class; `hot` and `remembered` are the shield's `board(k)` and
+    `remembered`.
     """
     values: dict[str, object] = {"version": VERSION, "at_us": at_us, "node": node}
     if stack is not None:
@@ -78,6 +82,7 @@ def board(
     if queue is not None:
         values["queue"] = _queue(queue)
     values["engine"] = {name: use._asdict() for name, use in (engine or {}).items()}
+    values["latency"] = _latency(took or {})
     if shield is not None:
         values["shield"] = _shield(shield, remembered)
     values["hot"] = [place._asdict() for place in hot[:KEYS_MAX]]
@@ -145,6 +150,18 @@ def _queue(queue: QueueStats) -> dict[str, object]:
         "waited": queue.waited,
         "overloaded": queue.overloaded,
     }
+
+
+def _latency(took: Mapping[tuple[str, Criticality], Histogram]) -> dict[str, object]:
+    """By criticality how many requests took so long, of all operations together."""
+    if not took:
+        return {}
+    classes: dict[str, list[int]] = {}
+    for (_, criticality), histogram in took.items():
+        counts = classes.setdefault(criticality.name, [0] * len(histogram.counts))
+        for at, count in enumerate(histogram.counts):
+            counts[at] += count
+    return {"bounds_us": next(iter(took.values())).bounds, "classes": classes}
 
 
 def _shield(shield: ShieldStats, remembered: int) -> dict[str, object]:

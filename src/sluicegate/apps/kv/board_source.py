@@ -10,10 +10,10 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sluicegate.apps.kv.address import AT_DEFAULT
-from sluicegate.apps.kv.board import VERSION
+from sluicegate.command_line.boards import BoardSample, board_in
 from sluicegate.command_line.service_client import (
     ServiceAddress,
     ServiceClient,
@@ -21,20 +21,12 @@ from sluicegate.command_line.service_client import (
     address_from,
     check_grant,
 )
-from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
+from sluicegate.contracts.errors import BadValue, Unavailable
 
 TIMEOUT_S: Final = 5.0
 SOURCES_MAX: Final = 100
 EVERY_S_MIN: Final = 0.1
 EVERY_S_MAX: Final = 3_600.0
-
-
-class BoardSample(NamedTuple):
-    """One dispatcher's board; or why there is none."""
-
-    url: str
-    board: dict[str, Any] | None
-    error: str = ""
 
 
 def add_source(parser: ArgumentParser) -> None:
@@ -75,22 +67,9 @@ def read_boards(sources: Sequence[ServiceAddress]) -> list[BoardSample]:
 def sample_of(source: ServiceAddress) -> BoardSample:
     """One board, or why there is none."""
     try:
-        return BoardSample(source.url, _board(source, _fetch(source)))
+        return BoardSample(source.url, board_in(_fetch(source), source.url))
     except Unavailable as error:
         return BoardSample(source.url, None, error.detail)
-
-
-def _board(source: ServiceAddress, state: Any) -> dict[str, Any]:
-    board = state.get("board") if isinstance(state, dict) else None
-    if not isinstance(board, dict):
-        raise SluicegateError(f"{source.url} is no dispatcher: its state has no board")
-    version = board.get("version")
-    if not isinstance(version, int) or version > VERSION:
-        raise SluicegateError(
-            f"{source.url} shows a board of version {version!r}, and this knows up to {VERSION}: "
-            "look with a sluicegate as new as the dispatcher's"
-        )
-    return board
 
 
 def _fetch(source: ServiceAddress) -> Any:

@@ -21,21 +21,23 @@ import pytest
 
 from sluicegate.apps.kv import hot
 from sluicegate.apps.kv.board import CALLERS_MAX, OTHERS, CallerUse, EngineUse, board
-from sluicegate.apps.kv.board_source import BoardSample
 from sluicegate.apps.kv.shield.keys import key_of
 from sluicegate.apps.kv.shield.settings import HotPlace, ShieldSettings
 from sluicegate.apps.kv.shield.shield import Shield
 from sluicegate.apps.kv.store_watch import StoreState
 from sluicegate.apps.kv.top import command as top
 from sluicegate.apps.kv.top.lines import hot_lines, printable, size, spelt, top_lines
-from sluicegate.apps.kv.top.rates import picture
 from sluicegate.apps.kv.top.show import show
+from sluicegate.command_line.board_rates import picture
+from sluicegate.command_line.boards import BoardSample
+from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, SluicegateError, Unavailable
 from sluicegate.contracts.key_values import Upload
 from sluicegate.policies.queue.queue import QueueStats
 from sluicegate.policies.shed import ShedStats
 from sluicegate.policies.stack import StackStats, StageStats
 from sluicegate.policies.stress import StressLevel, StressState
+from sluicegate.telemetry.snapshot import Histogram
 from sluicegate.testing import SeededChance
 
 START = 1_000_000_000_000_000
@@ -109,6 +111,25 @@ def test_counts_become_rates_by_the_time_between_the_boards() -> None:
     assert figures["queue"]["delay_us"] == 12_000
     (key,) = figures["hot"]
     assert (key["share"], key["rate"], key["served"], key["forwarded"]) == (0.8, 250, 200, 50)
+
+
+def test_what_ended_between_the_boards_says_how_long_requests_take() -> None:
+    def took(at_s: float, fast: int, slow: int) -> dict[str, Any]:
+        bounds = (200, 1_000, 10_000)
+        gets = Histogram(bounds, (fast, 0, 0, 0), 0)
+        scans = Histogram(bounds, (0, 0, slow, 0), 0)
+        of = {
+            ("get", Criticality.CRITICAL): gets,
+            ("scan", Criticality.CRITICAL): scans,
+            ("get", Criticality.BULK): Histogram(bounds, (7, 0, 0, 0), 0),
+        }
+        return recorded(at_s, took=of)
+
+    latency = picture_of(took(0.0, 900, 50), took(2.0, 990, 60))["latency"]
+    assert set(latency) == {"CRITICAL"}  # of BULK nothing ended in between
+    assert latency["CRITICAL"]["p50_us"] == pytest.approx(200 * 50 / 90)
+    assert latency["CRITICAL"]["p99_us"] == pytest.approx(1_000 + 9_000 * 9 / 10)
+    assert picture_of()["latency"] == {}
 
 
 def test_two_dispatchers_are_added_up_and_of_levels_the_worst_is_told() -> None:

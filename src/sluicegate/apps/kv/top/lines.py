@@ -1,4 +1,4 @@
-"""Top lines: a picture (`rates.py`) as lines for people. Pure: no terminal, no time.
+"""Top lines: a picture of `board_rates.py` as lines for people. Pure: no terminal, no time.
 
 Callers choose their names and keys, so no character of either may control the terminal.
 """

@@ -14,8 +14,9 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Final, TextIO
 
 from sluicegate.apps.kv.address import dispatcher_at
-from sluicegate.apps.kv.board_source import BoardSample, board_sources, read_boards
-from sluicegate.apps.kv.top.rates import picture
+from sluicegate.apps.kv.board_source import board_sources, read_boards
+from sluicegate.command_line.board_rates import picture
+from sluicegate.command_line.boards import BoardSample
 from sluicegate.contracts.errors import Unavailable
 
 Lines = Callable[[dict[str, Any]], list[str]]

@@ -1,4 +1,4 @@
-"""Top rates: two boards of each dispatcher, and the time between them, make one picture.
+"""Board rates: two boards of each dispatcher, and the time between them, make one picture.
 
 Counts become rates, summed over dispatchers; of levels that cannot be added (a price, a delay, a
 ratio) the worst counts. Pure: boards in, JSON-able values out. A dispatcher that restarted counts
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sluicegate.apps.kv.board_source import BoardSample
+from sluicegate.command_line.boards import BoardSample
 
 _US: Final = 1e6
 Board = Mapping[str, Any]
@@ -31,6 +31,7 @@ def picture(before: Sequence[BoardSample], after: Sequence[BoardSample]) -> dict
         "stress": _stress(boards),
         "classes": _classes(pairs),
         "queue": _queue(boards),
+        "latency": _latency(pairs),
         "engine": _engine(pairs),
         "shield": _rates_of(
             pairs,
@@ -189,6 +190,38 @@ def _queue(boards: Sequence[Board]) -> dict[str, Any]:
     sums["delay_us"] = max((delay for delay in delays if delay is not None), default=None)
     sums["overloaded"] = sum(bool(queue.get("overloaded")) for queue in queues)
     return sums
+
+
+def _latency(pairs: Pairs) -> dict[str, dict[str, float]]:
+    """By class how long what ended took: half of it at most `p50_us`, 99 in 100 `p99_us`."""
+    counts: dict[str, list[float]] = {}
+    bounds: Sequence[int] = ()
+    for before, after in pairs:
+        new = after.get("latency", {})
+        old = {} if before is None else before.get("latency", {}).get("classes", {})
+        bounds = new.get("bounds_us", bounds)
+        for name, totals in new.get("classes", {}).items():
+            earlier = old.get(name, [0] * len(totals))
+            sums = counts.setdefault(name, [0.0] * len(totals))
+            for at, (was, now) in enumerate(zip(earlier, totals, strict=True)):
+                sums[at] += per_s(before, after, was, now)
+    return {
+        name: {"p50_us": _quantile(bounds, sums, 0.5), "p99_us": _quantile(bounds, sums, 0.99)}
+        for name, sums in counts.items()
+        if sum(sums)
+    }
+
+
+def _quantile(bounds_us: Sequence[int], counts: Sequence[float], share: float) -> float:
+    """The value at a share of the counts, as if they lay evenly between the bounds of a bucket."""
+    rest = share * sum(counts)
+    low = 0
+    for bound, count in zip(bounds_us, counts, strict=False):
+        if count and rest <= count:
+            return low + (bound - low) * rest / count
+        rest -= count
+        low = bound
+    return float(low)  # above all bounds: at least this
 
 
 def _engine(pairs: Pairs) -> list[dict[str, Any]]:
