@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Final, NamedTuple, TypeAlias, TypeVar, final
 
 from sluicegate.contracts.access import Identity
@@ -64,13 +64,18 @@ class HttpRequest:
 
 
 class HttpReply(NamedTuple):
-    """What goes back, whole. `close` ends the connection after it."""
+    """What goes back: a body, then `pieces` as they come, if any. `close` ends the connection.
+
+    Pieces are asked for while the client reads; their end, or the client's, ends the connection,
+    and the generator is closed. They are for `Finish`: a reply to the head alone has none.
+    """
 
     status: int
     body: bytes = b""
     content_type: bytes = JSON
     headers: Headers = ()
     close: bool = False
+    pieces: AsyncGenerator[bytes, None] | None = None
 
 
 # A handler is shown the head. It replies at once, and the body is not even read; or it says who is

@@ -7,7 +7,8 @@ worked on in portions, and what a turn of the loop has no room for waits (`doors
 
 A request that is refused while its body is still coming is answered at once; the rest is thrown
 away within the same bounds, or the connection is ended, so that a client in the middle of its
-sending learns why. Time-outs are found by `tick`, which the listener calls every now and then; no
+sending learns why. A reply that goes on piece by piece has the connection for itself, for as long
+as the client reads. Time-outs are found by `tick`, which the listener calls every now and then; no
 request pays for a timer.
 """
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable
 from email.utils import formatdate
 from typing import Any, Final, cast, final
 from urllib.parse import unquote
@@ -71,6 +72,7 @@ class HttpDoor:
         self.settings = HttpSettings() if settings is None else settings
         self.requests = 0
         self.under_way = 0
+        self.streams = 0
         self.overloaded = 0
         self.bad_requests = 0
         self.faults = 0
@@ -166,6 +168,8 @@ class HttpProtocol(asyncio.Protocol):
         self._paused = False  # we do not read
         self._draining = False
         self._half_closed = False
+        self._stream: asyncio.Task[None] | None = None  # sends a reply piece by piece
+        self._readable: asyncio.Event | None = None  # that task waits for the client to read
         self._discarding = False  # what comes is not understood any more, or thrown away
         self._finished = False  # the last answer is written
         self._progress = 0  # grows with whatever happens
@@ -211,6 +215,8 @@ class HttpProtocol(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Answer what was asked, where that can be read: the client sends nothing more."""
+        if self._stream is not None:
+            self._stream.cancel()
         if self._finished or not (self._exchanges or self._has_unparsed()) or self._peer.tls:
             return False
         self._half_closed = True
@@ -224,6 +230,8 @@ class HttpProtocol(asyncio.Protocol):
     def resume_writing(self) -> None:
         """It has caught up."""
         self._blocked = False
+        if self._readable is not None:
+            self._readable.set()
         self._work()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -237,6 +245,8 @@ class HttpProtocol(asyncio.Protocol):
                 self._uncount(exchange)
         self._exchanges.clear()
         self._receiving = None
+        if self._stream is not None:
+            self._stream.cancel()
 
     # What the listener asks.
 
@@ -247,11 +257,15 @@ class HttpProtocol(asyncio.Protocol):
     def drain(self) -> None:
         """Answer what is under way, announce the end, close."""
         self._draining = True
-        if self._finished or not (self._exchanges or self._has_unparsed()):
+        if self._stream is not None:
+            self._stream.cancel()
+        elif self._finished or not (self._exchanges or self._has_unparsed()):
             self._close()
 
     def tick(self, now_s: float) -> None:
         """End what takes too long."""
+        if self._stream is not None:
+            return  # the listener ends it where nobody reads
         if self._finished:
             if self._abort_at_s == _NEVER:
                 self._abort_at_s = now_s + self._settings.linger_s
@@ -612,12 +626,16 @@ class HttpProtocol(asyncio.Protocol):
     # Writing.
 
     def _write(self, first: _Exchange, reply: HttpReply) -> None:
+        if reply.pieces is not None and self._door.streams >= self._settings.streams_max:
+            self._door.overloaded += 1
+            reply = TOO_MANY
         first.written = True
         first.body.clear()
         self._progress += 1
         self._uncount(first)
         last = (
             reply.close
+            or reply.pieces is not None
             or not first.keep_alive
             or self._draining
             or (self._half_closed and len(self._exchanges) == 1 and not self._has_unparsed())
@@ -632,8 +650,40 @@ class HttpProtocol(asyncio.Protocol):
         if not is_head and reply.status not in NO_BODY:
             self._out.append(reply.body)
             self._out_bytes += len(reply.body)
-        if last:
+        if reply.pieces is not None and not is_head:
+            self._begin_stream(reply.pieces)
+        elif last:
             self._end()
+
+    def _begin_stream(self, pieces: AsyncGenerator[bytes, None]) -> None:
+        self._discarding = True
+        self._door.streams += 1
+        self._stream = asyncio.get_running_loop().create_task(self._send(pieces))
+        self._door.tasks.add(self._stream)
+        self._stream.add_done_callback(self._stream_ended)
+
+    async def _send(self, pieces: AsyncGenerator[bytes, None]) -> None:
+        self._readable = asyncio.Event()
+        try:
+            async for piece in pieces:
+                self._out.append(piece)
+                self._flush()
+                while self._blocked:
+                    self._readable.clear()
+                    await self._readable.wait()
+        except asyncio.CancelledError:
+            pass  # the client has gone, or is sent away
+        except Exception:
+            self._log_fault()
+        finally:
+            await pieces.aclose()
+
+    def _stream_ended(self, task: asyncio.Task[None]) -> None:
+        self._door.tasks.discard(task)
+        self._door.streams -= 1
+        self._stream = None
+        self._finished = True
+        self._close()
 
     def _end(self) -> None:
         """Answer nothing more; a client that still sends has time to read the last reply."""

@@ -65,9 +65,9 @@ def head_of(reply: HttpReply, date: bytes, *, last: bool) -> bytes:
     """Status line and headers; a `ValueError` for a header that would be two."""
     parts = [_STATUS[reply.status], date]
     if reply.status not in NO_BODY:
-        parts.append(
-            b"content-type: %b\r\ncontent-length: %d\r\n" % (reply.content_type, len(reply.body))
-        )
+        parts.append(b"content-type: %b\r\n" % reply.content_type)
+        if reply.pieces is None:
+            parts.append(b"content-length: %d\r\n" % len(reply.body))
     parts.append(_ALWAYS)
     for name, value in reply.headers:
         if b"\r" in value or b"\n" in value or b"\0" in value:
