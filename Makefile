@@ -78,7 +78,7 @@ bench-peers: $(COMPILED)/.bench ## the rate-limit service beside throttlecrab an
 	$(COMPILED)/bin/python -m benchmarks.service_peers $(ARGS)
 
 .PHONY: engines
-engines: $(VENV)/.engines $(ENVOY)/.installed ## tests on real Kafka and Cassandra, which it fetches by itself
+engines: $(VENV)/.engines $(ENVOY)/.installed ## tests on real Kafka, Cassandra and Chromium, which it fetches by itself where it can
 	$(VENV)/bin/python -m tests.engines fetch
 	$(VENV)/bin/pytest -m engine $(PYTEST_ARGS) $(TESTS)
 

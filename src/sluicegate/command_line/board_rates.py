@@ -28,6 +28,7 @@ def picture(before: Sequence[BoardSample], after: Sequence[BoardSample]) -> dict
         "work": _rates_of(pairs, "stack", ("entered", "admitted", "refused"), ("under_way",)),
         "callers": _callers(pairs),
         "refusals": _refusals(pairs),
+        "flows": _flows(pairs),
         "stress": _stress(boards),
         "classes": _classes(pairs),
         "queue": _queue(boards),
@@ -120,6 +121,27 @@ def _refusals(pairs: Pairs) -> dict[str, float]:
             rate = per_s(before, after, old.get(reason, 0), count)
             rates[reason] = rates.get(reason, 0.0) + rate
     return dict(sorted(rates.items(), key=lambda one: (-one[1], one[0])))
+
+
+def _flows(pairs: Pairs) -> dict[str, dict[str, Any]]:
+    """By class: how much was done, and how much was refused for which reason."""
+    flows: dict[str, dict[str, Any]] = {}
+
+    def flow(name: str) -> dict[str, Any]:
+        return flows.setdefault(name, {"done": 0.0, "refused": {}})
+
+    for before, after in pairs:
+        old = {} if before is None else before
+        done = old.get("latency", {}).get("classes", {})
+        for name, counts in after.get("latency", {}).get("classes", {}).items():
+            flow(name)["done"] += per_s(before, after, sum(done.get(name, ())), sum(counts))
+        for name, reasons in after.get("refused", {}).items():
+            refused = flow(name)["refused"]
+            earlier = old.get("refused", {}).get(name, {})
+            for reason, count in reasons.items():
+                rate = per_s(before, after, earlier.get(reason, 0), count)
+                refused[reason] = refused.get(reason, 0.0) + rate
+    return flows
 
 
 def _stress(boards: Sequence[Board]) -> dict[str, Any]:

@@ -100,11 +100,12 @@ def line_chart(
     *,
     most: float | None = None,
     bound: float | None = None,
+    begins: str = "0",
 ) -> str:
     """Draw values over time, from 0 up.
 
-    `ends` is how long the time is, in words; `label_of` writes a value at the axis; `most` is the
-    end of that axis, which else fits the values; `bound` is a dashed line across.
+    `begins` and `ends` are the ends of the time, in words; `label_of` writes a value at the axis;
+    `most` is the end of that axis, which else fits the values; `bound` is a dashed line across.
     """
     if most is None:
         values = [value for one in curves for value in one.values if value is not None]
@@ -120,7 +121,7 @@ def line_chart(
         y = y_of(step * at)
         picture.line("grid", _LEFT, y, right, y)
         picture.text("axis end", _LEFT - 8, y + 4, label_of(step * at))
-    picture.text("axis", _LEFT, _LINES_TALL - 8, "0")
+    picture.text("axis", _LEFT, _LINES_TALL - 8, begins)
     picture.text("axis end", right, _LINES_TALL - 8, ends)
     labels: list[tuple[float, str, str]] = []
     if bound is not None:

@@ -56,27 +56,44 @@ ul.notes { margin: 8px 0; max-width: 78ch; padding-left: 18px; }
 
 
 def render_page(
-    title: str, body: Iterable[str], style: str = "", *, inline_styles: bool = False
+    title: str,
+    body: Iterable[str],
+    style: str = "",
+    *,
+    inline_styles: bool = False,
+    head: str = "",
+    script: str = "",
+    served: bool = False,
 ) -> str:
-    """Return the whole file; `style` comes after `STYLE`.
+    """Return the whole file; `style` comes after `STYLE`, and `head` stands above the main part.
 
-    `inline_styles` allows style attributes, which drawings of other programs have.
+    `inline_styles` allows style attributes, which drawings of other programs have. A page that is
+    `served` may have forms, and a `script` of ours, which may ask the server that it came from.
     """
     style = STYLE + style
-    digest = b64encode(sha256(style.encode()).digest()).decode()
-    source = "'unsafe-inline'" if inline_styles else f"'sha256-{digest}'"
-    policy = f"default-src 'none'; style-src {source}; base-uri 'none'; form-action 'none'"
+    source = "'unsafe-inline'" if inline_styles else digest_of(style)
+    own = "'self'" if served else "'none'"
+    policy = f"default-src 'none'; style-src {source}; base-uri 'none'; form-action {own}"
+    if script:
+        policy += f"; script-src {digest_of(script)}; connect-src {own}"
+    # Without a referrer a form would name no origin, and be taken for that of another site.
+    referrer = "same-origin" if served else "no-referrer"
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<meta name="referrer" content="no-referrer">',
-        f"<title>{escape(title)}</title><style>{style}</style></head><body><main>",
+        f'<meta name="referrer" content="{referrer}">',
+        f"<title>{escape(title)}</title><style>{style}</style></head><body>{head}<main>",
         *body,
-        "</main></body></html>\n",
+        f"</main>{f'<script>{script}</script>' if script else ''}</body></html>\n",
     ]
     return "\n".join(parts)
+
+
+def digest_of(text: str) -> str:
+    """Return what a policy calls a style sheet or a script that stands in the page."""
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
 
 
 def escape_name(text: str) -> str:
@@ -104,7 +121,7 @@ def table(names: Iterable[str], numbers: Iterable[str], rows: Iterable[str]) -> 
     heads = [f"<th>{escape(name)}</th>" for name in names]
     heads += [f'<th class="number">{escape(name)}</th>' for name in numbers]
     body = "\n".join([row(*heads), *rows] if heads else rows)
-    return f'<div class="scroll"><table>{body}</table></div>'
+    return f'<div class="scroll" tabindex="0"><table>{body}</table></div>'
 
 
 def row(*cells: str) -> str:

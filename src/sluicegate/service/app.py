@@ -107,10 +107,14 @@ class App(Generic[S]):
         return self.handler_of(site, ())
 
     def handler_of(
-        self, site: Site, routes: Sequence[Route], schemas: Mapping[str, Schema] = NO_SCHEMAS
+        self,
+        site: Site,
+        routes: Sequence[Route],
+        schemas: Mapping[str, Schema] = NO_SCHEMAS,
+        handler: HttpHandler | None = None,
     ) -> Handler:
         """A handler of these routes, and of health, metrics, state and their OpenAPI document."""
-        handler = HttpHandler(site.access, site.hosts)
+        handler = handler or HttpHandler(site.access, site.hosts)
         handler.serve(
             (
                 *routes,

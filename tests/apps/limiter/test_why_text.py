@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from sluicegate.apps.limiter.why import describe
+from sluicegate.command_line.decision_words import describe
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.policies.utilization_gate import GateSettings, Readings
 from sluicegate.service.siblings import merge_pages

@@ -331,6 +331,7 @@ class KvApp(App[KvSettings]):
             node=self.node,
             stack=chain.stack.stats(),
             refusals=self.usage.reasons,
+            refused=self.usage.refusals(),
             usage=usage,
             picture=chain.stress.read(now_us),
             shed=chain.levels.stats()._replace(prices_milli=chain.prices.stats().prices_milli),

@@ -51,6 +51,7 @@ def board(
     node: str = "",
     stack: StackStats | None = None,
     refusals: Mapping[str, int] | None = None,
+    refused: Mapping[tuple[str, Criticality], int] | None = None,
     usage: Mapping[str, CallerUse] | None = None,
     picture: StressState | None = None,
     shed: ShedStats | None = None,
@@ -66,14 +67,15 @@ def board(
 ) -> Mapping[str, object]:
     """One dispatcher at one instant; what it has not (another policy, say) is left out.
 
-    `refusals` counts by the name of the reason, `engine` by class of operation, `took` how long
-    requests took, by operation and class; `hot` and `remembered` are the shield's `board(k)` and
-    `remembered`.
+    `refusals` counts by the name of the reason, `refused` by that and the class, `engine` by class
+    of operation, `took` how long requests took, by operation and class; `hot` and `remembered` are
+    the shield's `board(k)` and `remembered`.
     """
     values: dict[str, object] = {"version": VERSION, "at_us": at_us, "node": node}
     if stack is not None:
         values["stack"] = _stack(stack)
     values["refusals"] = dict(refusals or {})
+    values["refused"] = _refused(refused or {})
     values["callers"] = _callers(usage or {})
     if picture is not None:
         values["stress"] = _stress(picture)
@@ -103,6 +105,14 @@ def _stack(stack: StackStats) -> dict[str, object]:
         "ended": stack.ended,
         "stages": {stage.name: stage.refused for stage in stack.stages},
     }
+
+
+def _refused(refused: Mapping[tuple[str, Criticality], int]) -> dict[str, dict[str, int]]:
+    """By criticality, then by the name of the reason."""
+    classes: dict[str, dict[str, int]] = {}
+    for (reason, criticality), count in refused.items():
+        classes.setdefault(criticality.name, {})[reason] = count
+    return classes
 
 
 def _callers(usage: Mapping[str, CallerUse]) -> list[dict[str, object]]:

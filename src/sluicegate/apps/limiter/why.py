@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from sluicegate.apps.limiter.settings import LISTEN_DEFAULT
+from sluicegate.command_line.decision_words import describe
 from sluicegate.command_line.service_client import (
     TOKEN_VARIABLE,
     add_address_flags,
@@ -22,8 +23,6 @@ from sluicegate.command_line.service_client import (
     ask,
 )
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.reasons import REASONS
-from sluicegate.policies.utilization_gate import SIGNALS
 from sluicegate.system import now_us
 
 AT_DEFAULT: Final = f"http://{LISTEN_DEFAULT}"
@@ -80,59 +79,3 @@ def run(arguments: Namespace) -> int:
     for entry in entries:
         sys.stdout.write(describe(entry, at_us) + "\n")
     return 0
-
-
-def describe(entry: dict[str, Any], now_us: int) -> str:
-    """One entry in words."""
-    if "stage" in entry:
-        return describe_refusal(entry, now_us)
-    ago_s = max(now_us - entry["last_us"], 0) / 1e6
-    times = f"{entry['times']:,} x " if entry["times"] > 1 else ""
-    rule = f"by rule {entry['rule_id']!r}" if entry["rule_id"] else "by no rule"
-    words = [f"{ago_s:,.1f} s ago  {times}{'allowed' if entry['allowed'] else 'REFUSED'} {rule}"]
-    reason = REASONS.get(entry["reason"])
-    if reason is not None:
-        note = "it is only tried out; else: " if entry["shadow"] else ""
-        words.append(f"{note}{reason.name}: {reason.sentence}")
-    signal = entry["signal"]
-    if signal in SIGNALS:
-        words.append(f"{SIGNALS[signal]} ({signal}); --shed off would admit it")
-    if entry["without_store"]:
-        words.append("the store did not answer, and the rule's failure policy decided")
-    if entry["overridden"]:
-        words.append("enforcement is stopped for now (break-glass)")
-    words.append(f"weight {entry['weight']:,}, {entry['priority']}")
-    if entry["rule_id"]:  # without a rule there is nothing to have some left of
-        words.append(f"{entry['remaining']:,} left")
-    words.append(_when_again(entry["retry_after_us"]))
-    return "; ".join(word for word in words if word)
-
-
-def describe_refusal(entry: dict[str, Any], now_us: int) -> str:
-    """One refusal of a dispatcher in words, with the numbers that it was decided on."""
-    ago_s = max(now_us - entry["last_us"], 0) / 1e6
-    times = f"{entry['times']:,} x " if entry["times"] > 1 else ""
-    of = f"{entry['operation']} of {entry['table']}" if entry["table"] else entry["operation"]
-    words = [f"{ago_s:,.1f} s ago  {times}REFUSED {of} by {entry['stage']}, {entry['priority']}"]
-    reason = REASONS.get(entry["reason"])
-    if reason is not None:
-        words.append(f"{reason.name}: {reason.sentence}")
-    price = entry["price_milli"] / 1e3
-    words.append(f"cost {entry['cost_mru'] / 1e3:,.4g} RU at price {price:,.3g}")
-    if entry["balance_mru"] is not None:
-        left, quota = entry["balance_mru"] / 1e3, entry["quota_mru"] / 1e3
-        words.append(f"{left:,.4g} RU left here of {quota:,.4g} an epoch")
-    if entry["ratio"] is not None:
-        on = f" on shard {entry['shard']}" if entry["shard"] else ""
-        words.append(f"latency ratio {entry['ratio']:.2f}{on}")
-    words.append(f"queue delay {entry['queue_us'] / 1e3:,.4g} ms")
-    if entry["stress"]:
-        words.append(f"stressed: {', '.join(entry['stress'])}")
-    words.append(_when_again(entry["retry_after_us"]))
-    return "; ".join(word for word in words if word)
-
-
-def _when_again(retry_after_us: int) -> str:
-    if retry_after_us > 0:
-        return f"may come again {retry_after_us / 1e6:,.3g} s after that"
-    return "asking again will not help" if retry_after_us < 0 else ""

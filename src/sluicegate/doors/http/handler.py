@@ -69,7 +69,7 @@ class HttpHandler:
         refusal = self.check_head(route, request)
         if refusal is not None:
             return refusal
-        identity = NOBODY if route.open else identity_of(request, self.access)
+        identity = NOBODY if route.open else self.identify(request)
         if isinstance(identity, HttpReply):
             return identity
         request.identity = None if identity is NOBODY else identity
@@ -91,6 +91,10 @@ class HttpHandler:
         return other_site(request) or (
             None if route.any_type or route.content_types else not_json(request)
         )
+
+    def identify(self, request: HttpRequest) -> Identity | HttpReply:
+        """Who asks, or the reply that asks for a name."""
+        return identity_of(request, self.access)
 
     def authorize(self, route: Route, request: HttpRequest, identity: Identity) -> HttpReply | None:
         """The refusal of who may not."""

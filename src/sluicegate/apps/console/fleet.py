@@ -1,0 +1,143 @@
+"""Fleet: asks every service for its state, again and again, and keeps the last two answers.
+
+Rates come of two answers and the time between them. A service that does not answer keeps the error
+and the time of its last answer. The others do not wait for it: a round ends on time without the
+slow, who are asked again when they have answered, and who is gone is asked less often. Bounds: two
+states a service, `ASKED_AT_ONCE` asked at a time, `timeout_s` for each answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final, final
+
+from sluicegate.command_line.service_client import ServiceAddress, ServiceClient, check_grant
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.errors import SluicegateError, Unavailable
+
+ASKED_AT_ONCE: Final = 32
+REST_S_MAX: Final = 8.0
+State = dict[str, Any]
+
+
+@final
+class Node:
+    """One service, as it was at the last look."""
+
+    __slots__ = ("_client", "address", "answered_us", "before", "due_s", "error", "failures", "now")
+
+    def __init__(self, address: ServiceAddress, timeout_s: float) -> None:
+        self.address = address
+        self.before: State | None = None
+        self.now: State | None = None  # None while it does not answer
+        self.error = "not asked yet"
+        self.answered_us = 0
+        self.failures = 0  # in a row
+        self.due_s = 0.0  # for the next look, on the loop's clock
+        self._client = ServiceClient(address, address.url, timeout_s=timeout_s)
+
+    def ask(self, path: str) -> Any:
+        """Return what it answers; an error says what to do."""
+        answer = self._client.call("GET", path, None, {})
+        check_grant(self.address.url, answer, "audit")
+        if not answer.ok:
+            raise Unavailable(self.address.url, f"it answers {answer.status}: {answer.error}")
+        return answer.body
+
+    def look(self, now_us: Callable[[], int]) -> None:
+        """Ask for its state, and keep it."""
+        try:
+            state = self.ask("/v1/state")
+            if not (isinstance(state, dict) and isinstance(state.get("app"), str)):
+                raise Unavailable(self.address.url, "this is no state of a sluicegate service")
+        except SluicegateError as error:
+            self.before = self.now = None
+            self.failures += 1
+            self.error = error.detail if isinstance(error, Unavailable) else str(error)
+            return
+        self.before, self.now, self.error = self.now, state, ""
+        self.failures = 0
+        self.answered_us = now_us()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+
+@final
+class Fleet:
+    """All services."""
+
+    def __init__(
+        self, addresses: Sequence[ServiceAddress], clock: Clock, *, every_s: float, timeout_s: float
+    ) -> None:
+        self.nodes = [Node(address, timeout_s) for address in addresses]
+        self.clock = clock
+        self.rounds = 0
+        self._timeout_s = timeout_s
+        self._every_s = every_s
+        self._looks: dict[asyncio.Future[None], Node] = {}  # under way
+        self._pool = ThreadPoolExecutor(min(len(addresses), ASKED_AT_ONCE), "console-fleet")
+
+    async def watch(self, changed: Callable[[], None]) -> None:
+        """Look at all and call `changed`, again and again; half of the time is for others."""
+        loop = asyncio.get_running_loop()
+        while True:
+            began_s = loop.time()
+            await self.look()
+            changed()
+            took_s = loop.time() - began_s
+            await asyncio.sleep(max(self._every_s - took_s, took_s))
+
+    async def look(self) -> None:
+        """Look at all that are due, and wait for them as long as a round may take."""
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        busy = {*self._looks.values()}
+        for node in self.nodes:
+            if node.due_s <= now_s and node not in busy:
+                look = loop.run_in_executor(self._pool, node.look, self.clock.now_us)
+                self._looks[look] = node
+                look.add_done_callback(self._ended)
+        if self._looks:
+            await asyncio.wait(self._looks, timeout=self._every_s)
+        self.rounds += 1
+
+    def _ended(self, look: asyncio.Future[None]) -> None:
+        node = self._looks.pop(look)
+        rest_s = min(2.0 ** (node.failures - 1), REST_S_MAX) if node.failures else 0.0
+        node.due_s = look.get_loop().time() + rest_s
+        if not look.cancelled():
+            look.result()  # a bug is raised in the loop, and shows in its log
+
+    async def ask_each(self, path: str) -> list[tuple[str, Any, str]]:
+        """Ask those that answer: of each its URL, the answer or None, and the error."""
+        alive = [node for node in self.nodes if node.now is not None]
+        loop = asyncio.get_running_loop()
+        return await asyncio.gather(
+            *(
+                loop.run_in_executor(self._pool, partial(_ask, node.address, path, self._timeout_s))
+                for node in alive
+            )
+        )
+
+    async def close(self) -> None:
+        """Close all connections, when nobody uses them any more."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self._pool.shutdown)
+        for node in self.nodes:
+            node.close()
+
+
+def _ask(address: ServiceAddress, path: str, timeout_s: float) -> tuple[str, Any, str]:
+    """On a connection of its own: the node's is busy with looks."""
+    node = Node(address, timeout_s)
+    try:
+        return address.url, node.ask(path), ""
+    except SluicegateError as error:
+        return address.url, None, str(error)
+    finally:
+        node.close()

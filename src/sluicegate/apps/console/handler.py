@@ -1,0 +1,237 @@
+"""Handler: the pages, their live parts, and who may see them. It decides nothing.
+
+A browser shows a cookie where a program shows a token; one that has neither is sent to `/login`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, final
+from urllib.parse import parse_qs, quote
+
+from sluicegate.apps.console.live import Live, PageView
+from sluicegate.apps.console.pages import frame, tables
+from sluicegate.apps.console.pages.overview import overview
+from sluicegate.apps.console.pages.why import AuditAnswer, why
+from sluicegate.apps.console.picture import FleetPicture
+from sluicegate.apps.console.readings import FleetReadings
+from sluicegate.apps.console.sentence import sentence_of
+from sluicegate.apps.console.sessions import Sessions
+from sluicegate.contracts.access import Access, Grant, Identity
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.errors import BadValue
+from sluicegate.doors.http.audit import user_of
+from sluicegate.doors.http.fields import query_of, raw_query_of
+from sluicegate.doors.http.handler import HttpHandler
+from sluicegate.doors.http.message import HttpReply, HttpRequest
+from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
+from sluicegate.doors.http.schemas import TEXT
+
+HTML: Final = b"text/html; charset=utf-8"
+EVENTS: Final = b"text/event-stream"
+FORM: Final = "application/x-www-form-urlencoded"
+CALLER_BYTES_MAX: Final = 4_096
+LIVE_PAGES: Final = ("overview", "callers", "hot-keys", "queues", "nodes")
+_TABLES: Final[Mapping[str, Callable[[FleetPicture], dict[str, str]]]] = {
+    "callers": tables.callers,
+    "hot-keys": tables.hot_keys,
+    "queues": tables.queues,
+    "nodes": tables.nodes,
+}
+_FRAMELESS: Final = (
+    (b"content-security-policy", b"frame-ancestors 'none'"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+)
+_WRONG_TOKEN: Final = "This token is nobody's."
+AskEach = Callable[[str], Awaitable[list[tuple[str, object, str]]]]
+
+
+@final
+class Board:
+    """What pages are made of: the picture of the last round, and the readings."""
+
+    __slots__ = ("picture", "readings")
+
+    def __init__(self, readings: FleetReadings) -> None:
+        self.readings = readings
+        self.picture = FleetPicture(0)
+
+    def add(self, picture: FleetPicture) -> None:
+        """Show this one from now on."""
+        self.picture = picture
+        self.readings.add(picture)
+
+    def parts(self, view: PageView) -> dict[str, str]:
+        """Return the parts of a page that is live."""
+        top = {frame.SENTENCE: frame.going_on(sentence_of(self.picture))}
+        if view.page == "overview":
+            return top | overview(self.picture, self.readings, view.span_s)
+        return top | _TABLES[view.page](self.picture)
+
+
+@final
+class ConsoleHandler(HttpHandler):
+    """The routes of the console."""
+
+    def __init__(
+        self,
+        board: Board,
+        live: Live,
+        ask_each: AskEach,
+        access: Access,
+        sessions: Sessions,
+        clock: Clock,
+        hosts: frozenset[str] | None,
+    ) -> None:
+        super().__init__(access, hosts)
+        self._board = board
+        self._live = live
+        self._ask_each = ask_each
+        self._sessions = sessions
+        self._clock = clock
+
+    def routes(self) -> tuple[Route, ...]:
+        """The rows."""
+        page = {200: RouteResponse("The page.", "", "text/html")}
+        minutes = Parameter("span", "Seconds that charts show.", TEXT)
+        pages = [
+            Route(
+                "GET",
+                "/" if name == "overview" else f"/{name}",
+                self._page,
+                f"{frame.PAGES[name]}.",
+                page,
+                grant=Grant.AUDIT,
+                parameters=(minutes,),
+                name=f"page_{name}",
+            )
+            for name in LIVE_PAGES
+        ]
+        return (
+            *pages,
+            Route(
+                "GET",
+                "/why",
+                self._why,
+                "The last decisions about a caller.",
+                page,
+                grant=Grant.AUDIT,
+                parameters=(Parameter("caller", "Whose decisions.", TEXT),),
+            ),
+            Route(
+                "GET",
+                "/live/{page}",
+                self._events,
+                "The parts of a page that change, as they do, as server-sent events.",
+                {200: RouteResponse("Events.", "", "text/event-stream")},
+                grant=Grant.AUDIT,
+                parameters=(Parameter("page", "Which.", TEXT, "path", required=True), minutes),
+            ),
+            Route("GET", "/login", self._login_page, "Asks for a token.", page, open=True),
+            Route(
+                "POST",
+                "/login",
+                self._login,
+                "Begins a session.",
+                {303: RouteResponse("To the page that was asked for.", empty=True)},
+                open=True,
+                content_types=(FORM,),
+            ),
+            Route(
+                "POST",
+                "/logout",
+                self._logout,
+                "Ends a session.",
+                {303: RouteResponse("To /login.", empty=True)},
+                open=True,
+                any_type=True,
+            ),
+        )
+
+    def identify(self, request: HttpRequest) -> Identity | HttpReply:
+        """A session, else as everywhere; a browser without either may log in."""
+        found = self._sessions.find(request.header(b"cookie"), self._clock.now_us())
+        if found is not None:
+            return found
+        identity = super().identify(request)
+        browses = b"text/html" in request.header(b"accept") and request.method == "GET"
+        if isinstance(identity, HttpReply) and identity.status == 401 and browses:
+            return _to(f"/login?next={quote(request.raw_path)}")
+        return identity
+
+    def _page(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
+        view = PageView(request.path[1:] or "overview", _span_s(request))
+        return self._html(frame.render(view.page, self._board.parts(view), who=self._who(by)))
+
+    def _events(self, request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
+        page = self.table.values_in(request.path)["page"]
+        if page not in LIVE_PAGES:
+            raise BadValue("page", page, f"there are {', '.join(LIVE_PAGES)}")
+        pieces = self._live.events(PageView(page, _span_s(request)))
+        return HttpReply(200, b"", EVENTS, pieces=pieces)
+
+    async def _why(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
+        raw = raw_query_of(request, ("caller",)).get("caller", b"")  # callers are any bytes
+        if len(raw) > CALLER_BYTES_MAX:
+            raise BadValue("caller", raw[:40], f"give at most {CALLER_BYTES_MAX:,} bytes")
+        caller = user_of(raw)
+        answers: list[AuditAnswer] = []
+        if caller:
+            path = f"/v1/audit?user={quote(raw, safe='')}&count=100"
+            answers = [_answer(*one) for one in await self._ask_each(path)]
+        parts = why(caller, answers, self._clock.now_us())
+        return self._html(frame.render("why", parts, who=self._who(by), live=False))
+
+    def _login_page(self, request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
+        return self._html(frame.login(_own_path(query_of(request, ("next",)).get("next", ""))))
+
+    def _login(self, _request: HttpRequest, _by: Identity, body: bytes) -> HttpReply:
+        try:
+            fields = parse_qs(body.decode(), max_num_fields=4)
+        except (UnicodeDecodeError, ValueError):
+            raise BadValue("body", body[:40], "send the fields token and next") from None
+        path = _own_path(fields.get("next", [""])[0])
+        cookie = self._sessions.begin(fields.get("token", [""])[0], self._clock.now_us())
+        if cookie is None:
+            return self._html(frame.login(path, _WRONG_TOKEN), 403)
+        return _to(path, cookie)
+
+    def _logout(self, request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
+        return _to("/login", self._sessions.end(request.header(b"cookie")))
+
+    def _who(self, by: Identity) -> str:
+        return by.name if self.access.anonymous is None else ""
+
+    @staticmethod
+    def _html(text: str, status: int = 200) -> HttpReply:
+        return HttpReply(status, text.encode("utf-8", "replace"), HTML, _FRAMELESS)
+
+
+def _answer(url: str, body: object, error: str) -> AuditAnswer:
+    decisions = body.get("decisions") if isinstance(body, dict) else None
+    if not isinstance(decisions, list):
+        return AuditAnswer(url, (), error or "its answer cannot be understood")
+    return AuditAnswer(url, [one for one in decisions if isinstance(one, dict)], error)
+
+
+def _span_s(request: HttpRequest) -> int:
+    text = query_of(request, ("span",)).get("span", "")
+    if not text:
+        return frame.SPANS_S[0]
+    for span_s in frame.SPANS_S:
+        if text == str(span_s):
+            return span_s
+    raise BadValue("span", text, f"give one of {', '.join(map(str, frame.SPANS_S))}")
+
+
+def _own_path(text: str) -> str:
+    """A path of ours to go on to; of anything else, the overview."""
+    own = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
+    return text if own and text.isascii() else "/"
+
+
+def _to(path: str, cookie: bytes = b"") -> HttpReply:
+    headers = [(b"location", path.encode())]
+    if cookie:
+        headers.append((b"set-cookie", cookie))
+    return HttpReply(303, b"", HTML, tuple(headers))

@@ -1,0 +1,175 @@
+"""Overview: what is admitted and refused, how fast, and how close to its bounds the fleet is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import Final
+
+from sluicegate.apps.console.pages.frame import SPANS_S
+from sluicegate.apps.console.picture import CLASSES, FleetPicture
+from sluicegate.apps.console.readings import FleetReadings, Reading
+from sluicegate.command_line.charts import Curve, line_chart
+from sluicegate.command_line.page import cell, number, quiet, row, section, table
+from sluicegate.command_line.text import percent
+from sluicegate.contracts.reasons import REASONS
+
+_NONE: Final = "-"
+
+
+def overview(picture: FleetPicture, readings: FleetReadings, span_s: int) -> dict[str, str]:
+    """Return the parts of the page."""
+    return {
+        "numbers": _numbers(picture),
+        "span": _spans(span_s),
+        "charts": _charts(readings, span_s),
+        "classes": section("By criticality", _classes(picture)),
+        "reasons": section("Refused, by reason", _reasons(picture)),
+    }
+
+
+def rate(value: float) -> str:
+    """Return how many a second."""
+    return f"{value:,.0f}/s" if value >= 10 or not value else f"{value:,.1f}/s"
+
+
+def span(us: float | None) -> str:
+    """Return a time in ms; a dash for none."""
+    if us is None:
+        return _NONE
+    return f"{us / 1_000:,.1f} ms" if us < 100_000 else f"{us / 1_000:,.0f} ms"
+
+
+def _numbers(picture: FleetPicture) -> str:
+    latency = picture.dispatchers.get("latency", {})
+    p50 = max((one["p50_us"] for one in latency.values()), default=None)
+    ratio = picture.ratio
+    utilization = picture.utilization
+    answering = len(picture.nodes) - len(picture.silent)
+    numbers = (
+        (rate(picture.admitted), "admitted", "callers", ""),
+        (rate(picture.refused), "refused", "callers", ""),
+        (span(p50), "latency, p50", "queues", ""),
+        (span(picture.p99_us), "latency, p99", "queues", ""),
+        (span(picture.queue_us), "queue delay", "queues", ""),
+        (_NONE if ratio is None else f"{ratio:.2f}", "latency ratio, usual is 1", "queues", ""),
+        (_NONE if utilization is None else f"{utilization:.0%}", "fullest limiter", "nodes", ""),
+        (rate(picture.degraded), "decided without store", "nodes", _alarm(picture.degraded)),
+        (f"{answering:,} of {len(picture.nodes):,}", "services answer", "nodes", ""),
+    )
+    items = "".join(
+        f'<li><a href="/{page}"><b class="{kind}">{escape(value)}</b>'
+        f"<span>{escape(words)}</span></a></li>"
+        for value, words, page, kind in numbers
+    )
+    return f'<ul class="numbers">{items}</ul>'
+
+
+def _alarm(value: float) -> str:
+    return "bad" if value else ""
+
+
+def _spans(span_s: int) -> str:
+    links = [
+        f"<b>{one // 60} min</b>" if one == span_s else f'<a href="?span={one}">{one // 60} min</a>'
+        for one in SPANS_S
+    ]
+    return quiet(f"The last {' | '.join(links)}")
+
+
+def _charts(readings: FleetReadings, span_s: int) -> str:
+    def refused_of(at: int) -> Callable[[Reading], float | None]:
+        return lambda reading: reading.refused_by_class[at]
+
+    def draw(
+        title: str,
+        curves: Sequence[Curve],
+        label_of: Callable[[float], str],
+        most: float | None = None,
+    ) -> str:
+        begins = f"{span_s // 60} min ago"
+        chart = line_chart(title, curves, "now", label_of, most=most, begins=begins)
+        return f"<div><h2>{escape(title)}</h2>{chart}</div>"
+
+    curve = readings.curve
+    charts = (
+        draw(
+            "Admitted and refused a second",
+            [
+                Curve("admitted", "admitted", curve(span_s, lambda one: one.admitted)),
+                Curve("refused", "refused", curve(span_s, lambda one: one.refused)),
+            ],
+            _short,
+        ),
+        draw(
+            "Refused a second, by criticality",
+            [
+                Curve(name.lower().replace("_", " "), f"c{at}", curve(span_s, refused_of(at)))
+                for at, name in enumerate(CLASSES)
+            ],
+            _short,
+        ),
+        draw(
+            "Latency, p99 of the slowest class",
+            [Curve("p99", "one", curve(span_s, lambda one: one.p99_us, worst=True))],
+            _ms,
+        ),
+        draw(
+            "Delay in the queue",
+            [Curve("delay", "one", curve(span_s, lambda one: one.queue_us, worst=True))],
+            _ms,
+        ),
+        draw(
+            "Latency ratio, 1 is usual",
+            [Curve("ratio", "one", curve(span_s, lambda one: one.ratio))],
+            lambda value: f"{value:.1f}",
+            most=1.0,
+        ),
+        draw(
+            "Utilization of the fullest limiter",
+            [Curve("full", "one", curve(span_s, lambda one: one.utilization, worst=True))],
+            lambda value: f"{value:.0%}",
+            most=1.0,
+        ),
+    )
+    return f'<div class="charts">{"".join(charts)}</div>'
+
+
+def _short(value: float) -> str:
+    return f"{value / 1_000:,.4g}k" if value >= 10_000 else f"{value:,.4g}"
+
+
+def _ms(us: float) -> str:
+    return f"{us / 1_000:,.4g} ms"
+
+
+def _classes(picture: FleetPicture) -> str:
+    latency = picture.dispatchers.get("latency", {})
+    rows = []
+    for flow in picture.classes:
+        took = latency.get(flow.name, {})
+        rows.append(
+            row(
+                cell(escape(flow.name)),
+                number(rate(flow.admitted)),
+                number(rate(flow.refused)),
+                number(rate(flow.shed), bad=flow.shed > 0),
+                number(percent(flow.shed_share)),
+                number(f"{flow.price:.2f}", bad=flow.price > 1),
+                number(span(took.get("p50_us"))),
+                number(span(took.get("p99_us"))),
+            )
+        )
+    heads = ("admitted", "refused", "of it for the service", "share", "price", "p50", "p99")
+    return table(("criticality",), heads, rows)
+
+
+def _reasons(picture: FleetPicture) -> str:
+    if not picture.reasons:
+        return quiet("Nothing is refused.")
+    rows = []
+    for name, per_s in picture.reasons:
+        reason = REASONS.get(name)
+        sentence = "" if reason is None else reason.sentence
+        rows.append(row(cell(escape(name)), cell(escape(sentence)), number(rate(per_s))))
+    return table(("reason", "what callers read"), ("refused",), rows)

@@ -1,0 +1,150 @@
+"""Tables: the pages that are one: callers, hot keys, queues and prices, nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any, Final
+from urllib.parse import quote
+
+from sluicegate.apps.console.pages.overview import rate, span
+from sluicegate.apps.console.picture import CLASSES, FleetPicture, NodeRow
+from sluicegate.command_line.page import cell, escape_name, number, quiet, row, section, table
+from sluicegate.command_line.text import ago, counted, duration
+
+ROWS_MAX: Final = 200
+_MIB: Final = 1 << 20
+
+
+def callers(picture: FleetPicture) -> dict[str, str]:
+    """Return who asks for how much."""
+    found: Sequence[Mapping[str, Any]] = picture.dispatchers.get("callers", ())
+    rows = [
+        row(
+            cell(_why(one["caller"]), "name"),
+            number(f"{one['ru']:,.1f}"),
+            number(rate(one["admitted"])),
+            number(rate(one["refused"]), bad=one["refused"] > 0),
+        )
+        for one in found[:ROWS_MAX]
+    ]
+    if not rows:
+        words = "No dispatcher has served anybody yet. Limiters do not count by caller."
+        return {"callers": quiet(words)}
+    return {
+        "callers": table(("caller",), ("request units a second", "admitted", "refused"), rows)
+        + quiet("Those who spent most since the start come first; a name leads to its refusals.")
+    }
+
+
+def hot_keys(picture: FleetPicture) -> dict[str, str]:
+    """Return the keys that everybody reads."""
+    shield = picture.dispatchers.get("shield", {})
+    looked = shield.get("looked", 0.0)
+    spared = sum(shield.get(name, 0.0) for name in ("served", "joined", "stale_served"))
+    words = f"{rate(looked)} point reads, of which {rate(spared)} did not need the engine."
+    rows = [
+        row(
+            cell(escape_name(one["key"]), "name"),
+            number(f"{one['share']:.1%}"),
+            number(rate(one["rate"])),
+            number(rate(one["forwarded"])),
+            number(f"{one['size_bytes']:,}"),
+        )
+        for one in picture.dispatchers.get("hot", ())[:ROWS_MAX]
+    ]
+    heads = ("share of reads", "reads", "to the engine", "bytes")
+    return {"hot": quiet(words) + (table(("key",), heads, rows) if rows else quiet("None is hot."))}
+
+
+def queues(picture: FleetPicture) -> dict[str, str]:
+    """Return how full the engine is, what it takes, and what it costs."""
+    queue = picture.dispatchers.get("queue", {})
+    words = (
+        f"{queue.get('inflight', 0):,} of {queue.get('places', 0):,} places are taken; "
+        f"{queue.get('queued', 0):,} wait ({queue.get('queued_bytes', 0):,} bytes), "
+        f"the last of them for {span(queue.get('delay_us'))}."
+    )
+    engine = [
+        row(
+            cell(escape_name(one["operation"])),
+            number(rate(one["worked"])),
+            number(span(one["mean_us"])),
+            number(rate(one["failed"]), bad=one["failed"] > 0),
+        )
+        for one in picture.dispatchers.get("engine", ())
+    ]
+    cells = [
+        row(
+            cell(escape_name(one.node), "name"),
+            cell(escape_name(one.operation)),
+            cell(escape_name(one.shard or "all")),
+            number(f"{one.ratio:.2f}", bad=one.ratio < 0.5),
+            *(number(f"{price:.2f}", bad=price > 1) for price in one.prices),
+        )
+        for one in picture.cells[:ROWS_MAX]
+    ]
+    priced = table(("node", "operation", "shard"), ("latency ratio", *CLASSES), cells)
+    plain = quiet("Every operation takes as long as usual, and costs its plain price.")
+    return {
+        "queue": section("Queue", quiet(words)),
+        "engine": section("Engine", table(("operation",), ("done", "mean time", "failed"), engine)),
+        "prices": section("Slow places, and their prices", priced if cells else plain),
+    }
+
+
+def nodes(picture: FleetPicture) -> dict[str, str]:
+    """Return the services, those that do not answer first."""
+    rows = [_node(one, picture.at_us) for one in sorted(picture.nodes, key=_alive)[:ROWS_MAX]]
+    more = len(picture.nodes) - ROWS_MAX
+    heads = ("admitted", "refused", "memory", "up for")
+    shown = table(("service", "is", "version", "rules", "state"), heads, rows)
+    if more > 0:
+        shown += quiet(f"and {counted(more, 'service')} more, which all answer or are as above")
+    gates = [
+        row(
+            cell(escape_name(one.node), "name"),
+            number(f"{one.utilization:.0%}", bad=max(one.shed, default=0.0) > 0),
+            cell(escape(one.worst)),
+            *(number(f"{share:.0%}", bad=share > 0) for share in one.shed),
+        )
+        for one in picture.gates[:ROWS_MAX]
+    ]
+    parts = {"nodes": shown}
+    if gates:
+        filled = ("limiter",), ("full", "of its", *(f"{name} shed" for name in CLASSES))
+        parts["gates"] = section("How full limiters are", table(*filled, gates))
+    letters = picture.dead_letters
+    if letters:
+        lost = f", {letters['dropped']:,} lost" if letters.get("dropped") else ""
+        words = f"{letters.get('written', 0):,} kept, {letters.get('depth', 0):,} waiting{lost}"
+        parts["letters"] = section("Dead letters", quiet(f"{words}; sluicegate dlq shows them."))
+    return parts
+
+
+def _alive(node: NodeRow) -> tuple[bool, str]:
+    return (not node.error, node.url)
+
+
+def _node(node: NodeRow, at_us: int) -> str:
+    if node.error:
+        seen = f"; it last did {ago(at_us - node.answered_us)}" if node.answered_us else ""
+        state = cell(f"does not answer: {escape_name(node.error)}{seen}", "bad")
+        none = [cell("")] * 3
+        return row(cell(escape_name(node.url), "name"), *none, state, *none, cell(""))
+    ready = cell(escape_name(node.not_ready), "bad") if node.not_ready else cell("ready", "good")
+    return row(
+        cell(escape_name(node.url), "name"),
+        cell(escape_name(f"{node.app} {node.name}".strip())),
+        cell(escape_name(node.version)),
+        cell(escape_name(node.release)),
+        ready,
+        number(rate(node.admitted)),
+        number(rate(node.refused)),
+        number(f"{node.memory_bytes / _MIB:,.0f} MiB"),
+        number(duration(node.up_us)),
+    )
+
+
+def _why(caller: str) -> str:
+    return f'<a href="/why?caller={escape(quote(caller, safe=""))}">{escape_name(caller)}</a>'

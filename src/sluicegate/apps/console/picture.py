@@ -1,0 +1,306 @@
+"""Picture: what a fleet of services does, between the last two looks at each. Pure.
+
+A service may be of another version: what is missing counts as nothing, and a state that cannot be
+read at all makes its node one that does not answer, beside the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from sluicegate.apps.console.fleet import Node, State
+from sluicegate.command_line.board_rates import per_s, picture
+from sluicegate.command_line.boards import BoardSample, board_in
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import SluicegateError
+from sluicegate.contracts.reasons import (
+    COST_ABOVE_LIMIT,
+    QUOTA_SPENT,
+    RATE_LIMITED,
+    SHED,
+    STORE_UNAVAILABLE,
+)
+
+DISPATCHER: Final = "kv"
+LIMITER: Final = "limiter"
+CLASSES: Final = tuple(member.name for member in Criticality)
+_ADMITTED: Final = ("allowed", "degraded_allowed", "shadow_refused")
+_REFUSED: Final = {
+    "refused": RATE_LIMITED.name,
+    "shed": SHED.name,
+    "degraded_refused": STORE_UNAVAILABLE.name,
+}
+# Reasons that are limits of those who ask.
+_LIMITS: Final = frozenset({RATE_LIMITED.name, COST_ABOVE_LIMIT.name, QUOTA_SPENT.name})
+# What comes of a state that is not of the form it should have.
+_UNREADABLE: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
+class NodeRow(NamedTuple):
+    """One service: what it is, and whether it answers."""
+
+    url: str
+    error: str  # why it does not answer; empty if it does
+    answered_us: int
+    app: str = ""
+    name: str = ""
+    version: str = ""
+    release: str = ""  # of the rules that it runs
+    up_us: int = 0
+    memory_bytes: int = 0
+    not_ready: str = ""
+    admitted: float = 0.0
+    refused: float = 0.0
+
+
+class ClassFlow(NamedTuple):
+    """What becomes of a class of work, a second; the price is the highest anywhere.
+
+    Of what is refused, `shed` is for the sake of the service; the rest are limits of those who ask.
+    """
+
+    name: str
+    admitted: float = 0.0
+    refused: float = 0.0
+    shed: float = 0.0
+    price: float = 1.0
+
+    @property
+    def shed_share(self) -> float:
+        """Of what came, the share that was refused for the sake of the service."""
+        offered = self.admitted + self.refused
+        return self.shed / offered if offered else 0.0
+
+
+class PriceCell(NamedTuple):
+    """Where a price is raised: an operation on a shard, and what each class pays there."""
+
+    node: str
+    operation: str
+    shard: str
+    ratio: float
+    prices: tuple[float, ...]
+
+
+class GateReading(NamedTuple):
+    """How full a limiter is, and what makes it so."""
+
+    node: str
+    utilization: float
+    worst: str
+    shed: tuple[float, ...]  # the share of each class
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPicture:
+    """The fleet, at one instant; rates are a second."""
+
+    at_us: int
+    nodes: tuple[NodeRow, ...] = ()
+    classes: tuple[ClassFlow, ...] = ()
+    reasons: tuple[tuple[str, float], ...] = ()  # refusals, the most frequent first
+    cells: tuple[PriceCell, ...] = ()
+    gates: tuple[GateReading, ...] = ()
+    degraded: float = 0.0  # decided without the store
+    dead_letters: Mapping[str, int] = field(default_factory=dict)
+    dispatchers: Mapping[str, Any] = field(default_factory=dict)  # as `board_rates.picture` has it
+
+    @property
+    def admitted(self) -> float:
+        """Of all classes."""
+        return sum(flow.admitted for flow in self.classes)
+
+    @property
+    def refused(self) -> float:
+        """Of all classes."""
+        return sum(flow.refused for flow in self.classes)
+
+    @property
+    def silent(self) -> tuple[NodeRow, ...]:
+        """Those that do not answer."""
+        return tuple(node for node in self.nodes if node.error)
+
+    @property
+    def p99_us(self) -> float | None:
+        """The worst of any class; None where nothing ended."""
+        latency: Mapping[str, Mapping[str, float]] = self.dispatchers.get("latency", {})
+        return max((one["p99_us"] for one in latency.values()), default=None)
+
+    @property
+    def queue_us(self) -> int | None:
+        """The longest that work waited in a queue; None where none did."""
+        delay: int | None = self.dispatchers.get("queue", {}).get("delay_us")
+        return delay
+
+    @property
+    def ratio(self) -> float | None:
+        """The lowest latency ratio of any dispatcher."""
+        ratio: float | None = (self.dispatchers.get("stress") or {}).get("ratio")
+        return ratio
+
+    @property
+    def utilization(self) -> float | None:
+        """Of the fullest limiter."""
+        return max((gate.utilization for gate in self.gates), default=None)
+
+
+def picture_of(nodes: Sequence[Node], at_us: int) -> FleetPicture:
+    """Return the picture of all nodes."""
+    rows: list[NodeRow] = []
+    readings: list[_NodeReading] = []
+    before: list[BoardSample] = []
+    after: list[BoardSample] = []
+    for node in nodes:
+        url, state = node.address.url, node.now
+        if state is None:
+            rows.append(NodeRow(url, node.error, node.answered_us))
+            continue
+        try:
+            reading, earlier, later = _read(url, node.before, state)
+        except (SluicegateError, *_UNREADABLE) as error:
+            why = f"its state cannot be understood ({type(error).__name__}: {error})"
+            rows.append(NodeRow(url, why, node.answered_us))
+            continue
+        readings.append(reading)
+        rows.append(_row(node, state, reading))
+        before += earlier
+        after += later
+    dispatchers = picture(before, after)
+    return FleetPicture(
+        at_us,
+        nodes=tuple(rows),
+        classes=_classes(readings),
+        reasons=_reasons(readings),
+        cells=tuple(cell for one in readings for cell in one.cells),
+        gates=tuple(one.gate for one in readings if one.gate is not None),
+        degraded=sum(one.degraded for one in readings),
+        dead_letters=_sums(one.dead_letters for one in readings),
+        dispatchers=dispatchers,
+    )
+
+
+@dataclass(slots=True)
+class _NodeReading:
+    """What one node adds to the picture."""
+
+    flows: dict[str, ClassFlow] = field(default_factory=dict)
+    reasons: dict[str, float] = field(default_factory=dict)
+    cells: list[PriceCell] = field(default_factory=list)
+    gate: GateReading | None = None
+    degraded: float = 0.0
+    dead_letters: dict[str, int] = field(default_factory=dict)
+
+
+def _read(
+    url: str, before: State | None, state: State
+) -> tuple[_NodeReading, list[BoardSample], list[BoardSample]]:
+    if state["app"] == DISPATCHER:
+        return _read_dispatcher(url, before, state)
+    if state["app"] == LIMITER:
+        return _read_limiter(url, before, state), [], []
+    return _NodeReading(), [], []
+
+
+def _read_dispatcher(
+    url: str, before: State | None, state: State
+) -> tuple[_NodeReading, list[BoardSample], list[BoardSample]]:
+    board = board_in(state, url)
+    earlier = [] if before is None else [BoardSample(url, board_in(before, url))]
+    later = [BoardSample(url, board)]
+    own = picture(earlier, later)  # alone, so that a board that cannot be read spoils no other
+    reading = _NodeReading(reasons=dict(own["refusals"]))
+    prices = {one["class"]: float(one["price"]) for one in own["classes"]}
+    for name, flow in own["flows"].items():
+        reading.flows[name] = _flow(name, flow["done"], flow["refused"], prices.get(name, 1.0))
+    node = str(board.get("node") or url)
+    for cell in state.get("prices", {}).get("cells", ()):
+        place = (str(cell["operation"]), str(cell["shard"]))
+        charged = tuple(price / 1_000 for price in cell["prices_milli"])
+        reading.cells.append(PriceCell(node, *place, float(cell["ratio"]), charged))
+    return reading, earlier, later
+
+
+def _read_limiter(url: str, before: State | None, state: State) -> _NodeReading:
+    reading = _NodeReading()
+    for name in CLASSES:
+        new = state["decisions"].get(name, {})
+        old = {} if before is None else before["decisions"].get(name, {})
+        rates = {
+            outcome: per_s(before, state, old.get(outcome, 0), count)
+            for outcome, count in new.items()
+        }
+        admitted = sum(rates.get(outcome, 0.0) for outcome in _ADMITTED)
+        refused = {reason: rates.get(outcome, 0.0) for outcome, reason in _REFUSED.items()}
+        reading.flows[name] = _flow(name, admitted, refused)
+        for reason, rate in refused.items():
+            reading.reasons[reason] = reading.reasons.get(reason, 0.0) + rate
+        reading.degraded += rates.get("degraded_allowed", 0.0) + rates.get("degraded_refused", 0.0)
+    gate = state.get("gate")
+    if gate is not None:
+        shed = tuple(float(share) for share in gate["shares"])
+        reading.gate = GateReading(url, float(gate["utilization"]), str(gate["worst"]), shed)
+    letters = state.get("dead_letters") or {}
+    reading.dead_letters = {
+        name: count for name, count in letters.items() if isinstance(count, int)
+    }
+    return reading
+
+
+def _flow(
+    name: str, admitted: float, refused: Mapping[str, float], price: float = 1.0
+) -> ClassFlow:
+    shed = sum(rate for reason, rate in refused.items() if reason not in _LIMITS)
+    return ClassFlow(name, admitted, sum(refused.values()), shed, price)
+
+
+def _row(node: Node, state: State, reading: _NodeReading) -> NodeRow:
+    board = state.get("board") or {}
+    return NodeRow(
+        node.address.url,
+        "",
+        node.answered_us,
+        app=str(state["app"]),
+        name=str(board.get("node", "")),
+        version=str(state.get("version", "")),
+        release=str((state.get("rulebook") or {}).get("version", "")),
+        up_us=int(state.get("up_us", 0)),
+        memory_bytes=int((state.get("process") or {}).get("memory_bytes", 0)),
+        not_ready=str(state.get("not_ready", "")),
+        admitted=sum(flow.admitted for flow in reading.flows.values()),
+        refused=sum(flow.refused for flow in reading.flows.values()),
+    )
+
+
+def _classes(readings: Sequence[_NodeReading]) -> tuple[ClassFlow, ...]:
+    flows: list[ClassFlow] = []
+    for name in CLASSES:
+        of = [one.flows[name] for one in readings if name in one.flows]
+        flows.append(
+            ClassFlow(
+                name,
+                sum(flow.admitted for flow in of),
+                sum(flow.refused for flow in of),
+                sum(flow.shed for flow in of),
+                max((flow.price for flow in of), default=1.0),
+            )
+        )
+    return tuple(flows)
+
+
+def _reasons(readings: Sequence[_NodeReading]) -> tuple[tuple[str, float], ...]:
+    sums: dict[str, float] = {}
+    for reading in readings:
+        for reason, rate in reading.reasons.items():
+            sums[reason] = sums.get(reason, 0.0) + rate
+    found = [(reason, rate) for reason, rate in sums.items() if rate > 0]
+    return tuple(sorted(found, key=lambda one: (-one[1], one[0])))
+
+
+def _sums(several: Any) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for one in several:
+        for name, count in one.items():
+            sums[name] = sums.get(name, 0) + count
+    return sums

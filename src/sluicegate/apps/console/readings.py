@@ -1,0 +1,81 @@
+"""Readings: what charts show, a reading each round, for as long as the settings say.
+
+Bound: `readings_max` readings of a few numbers. A chart has at most `POINTS_MAX` points: of the
+readings that share one, rates are averaged and of delays the worst counts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, final
+
+from sluicegate.apps.console.picture import CLASSES, FleetPicture
+
+POINTS_MAX: Final = 240
+_US: Final = 1_000_000
+
+
+class Reading(NamedTuple):
+    """The numbers of one picture."""
+
+    at_us: int
+    admitted: float
+    refused: float
+    refused_by_class: tuple[float, ...]
+    p99_us: float | None
+    queue_us: float | None
+    ratio: float | None
+    utilization: float | None
+
+
+Value = Callable[[Reading], "float | None"]
+
+
+@final
+class FleetReadings:
+    """FleetReadings, the oldest first."""
+
+    __slots__ = ("_readings",)
+
+    def __init__(self, readings_max: int) -> None:
+        self._readings: deque[Reading] = deque(maxlen=readings_max)
+
+    def add(self, picture: FleetPicture) -> None:
+        """Keep the numbers of a picture."""
+        flows = {flow.name: flow for flow in picture.classes}
+        self._readings.append(
+            Reading(
+                picture.at_us,
+                picture.admitted,
+                picture.refused,
+                tuple(flows[name].refused if name in flows else 0.0 for name in CLASSES),
+                picture.p99_us,
+                picture.queue_us,
+                picture.ratio,
+                picture.utilization,
+            )
+        )
+
+    def curve(self, span_s: int, value: Value, *, worst: bool = False) -> list[float | None]:
+        """Values of the last seconds, None where there are none; with `worst` not their mean."""
+        if not self._readings:
+            return []
+        end_us = self._readings[-1].at_us
+        count = min(POINTS_MAX, span_s)
+        each_us = span_s * _US // count
+        slots: list[list[float]] = [[] for _ in range(count)]
+        for reading in reversed(self._readings):
+            at = count - 1 - (end_us - reading.at_us) // each_us
+            if at < 0:
+                break
+            number = value(reading)
+            if number is not None:
+                slots[at].append(number)
+        return [_one_of(slot, worst=worst) for slot in slots]
+
+
+def _one_of(values: Sequence[float], *, worst: bool) -> float | None:
+    if not values:
+        return None
+    return max(values) if worst else sum(values) / len(values)

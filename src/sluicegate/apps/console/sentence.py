@@ -1,0 +1,195 @@
+"""Sentence: what is going on, for whoever looks first. Pure: a picture in, words out.
+
+What makes people get up stands before what the services deal with by themselves, and one sentence
+is enough: the pages have the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Final, NamedTuple
+
+from sluicegate.apps.console.picture import FleetPicture
+from sluicegate.command_line.text import counted
+from sluicegate.contracts.criticality import Criticality
+
+# Below this share of a class a refusal is no news.
+REFUSED_SHARE_MIN: Final = 0.001
+HOT_SHARE_MIN: Final = 0.2
+ONE_CALLER_SHARE_MIN: Final = 0.5
+SLOW_RATIO: Final = 0.5
+_CRITICAL: Final = Criticality.CRITICAL.name
+
+
+class Urgency(Enum):
+    """What the colour at the top says."""
+
+    CALM = "calm"
+    DEFENDING = "defending"  # the services deal with it
+    ALARM = "alarm"  # somebody should look
+
+
+class Sentence(NamedTuple):
+    """What is going on, and the page that has more of it."""
+
+    urgency: Urgency
+    words: str
+    page: str
+
+
+def sentence_of(picture: FleetPicture) -> Sentence:
+    """Return the most important thing that there is to say."""
+    for rule in _RULES:
+        found = rule(picture)
+        if found is not None:
+            return found
+    if not picture.admitted:
+        return Sentence(Urgency.CALM, "All is calm: nobody asks.", "nodes")
+    rate = _rate(picture.admitted)
+    if picture.refused:
+        some = _rate(picture.refused)
+        words = f"All is calm: {rate} admitted, {some} refused as their limits say."
+    else:
+        words = f"All is calm: {rate} admitted, none refused."
+    return Sentence(Urgency.CALM, words, "callers")
+
+
+def _silent(picture: FleetPicture) -> Sentence | None:
+    silent = picture.silent
+    if not silent:
+        return None
+    if len(silent) == len(picture.nodes):
+        words = f"None of {counted(len(silent), 'service')} answers: {silent[0].error}."
+    else:
+        names = ", ".join(node.url for node in silent[:3])
+        more = f" and {len(silent) - 3:,} more" if len(silent) > 3 else ""
+        verb = "does" if len(silent) == 1 else "do"
+        of = f"{len(silent):,} of {len(picture.nodes):,} services"
+        words = f"{of} {verb} not answer: {names}{more}."
+    return Sentence(Urgency.ALARM, words, "nodes")
+
+
+def _engine(picture: FleetPicture) -> Sentence | None:
+    engine = picture.dispatchers.get("engine_state") or {}
+    if engine.get("gone_for"):
+        who = counted(engine["gone_for"], "dispatcher")
+        words = f"The engine of {who} fails: {engine.get('why') or 'no reason is given'}."
+        return Sentence(Urgency.ALARM, words, "queues")
+    if engine.get("still"):
+        who = counted(engine["still"], "dispatcher")
+        words = f"The engine stands still: of the work of {who} none has ended."
+        return Sentence(Urgency.ALARM, words, "queues")
+    return None
+
+
+def _store(picture: FleetPicture) -> Sentence | None:
+    if picture.degraded > 0:
+        words = (
+            f"The store of counts does not answer: {_rate(picture.degraded)} are decided "
+            "by the failure policies of their rules."
+        )
+        return Sentence(Urgency.ALARM, words, "nodes")
+    store = picture.dispatchers.get("store") or {}
+    if store.get("gone_for"):
+        who = counted(store["gone_for"], "dispatcher")
+        words = f"The store of quotas does not answer {who}: each caller keeps its last share."
+        return Sentence(Urgency.ALARM, words, "nodes")
+    return None
+
+
+def _critical_refused(picture: FleetPicture) -> Sentence | None:
+    flow = next((one for one in picture.classes if one.name == _CRITICAL), None)
+    if flow is None or flow.shed_share < REFUSED_SHARE_MIN:
+        return None
+    words = f"{_CRITICAL} work is refused: {_rate(flow.shed)}, {flow.shed_share:.1%} of it."
+    return Sentence(Urgency.ALARM, words, "queues")
+
+
+def _slow(picture: FleetPicture) -> Sentence | None:
+    slow = [cell for cell in picture.cells if cell.ratio < SLOW_RATIO or max(cell.prices) > 1]
+    if not slow:
+        return None
+    cell = min(slow, key=lambda one: (-max(one.prices), one.ratio))
+    where = f" on shard {cell.shard}" if cell.shard else ""
+    words = f"The backend is slow{where} (latency ratio {cell.ratio:.2f} of {cell.operation})"
+    price = max(cell.prices)
+    if price > 1:
+        priced = zip(Criticality, cell.prices, strict=False)
+        names = [member.name for member, one in priced if one == price]
+        words += f": {_list(names)} pay{'s' if len(names) == 1 else ''} {price:.3g} x there"
+    return Sentence(Urgency.DEFENDING, f"{words}; {_untouched(picture)}.", "queues")
+
+
+def _shedding(picture: FleetPicture) -> Sentence | None:
+    hit = [flow for flow in picture.classes if flow.shed_share >= REFUSED_SHARE_MIN]
+    if not hit:
+        return None
+    rate = _rate(sum(flow.shed for flow in hit))
+    gate = max(picture.gates, key=lambda one: max(one.shed, default=0.0), default=None)
+    if gate is not None and max(gate.shed, default=0.0) > 0:
+        why = f"The limiter is at {gate.utilization:.0%} of its {gate.worst}"
+    elif picture.dispatchers.get("queue", {}).get("overloaded"):
+        delay = picture.queue_us
+        waits = "" if delay is None else f" (work waits {delay / 1_000:,.1f} ms)"
+        why = f"There is more work than the engine can do{waits}"
+    else:
+        why = "The service is under stress"
+    names = _list([flow.name for flow in hit])
+    words = f"{why}: of {names} {rate} are refused; {_untouched(picture)}."
+    return Sentence(Urgency.DEFENDING, words, "queues")
+
+
+def _hot(picture: FleetPicture) -> Sentence | None:
+    hottest = next(iter(picture.dispatchers.get("hot", ())), None)
+    if hottest is None or hottest["share"] < HOT_SHARE_MIN or not hottest["rate"]:
+        return None
+    words = (
+        f"One key has {hottest['share']:.0%} of all point reads, {_rate(hottest['rate'])}, "
+        f"of which {_rate(hottest['forwarded'])} reach the engine."
+    )
+    return Sentence(Urgency.DEFENDING, words, "hot-keys")
+
+
+def _one_caller(picture: FleetPicture) -> Sentence | None:
+    callers = picture.dispatchers.get("callers", ())
+    refused = sum(one["refused"] for one in callers)
+    most = max(callers, key=lambda one: float(one["refused"]), default=None)
+    if most is None or not refused or most["refused"] < ONE_CALLER_SHARE_MIN * refused:
+        return None
+    words = (
+        f"{most['caller']} asks for more than its quota: {_rate(most['refused'])} of its requests "
+        f"are refused, {_rate(most['admitted'])} admitted."
+    )
+    return Sentence(Urgency.DEFENDING, words, "callers")
+
+
+_RULES: Final[tuple[Callable[[FleetPicture], Sentence | None], ...]] = (
+    _silent,
+    _engine,
+    _store,
+    _critical_refused,
+    _slow,
+    _shedding,
+    _hot,
+    _one_caller,
+)
+
+
+def _untouched(picture: FleetPicture) -> str:
+    flow = next((one for one in picture.classes if one.name == _CRITICAL), None)
+    if flow is None or not flow.admitted + flow.refused:
+        return f"no {_CRITICAL} work came"
+    if flow.shed_share < REFUSED_SHARE_MIN:
+        return f"{_CRITICAL} is untouched"
+    return f"of {_CRITICAL} {flow.shed_share:.1%} are refused"
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}/s" if value >= 10 else f"{value:,.1f}/s"
+
+
+def _list(names: list[str]) -> str:
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} and {names[-1]}"

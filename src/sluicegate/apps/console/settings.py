@@ -1,0 +1,72 @@
+"""Settings of the console: which services it asks, and how often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Final
+from urllib.parse import urlsplit
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.service.common_settings import ADDRESS, ServiceSettings
+from sluicegate.service.settings import Setting, SettingType, seconds, whole
+
+LISTEN_DEFAULT: Final = "127.0.0.1:7050"
+SERVICES_DEFAULT: Final = ("http://127.0.0.1:7070", "http://127.0.0.1:7080")
+NODES_MAX: Final = 10_000
+
+
+def _parse_url(text: str, where: str) -> str:
+    try:
+        at = urlsplit(text)
+        right = at.scheme in ("http", "https") and bool(at.hostname) and at.port != 0
+    except ValueError:
+        right = False
+    if not right:
+        raise BadValue(where, text, f"write it as {SERVICES_DEFAULT[0]}")
+    return text.rstrip("/")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsoleSettings(ServiceSettings):
+    """The console."""
+
+    VARIABLES: ClassVar[str] = "SLUICEGATE_CONSOLE_"
+    listen: Annotated[tuple[str, ...], Setting("where browsers find it", ADDRESS)] = (
+        LISTEN_DEFAULT,
+    )
+    services: Annotated[
+        tuple[str, ...],
+        Setting("a limiter or dispatcher to show", SettingType(_parse_url, "URL")),
+    ] = SERVICES_DEFAULT
+    services_token: Annotated[
+        str,
+        Setting(
+            "the token it shows to them, with the grant audit; better in the variable",
+            metavar="TOKEN",
+            secret=True,
+        ),
+    ] = ""
+    services_ca: Annotated[
+        str, Setting("authorities of their certificates, PEM", metavar="FILE")
+    ] = ""
+    every_s: Annotated[
+        float, Setting("seconds between looks at each service", seconds(0.2, 60))
+    ] = 1.0
+    timeout_s: Annotated[
+        float, Setting("a service that does not answer for so long is gone", seconds(0.1, 60))
+    ] = 2.0
+    history_s: Annotated[
+        int, Setting("seconds that charts can show", whole(60, 86_400, "SECONDS"))
+    ] = 3_600
+    session_s: Annotated[
+        int, Setting("seconds after which people log in again", whole(60, 604_800, "SECONDS"))
+    ] = 28_800
+
+    def check(self) -> None:
+        """Raise for the same service twice, or for too many."""
+        super().check()
+        if len(set(self.services)) != len(self.services):
+            twice = next(url for url in self.services if self.services.count(url) > 1)
+            raise BadValue("--services", twice, "give each service once")
+        if not 1 <= len(self.services) <= NODES_MAX:
+            raise BadValue("--services", len(self.services), f"give 1 to {NODES_MAX:,}")

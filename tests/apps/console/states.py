@@ -1,0 +1,60 @@
+"""States of services as they answer them, made by hand, and nodes that have been looked at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sluicegate.apps.console.fleet import Node
+from sluicegate.apps.console.picture import CLASSES, FleetPicture, picture_of
+from sluicegate.command_line.service_client import ServiceAddress
+
+START_US = 1_000_000_000_000_000
+SECOND_US = 1_000_000
+BOUNDS_US = (1_000, 10_000, 100_000)
+
+
+def dispatcher(at_s: float = 0.0, **more: Any) -> dict[str, Any]:
+    """A dispatcher's state; `more` are fields of its board."""
+    board = {
+        "version": 1,
+        "at_us": START_US + round(at_s * SECOND_US),
+        "node": "kv-1",
+        "classes": [
+            {"class": name, "admitted": 0, "refused": 0, "price_milli": 1_000} for name in CLASSES
+        ],
+        **more,
+    }
+    return {"app": "kv", "version": "1.0", "up_us": SECOND_US, "board": board}
+
+
+def done(**classes: int) -> dict[str, Any]:
+    """What was done, a number by class, all of it within a millisecond."""
+    counts = {name: [number, 0, 0, 0] for name, number in classes.items()}
+    return {"bounds_us": BOUNDS_US, "classes": counts}
+
+
+def limiter(at_s: float = 0.0, utilization: float = 0.1, **classes: Any) -> dict[str, Any]:
+    """A limiter's state; of each class its outcomes."""
+    return {
+        "app": "limiter",
+        "version": "1.0",
+        "at_us": START_US + round(at_s * SECOND_US),
+        "up_us": SECOND_US,
+        "decisions": classes,
+        "gate": {"utilization": utilization, "worst": "cpu", "shares": [0.0, 0.0, 0.0, 0.0]},
+    }
+
+
+def looked(
+    before: dict[str, Any] | None, now: dict[str, Any] | None, url: str = "http://node:1"
+) -> Node:
+    """A node, after two looks."""
+    node = Node(ServiceAddress(url), timeout_s=1.0)
+    node.before, node.now = before, now
+    node.error = "" if now is not None else "connection refused"
+    return node
+
+
+def pictured(*nodes: Node) -> FleetPicture:
+    """The picture of these nodes."""
+    return picture_of(nodes, START_US)

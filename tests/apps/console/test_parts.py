@@ -1,0 +1,154 @@
+"""The parts below the pages: history, live views, sessions; bounded each."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+
+from sluicegate.apps.console.live import Live, PageView
+from sluicegate.apps.console.picture import ClassFlow, FleetPicture
+from sluicegate.apps.console.readings import POINTS_MAX, FleetReadings
+from sluicegate.apps.console.sessions import SESSIONS_MAX, Sessions
+from sluicegate.contracts.access import Grant
+from sluicegate.policies.access import Credential, KnownCallers, token_digest
+
+SECOND_US = 1_000_000
+TOKEN = "a-long-enough-token"
+
+
+def filled(seconds: int, readings_max: int = 10_000) -> FleetReadings:
+    history = FleetReadings(readings_max)
+    for at in range(seconds):
+        flow = ClassFlow("CRITICAL", admitted=float(at))
+        history.add(FleetPicture((at + 1) * SECOND_US, classes=(flow,)))
+    return history
+
+
+def test_a_curve_ends_now_and_begins_where_readings_do() -> None:
+    curve = filled(10).curve(60, lambda one: one.admitted)
+    assert len(curve) == 60
+    assert curve[-10:] == [float(at) for at in range(10)]
+    assert curve[:50] == [None] * 50
+
+
+def test_points_that_share_a_place_are_averaged_or_the_worst_counts() -> None:
+    history = filled(480)
+    mean = history.curve(480, lambda one: one.admitted)
+    worst = history.curve(480, lambda one: one.admitted, worst=True)
+    assert len(mean) == POINTS_MAX
+    assert (mean[-1], worst[-1]) == (478.5, 479.0)
+
+
+def test_a_history_forgets_the_oldest() -> None:
+    curve = filled(100, readings_max=10).curve(60, lambda one: one.admitted)
+    assert [one for one in curve if one is not None] == [float(at) for at in range(90, 100)]
+
+
+def test_a_view_is_rendered_once_a_round_for_all_and_not_at_all_for_nobody() -> None:
+    rendered: list[PageView] = []
+    parts = {"a": "1", "b": "1"}
+
+    def render(view: PageView) -> Mapping[str, str]:
+        rendered.append(view)
+        return dict(parts)
+
+    async def story() -> None:
+        live = Live(render)
+        view = PageView("overview", 300)
+        live.tell()
+        assert rendered == []
+        browsers = [live.events(view) for _ in range(100)]
+        for browser in browsers:
+            assert event(await anext(browser)) == {"a": "1", "b": "1"}
+        assert len(rendered) == 1
+        parts["b"] = "2"
+        nexts = [asyncio.ensure_future(anext(browser)) for browser in browsers[:99]]
+        await asyncio.sleep(0)
+        live.tell()
+        for one in nexts:
+            assert event(await one) == {"b": "2"}  # what has changed, no more
+        assert len(rendered) == 2
+        parts["a"] = "3"
+        live.tell()
+        # One that missed a round gets the whole.
+        assert event(await anext(browsers[99])) == {"a": "3", "b": "2"}
+        for browser in browsers:
+            await browser.aclose()
+
+    asyncio.run(story())
+
+
+def event(data: bytes) -> dict[str, str]:
+    assert data.startswith(b"data: ")
+    assert data.endswith(b"\n\n")
+    found: dict[str, str] = json.loads(data[6:])
+    return found
+
+
+def callers(*tokens: str) -> KnownCallers:
+    grants = frozenset({Grant.AUDIT})
+    return KnownCallers(
+        [Credential(f"caller{at}", grants, token_digest(one)) for at, one in enumerate(tokens)]
+    )
+
+
+def cookie_of(set_cookie: bytes | None) -> bytes:
+    assert set_cookie is not None
+    return set_cookie.partition(b";")[0]
+
+
+def test_a_session_is_a_token_for_a_while() -> None:
+    sessions = Sessions(callers(TOKEN), 60, tls=False)
+    assert sessions.begin("another-long-token", 0) is None
+    cookie = cookie_of(sessions.begin(TOKEN, 0))
+    assert TOKEN.encode() not in cookie
+    found = sessions.find(cookie, 59 * SECOND_US)
+    assert found is not None
+    assert found.name == "caller0"
+    assert sessions.find(cookie, 60 * SECOND_US) is None
+    assert sessions.find(cookie, 0) is None  # it is forgotten, whatever the clock does
+
+
+def test_a_cookie_is_for_our_pages_alone() -> None:
+    plain = Sessions(callers(TOKEN), 60, tls=False).begin(TOKEN, 0) or b""
+    secure = Sessions(callers(TOKEN), 60, tls=True).begin(TOKEN, 0) or b""
+    for cookie in (plain, secure):
+        assert b"; HttpOnly; SameSite=Strict" in cookie
+    assert b"; Secure" not in plain
+    assert secure.startswith(b"__Host-")
+    assert secure.endswith(b"; Secure")
+
+
+def test_a_token_that_is_withdrawn_ends_its_sessions() -> None:
+    class Changing:
+        anonymous = None
+        inner = callers(TOKEN)
+
+        def by_token(self, token: str) -> object:
+            return self.inner.by_token(token)
+
+    access = Changing()
+    sessions = Sessions(access, 60, tls=False)  # type: ignore[arg-type]
+    cookie = cookie_of(sessions.begin(TOKEN, 0))
+    access.inner = callers("the-only-token-now")
+    assert sessions.find(cookie, 0) is None
+
+
+def test_logging_out_ends_one_session() -> None:
+    sessions = Sessions(callers(TOKEN), 60, tls=False)
+    one, other = (cookie_of(sessions.begin(TOKEN, 0)) for _ in range(2))
+    assert b"Max-Age=0" in sessions.end(one)
+    assert sessions.find(one, 0) is None
+    assert sessions.find(other, 0) is not None
+
+
+def test_sessions_are_bounded_and_odd_cookies_are_nobodys() -> None:
+    sessions = Sessions(callers(TOKEN), 60, tls=False)
+    first = cookie_of(sessions.begin(TOKEN, 0))
+    for _ in range(SESSIONS_MAX):
+        last = cookie_of(sessions.begin(TOKEN, 0))
+    assert sessions.find(first, 0) is None
+    assert sessions.find(last, 0) is not None
+    for odd in (b"", b"sluicegate", b"sluicegate=", b"\xff=\x00", b"a" * 10_000):
+        assert sessions.find(odd, 0) is None

@@ -1,0 +1,91 @@
+"""The picture: rates of two looks, whatever version or state the services are in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.apps.console.states import dispatcher, done, limiter, looked, pictured
+
+
+def flows(picture: Any) -> dict[str, tuple[float, float, float]]:
+    return {
+        one.name: (one.admitted, one.refused, one.shed)
+        for one in picture.classes
+        if one.admitted or one.refused
+    }
+
+
+def test_what_dispatchers_and_limiters_do_is_added_up_by_class() -> None:
+    before = dispatcher(latency=done(CRITICAL=100), refused={"BULK": {"shed": 10}})
+    after = dispatcher(
+        2.0,
+        latency=done(CRITICAL=300),
+        refused={"BULK": {"shed": 30, "quota_spent": 8}},
+        refusals={"shed": 30, "quota_spent": 8},
+    )
+    picture = pictured(
+        looked(before, after),
+        looked(
+            limiter(CRITICAL={"allowed": 0}, BULK={"refused": 5}),
+            limiter(1.0, CRITICAL={"allowed": 50}, BULK={"refused": 15, "shed": 2}),
+            "http://node:2",
+        ),
+    )
+    assert flows(picture) == {"CRITICAL": (150.0, 0.0, 0.0), "BULK": (0.0, 26.0, 12.0)}
+    assert (picture.admitted, picture.refused) == (150.0, 26.0)
+    assert dict(picture.reasons) == {"shed": 17.0, "rate_limited": 10.0, "quota_spent": 4.0}
+    assert picture.p99_us == pytest.approx(990.0)
+    assert [(node.url, node.admitted) for node in picture.nodes] == [
+        ("http://node:1", 100.0),
+        ("http://node:2", 50.0),
+    ]
+
+
+def test_decisions_without_the_store_are_counted_apart() -> None:
+    before = limiter(CRITICAL={"degraded_allowed": 0})
+    after = limiter(1.0, CRITICAL={"degraded_allowed": 7, "degraded_refused": 3})
+    picture = pictured(looked(before, after))
+    assert picture.degraded == 10.0
+    assert flows(picture) == {"CRITICAL": (7.0, 3.0, 3.0)}
+    assert dict(picture.reasons) == {"store_unavailable": 3.0}
+
+
+def test_a_first_look_has_no_rates_yet() -> None:
+    picture = pictured(looked(None, dispatcher(latency=done(CRITICAL=1_000))))
+    assert picture.admitted == 0
+    assert not picture.silent
+
+
+def test_where_prices_are_raised_is_told() -> None:
+    state = dispatcher(1.0)
+    cell = {"operation": "get", "shard": "3", "ratio": 0.3, "prices_milli": [1_000] * 3 + [4_000]}
+    state["prices"] = {"cells": [cell]}
+    (found,) = pictured(looked(dispatcher(), state)).cells
+    assert (found.node, found.shard, found.prices) == ("kv-1", "3", (1.0, 1.0, 1.0, 4.0))
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"app": "kv"},
+        {"app": "kv", "board": {"version": 99}},
+        {"app": "kv", "board": {"version": 1, "queue": 7}},
+        {"app": "kv", "board": {"version": 1, "hot": [{"rate": 1}]}},
+        {"app": "limiter", "decisions": "none"},
+        {"app": "limiter", "decisions": {}, "gate": {"shares": 3}},
+    ],
+    ids=str,
+)
+def test_a_state_that_cannot_be_read_spoils_no_other(state: dict[str, Any]) -> None:
+    good = looked(dispatcher(latency=done(BULK=0)), dispatcher(1.0, latency=done(BULK=9)))
+    picture = pictured(looked(None, state, "http://odd:1"), good)
+    assert [node.url for node in picture.silent] == ["http://odd:1"]
+    assert "cannot be understood" in picture.silent[0].error
+    assert picture.admitted == 9.0
+
+
+def test_a_service_of_another_kind_is_a_node_and_no_more() -> None:
+    picture = pictured(looked(None, {"app": "rulebook", "version": "2.0"}))
+    assert [(node.app, node.error) for node in picture.nodes] == [("rulebook", "")]

@@ -1,0 +1,136 @@
+"""The sentence at the top: what matters most, and nothing that is not so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sluicegate.apps.console.picture import FleetPicture
+from sluicegate.apps.console.sentence import Urgency, sentence_of
+from tests.apps.console.states import dispatcher, done, limiter, looked, pictured
+
+CALM_KV = (
+    dispatcher(latency=done(CRITICAL=0, BULK=0)),
+    dispatcher(1.0, latency=done(CRITICAL=100, BULK=100)),
+)
+
+
+def with_cells(ratio: float, *prices_milli: int) -> dict[str, Any]:
+    state = dispatcher(1.0, latency=done(CRITICAL=100))
+    cell = {"operation": "get", "shard": "3", "ratio": ratio, "prices_milli": prices_milli}
+    state["prices"] = {"cells": [cell]}
+    return state
+
+
+def of(before: dict[str, Any] | None, after: dict[str, Any] | None) -> tuple[str, str]:
+    found = sentence_of(pictured(looked(before, after)))
+    return found.urgency.value, found.words
+
+
+def test_calm_says_how_much_is_served() -> None:
+    assert of(*CALM_KV) == ("calm", "All is calm: 200/s admitted, none refused.")
+
+
+def test_limits_of_callers_are_no_news() -> None:
+    refused = {"refused": {"CRITICAL": {"quota_spent": 50}}, "refusals": {"quota_spent": 50}}
+    after = dispatcher(1.0, latency=done(CRITICAL=100), **refused)
+    urgency, words = of(dispatcher(latency=done(CRITICAL=0)), after)
+    assert (urgency, words) == (
+        "calm",
+        "All is calm: 100/s admitted, 50/s refused as their limits say.",
+    )
+
+
+def test_a_caller_with_most_of_the_refusals_is_named() -> None:
+    callers = [
+        {"caller": "nightly", "mru": 0, "admitted": 10, "refused": 900},
+        {"caller": "shop", "mru": 0, "admitted": 500, "refused": 1},
+    ]
+    before = [{**one, "admitted": 0, "refused": 0} for one in callers]
+    urgency, words = of(dispatcher(callers=before), dispatcher(1.0, callers=callers))
+    assert urgency == "defending"
+    assert words.startswith("nightly asks for more than its quota: 900/s")
+
+
+def test_a_slow_shard_is_named_with_what_it_costs_and_whom_it_spares() -> None:
+    urgency, words = of(CALM_KV[0], with_cells(0.31, 1_000, 1_000, 2_000, 4_000))
+    assert urgency == "defending"
+    assert words == (
+        "The backend is slow on shard 3 (latency ratio 0.31 of get): BULK pays 4 x there; "
+        "CRITICAL is untouched."
+    )
+
+
+def test_a_shard_a_little_slower_at_plain_prices_is_no_news() -> None:
+    assert of(CALM_KV[0], with_cells(0.8, 1_000, 1_000, 1_000, 1_000))[0] == "calm"
+
+
+def test_what_is_shed_is_told_with_whom_it_spares() -> None:
+    after = dispatcher(
+        1.0,
+        latency=done(CRITICAL=100, BULK=100),
+        refused={"BULK": {"queue_timeout": 300}},
+        queue={"overloaded": True},
+        stress={"queue_us": 12_000, "ratio": 1.0, "level": "calm", "why": []},
+    )
+    urgency, words = of(CALM_KV[0], after)
+    assert urgency == "defending"
+    assert words == (
+        "There is more work than the engine can do (work waits 12.0 ms): of BULK 300/s are "
+        "refused; CRITICAL is untouched."
+    )
+
+
+def test_critical_work_that_is_shed_is_an_alarm() -> None:
+    after = dispatcher(
+        1.0, latency=done(CRITICAL=90, BULK=9), refused={"CRITICAL": {"queue_full": 10}}
+    )
+    urgency, words = of(CALM_KV[0], after)
+    assert (urgency, words) == ("alarm", "CRITICAL work is refused: 10/s, 10.0% of it.")
+
+
+def test_a_limiter_that_sheds_says_by_which_signal() -> None:
+    before = limiter(CRITICAL={"allowed": 0}, BULK={"allowed": 0})
+    after = limiter(1.0, 0.93, CRITICAL={"allowed": 50}, BULK={"allowed": 10, "shed": 40})
+    after["gate"]["shares"] = [0.0, 0.0, 0.0, 0.8]
+    urgency, words = of(before, after)
+    assert urgency == "defending"
+    assert words.startswith("The limiter is at 93% of its cpu: of BULK 40/s are refused")
+
+
+@pytest.mark.parametrize(
+    ("board", "words"),
+    [
+        (
+            {"engine_state": {"gone": True, "since_us": 1, "why": "disk full"}},
+            "The engine of 1 dispatcher fails: disk full.",
+        ),
+        (
+            {"store": {"gone": True, "since_us": 1, "why": "refused"}},
+            "The store of quotas does not answer 1 dispatcher: each caller keeps its last share.",
+        ),
+    ],
+)
+def test_what_is_down_is_an_alarm(board: dict[str, Any], words: str) -> None:
+    assert of(dispatcher(), dispatcher(1.0, **board)) == ("alarm", words)
+
+
+def test_a_store_that_limiters_miss_is_an_alarm() -> None:
+    before = limiter(CRITICAL={"degraded_allowed": 0})
+    urgency, words = of(before, limiter(1.0, CRITICAL={"degraded_allowed": 20}))
+    assert urgency == "alarm"
+    assert "20/s are decided by the failure policies" in words
+
+
+def test_who_does_not_answer_stands_above_all() -> None:
+    gone = looked(None, None, "http://kv-2:7080")
+    found = sentence_of(pictured(looked(*CALM_KV), gone))
+    assert (found.urgency, found.page) == (Urgency.ALARM, "nodes")
+    assert found.words == "1 of 2 services does not answer: http://kv-2:7080."
+    alone = sentence_of(pictured(gone))
+    assert alone.words == "None of 1 service answers: connection refused."
+
+
+def test_nobody_asks() -> None:
+    assert sentence_of(FleetPicture(0)).words == "All is calm: nobody asks."

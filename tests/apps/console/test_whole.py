@@ -1,0 +1,222 @@
+"""The console as a user starts it, in front of a real limiter and a real dispatcher."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.apps.kv.process import KvProcess, access_file, token_of
+from tests.apps.limiter.process import NATIVE, LimiterProcess, rules_file
+from tests.apps.server_process import ServerProcess
+from tests.engines.child import PATIENCE_S, until
+
+HOSTILE = '<script>alert("x")</script>'
+
+
+class ConsoleProcess(ServerProcess):
+    """One console."""
+
+    app = "console"
+
+    def page(self, path: str, **headers: str) -> str:
+        """A page, which must be there."""
+        status, text = self.ask(path, headers=headers)
+        assert status == 200, text
+        assert isinstance(text, str)
+        return text
+
+
+class Fleet(NamedTuple):
+    """What is shown, and what shows it."""
+
+    console: ConsoleProcess
+    limiter: LimiterProcess
+    kv: KvProcess
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    folder = tmp_path_factory.mktemp("console")
+    rules = rules_file(folder, NATIVE)
+    with (
+        LimiterProcess(folder, "--rules", rules) as limiter,
+        KvProcess(folder, "--engine", "memory:") as kv,
+        ConsoleProcess(
+            folder, "--services", limiter.url, "--services", kv.url, "--every-s", "0.2"
+        ) as console,
+    ):
+        yield Fleet(console, limiter, kv)
+
+
+def test_every_page_is_there_and_says_what_services_do(fleet: Fleet) -> None:
+    redis = fleet.kv.redis()
+
+    def served() -> bool:
+        for at in range(50):
+            redis.set(f"shops:{at}", "x")
+            redis.get(f"shops:{at}")
+            fleet.limiter.check("ann", "/api/v1/playback")
+        page = fleet.console.page("/")
+        return "All is calm: nobody asks" not in page and "rate_limited" in page
+
+    until(served, "the overview shows the load", children=[fleet.console.child])
+    page = fleet.console.page("/")
+    assert "2 of 2" in page
+    assert "The limit for this key is spent." in page
+    assert "anonymous" in fleet.console.page("/callers")
+    assert "memory" in fleet.console.page("/queues") or "get" in fleet.console.page("/queues")
+    nodes = fleet.console.page("/nodes")
+    assert fleet.kv.url in nodes
+    assert fleet.limiter.url in nodes
+    assert "point reads" in fleet.console.page("/hot-keys")
+
+
+def test_why_asks_every_service(fleet: Fleet) -> None:
+    for _ in range(8):
+        fleet.limiter.check("bob", "/api/v1/playback")
+    page = fleet.console.page("/why?caller=bob")
+    assert "REFUSED by rule" in page
+    assert "playback" in page
+    assert "Nothing is kept about nobody-at-all" in fleet.console.page("/why?caller=nobody-at-all")
+
+
+def test_what_others_have_chosen_is_shown_as_text(fleet: Fleet) -> None:
+    for _ in range(8):
+        fleet.limiter.check(HOSTILE, "/api/v1/playback")
+    page = fleet.console.page("/why?caller=%3Cscript%3Ealert(%22x%22)%3C/script%3E")
+    assert "REFUSED" in page
+    assert HOSTILE not in page
+    assert "&lt;script&gt;alert(&quot;x&quot;)" in page
+    for odd in ("%ff%fe", "%00", "%E2%80%AEevil", "a" * 4_000):
+        assert fleet.console.ask(f"/why?caller={odd}")[0] == 200
+    assert fleet.console.ask(f"/why?caller={'a' * 5_000}")[0] == 400
+
+
+def test_live_parts_come_as_they_change(fleet: Fleet) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", fleet.console.port, timeout=PATIENCE_S)
+    connection.request("GET", "/live/overview")
+    answer = connection.getresponse()
+    assert answer.headers["Content-Type"] == "text/event-stream"
+    first = json.loads(answer.readline()[6:])
+    assert {"sentence", "numbers", "charts"} <= first.keys()
+    assert answer.readline() == b"\n"
+    fleet.kv.redis().set("shops:1", "x")
+    later = json.loads(answer.readline()[6:])
+    assert later.keys() <= first.keys()
+    connection.close()
+
+
+@pytest.mark.parametrize("path", ["/live/why", "/live/nothing", "/?span=7", "/callers?span=x"])
+def test_what_there_is_not_is_named(fleet: Fleet, path: str) -> None:
+    status, problem = fleet.console.ask(path)
+    assert status == 400
+    assert problem["field"] in {"page", "span"}
+
+
+def test_pages_forbid_what_is_not_theirs(fleet: Fleet) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", fleet.console.port, timeout=PATIENCE_S)
+    connection.request("GET", "/")
+    answer = connection.getresponse()
+    page = answer.read().decode()
+    assert answer.headers["Content-Security-Policy"] == "frame-ancestors 'none'"
+    assert "default-src 'none'; style-src 'sha256-" in page
+    assert "script-src 'sha256-" in page
+    assert "unsafe-inline" not in page
+    for mark in ("http://", "https://", "//"):
+        assert f'src="{mark}' not in page
+        assert f'href="{mark}' not in page
+    connection.close()
+
+
+def test_a_service_that_goes_is_shown_as_gone_and_the_others_go_on(tmp_path: Path) -> None:
+    with KvProcess(tmp_path, "--engine", "memory:") as stays:
+        going = KvProcess(tmp_path, "--engine", "memory:")
+        services = ("--services", stays.url, "--services", going.url, "--every-s", "0.2")
+        with ConsoleProcess(tmp_path, *services) as console, going:
+            assert "2 of 2" in console.page("/")
+            going.end()
+            sentence = f"1 of 2 services does not answer: {going.url}"
+            until(lambda: sentence in console.page("/"), "it is gone", children=[console.child])
+            nodes = console.page("/nodes")
+            assert "does not answer:" in nodes
+            assert "ready" in nodes
+
+
+def test_nobody_sees_a_page_without_a_token(tmp_path: Path) -> None:
+    access = access_file(tmp_path, {"ann": 'grants = ["audit"]', "bob": 'grants = ["check"]'})
+    flags = ("--access", access, "--services", "http://127.0.0.1:9")
+    with ConsoleProcess(tmp_path, *flags) as console:
+        for path in ("/", "/callers", "/why?caller=x", "/live/overview", "/v1/state"):
+            assert console.ask(path)[0] == 401, path
+        assert console.ask("/healthz")[0] == 200
+        assert console.ask("/", token=token_of("bob"))[0] == 403
+        assert console.ask("/", token=token_of("ann"))[0] == 200
+        browser = Browser(console.port)
+        assert browser.get("/nodes") == (303, "/login?next=/nodes")
+        assert browser.post("/login", f"token={'x' * 32}&next=/nodes")[0] == 403
+        assert browser.get("/nodes")[0] == 303
+        assert browser.post("/login", f"token={token_of('ann')}&next=/nodes") == (303, "/nodes")
+        assert browser.get("/nodes")[0] == 200
+        assert browser.get("/live/nodes")[0] == 200
+        assert browser.post("/logout", "") == (303, "/login")
+        assert browser.get("/nodes")[0] == 303
+
+
+@pytest.mark.parametrize(
+    "next_path", ["//evil.example", "https://evil.example", "/\\evil.example", "evil", "/%0d%0aX:1"]
+)
+def test_logging_in_leads_to_no_other_site(tmp_path: Path, next_path: str) -> None:
+    access = access_file(tmp_path, {"ann": 'grants = ["audit"]'})
+    with ConsoleProcess(
+        tmp_path, "--access", access, "--services", "http://127.0.0.1:9"
+    ) as console:
+        browser = Browser(console.port)
+        status, place = browser.post("/login", f"token={token_of('ann')}&next={next_path}")
+        assert (status, place) == (303, "/")
+
+
+def test_another_sites_page_can_neither_log_in_nor_out(tmp_path: Path) -> None:
+    access = access_file(tmp_path, {"ann": 'grants = ["audit"]'})
+    with ConsoleProcess(
+        tmp_path, "--access", access, "--services", "http://127.0.0.1:9"
+    ) as console:
+        browser = Browser(console.port)
+        form = f"token={token_of('ann')}&next=/"
+        foreign = {"Origin": "https://evil.example"}
+        assert browser.post("/login", form, foreign)[0] == 403
+        assert browser.post("/login", form, {"Sec-Fetch-Site": "cross-site"})[0] == 403
+        assert browser.post("/login", form)[0] == 303
+        assert browser.post("/logout", "", foreign)[0] == 403
+        assert browser.get("/")[0] == 200
+
+
+class Browser:
+    """What of a browser matters here: it keeps a cookie, and says that it reads HTML."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._cookie = ""
+
+    def get(self, path: str) -> tuple[int, str]:
+        return self._ask("GET", path, None, {"Accept": "text/html"})
+
+    def post(self, path: str, form: str, headers: dict[str, str] | None = None) -> tuple[int, str]:
+        sent = {"Content-Type": "application/x-www-form-urlencoded", **(headers or {})}
+        return self._ask("POST", path, form, sent)
+
+    def _ask(
+        self, method: str, path: str, body: str | None, headers: dict[str, str]
+    ) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE_S)
+        connection.request(method, path, body, {**headers, "Cookie": self._cookie})
+        answer = connection.getresponse()
+        cookie = answer.headers.get("Set-Cookie", "")
+        if cookie:
+            self._cookie = cookie.partition(";")[0]
+        connection.close()
+        return answer.status, answer.headers.get("Location", "")

@@ -1,0 +1,206 @@
+"""The console in a real browser: every page, wide and narrow, light and dark, by keyboard too."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from tests.apps.console.test_whole import HOSTILE, ConsoleProcess, Fleet
+from tests.apps.kv.process import KvProcess, access_file, token_of
+from tests.apps.limiter.process import NATIVE, LimiterProcess, rules_file
+
+pytestmark = pytest.mark.engine
+
+PAGES = ("/", "/callers", "/hot-keys", "/queues", "/nodes", "/why?caller=ann")
+LIVE = PAGES[:-1]
+WIDE, NARROW = (1280, 900), (390, 844)
+
+
+class Look(NamedTuple):
+    """A page in a browser, and what it did that no page may do."""
+
+    page: Page
+    faults: list[str]
+
+
+@contextmanager
+def looking(
+    chromium: Browser,
+    url: str,
+    size: tuple[int, int] = WIDE,
+    scheme: Literal["light", "dark"] = "light",
+) -> Iterator[Look]:
+    """A new browser's page; errors in its console and requests elsewhere are faults."""
+    context = chromium.new_context(
+        base_url=url, viewport={"width": size[0], "height": size[1]}, color_scheme=scheme
+    )
+    page = context.new_page()
+    faults: list[str] = []
+    page.on("console", lambda one: faults.append(one.text) if one.type == "error" else None)
+    page.on("pageerror", lambda one: faults.append(str(one)))
+    page.on(
+        "request", lambda one: None if one.url.startswith(url) else faults.append(f"asks {one.url}")
+    )
+    page.on("dialog", lambda one: faults.append(f"says {one.message}"))
+    yield Look(page, faults)
+    context.close()
+    assert not faults
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    folder = tmp_path_factory.mktemp("browser")
+    rules = rules_file(folder, NATIVE)
+    with (
+        LimiterProcess(folder, "--rules", rules) as limiter,
+        KvProcess(folder, "--engine", "memory:") as kv,
+        ConsoleProcess(
+            folder, "--services", limiter.url, "--services", kv.url, "--every-s", "0.2"
+        ) as console,
+    ):
+        redis = kv.redis()
+        for at in range(200):
+            redis.set(f"shops:{at % 7}", "x")
+            redis.get("shops:1")
+        for name in ("ann", HOSTILE):
+            for _ in range(9):
+                limiter.check(name, "/api/v1/playback")
+        yield Fleet(console, limiter, kv)
+
+
+def keep(page: Page, name: str) -> None:
+    """Keep a picture where CI collects them."""
+    folder = os.environ.get("SLUICEGATE_SCREENSHOTS", "")
+    if folder:
+        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_whole_readable_and_asks_nobody_else(
+    chromium: Browser, fleet: Fleet, path: str, size: tuple[int, int], scheme: Any
+) -> None:
+    with looking(chromium, fleet.console.url, size, scheme) as (page, _):
+        page.goto(path)
+        if path in LIVE:
+            expect(page.locator("body")).to_have_class("live")
+            expect(page.locator(".going-on")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+        found = Axe().run(page)
+        serious = [
+            f"{one['id']}: {one['help']} {one['nodes'][0]['html'][:200]}"
+            for one in found.response["violations"]
+            if one["impact"] in ("serious", "critical")
+        ]
+        assert serious == []
+        name = re.sub(r"\W+", "-", path).strip("-") or "overview"
+        keep(page, f"console-{name}-{scheme}-{size[0]}")
+
+
+def test_numbers_change_without_a_reload_and_stand_still_when_paused(
+    chromium: Browser, fleet: Fleet
+) -> None:
+    with looking(chromium, fleet.console.url) as (page, _):
+        page.goto("/callers")
+        expect(page.locator("body")).to_have_class("live")
+        redis = fleet.kv.redis()
+
+        def serve() -> None:
+            for at in range(100):
+                redis.set(f"shops:{at}", "x")
+
+        rate = page.locator("#callers td.number").nth(1)
+        expect(rate).to_have_text("0/s")
+        for _ in range(50):
+            serve()
+            if rate.inner_text() != "0/s":
+                break
+        assert rate.inner_text() != "0/s"
+        page.get_by_role("button", name="Pause").click()
+        expect(page.locator("body")).to_have_class("paused")
+        still = page.locator("#callers").inner_html()
+        serve()
+        page.wait_for_timeout(1_000)
+        assert page.locator("#callers").inner_html() == still
+        page.get_by_role("button", name="Pause").click()
+        expect(page.locator("body")).to_have_class("live")
+
+
+def test_a_page_that_lost_its_server_says_so_and_comes_back(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    console = ConsoleProcess(tmp_path, "--services", "http://127.0.0.1:9")
+    context = chromium.new_context(base_url=console.url)
+    page = context.new_page()
+    page.goto("/nodes")
+    expect(page.locator("body")).to_have_class("live")
+    console.end()
+    expect(page.locator("body")).to_have_class("lost")
+    with ConsoleProcess(tmp_path, "--services", "http://127.0.0.1:9", port=console.port):
+        expect(page.locator("body")).to_have_class("live", timeout=30_000)
+    context.close()
+
+
+def test_the_focus_stays_where_it_is_while_parts_change(chromium: Browser, fleet: Fleet) -> None:
+    with looking(chromium, fleet.console.url) as (page, _):
+        page.goto("/callers")
+        expect(page.locator("body")).to_have_class("live")
+        caller = page.get_by_role("link", name="anonymous")
+        caller.focus()
+        page.locator("#callers").evaluate("part => { part.firstChild.id = 'old'; }")
+        fleet.kv.redis().set("shops:1", "x")
+        expect(page.locator("#old")).to_have_count(0)
+        expect(caller).to_be_focused()
+
+
+def test_the_keyboard_is_enough(chromium: Browser, fleet: Fleet) -> None:
+    with looking(chromium, fleet.console.url) as (page, _):
+        page.goto("/")
+        for _ in range(2):
+            page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="Callers")).to_be_visible()
+        page.goto("/why")
+        page.get_by_label("Caller").focus()
+        page.keyboard.type("ann")
+        page.keyboard.press("Enter")
+        expect(page.get_by_text("REFUSED by rule").first).to_be_visible()
+
+
+def test_hostile_names_are_text(chromium: Browser, fleet: Fleet) -> None:
+    with looking(chromium, fleet.console.url) as (page, _):
+        page.goto("/why")
+        page.get_by_label("Caller").fill(HOSTILE)
+        page.get_by_role("button", name="Ask").click()
+        expect(page.get_by_text("REFUSED by rule").first).to_be_visible()
+        assert page.get_by_label("Caller").input_value() == HOSTILE
+
+
+def test_people_log_in_and_out(chromium: Browser, tmp_path: Path) -> None:
+    access = access_file(tmp_path, {"ann": 'grants = ["audit"]'})
+    flags = ("--access", access, "--services", "http://127.0.0.1:9")
+    with ConsoleProcess(tmp_path, *flags) as console:
+        context = chromium.new_context(base_url=console.url)
+        page = context.new_page()
+        page.goto("/nodes")
+        expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+        page.get_by_label("Token").fill("x" * 32)
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_role("alert")).to_have_text("This token is nobody's.")
+        page.get_by_label("Token").fill(token_of("ann"))
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_role("heading", name="Nodes")).to_be_visible()
+        expect(page.locator("body")).to_have_class("live")
+        keep(page, "console-logged-in")
+        page.get_by_role("button", name="Log out ann").click()
+        expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+        context.close()
