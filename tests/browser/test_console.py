@@ -7,21 +7,40 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
 
 from tests.apps.console.test_whole import HOSTILE, ConsoleProcess, Fleet
 from tests.apps.kv.process import KvProcess, access_file, token_of
 from tests.apps.limiter.process import NATIVE, LimiterProcess, rules_file
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, LocatorAssertions, Page
 
 pytestmark = pytest.mark.engine
 
 PAGES = ("/", "/callers", "/hot-keys", "/queues", "/nodes", "/why?caller=ann")
 LIVE = PAGES[:-1]
 WIDE, NARROW = (1280, 900), (390, 844)
+
+
+def expect(place: Locator) -> LocatorAssertions:
+    """What is to be true of a place soon; imported when there is a browser."""
+    from playwright.sync_api import expect as soon
+
+    return soon(place)
+
+
+def barriers(page: Page) -> list[str]:
+    """What Axe finds that keeps people from using the page."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    return [
+        f"{one['id']}: {one['help']} {one['nodes'][0]['html'][:200]}"
+        for one in Axe().run(page).response["violations"]
+        if one["impact"] in ("serious", "critical")
+    ]
 
 
 class Look(NamedTuple):
@@ -95,13 +114,7 @@ def test_a_page_is_whole_readable_and_asks_nobody_else(
             expect(page.locator("body")).to_have_class("live")
             expect(page.locator(".going-on")).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
-        found = Axe().run(page)
-        serious = [
-            f"{one['id']}: {one['help']} {one['nodes'][0]['html'][:200]}"
-            for one in found.response["violations"]
-            if one["impact"] in ("serious", "critical")
-        ]
-        assert serious == []
+        assert barriers(page) == []
         name = re.sub(r"\W+", "-", path).strip("-") or "overview"
         keep(page, f"console-{name}-{scheme}-{size[0]}")
 
