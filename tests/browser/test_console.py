@@ -16,7 +16,7 @@ from tests.apps.kv.process import KvProcess, access_file, token_of
 from tests.apps.limiter.process import NATIVE, LimiterProcess, rules_file
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator, LocatorAssertions, Page
+    from playwright.sync_api import Browser, Locator, Page
 
 pytestmark = pytest.mark.engine
 
@@ -25,7 +25,7 @@ LIVE = PAGES[:-1]
 WIDE, NARROW = (1280, 900), (390, 844)
 
 
-def expect(place: Locator) -> LocatorAssertions:
+def expect(place: Locator) -> Any:
     """What is to be true of a place soon; imported when there is a browser."""
     from playwright.sync_api import expect as soon
 
