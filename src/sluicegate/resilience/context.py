@@ -1,0 +1,76 @@
+"""Context: what a request that is being served tells the calls made for it.
+
+A door sets it for as long as the application runs, in a context variable, so that it follows tasks
+and `asyncio.to_thread`; a thread of a plain pool starts without one. A client reads from it how
+much time is left, who asks in the end, and how much that matters. Instants are of `system.now_us`:
+a deadline crosses processes only as the time that remains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar, Token
+from typing import Final, final
+
+from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
+
+
+@final
+class ServedRequest:
+    """The deadline, the criticality and the caller of the request that is being served."""
+
+    __slots__ = ("caller", "criticality", "deadline_us")
+
+    def __init__(
+        self,
+        *,
+        deadline_us: int | None = None,
+        criticality: Criticality = DEFAULT_CRITICALITY,
+        caller: str = "",
+    ) -> None:
+        self.deadline_us = deadline_us
+        self.criticality = criticality
+        self.caller = caller
+
+
+_SERVED: Final[ContextVar[ServedRequest | None]] = ContextVar("sluicegate_served", default=None)
+
+
+def served_request() -> ServedRequest | None:
+    """Return what is being served here; None outside of a request."""
+    return _SERVED.get()
+
+
+def remaining_us(now_us: int) -> int | None:
+    """Return the time left, never below zero; None where nothing sets a deadline."""
+    served = _SERVED.get()
+    if served is None or served.deadline_us is None:
+        return None
+    return max(served.deadline_us - now_us, 0)
+
+
+def is_expired(now_us: int) -> bool:
+    """Return whether no time is left: whatever would be done now is done in vain."""
+    served = _SERVED.get()
+    return served is not None and served.deadline_us is not None and now_us >= served.deadline_us
+
+
+def set_served(served: ServedRequest) -> Token[ServedRequest | None]:
+    """Set it; give the token to `reset_served` in the same context."""
+    return _SERVED.set(served)
+
+
+def reset_served(token: Token[ServedRequest | None]) -> None:
+    """Set what was there before."""
+    _SERVED.reset(token)
+
+
+@contextmanager
+def serve(served: ServedRequest) -> Iterator[ServedRequest]:
+    """Set it for a block."""
+    token = _SERVED.set(served)
+    try:
+        yield served
+    finally:
+        _SERVED.reset(token)
