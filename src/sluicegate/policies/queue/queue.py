@@ -191,6 +191,11 @@ class Queue:
         self.inflight = 0
         self.slack_us = 0
 
+    @property
+    def queued(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
     async def admit(self, request: Request, clock: Clock) -> QueuePermit | Decision:
         """Return a permit, now or when a place is free for this unit, or a refusal."""
         found = self.enter(request, clock.now_us())

@@ -1,0 +1,92 @@
+"""EndpointCost: which endpoints are heavy, by rule or by what their work has taken.
+
+It refuses nobody. It says of an endpoint whether it belongs into the line for light work or into
+the one for heavy work, so that what holds a place for long holds none that quick work needs.
+
+    named by rule               as the rule says
+    mean above `heavy_us`       heavy, until it is below half of that
+    so many under way already   heavy for whoever comes next, as long as others are served too
+
+The third is for the endpoint that becomes slow all at once: before any of its work has ended there
+is nothing to learn from, and by then it would hold every place. So one endpoint fills at most
+`light_share` of the light places.
+
+Cost: a look-up; learning is an average in integers. Bounds: `endpoints_max`, the rest share one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, final
+
+OTHERS: Final = "(others)"
+_SHIFT: Final = 3  # a unit of work weighs an eighth of the mean
+
+
+@final
+class _Endpoint:
+    __slots__ = ("heavy", "light_under_way", "mean_us")
+
+    def __init__(self) -> None:
+        self.mean_us = 0
+        self.heavy = False
+        self.light_under_way = 0
+
+
+@final
+class EndpointCost:
+    """Learns by endpoint; `rules` name those that are heavy (True) or light (False) always."""
+
+    __slots__ = ("_endpoints", "_endpoints_max", "_heavy_us", "_light_max", "_rules")
+
+    def __init__(
+        self, *, heavy_us: int, light_max: int, endpoints_max: int, rules: Mapping[str, bool]
+    ) -> None:
+        self._heavy_us = heavy_us
+        self._light_max = light_max
+        self._endpoints_max = endpoints_max
+        self._rules = dict(rules)
+        self._endpoints: dict[str, _Endpoint] = {}
+
+    def is_heavy(self, endpoint: str) -> bool:
+        """Whether the next request of this endpoint belongs into the line for heavy work."""
+        rule = self._rules.get(endpoint)
+        if rule is not None:
+            return rule
+        found = self._endpoint(endpoint)
+        if found.heavy:
+            return True
+        return found.light_under_way >= self._light_max and len(self._endpoints) > 1
+
+    def enter_light(self, endpoint: str) -> None:
+        """One of them waits for a light place, or has one."""
+        self._endpoint(endpoint).light_under_way += 1
+
+    def leave_light(self, endpoint: str) -> None:
+        """It has ended, or was refused."""
+        self._endpoint(endpoint).light_under_way -= 1
+
+    def learn(self, endpoint: str, service_us: int) -> None:
+        """Work of this endpoint has taken so long."""
+        found = self._endpoint(endpoint)
+        if found.mean_us == 0:
+            found.mean_us = service_us
+        found.mean_us += (service_us - found.mean_us) >> _SHIFT
+        if found.heavy:
+            found.heavy = found.mean_us * 2 > self._heavy_us
+        else:
+            found.heavy = found.mean_us > self._heavy_us
+
+    def means_us(self) -> dict[str, int]:
+        """The mean of each endpoint, as it is learned now."""
+        return {name: one.mean_us for name, one in self._endpoints.items()}
+
+    def _endpoint(self, name: str) -> _Endpoint:
+        found = self._endpoints.get(name)
+        if found is None:
+            if len(self._endpoints) >= self._endpoints_max:
+                name = OTHERS
+                found = self._endpoints.get(OTHERS)
+            if found is None:
+                found = self._endpoints[name] = _Endpoint()
+        return found

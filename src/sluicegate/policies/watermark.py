@@ -1,0 +1,101 @@
+"""Watermark: a service whose line stands too high refuses at once until the line is low again.
+
+Judges by how many wait, which a function says. From `high` on all are refused, until at most `low`
+wait. What the service has begun it finishes, and nobody else joins a line of those who are mostly
+too late: clients that know of it come back later, or not at all. That is the back pressure of
+Airbnb's "Building Services, Part 3" (2018).
+
+CRITICAL passes: its line is served first, and has the queue's own bounds. Above zero, `low` keeps
+the places busy until those who come next are let in.
+
+`admitted_permille` is the part of those who came lately that passed, for the mark a refusal
+carries. Cost: a comparison and an average in integers. Bounds: a handful of numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.policy import NOTHING_HELD, NothingHeld
+from sluicegate.contracts.reasons import OVERLOADED
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.bounds import ranged
+from sluicegate.policies.settings import check_ranges
+
+RULE_ID: Final = "watermark"
+_SHIFT: Final = 6  # one who comes weighs a sixty-fourth
+_ALL: Final = 1 << 20
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class WatermarkSettings:
+    """How many may wait before all are refused, and until when."""
+
+    high: int = ranged(200, 1, 1 << 20)
+    low: int = ranged(50, 0, 1 << 20)
+    retry_after_us: int = ranged(250_000, 1, 600_000_000)
+
+    def __post_init__(self) -> None:
+        check_ranges("watermark", self)
+        if self.low >= self.high:
+            raise BadValue("watermark.low", self.low, f"it must be below high, {self.high}")
+
+
+class WatermarkStats(NamedTuple):
+    """Counts since the start, and where it stands."""
+
+    admitted: int
+    refused: int
+    rises: int  # how often the high mark was reached
+    refuses: bool
+    admitted_permille: int
+
+
+@final
+class Watermark:
+    """Refuses between the high mark and the low one."""
+
+    __slots__ = ("_admitted", "_passed", "_refused", "_rises", "_waiting", "refuses", "settings")
+
+    def __init__(
+        self, waiting: Callable[[], int], settings: WatermarkSettings | None = None
+    ) -> None:
+        self.settings = WatermarkSettings() if settings is None else settings
+        self._waiting = waiting
+        self._passed = _ALL  # of those who came last, as parts of _ALL
+        self._admitted = self._refused = self._rises = 0
+        self.refuses = False
+
+    @property
+    def admitted_permille(self) -> int:
+        """The part of those who came lately that passed."""
+        return self._passed * 1_000 // _ALL
+
+    def admit(self, request: Request, now_us: int) -> NothingHeld | Decision:
+        """Admit it, unless the line has not fallen to the low mark again."""
+        waiting = self._waiting()
+        if self.refuses:
+            self.refuses = waiting > self.settings.low
+        elif waiting >= self.settings.high:
+            self.refuses = True
+            self._rises += 1
+        if self.refuses and request.criticality != Criticality.CRITICAL:
+            self._refused += 1
+            self._passed -= self._passed >> _SHIFT
+            retry_us = self.settings.retry_after_us
+            return Decision(False, 0, retry_us, retry_us, OVERLOADED, RULE_ID)
+        self._admitted += 1
+        self._passed += (_ALL - self._passed) >> _SHIFT
+        return NOTHING_HELD
+
+    def stats(self) -> WatermarkStats:
+        """What it looks like now."""
+        return WatermarkStats(
+            self._admitted, self._refused, self._rises, self.refuses, self.admitted_permille
+        )

@@ -1,0 +1,1 @@
+"""The server side: what stands before a service's work, and the doors that put it there."""

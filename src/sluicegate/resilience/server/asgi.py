@@ -1,0 +1,138 @@
+"""ASGI: a protected application.
+
+    app = protect(app, Resilience())
+
+It is a plain ASGI callable, the outermost one. A request is given its deadline, waits for a place
+in the line of its endpoint, and runs with the context of `resilience/context.py`. A refusal is
+problem details with an overload mark where we are overloaded. Its endpoint is the name that
+`endpoint` gives a scope, or its path. WebSockets and lifespan pass as they are, and so does what
+`bypass` names. A claim that cannot be understood is answered with 400.
+
+A permit is held until the application returns, streamed bodies included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.guard import Judgement
+from sluicegate.contracts.permit import Outcome
+from sluicegate.doors.asgi import App, Message, RawFields, Scope, Send, respond
+from sluicegate.doors.claims import CRITICALITY, DEADLINE_MS, criticality_of, left_us_of
+from sluicegate.policies.stack import outcome_of
+from sluicegate.resilience.context import ServedRequest, reset_served, set_served
+from sluicegate.resilience.server.protection import Protection
+from sluicegate.resilience.settings import Resilience
+
+_OVERLOADED = frozenset({503, 504})
+
+
+@final
+class ProtectedApp:
+    """An application behind a protection; `protect` makes it."""
+
+    def __init__(
+        self,
+        app: App,
+        protection: Protection,
+        caller: Callable[[Scope], str | None] | None,
+        endpoint: Callable[[Scope], str] | None,
+    ) -> None:
+        self.app = app
+        self.protection = protection
+        self._caller = caller
+        self._endpoint = endpoint
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve a request when it is its turn; pass everything else."""
+        protection = self.protection
+        if scope["type"] != "http" or protection.bypasses(scope["path"]):
+            return await self.app(scope, receive, send)
+        try:
+            left_us = left_us_of(_values(scope, DEADLINE_MS))
+            criticality = criticality_of(_values(scope, CRITICALITY))
+        except BadValue as error:
+            return await _refuse_claim(error, send)
+        caller = "" if self._caller is None else self._caller(scope) or ""
+        request = protection.begin(
+            scope["path"] if self._endpoint is None else self._endpoint(scope),
+            left_us=left_us,
+            criticality=criticality,
+            caller=caller,
+        )
+        admitted = await protection.admit(request)
+        if isinstance(admitted, Decision):
+            mark = protection.mark_of(admitted, request)
+            raw = [] if mark is None else _raw(mark.http_fields())
+            head = scope["method"] == "HEAD"
+            return await respond(Judgement(admitted, ()), raw, send, "http", head=head)
+        token = set_served(
+            ServedRequest(
+                deadline_us=request.deadline_us, criticality=request.criticality, caller=caller
+            )
+        )
+        sender = _Sender(send)
+        outcome = Outcome.IGNORE
+        try:
+            await self.app(scope, receive, sender.send)
+            outcome = Outcome.DROPPED if sender.status in _OVERLOADED else Outcome.SUCCESS
+        except BaseException as error:
+            outcome = outcome_of(error)
+            raise
+        finally:
+            reset_served(token)
+            admitted.end(outcome)
+
+
+def protect(
+    app: App,
+    settings: Resilience | None = None,
+    *,
+    caller: Callable[[Scope], str | None] | None = None,
+    endpoint: Callable[[Scope], str] | None = None,
+    protection: Protection | None = None,
+) -> ProtectedApp:
+    """Return the application behind a protection of these settings, or behind the one given.
+
+    `caller` names the authenticated caller of a scope. Without it all callers are strangers, and
+    none may claim to be CRITICAL.
+    """
+    if protection is None:
+        protection = Protection(settings)
+    elif settings is not None:
+        raise BadValue("protect.settings", settings, "give the settings or a protection, not both")
+    return ProtectedApp(app, protection, caller, endpoint)
+
+
+@final
+class _Sender:
+    """Passes messages on, and remembers the status."""
+
+    __slots__ = ("_send", "status")
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+
+    def send(self, message: Message) -> Any:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        return self._send(message)
+
+
+def _values(scope: Scope, name: bytes) -> Sequence[bytes]:
+    return [value for key, value in scope["headers"] if key == name]
+
+
+def _raw(fields: Sequence[tuple[str, str]]) -> RawFields:
+    return [(name.encode("ascii"), value.encode("ascii")) for name, value in fields]
+
+
+async def _refuse_claim(error: BadValue, send: Send) -> None:
+    text = str(error).encode()
+    headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(text)).encode())]
+    await send({"type": "http.response.start", "status": 400, "headers": headers})
+    await send({"type": "http.response.body", "body": text})

@@ -1,0 +1,147 @@
+"""Settings of a protected service: one value for each part, and how they are read from TOML.
+
+bypass = ["/healthz", "/readyz"]
+
+[queue]
+places = 64
+
+[endpoints."/report"]
+weight = "heavy"
+timeout_us = 2_000_000
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, TypeVar, final
+
+from sluicegate.contracts.criticality import Criticality, parse_criticality
+from sluicegate.contracts.errors import BadValue
+from sluicegate.kernels.bounds import ranged
+from sluicegate.policies.concurrency import AdaptiveSettings
+from sluicegate.policies.deadline import DeadlineSettings
+from sluicegate.policies.queue.settings import QueueSettings
+from sluicegate.policies.settings import check_ranges, one_of, part_of
+from sluicegate.policies.watermark import WatermarkSettings
+
+T = TypeVar("T")
+
+WEIGHTS: Final = ("learned", "light", "heavy")
+ENDPOINTS_MAX: Final = 1_000
+_SPAN_US_MAX: Final = 1 << 40
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class EndpointSettings:
+    """One endpoint: the time it is given if the caller grants none or more, and its line."""
+
+    timeout_us: int = ranged(0, 0, _SPAN_US_MAX)  # 0: that of `deadline`
+    weight: str = "learned"
+
+    def __post_init__(self) -> None:
+        check_ranges("endpoint", self)
+        one_of("endpoint.weight", self.weight, WEIGHTS)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Resilience:
+    """The parts of a protected service.
+
+    `queue` and `heavy_queue` are the lines for light and for heavy work, each with places of its
+    own; `concurrency`, if given, finds their number instead. `bypass` are paths that nothing
+    judges. `callers` names the highest class that each may claim. `jitter` lengthens the time in
+    an overload mark by up to that part of it.
+    """
+
+    bypass: tuple[str, ...] = ("/healthz", "/readyz", "/health", "/ready", "/livez")
+    deadline: DeadlineSettings = field(default_factory=DeadlineSettings)
+    watermark: WatermarkSettings = field(default_factory=WatermarkSettings)
+    queue: QueueSettings = field(default_factory=lambda: QueueSettings(name="queue"))
+    heavy_queue: QueueSettings = field(
+        default_factory=lambda: QueueSettings(name="heavy_queue", places=8)
+    )
+    concurrency: AdaptiveSettings | None = None
+    endpoints: Mapping[str, EndpointSettings] = field(default_factory=dict)
+    callers: Mapping[str, Criticality] = field(default_factory=dict)
+    heavy_us: int = ranged(250_000, 1, _SPAN_US_MAX)
+    light_share: float = 0.5
+    endpoints_max: int = ranged(256, 2, ENDPOINTS_MAX)
+    retry: bool = False  # what the overload mark says of retries
+    jitter: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_ranges("resilience", self)
+        part_of("resilience.light_share", self.light_share, 0.01, 1.0)
+        part_of("resilience.jitter", self.jitter, 0.0, 10.0)
+        if len(self.endpoints) > ENDPOINTS_MAX:
+            raise BadValue(
+                "resilience.endpoints", len(self.endpoints), f"name at most {ENDPOINTS_MAX:,}"
+            )
+
+
+_PARTS: Final[Mapping[str, Any]] = {
+    "deadline": DeadlineSettings,
+    "watermark": WatermarkSettings,
+    "queue": QueueSettings,
+    "heavy_queue": QueueSettings,
+    "concurrency": AdaptiveSettings,
+}
+_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "queue": {"name": "queue"},
+    "heavy_queue": {"name": "heavy_queue", "places": 8},
+}
+
+
+def resilience_settings(table: Mapping[str, Any]) -> Resilience:
+    """Return the settings of a table of TOML, whose parts are tables of their own."""
+    values = dict(table)
+    for name, settings in _PARTS.items():
+        if name in values:
+            values[name] = _build(
+                f"resilience.{name}", settings, values[name], _DEFAULTS.get(name, {})
+            )
+    endpoints = _table("resilience.endpoints", values.pop("endpoints", {}))
+    values["endpoints"] = {
+        path: _build(f"resilience.endpoints.{path}", EndpointSettings, found, {})
+        for path, found in endpoints.items()
+    }
+    callers = _table("resilience.callers", values.pop("callers", {}))
+    values["callers"] = {
+        caller: parse_criticality(str(name), field=f"resilience.callers.{caller}")
+        for caller, name in callers.items()
+    }
+    bypass = values.get("bypass")
+    if isinstance(bypass, list) and all(isinstance(path, str) for path in bypass):
+        values["bypass"] = tuple(bypass)
+    return _build("resilience", Resilience, values, {})
+
+
+def _build(path: str, settings: type[T], table: object, defaults: Mapping[str, Any]) -> T:
+    known = {one.name: str(one.type) for one in fields(settings)}  # type: ignore[arg-type]
+    values = _table(path, table)
+    for name, value in values.items():
+        if name not in known:
+            raise BadValue(f"{path}.{name}", value, f"give one of {', '.join(known)}")
+        kinds = _KINDS.get(known[name])
+        if kinds is not None and type(value) not in kinds[0]:
+            raise BadValue(f"{path}.{name}", value, f"give {kinds[1]}")
+    return settings(**{**defaults, **values})
+
+
+def _table(path: str, value: object) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise BadValue(path, value, f"write it as a table, [{path.partition('.')[2] or path}]")
+    return value
+
+
+_KINDS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
+    "int": ((int,), "a whole number"),
+    "int | None": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "bool": ((bool,), "true or false"),
+    "str": ((str,), "a text"),
+    "tuple[str, ...]": ((tuple,), "a list of texts"),
+}

@@ -1,0 +1,49 @@
+"""Above the high mark all are refused but what is CRITICAL, until the line is at the low mark."""
+
+from __future__ import annotations
+
+import pytest
+
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.request import Request
+from sluicegate.policies.watermark import Watermark, WatermarkSettings
+
+
+def test_it_refuses_from_high_to_low_and_not_before_or_after() -> None:
+    waiting = 0
+    mark = Watermark(lambda: waiting, WatermarkSettings(high=10, low=3))
+
+    def passes(depth: int, criticality: Criticality = Criticality.DEGRADED) -> bool:
+        nonlocal waiting
+        waiting = depth
+        admission = mark.admit(Request("k", criticality=criticality), 0)
+        return not isinstance(admission, Decision)
+
+    assert passes(9)
+    assert not passes(10)
+    assert not passes(4)
+    assert passes(4, Criticality.CRITICAL)
+    assert passes(3)
+    assert passes(9)
+    assert mark.stats()[:4] == (4, 2, 1, False)
+
+
+def test_the_part_that_is_admitted_follows_what_comes() -> None:
+    waiting = 0
+    mark = Watermark(lambda: waiting)
+    assert mark.admitted_permille == 1_000
+    waiting = 1_000
+    for _ in range(500):
+        mark.admit(Request("k"), 0)
+    assert mark.admitted_permille < 10
+    waiting = 0
+    for _ in range(500):
+        mark.admit(Request("k"), 0)
+    assert mark.admitted_permille > 990
+
+
+def test_a_low_mark_that_is_not_below_the_high_one_is_refused() -> None:
+    with pytest.raises(BadValue, match=r"watermark\.low: 5 .* below high, 5"):
+        WatermarkSettings(high=5, low=5)

@@ -1,0 +1,138 @@
+"""A protected application on a real server: deadlines, marks, bypass, and what must not change."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, final
+
+import httpx
+import pytest
+
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.policies.queue.settings import QueueSettings
+from sluicegate.policies.watermark import WatermarkSettings
+from sluicegate.resilience.context import remaining_us, served_request
+from sluicegate.resilience.overload_mark import parse_overload_mark
+from sluicegate.resilience.server.asgi import ProtectedApp, protect
+from sluicegate.resilience.settings import EndpointSettings, Resilience
+from sluicegate.system import now_us
+from tests.doors.test_frameworks import served
+
+
+@final
+class Service:
+    """Tells what it sees of the context; on /hold it waits until the test opens the gate."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.entered = threading.Semaphore(0)
+        self.gate = threading.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.begun += 1
+        if scope["path"] == "/hold":
+            self.entered.release()
+            await asyncio.to_thread(self.gate.wait, 30)
+        if scope["path"] == "/bug":
+            raise RuntimeError("a bug of the service")
+        found = served_request()
+        left_us = remaining_us(now_us())
+        text = "none" if found is None else f"{found.criticality.name} {found.caller} {left_us}"
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": text.encode()})
+
+
+def few_places(**more: Any) -> Resilience:
+    return Resilience(
+        queue=QueueSettings(places=1, form="none", wait_us_max=30_000_000),
+        watermark=WatermarkSettings(high=2, low=0),
+        endpoints={"/hold": EndpointSettings(weight="light")},
+        **more,
+    )
+
+
+def in_line(app: ProtectedApp) -> int:
+    return app.protection.light.queue.queued
+
+
+def test_the_service_sees_deadline_criticality_and_caller() -> None:
+    settings = Resilience(callers={"shop": Criticality.CRITICAL})
+    app = protect(Service(), settings, caller=lambda scope: "shop")
+    fields = {"x-sluicegate-deadline-ms": "5000", "x-sluicegate-criticality": "critical"}
+    with served(app) as port:
+        words = httpx.get(f"http://127.0.0.1:{port}/", headers=fields).text.split()
+    assert words[:2] == ["CRITICAL", "shop"]
+    assert 0 < int(words[2]) <= 5_000_000
+
+
+def test_a_stranger_cannot_claim_to_be_critical() -> None:
+    fields = {"x-sluicegate-criticality": "critical"}
+    with served(protect(Service())) as port:
+        assert httpx.get(f"http://127.0.0.1:{port}/", headers=fields).text.startswith("DEGRADED")
+
+
+def test_an_endpoint_grants_at_most_its_own_time() -> None:
+    settings = Resilience(endpoints={"/": EndpointSettings(timeout_us=1_000_000)})
+    with served(protect(Service(), settings)) as port:
+        url = f"http://127.0.0.1:{port}/"
+        for fields in ({}, {"x-sluicegate-deadline-ms": "60000"}):
+            assert int(httpx.get(url, headers=fields).text.split()[-1]) <= 1_000_000
+
+
+def test_expired_work_is_never_begun() -> None:
+    service = Service()
+    with served(protect(service)) as port:
+        response = httpx.get(f"http://127.0.0.1:{port}/", headers={"x-sluicegate-deadline-ms": "0"})
+    assert response.status_code == 504
+    assert response.json()["reason"] == "deadline"
+    assert "x-sluicegate-overload" not in response.headers  # nothing is wrong with the service
+    assert service.begun == 0
+
+
+@pytest.mark.parametrize("value", ["soon", "-1", "9" * 400])
+def test_a_claim_that_cannot_be_understood_is_named(value: str) -> None:
+    service = Service()
+    with served(protect(service)) as port:
+        fields = {"x-sluicegate-deadline-ms": value}
+        response = httpx.get(f"http://127.0.0.1:{port}/", headers=fields)
+    assert response.status_code == 400
+    assert "x-sluicegate-deadline-ms" in response.text
+    assert service.begun == 0
+
+
+def test_above_the_high_mark_it_fails_fast_and_health_is_answered() -> None:
+    """One works, two wait, the next is refused with a mark; when the line is empty all may come."""
+    service = Service()
+    app = protect(service, few_places())
+    with served(app) as port, ThreadPoolExecutor(3) as pool:
+        url = f"http://127.0.0.1:{port}"
+        held = [pool.submit(httpx.get, f"{url}/hold", timeout=30) for _ in range(3)]
+        try:
+            assert service.entered.acquire(timeout=10)
+            while in_line(app) < 2:
+                httpx.get(f"{url}/healthz")  # a turn of the loop each
+            refused = httpx.get(f"{url}/other")
+            assert httpx.get(f"{url}/healthz").text == "none"
+        finally:
+            service.gate.set()
+        assert [one.result().status_code for one in held] == [200, 200, 200]
+        assert httpx.get(f"{url}/other").status_code == 200
+    assert refused.status_code == 503
+    assert refused.json()["rule"] == "watermark"
+    mark = parse_overload_mark(refused.headers.get_list("x-sluicegate-overload"))
+    assert mark is not None
+    assert not mark.retry
+    assert 250 <= mark.after_ms <= 375
+    assert refused.headers.get_list("retry-after") == ["1"]
+
+
+def test_what_is_admitted_ends_however_the_service_does() -> None:
+    app = protect(Service(), few_places())
+    with served(app) as port:
+        for path in ("/bug", "/", "/bug", "/"):
+            status = httpx.get(f"http://127.0.0.1:{port}{path}").status_code
+            assert status == (500 if path == "/bug" else 200)
+    stats = app.protection.stats().light
+    assert (stats.under_way, stats.admitted) == (0, 4)

@@ -1,0 +1,111 @@
+"""Beyond its capacity a protected service answers what it can; a plain line answers nearly nothing.
+
+On virtual time, so that the numbers are of the policies and not of the machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sluicegate.policies.deadline import DeadlineSettings
+from sluicegate.policies.queue.settings import QueueSettings
+from sluicegate.policies.watermark import WatermarkSettings
+from sluicegate.resilience.server.asgi import protect
+from sluicegate.resilience.server.protection import Protection
+from sluicegate.resilience.settings import Resilience
+from tests.policies.virtual import VirtualLoop, pause_us, run
+
+SLOTS = 8
+WORK_US = 20_000
+SPAN_US = 2_000_000
+PATIENCE_US = 100_000
+CAPACITY = SLOTS * SPAN_US // WORK_US
+
+
+class Backend:
+    """Work that needs one of a few slots; `times` lengthens that of a path."""
+
+    def __init__(self, slots: int = SLOTS, times: dict[str, int] | None = None) -> None:
+        self.slots = asyncio.Semaphore(slots)
+        self.times = {} if times is None else times
+        self.begun = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async with self.slots:
+            self.begun += 1
+            await pause_us(WORK_US * self.times.get(scope["path"], 1))
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def ask(app: Any, path: str, loop: VirtualLoop) -> tuple[int, int]:
+    """Return the status, and how long it took."""
+    began_us = loop.now_us()
+    status = 0
+
+    async def send(message: Any) -> None:
+        nonlocal status
+        status = message.get("status", status)
+
+    headers = [(b"x-sluicegate-deadline-ms", b"%d" % (PATIENCE_US // 1_000))]
+    scope = {"type": "http", "method": "GET", "path": path, "headers": headers}
+    await app(scope, None, send)
+    return status, loop.now_us() - began_us
+
+
+async def in_time(app: Any, path: str, every_us: int, loop: VirtualLoop) -> tuple[int, int]:
+    """Ask at a steady rate; return how many were answered in time, and how many were asked."""
+    tasks = []
+    for _ in range(SPAN_US // every_us):
+        tasks.append(asyncio.create_task(ask(app, path, loop)))
+        await pause_us(every_us)
+    answers = await asyncio.gather(*tasks)
+    return sum(status == 200 and took <= PATIENCE_US for status, took in answers), len(answers)
+
+
+def settings() -> Resilience:
+    return Resilience(
+        queue=QueueSettings(places=SLOTS),
+        watermark=WatermarkSettings(high=64, low=16),
+        deadline=DeadlineSettings(assumed_us=WORK_US),
+    )
+
+
+@pytest.mark.parametrize("load", [2, 5, 10])
+def test_nine_tenths_of_the_capacity_are_answered_in_time_at_any_overload(load: int) -> None:
+    async def story(loop: VirtualLoop) -> int:
+        app = protect(Backend(), protection=Protection(settings(), clock=loop))
+        return (await in_time(app, "/", WORK_US // (SLOTS * load), loop))[0]
+
+    assert run(story) >= 0.9 * CAPACITY
+
+
+def test_a_plain_line_answers_nearly_nothing_in_time() -> None:
+    async def story(loop: VirtualLoop) -> int:
+        return (await in_time(Backend(), "/", WORK_US // (SLOTS * 5), loop))[0]
+
+    assert run(story) <= 0.1 * CAPACITY
+
+
+@pytest.mark.parametrize("protected", [True, False])
+def test_an_endpoint_that_becomes_fifty_times_slower_does_not_take_the_others_with_it(
+    protected: bool,
+) -> None:
+    """Half of the load is quick, and the slow endpoint alone could fill every place."""
+
+    async def story(loop: VirtualLoop) -> float:
+        backend: Any = Backend(slots=SLOTS + 8, times={"/slow": 50})
+        app: Any = backend
+        if protected:
+            app = protect(backend, protection=Protection(settings(), clock=loop))
+        quick, _ = await asyncio.gather(
+            in_time(app, "/quick", WORK_US * 2 // SLOTS, loop),
+            in_time(app, "/slow", WORK_US * 2 // SLOTS, loop),
+        )
+        return quick[0] / quick[1]
+
+    answered = run(story)
+    assert answered >= 0.999 if protected else answered < 0.5
