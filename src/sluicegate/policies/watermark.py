@@ -8,8 +8,7 @@ Airbnb's "Building Services, Part 3" (2018).
 CRITICAL passes: its line is served first, and has the queue's own bounds. Above zero, `low` keeps
 the places busy until those who come next are let in.
 
-`admitted_permille` is the part of those who came lately that passed, for the mark a refusal
-carries. Cost: a comparison and an average in integers. Bounds: a handful of numbers.
+Cost: a comparison. Bounds: a handful of numbers.
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ from sluicegate.kernels.bounds import ranged
 from sluicegate.policies.settings import check_ranges
 
 RULE_ID: Final = "watermark"
-_SHIFT: Final = 6  # one who comes weighs a sixty-fourth
-_ALL: Final = 1 << 20
 
 
 @final
@@ -54,28 +51,21 @@ class WatermarkStats(NamedTuple):
     refused: int
     rises: int  # how often the high mark was reached
     refuses: bool
-    admitted_permille: int
 
 
 @final
 class Watermark:
     """Refuses between the high mark and the low one."""
 
-    __slots__ = ("_admitted", "_passed", "_refused", "_rises", "_waiting", "refuses", "settings")
+    __slots__ = ("_admitted", "_refused", "_rises", "_waiting", "refuses", "settings")
 
     def __init__(
         self, waiting: Callable[[], int], settings: WatermarkSettings | None = None
     ) -> None:
         self.settings = WatermarkSettings() if settings is None else settings
         self._waiting = waiting
-        self._passed = _ALL  # of those who came last, as parts of _ALL
         self._admitted = self._refused = self._rises = 0
         self.refuses = False
-
-    @property
-    def admitted_permille(self) -> int:
-        """The part of those who came lately that passed."""
-        return self._passed * 1_000 // _ALL
 
     def admit(self, request: Request, now_us: int) -> NothingHeld | Decision:
         """Admit it, unless the line has not fallen to the low mark again."""
@@ -87,15 +77,11 @@ class Watermark:
             self._rises += 1
         if self.refuses and request.criticality != Criticality.CRITICAL:
             self._refused += 1
-            self._passed -= self._passed >> _SHIFT
             retry_us = self.settings.retry_after_us
             return Decision(False, 0, retry_us, retry_us, OVERLOADED, RULE_ID)
         self._admitted += 1
-        self._passed += (_ALL - self._passed) >> _SHIFT
         return NOTHING_HELD
 
     def stats(self) -> WatermarkStats:
         """What it looks like now."""
-        return WatermarkStats(
-            self._admitted, self._refused, self._rises, self.refuses, self.admitted_permille
-        )
+        return WatermarkStats(self._admitted, self._refused, self._rises, self.refuses)

@@ -5,13 +5,17 @@ line, its mark and its places: neither can take a place from the other. `Lane` s
 `policies/stack.py` says with numbers what changes when two of its stages swap.
 
 A door calls `begin` with what it read, `admit` before the work, and answers a refusal with
-`mark_of`. One protection belongs to one event loop.
+`mark_of`. A protection belongs to one event loop, or with `threaded=True` to the threads of one
+process, which call `admit_now`. Threads wait in the pool of their server, where nobody can judge
+them, so there is no line then: places are all that is left, by partition of criticality once they
+are taken. Give the server more threads than both lanes have places, or health waits for one.
 
 Bounds: those of the parts.
 """
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.chance import Chance
@@ -20,7 +24,12 @@ from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
-from sluicegate.policies.concurrency import AdaptiveLimit
+from sluicegate.policies.concurrency import (
+    AdaptiveLimit,
+    AdaptiveSettings,
+    Concurrency,
+    ConcurrencySettings,
+)
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.deadline import Deadline
 from sluicegate.policies.endpoint_cost import EndpointCost
@@ -32,6 +41,10 @@ from sluicegate.resilience.settings import Resilience
 from sluicegate.system import SystemChance, SystemClock
 
 _OVERLOAD_STATUS: Final = 503
+_SHIFT: Final = 6  # in the part that is admitted, one request weighs a sixty-fourth
+_ALL: Final = 1 << 20
+# Of the places, once all are taken: what matters most still finds some.
+_SHARES: Final = {"CRITICAL": 0.25}
 
 
 class ProtectionStats(NamedTuple):
@@ -46,7 +59,7 @@ class ProtectionStats(NamedTuple):
 class Lane:
     """The stack of one weight, and what its line is made of."""
 
-    __slots__ = ("_chance", "_cost", "_number", "queue", "stack", "watermark")
+    __slots__ = ("_chance", "_cost", "_number", "_passed", "queue", "stack")
 
     def __init__(
         self,
@@ -56,24 +69,46 @@ class Lane:
         criticality: CriticalityClamp,
         cost: EndpointCost,
         chance: Chance,
+        threaded: bool,
     ) -> None:
         self._cost = cost
         self._chance = chance
+        self._passed = _ALL  # of those who came last, as parts of _ALL
         self._number = None
+        self.queue = Queue(queue)
+        first = (at_once("deadline", deadline), at_once("criticality", criticality))
+        if threaded:
+            number = settings.concurrency
+            if number is None:
+                number = AdaptiveSettings(
+                    algorithm="fixed", initial=queue.places, limit_max=queue.places
+                )
+            places = ConcurrencySettings(name=queue.name, adaptive=number, shares=_SHARES)
+            concurrency = at_once("concurrency", Concurrency(places, chance))
+            self.stack = Stack(*first, concurrency, observers=[self])
+            return
         if settings.concurrency is not None:
             self._number = AdaptiveLimit(settings.concurrency)
-        self.queue = Queue(queue)
-        self.watermark = Watermark(lambda: self.queue.queued, settings.watermark)
         self.stack = Stack(
-            at_once("deadline", deadline),
-            at_once("criticality", criticality),
-            at_once("watermark", self.watermark),
+            *first,
+            at_once("watermark", Watermark(lambda: self.queue.queued, settings.watermark)),
             waits("queue", self.queue),
             observers=[self],
         )
 
+    @property
+    def admitted_permille(self) -> int:
+        """The part of those who came lately that was not refused for want of places."""
+        return self._passed * 1_000 // _ALL
+
+    def record_refusal(self, request: Request, stage: str, decision: Decision, now_us: int) -> None:
+        """One more was refused."""
+        if is_overload(decision):
+            self._passed -= self._passed >> _SHIFT
+
     def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None:
         """Learn the endpoint's cost, and how many places there should be."""
+        self._passed += (_ALL - self._passed) >> _SHIFT
         measured = request.measured
         if measured is None or outcome is Outcome.IGNORE:
             return
@@ -92,7 +127,17 @@ class Lane:
 class Protection:
     """Both lanes, and what they share."""
 
-    __slots__ = ("_bypass", "_chance", "_clock", "_cost", "_deadline", "heavy", "light", "settings")
+    __slots__ = (
+        "_bypass",
+        "_chance",
+        "_clock",
+        "_cost",
+        "_deadline",
+        "_lock",
+        "heavy",
+        "light",
+        "settings",
+    )
 
     def __init__(
         self,
@@ -100,6 +145,7 @@ class Protection:
         *,
         clock: Clock | None = None,
         chance: Chance | None = None,
+        threaded: bool = False,
     ) -> None:
         settings = Resilience() if settings is None else settings
         chance = SystemChance() if chance is None else chance
@@ -117,16 +163,12 @@ class Protection:
                 if one.weight != "learned"
             },
         )
+        self._lock = Lock()  # of threads; in an event loop nothing comes between
         self._deadline = Deadline(settings.deadline)
         criticality = CriticalityClamp(CriticalitySettings(callers=settings.callers))
-        shared = (self._deadline, criticality, self._cost, chance)
+        shared = (self._deadline, criticality, self._cost, chance, threaded)
         self.light = Lane(settings, settings.queue, *shared)
         self.heavy = Lane(settings, settings.heavy_queue, *shared)
-
-    @property
-    def clock(self) -> Clock:
-        """The clock that deadlines are of."""
-        return self._clock
 
     def bypasses(self, path: str) -> bool:
         """Whether nothing judges it: health and readiness, whatever the load."""
@@ -156,47 +198,57 @@ class Protection:
 
     async def admit(self, request: Request) -> Admitted | Decision:
         """Wait for a place in the endpoint's lane; what is returned ends once."""
+        if self._lane(request).stack.ready(request, self._clock.now_us()):
+            return self.admit_now(request)
         endpoint = request.operation
         heavy = self._cost.is_heavy(endpoint)
-        stack = self.heavy.stack if heavy else self.light.stack
-        now_us = self._clock.now_us()
-        if stack.ready(request, now_us):
-            admission = stack.admit_now(request, now_us)
+        if not heavy:
+            self._cost.enter_light(endpoint)
+        held = False
+        try:
+            stack = self.heavy.stack if heavy else self.light.stack
+            admission = await stack.admit(request, self._clock)
+            if isinstance(admission, Decision):
+                return admission
+            held = True
+            return Admitted(self, admission, heavy)
+        finally:
+            if not held and not heavy:
+                self._cost.leave_light(endpoint)
+
+    def admit_now(self, request: Request) -> Admitted | Decision:
+        """The same for a thread, or where nobody would have to wait."""
+        endpoint = request.operation
+        with self._lock:
+            heavy = self._cost.is_heavy(endpoint)
+            stack = self.heavy.stack if heavy else self.light.stack
+            admission = stack.admit_now(request, self._clock.now_us())
             if isinstance(admission, Decision):
                 return admission
             if not heavy:
                 self._cost.enter_light(endpoint)
             return Admitted(self, admission, heavy)
-        if not heavy:
-            self._cost.enter_light(endpoint)
-        permit: StackPermit | None = None
-        try:
-            admission = await stack.admit(request, self._clock)
-            if isinstance(admission, Decision):
-                return admission
-            permit = admission
-            return Admitted(self, permit, heavy)
-        finally:
-            if permit is None and not heavy:
-                self._cost.leave_light(endpoint)
 
-    def leave_light(self, endpoint: str) -> None:
-        """A light place is free again; called by what was admitted."""
-        self._cost.leave_light(endpoint)
+    def end(self, permit: StackPermit, outcome: Outcome, heavy: bool) -> bool:
+        """End what is held; called by what was admitted."""
+        with self._lock:
+            if not permit.end(outcome, self._clock.now_us()):
+                return False
+            if not heavy:
+                self._cost.leave_light(permit.request.operation)
+            return True
 
     def mark_of(self, decision: Decision, request: Request) -> OverloadMark | None:
         """Return the mark of a refusal that says that we are overloaded; None for any other."""
-        reason = decision.reason
-        if reason is None or reason.http_status != _OVERLOAD_STATUS:
+        if not is_overload(decision):
             return None
-        lane = self.heavy if self._cost.is_heavy(request.operation) else self.light
         settings = self.settings
         return overload_mark(
             retry=settings.retry,
             after_us=max(decision.retry_after_us, settings.watermark.retry_after_us),
             jitter=settings.jitter,
             draw=self._chance.draw(),
-            admitted_permille=lane.watermark.admitted_permille,
+            admitted_permille=self._lane(request).admitted_permille,
         )
 
     def stats(self) -> ProtectionStats:
@@ -204,6 +256,15 @@ class Protection:
         return ProtectionStats(
             self.light.stack.stats(), self.heavy.stack.stats(), self._cost.means_us()
         )
+
+    def _lane(self, request: Request) -> Lane:
+        return self.heavy if self._cost.is_heavy(request.operation) else self.light
+
+
+def is_overload(decision: Decision) -> bool:
+    """Whether it was refused because we have too little."""
+    reason = decision.reason
+    return reason is not None and reason.http_status == _OVERLOAD_STATUS
 
 
 @final
@@ -219,9 +280,4 @@ class Admitted:
 
     def end(self, outcome: Outcome) -> bool:
         """End the permit of the stack, and the count of the lane."""
-        now_us = self._protection.clock.now_us()
-        if not self._permit.end(outcome, now_us):
-            return False
-        if not self._heavy:
-            self._protection.leave_light(self._permit.request.operation)
-        return True
+        return self._protection.end(self._permit, outcome, self._heavy)

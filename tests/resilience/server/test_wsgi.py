@@ -1,0 +1,116 @@
+"""A protected WSGI application on a real server with threads: what it admits, refuses and ends."""
+
+from __future__ import annotations
+
+import contextlib
+import socketserver
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+import httpx
+
+from sluicegate.policies.queue.settings import QueueSettings
+from sluicegate.resilience.context import served_request
+from sluicegate.resilience.overload_mark import parse_overload_mark
+from sluicegate.resilience.server.wsgi import ProtectedWsgiApp, protect
+from sluicegate.resilience.settings import EndpointSettings, Resilience
+
+
+@final
+class Quiet(WSGIRequestHandler):
+    def log_message(self, *args: Any) -> None:
+        return
+
+
+@final
+class Threaded(socketserver.ThreadingMixIn, WSGIServer):
+    daemon_threads = False  # closing waits for them, so that all has ended
+
+
+@contextlib.contextmanager
+def served(app: Any) -> Iterator[str]:
+    with make_server("127.0.0.1", 0, app, Threaded, Quiet) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join(10)
+
+
+@final
+class Service:
+    """Streams; on /hold the second chunk waits for the gate."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.entered = threading.Semaphore(0)
+        self.gate = threading.Event()
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        self.begun += 1
+        if environ["PATH_INFO"] == "/bug":
+            raise RuntimeError("a bug of the service")
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return self._chunks(environ["PATH_INFO"])
+
+    def _chunks(self, path: str) -> Iterator[bytes]:
+        yield b"begun "
+        if path == "/hold":
+            self.entered.release()
+            self.gate.wait(30)
+        found = served_request()
+        yield b"none" if found is None else found.criticality.name.encode()
+
+
+def one_place() -> Resilience:
+    return Resilience(
+        queue=QueueSettings(places=1), endpoints={"/hold": EndpointSettings(weight="light")}
+    )
+
+
+def levels(app: ProtectedWsgiApp) -> tuple[int, int]:
+    stats = app.protection.stats().light
+    return stats.admitted, stats.under_way
+
+
+def test_a_place_is_held_for_the_whole_body_and_the_next_is_refused_with_a_mark() -> None:
+    service = Service()
+    app = protect(service, one_place())
+    with served(app) as url, ThreadPoolExecutor(1) as pool:
+        held = pool.submit(httpx.get, f"{url}/hold", timeout=30)
+        try:
+            assert service.entered.acquire(timeout=10)
+            refused = httpx.get(f"{url}/other")
+            assert httpx.get(f"{url}/healthz").text == "begun none"
+        finally:
+            service.gate.set()
+        assert held.result().text == "begun DEGRADED"
+    assert refused.status_code == 503
+    assert refused.json()["reason"] == "overloaded"
+    mark = parse_overload_mark(refused.headers.get_list("x-sluicegate-overload"))
+    assert mark is not None
+    assert mark.admitted_permille < 1_000
+    assert levels(app) == (1, 0)
+
+
+def test_expired_work_is_never_begun_and_bad_claims_are_named() -> None:
+    service = Service()
+    with served(protect(service)) as url:
+        late = httpx.get(url, headers={"x-sluicegate-deadline-ms": "0"})
+        wrong = httpx.get(url, headers={"x-sluicegate-criticality": "most"})
+    assert (late.status_code, wrong.status_code) == (504, 400)
+    assert "x-sluicegate-criticality" in wrong.text
+    assert service.begun == 0
+
+
+def test_a_bug_of_the_service_leaves_no_place_taken() -> None:
+    app = protect(Service(), one_place())
+    with served(app) as url:
+        for path in ("/bug", "/", "/bug", "/"):
+            httpx.get(f"{url}{path}")
+    assert levels(app) == (4, 0)
