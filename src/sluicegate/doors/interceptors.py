@@ -34,7 +34,7 @@ except ModuleNotFoundError as error:
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 
 GRPC: Final = "GRPC"
-_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
+STATUS_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 
 @final
@@ -102,7 +102,7 @@ class _Door:
 
     def threaded(self, handler: Any, method: str) -> Any:
         """A handler that runs in a thread, with the guard in front."""
-        behaviour = _behaviour_of(handler)
+        behaviour = behaviour_of(handler)
 
         def enter(context: Any) -> Metadata:
             try:
@@ -131,11 +131,11 @@ class _Door:
             yield from behaviour(message, context)
             _add_trailing(context, fields)
 
-        return _handler_like(handler, many if handler.response_streaming else one)
+        return handler_like(handler, many if handler.response_streaming else one)
 
     def looped(self, handler: Any, method: str) -> Any:
         """A handler that runs in an event loop, with the guard in front."""
-        behaviour = _behaviour_of(handler)
+        behaviour = behaviour_of(handler)
 
         async def enter(context: Any) -> Metadata:
             try:
@@ -164,7 +164,7 @@ class _Door:
                 await answers  # it writes to the context by itself
             _add_trailing(context, fields)
 
-        return _handler_like(handler, many if handler.response_streaming else one)
+        return handler_like(handler, many if handler.response_streaming else one)
 
     def _arrival(self, method: str, context: Any) -> _GrpcArrival:
         return _GrpcArrival(method, context, self._proxies, self._user)
@@ -219,7 +219,7 @@ class AsyncLimitInterceptor(grpc.aio.ServerInterceptor):
         handler, method = await continuation(handler_call_details), handler_call_details.method
         if handler is None or method in self._door.exempt:
             return handler
-        behaviour = _behaviour_of(handler)
+        behaviour = behaviour_of(handler)
         if iscoroutinefunction(behaviour) or isasyncgenfunction(behaviour):
             return self._door.looped(handler, method)
         return self._door.threaded(handler, method)  # an asyncio server runs these in threads
@@ -227,7 +227,7 @@ class AsyncLimitInterceptor(grpc.aio.ServerInterceptor):
 
 def code_of(judgement: Judgement) -> grpc.StatusCode:
     """The status of a refusal, as its reason says."""
-    return _CODES[int(reason_of(judgement).grpc_code)]
+    return STATUS_CODES[int(reason_of(judgement).grpc_code)]
 
 
 def message_of(judgement: Judgement) -> str:
@@ -260,13 +260,14 @@ def peer_address(peer: str) -> str:
     return ""
 
 
-def _behaviour_of(handler: Any) -> Any:
+def behaviour_of(handler: Any) -> Any:
+    """Return what serves a call."""
     if handler.response_streaming:
         return handler.stream_stream if handler.request_streaming else handler.unary_stream
     return handler.stream_unary if handler.request_streaming else handler.unary_unary
 
 
-def _handler_like(handler: Any, behaviour: Any) -> Any:
+def handler_like(handler: Any, behaviour: Any) -> Any:
     """A handler of the same kind with another behaviour."""
     if handler.response_streaming:
         made = (

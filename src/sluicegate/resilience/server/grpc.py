@@ -1,0 +1,215 @@
+"""gRPC: protected servers of grpcio, threaded and asyncio.
+
+    grpc.server(pool, interceptors=[ProtectInterceptor(Resilience())])
+    grpc.aio.server(interceptors=[AsyncProtectInterceptor(Resilience())])
+
+The endpoint of a call is its full method name, its deadline that of `grpc-timeout`, and its claims
+are metadata with the names of `doors/claims.py`. A refusal ends with the status of its reason;
+where we are overloaded, the mark is in its trailers. Threads have no line (`protection.py` says
+why), and the handlers of an asyncio server have one. What an asyncio server would run in threads of
+its own is not protected there: a line belongs to a loop.
+
+A permit is held until the handler has ended, streams included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from inspect import isasyncgenfunction, iscoroutinefunction
+from typing import Any, Final, final
+
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue, MissingPackage
+from sluicegate.contracts.guard import Judgement
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.request import Request
+from sluicegate.doors.claims import CRITICALITY, criticality_of
+from sluicegate.doors.interceptors import behaviour_of, code_of, handler_like, message_of
+from sluicegate.policies.stack import outcome_of
+from sluicegate.resilience.context import ServedRequest, serve
+from sluicegate.resilience.server.protection import Protection
+from sluicegate.resilience.settings import Resilience
+
+try:
+    import grpc
+    import grpc.aio
+except ModuleNotFoundError as error:
+    raise MissingPackage(error.name or "grpc", "grpc") from None
+
+HEALTH: Final = ("/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch")
+_DROPPED: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+class _Door:
+    """What both interceptors are: a protection in front of handlers, of whatever kind they are."""
+
+    def __init__(self, protection: Protection, caller: Callable[[Any], str | None] | None) -> None:
+        self.protection = protection
+        self._caller = caller
+
+    def bypasses(self, method: str) -> bool:
+        return method in HEALTH or self.protection.bypasses(method)
+
+    def begin(self, method: str, context: Any) -> Request:
+        """Return the call as a request; a claim that cannot be understood raises `BadValue`."""
+        left_s = context.time_remaining()
+        metadata = context.invocation_metadata() or ()
+        name = CRITICALITY.decode("ascii")
+        claims = [_raw(value) for key, value in metadata if key == name]
+        return self.protection.begin(
+            method,
+            left_us=-1 if left_s is None else max(int(left_s * 1e6), 0),
+            criticality=criticality_of(claims),
+            caller="" if self._caller is None else self._caller(context) or "",
+        )
+
+    def refusal(
+        self, decision: Decision, request: Request
+    ) -> tuple[Sequence[tuple[str, str]], grpc.StatusCode, str]:
+        """Return the trailers, the status and the message."""
+        judgement = Judgement(decision, ())
+        mark = self.protection.mark_of(decision, request)
+        trailers = [] if mark is None else mark.grpc_trailers()
+        return trailers, code_of(judgement), message_of(judgement)
+
+
+@final
+class ProtectInterceptor(grpc.ServerInterceptor):
+    """For threaded servers. `caller(context)` names the authenticated caller."""
+
+    def __init__(
+        self,
+        settings: Resilience | None = None,
+        *,
+        caller: Callable[[Any], str | None] | None = None,
+    ) -> None:
+        self.protection = Protection(settings, threaded=True)
+        self._door = _Door(self.protection, caller)
+
+    def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        """Put the protection in front of the handler."""
+        handler, method = continuation(handler_call_details), handler_call_details.method
+        if handler is None or self._door.bypasses(method):
+            return handler
+        behaviour, door = behaviour_of(handler), self._door
+
+        def many(message: Any, context: Any) -> Iterator[Any]:
+            try:
+                request = door.begin(method, context)
+            except BadValue as error:
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+                return
+            admitted = door.protection.admit_now(request)
+            if isinstance(admitted, Decision):
+                trailers, code, text = door.refusal(admitted, request)
+                context.set_trailing_metadata(tuple(trailers))
+                context.abort(code, text)
+                return
+            outcome = Outcome.IGNORE
+            try:
+                with serve(_served(request)):
+                    answer = behaviour(message, context)
+                    if handler.response_streaming:
+                        yield from answer
+                    else:
+                        yield answer
+                outcome = _outcome_of(context)
+            except BaseException as error:
+                outcome = outcome_of(error)
+                raise
+            finally:
+                admitted.end(outcome)
+
+        def one(message: Any, context: Any) -> Any:
+            (answer,) = many(message, context)
+            return answer
+
+        return handler_like(handler, many if handler.response_streaming else one)
+
+
+@final
+class AsyncProtectInterceptor(grpc.aio.ServerInterceptor):
+    """For asyncio servers. `caller(context)` names the authenticated caller."""
+
+    def __init__(
+        self,
+        settings: Resilience | None = None,
+        *,
+        caller: Callable[[Any], str | None] | None = None,
+    ) -> None:
+        self.protection = Protection(settings)
+        self._door = _Door(self.protection, caller)
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
+    ) -> Any:
+        """Put the protection in front of the handler."""
+        handler, method = await continuation(handler_call_details), handler_call_details.method
+        if handler is None or self._door.bypasses(method):
+            return handler
+        behaviour, door = behaviour_of(handler), self._door
+        if not (iscoroutinefunction(behaviour) or isasyncgenfunction(behaviour)):
+            return handler
+
+        async def enter(context: Any) -> tuple[Any, Request]:
+            try:
+                request = door.begin(method, context)
+            except BadValue as error:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            admitted = await door.protection.admit(request)
+            if isinstance(admitted, Decision):
+                trailers, code, text = door.refusal(admitted, request)
+                context.set_trailing_metadata(tuple(trailers))
+                await context.abort(code, text)
+            return admitted, request
+
+        async def one(message: Any, context: Any) -> Any:
+            admitted, request = await enter(context)
+            outcome = Outcome.IGNORE
+            try:
+                with serve(_served(request)):
+                    answer = await behaviour(message, context)
+                outcome = _outcome_of(context)
+            except BaseException as error:
+                outcome = outcome_of(error)
+                raise
+            finally:
+                admitted.end(outcome)
+            return answer
+
+        async def many(message: Any, context: Any) -> AsyncIterator[Any]:
+            admitted, request = await enter(context)
+            outcome = Outcome.IGNORE
+            try:
+                with serve(_served(request)):
+                    answers = behaviour(message, context)
+                    if hasattr(answers, "__aiter__"):
+                        async for answer in answers:
+                            yield answer
+                    else:
+                        await answers  # it writes to the context by itself
+                outcome = _outcome_of(context)
+            except BaseException as error:
+                outcome = outcome_of(error)
+                raise
+            finally:
+                admitted.end(outcome)
+
+        return handler_like(handler, many if handler.response_streaming else one)
+
+
+def _served(request: Request) -> ServedRequest:
+    return ServedRequest(
+        deadline_us=request.deadline_us,
+        criticality=request.criticality,
+        caller=request.caller,
+    )
+
+
+def _outcome_of(context: Any) -> Outcome:
+    """How it ended for a handler that returned; one may set a status and return."""
+    return Outcome.DROPPED if context.code() in _DROPPED else Outcome.SUCCESS
+
+
+def _raw(value: str | bytes) -> bytes:
+    return value if isinstance(value, bytes) else value.encode("latin-1", "replace")

@@ -1,0 +1,153 @@
+"""Protected gRPC servers, threaded and asyncio, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, final
+
+import grpc
+import pytest
+
+from sluicegate.policies.queue.settings import QueueSettings
+from sluicegate.policies.watermark import WatermarkSettings
+from sluicegate.resilience.context import served_request
+from sluicegate.resilience.overload_mark import parse_overload_mark
+from sluicegate.resilience.server.grpc import AsyncProtectInterceptor, ProtectInterceptor
+from sluicegate.resilience.server.protection import Protection
+from sluicegate.resilience.settings import EndpointSettings, Resilience
+
+SETTINGS = Resilience(
+    queue=QueueSettings(places=1, form="none", wait_us_max=30_000_000),
+    watermark=WatermarkSettings(high=1, low=0),
+    endpoints={"/T/Hold": EndpointSettings(weight="light")},
+)
+
+
+@final
+class Service:
+    def __init__(self) -> None:
+        self.begun = 0
+        self.entered = threading.Semaphore(0)
+        self.gate = threading.Event()
+
+    def text(self) -> bytes:
+        self.begun += 1
+        found = served_request()
+        return b"none" if found is None else found.criticality.name.encode()
+
+    def wait(self) -> None:
+        self.entered.release()
+        self.gate.wait(30)
+
+
+def handlers(service: Service, later: bool) -> Any:
+    def page(message: bytes, context: Any) -> bytes:
+        return service.text()
+
+    def hold(message: bytes, context: Any) -> bytes:
+        service.wait()
+        return service.text()
+
+    def stream(message: bytes, context: Any) -> Iterator[bytes]:
+        yield from (service.text(), b"end")
+
+    async def page_later(message: bytes, context: Any) -> bytes:
+        return service.text()
+
+    async def hold_later(message: bytes, context: Any) -> bytes:
+        await asyncio.to_thread(service.wait)
+        return service.text()
+
+    async def stream_later(message: bytes, context: Any) -> Any:
+        yield service.text()
+        yield b"end"
+
+    return grpc.method_handlers_generic_handler(
+        "T",
+        {
+            "Page": grpc.unary_unary_rpc_method_handler(page_later if later else page),
+            "Hold": grpc.unary_unary_rpc_method_handler(hold_later if later else hold),
+            "Stream": grpc.unary_stream_rpc_method_handler(stream_later if later else stream),
+        },
+    )
+
+
+@contextlib.contextmanager
+def threaded(service: Service) -> Iterator[tuple[int, Protection]]:
+    door = ProtectInterceptor(SETTINGS)
+    with ThreadPoolExecutor(4) as pool:
+        server = grpc.server(pool, interceptors=[door])
+        server.add_generic_rpc_handlers((handlers(service, later=False),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        try:
+            yield port, door.protection
+        finally:
+            server.stop(None).wait(10)
+
+
+@contextlib.contextmanager
+def looped(service: Service) -> Iterator[tuple[int, Protection]]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    async def start() -> tuple[Any, int, Protection]:
+        door = AsyncProtectInterceptor(SETTINGS)
+        server = grpc.aio.server(interceptors=[door])
+        server.add_generic_rpc_handlers((handlers(service, later=True),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        return server, port, door.protection
+
+    server, port, protection = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
+    try:
+        yield port, protection
+    finally:
+        asyncio.run_coroutine_threadsafe(server.stop(None), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+
+
+@pytest.mark.parametrize("serve", [threaded, looped])
+def test_a_call_is_served_with_its_claims_and_streams_pass(serve: Any) -> None:
+    with serve(Service()) as (port, _), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        claim = (("x-sluicegate-criticality", "bulk"),)
+        assert channel.unary_unary("/T/Page")(b"", metadata=claim, timeout=10) == b"BULK"
+        assert list(channel.unary_stream("/T/Stream")(b"", timeout=10)) == [b"DEGRADED", b"end"]
+        with pytest.raises(grpc.RpcError) as caught:
+            channel.unary_unary("/T/Page")(
+                b"", metadata=(("x-sluicegate-criticality", "most"),), timeout=10
+            )
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("serve", [threaded, looped])
+def test_overload_is_unavailable_with_a_mark_in_the_trailers(serve: Any) -> None:
+    """One works; of an asyncio server one more waits; the next is refused."""
+    service = Service()
+    with serve(service) as (port, protection), contextlib.ExitStack() as stack:
+        channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}"))
+        hold, page = channel.unary_unary("/T/Hold"), channel.unary_unary("/T/Page")
+        held = [hold.future(b"", timeout=30)]
+        try:
+            assert service.entered.acquire(timeout=10)
+            if serve is looped:
+                held.append(hold.future(b"", timeout=30))
+                while protection.light.queue.queued == 0:
+                    assert not held[1].done()
+            with pytest.raises(grpc.RpcError) as caught:
+                page(b"", timeout=10)
+        finally:
+            service.gate.set()
+        assert [one.result() for one in held] == [b"DEGRADED"] * len(held)
+        assert page(b"", timeout=10) == b"DEGRADED"
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        trailers = dict(caught.value.trailing_metadata())
+        assert trailers["grpc-retry-pushback-ms"] == "-1"
+        assert parse_overload_mark([trailers["x-sluicegate-overload"]]) is not None
