@@ -116,6 +116,7 @@ def looped(service: Service) -> Iterator[tuple[int, Protection]]:
 
 @pytest.mark.parametrize("serve", [threaded, looped])
 def test_a_call_is_served_with_its_claims_and_streams_pass(serve: Any) -> None:
+    channel: Any
     with serve(Service()) as (port, _), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         claim = (("x-sluicegate-criticality", "bulk"),)
         assert channel.unary_unary("/T/Page")(b"", metadata=claim, timeout=10) == b"BULK"
@@ -132,7 +133,7 @@ def test_overload_is_unavailable_with_a_mark_in_the_trailers(serve: Any) -> None
     """One works; of an asyncio server one more waits; the next is refused."""
     service = Service()
     with serve(service) as (port, protection), contextlib.ExitStack() as stack:
-        channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}"))
+        channel: Any = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}"))
         hold, page = channel.unary_unary("/T/Hold"), channel.unary_unary("/T/Page")
         held = [hold.future(b"", timeout=30)]
         try:
@@ -148,6 +149,7 @@ def test_overload_is_unavailable_with_a_mark_in_the_trailers(serve: Any) -> None
         assert [one.result() for one in held] == [b"DEGRADED"] * len(held)
         assert page(b"", timeout=10) == b"DEGRADED"
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-        trailers = dict(caught.value.trailing_metadata())
+        failed: Any = caught.value
+        trailers = dict(failed.trailing_metadata())
         assert trailers["grpc-retry-pushback-ms"] == "-1"
         assert parse_overload_mark([trailers["x-sluicegate-overload"]]) is not None
