@@ -120,7 +120,11 @@ def resilience_settings(table: Mapping[str, Any]) -> Resilience:
 
 
 def _build(path: str, settings: type[T], table: object, defaults: Mapping[str, Any]) -> T:
-    known = {one.name: str(one.type) for one in fields(settings)}  # type: ignore[arg-type]
+    # A compiled class keeps its types, an interpreted one their text.
+    known = {
+        one.name: one.type.__name__ if isinstance(one.type, type) else str(one.type)
+        for one in fields(settings)  # type: ignore[arg-type]
+    }
     values = _table(path, table)
     for name, value in values.items():
         if name not in known:

@@ -1,0 +1,128 @@
+"""Load on a service in another process: requests at a steady rate, whatever becomes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, final
+
+from tests.resilience.server import slots_service
+
+PATIENCE_S: Final = 0.5
+
+Ask = Callable[[str, float], Awaitable[tuple[int, bytes]]]  # path, patience: status, body
+
+
+@final
+@dataclass
+class Answers:
+    """What became of the requests of one path."""
+
+    sent: int = 0
+    in_time: list[float] = field(default_factory=list)  # how long each took
+    refused: list[float] = field(default_factory=list)
+    failed: int = 0  # too late, or broken off
+
+    def quantile(self, part: float) -> float:
+        """Of the times of those that were answered in time."""
+        times = sorted(self.in_time)
+        return times[int(part * (len(times) - 1))] if times else float("nan")
+
+
+@contextlib.contextmanager
+def running(door: str, kind: str) -> Iterator[int]:
+    """A service in a process of its own; its port."""
+    command = [sys.executable, "-m", slots_service.__name__, door, kind]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            process.stdin.close()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+@final
+class HttpCaller:
+    """Asks over connections that it keeps; one that is given up is closed."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def ask(self, path: str, patience_s: float) -> tuple[int, bytes]:
+        """Return the status and the body, or raise `TimeoutError` or `OSError`."""
+        async with asyncio.timeout(patience_s):
+            if self._idle:
+                reader, writer = self._idle.pop()
+            else:
+                reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+            kept = False
+            try:
+                writer.write(
+                    b"GET %s HTTP/1.1\r\nhost: slots\r\nx-sluicegate-deadline-ms: %d\r\n\r\n"
+                    % (path.encode(), int(patience_s * 1_000))
+                )
+                head = await reader.readuntil(b"\r\n\r\n")
+                status = int(head.split(b" ", 2)[1])
+                fields = head.lower()
+                if b"content-length: " in fields:
+                    length = int(fields.split(b"content-length: ")[1].split(b"\r\n")[0])
+                    body = await reader.readexactly(length)
+                    kept = fields.startswith(b"http/1.1")
+                else:
+                    body = await reader.read()
+            finally:
+                if not kept:
+                    writer.close()
+            self._idle.append((reader, writer))
+            return status, body
+
+    def close(self) -> None:
+        """Close what is kept."""
+        for _, writer in self._idle:
+            writer.close()
+
+
+async def send(ask: Ask, path: str, rate: float, span_s: float, answers: Answers) -> None:
+    """Ask at this rate for so long; return once all are answered or given up."""
+    tasks = set()
+    began = time.monotonic()
+    for number in range(int(rate * span_s)):
+        wait_s = began + number / rate - time.monotonic()
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
+        tasks.add(asyncio.create_task(_one(ask, path, answers)))
+    await asyncio.gather(*tasks)
+
+
+async def _one(ask: Ask, path: str, answers: Answers) -> None:
+    answers.sent += 1
+    began = time.monotonic()
+    try:
+        status, _ = await ask(path, PATIENCE_S)
+    except (OSError, EOFError, ValueError, asyncio.IncompleteReadError):
+        answers.failed += 1
+        return
+    took_s = time.monotonic() - began
+    (answers.in_time if status == 200 else answers.refused).append(took_s)
+
+
+async def until_ready(ask: Ask) -> None:
+    """Wait until it answers."""
+    for _ in range(200):
+        try:
+            await ask("/healthz", 5.0)
+        except OSError:
+            await asyncio.sleep(0.05)
+        else:
+            return
+    raise AssertionError("the service does not answer")
