@@ -2,9 +2,9 @@
 
     python -m benchmarks.resilience_server
 
-The service of `tests/resilience/server/slots_service.py` can do 100 requests a second. Requests come
-at a multiple of that, each with half a second of patience, from another process that never waits
-for an answer. Throughput is what is answered within that time.
+The service of `tests/resilience/server/slots_service.py` can do 100 requests a second. They come at
+a multiple of that, each with half a second of patience, from another process that never waits for
+an answer. Throughput is what is answered within that time.
 
 The bars: 1.5 times the pool's throughput at twice the capacity; 0.9 of the capacity at 2, 5 and 10
 times; health answered within 100 ms at 10 times; no work begun after its deadline.
@@ -47,8 +47,8 @@ async def measure(port: int, load: float) -> Row:
         send(watcher.ask, "/healthz", 20, SPAN_S, health),
     )
     _, body = await watcher.ask("/healthz", 30.0)
-    caller.close()
-    watcher.close()
+    await caller.close()
+    await watcher.close()
     worst_s = max(health.in_time, default=0.0) if health.failed == 0 else float("inf")
     return Row(
         len(answers.in_time) / (min(load, 1.0) * CAPACITY * SPAN_S),

@@ -5,14 +5,15 @@
 DOOR is asgi (Starlette under uvicorn), wsgi (a server with threads) or grpc (grpcio with threads).
 KIND says what stands before the slots: `fifo`, a line without an end; `pool`, a bounded pool of
 threads; `protected`, `protect` in its default form; `facebook`, the controlled delay and adaptive
-LIFO of "Fail at Scale". It prints its port, and ends with its input. `/stats` tells what was begun,
-and how much of that after its deadline.
+LIFO of "Fail at Scale". It prints its port, and ends with its input. `/healthz` tells what was
+begun, and how much of that after its deadline.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import socketserver
 import sys
@@ -31,6 +32,8 @@ from sluicegate.resilience.settings import EndpointSettings, Resilience
 from sluicegate.system import now_us
 
 SLOTS: Final = 4
+HEAVY_SLOTS: Final = 2
+PROTECTED: Final = ("protected", "facebook")
 WORK_S: Final = 0.04
 CAPACITY: Final = int(SLOTS / WORK_S)
 POOL_QUEUE: Final = 1_000  # what a bounded pool of threads lets wait, as Dropwizard's does
@@ -43,7 +46,7 @@ def settings(form: str) -> Resilience:
     queue: dict[str, Any] = {"form": "facebook", "standing_us": 100_000} if form else {}
     return Resilience(
         queue=QueueSettings(places=SLOTS, **queue),
-        heavy_queue=QueueSettings(name="heavy_queue", places=2),
+        heavy_queue=QueueSettings(name="heavy_queue", places=HEAVY_SLOTS),
         watermark=WatermarkSettings(high=64, low=8),
         deadline=DeadlineSettings(assumed_us=int(WORK_S * 1e6)),
         endpoints={"/work": EndpointSettings(weight="light"), METHOD: EndpointSettings()},
@@ -54,9 +57,11 @@ def settings(form: str) -> Resilience:
 class Slots:
     """Counts what is begun; each piece of work holds a thread for as long as it takes."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str) -> None:
         self.begun = self.begun_late = 0
-        self.slots = threading.Semaphore(SLOTS + 2)
+        # The protected kinds have places of their own for heavy work; they come on top.
+        self.count = SLOTS + HEAVY_SLOTS * (kind in PROTECTED)
+        self.slots = threading.Semaphore(self.count)
 
     def note(self) -> None:
         """A piece of work is about to begin."""
@@ -82,9 +87,8 @@ def asgi(kind: str, port: socket.socket) -> None:
 
     from sluicegate.resilience.server.asgi import protect
 
-    slots = Slots()
-    # The protection has two places beside for heavy work; the others get the same threads.
-    pool = ThreadPoolExecutor(SLOTS + 2 * kind.startswith(("protected", "facebook")))
+    slots = Slots(kind)
+    pool = ThreadPoolExecutor(slots.count)
     waiting = 0
 
     async def work(request: Request) -> Response:
@@ -105,7 +109,7 @@ def asgi(kind: str, port: socket.socket) -> None:
     app: Any = Starlette(
         routes=[Route("/work", work), Route("/slow", work), Route("/healthz", stats)]
     )
-    if kind in {"protected", "facebook"}:
+    if kind in PROTECTED:
         app = protect(app, settings(kind if kind == "facebook" else ""))
     config = uvicorn.Config(app, log_level="error", access_log=False, backlog=4_096)
     uvicorn.Server(config).run(sockets=[port])
@@ -127,7 +131,7 @@ def wsgi(kind: str, port: socket.socket) -> None:
     """Serve a function on a server with a thread for each connection."""
     from sluicegate.resilience.server.wsgi import protect
 
-    slots = Slots()
+    slots = Slots(kind)
     number = port.getsockname()[1]
     port.close()
 
@@ -152,7 +156,7 @@ def grpc(kind: str, port: socket.socket) -> None:
 
     from sluicegate.resilience.server.grpc import HEALTH, ProtectInterceptor
 
-    slots = Slots()
+    slots = Slots(kind)
     number = port.getsockname()[1]
     port.close()
 
@@ -189,11 +193,11 @@ def main() -> None:
     port = socket.socket()
     port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     port.bind(("127.0.0.1", 0))
-    print(port.getsockname()[1], flush=True)
+    sys.stdout.write(f"{port.getsockname()[1]}\n")
+    sys.stdout.flush()
 
     def end() -> None:
         sys.stdin.read()
-        import os
 
         os._exit(0)
 

@@ -1,0 +1,71 @@
+"""Services in processes of their own at many times their capacity: protected, and as they were."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import NamedTuple
+
+import pytest
+
+from tests.resilience.server.load import Answers, caller_of, running, send, until_ready
+from tests.resilience.server.slots_service import CAPACITY
+
+SPAN_S = 2.0
+
+
+class Seen(NamedTuple):
+    """What callers and the service's own counts say."""
+
+    work: Answers
+    slow: Answers
+    health: Answers
+    begun_late: int
+
+
+def under_load(door: str, kind: str, load: float, slow: float = 0.0) -> Seen:
+    async def story(port: int) -> Seen:
+        work, slow_ones, health = Answers(), Answers(), Answers()
+        caller, watcher = caller_of(door, port), caller_of(door, port)
+        await until_ready(watcher.ask)
+        await asyncio.gather(
+            send(caller.ask, "/work", load * CAPACITY, SPAN_S, work),
+            send(caller.ask, "/slow", slow * CAPACITY, SPAN_S, slow_ones),
+            send(watcher.ask, "/healthz", 20, SPAN_S, health),
+        )
+        _, body = await watcher.ask("/healthz", 30.0)
+        await caller.close()
+        await watcher.close()
+        return Seen(work, slow_ones, health, json.loads(body)["begun_late"])
+
+    with running(door, kind) as port:
+        return asyncio.run(story(port))
+
+
+@pytest.mark.parametrize(("door", "load"), [("asgi", 10), ("wsgi", 3), ("grpc", 5)])
+def test_far_beyond_its_capacity_a_protected_service_answers_what_it_can(
+    door: str, load: float
+) -> None:
+    plain = under_load(door, "fifo", load)
+    ours = under_load(door, "protected", load)
+    assert len(ours.work.in_time) >= 1.5 * len(plain.work.in_time)
+    assert ours.begun_late == 0
+    assert len(ours.health.in_time) == ours.health.sent
+    assert ours.health.quantile(0.5) <= 0.1
+    # Whoever is refused hears of it long before whoever is served.
+    refused = sorted(ours.work.refused)
+    assert refused[len(refused) // 2] <= ours.work.quantile(0.5)
+
+
+@pytest.mark.parametrize("kind", ["protected", "facebook"])
+def test_below_its_capacity_a_protected_service_refuses_nobody(kind: str) -> None:
+    seen = under_load("asgi", kind, 0.4)
+    assert len(seen.work.in_time) == seen.work.sent
+
+
+def test_a_slow_endpoint_leaves_the_quick_one_what_it_needs() -> None:
+    """Both ask for less than half of the places, and the slow one takes fifty times as long."""
+    plain = under_load("asgi", "fifo", 0.4, slow=0.2)
+    ours = under_load("asgi", "protected", 0.4, slow=0.2)
+    assert len(plain.work.in_time) < 0.5 * plain.work.sent
+    assert len(ours.work.in_time) >= 0.95 * ours.work.sent
