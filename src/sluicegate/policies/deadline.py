@@ -253,11 +253,11 @@ class Deadline:
         time = self._time_of(request)
         if remaining_us <= 0:
             self._expired += 1
-            return _refusal()
+            return refusal()
         if remaining_us < self._need_us(time, now_us):
             if 0 <= now_us - time.admitted_us < self.settings.probe_us:
                 self._too_late += 1
-                return _refusal()
+                return refusal()
             self._probes += 1
         time.admitted_us = now_us
         self._admitted += 1
@@ -275,7 +275,7 @@ class Deadline:
             self._too_late += 1
         else:
             return None
-        return _refusal()
+        return refusal()
 
     def need_us(self, operation: str, now_us: int) -> int:
         """The least time that work of this class is begun with."""
@@ -368,5 +368,6 @@ class Deadline:
         return time.need_us
 
 
-def _refusal() -> Decision:
+def refusal() -> Decision:
+    """Return what is decided where too little time is left."""
     return Decision(False, 0, NEVER, 0, DEADLINE, RULE_ID)

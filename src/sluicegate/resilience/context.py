@@ -11,16 +11,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
-from typing import Final, final
+from typing import Final, Protocol, final
 
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
+from sluicegate.contracts.errors import Refused
+from sluicegate.policies.deadline import refusal
+from sluicegate.system import now_us as system_now_us
+
+
+class Switches(Protocol):
+    """What knows which parts of an answer are left out."""
+
+    def is_degraded(self, name: str, now_us: int) -> bool:
+        """Whether this part is."""
+        ...
 
 
 @final
 class ServedRequest:
     """The deadline, the criticality and the caller of the request that is being served."""
 
-    __slots__ = ("caller", "criticality", "deadline_us")
+    __slots__ = ("caller", "criticality", "deadline_us", "switches")
 
     def __init__(
         self,
@@ -28,10 +39,12 @@ class ServedRequest:
         deadline_us: int | None = None,
         criticality: Criticality = DEFAULT_CRITICALITY,
         caller: str = "",
+        switches: Switches | None = None,
     ) -> None:
         self.deadline_us = deadline_us
         self.criticality = criticality
         self.caller = caller
+        self.switches = switches
 
 
 _SERVED: Final[ContextVar[ServedRequest | None]] = ContextVar("sluicegate_served", default=None)
@@ -54,6 +67,20 @@ def is_expired(now_us: int) -> bool:
     """Return whether no time is left: whatever would be done now is done in vain."""
     served = _SERVED.get()
     return served is not None and served.deadline_us is not None and now_us >= served.deadline_us
+
+
+def require_time(now_us: int) -> None:
+    """Raise `Refused` if no time is left: before a call, and before a result is written out."""
+    if is_expired(now_us):
+        raise Refused(refusal())
+
+
+def degraded(name: str) -> bool:
+    """Return whether this part of the answer is to be left out now; never outside of a request."""
+    served = _SERVED.get()
+    if served is None or served.switches is None:
+        return False
+    return served.switches.is_degraded(name, system_now_us())
 
 
 def set_served(served: ServedRequest) -> Token[ServedRequest | None]:

@@ -23,7 +23,9 @@ from sluicegate.policies.concurrency import AdaptiveSettings
 from sluicegate.policies.deadline import DeadlineSettings
 from sluicegate.policies.queue.settings import QueueSettings
 from sluicegate.policies.settings import check_ranges, one_of, part_of
+from sluicegate.policies.stress import StressSettings
 from sluicegate.policies.watermark import WatermarkSettings
+from sluicegate.resilience.server.degradation import check_switches
 
 T = TypeVar("T")
 
@@ -52,7 +54,8 @@ class Resilience:
 
     `queue` and `heavy_queue` are the lines for light and for heavy work, each with places of its
     own; `concurrency`, if given, finds their number instead. `bypass` are paths that nothing
-    judges. `callers` names the highest class that each may claim. `jitter` lengthens the time in
+    judges. `degrade` names parts of answers, and the stress from which on each is left out.
+    `callers` names the highest class that each may claim. `jitter` lengthens the time in
     an overload mark by up to that part of it.
     """
 
@@ -64,6 +67,8 @@ class Resilience:
         default_factory=lambda: QueueSettings(name="heavy_queue", places=8)
     )
     concurrency: AdaptiveSettings | None = None
+    stress: StressSettings = field(default_factory=StressSettings)
+    degrade: Mapping[str, str] = field(default_factory=dict)
     endpoints: Mapping[str, EndpointSettings] = field(default_factory=dict)
     callers: Mapping[str, Criticality] = field(default_factory=dict)
     heavy_us: int = ranged(250_000, 1, _SPAN_US_MAX)
@@ -76,6 +81,7 @@ class Resilience:
         check_ranges("resilience", self)
         part_of("resilience.light_share", self.light_share, 0.01, 1.0)
         part_of("resilience.jitter", self.jitter, 0.0, 10.0)
+        check_switches("resilience.degrade", self.degrade)
         if len(self.endpoints) > ENDPOINTS_MAX:
             raise BadValue(
                 "resilience.endpoints", len(self.endpoints), f"name at most {ENDPOINTS_MAX:,}"
@@ -88,6 +94,7 @@ _PARTS: Final[Mapping[str, Any]] = {
     "queue": QueueSettings,
     "heavy_queue": QueueSettings,
     "concurrency": AdaptiveSettings,
+    "stress": StressSettings,
 }
 _DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "queue": {"name": "queue"},
@@ -113,6 +120,7 @@ def resilience_settings(table: Mapping[str, Any]) -> Resilience:
         caller: parse_criticality(str(name), field=f"resilience.callers.{caller}")
         for caller, name in callers.items()
     }
+    values["degrade"] = _table("resilience.degrade", values.get("degrade", {}))
     bypass = values.get("bypass")
     if isinstance(bypass, list) and all(isinstance(path, str) for path in bypass):
         values["bypass"] = tuple(bypass)

@@ -129,7 +129,15 @@ def caller_of(door: str, port: int) -> HttpCaller | GrpcCaller:
     return GrpcCaller(port) if door == "grpc" else HttpCaller(port)
 
 
-async def send(ask: Ask, path: str, rate: float, span_s: float, answers: Answers) -> None:
+async def send(
+    ask: Ask,
+    path: str,
+    rate: float,
+    span_s: float,
+    answers: Answers,
+    *,
+    patience_s: float = PATIENCE_S,
+) -> None:
     """Ask at this rate for so long; return once all are answered or given up."""
     tasks = set()
     began = time.monotonic()
@@ -137,15 +145,15 @@ async def send(ask: Ask, path: str, rate: float, span_s: float, answers: Answers
         wait_s = began + number / rate - time.monotonic()
         if wait_s > 0:
             await asyncio.sleep(wait_s)
-        tasks.add(asyncio.create_task(_one(ask, path, answers)))
+        tasks.add(asyncio.create_task(_one(ask, path, answers, patience_s)))
     await asyncio.gather(*tasks)
 
 
-async def _one(ask: Ask, path: str, answers: Answers) -> None:
+async def _one(ask: Ask, path: str, answers: Answers, patience_s: float) -> None:
     answers.sent += 1
     began = time.monotonic()
     try:
-        status, _ = await ask(path, PATIENCE_S)
+        status, _ = await ask(path, patience_s)
     except (OSError, EOFError):
         answers.failed += 1
         return

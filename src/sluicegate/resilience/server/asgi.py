@@ -13,7 +13,7 @@ A permit is held until the application returns, streamed bodies included.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, final
 
 from sluicegate.contracts.decision import Decision
@@ -22,8 +22,9 @@ from sluicegate.contracts.guard import Judgement
 from sluicegate.contracts.permit import Outcome
 from sluicegate.doors.asgi import App, Message, RawFields, Scope, Send, respond
 from sluicegate.doors.claims import CRITICALITY, DEADLINE_MS, criticality_of, left_us_of
+from sluicegate.policies.deadline import refusal
 from sluicegate.policies.stack import outcome_of
-from sluicegate.resilience.context import ServedRequest, reset_served, set_served
+from sluicegate.resilience.context import reset_served, set_served
 from sluicegate.resilience.server.protection import Protection
 from sluicegate.resilience.settings import Resilience
 
@@ -63,18 +64,15 @@ class ProtectedApp:
             criticality=criticality,
             caller=caller,
         )
+        claimed_us = request.deadline_us if left_us >= 0 else None
+        head = scope["method"] == "HEAD"
         admitted = await protection.admit(request)
         if isinstance(admitted, Decision):
             mark = protection.mark_of(admitted, request)
             raw = [] if mark is None else _raw(mark.http_fields())
-            head = scope["method"] == "HEAD"
             return await respond(Judgement(admitted, ()), raw, send, "http", head=head)
-        token = set_served(
-            ServedRequest(
-                deadline_us=request.deadline_us, criticality=request.criticality, caller=caller
-            )
-        )
-        sender = _Sender(send)
+        token = set_served(protection.served(request))
+        sender = _Sender(send, protection, claimed_us, head=head)
         outcome = Outcome.IGNORE
         try:
             await self.app(scope, receive, sender.send)
@@ -109,18 +107,36 @@ def protect(
 
 @final
 class _Sender:
-    """Passes messages on, and remembers the status."""
+    """Passes messages on, and remembers the status.
 
-    __slots__ = ("_send", "status")
+    An answer that begins after the time its caller claimed becomes a 504.
+    """
 
-    def __init__(self, send: Send) -> None:
+    __slots__ = ("_claimed_us", "_head", "_in_vain", "_protection", "_send", "status")
+
+    def __init__(
+        self, send: Send, protection: Protection, claimed_us: int | None, *, head: bool
+    ) -> None:
         self._send = send
+        self._head = head
+        self._protection = protection
+        self._claimed_us = claimed_us
+        self._in_vain = False
         self.status = 0
 
-    def send(self, message: Message) -> Any:
+    def send(self, message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-        return self._send(message)
+            if self._protection.is_in_vain(self._claimed_us):
+                self._in_vain = True
+                self.status = 504
+                judgement = Judgement(refusal(), ())
+                return respond(judgement, [], self._send, "http", head=self._head)
+        return _nothing() if self._in_vain else self._send(message)
+
+
+async def _nothing() -> None:
+    """Take a part of an answer that nobody waits for."""
 
 
 def _values(scope: Scope, name: bytes) -> Sequence[bytes]:

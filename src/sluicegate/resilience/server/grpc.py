@@ -26,7 +26,7 @@ from sluicegate.contracts.request import Request
 from sluicegate.doors.claims import CRITICALITY, criticality_of
 from sluicegate.doors.interceptors import behaviour_of, code_of, handler_like, message_of
 from sluicegate.policies.stack import outcome_of
-from sluicegate.resilience.context import ServedRequest, serve
+from sluicegate.resilience.context import serve
 from sluicegate.resilience.server.protection import Protection
 from sluicegate.resilience.settings import Resilience
 
@@ -107,7 +107,7 @@ class ProtectInterceptor(grpc.ServerInterceptor):
                 return
             outcome = Outcome.IGNORE
             try:
-                with serve(_served(request)):
+                with serve(door.protection.served(request)):
                     answer = behaviour(message, context)
                     if handler.response_streaming:
                         yield from answer
@@ -167,7 +167,7 @@ class AsyncProtectInterceptor(grpc.aio.ServerInterceptor):
             admitted, request = await enter(context)
             outcome = Outcome.IGNORE
             try:
-                with serve(_served(request)):
+                with serve(door.protection.served(request)):
                     answer = await behaviour(message, context)
                 outcome = _outcome_of(context)
             except BaseException as error:
@@ -181,7 +181,7 @@ class AsyncProtectInterceptor(grpc.aio.ServerInterceptor):
             admitted, request = await enter(context)
             outcome = Outcome.IGNORE
             try:
-                with serve(_served(request)):
+                with serve(door.protection.served(request)):
                     answers = behaviour(message, context)
                     if hasattr(answers, "__aiter__"):
                         async for answer in answers:
@@ -196,14 +196,6 @@ class AsyncProtectInterceptor(grpc.aio.ServerInterceptor):
                 admitted.end(outcome)
 
         return handler_like(handler, many if handler.response_streaming else one)
-
-
-def _served(request: Request) -> ServedRequest:
-    return ServedRequest(
-        deadline_us=request.deadline_us,
-        criticality=request.criticality,
-        caller=request.caller,
-    )
 
 
 def _outcome_of(context: Any) -> Outcome:

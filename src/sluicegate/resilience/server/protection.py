@@ -35,8 +35,12 @@ from sluicegate.policies.deadline import Deadline
 from sluicegate.policies.endpoint_cost import EndpointCost
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.stack import Stack, StackPermit, StackStats, at_once, waits
+from sluicegate.policies.stress import Stress, StressState
 from sluicegate.policies.watermark import Watermark
+from sluicegate.resilience.context import ServedRequest
 from sluicegate.resilience.overload_mark import OverloadMark, overload_mark
+from sluicegate.resilience.server.degradation import Degradation
+from sluicegate.resilience.server.loop_lag import LoopLag
 from sluicegate.resilience.settings import Resilience
 from sluicegate.system import SystemChance, SystemClock
 
@@ -48,11 +52,13 @@ _SHARES: Final = {"CRITICAL": 0.25}
 
 
 class ProtectionStats(NamedTuple):
-    """Both stacks, and the mean time of each endpoint in microseconds."""
+    """Both stacks, the mean time of each endpoint in microseconds, the stress, what is left out."""
 
     light: StackStats
     heavy: StackStats
     means_us: dict[str, int]
+    stress: StressState
+    degraded: tuple[tuple[str, bool], ...]
 
 
 @final
@@ -68,6 +74,7 @@ class Lane:
         deadline: Deadline,
         criticality: CriticalityClamp,
         cost: EndpointCost,
+        stress: Stress,
         chance: Chance,
         threaded: bool,
     ) -> None:
@@ -85,7 +92,7 @@ class Lane:
                 )
             places = ConcurrencySettings(name=queue.name, adaptive=number, shares=_SHARES)
             concurrency = at_once("concurrency", Concurrency(places, chance))
-            self.stack = Stack(*first, concurrency, observers=[self])
+            self.stack = Stack(*first, concurrency, observers=[self, stress])
             return
         if settings.concurrency is not None:
             self._number = AdaptiveLimit(settings.concurrency)
@@ -93,7 +100,7 @@ class Lane:
             *first,
             at_once("watermark", Watermark(lambda: self.queue.queued, settings.watermark)),
             waits("queue", self.queue),
-            observers=[self],
+            observers=[self, stress],
         )
 
     @property
@@ -133,10 +140,13 @@ class Protection:
         "_clock",
         "_cost",
         "_deadline",
+        "_lag",
         "_lock",
+        "degradation",
         "heavy",
         "light",
         "settings",
+        "stress",
     )
 
     def __init__(
@@ -166,7 +176,11 @@ class Protection:
         self._lock = Lock()  # of threads; in an event loop nothing comes between
         self._deadline = Deadline(settings.deadline)
         criticality = CriticalityClamp(CriticalitySettings(callers=settings.callers))
-        shared = (self._deadline, criticality, self._cost, chance, threaded)
+        self.stress = Stress(settings.stress)
+        self.degradation = Degradation(self.stress, settings.degrade)
+        # Threads wait for the pool of their server, and no timer shows for how long.
+        self._lag = None if threaded else LoopLag(self._clock, self.stress.record_loop_lag)
+        shared = (self._deadline, criticality, self._cost, self.stress, chance, threaded)
         self.light = Lane(settings, settings.queue, *shared)
         self.heavy = Lane(settings, settings.heavy_queue, *shared)
 
@@ -184,6 +198,8 @@ class Protection:
     ) -> Request:
         """Return the request; the shorter of the caller's time and the endpoint's is its own."""
         now_us = self._clock.now_us()
+        if self._lag is not None:
+            now_us -= self._lag.waited_us(now_us)
         own = self.settings.endpoints.get(endpoint)
         if own is not None and own.timeout_us > 0 and not 0 <= left_us < own.timeout_us:
             left_us = own.timeout_us
@@ -253,9 +269,31 @@ class Protection:
 
     def stats(self) -> ProtectionStats:
         """Counts since the start, and levels now."""
+        now_us = self._clock.now_us()
         return ProtectionStats(
-            self.light.stack.stats(), self.heavy.stack.stats(), self._cost.means_us()
+            self.light.stack.stats(),
+            self.heavy.stack.stats(),
+            self._cost.means_us(),
+            self.stress.read(now_us),
+            tuple([(name, self.is_degraded(name)) for name in self.degradation.switches]),
         )
+
+    def served(self, request: Request) -> ServedRequest:
+        """Return the context that an admitted request runs with."""
+        return ServedRequest(
+            deadline_us=request.deadline_us,
+            criticality=request.criticality,
+            caller=request.caller,
+            switches=self.degradation,
+        )
+
+    def is_degraded(self, name: str) -> bool:
+        """Whether this part of answers is to be left out now."""
+        return self.degradation.is_degraded(name, self._clock.now_us())
+
+    def is_in_vain(self, deadline_us: int | None) -> bool:
+        """Whether the time that a caller claimed is over, so that nobody waits for an answer."""
+        return deadline_us is not None and self._clock.now_us() >= deadline_us
 
     def _lane(self, request: Request) -> Lane:
         return self.heavy if self._cost.is_heavy(request.operation) else self.light

@@ -78,10 +78,8 @@ class ProtectedWsgiApp:
             head = [*_head(CONTENT_TYPE, text), *fields]
             start_response(status_line(status_of(judgement)), head)
             return [] if environ["REQUEST_METHOD"] == "HEAD" else [text]
-        served = ServedRequest(
-            deadline_us=request.deadline_us, criticality=request.criticality, caller=caller
-        )
-        return _Response(self.app, environ, start_response, admitted, set_served(served))
+        token = set_served(protection.served(request))
+        return _Response(self.app, environ, start_response, admitted, token)
 
 
 def protect(

@@ -1,0 +1,78 @@
+"""Time in queue counts from the socket: what the event loop left there has waited too."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+
+from sluicegate.resilience.server.asgi import protect
+from sluicegate.resilience.server.loop_lag import BEAT_US, LoopLag
+from sluicegate.system import SystemClock
+from tests.doors.test_frameworks import served
+from tests.policies.virtual import VirtualLoop, pause_us, run
+
+BLOCKED_S = 0.4
+SHORT = {"x-sluicegate-deadline-ms": "50"}
+LONG = {"x-sluicegate-deadline-ms": "60000"}
+
+
+def test_what_expired_in_its_socket_while_the_loop_was_blocked_is_never_begun() -> None:
+    entered, begun = threading.Event(), []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/block":
+            entered.set()
+            time.sleep(BLOCKED_S)
+        begun.append(scope["path"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    with served(protect(app)) as port, ThreadPoolExecutor(3) as pool:
+        url = f"http://127.0.0.1:{port}"
+        with httpx.Client(timeout=30) as first, httpx.Client(timeout=30) as second:
+            assert first.get(f"{url}/", headers=LONG).status_code == 200
+            assert second.get(f"{url}/", headers=LONG).status_code == 200
+            blocking = pool.submit(httpx.get, f"{url}/block", timeout=30)
+            assert entered.wait(10)
+            late = pool.submit(first.get, f"{url}/late", headers=SHORT)
+            patient = pool.submit(second.get, f"{url}/patient", headers=LONG)
+            assert late.result().status_code == 504
+            assert patient.result().status_code == 200
+            assert blocking.result().status_code == 200
+    assert "/late" not in begun
+
+
+def test_a_loop_that_is_on_time_adds_nothing_and_a_blocked_turn_is_forgotten_after_it() -> None:
+    readings: list[int] = []
+
+    async def story(loop: VirtualLoop) -> list[int]:
+        lag = LoopLag(loop, lambda late_us, now_us: readings.append(late_us))
+        found = [lag.waited_us(loop.now_us())]
+        await pause_us(20 * BEAT_US)
+        found.append(lag.waited_us(loop.now_us()))
+        loop._leaping.at_us += 300_000  # a turn of 300 ms
+        found.append(lag.waited_us(loop.now_us()))
+        await asyncio.sleep(0)
+        await pause_us(20 * BEAT_US)
+        found.append(lag.waited_us(loop.now_us()))
+        return found
+
+    first, calm, blocked, after = run(story)
+    assert (first, calm, after) == (0, 0, 0)
+    assert 290_000 <= blocked <= 300_000
+    assert max(readings) >= 290_000
+
+
+def test_a_protection_that_outlives_its_loop_measures_the_next_one_anew() -> None:
+    lag = LoopLag(SystemClock(), lambda late_us, now_us: None)
+
+    async def ask(now_us: int) -> int:
+        return lag.waited_us(now_us)
+
+    assert asyncio.run(ask(1_000_000)) == 0
+    assert asyncio.run(ask(900_000_000)) == 0
