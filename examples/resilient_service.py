@@ -1,0 +1,68 @@
+"""A service that stays up: protected, with quotas by caller, less under stress, and metrics.
+
+    python examples/resilient_service.py examples/resilient_service.toml
+    curl http://127.0.0.1:7098/page
+    curl http://127.0.0.1:7098/metrics
+
+From outside to inside: quotas, so that who sends too much takes no place; the protection; the
+application. Health passes both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from sluicegate import Limiter
+from sluicegate.doors.asgi import LimitMiddleware
+from sluicegate.resilience.context import degraded, require_time
+from sluicegate.resilience.server.asgi import protect
+from sluicegate.resilience.server.metrics import families
+from sluicegate.resilience.settings import resilience_settings
+from sluicegate.rules.web.guard import RulesGuard
+from sluicegate.system import now_us
+from sluicegate.telemetry.prometheus import CONTENT_TYPE, page
+
+
+async def show(request: Request) -> Response:
+    """A page of which one part is left out under stress."""
+    parts = {"page": "hello"}
+    if not degraded("recommendations"):
+        require_time(now_us())  # before each call that others answer
+        await asyncio.sleep(0.01)
+        parts["recommendations"] = "more of it"
+    return JSONResponse(parts)
+
+
+async def health(request: Request) -> Response:
+    """Well, whatever the load."""
+    return Response("ok")
+
+
+async def metrics(request: Request) -> Response:
+    """Of every part of the protection."""
+    return Response(page(families(app.protection)), media_type=CONTENT_TYPE)
+
+
+settings = tomllib.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+routes = [Route("/page", show), Route("/healthz", health), Route("/metrics", metrics)]
+app = protect(Starlette(routes=routes), resilience_settings(settings["resilience"]))
+quotas = RulesGuard({"limits": settings["limits"]}, Limiter())
+service: Any = LimitMiddleware(app, quotas, exempt=app.protection.settings.bypass)
+
+if __name__ == "__main__":
+    with socket.create_server(("127.0.0.1", settings["port"])) as listening:
+        sys.stdout.write(f"http://127.0.0.1:{listening.getsockname()[1]}\n")
+        sys.stdout.flush()
+        config = uvicorn.Config(service, log_level="warning", access_log=False)
+        uvicorn.Server(config).run(sockets=[listening])

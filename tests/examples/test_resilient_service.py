@@ -1,0 +1,48 @@
+"""The example of a protected service, as its first lines say to run it."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "resilient_service.py"
+
+
+@contextlib.contextmanager
+def running(folder: Path, **changes: tuple[str, str]) -> Iterator[str]:
+    text = EXAMPLE.with_suffix(".toml").read_text(encoding="utf-8")
+    for old, new in (("port = 7098", "port = 0"), *changes.values()):
+        assert old in text
+        text = text.replace(old, new)
+    settings = folder / "service.toml"
+    settings.write_text(text, encoding="utf-8")
+    command = [sys.executable, str(EXAMPLE), str(settings)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def test_a_caller_over_its_quota_takes_no_place_and_others_are_served(tmp_path: Path) -> None:
+    with running(tmp_path) as url, httpx.Client(base_url=url, timeout=30) as client:
+        rogue = [client.get("/page", headers={"x-caller": "rogue"}) for _ in range(8)]
+        other = client.get("/page", headers={"x-caller": "shop"})
+        assert client.get("/healthz").text == "ok"
+        metrics = client.get("/metrics").text
+    assert [reply.status_code for reply in rogue] == [200] * 5 + [429] * 3
+    assert other.json() == {"page": "hello", "recommendations": "more of it"}
+    assert 'decisions_total{lane="light",stage="queue",outcome="admitted"} 6' in metrics
+
+
+def test_a_part_that_is_switched_off_is_left_out(tmp_path: Path) -> None:
+    off = ('recommendations = "stressed"', 'recommendations = "always"')
+    with running(tmp_path, off=off) as url:
+        assert httpx.get(f"{url}/page", timeout=30).json() == {"page": "hello"}
