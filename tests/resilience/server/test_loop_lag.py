@@ -12,6 +12,7 @@ import httpx
 
 from sluicegate.resilience.server.asgi import protect
 from sluicegate.resilience.server.loop_lag import BEAT_US, LoopLag
+from sluicegate.resilience.server.protection import Protection
 from sluicegate.system import SystemClock
 from tests.doors.test_frameworks import served
 from tests.policies.virtual import VirtualLoop, pause_us, run
@@ -66,6 +67,21 @@ def test_a_loop_that_is_on_time_adds_nothing_and_a_blocked_turn_is_forgotten_aft
     assert (first, calm, after) == (0, 0, 0)
     assert 290_000 <= blocked <= 300_000
     assert max(readings) >= 290_000
+
+
+def test_time_that_a_door_has_counted_from_the_socket_is_not_counted_twice() -> None:
+    async def story(loop: VirtualLoop) -> list[int]:
+        protection = Protection(clock=loop)
+        protection.begin("/")
+        loop._leaping.at_us += 300_000
+        requests = [
+            protection.begin("/", left_us=500_000, left_now=left_now) for left_now in (True, False)
+        ]
+        return [(request.deadline_us or 0) - loop.now_us() for request in requests]
+
+    counted, uncounted = run(story)
+    assert counted == 500_000
+    assert 200_000 <= uncounted <= 210_000
 
 
 def test_a_protection_that_outlives_its_loop_measures_the_next_one_anew() -> None:

@@ -59,6 +59,7 @@ class _Door:
         return self.protection.begin(
             method,
             left_us=-1 if left_s is None else max(int(left_s * 1e6), 0),
+            left_now=True,  # the library's own threads read the socket, and count from there
             criticality=criticality_of(claims),
             caller="" if self._caller is None else self._caller(context) or "",
         )

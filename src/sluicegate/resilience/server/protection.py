@@ -193,13 +193,20 @@ class Protection:
         endpoint: str,
         *,
         left_us: int = -1,
+        left_now: bool = False,
         criticality: Criticality | None = None,
         caller: str = "",
     ) -> Request:
-        """Return the request; the shorter of the caller's time and the endpoint's is its own."""
+        """Return the request; the shorter of the caller's time and the endpoint's is its own.
+
+        The caller's counts from the arrival, or from now on if `left_now`.
+        """
         now_us = self._clock.now_us()
         if self._lag is not None:
-            now_us -= self._lag.waited_us(now_us)
+            waited_us = self._lag.waited_us(now_us)
+            now_us -= waited_us
+            if left_now and left_us >= 0:
+                left_us += waited_us
         own = self.settings.endpoints.get(endpoint)
         if own is not None and own.timeout_us > 0 and not 0 <= left_us < own.timeout_us:
             left_us = own.timeout_us
