@@ -68,6 +68,7 @@ HOT_FILES = (
     "apps/limiter/service.py",
     "apps/limiter/throttle.py",
     "doors/connection.py",
+    "doors/connection_pace.py",
     "doors/grpc/calls.py",
     "doors/grpc/framing.py",
     "doors/grpc/key_values.py",

@@ -150,7 +150,8 @@ class Listeners:
             streams={**methods.streams, **Reflection(files).streams, **health.streams},
             open=health.open,
         )
-        return GrpcDoor(whole, self._access, self._app.clock, grpc_settings(self._settings))
+        app = self._app
+        return GrpcDoor(whole, self._access, app.clock, grpc_settings(self._settings), app.pace)
 
     def _http_door(self, access: Access, hosts: frozenset[str] | None, *, alone: bool) -> HttpDoor:
         app = self._app
@@ -167,7 +168,7 @@ class Listeners:
             alone=alone,
         )
         handler = app.http(Site(status, access, hosts))
-        return HttpDoor(handler, app.clock, app.http_settings())
+        return HttpDoor(handler, app.clock, app.http_settings(), None if alone else app.pace)
 
     def _all_metrics(self) -> Iterable[MetricFamily]:
         yield from self._app.metrics()

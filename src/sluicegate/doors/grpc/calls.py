@@ -21,6 +21,7 @@ from typing import Final, Protocol, final
 from sluicegate.contracts.access import Access
 from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.errors import SluicegateError
+from sluicegate.doors.connection_pace import ConnectionPace, is_over_quota
 from sluicegate.doors.grpc.framing import (
     HEAD,
     OK,
@@ -48,6 +49,7 @@ from sluicegate.wire.h2.fields import RequestHead
 from sluicegate.wire.h2.frames import word
 from sluicegate.wire.h2.stream import H2Stream
 
+SLOWED_MS: Final = b"sluicegate-slowed-ms"  # how much later this connection is read
 _PLAIN_BODY_BYTES_MAX: Final = 65_536  # of a request that is not gRPC; answered amid it beyond
 _NONE_YET: Final = GrpcError(GrpcStatus.INTERNAL, "the request ended without a message")
 _NOT_ONE: Final = GrpcError(GrpcStatus.INTERNAL, "a unary request is one message, whole")
@@ -141,6 +143,7 @@ class GrpcCalls:
         "_names",
         "_now_us",
         "_owner",
+        "_pace",
         "_partial_bytes",
         "_result_bytes",
         "_settings",
@@ -158,6 +161,7 @@ class GrpcCalls:
         owner: CallOwner,
         names: Sequence[str],
         now_us: int,
+        pace: ConnectionPace | None = None,
     ) -> None:
         self._methods = methods
         self._access = access
@@ -165,6 +169,7 @@ class GrpcCalls:
         self._counts = counts
         self._owner = owner
         self._names = names
+        self._pace = pace
         self._now_us = now_us
         self._partial_bytes = 0
         self._result_bytes = _RESULT_BYTES_FIRST  # on average, of those that were waited for
@@ -251,6 +256,8 @@ class GrpcCalls:
         if route.identity is not NOBODY:
             self.class_ = class_of(route.identity)
             self.caller = route.identity.name
+            if self._pace is not None:
+                self._pace.identify(self.caller)
         settings = self._settings
         route.message_bytes_max = (
             settings.open_message_bytes_max if route.open else settings.message_bytes_max
@@ -409,8 +416,10 @@ class GrpcCalls:
             or not self.h2.has_room(size)
         ):
             self.fail(stream, _NO_ROOM)
-        else:
-            self.h2.reply(stream, HEAD, prefix(result), OK)
+            return
+        if self._pace is not None:
+            self._pace.record_served(_route(stream).identity.name)
+        self.h2.reply(stream, HEAD, prefix(result), OK)
 
     def fail(self, stream: H2Stream, error: BaseException) -> None:
         """End a call by an error."""
@@ -421,6 +430,10 @@ class GrpcCalls:
         self._counts.failed += 1
         status, message = status_of(error)
         metadata = metadata_of(error)
+        if self._pace is not None and is_over_quota(error):
+            slowed_us = self._pace.record_refused(_route(stream).identity.name)
+            if slowed_us > 0:
+                metadata.append((SLOWED_MS, b"%d" % -(-slowed_us // 1_000)))
         head_sent = isinstance(stream.call, PartialRequest) and stream.call.head_sent
         self._drop_buffer(stream)
         if head_sent:
@@ -439,6 +452,8 @@ class GrpcCalls:
     def _refuse(self, stream: H2Stream, route: GrpcRoute) -> None:
         if route.refusal is not None:
             self._counts.failed += 1
+            if route.of_stranger and self._pace is not None:
+                self._pace.record_stranger()
             self.h2.start(stream, route.refusal, last=True)
         elif route.plain is not None:
             self.h2.start(stream, route.plain)

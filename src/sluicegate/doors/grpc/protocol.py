@@ -22,6 +22,7 @@ from typing import Any, Final, cast, final
 from sluicegate.contracts.access import Access
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import SluicegateError
+from sluicegate.doors.connection_pace import ConnectionPace
 from sluicegate.doors.grpc.calls import GrpcCalls, GrpcCounts, PartialRequest
 from sluicegate.doors.grpc.methods import GrpcError, GrpcStatus, Methods
 from sluicegate.doors.grpc.route import GrpcRoute
@@ -30,6 +31,7 @@ from sluicegate.doors.grpc.streaming import StreamRun
 from sluicegate.doors.stepper import Stepper
 from sluicegate.doors.tls import names_in
 from sluicegate.doors.turns import NEW_READS_MAX, STRANGER, Turns, TurnShare
+from sluicegate.policies.refusal_pace import RefusalPace
 from sluicegate.wire.h2.stream import H2Stream
 
 _log: Final = logging.getLogger("sluicegate.grpc")
@@ -42,14 +44,22 @@ class GrpcDoor:
     """Makes a protocol for each connection that is accepted. Belongs to one loop."""
 
     __slots__ = (
-        "_sweep", "access", "counts", "draining", "methods", "open", "settings", "turns",
+        "_sweep", "access", "clock", "counts", "draining", "methods", "open", "pace", "settings",
+        "turns",
     )  # fmt: skip
 
     def __init__(
-        self, methods: Methods, access: Access, clock: Clock, settings: GrpcSettings | None = None
+        self,
+        methods: Methods,
+        access: Access,
+        clock: Clock,
+        settings: GrpcSettings | None = None,
+        pace: RefusalPace | None = None,
     ) -> None:
         self.methods = methods
         self.access = access
+        self.clock = clock
+        self.pace = pace  # of callers far over their quota
         self.settings = GrpcSettings() if settings is None else settings
         self.turns = Turns(clock, self.settings.turn_portions_max, self.settings.turn_us_max)
         self.counts = GrpcCounts()
@@ -119,6 +129,10 @@ class GrpcProtocol:
     def __init__(self, door: GrpcDoor) -> None:
         self._door = door
         self._calls: GrpcCalls | None = None
+        self._pace: ConnectionPace | None = None
+        if door.pace is not None:
+            self._pace = ConnectionPace(door.pace, door.clock)
+        self._rests = False  # since all who speak on it are far over their quota
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._flushing = False
@@ -157,6 +171,7 @@ class GrpcProtocol:
             self,
             names_in(transport.get_extra_info("peercert")),
             self._now_us(),
+            self._pace,
         )
         door.add(self, self._loop)
         self._flush()
@@ -195,6 +210,9 @@ class GrpcProtocol:
         calls = self._calls
         if calls is not None and self._transport is not None:
             self._reading = True
+            if self._rests:
+                self._rests = False
+                self._ready_us = self._now_us()  # that it was put off is no queue
             self._work(calls)
 
     def _work(self, calls: GrpcCalls) -> None:
@@ -209,6 +227,15 @@ class GrpcProtocol:
                 share.give_up()
         self._reading = False
         self._flush()
+
+    def _keep_pace(self, calls: GrpcCalls) -> None:
+        """Put the connection off if all who speak on it are far over their quota."""
+        if self._pace is None or self._share.waiting:
+            return
+        delay_us = self._pace.rest_us()
+        if delay_us > 0:
+            self._rests = True
+            self._share.rest(delay_us, calls.class_, calls.caller)
 
     def eof_received(self) -> bool:
         """Close: a peer that has ended its side cannot be answered by the rules."""
@@ -347,6 +374,7 @@ class GrpcProtocol:
         self._backlog_bytes = backlog
         if self._reading:
             return
+        self._keep_pace(calls)
         if calls.work_waits and not self._ending and not self._paused:
             share = self._share
             if not share.waiting:

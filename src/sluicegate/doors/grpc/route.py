@@ -48,6 +48,7 @@ class GrpcRoute:
         "identity",
         "message_bytes_max",
         "metadata",
+        "of_stranger",
         "open",
         "plain",
         "refusal",
@@ -67,6 +68,7 @@ class GrpcRoute:
         self.timeout_us = NO_TIMEOUT
         self.gzip = False
         self.open = False
+        self.of_stranger = False  # refused since nobody knows who asks
         self.message_bytes_max = 0
         self.refusal: HeaderBlock | None = None
         self.plain: HeaderBlock | None = None
@@ -123,6 +125,7 @@ def find_route(
     else:
         identity = _identify(head, access, names)
         if identity is None:
+            route.of_stranger = True
             return _refuse_route(route, GrpcStatus.UNAUTHENTICATED, UNAUTHENTICATED)
         _require(identity, methods.grants.get(path))
         route.identity = identity

@@ -68,6 +68,8 @@ class HttpReply(NamedTuple):
 
     Pieces are asked for while the client reads; their end, or the client's, ends the connection,
     and the generator is closed. They are for `Finish`: a reply to the head alone has none.
+
+    `over_quota` is the refusal of a caller whose quota is spent, or could never pay for this.
     """
 
     status: int
@@ -76,6 +78,7 @@ class HttpReply(NamedTuple):
     headers: Headers = ()
     close: bool = False
     pieces: AsyncGenerator[bytes, None] | None = None
+    over_quota: bool = False
 
 
 # A handler is shown the head. It replies at once, and the body is not even read; or it says who is

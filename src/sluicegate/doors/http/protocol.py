@@ -19,6 +19,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable
 from email.utils import formatdate
+from http import HTTPStatus
 from typing import Any, Final, cast, final
 from urllib.parse import unquote
 
@@ -26,6 +27,7 @@ import httptools
 
 from sluicegate.contracts.clock import Clock
 from sluicegate.doors.connection import PeerInfo
+from sluicegate.doors.connection_pace import ConnectionPace
 from sluicegate.doors.http.message import Finish, Handler, HttpReply, HttpRequest
 from sluicegate.doors.http.replies import (
     ANSWER_TOO_SLOW,
@@ -45,9 +47,11 @@ from sluicegate.doors.http.replies import (
 )
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.turns import NEW_READS_MAX, STRANGER, Turns, TurnShare, class_of
+from sluicegate.policies.refusal_pace import RefusalPace
 
 _log: Final = logging.getLogger("sluicegate.http")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+SLOWED_MS: Final = b"x-sluicegate-slowed-ms"  # how much later this connection is read
 _NEVER: Final = float("inf")
 _VERSIONS: Final = ("1.1", "1.0")
 _OFFER: Final = (b"connection", b"upgrade", b"http2-settings")
@@ -66,9 +70,14 @@ class HttpDoor:
     """Makes the protocol of each connection, and holds what they share. Call it with a peer."""
 
     def __init__(
-        self, handler: Handler, clock: Clock, settings: HttpSettings | None = None
+        self,
+        handler: Handler,
+        clock: Clock,
+        settings: HttpSettings | None = None,
+        pace: RefusalPace | None = None,
     ) -> None:
         self.handler = handler
+        self.pace = pace  # of callers far over their quota
         self.settings = HttpSettings() if settings is None else settings
         self.requests = 0
         self.under_way = 0
@@ -77,7 +86,7 @@ class HttpDoor:
         self.bad_requests = 0
         self.faults = 0
         self.tasks: set[asyncio.Task[None]] = set()
-        self._clock = clock
+        self.clock = clock
         self._date_s = -1
         self._date = b""
         self.turns = Turns(clock, self.settings.turn_portions_max, self.settings.turn_us_max)
@@ -88,7 +97,7 @@ class HttpDoor:
 
     def date(self) -> bytes:
         """The Date field, made once a second."""
-        now_s = self._clock.now_us() // 1_000_000
+        now_s = self.clock.now_us() // 1_000_000
         if now_s != self._date_s:
             self._date_s = now_s
             self._date = f"date: {formatdate(now_s, usegmt=True)}\r\n".encode()
@@ -163,6 +172,9 @@ class HttpProtocol(asyncio.Protocol):
         self._caller = ""
         self._reads = 0
         self._lag_us = 0  # that what was read had waited in its socket
+        self._pace: ConnectionPace | None = None
+        if door.pace is not None:
+            self._pace = ConnectionPace(door.pace, door.clock)
         self._working = False  # further down in the stack
         self._blocked = False  # the client does not read
         self._paused = False  # we do not read
@@ -225,7 +237,7 @@ class HttpProtocol(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Stop answering and reading: the client does not read."""
         self._blocked = True
-        self._pace()
+        self._read_or_stop()
 
     def resume_writing(self) -> None:
         """It has caught up."""
@@ -497,8 +509,9 @@ class HttpProtocol(asyncio.Protocol):
             self._feed(self._portion())
             self._answer_all()
         self._working = False
+        self._keep_pace()
         self._flush()
-        self._pace()
+        self._read_or_stop()
         if self._half_closed and not (self._exchanges or self._has_unparsed()):
             self._close()
 
@@ -575,6 +588,8 @@ class HttpProtocol(asyncio.Protocol):
         if request.identity is not None:
             self._class = class_of(request.identity)
             self._caller = request.identity.name
+            if self._pace is not None:
+                self._pace.identify(self._caller)
         if isinstance(outcome, HttpReply):
             first.reply = outcome
         elif self._door.under_way >= self._settings.requests_max:
@@ -623,6 +638,14 @@ class HttpProtocol(asyncio.Protocol):
         _log.exception("a request was answered with 500")
         return OUR_FAULT
 
+    def _keep_pace(self) -> None:
+        """Put the connection off if all who speak on it are far over their quota."""
+        if self._pace is None or self._share.waiting or self._finished:
+            return
+        delay_us = self._pace.rest_us()
+        if delay_us > 0:
+            self._share.rest(delay_us, self._class, self._caller)
+
     # Writing.
 
     def _write(self, first: _Exchange, reply: HttpReply) -> None:
@@ -632,6 +655,8 @@ class HttpProtocol(asyncio.Protocol):
         first.written = True
         first.body.clear()
         self._progress += 1
+        if self._pace is not None and first.request is not None:
+            reply = _recorded(self._pace, first.request, reply)
         self._uncount(first)
         last = (
             reply.close
@@ -711,7 +736,7 @@ class HttpProtocol(asyncio.Protocol):
             if not self._transport.is_closing():
                 self._transport.write(b"".join(out))
 
-    def _pace(self) -> None:
+    def _read_or_stop(self) -> None:
         """Read on only while the client takes the replies."""
         transport = self._transport
         full = self._blocked or self._share.waiting or self._is_full()
@@ -723,6 +748,21 @@ class HttpProtocol(asyncio.Protocol):
             transport.pause_reading()
         else:
             transport.resume_reading()
+
+
+def _recorded(pace: ConnectionPace, request: HttpRequest, reply: HttpReply) -> HttpReply:
+    """Record what became of a request; a refusal that slows its caller says so."""
+    if request.identity is None:
+        if reply.status == HTTPStatus.UNAUTHORIZED:
+            pace.record_stranger()
+    elif reply.over_quota:
+        slowed_us = pace.record_refused(request.identity.name)
+        if slowed_us > 0:
+            slowed_ms = b"%d" % -(-slowed_us // 1_000)
+            return reply._replace(headers=(*reply.headers, (SLOWED_MS, slowed_ms)))
+    elif reply.status < HTTPStatus.BAD_REQUEST or reply.status == HTTPStatus.NOT_FOUND:
+        pace.record_served(request.identity.name)
+    return reply
 
 
 def _target(url: bytes) -> tuple[str, bytes]:

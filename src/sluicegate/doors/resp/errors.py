@@ -18,7 +18,7 @@ from sluicegate.contracts.errors import (
     Unauthenticated,
     Unavailable,
 )
-from sluicegate.contracts.reasons import COST_ABOVE_LIMIT, QUOTA_SPENT, STORE_UNAVAILABLE
+from sluicegate.contracts.reasons import STORE_UNAVAILABLE
 from sluicegate.wire.resp import error_line
 
 _log: Final = logging.getLogger("sluicegate.resp")
@@ -57,11 +57,6 @@ def reply_to_error(error: BaseException, slowed_us: int = 0) -> bytes:
         return error_line(f"ERR {error}")
     _log.error("a command failed", exc_info=error)
     return error_line(_OURS)
-
-
-def is_over_quota(error: BaseException) -> bool:
-    """Whether it says that the caller's quota is spent, or could never pay for this."""
-    return isinstance(error, Refused) and error.decision.reason in (QUOTA_SPENT, COST_ABOVE_LIMIT)
 
 
 def _milliseconds(name: str, span_us: int) -> str:

@@ -15,7 +15,8 @@ from sluicegate.contracts.access import Access, Identity
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import Unauthenticated
-from sluicegate.doors.resp.errors import is_over_quota, reply_to_error
+from sluicegate.doors.connection_pace import is_over_quota
+from sluicegate.doors.resp.errors import reply_to_error
 from sluicegate.doors.resp.settings import RespSettings
 from sluicegate.policies.refusal_pace import RefusalPace
 

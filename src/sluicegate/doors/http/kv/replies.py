@@ -8,6 +8,7 @@ from sluicegate.contracts.errors import Refused, SluicegateError
 from sluicegate.contracts.guard import Judgement
 from sluicegate.contracts.key_values import Row, WriteIfResult, tag_of
 from sluicegate.contracts.reasons import QUOTA_SPENT
+from sluicegate.doors.connection_pace import is_over_quota
 from sluicegate.doors.headers import retry_after_s
 from sluicegate.doors.http.etags import ANY
 from sluicegate.doors.http.identity import reply_to
@@ -75,7 +76,7 @@ def error_reply(error: SluicegateError, quota_status: int) -> HttpReply:
     status = reason.http_status
     if reason is QUOTA_SPENT:
         members["status"] = status = quota_status
-    return HttpReply(status, json_bytes(members), PROBLEM, headers)
+    return HttpReply(status, json_bytes(members), PROBLEM, headers, over_quota=is_over_quota(error))
 
 
 def _etag(value: bytes) -> tuple[bytes, bytes]:
