@@ -87,16 +87,32 @@ def test_a_run_prints_a_row_for_each_goal_and_ends_well(
     assert output.err == ""
 
 
+def test_each_claim_has_the_number_of_seeds_that_meet_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert lab("run", TINY, "--as", "without", "--seed", "590", "--seeds", "20") == 1
+    output = capsys.readouterr()
+    rows = [line for line in output.out.splitlines() if "of 20" in line]
+    assert [row.split()[0] for row in rows] == ["MISSED"] * 3
+    assert [row.split()[-3:] for row in rows] == [
+        ["10", "of", "20"],
+        ["10", "of", "20"],
+        ["0", "of", "20"],
+    ]
+    assert "40/40" in output.err, "long work shows its progress off a terminal"
+
+
 def test_a_run_that_misses_prints_the_command_that_repeats_it_and_that_tells_the_same(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert lab("run", "small", "--as", "fifo", "--runs", "2", "--seed", "3") == 1
     output = capsys.readouterr().out
-    rows = [line for line in output.splitlines() if "MISSED" in line]
+    rows = [line.removesuffix("0 of 2") for line in output.splitlines() if "MISSED" in line]
     repeats = [line for line in output.splitlines() if line.startswith("repeat: sluicegate lab ")]
     assert len(rows) == len(repeats) == 3
     assert lab(*repeats[-1].removeprefix("repeat: sluicegate lab ").split()) == 1
-    again = [line for line in capsys.readouterr().out.splitlines() if "MISSED" in line]
+    output = capsys.readouterr().out
+    again = [line.removesuffix("0 of 1") for line in output.splitlines() if "MISSED" in line]
     assert rows[-1].split() in [line.split() for line in again]
 
 

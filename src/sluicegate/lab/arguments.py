@@ -18,6 +18,7 @@ def add_run_arguments(parser: ArgumentParser, *, runs: int = 5, jobs: str = "1")
     parser.add_argument("--seed", metavar="N", default="0", help="the first seed (default 0)")
     parser.add_argument(
         "--runs",
+        "--seeds",
         metavar="K",
         default=str(runs),
         help=f"how many seeds; the worst counts (default {runs})",

@@ -25,6 +25,7 @@ examples:
   sluicegate lab run mine.py                     a scenario of your own, from its file
   sluicegate lab run all --jobs auto             all of them, in one process a core
   sluicegate lab run overload --seed 7 --runs 1  one seed again
+  sluicegate lab run overload --seed 1000 --seeds 100 --jobs auto
   sluicegate lab compare overload --with fifo,folly,kernels
   sluicegate lab report --out lab-report         a page with plots
   sluicegate lab tune queue                      a sweep of settings, its frontier and its knee

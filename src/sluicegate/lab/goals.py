@@ -1,6 +1,6 @@
 """Goals: the acceptance figures of a scenario, and how runs compare with them.
 
-A goal is met when the worst seed meets it.
+A goal is met when every seed meets it; the worst is named, and how many met it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,13 @@ class GoalResult(NamedTuple):
     goal: Goal
     worst: float
     seed: int  # of the worst
-    met: bool
+    held: int  # runs that meet it
+    runs: int
+
+    @property
+    def met(self) -> bool:
+        """Whether every run meets it."""
+        return self.held == self.runs
 
 
 def judge_goals(
@@ -69,5 +75,6 @@ def judge_goals(
             pick = max if goal.at_least is None else min
             seed = pick(runs, key=lambda seed: runs[seed][goal.figure])
             worst = runs[seed][goal.figure]
-            results.append(GoalResult(case, goal, worst, seed, goal.is_met(worst, rigs[case])))
+            held = sum(goal.is_met(run[goal.figure], rigs[case]) for run in runs.values())
+            results.append(GoalResult(case, goal, worst, seed, held, len(runs)))
     return results

@@ -117,6 +117,7 @@ def write_results(
             one.case,
             one.goal.text(scenario.rigs[one.case]),
             f"{format_number(one.worst)} (seed {one.seed})",
+            f"{one.held} of {one.runs}",
         )
         for one in judged
     ]
