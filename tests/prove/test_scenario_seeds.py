@@ -1,29 +1,40 @@
-"""Every scenario in virtual time over many seeds: its claim holds on each, and what must fail does.
+"""Every scenario in virtual time over many seeds: ours keeps its claim, and what must fail fails.
 
-A claim that is known not to hold on every seed is in `MISSES`, with what was measured: it is played
-all the same, and leaves the table when it holds. Ours without a policy must fail too, or the policy
-is not what the claim rests on: those that hold without it are in `UNNEEDED`.
+A claim that is known to miss on some seeds is in `MISSES`, with one of them: when that seed meets
+it, its test fails until the claim is out of the table and played over all. Ours without a policy
+must fail too, or the policy is not what the claim rests on: those that hold without it are in
+`UNNEEDED`, and are watched in the same way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import pytest
 
+from sluicegate.lab.goals import GoalResult
 from sluicegate.lab.scenario import KERNELS, TASKS, AnyScenario, run_trials
 from sluicegate.lab.scenarios import TABLE
-from tests.prove.seeds import seeds
+from tests.prove.seeds import seeds, whole
 
 VIRTUAL: Final = [
     each for each in TABLE.values() if each.candidate(each.ours).mode in (KERNELS, TASKS)
 ]
-MISSES: Final[Mapping[str, str]] = {
-    "deadline-chain": "goodput of 0.9785 and 0.9797 with two of eight seeds, where 0.98 is asked",
-    "gray-host": "a healthy host is ejected in the calm hour with one of three seeds",
-    "tracking": "the limit is off by 0.31 to 0.81 with five of ten seeds, where 0.25 is asked",
-    "window-accuracy": "up to 0.3% misjudged in `flood` with seven of forty seeds",
+
+
+class Miss(NamedTuple):
+    """A seed that misses a claim, and how often and by how much others do."""
+
+    seed: int
+    reason: str
+
+
+MISSES: Final[Mapping[str, Miss]] = {
+    "deadline-chain": Miss(1004, "goodput of 0.9797 where 0.98 is asked; two of eight seeds miss"),
+    "gray-host": Miss(1001, "a healthy host is ejected in the calm hour; one of three seeds"),
+    "tracking": Miss(1000, "the limit is off by 0.31 to 0.81, 0.25 is asked; five of ten seeds"),
+    "window-accuracy": Miss(1000, "up to 0.3% are misjudged in `flood`; seven of forty seeds"),
 }
 UNNEEDED: Final[Mapping[str, str]] = {  # scenario, and the candidate that meets its goals
     "ablation": "without-ratio",
@@ -44,19 +55,10 @@ def must_fail(scenario: AnyScenario) -> list[str]:
     return [name for name in names if name != UNNEEDED.get(scenario.name)]
 
 
-def claims() -> list[object]:
-    return [
-        pytest.param(
-            scenario,
-            id=scenario.name,
-            marks=[
-                pytest.mark.xfail(strict=False, reason=MISSES[scenario.name], raises=AssertionError)
-            ]
-            if scenario.name in MISSES
-            else [],
-        )
-        for scenario in VIRTUAL
-    ]
+def missed(scenario: AnyScenario, seed: int) -> list[GoalResult]:
+    """The goals that ours misses with this seed."""
+    judged = run_trials(scenario, [scenario.ours], [seed]).judge(scenario.ours)
+    return [one for one in judged if not one.met]
 
 
 def test_the_tables_name_scenarios_and_candidates_that_are_there() -> None:
@@ -69,15 +71,26 @@ def test_the_tables_name_scenarios_and_candidates_that_are_there() -> None:
 
 @pytest.mark.prove
 @pytest.mark.parametrize("seed", seeds(full=100, part=1))
-@pytest.mark.parametrize("scenario", claims())
+@pytest.mark.parametrize(
+    "scenario",
+    [each for each in VIRTUAL if each.name not in MISSES],
+    ids=lambda scenario: scenario.name,
+)
 def test_a_claim_holds_on_every_seed(scenario: AnyScenario, seed: int) -> None:
-    judged = run_trials(scenario, [scenario.ours], [seed]).judge(scenario.ours)
-    missed = [
-        (one.case, one.goal.text(scenario.rigs[one.case]), one.worst)
-        for one in judged
-        if not one.met
-    ]
-    assert not missed
+    assert not missed(scenario, seed)
+
+
+@pytest.mark.prove
+@pytest.mark.skipif(not seeds(full=1, part=1), reason="no proof is asked for")
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [
+        pytest.param(name, miss.seed, marks=pytest.mark.xfail(strict=True, reason=miss.reason))
+        for name, miss in MISSES.items()
+    ],
+)
+def test_a_claim_that_misses_holds_on_the_seed_that_shows_it(name: str, seed: int) -> None:
+    assert not missed(TABLE[name], seed)
 
 
 @pytest.mark.prove
@@ -90,8 +103,17 @@ def test_what_must_fail_fails_on_every_seed(scenario: AnyScenario, seed: int) ->
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize("seed", seeds(full=1, part=0))
-@pytest.mark.parametrize("name", UNNEEDED)
-@pytest.mark.xfail(strict=False, reason="the claim holds without the policy", raises=AssertionError)
-def test_a_claim_rests_on_each_policy_that_can_be_taken_out(name: str, seed: int) -> None:
-    assert not run_trials(TABLE[name], [UNNEEDED[name]], [seed]).meets_goals(UNNEEDED[name])
+@pytest.mark.skipif(not whole(), reason="a part of the whole proof")
+@pytest.mark.parametrize(
+    ("name", "candidate"),
+    [
+        pytest.param(
+            name,
+            candidate,
+            marks=pytest.mark.xfail(strict=True, reason=f"{name} holds {candidate}"),
+        )
+        for name, candidate in UNNEEDED.items()
+    ],
+)
+def test_a_claim_rests_on_each_policy_that_can_be_taken_out(name: str, candidate: str) -> None:
+    assert not run_trials(TABLE[name], [candidate], [0]).meets_goals(candidate)
