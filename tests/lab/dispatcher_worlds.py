@@ -17,6 +17,9 @@ SLOW_END_US: Final = KNOWN_US + 15 * US
 RELAXED_US: Final = SLOW_END_US + 3 * US
 STALL_US: Final = 4 * US
 WELL_US_MAX: Final = US
+FOUND_US: Final = 2 * US
+GOODPUT_MIN: Final = 0.85
+CRITICAL_MIN: Final = 0.95
 PLACES: Final = 64  # by default, and half of them for a shard
 
 
@@ -89,6 +92,46 @@ def stall(seed: int, settings: KvSettings = SHIPPED) -> KvRig:
         work_us=work_us,
         course=(EngineSpell(STALL_US, stalled=True), EngineSpell(STALL_US + stall_us)),
     )
+
+
+def overload(seed: int, settings: KvSettings = SHIPPED) -> KvRig:
+    """Two to four times what a few slots can do, of which a fifth is CRITICAL; memoryless work."""
+    chance = random.Random(seed)
+    slots = chance.choice((4, 8, 16))
+    work_us = round(10.0 ** chance.uniform(3.3, 4.0))
+    per_s = chance.uniform(2.0, 4.0) * slots * US / work_us
+    shares = zip(Criticality, (0.2, 0.2, 0.3, 0.3), strict=True)
+    return KvRig(
+        callers=tuple(
+            KvCaller(
+                name=member.name,
+                arrivals=Poisson(share * per_s),
+                criticality=member,
+                deadline_us=100_000,
+            )
+            for member, share in shares
+        ),
+        span_us=FOUND_US + 4 * US,
+        settings=settings,
+        slots=slots,
+        work_us=work_us,
+        even_work=False,
+    )
+
+
+def losses_of_overload(found: KvRun) -> list[str]:
+    """What was lost of what the engine could do, once there was time to find its places."""
+    rig = found.rig
+    end_us = rig.span_us - 200_000
+    capacity = rig.slots * US / rig.work_us
+    served = sum(one.served for one in found.of(FOUND_US, end_us)) * US / (end_us - FOUND_US)
+    critical = found.served(FOUND_US, end_us, 0)
+    losses = []
+    if served < GOODPUT_MIN * capacity:
+        losses.append(f"{served / capacity:.1%} of the capacity")
+    if critical < CRITICAL_MIN:
+        losses.append(f"{critical:.1%} of CRITICAL")
+    return losses
 
 
 def harm_of_slowness(found: KvRun) -> list[str]:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from sluicegate.apps.kv.admission import Admission
 from sluicegate.apps.kv.settings import KvSettings
+from sluicegate.contracts.permit import Outcome
 from sluicegate.lab.rigs.dispatcher import play
 from sluicegate.policies import deadline, operation_cost
+from sluicegate.policies.stack import StackPermit
 from tests.lab.dispatcher_worlds import (
     WELL_US_MAX,
     harm_of_slowness,
+    losses_of_overload,
+    overload,
     recovery_us,
     slow_down,
     stall,
 )
 
+WITHOUT_PLACES_LOST = (1, 3, 7, 28)
 planted = pytest.mark.skipif(
     not (operation_cost.__file__ or "").endswith(".py"),
     reason="what is compiled cannot be replaced; the interpreted build is tried",
@@ -29,6 +35,25 @@ def test_what_is_slow_and_has_room_refuses_nobody(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_stall_is_over_a_second_after_its_end(seed: int) -> None:
     assert recovery_us(play(stall(seed), seed)) <= WELL_US_MAX
+
+
+@pytest.mark.parametrize("seed", WITHOUT_PLACES_LOST)
+def test_overload_is_served_as_far_as_the_engine_goes_and_what_matters_first(seed: int) -> None:
+    assert losses_of_overload(play(overload(seed), seed)) == []
+
+
+@pytest.mark.parametrize("seed", WITHOUT_PLACES_LOST)
+def test_with_all_places_whatever_the_engine_can_do_that_is_lost(seed: int) -> None:
+    assert losses_of_overload(play(overload(seed, KvSettings(find_places=False)), seed))
+
+
+@planted
+def test_giving_the_place_of_abandoned_work_away_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def abandon(self: Admission, permit: StackPermit, _: object, outcome: Outcome) -> None:
+        permit.end(outcome, self._clock.now_us())
+
+    monkeypatch.setattr(Admission, "_abandon", abandon)
+    assert any(losses_of_overload(play(overload(seed), seed)) for seed in WITHOUT_PLACES_LOST)
 
 
 def test_a_run_is_a_function_of_its_seed() -> None:

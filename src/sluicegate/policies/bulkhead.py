@@ -12,6 +12,9 @@ nine healthy ones answer 8% of what they are asked; with 40 places a shard they 
 With a pool, a part that has as many as its cap is refused first, so that a slow one never takes
 more of the pool than its cap. Keep `cap` well below `pool`.
 
+**Fewer places.** `resize` says how many all parts have together now; each cap is the same share of
+them as of the pool, so that a slow part has no larger share of few places than of many.
+
 **Resharding.** `reshard` names the parts and their caps anew. What is at work goes on to count
 where it was admitted: a part that stays keeps its count, one that went keeps it until its last unit
 has ended, and one that comes back meanwhile finds it. A lower cap sends nobody away.
@@ -150,6 +153,7 @@ class Bulkhead:
         "_refused_pool",
         "chance",
         "inflight",
+        "pool",
         "settings",
     )
 
@@ -157,6 +161,7 @@ class Bulkhead:
         self.settings = settings
         self.chance = chance
         self._caps = dict(settings.caps)
+        self.pool = settings.pool
         self._compartments: dict[str, Compartment] = {}
         # Those with a number worth keeping and nobody in them, the longest idle first.
         self._idle: OrderedDict[str, Compartment] = OrderedDict()
@@ -171,7 +176,7 @@ class Bulkhead:
         if compartment.inflight >= compartment.limit():
             self._refused += 1
             return self._refuse(compartment)
-        if self.inflight >= self.settings.pool:
+        if self.inflight >= self.pool:
             self._refused_pool += 1
             refusal = self._refuse(compartment)
             self._close(compartment)
@@ -182,6 +187,13 @@ class Bulkhead:
         self.inflight += 1
         self._admitted += 1
         return BulkheadPermit(self, compartment, request, now_us)
+
+    def resize(self, pool: int) -> None:
+        """Have so many places in all parts together from now on, at most those of the settings."""
+        within("bulkhead.pool", pool, 1, self.settings.pool)
+        self.pool = pool
+        for shard, compartment in self._compartments.items():
+            compartment.cap = self._cap(shard)
 
     def reshard(self, caps: Mapping[str, int]) -> None:
         """Name the parts and their caps anew; what is at work counts where it is."""
@@ -227,7 +239,8 @@ class Bulkhead:
         )
 
     def _cap(self, shard: str) -> int:
-        return self._caps.get(shard, self.settings.cap)
+        cap = self._caps.get(shard, self.settings.cap)
+        return max(1, cap * self.pool // self.settings.pool)
 
     def _open(self, shard: str) -> Compartment:
         """A compartment for a shard that has none; when there are too many, the one for all."""

@@ -30,6 +30,7 @@ from sluicegate.policies.stack import StackPermit, outcome_of
 T = TypeVar("T")
 # The block that was on its way may be of the epoch that has just ended; the next is of this one.
 BLOCKS_AWAITED: Final = 2
+LOST_S: Final = 60.0  # no engine works for so long on what nobody waits for
 _TOO_LATE: Final = Decision(False, 0, NEVER, 0, DEADLINE, "deadline")
 
 
@@ -150,14 +151,22 @@ class Admission:
             raise
 
     async def in_time(self, permit: StackPermit, work: Awaitable[T]) -> T:
-        """The same for what changes nothing: it is given up at its deadline."""
+        """The same for what changes nothing: it is given up at its deadline.
+
+        The engine goes on with what it has begun, so the permit ends when that has.
+        """
         left_us = permit.request.remaining_us(self._clock.now_us())
+        task = asyncio.ensure_future(work)
         try:
-            async with asyncio.timeout(None if left_us is None else left_us / 1e6):
-                return await work
-        except TimeoutError as error:
-            self.failed(permit, error)
-            raise self._refused(permit.request, _TOO_LATE, self._clock.now_us()) from None
+            await asyncio.wait((task,), timeout=None if left_us is None else left_us / 1e6)
+        except asyncio.CancelledError:
+            self._abandon(permit, task, Outcome.IGNORE)
+            raise
+        if not task.done():
+            self._abandon(permit, task, Outcome.DROPPED)
+            raise self._refused(permit.request, _TOO_LATE, self._clock.now_us())
+        try:
+            return task.result()
         except BaseException as error:
             self.failed(permit, error)
             raise
@@ -199,6 +208,24 @@ class Admission:
                 raise Refused(refusal)
             chain.units.owe_cached(caller, now_us)  # more of its quota is on its way
         chain.usage.cached(caller, chain.units.settings.cached_mru)
+
+    def _abandon(self, permit: StackPermit, task: asyncio.Future[T], outcome: Outcome) -> None:
+        """End the permit when the work has ended; an engine that never answers has lost it."""
+        loop = asyncio.get_running_loop()
+        lost = loop.call_later(LOST_S, self._end_abandoned, permit, task, outcome)
+
+        def ended(_: asyncio.Future[T]) -> None:
+            lost.cancel()
+            self._end_abandoned(permit, task, outcome)
+
+        task.add_done_callback(ended)
+
+    def _end_abandoned(
+        self, permit: StackPermit, task: asyncio.Future[T], outcome: Outcome
+    ) -> None:
+        if task.done() and not task.cancelled():
+            task.exception()  # nobody else will ask for it
+        permit.end(outcome, self._clock.now_us())
 
     def _release(self, permit: StackPermit, _: asyncio.Future[T]) -> None:
         permit.end(Outcome.IGNORE, self._clock.now_us())  # nothing, if it has ended

@@ -270,6 +270,7 @@ class KvApp(App[KvSettings]):
 
     def state(self) -> Mapping[str, Part]:
         """The parts of /v1/state."""
+        chain = self.chain
         return {
             "board": self._board,
             "stages": lambda: self.chain.stack.stats().stages,
@@ -281,6 +282,7 @@ class KvApp(App[KvSettings]):
             "penalty": self.chain.penalty.stats,
             "prices": self.chain.prices.stats,
             "keeper": self.keeper.stats,
+            "places": lambda: None if chain.places is None else chain.places.stats(),
             "engine": lambda: {
                 "name": self.engine.name,
                 "durability": self.engine.durability,

@@ -26,6 +26,7 @@ from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.deadline import Deadline, DeadlineSettings
 from sluicegate.policies.penalty import Penalty, PenaltySettings
+from sluicegate.policies.places import HEAVY_SHARE, Places
 from sluicegate.policies.prices import LocalPrices, PriceSettings
 from sluicegate.policies.queue.operation_queue import OperationQueue
 from sluicegate.policies.queue.queue import Queue, QueueSettings
@@ -44,9 +45,9 @@ OPERATIONS: Final = (GET, MULTI_GET, SCAN, PUT, SWAP, BULK)
 SHARDS_MAX: Final = 10_000
 SKETCHES_MAX: Final = 10_000  # of tables, operations and callers
 NEEDS_MAX: Final = 4_000  # operations and shards whose p99 is known apart
-# After a stall everything is let in again within a second, five windows; the queue behind keeps
+# After a stall everything is let in again within a second, three windows; the queue behind keeps
 # what that lets in too much.
-RAISE_PERMILLE: Final = 200
+RAISE_PERMILLE: Final = 334
 _MS: Final = 1_000
 # RU a byte, a millisecond, a row: until `sluicegate kv calibrate` has said better of an engine. A
 # read of a KiB costs a quarter of a request more, a write's page costs as the seed has it.
@@ -119,12 +120,10 @@ class PolicyChain:
             penalties=self.penalty,
         )
         self.queue = Queue(_queue(settings, plain=not layers))
-        # Half of the places are for what is quick.
-        half = max(1, settings.places // 2)
         self.heavy = OperationQueue(
             (SCAN, BULK),
             QueueSettings(
-                places=half,
+                places=max(1, settings.places // HEAVY_SHARE),  # the others are for what is quick
                 length_max=settings.queue_length,
                 bytes_max=settings.queue_bytes,
                 wait_us_max=settings.deadline_ms * _MS,
@@ -134,9 +133,14 @@ class PolicyChain:
         self.bulkhead = Bulkhead(
             BulkheadSettings(pool=settings.places, cap=shard_places, shards_max=SHARDS_MAX), chance
         )
+        self.places: Places | None = None
+        if layers and settings.find_places:
+            self.places = Places(self.queue, self.heavy, self.bulkhead)
         observers: list[StackObserver] = [usage]
         if layers:
             observers += [self.stress, self.local_prices]
+        if self.places is not None:
+            observers.append(self.places)
         self.stack = Stack(*self._stages(settings, minute_quota), observers=observers)
 
     def _stages(self, settings: KvSettings, minute_quota: WaitingPolicy | None) -> list[StackStage]:

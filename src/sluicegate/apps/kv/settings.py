@@ -125,8 +125,11 @@ class KvSettings(RulesSettings):
     ] = 1_000
     # How much at a time.
     places: Annotated[
-        int, Setting("operations at work in the engine at a time", whole(1, 1 << 20))
+        int, Setting("operations at work in the engine at a time, at most", whole(1, 1 << 20))
     ] = 64
+    find_places: Annotated[
+        bool, Setting("have fewer of them at work where the engine does no more with all of them")
+    ] = True
     shard_places: Annotated[
         int,
         Setting(

@@ -50,6 +50,10 @@ class OperationQueue:
             return NOTHING_HELD
         return await self._queue.admit(request, clock)
 
+    def resize(self, places: int, now_us: int) -> None:
+        """Have so many places from now on."""
+        self._queue.resize(places, now_us)
+
     def stats(self) -> QueueStats:
         """What its line looks like now."""
         return self._queue.stats()

@@ -1,0 +1,286 @@
+"""Place search: how many may be at work at once, found by trying fewer and looking at what is done.
+
+A pool in front of an engine has more places than the engine can work on, or fewer. With more, the
+line is inside the engine, where nobody orders it: what matters waits behind what does not. With
+fewer, the engine idles. The limits of TCP's kind (`concurrency_limit.py`, `fast_limit.py`) find the
+number by latency alone, and latency alone cannot tell a line from work that has become slower: an
+engine four times slower, with places to spare, had 35% of its lowest class refused by one of them.
+
+So here a smaller number is an experiment, and what is done in a second is the judge. By Little's
+law fewer places shorten the time in the engine by as much, if there was a line in it, and what is
+done stays the same; without a line, what is done falls, and the places are given back.
+
+    steady    while all places are taken and work takes longer than usual, or nobody knows what is
+              usual since the last try was long ago: try half of them
+    draining  until no more are at work than are to be tried
+    trying    for a window: what is done stays        keep them, and try half again while it helps
+                            it falls beyond its noise take the old number, wait before the next try
+
+What takes no longer than usual while all places are taken gets more of them, a tenth, then twice as
+many each window; so does what does not take all of its places, for there is no line to order. The
+next try begins with what the last one kept. What a failed try had is a floor: the next is between
+the two. While some place is free nothing is tried, unless most of what the engine ends is too late
+for anybody: then there are too many places, and a try costs nobody anything.
+
+What counts is what the engine has ended, in time or not: whether it was in time is what the places
+are to bring about, and where nothing is in time there is no other measure.
+
+Engine of 8 slots, 10 ms each, twice the load, 64 places: 64, 32, 16, 8 within a second; then
+between 8 and 15. With 64 slots it tries once in a while, and gives back.
+
+Cost: five additions an end. Bounds: 1 <= places <= most.
+"""
+
+from __future__ import annotations
+
+from math import ceil, sqrt
+from typing import Final, final
+
+from sluicegate.kernels.bounds import within
+
+PLACES_MAX: Final = 1 << 20
+_STEADY: Final = 0
+_DRAINING: Final = 1
+_TRYING: Final = 2
+_FULL_SHARE: Final = 0.8  # of the ends in a window, that saw no place free
+_SLOW: Final = 1.4  # times as long as usual
+_HELPED: Final = 0.7  # of the time before: fewer places made it shorter
+_LOSS: Final = 0.08  # of what is done, which is none
+_NOISE_MAX: Final = 0.25
+_FORGET: Final = 1.02  # the usual time rises by so much a window at most
+_GROWTH: Final = 0.1
+_GROWTH_MAX: Final = 1.0
+_SLOW_GROWTHS: Final = 4  # by a tenth, before it doubles
+_WINDOWS_MAX: Final = 10  # that a window may last, until it has ends enough
+_TRY_WINDOWS_MAX: Final = 15  # and one whose noise hides what it shows
+_REST_US: Final = 1_000_000
+_REST_US_MAX: Final = 16_000_000
+_ENDS_MIN: Final = 20  # below which a window of a try says nothing, however bad it looks
+_ROUNDS_MAX: Final = 10.0  # times the usual time, for work that takes longer than a window
+_BASE_US_MAX: Final = 3_000_000
+
+
+@final
+class PlaceSearch:
+    """The number of places, and the experiments that find it.
+
+    `places` is the number now, `most` what it begins with and never exceeds. A window is `span_us`
+    and at least `ends_min` ends long.
+    """
+
+    __slots__ = (
+        "_base_ends",
+        "_base_us",
+        "_before",
+        "_before_us",
+        "_began_us",
+        "_due_us",
+        "_ends",
+        "_ends_min",
+        "_floor",
+        "_found",
+        "_full",
+        "_growths",
+        "_late",
+        "_next_us",
+        "_rest_us",
+        "_span_us",
+        "_state",
+        "_sure_until_us",
+        "_timed",
+        "_timed_us",
+        "_usual_us",
+        "accepted",
+        "most",
+        "places",
+        "tries",
+    )
+
+    def __init__(self, most: int, span_us: int = 100_000, ends_min: int = 60) -> None:
+        within("most", most, 1, PLACES_MAX)
+        within("span_us", span_us, 1, _REST_US)
+        within("ends_min", ends_min, 1, PLACES_MAX)
+        self.most = most
+        self.places = most
+        self.tries = self.accepted = 0
+        self._span_us = span_us
+        self._ends_min = ends_min
+        self._state = _STEADY
+        self._usual_us = 0.0  # what work takes without a line, as far as is known
+        self._sure_until_us = 0  # what is usual was found by a try, not so long ago
+        self._before = most  # places, and the time, before the try
+        self._before_us = 0.0
+        self._floor = 0  # what a try showed to be too few
+        self._found = most  # what the last try showed to be enough
+        self._growths = 0  # in a row
+        self._next_us = 0  # no try before
+        self._rest_us = _REST_US
+        # What ended with all places taken, at this number of them, and in how long.
+        self._base_ends = 0.0
+        self._base_us = 0.0
+        self._began_us = -1
+        self._due_us = 0
+        self._ends = self._full = self._late = self._timed = 0
+        self._timed_us = 0
+
+    def record(self, began_us: int, now_us: int, inflight: int, *, late: bool = False) -> bool:
+        """Take in work that has ended; return whether `places` has changed.
+
+        `inflight` are those at work now, with whoever has taken its place already; `late` is work
+        that nobody waits for any more.
+        """
+        if self._began_us < 0 or now_us < self._began_us:  # the first, or the clock went back
+            self._open(now_us)
+        if self._state == _DRAINING:
+            if inflight <= self.places:
+                self._state = _TRYING
+                self._open(now_us)
+            return False
+        self._ends += 1
+        if inflight >= self.places:
+            self._full += 1
+        if late:
+            self._late += 1
+        if began_us >= self._began_us:
+            self._timed += 1
+            self._timed_us += now_us - began_us
+        if now_us < self._due_us:
+            return False
+        passed_us = now_us - self._began_us
+        few = self._ends < self._ends_min and passed_us < self._longest_us(_WINDOWS_MAX)
+        trying = self._state == _TRYING and self._ends >= _ENDS_MIN
+        if few and not trying:
+            self._due_us += self._span_us
+            return False
+        places = self.places
+        if self._state == _TRYING:
+            self._judge(passed_us, now_us, few=few)
+        else:
+            self._look(passed_us, now_us)
+        return self.places != places
+
+    def _longest_us(self, windows: int) -> float:
+        return max(windows * self._span_us, _ROUNDS_MAX * self._usual_us)
+
+    def _open(self, now_us: int) -> None:
+        self._began_us = now_us
+        self._due_us = now_us + self._span_us
+        self._ends = self._full = self._late = self._timed = 0
+        self._timed_us = 0
+
+    def _mean_us(self) -> float:
+        """What work took that began in this window; 0 if too little of it ended in it."""
+        return self._timed_us / self._timed if self._timed * 4 >= self._ends else 0.0
+
+    def _is_full(self) -> bool:
+        """Whether the places bind, or let in what is too late for anybody when it ends."""
+        return self._full >= _FULL_SHARE * self._ends or self._late * 2 > self._ends
+
+    def _look(self, passed_us: int, now_us: int) -> None:
+        """A steady window has ended."""
+        ends, mean_us = self._ends, self._mean_us()
+        full = self._is_full()
+        self._open(now_us)
+        if passed_us > self._longest_us(_WINDOWS_MAX) + self._span_us:
+            return  # the engine stood still: that is not what it does in a second
+        if not full:
+            self._base_ends = self._base_us = 0.0
+            if mean_us > 0.0:
+                self._learn_usual(mean_us)
+            self._grow()
+            return
+        if self._base_us > _BASE_US_MAX:
+            self._base_ends /= 2.0
+            self._base_us /= 2.0
+        self._base_ends += ends
+        self._base_us += passed_us
+        slow = now_us >= self._sure_until_us or mean_us > _SLOW * self._usual_us
+        if not slow:
+            self._grow()
+        elif now_us >= self._next_us and self._base_ends > 0:
+            self._growths = 0
+            self._try(mean_us)
+
+    def _learn_usual(self, mean_us: float) -> None:
+        """With a place free there is no line of ours in the engine, but others may crowd it."""
+        usual_us = self._usual_us
+        if usual_us == 0.0 or mean_us < usual_us:
+            self._usual_us = max(mean_us, 1.0)
+        else:
+            self._usual_us = min(usual_us * _FORGET, mean_us)
+
+    def _grow(self) -> None:
+        if self.places < self.most:
+            self._growths += 1
+            doublings = max(0, self._growths - _SLOW_GROWTHS)
+            more = ceil(self.places * min(_GROWTH * 2.0**doublings, _GROWTH_MAX))
+            self._set(min(self.places + more, self.most))
+
+    def _set(self, places: int) -> None:
+        self.places = places
+        self._base_ends = self._base_us = 0.0
+
+    def _try(self, mean_us: float) -> None:
+        fewer = self._found if self._found < self.places else self.places // 2
+        if fewer <= self._floor < self.places:
+            fewer = int(sqrt(self._floor * self.places))
+            if fewer <= self._floor:  # it is found, as closely as it matters
+                self._floor = 0
+                self._next_us = self._sure_until_us = self._began_us + self._rest_us
+                return
+        if fewer < 1:
+            return
+        self.tries += 1
+        self._before = self.places
+        self._before_us = mean_us
+        self.places = fewer
+        self._state = _DRAINING
+
+    def _judge(self, passed_us: int, now_us: int, *, few: bool) -> None:
+        """A window of the try has ended; it goes on where its noise hides what it shows."""
+        mean_us = self._mean_us()
+        full = self._is_full()
+        if full:
+            kept = (self._ends / passed_us) / (self._base_ends / self._base_us)
+            noise = min(sqrt(1.0 / self._ends + 1.0 / self._base_ends), _NOISE_MAX)
+            if self._floor:  # a mistake costs a few places, and a long look the same for as long
+                noise /= 2.0
+            enough = kept >= 1.0 - _LOSS / 2.0 and not few
+            clear = enough or kept < 1.0 - _LOSS - noise
+            if not clear and passed_us < self._longest_us(_TRY_WINDOWS_MAX):
+                self._due_us += self._span_us
+                return
+        elif few:
+            self._due_us += self._span_us
+            return
+        else:
+            kept = 1.0  # all that came was served, with fewer places too
+        ends = self._ends
+        self._open(now_us)
+        self._state = _STEADY
+        if kept < 1.0 - _LOSS:
+            self._give_back(mean_us, now_us)
+            return
+        self.accepted += 1
+        self._found = self.places
+        self._set(self.places)
+        if not self._floor:
+            self._rest_us = _REST_US
+        helped = mean_us == 0.0 or self._before_us == 0.0 or mean_us < _HELPED * self._before_us
+        if mean_us > 0.0 and (self._usual_us == 0.0 or mean_us < self._usual_us):
+            self._usual_us = mean_us
+        if full and helped:
+            self._base_ends, self._base_us = float(ends), float(passed_us)
+            self._try(mean_us)
+
+    def _give_back(self, mean_us: float, now_us: int) -> None:
+        self._floor = self.places
+        self._found = self.most
+        self._set(self._before)
+        # With so few that less was done there was no line in the engine.
+        usual_us = mean_us or self._before_us
+        if usual_us > 0.0:
+            self._usual_us = usual_us
+        self._sure_until_us = now_us + _REST_US_MAX
+        self._next_us = now_us + self._rest_us
+        self._rest_us = min(self._rest_us * 2, _REST_US_MAX)

@@ -1,0 +1,66 @@
+"""Places: as many at work in an engine as it can do at once, found while it works.
+
+Watches the ends of admitted work, and resizes what stands before the engine: the queue, so that
+whoever waits does so where somebody orders them; the lane of heavy work, to half; the compartments
+of the bulkhead, each to its share. The number is `kernels/place_search.py`, which says why it is
+found by trying and not by latency. It refuses nobody itself.
+
+A place must be held until the engine has ended the work, also where nobody waits for the result any
+more: else what was given up is at work beside what has its place, and no number is right.
+
+Cost: a few additions an end. Bound: never more than the queue had at first.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.place_search import PlaceSearch
+from sluicegate.policies.bulkhead import Bulkhead
+from sluicegate.policies.queue.operation_queue import OperationQueue
+from sluicegate.policies.queue.queue import Queue
+
+HEAVY_SHARE: Final = 2  # one place in so many is for heavy work
+
+
+class PlaceStats(NamedTuple):
+    """The number now, and how it was found."""
+
+    places: int
+    most: int
+    tries: int
+    accepted: int
+
+
+@final
+class Places:
+    """An observer of a stack that has these stages."""
+
+    __slots__ = ("_bulkhead", "_heavy", "_queue", "_search")
+
+    def __init__(self, queue: Queue, heavy: OperationQueue, bulkhead: Bulkhead) -> None:
+        self._queue = queue
+        self._heavy = heavy
+        self._bulkhead = bulkhead
+        self._search = PlaceSearch(queue.places)
+
+    def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None:
+        """Take in work that has left the engine; its place may have been taken again already."""
+        measured = request.measured
+        if outcome is Outcome.IGNORE or measured is None or measured.from_cache:
+            return
+        search, queue = self._search, self._queue
+        left_us = request.remaining_us(now_us)
+        late = left_us is not None and left_us <= 0
+        if search.record(now_us - measured.service_us, now_us, queue.inflight, late=late):
+            places = search.places
+            self._heavy.resize(max(1, places // HEAVY_SHARE), now_us)
+            self._bulkhead.resize(places)
+            queue.resize(places, now_us)
+
+    def stats(self) -> PlaceStats:
+        """What it looks like now."""
+        search = self._search
+        return PlaceStats(search.places, search.most, search.tries, search.accepted)

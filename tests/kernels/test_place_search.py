@@ -1,0 +1,203 @@
+"""Places found by trying, on a small engine with slots, event by event."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass, field
+from random import Random
+from statistics import median
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluicegate.kernels.place_search import PlaceSearch
+
+SECOND = 1_000_000
+MOST = 64
+
+
+@dataclass
+class Engine:
+    """Slots, a line inside the engine, places before it, and those who wait for a place.
+
+    Who waits for longer than `patience_us` leaves; what is begun is worked on whoever waits.
+    """
+
+    slots: int
+    work_us: int
+    per_s: float
+    seed: int = 1
+    even: bool = False
+    patience_us: int = 100_000
+    search: PlaceSearch = field(default_factory=lambda: PlaceSearch(MOST))
+    ends: list[int] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.random = Random(self.seed)
+        self.now_us = 0
+        self.next_us = 0
+        self.outside: deque[int] = deque()
+        self.inside: deque[int] = deque()
+        self.at_work: list[tuple[int, int, int]] = []
+        self.inflight = 0
+
+    def run(self, seconds: float) -> Engine:
+        """So much longer."""
+        end_us = self.now_us + round(seconds * SECOND)
+        while True:
+            self.now_us = min(self.next_us, self.at_work[0][0] if self.at_work else end_us)
+            if self.now_us >= end_us:
+                return self
+            if self.now_us == self.next_us:
+                self.outside.append(self.now_us)
+                self.next_us += round(self.random.expovariate(self.per_s) * SECOND) + 1
+            else:
+                _, _, began_us = heapq.heappop(self.at_work)
+                self.inflight -= 1
+                self._fill()
+                self.search.record(began_us, self.now_us, self.inflight)
+                self.ends.append(self.now_us)
+                self.numbers.append(self.search.places)
+            self._fill()
+
+    def done_per_s(self, from_s: float, to_s: float) -> float:
+        """What was done a second, between two instants."""
+        found = sum(from_s * SECOND <= at < to_s * SECOND for at in self.ends)
+        return found / (to_s - from_s)
+
+    def _fill(self) -> None:
+        while self.outside and self.outside[0] < self.now_us - self.patience_us:
+            self.outside.popleft()
+        while self.outside and self.inflight < self.search.places:
+            self.outside.popleft()
+            self.inflight += 1
+            self.inside.append(self.now_us)
+        while self.inside and len(self.at_work) < self.slots:
+            began_us = self.inside.popleft()
+            took_us = self.work_us if self.even else self.random.expovariate(1 / self.work_us)
+            end_us = self.now_us + max(1, round(took_us))
+            heapq.heappush(self.at_work, (end_us, len(self.ends), began_us))
+
+
+def capacity(slots: int, work_us: int) -> float:
+    return slots * SECOND / work_us
+
+
+@pytest.mark.parametrize("even", [True, False], ids=["even", "memoryless"])
+@pytest.mark.parametrize("load", [1.5, 2.0, 5.0])
+@pytest.mark.parametrize(("slots", "work_us"), [(8, 10_000), (16, 4_000), (32, 10_000), (4, 2_000)])
+def test_under_overload_the_line_leaves_the_engine_and_as_much_is_done(
+    slots: int, work_us: int, load: float, even: bool
+) -> None:
+    most = capacity(slots, work_us)
+    numbers = []
+    for seed in range(5):  # chance may turn down a try now and then
+        engine = Engine(slots, work_us, load * most, seed, even).run(12)
+        assert engine.done_per_s(1, 12) >= 0.93 * most
+        late = engine.numbers[len(engine.numbers) // 2 :]
+        numbers.append(median(late))
+    assert median(numbers) <= 3 * slots
+
+
+@pytest.mark.parametrize("load", [2.0, 5.0])
+def test_an_engine_that_can_use_all_of_them_keeps_them(load: float) -> None:
+    most = capacity(MOST, 5_000)
+    engine = Engine(MOST, 5_000, load * most).run(6)
+    assert engine.done_per_s(1, 6) >= 0.98 * most
+    assert engine.search.places == MOST
+    assert engine.search.accepted == 0
+
+
+def test_what_is_slow_and_has_places_to_spare_is_left_alone() -> None:
+    engine = Engine(32, 10_000, 500.0).run(3)
+    engine.work_us = 40_000
+    engine.run(3)
+    assert engine.search.tries == 0
+    assert engine.search.places == MOST
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_slots_that_go_and_come_back_are_found_again(seed: int) -> None:
+    engine = Engine(32, 10_000, 2 * capacity(32, 10_000), seed).run(4)
+    engine.slots = 8
+    engine.run(4)
+    assert engine.done_per_s(5, 8) >= 0.9 * capacity(8, 10_000)
+    engine.slots = 32
+    engine.run(6)
+    assert engine.done_per_s(10, 14) >= 0.9 * capacity(32, 10_000)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_stall_says_nothing_of_what_is_done_in_a_second(seed: int) -> None:
+    most = capacity(MOST, 10_000)
+    engine = Engine(MOST, 10_000, 2 * most, seed).run(4)
+    end_us = engine.now_us + 5 * SECOND
+    engine.at_work = [(at + 5 * SECOND, number, began) for at, number, began in engine.at_work]
+    engine.now_us = engine.next_us = end_us
+    engine.run(1)
+    assert engine.search.accepted == 0
+    assert engine.search.places == MOST
+
+
+def test_without_overload_all_places_are_there_again() -> None:
+    engine = Engine(8, 10_000, 2 * capacity(8, 10_000), even=True).run(4)
+    assert engine.search.places < MOST // 2
+    engine.per_s = 0.5 * capacity(8, 10_000)
+    engine.next_us = engine.now_us
+    engine.run(3)
+    assert engine.search.places == MOST
+
+
+def test_the_next_overload_begins_with_what_the_last_one_found() -> None:
+    search = PlaceSearch(MOST)
+    engine = Engine(8, 10_000, 2 * capacity(8, 10_000), even=True, search=search).run(1)
+    engine.per_s = 0.5 * capacity(8, 10_000)
+    engine.run(3)
+    assert search.places == MOST
+    engine.per_s = 5 * capacity(8, 10_000)
+    engine.run(1)
+    assert search.places <= 16
+
+
+def test_where_all_is_late_there_are_too_many_though_some_are_free() -> None:
+    search = PlaceSearch(MOST)
+    for at in range(1, 400):
+        search.record(at * 5_000 - 300_000, at * 5_000, 40, late=True)
+    assert search.tries > 0
+    punctual = PlaceSearch(MOST)
+    for at in range(1, 400):
+        punctual.record(at * 5_000 - 300_000, at * 5_000, 40)
+    assert punctual.tries == 0
+
+
+events = st.lists(
+    st.tuples(
+        st.integers(-5_000, 200_000), st.integers(0, 10**7), st.integers(0, 200), st.booleans()
+    ),
+    max_size=600,
+)
+
+
+@given(events, st.integers(1, 100))
+def test_whatever_ends_the_number_stays_within_its_bounds(
+    ends: list[tuple[int, int, int, bool]], most: int
+) -> None:
+    search = PlaceSearch(most, span_us=10_000, ends_min=3)
+    now_us = 0
+    for step_us, took_us, inflight, late in ends:
+        now_us = max(0, now_us + step_us)  # the clock may go back
+        before = search.places
+        changed = search.record(now_us - took_us, now_us, inflight, late=late)
+        assert changed == (search.places != before)
+        assert 1 <= search.places <= most
+
+
+@pytest.mark.parametrize(
+    "bad", [{"most": 0}, {"most": 8, "span_us": 0}, {"most": 8, "ends_min": 0}]
+)
+def test_what_cannot_be_is_refused(bad: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="must be from 1"):
+        PlaceSearch(**bad)

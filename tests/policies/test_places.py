@@ -1,0 +1,80 @@
+"""Places: what is found is in force everywhere before the engine."""
+
+from __future__ import annotations
+
+import pytest
+
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.request import Measured, Request
+from sluicegate.policies.bulkhead import Bulkhead, BulkheadPermit, BulkheadSettings
+from sluicegate.policies.places import Places
+from sluicegate.policies.queue.operation_queue import OperationQueue
+from sluicegate.policies.queue.queue import Queue, QueueSettings
+from sluicegate.testing import SeededChance
+
+MS = 1_000
+
+
+class World:
+    """A queue of 64 places, half of them for scans, at most 32 in a shard."""
+
+    def __init__(self) -> None:
+        self.queue = Queue(QueueSettings(places=64))
+        self.heavy = OperationQueue(("scan",), QueueSettings(places=32))
+        self.bulkhead = Bulkhead(BulkheadSettings(cap=32, pool=64), SeededChance())
+        self.places = Places(self.queue, self.heavy, self.bulkhead)
+        self.now_us = 0
+
+    def end(self, outcome: Outcome = Outcome.SUCCESS, *, measured: bool = True) -> None:
+        """One more has ended while all places are taken; a place each ms, 64 of them in a line."""
+        self.now_us += MS
+        request = Request("k", operation="get")
+        if measured:
+            request.measured = Measured(self.queue.places * MS)
+        self.places.record_end(request, outcome, self.now_us)
+
+    def crowd(self, ends: int) -> None:
+        for _ in range(ends):
+            self.queue.inflight = self.queue.places
+            self.end()
+
+
+def test_what_is_found_is_in_force_in_the_queue_the_lane_and_the_compartments() -> None:
+    world = World()
+    world.crowd(2_000)
+    places = world.places.stats().places
+    assert places < 32
+    assert world.queue.places == places
+    assert world.heavy.stats().places == max(1, places // 2)
+    assert world.bulkhead.limit("s1") == max(1, places // 2)
+
+
+def test_with_places_to_spare_nothing_changes() -> None:
+    world = World()
+    for _ in range(2_000):
+        world.queue.inflight = 8
+        world.end()
+    assert world.places.stats() == (64, 64, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "measured"), [(Outcome.IGNORE, True), (Outcome.SUCCESS, False)], ids=str
+)
+def test_what_says_nothing_of_the_engine_teaches_nothing(outcome: Outcome, measured: bool) -> None:
+    world = World()
+    for _ in range(2_000):
+        world.queue.inflight = 64
+        world.end(outcome, measured=measured)
+    assert world.places.stats().tries == 0
+
+
+def test_a_slow_shard_has_the_same_share_of_few_places_as_of_many() -> None:
+    bulkhead = Bulkhead(BulkheadSettings(cap=32, pool=64), SeededChance())
+    held = [bulkhead.admit(Request("k", shard="slow"), 0) for _ in range(6)]
+    bulkhead.resize(8)
+    assert bulkhead.limit("slow") == bulkhead.limit("other") == 4
+    assert not isinstance(bulkhead.admit(Request("k", shard="slow"), 0), BulkheadPermit)
+    assert isinstance(bulkhead.admit(Request("k", shard="other"), 0), BulkheadPermit)
+    bulkhead.resize(64)
+    assert isinstance(bulkhead.admit(Request("k", shard="slow"), 0), BulkheadPermit)
+    assert all(isinstance(one, BulkheadPermit) for one in held)  # nobody was sent away
