@@ -36,6 +36,7 @@ examples:
   sluicegate limits check FILE  what a rules file says, in words
   sluicegate limiter --rules D  a rate-limit service for a mesh, a gateway, a program
   sluicegate kv                 a key-value store for many tenants, with quotas and shedding
+  sluicegate pubsub             channels to publish and subscribe to, with limits for accounts
   sluicegate console            see in a browser what services admit and refuse, and why
   sluicegate rules status       what the nodes that follow a rulebook run
   sluicegate lab run overload   a claim about overload, tried on virtual time
@@ -82,6 +83,12 @@ COMMANDS: Final = (
         "the dispatcher: a key-value store for many tenants that stays up under any load",
         "sluicegate.apps.kv.command",
         extra="kv",
+    ),
+    CommandEntry(
+        "pubsub",
+        "channels to publish and subscribe to: nothing accepted is lost silently",
+        "sluicegate.apps.pubsub.command",
+        extra="server",
     ),
     CommandEntry(
         "console",

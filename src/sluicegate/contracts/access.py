@@ -27,6 +27,8 @@ class Grant(Enum):
     PROPOSE = "propose"  # a change of rules
     APPROVE = "approve"  # a change of rules: it goes live, or comes back
     REPORT = "report"  # usage, as the node of a cluster that the caller's name says
+    PUBLISH = "publish"  # messages, in channels of the account that the caller is
+    SUBSCRIBE = "subscribe"  # to those channels, and read their history
     OPERATE = "operate"  # back up, restore, make room: for who runs a store
 
     # Looked up for every request; that of Enum is a function of Python.

@@ -106,6 +106,10 @@ CONCURRENCY_LIMITED: Final = _too_much(
 SUPPRESSED: Final = _too_much(
     "suppressed", "The account is over its rate; a share of its operations is refused."
 )
+CHANNEL_LIMITED: Final = _too_much("channel_limited", "The channel is over its rate of messages.")
+CHANNELS_FULL: Final = _too_much(
+    "channels_full", "As many channels are in use as may be; new ones must wait."
+)
 
 # We have too little.
 SHED: Final = _too_little("shed", "The service is under stress and serves what matters more.")

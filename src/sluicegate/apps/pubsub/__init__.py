@@ -1,0 +1,7 @@
+"""The pub/sub service: what is accepted is durable, and is delivered or its loss is announced.
+
+settings, command    flags; the step from them to a service
+channel, history     messages in their order: one channel, and the window on the log of them all
+service              publish, subscribe and read, each with its limits
+handler, app         HTTP and server-sent events; the parts in their order
+"""

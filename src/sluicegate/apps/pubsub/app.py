@@ -1,0 +1,172 @@
+"""App: the pub/sub service, its parts in the order in which they need one another.
+
+Nothing here decides or speaks a protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import ClassVar, Final, final
+
+from sluicegate.apps.pubsub.handler import SCHEMAS, PubSubHandler
+from sluicegate.apps.pubsub.history import ChannelHistory
+from sluicegate.apps.pubsub.service import PubSub
+from sluicegate.apps.pubsub.settings import PubSubSettings
+from sluicegate.cluster.account_limiter import AccountLimiter
+from sluicegate.command_line.text import counted
+from sluicegate.doors.http.message import Handler
+from sluicegate.doors.http.settings import HttpSettings
+from sluicegate.kernels.token_bucket import TokenBucket
+from sluicegate.policies.suppress_master import AccountLimit
+from sluicegate.service.app import App, Site
+from sluicegate.service.siblings import ALONE, WorkerId
+from sluicegate.service.status import Part
+from sluicegate.stores.files.log import FileLog
+from sluicegate.stores.files.settings import FileLogSettings
+from sluicegate.system import SystemChance
+from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counter, counters, gauge
+
+NODE: Final = "node"
+SEGMENTS: Final = 8  # of the bytes that can be read again
+SEGMENT_BYTES_MIN: Final = 1 << 16
+TRIM_S: Final = 1.0
+_US: Final = 1_000_000
+
+
+@final
+class PubSubApp(App[PubSubSettings]):
+    """Channels that accounts publish in and subscribe to."""
+
+    name: ClassVar[str] = "pubsub"
+
+    def __init__(self, settings: PubSubSettings, worker: WorkerId = ALONE) -> None:
+        super().__init__(settings, worker)
+        now_us = self.clock.now_us()
+        self._log = FileLog(_log_settings(settings))
+        self.history = ChannelHistory(
+            self._log,
+            bytes_max=settings.history_bytes,
+            age_us_max=int(settings.history_s * _US),
+            channels_max=settings.channels_max,
+            bucket=self._bucket,
+        )
+        # A start later than another has a higher number.
+        self.limiter = AccountLimiter(NODE, now_us, self._limit_of, SystemChance(), now_us)
+        self.service = PubSub(self.history, self.limiter, self.clock)
+
+    # Life.
+
+    async def start(self) -> None:
+        """Become the writer of the history, and read it."""
+        await asyncio.to_thread(self._log.begin)
+        await self.history.read(self.clock.now_us())
+        self.background.start("reports", self._report)
+        self.background.start("history", self._trim)
+
+    async def close(self) -> None:
+        """Let what is under way become durable."""
+        grace_us = int(self.settings.grace_s * _US)
+        await asyncio.to_thread(self.history.close, grace_us)
+
+    # Doors.
+
+    def http(self, site: Site) -> Handler:
+        """Publish, subscribe, history."""
+        settings = self.settings
+        handler = PubSubHandler(self.service, site.access, site.hosts, settings.heartbeat_s)
+        return self.handler_of(site, handler.routes(), SCHEMAS, handler)
+
+    def http_settings(self) -> HttpSettings:
+        """A subscriber is a stream."""
+        return replace(super().http_settings(), streams_max=self.settings.subscribers_max)
+
+    # What there is to see.
+
+    def summary(self) -> str:
+        """What can be read again."""
+        return f"{counted(len(self.history), 'message')} in {self.settings.history}"
+
+    def state(self) -> Mapping[str, Part]:
+        """The parts of /v1/state."""
+        return {"history": self._history, "accounts": self._accounts}
+
+    def metrics(self) -> Iterable[MetricFamily]:
+        """The metrics of all parts."""
+        history, (node, _) = self.history, self.limiter.stats()
+        yield counter("sluicegate_pubsub_accepted", "Messages accepted.", history.accepted)
+        yield counters(
+            "sluicegate_pubsub_refused",
+            "Messages refused, by the limit.",
+            [
+                MetricSample("_total", (("reason", name),), count)
+                for name, count in self.service.refused.items()
+            ],
+        )
+        yield counter(
+            "sluicegate_pubsub_failed", "Messages that could not be made durable.", history.failed
+        )
+        yield gauge("sluicegate_pubsub_channels", "Channels in use.", len(history.channels))
+        yield gauge("sluicegate_pubsub_history_bytes", "Bytes of the history.", history.bytes)
+        yield counters(
+            "sluicegate_pubsub_history_cut",
+            "Messages that left the history, by the bound.",
+            [
+                MetricSample("_total", (("bound", "bytes"),), history.cut_by_bytes),
+                MetricSample("_total", (("bound", "age"),), history.cut_by_age),
+            ],
+        )
+        yield gauge("sluicegate_pubsub_accounts", "Accounts in use.", node.accounts)
+        yield gauge(
+            "sluicegate_pubsub_accounts_suppressed",
+            "Accounts of whose messages a share is refused.",
+            node.suppressed_accounts,
+        )
+
+    # Inside.
+
+    def _history(self) -> object:
+        history = self.history
+        return {
+            "messages": len(history),
+            "bytes": history.bytes,
+            "newest": history.newest,
+            "cut": history.cut,
+            "cut_by_bytes": history.cut_by_bytes,
+            "cut_by_age": history.cut_by_age,
+            "channels": len(history.channels),
+        }
+
+    def _accounts(self) -> object:
+        node, master = self.limiter.stats()
+        return {"node": node._asdict(), "master": master._asdict()}
+
+    def _bucket(self) -> TokenBucket | None:
+        rate = self.settings.channel_rate
+        return TokenBucket(rate, _US) if rate else None
+
+    def _limit_of(self, _account: str) -> AccountLimit | None:
+        rate = self.settings.account_rate
+        return AccountLimit(rate, self.settings.account_burst or rate) if rate else None
+
+    async def _report(self) -> None:
+        while True:
+            await asyncio.sleep(self.limiter.interval_us / _US)
+            self.limiter.reports(self.clock.now_us())
+
+    async def _trim(self) -> None:
+        while True:
+            await asyncio.sleep(TRIM_S)
+            self.history.trim(self.clock.now_us())
+
+
+def _log_settings(settings: PubSubSettings) -> FileLogSettings:
+    """What the files keep is at least what can be read again."""
+    segment = max(settings.history_bytes // SEGMENTS, SEGMENT_BYTES_MIN)
+    return FileLogSettings(
+        folder=settings.history,
+        segment_bytes_max=segment,
+        retain_bytes=settings.history_bytes + 2 * segment,
+        retain_us=int(settings.history_s * _US),
+    )

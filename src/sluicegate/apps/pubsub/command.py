@@ -1,0 +1,47 @@
+"""The command `sluicegate pubsub`: its flags, and the step from them to a service.
+
+Light to import: what serves is imported when it is to run.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import Final
+
+from sluicegate.apps.pubsub.settings import PubSubSettings
+from sluicegate.service.command import add_service_flags, reader_of, settings_to_serve
+
+EXAMPLES: Final = """\
+examples:
+  sluicegate pubsub                                       HTTP on 127.0.0.1:7090
+  sluicegate pubsub --history /var/lib/pubsub --history-s 3600 --history-bytes 1_000_000_000
+  sluicegate pubsub --account-rate 5000 --channel-rate 100
+  sluicegate pubsub --listen 0.0.0.0:7090 --access accounts.toml \\
+      --tls-cert chain.pem --tls-key key.pem              for others than this machine
+
+then, from two other terminals:
+  curl -N http://127.0.0.1:7090/v1/channels/news/events
+  curl -d '{"data": "hello"}' -H 'content-type: application/json' \\
+      http://127.0.0.1:7090/v1/channels/news/messages
+
+An account is a caller of the access file, with the grants publish and subscribe. Variables are
+named SLUICEGATE_PUBSUB_ and the flag, as SLUICEGATE_PUBSUB_HISTORY. SIGHUP reads accounts and
+certificates again; SIGTERM ends it.
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The flags."""
+    add_service_flags(parser, PubSubSettings)
+
+
+def run(arguments: Namespace) -> int:
+    """Serve until a signal ends it."""
+    settings = settings_to_serve(PubSubSettings, arguments)
+    if settings is None:
+        return 0
+    # They bring the doors and the stores.
+    from sluicegate.apps.pubsub.app import PubSubApp  # noqa: PLC0415
+    from sluicegate.service.host import serve  # noqa: PLC0415
+
+    return serve("pubsub", settings, PubSubApp, read=reader_of(PubSubSettings, arguments))

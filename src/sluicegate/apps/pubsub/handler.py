@@ -1,0 +1,157 @@
+"""Handler: channels in HTTP. Each route is a few lines: read, ask, write.
+
+    POST /v1/channels/{channel}/messages    publish; the reply comes when the message is durable
+    GET  /v1/channels/{channel}/events      subscribe: server-sent events
+    GET  /v1/channels/{channel}/messages    history
+
+An event is a `message`, with its position as its id, so a browser that connects again says by
+itself where it was; or a `gap`, where continuity was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Final, final
+
+from sluicegate.apps.pubsub.channel import NOW, Gap, Piece
+from sluicegate.apps.pubsub.service import PubSub
+from sluicegate.contracts.access import Access, Grant, Identity
+from sluicegate.doors.http.fields import query_of, whole_of
+from sluicegate.doors.http.handler import HttpHandler
+from sluicegate.doors.http.message import JSON, HttpReply, HttpRequest, json_reply
+from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
+from sluicegate.doors.http.schemas import FREE, TEXT, fields, whole
+from sluicegate.wire.json_objects import encode_json, fields_of, parse_json
+
+EVENTS: Final = b"text/event-stream"
+POSITION_MAX: Final = 10**15
+COUNT_MAX: Final = 1_000
+_TAKEN_MAX: Final = 64  # messages written at once
+_HEARTBEAT: Final = b":\n\n"
+_CHANNEL: Final = Parameter("channel", "Its name.", TEXT, "path", required=True)
+_AFTER: Final = Parameter("after", "The last position that is known already.", whole(0))
+_REFUSED: Final = RouteResponse("Over a limit; `reason` says which.", "Problem")
+
+SCHEMAS: Final = {
+    "Publish": fields({"data": {"description": "Any JSON."}}, ("data",)),
+    "Accepted": fields({"position": whole(1, "Where it is in the order of all messages.")}),
+    "History": fields(
+        {
+            "messages": {"type": "array", "items": FREE},
+            "cut": whole(0, "The last position that may be missing before them; 0 is none."),
+            "newest": whole(0, "The last position of any channel."),
+        }
+    ),
+}
+
+
+@final
+class PubSubHandler(HttpHandler):
+    """The routes of the service."""
+
+    def __init__(
+        self, service: PubSub, access: Access, hosts: frozenset[str] | None, heartbeat_s: float
+    ) -> None:
+        super().__init__(access, hosts)
+        self._service = service
+        self._heartbeat_s = heartbeat_s
+
+    def routes(self) -> tuple[Route, ...]:
+        """The rows."""
+        return (
+            Route(
+                "POST",
+                "/v1/channels/{channel}/messages",
+                self._publish,
+                "Publish a message.",
+                {200: RouteResponse("It is durable.", "Accepted"), 429: _REFUSED},
+                request_schema="Publish",
+                grant=Grant.PUBLISH,
+                parameters=(_CHANNEL,),
+            ),
+            Route(
+                "GET",
+                "/v1/channels/{channel}/messages",
+                self._history,
+                "Read messages again.",
+                {200: RouteResponse("Messages, oldest first.", "History")},
+                grant=Grant.SUBSCRIBE,
+                parameters=(
+                    _CHANNEL,
+                    _AFTER,
+                    Parameter("count", "How many at most.", whole(1)),
+                ),
+            ),
+            Route(
+                "GET",
+                "/v1/channels/{channel}/events",
+                self._subscribe,
+                "Subscribe: messages as server-sent events.",
+                {200: RouteResponse("Events.", "", "text/event-stream")},
+                grant=Grant.SUBSCRIBE,
+                parameters=(
+                    _CHANNEL,
+                    _AFTER,
+                    Parameter("Last-Event-ID", "The same, as browsers say it.", TEXT, "header"),
+                ),
+            ),
+        )
+
+    async def _publish(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
+        sent = fields_of(parse_json(body), "", {"data": "data"})
+        message = await self._service.publish(by.name, self._channel(request), sent.get("data"))
+        return json_reply({"position": message.position})
+
+    def _history(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
+        query = query_of(request, ("after", "count"))
+        after = _position("after", query.get("after", "0"))
+        count = whole_of("count", query.get("count", "100"), 1, COUNT_MAX)
+        page = self._service.read(by.name, self._channel(request), after, count)
+        messages = b",".join(one.text for one in page.messages)
+        body = b'{"messages":[%b],"cut":%d,"newest":%d}\n' % (messages, page.cut, page.newest)
+        return HttpReply(200, body, JSON)
+
+    def _subscribe(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
+        name, text = "last-event-id", request.header(b"last-event-id").decode("latin-1")
+        if not text:
+            name, text = "after", query_of(request, ("after",)).get("after", "")
+        after = _position(name, text) if text else NOW
+        channel = self._channel(request)
+        # At once: a wrong name, or one channel too many, is refused with a status.
+        self._service.unsubscribe(self._service.subscribe(by.name, channel, after))
+        return HttpReply(200, b"", EVENTS, pieces=self._events(by.name, channel, after))
+
+    async def _events(self, account: str, name: str, after: int) -> AsyncGenerator[bytes, None]:
+        subscription = self._service.subscribe(account, name, after)
+        try:
+            yield _HEARTBEAT
+            while True:
+                pieces = subscription.take(_TAKEN_MAX)
+                if pieces:
+                    yield _render(pieces)
+                    continue
+                try:
+                    await asyncio.wait_for(subscription.wake.wait(), self._heartbeat_s)
+                except TimeoutError:
+                    yield _HEARTBEAT
+        finally:
+            self._service.unsubscribe(subscription)
+
+    def _channel(self, request: HttpRequest) -> str:
+        return self.table.values_in(request.path)["channel"]
+
+
+def _position(name: str, text: str) -> int:
+    return whole_of(name, text, 0, POSITION_MAX)
+
+
+def _render(pieces: Sequence[Piece]) -> bytes:
+    out: list[bytes] = []
+    for piece in pieces:
+        if isinstance(piece, Gap):
+            data = encode_json(piece._asdict())
+            out.append(b"event: gap\nid: %d\ndata: %b\n\n" % (piece.before - 1, data))
+        else:
+            out.append(b"event: message\nid: %d\ndata: %b\n\n" % (piece.position, piece.text))
+    return b"".join(out)

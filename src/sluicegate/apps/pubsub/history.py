@@ -1,0 +1,195 @@
+"""History: the accepted messages of all channels, in an event log and, the newest, in memory.
+
+Accepted means durable: a message is shown to nobody before the log has synced it, and those that
+come while a sync is under way share the next one. What can be read again is a window on the end of
+the log, bounded by bytes and by age over all channels; it is read from the log at the start. The
+oldest message leaves first, whatever its channel, so that `cut` says for all channels what is gone.
+
+Files are those of one machine: what was accepted survives the process, not the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final, final
+
+from sluicegate.apps.pubsub.channel import Channel, ChannelKey, Message
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue, Refused, SluicegateError, Unavailable
+from sluicegate.contracts.event_log import Event, EventLog, Reader
+from sluicegate.contracts.reasons import CHANNELS_FULL
+from sluicegate.kernels.token_bucket import TokenBucket
+from sluicegate.wire.json_objects import encode_json, parse_object
+
+KIND: Final = "message/1"  # and the version of its form
+MESSAGE_BYTES: Final = 512  # that one counts for besides its text
+RETRY_US: Final = 1_000_000
+_BATCH: Final = 1_000
+_log: Final = logging.getLogger("sluicegate.pubsub")
+
+
+@final
+class ChannelHistory:
+    """Made within the loop that uses it. `cut` is the last position that left the window."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        *,
+        bytes_max: int,
+        age_us_max: int,
+        channels_max: int,
+        bucket: Callable[[], TokenBucket | None],
+    ) -> None:
+        """`bucket` makes what limits a new channel."""
+        self.bytes_max = bytes_max
+        self.age_us_max = age_us_max
+        self.channels: dict[ChannelKey, Channel] = {}
+        self.newest = 0
+        self.cut = 0
+        self.cut_by_bytes = 0  # messages that each bound removed
+        self.cut_by_age = 0
+        self.bytes = 0
+        self.accepted = 0
+        self.failed = 0
+        self._log = log
+        self._channels_max = channels_max
+        self._bucket = bucket
+        self._window: deque[Message] = deque()
+        self._loop = asyncio.get_running_loop()
+
+    def __len__(self) -> int:
+        return len(self._window)
+
+    def channel(self, key: ChannelKey) -> Channel:
+        """Return the channel, new or not; refuse one too many."""
+        channel = self.channels.get(key)
+        if channel is None:
+            if len(self.channels) >= self._channels_max:
+                raise Refused(Decision(False, 0, RETRY_US, RETRY_US, CHANNELS_FULL, "pubsub"))
+            channel = self.channels[key] = Channel(key, self.cut, self._bucket())
+        return channel
+
+    def release(self, channel: Channel) -> None:
+        """Forget a channel that nobody uses."""
+        if channel.idle:
+            self.channels.pop(channel.key, None)
+
+    async def read(self, now_us: int) -> None:
+        """Read the log from its beginning; before anything is appended."""
+        reader = self._log.reader()
+        try:
+            while True:
+                events = await asyncio.to_thread(reader.read, _BATCH, 0)
+                for event in events:
+                    if event.kind != KIND:
+                        remedy = "it is of another version: give another folder, or that version"
+                        raise BadValue("--history", event.kind, remedy)
+                    self._add(event)
+                if not events and reader.at_end:
+                    break
+            self._pass_damage(reader)
+        finally:
+            reader.close()
+        self.trim(now_us)
+
+    def append(self, channel: Channel, data: object, now_us: int) -> asyncio.Future[Message]:
+        """Keep one message; the promise is kept when it is durable and readers can have it.
+
+        It is delivered whether or not anybody waits for the promise.
+        """
+        try:
+            body = encode_json({**channel.key._asdict(), "data": data})
+        except (ValueError, RecursionError):
+            remedy = "send numbers that JSON can write, and at most some hundred levels"
+            raise BadValue("data", "(not shown)", remedy) from None
+        accepted: asyncio.Future[Message] = self._loop.create_future()
+        channel.pending += 1
+
+        def settle(durable: Future[int]) -> None:
+            self._loop.call_soon_threadsafe(self._settle, channel, durable, body, now_us, accepted)
+
+        self._log.append(KIND, body, now_us).add_done_callback(settle)
+        return accepted
+
+    def trim(self, now_us: int) -> None:
+        """Remove what is too old, or too much."""
+        oldest_us = now_us - self.age_us_max
+        while self._window and self._window[0].at_us < oldest_us:
+            self._remove_oldest()
+            self.cut_by_age += 1
+        while self.bytes > self.bytes_max:
+            self._remove_oldest()
+            self.cut_by_bytes += 1
+
+    def close(self, grace_us: int) -> None:
+        """Let what is under way become durable."""
+        self._log.close(grace_us)
+
+    # Inside.
+
+    def _settle(
+        self,
+        channel: Channel,
+        durable: Future[int],
+        body: bytes,
+        at_us: int,
+        accepted: asyncio.Future[Message],
+    ) -> None:
+        channel.pending -= 1
+        error = durable.exception()
+        if error is not None:
+            self.failed += 1
+            self.release(channel)
+            if not accepted.done():
+                if not isinstance(error, SluicegateError):
+                    error = Unavailable("the history", str(error))
+                accepted.set_exception(error)
+            return
+        self.accepted += 1
+        message = self._add(Event(durable.result(), at_us, KIND, body))
+        if not accepted.done():
+            accepted.set_result(message)
+        self.trim(at_us)
+
+    def _add(self, event: Event) -> Message:
+        fields = parse_object(event.body)
+        key = ChannelKey(fields["account"], fields["name"])
+        position = event.offset + 1
+        text = encode_json({"position": position, "at_us": event.at_us, "data": fields["data"]})
+        message = Message(position, event.at_us, key, text, len(text) + MESSAGE_BYTES)
+        channel = self.channels.get(key)
+        if channel is None:
+            channel = self.channels[key] = Channel(key, self.cut, self._bucket())
+        self.newest = position
+        self.bytes += message.size
+        self._window.append(message)
+        channel.append(message)
+        while self.bytes > self.bytes_max:
+            self._remove_oldest()
+            self.cut_by_bytes += 1
+        return message
+
+    def _remove_oldest(self) -> None:
+        message = self._window.popleft()
+        self.bytes -= message.size
+        self.cut = message.position
+        channel = self.channels[message.channel]
+        channel.remove_oldest()
+        self.release(channel)
+
+    def _pass_damage(self, reader: Reader) -> None:
+        """What cannot be read is gone, and so that nobody misses it silently, all before it."""
+        for damage in reader.damage:
+            _log.error("history: %s", damage)
+            while self._window and self._window[0].position <= damage.offset:
+                self._remove_oldest()
+            self.cut = max(
+                self.cut, self._window[0].position - 1 if self._window else damage.offset
+            )
+        for channel in self.channels.values():
+            channel.cut = max(channel.cut, self.cut)

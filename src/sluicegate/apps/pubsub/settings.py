@@ -1,0 +1,59 @@
+"""Settings of `sluicegate pubsub`: each a flag, a variable and a name in its settings file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Final
+
+from sluicegate.service.common_settings import LISTEN, ServiceSettings
+from sluicegate.service.settings import Setting, seconds, whole
+
+LISTEN_DEFAULT: Final = "127.0.0.1:7090"
+_RATE_MAX: Final = 1_000_000_000
+_DAY_S: Final = 86_400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PubSubSettings(ServiceSettings):
+    """Channels."""
+
+    VARIABLES: ClassVar[str] = "SLUICEGATE_PUBSUB_"
+
+    listen: Annotated[tuple[str, ...], LISTEN] = (LISTEN_DEFAULT,)
+    history: Annotated[
+        str, Setting("the folder in which accepted messages are kept", metavar="DIR")
+    ] = "sluicegate-pubsub"
+    history_bytes: Annotated[
+        int,
+        Setting(
+            "bytes of messages that can be read again, of all channels",
+            whole(1 << 10, 1 << 36, "BYTES"),
+        ),
+    ] = 64 << 20
+    history_s: Annotated[
+        float, Setting("how long a message can be read again", seconds(1, 366 * _DAY_S))
+    ] = _DAY_S
+    account_rate: Annotated[
+        int,
+        Setting(
+            "messages a second of an account, one for the publisher and one a subscriber; "
+            "0 is no limit",
+            whole(0, _RATE_MAX),
+        ),
+    ] = 10_000
+    account_burst: Annotated[
+        int, Setting("of them at once; 0 is those of a second", whole(0, _RATE_MAX))
+    ] = 0
+    channel_rate: Annotated[
+        int, Setting("messages a second published in a channel; 0 is no limit", whole(0, _RATE_MAX))
+    ] = 50
+    channels_max: Annotated[int, Setting("channels in use at a time", whole(1, 10_000_000))] = (
+        100_000
+    )
+    subscribers_max: Annotated[int, Setting("subscribers at a time", whole(1, 1_000_000))] = 10_000
+    heartbeat_s: Annotated[
+        float, Setting("a subscriber that gets no message gets a sign of life", seconds(0.05, 300))
+    ] = 15.0
+    message_bytes_max: Annotated[
+        int, Setting("bytes of a published message", whole(1, 1 << 20, "BYTES"))
+    ] = 64 << 10
