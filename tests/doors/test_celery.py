@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -205,8 +206,13 @@ def worked() -> Iterator[tuple[Celery, Any, list[int]]]:
         ran.append(n)
         return n
 
-    with start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=30):
-        yield app, work, ran
+    root = logging.getLogger()
+    level = root.level  # a worker sets it for the whole process, other tests included
+    try:
+        with start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=30):
+            yield app, work, ran
+    finally:
+        root.setLevel(level)
 
 
 def test_a_real_worker_runs_every_task_in_the_end_and_none_too_early(
