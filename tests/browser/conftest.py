@@ -1,4 +1,4 @@
-"""Gives these tests a real Chromium, one for all of them."""
+"""Gives these tests a real Chromium, one for all tests of a file."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:  # what is not there is no reason not to collect these tests
     from playwright.sync_api import Browser
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """Debian's Chromium, without a screen."""
+    """Debian's Chromium, without a screen; a loop of its own runs in this thread meanwhile."""
     program = Program("chromium", "apt-get install -y chromium")
     engine("chromium", [Module("playwright", "pip install --group engines"), program])
     from playwright.sync_api import sync_playwright
