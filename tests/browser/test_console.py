@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pytest
 
-from tests.apps.console.test_whole import HOSTILE, ConsoleProcess, Fleet
-from tests.apps.kv.process import KvProcess, access_file, token_of
-from tests.apps.limiter.process import NATIVE, LimiterProcess, rules_file
+from tests.apps.console.process import HOSTILE, ConsoleProcess, Fleet, started_fleet
+from tests.apps.kv.process import access_file, token_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -76,23 +75,15 @@ def looking(
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    folder = tmp_path_factory.mktemp("browser")
-    rules = rules_file(folder, NATIVE)
-    with (
-        LimiterProcess(folder, "--rules", rules) as limiter,
-        KvProcess(folder, "--engine", "memory:") as kv,
-        ConsoleProcess(
-            folder, "--services", limiter.url, "--services", kv.url, "--every-s", "0.2"
-        ) as console,
-    ):
-        redis = kv.redis()
+    with started_fleet(tmp_path_factory.mktemp("browser")) as started:
+        redis = started.kv.redis()
         for at in range(200):
             redis.set(f"shops:{at % 7}", "x")
             redis.get("shops:1")
         for name in ("ann", HOSTILE):
             for _ in range(9):
-                limiter.check(name, "/api/v1/playback")
-        yield Fleet(console, limiter, kv)
+                started.limiter.check(name, "/api/v1/playback")
+        yield started
 
 
 def keep(page: Page, name: str) -> None:

@@ -66,7 +66,7 @@ def add_token_flags(parser: ArgumentParser, grant: str) -> None:
 
 def address_from(url: str, arguments: Namespace, *, flag: str, example: str) -> ServiceAddress:
     """The service at a URL, with the token of the flags; `flag` is where the URL stood."""
-    _split(url, flag, example)
+    check_url(url, flag, example)
     token = arguments.token or os.environ.get(TOKEN_VARIABLE, "")
     if not (token.isascii() and token.isprintable()):
         remedy = f"give letters, digits and signs of ASCII, or set {TOKEN_VARIABLE}"
@@ -155,7 +155,8 @@ def _connection(
     return http.client.HTTPSConnection(host, at.port, timeout=timeout_s, context=context)
 
 
-def _split(url: str, flag: str, example: str) -> None:
+def check_url(url: str, flag: str, example: str) -> None:
+    """Raise for what is no address of a service; `flag` is where it stood."""
     try:
         at = urlsplit(url)
         right = at.scheme in _SCHEMES and bool(at.hostname) and at.port != 0

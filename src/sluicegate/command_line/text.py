@@ -49,6 +49,16 @@ def percent(value: object) -> str:
     return "<0.01%" if 0 < value < 0.0001 else f"{value:.2%}"
 
 
+def rate(value: float) -> str:
+    """A number a second: `2.5`, `1,200`; a digit behind the point where there are few."""
+    return f"{value:,.1f}" if 0 < value < 10 else f"{value:,.0f}"
+
+
+def per_second(value: float) -> str:
+    """The same with its unit: `2.5/s`."""
+    return f"{rate(value)}/s"
+
+
 def duration(us: object) -> str:
     """A time in the unit that suits it: `0.5 s`, `100 s`, `2 h`."""
     if not isinstance(us, int | float):

@@ -2,9 +2,9 @@
 
 A connection of HTTP or gRPC may be a proxy's, with requests of many callers, and a connection that
 is not read holds up all of them. So it rests only when each caller that ever spoke on it is far
-over its quota, and for no longer than the least of their delays; a stranger, whom no token names,
-is refused whatever it asks and holds nobody back from resting. Where strangers alone speak, they
-are slowed for refusals of this connection, and never for those of another.
+over its quota, and for no longer than the least of their delays. A stranger, whom no token names,
+does not keep it from resting: whatever it asks is refused. Where only strangers speak, the refusals
+of this connection slow them, and never those of another.
 
 Bounds: `CALLERS_MAX` callers are known of a connection, and one with more never rests.
 """

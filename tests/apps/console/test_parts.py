@@ -56,7 +56,7 @@ def test_a_view_is_rendered_once_a_round_for_all_and_not_at_all_for_nobody() -> 
     async def story() -> None:
         live = Live(render)
         view = PageView("overview", 300)
-        live.tell()
+        live.notify()
         assert rendered == []
         browsers = [live.events(view) for _ in range(100)]
         for browser in browsers:
@@ -65,12 +65,12 @@ def test_a_view_is_rendered_once_a_round_for_all_and_not_at_all_for_nobody() -> 
         parts["b"] = "2"
         nexts = [asyncio.ensure_future(anext(browser)) for browser in browsers[:99]]
         await asyncio.sleep(0)
-        live.tell()
+        live.notify()
         for one in nexts:
             assert event(await one) == {"b": "2"}  # what has changed, no more
         assert len(rendered) == 2
         parts["a"] = "3"
-        live.tell()
+        live.notify()
         # One that missed a round gets the whole.
         assert event(await anext(browsers[99])) == {"a": "3", "b": "2"}
         for browser in browsers:

@@ -129,7 +129,9 @@ def test_who_does_not_answer_stands_above_all() -> None:
     assert (found.urgency, found.page) == (Urgency.ALARM, "nodes")
     assert found.words == "1 of 2 services does not answer: http://kv-2:7080."
     alone = sentence_of(pictured(gone))
-    assert alone.words == "None of 1 service answers: connection refused."
+    assert alone.words == "http://kv-2:7080 does not answer: connection refused."
+    two = sentence_of(pictured(gone, looked(None, None, "http://kv-3:7080")))
+    assert two.words == "None of 2 services answers: connection refused."
 
 
 def test_nobody_asks() -> None:

@@ -6,51 +6,18 @@ import http.client
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
+from tests.apps.console.process import HOSTILE, ConsoleProcess, Fleet, started_fleet
 from tests.apps.kv.process import KvProcess, access_file, token_of
-from tests.apps.limiter.process import NATIVE, LimiterProcess, rules_file
-from tests.apps.server_process import ServerProcess
 from tests.engines.child import PATIENCE_S, until
-
-HOSTILE = '<script>alert("x")</script>'
-
-
-class ConsoleProcess(ServerProcess):
-    """One console."""
-
-    app = "console"
-
-    def page(self, path: str, **headers: str) -> str:
-        """A page, which must be there."""
-        status, text = self.ask(path, headers=headers)
-        assert status == 200, text
-        assert isinstance(text, str)
-        return text
-
-
-class Fleet(NamedTuple):
-    """What is shown, and what shows it."""
-
-    console: ConsoleProcess
-    limiter: LimiterProcess
-    kv: KvProcess
 
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    folder = tmp_path_factory.mktemp("console")
-    rules = rules_file(folder, NATIVE)
-    with (
-        LimiterProcess(folder, "--rules", rules) as limiter,
-        KvProcess(folder, "--engine", "memory:") as kv,
-        ConsoleProcess(
-            folder, "--services", limiter.url, "--services", kv.url, "--every-s", "0.2"
-        ) as console,
-    ):
-        yield Fleet(console, limiter, kv)
+    with started_fleet(tmp_path_factory.mktemp("console")) as started:
+        yield started
 
 
 def test_every_page_is_there_and_says_what_services_do(fleet: Fleet) -> None:

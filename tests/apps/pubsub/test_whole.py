@@ -259,6 +259,9 @@ def test_what_cannot_be_used_is_refused_with_a_remedy(tmp_path: Path) -> None:
         server.accept("news", 1)
         status, reply = server.publish("more", 1)
         assert (status, reply["reason"]) == (429, "channels_full")
+        assert server.metric("sluicegate_pubsub_refused_total", reason="channels_full") == 1
+        with Subscriber(server, "other") as reader:  # readers are not refused for it
+            assert reader.status == 200
 
 
 def test_numbers_and_texts_that_json_cannot_write_never_reach_the_history(tmp_path: Path) -> None:

@@ -77,4 +77,4 @@ class ConsoleApp(App[ConsoleSettings]):
 
     def _show(self) -> None:
         self.board.add(picture_of(self.fleet.nodes, self.clock.now_us()))
-        self.live.tell()
+        self.live.notify()

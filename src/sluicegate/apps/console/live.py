@@ -31,7 +31,7 @@ class _Rendering(NamedTuple):
 
 @final
 class Live:
-    """All views that are open; `tell` is called after each round."""
+    """All views that are open; `notify` is called after each round."""
 
     __slots__ = ("_next", "_render", "_renderings", "_round")
 
@@ -41,7 +41,7 @@ class Live:
         self._round = 0
         self._next = asyncio.Event()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """There is something new."""
         self._renderings = {
             view: one for view, one in self._renderings.items() if one.number >= self._round - 1

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from sluicegate.apps.console.picture import FleetPicture
-from sluicegate.command_line.text import counted
+from sluicegate.command_line.text import counted, per_second
 from sluicegate.contracts.criticality import Criticality
 
 # Below this share of a class a refusal is no news.
@@ -46,9 +46,9 @@ def sentence_of(picture: FleetPicture) -> Sentence:
             return found
     if not picture.admitted:
         return Sentence(Urgency.CALM, "All is calm: nobody asks.", "nodes")
-    rate = _rate(picture.admitted)
+    rate = per_second(picture.admitted)
     if picture.refused:
-        some = _rate(picture.refused)
+        some = per_second(picture.refused)
         words = f"All is calm: {rate} admitted, {some} refused as their limits say."
     else:
         words = f"All is calm: {rate} admitted, none refused."
@@ -59,8 +59,10 @@ def _silent(picture: FleetPicture) -> Sentence | None:
     silent = picture.silent
     if not silent:
         return None
-    if len(silent) == len(picture.nodes):
-        words = f"None of {counted(len(silent), 'service')} answers: {silent[0].error}."
+    if len(picture.nodes) == 1:
+        words = f"{silent[0].url} does not answer: {silent[0].error}."
+    elif len(silent) == len(picture.nodes):
+        words = f"None of {len(silent):,} services answers: {silent[0].error}."
     else:
         names = ", ".join(node.url for node in silent[:3])
         more = f" and {len(silent) - 3:,} more" if len(silent) > 3 else ""
@@ -86,7 +88,7 @@ def _engine(picture: FleetPicture) -> Sentence | None:
 def _store(picture: FleetPicture) -> Sentence | None:
     if picture.degraded > 0:
         words = (
-            f"The store of counts does not answer: {_rate(picture.degraded)} are decided "
+            f"The store of counts does not answer: {per_second(picture.degraded)} are decided "
             "by the failure policies of their rules."
         )
         return Sentence(Urgency.ALARM, words, "nodes")
@@ -102,7 +104,7 @@ def _critical_refused(picture: FleetPicture) -> Sentence | None:
     flow = next((one for one in picture.classes if one.name == _CRITICAL), None)
     if flow is None or flow.shed_share < REFUSED_SHARE_MIN:
         return None
-    words = f"{_CRITICAL} work is refused: {_rate(flow.shed)}, {flow.shed_share:.1%} of it."
+    words = f"{_CRITICAL} work is refused: {per_second(flow.shed)}, {flow.shed_share:.1%} of it."
     return Sentence(Urgency.ALARM, words, "queues")
 
 
@@ -125,7 +127,7 @@ def _shedding(picture: FleetPicture) -> Sentence | None:
     hit = [flow for flow in picture.classes if flow.shed_share >= REFUSED_SHARE_MIN]
     if not hit:
         return None
-    rate = _rate(sum(flow.shed for flow in hit))
+    rate = per_second(sum(flow.shed for flow in hit))
     gate = max(picture.gates, key=lambda one: max(one.shed, default=0.0), default=None)
     if gate is not None and max(gate.shed, default=0.0) > 0:
         why = f"The limiter is at {gate.utilization:.0%} of its {gate.worst}"
@@ -145,8 +147,8 @@ def _hot(picture: FleetPicture) -> Sentence | None:
     if hottest is None or hottest["share"] < HOT_SHARE_MIN or not hottest["rate"]:
         return None
     words = (
-        f"One key has {hottest['share']:.0%} of all point reads, {_rate(hottest['rate'])}, "
-        f"of which {_rate(hottest['forwarded'])} reach the engine."
+        f"One key has {hottest['share']:.0%} of all point reads, {per_second(hottest['rate'])}, "
+        f"of which {per_second(hottest['forwarded'])} reach the engine."
     )
     return Sentence(Urgency.DEFENDING, words, "hot-keys")
 
@@ -158,8 +160,8 @@ def _one_caller(picture: FleetPicture) -> Sentence | None:
     if most is None or not refused or most["refused"] < ONE_CALLER_SHARE_MIN * refused:
         return None
     words = (
-        f"{most['caller']} asks for more than its quota: {_rate(most['refused'])} of its requests "
-        f"are refused, {_rate(most['admitted'])} admitted."
+        f"{most['caller']} asks for more than its quota: {per_second(most['refused'])} of its "
+        f"requests are refused, {per_second(most['admitted'])} admitted."
     )
     return Sentence(Urgency.DEFENDING, words, "callers")
 
@@ -183,10 +185,6 @@ def _untouched(picture: FleetPicture) -> str:
     if flow.shed_share < REFUSED_SHARE_MIN:
         return f"{_CRITICAL} is untouched"
     return f"of {_CRITICAL} {flow.shed_share:.1%} are refused"
-
-
-def _rate(value: float) -> str:
-    return f"{value:,.0f}/s" if value >= 10 else f"{value:,.1f}/s"
 
 
 def _list(names: list[str]) -> str:

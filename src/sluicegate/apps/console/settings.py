@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final
-from urllib.parse import urlsplit
 
+from sluicegate.command_line.service_client import check_url
 from sluicegate.contracts.errors import BadValue
 from sluicegate.service.common_settings import ADDRESS, ServiceSettings
 from sluicegate.service.settings import Setting, SettingType, seconds, whole
@@ -16,13 +16,7 @@ NODES_MAX: Final = 10_000
 
 
 def _parse_url(text: str, where: str) -> str:
-    try:
-        at = urlsplit(text)
-        right = at.scheme in ("http", "https") and bool(at.hostname) and at.port != 0
-    except ValueError:
-        right = False
-    if not right:
-        raise BadValue(where, text, f"write it as {SERVICES_DEFAULT[0]}")
+    check_url(text, where, SERVICES_DEFAULT[0])
     return text.rstrip("/")
 
 

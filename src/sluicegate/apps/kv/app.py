@@ -273,14 +273,14 @@ class KvApp(App[KvSettings]):
         chain = self.chain
         return {
             "board": self._board,
-            "stages": lambda: self.chain.stack.stats().stages,
+            "stages": lambda: chain.stack.stats().stages,
             "quotas": self.quotas.state,
             "store": lambda: {} if self.store is None else self.store.state(),
             "rulebook": self.rules.status,
-            "request_units": self.chain.units.stats,
+            "request_units": chain.units.stats,
             "costs": self.costs.state,
-            "penalty": self.chain.penalty.stats,
-            "prices": self.chain.prices.stats,
+            "penalty": chain.penalty.stats,
+            "prices": chain.prices.stats,
             "keeper": self.keeper.stats,
             "places": lambda: None if chain.places is None else chain.places.stats(),
             "engine": lambda: {

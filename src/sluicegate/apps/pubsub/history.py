@@ -20,7 +20,7 @@ from typing import Final, final
 from sluicegate.apps.pubsub.channel import Channel, ChannelKey, Message
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, SluicegateError, Unavailable
-from sluicegate.contracts.event_log import Event, EventLog, Reader
+from sluicegate.contracts.event_log import EventLog, Reader
 from sluicegate.contracts.reasons import CHANNELS_FULL
 from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.wire.json_objects import encode_json, parse_object
@@ -66,18 +66,23 @@ class ChannelHistory:
         return len(self._window)
 
     def channel(self, key: ChannelKey) -> Channel:
-        """Return the channel, new or not; refuse one too many."""
+        """Return the channel, new or not."""
         channel = self.channels.get(key)
         if channel is None:
-            if len(self.channels) >= self._channels_max:
-                raise Refused(Decision(False, 0, RETRY_US, RETRY_US, CHANNELS_FULL, "pubsub"))
             channel = self.channels[key] = Channel(key, self.cut, self._bucket())
         return channel
 
-    def release(self, channel: Channel) -> None:
+    def channel_to_publish(self, key: ChannelKey) -> Channel:
+        """Return the same, or refuse one too many; those that are subscribed to count too."""
+        if key not in self.channels and len(self.channels) >= self._channels_max:
+            raise Refused(Decision(False, 0, RETRY_US, RETRY_US, CHANNELS_FULL, "pubsub"))
+        return self.channel(key)
+
+    def release(self, key: ChannelKey) -> None:
         """Forget a channel that nobody uses."""
-        if channel.idle:
-            self.channels.pop(channel.key, None)
+        channel = self.channels.get(key)
+        if channel is not None and channel.idle:
+            del self.channels[key]
 
     async def read(self, now_us: int) -> None:
         """Read the log from its beginning; before anything is appended."""
@@ -89,7 +94,9 @@ class ChannelHistory:
                     if event.kind != KIND:
                         remedy = "it is of another version: give another folder, or that version"
                         raise BadValue("--history", event.kind, remedy)
-                    self._add(event)
+                    fields = parse_object(event.body)
+                    key = ChannelKey(fields["account"], fields["name"])
+                    self._add(key, fields["data"], event.offset, event.at_us)
                 if not events and reader.at_end:
                     break
             self._pass_damage(reader)
@@ -111,7 +118,7 @@ class ChannelHistory:
         channel.pending += 1
 
         def settle(durable: Future[int]) -> None:
-            self._loop.call_soon_threadsafe(self._settle, channel, durable, body, now_us, accepted)
+            self._loop.call_soon_threadsafe(self._settle, channel, durable, data, now_us, accepted)
 
         self._log.append(KIND, body, now_us).add_done_callback(settle)
         return accepted
@@ -136,7 +143,7 @@ class ChannelHistory:
         self,
         channel: Channel,
         durable: Future[int],
-        body: bytes,
+        data: object,
         at_us: int,
         accepted: asyncio.Future[Message],
     ) -> None:
@@ -144,27 +151,23 @@ class ChannelHistory:
         error = durable.exception()
         if error is not None:
             self.failed += 1
-            self.release(channel)
+            self.release(channel.key)
             if not accepted.done():
                 if not isinstance(error, SluicegateError):
                     error = Unavailable("the history", str(error))
                 accepted.set_exception(error)
             return
         self.accepted += 1
-        message = self._add(Event(durable.result(), at_us, KIND, body))
+        message = self._add(channel.key, data, durable.result(), at_us)
         if not accepted.done():
             accepted.set_result(message)
         self.trim(at_us)
 
-    def _add(self, event: Event) -> Message:
-        fields = parse_object(event.body)
-        key = ChannelKey(fields["account"], fields["name"])
-        position = event.offset + 1
-        text = encode_json({"position": position, "at_us": event.at_us, "data": fields["data"]})
-        message = Message(position, event.at_us, key, text, len(text) + MESSAGE_BYTES)
-        channel = self.channels.get(key)
-        if channel is None:
-            channel = self.channels[key] = Channel(key, self.cut, self._bucket())
+    def _add(self, key: ChannelKey, data: object, offset: int, at_us: int) -> Message:
+        position = offset + 1
+        text = encode_json({"position": position, "at_us": at_us, "data": data})
+        message = Message(position, at_us, key, text, len(text) + MESSAGE_BYTES)
+        channel = self.channel(key)
         self.newest = position
         self.bytes += message.size
         self._window.append(message)
@@ -180,7 +183,7 @@ class ChannelHistory:
         self.cut = message.position
         channel = self.channels[message.channel]
         channel.remove_oldest()
-        self.release(channel)
+        self.release(channel.key)
 
     def _pass_damage(self, reader: Reader) -> None:
         """What cannot be read is gone, and so that nobody misses it silently, all before it."""

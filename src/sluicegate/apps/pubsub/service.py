@@ -1,7 +1,7 @@
 """Service: publish, subscribe and read, each for an account and within its limits.
 
-Only a publish is refused, and the reason says which limit it was: that of the channel, or that of
-the account over the whole cluster (`cluster/account_limiter.py`). It costs one message, and one for
+Only a publish is refused, and the reason says which limit it was: that of the channel, that of the
+account (`cluster/account_limiter.py`), or the number of channels. It costs one message, and one for
 each who is subscribed. What the limits refuse counts as attempted, or the account master would see
 a rate that falls with its own refusals, and let go.
 """
@@ -45,11 +45,12 @@ class PubSub:
 
     async def publish(self, account: str, name: str, data: object) -> Message:
         """Accept a message, durably; raise `Refused` for one that a limit does not let in."""
-        channel = self.history.channel(_key(account, name))
+        key = _key(account, name)
         try:
+            channel = self.history.channel_to_publish(key)
             permit = self._admit(channel)
         except Refused as refused:
-            self.history.release(channel)
+            self.history.release(key)
             reason = refused.decision.reason
             assert reason is not None
             self.refused[reason.name] = self.refused.get(reason.name, 0) + 1
@@ -71,7 +72,7 @@ class PubSub:
     def unsubscribe(self, subscription: Subscription) -> None:
         """Read no more."""
         subscription.close()
-        self.history.release(subscription.channel)
+        self.history.release(subscription.channel.key)
 
     def read(self, account: str, name: str, after: int, count: int) -> HistoryPage:
         """Read at most `count` messages after a position."""

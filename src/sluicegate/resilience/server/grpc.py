@@ -15,6 +15,7 @@ A permit is held until the handler has ended, streams included.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import Any, Final, final
 
@@ -27,7 +28,7 @@ from sluicegate.doors.claims import CRITICALITY, criticality_of
 from sluicegate.doors.interceptors import behaviour_of, code_of, handler_like, message_of
 from sluicegate.policies.stack import outcome_of
 from sluicegate.resilience.context import serve
-from sluicegate.resilience.server.protection import Protection
+from sluicegate.resilience.server.protection import Admitted, Protection
 from sluicegate.resilience.settings import Resilience
 
 try:
@@ -73,6 +74,20 @@ class _Door:
         trailers = [] if mark is None else mark.grpc_trailers()
         return trailers, code_of(judgement), message_of(judgement)
 
+    @contextmanager
+    def at_work(self, admitted: Admitted, request: Request, context: Any) -> Iterator[None]:
+        """Let the handler work with the request's context; what it holds ends with the block."""
+        outcome = Outcome.IGNORE
+        try:
+            with serve(self.protection.served(request)):
+                yield
+            outcome = _outcome_of(context)
+        except BaseException as error:
+            outcome = outcome_of(error)
+            raise
+        finally:
+            admitted.end(outcome)
+
 
 @final
 class ProtectInterceptor(grpc.ServerInterceptor):
@@ -106,20 +121,12 @@ class ProtectInterceptor(grpc.ServerInterceptor):
                 context.set_trailing_metadata(tuple(trailers))
                 context.abort(code, text)
                 return
-            outcome = Outcome.IGNORE
-            try:
-                with serve(door.protection.served(request)):
-                    answer = behaviour(message, context)
-                    if handler.response_streaming:
-                        yield from answer
-                    else:
-                        yield answer
-                outcome = _outcome_of(context)
-            except BaseException as error:
-                outcome = outcome_of(error)
-                raise
-            finally:
-                admitted.end(outcome)
+            with door.at_work(admitted, request, context):
+                answer = behaviour(message, context)
+                if handler.response_streaming:
+                    yield from answer
+                else:
+                    yield answer
 
         def one(message: Any, context: Any) -> Any:
             (answer,) = many(message, context)
@@ -152,7 +159,7 @@ class AsyncProtectInterceptor(grpc.aio.ServerInterceptor):
         if not (iscoroutinefunction(behaviour) or isasyncgenfunction(behaviour)):
             return handler
 
-        async def enter(context: Any) -> tuple[Any, Request]:
+        async def enter(context: Any) -> tuple[Admitted, Request]:
             try:
                 request = door.begin(method, context)
             except BadValue as error:
@@ -162,39 +169,23 @@ class AsyncProtectInterceptor(grpc.aio.ServerInterceptor):
                 trailers, code, text = door.refusal(admitted, request)
                 context.set_trailing_metadata(tuple(trailers))
                 await context.abort(code, text)
+            assert not isinstance(admitted, Decision)  # an abort raises
             return admitted, request
 
         async def one(message: Any, context: Any) -> Any:
             admitted, request = await enter(context)
-            outcome = Outcome.IGNORE
-            try:
-                with serve(door.protection.served(request)):
-                    answer = await behaviour(message, context)
-                outcome = _outcome_of(context)
-            except BaseException as error:
-                outcome = outcome_of(error)
-                raise
-            finally:
-                admitted.end(outcome)
-            return answer
+            with door.at_work(admitted, request, context):
+                return await behaviour(message, context)
 
         async def many(message: Any, context: Any) -> AsyncIterator[Any]:
             admitted, request = await enter(context)
-            outcome = Outcome.IGNORE
-            try:
-                with serve(door.protection.served(request)):
-                    answers = behaviour(message, context)
-                    if hasattr(answers, "__aiter__"):
-                        async for answer in answers:
-                            yield answer
-                    else:
-                        await answers  # it writes to the context by itself
-                outcome = _outcome_of(context)
-            except BaseException as error:
-                outcome = outcome_of(error)
-                raise
-            finally:
-                admitted.end(outcome)
+            with door.at_work(admitted, request, context):
+                answers = behaviour(message, context)
+                if hasattr(answers, "__aiter__"):
+                    async for answer in answers:
+                        yield answer
+                else:
+                    await answers  # it writes to the context by itself
 
         return handler_like(handler, many if handler.response_streaming else one)
 

@@ -11,7 +11,7 @@ from sluicegate.apps.console.picture import CLASSES, FleetPicture
 from sluicegate.apps.console.readings import FleetReadings, Reading
 from sluicegate.command_line.charts import Curve, line_chart
 from sluicegate.command_line.page import cell, number, quiet, row, section, table
-from sluicegate.command_line.text import percent
+from sluicegate.command_line.text import per_second, percent
 from sluicegate.contracts.reasons import REASONS
 
 _NONE: Final = "-"
@@ -28,11 +28,6 @@ def overview(picture: FleetPicture, readings: FleetReadings, span_s: int) -> dic
     }
 
 
-def rate(value: float) -> str:
-    """Return how many a second."""
-    return f"{value:,.0f}/s" if value >= 10 or not value else f"{value:,.1f}/s"
-
-
 def span(us: float | None) -> str:
     """Return a time in ms; a dash for none."""
     if us is None:
@@ -47,14 +42,14 @@ def _numbers(picture: FleetPicture) -> str:
     utilization = picture.utilization
     answering = len(picture.nodes) - len(picture.silent)
     numbers = (
-        (rate(picture.admitted), "admitted", "callers", ""),
-        (rate(picture.refused), "refused", "callers", ""),
+        (per_second(picture.admitted), "admitted", "callers", ""),
+        (per_second(picture.refused), "refused", "callers", ""),
         (span(p50), "latency, p50", "queues", ""),
         (span(picture.p99_us), "latency, p99", "queues", ""),
         (span(picture.queue_us), "queue delay", "queues", ""),
         (_NONE if ratio is None else f"{ratio:.2f}", "latency ratio, usual is 1", "queues", ""),
         (_NONE if utilization is None else f"{utilization:.0%}", "fullest limiter", "nodes", ""),
-        (rate(picture.degraded), "decided without store", "nodes", _alarm(picture.degraded)),
+        (per_second(picture.degraded), "decided without store", "nodes", _alarm(picture.degraded)),
         (f"{answering:,} of {len(picture.nodes):,}", "services answer", "nodes", ""),
     )
     items = "".join(
@@ -151,9 +146,9 @@ def _classes(picture: FleetPicture) -> str:
         rows.append(
             row(
                 cell(escape(flow.name)),
-                number(rate(flow.admitted)),
-                number(rate(flow.refused)),
-                number(rate(flow.shed), bad=flow.shed > 0),
+                number(per_second(flow.admitted)),
+                number(per_second(flow.refused)),
+                number(per_second(flow.shed), bad=flow.shed > 0),
                 number(percent(flow.shed_share)),
                 number(f"{flow.price:.2f}", bad=flow.price > 1),
                 number(span(took.get("p50_us"))),
@@ -171,5 +166,5 @@ def _reasons(picture: FleetPicture) -> str:
     for name, per_s in picture.reasons:
         reason = REASONS.get(name)
         sentence = "" if reason is None else reason.sentence
-        rows.append(row(cell(escape(name)), cell(escape(sentence)), number(rate(per_s))))
+        rows.append(row(cell(escape(name)), cell(escape(sentence)), number(per_second(per_s))))
     return table(("reason", "what callers read"), ("refused",), rows)

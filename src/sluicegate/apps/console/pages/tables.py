@@ -7,10 +7,10 @@ from html import escape
 from typing import Any, Final
 from urllib.parse import quote
 
-from sluicegate.apps.console.pages.overview import rate, span
+from sluicegate.apps.console.pages.overview import span
 from sluicegate.apps.console.picture import CLASSES, FleetPicture, NodeRow
 from sluicegate.command_line.page import cell, escape_name, number, quiet, row, section, table
-from sluicegate.command_line.text import ago, counted, duration
+from sluicegate.command_line.text import ago, counted, duration, per_second
 
 ROWS_MAX: Final = 200
 _MIB: Final = 1 << 20
@@ -23,8 +23,8 @@ def callers(picture: FleetPicture) -> dict[str, str]:
         row(
             cell(_why(one["caller"]), "name"),
             number(f"{one['ru']:,.1f}"),
-            number(rate(one["admitted"])),
-            number(rate(one["refused"]), bad=one["refused"] > 0),
+            number(per_second(one["admitted"])),
+            number(per_second(one["refused"]), bad=one["refused"] > 0),
         )
         for one in found[:ROWS_MAX]
     ]
@@ -42,13 +42,15 @@ def hot_keys(picture: FleetPicture) -> dict[str, str]:
     shield = picture.dispatchers.get("shield", {})
     looked = shield.get("looked", 0.0)
     spared = sum(shield.get(name, 0.0) for name in ("served", "joined", "stale_served"))
-    words = f"{rate(looked)} point reads, of which {rate(spared)} did not need the engine."
+    words = (
+        f"{per_second(looked)} point reads, of which {per_second(spared)} did not need the engine."
+    )
     rows = [
         row(
             cell(escape_name(one["key"]), "name"),
             number(f"{one['share']:.1%}"),
-            number(rate(one["rate"])),
-            number(rate(one["forwarded"])),
+            number(per_second(one["rate"])),
+            number(per_second(one["forwarded"])),
             number(f"{one['size_bytes']:,}"),
         )
         for one in picture.dispatchers.get("hot", ())[:ROWS_MAX]
@@ -68,9 +70,9 @@ def queues(picture: FleetPicture) -> dict[str, str]:
     engine = [
         row(
             cell(escape_name(one["operation"])),
-            number(rate(one["worked"])),
+            number(per_second(one["worked"])),
             number(span(one["mean_us"])),
-            number(rate(one["failed"]), bad=one["failed"] > 0),
+            number(per_second(one["failed"]), bad=one["failed"] > 0),
         )
         for one in picture.dispatchers.get("engine", ())
     ]
@@ -139,8 +141,8 @@ def _node(node: NodeRow, at_us: int) -> str:
         cell(escape_name(node.version)),
         cell(escape_name(node.release)),
         ready,
-        number(rate(node.admitted)),
-        number(rate(node.refused)),
+        number(per_second(node.admitted)),
+        number(per_second(node.refused)),
         number(f"{node.memory_bytes / _MIB:,.0f} MiB"),
         number(duration(node.up_us)),
     )

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sluicegate.apps.kv.shield.keys import place_of
-from sluicegate.command_line.text import counted, harmless, table
+from sluicegate.command_line.text import counted, harmless, rate, table
 from sluicegate.contracts.errors import BadValue
 from sluicegate.policies.stress import StressLevel
 
@@ -85,11 +85,6 @@ def spelt(key: str) -> str:
     if sort:
         parts.append(sort.decode("utf-8", "replace"))
     return printable(":".join(parts), KEY_CHARS_SHOWN)
-
-
-def rate(value: float) -> str:
-    """A number a second."""
-    return f"{value:,.1f}" if 0 < value < 10 else f"{value:,.0f}"
 
 
 def share(value: float) -> str:
