@@ -73,6 +73,7 @@ CASES: tuple[tuple[str, str, str, str], ...] = (
      "it.owner('user:42')"),
     ("hash_ring ketama", "Ketama", "it = Ketama({f'node-{n}': 1.0 for n in range(10)})",
      "it.owner('user:42')"),
+    ("image_fit", "fit_image", "", "fit_image(3000, 2000, 400, 300, 'cover', True)"),
     ("latency_ratio", "LatencyRatio", "it = LatencyRatio()", "it.add(latency(), tick())"),
     ("leaky_bucket", "LeakyBucket", "it = LeakyBucket(10**6, 10**6)", "it.take(1, tick())"),
     ("lru_ttl", "LruTtl", ("it = LruTtl(1 << 30, ttl_us=1 << 50);"
@@ -85,6 +86,9 @@ CASES: tuple[tuple[str, str, str, str], ...] = (
     ("p2_quantile", "P2Quantile", "it = P2Quantile(0.95)", "it.add(latency())"),
     ("path_index", "PathIndex", "it = PathIndex([('/api/v1/users/{id}/orders', 1)])",
      "it.find('/api/v1/users/42/orders')"),
+    ("perceptual_hash", "HashIndex",
+     "it = HashIndex(); [it.add(int(draw() * 2**64)) for _ in range(10_000)]",
+     "it.find(int(draw() * 2**64), 4)"),
     ("priority_shed", "PriorityShed", "it = PriorityShed()", "it.admit(200, draw())"),
     ("quota_tuning, a month", "propose", "usage = [1000 + n % 24 for n in range(720)]",
      "propose(usage)"),

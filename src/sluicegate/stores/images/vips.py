@@ -1,0 +1,263 @@
+"""Vips: the image library, held to a list of formats and to bounds before it decodes.
+
+libvips is lazy: opening reads the header alone, and pixels flow when a result is written. So all
+that can be refused is refused in between. Where its ways are not those of a service:
+
+- it has no bound on pixels, sides or pages: `_check_source`;
+- it would load SVG and whatever else is compiled in: only the loaders of `formats` are let in, and
+  those that its authors do not trust with strangers' bytes are blocked besides;
+- `thumbnail_buffer(fail_on=...)` is ignored, so that half a JPEG becomes a half grey picture: the
+  option is given to the loader, and the one of TIFF takes only a stricter word for it (`_fail_on`);
+- its AVIF takes three times as long at its own default effort as at 3;
+- it keeps metadata, position and camera included;
+- its cache and its threads are for one program with a few large images: both are off.
+
+This module is imported by a worker process, never by a service.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from sluicegate.contracts.errors import MissingPackage
+from sluicegate.contracts.image import (
+    ImageErrorKind,
+    ImageFailure,
+    ImageInfo,
+    ImageLimits,
+    Processed,
+)
+from sluicegate.contracts.image_spec import ATTENTION, ImageSpec
+from sluicegate.kernels.image_fit import ImageFit, cut_offset, fit_image
+from sluicegate.kernels.perceptual_hash import COLUMNS, ROWS, difference_hash
+from sluicegate.stores.images.formats import (
+    HEAD_BYTES,
+    MEDIA_TYPES,
+    SOURCE_FORMATS,
+    ImageFormat,
+    sniff_image,
+)
+
+try:
+    import pyvips
+except (ImportError, OSError) as error:
+    raise MissingPackage("pyvips", "images") from error
+
+# Part of the engine's name: raise it when the same input makes other bytes than before.
+REVISION: Final = 1
+AVIF_EFFORT: Final = 3
+PLACEHOLDER_SIDE: Final = 32
+PLACEHOLDER_QUALITY: Final = 30
+_LOADERS: Final = ("Jpeg", "Png", "Webp", "Nsgif", "Tiff", "Heif")
+_KEPT: Final = "exif:xmp:iptc"
+_TURNED: Final = range(5, 9)  # orientations that swap width and height
+_DETAIL_CHARS_MAX: Final = 200
+
+
+def engine_name() -> str:
+    """Return the name and version by which variants are kept."""
+    libvips = ".".join(str(pyvips.version(part)) for part in range(3))
+    return f"vips-{libvips}-{REVISION}"
+
+
+def set_up() -> None:
+    """Switch off what a service must not have: untrusted loaders, the cache, threads."""
+    pyvips.cache_set_max(0)
+    pyvips.cache_set_max_mem(0)
+    pyvips.block_untrusted_set(True)
+    pyvips.operation_block_set("VipsForeignLoad", True)
+    for name in _LOADERS:
+        pyvips.operation_block_set(f"VipsForeignLoad{name}", False)
+
+
+class _Source(NamedTuple):
+    """An original whose header is read and found to be within the bounds."""
+
+    data: bytes
+    format: ImageFormat
+    width: int  # upright, as all that follows
+    height: int
+    pages: int
+    transparent: bool
+
+
+def process_image(data: bytes, spec: ImageSpec, limits: ImageLimits) -> Processed:
+    """Make what the specification says; an `ImageFailure` says why it cannot be."""
+    try:
+        source = _open(data, limits)
+        fit = fit_image(
+            source.width, source.height, spec.width, spec.height, spec.fit, spec.enlarge
+        )
+        _check_result(fit, limits)
+        picture = _scale(source, fit.scaled_width, fit.scaled_height)
+        # What has several readers is decoded once: what follows is small.
+        picture = _cut(picture.copy_memory(), fit, spec)
+        name = spec.format
+        if name == "auto":
+            name = "png" if picture.hasalpha() else "jpeg"
+        picture = _colour(picture, fit, spec, name)
+        return Processed(
+            _write(picture, name, spec),
+            MEDIA_TYPES[name],
+            picture.width,
+            picture.height,
+            _placeholder(picture),
+        )
+    except pyvips.Error as error:
+        raise _failure(error) from None
+
+
+def describe_image(data: bytes, limits: ImageLimits) -> ImageInfo:
+    """Say what an original is, having decoded it whole."""
+    try:
+        source = _open(data, limits)
+        fit = fit_image(
+            source.width, source.height, PLACEHOLDER_SIDE, PLACEHOLDER_SIDE, "inside", False
+        )
+        small = _scale(source, fit.scaled_width, fit.scaled_height).copy_memory()
+        return ImageInfo(
+            source.format.name,
+            source.format.media_type,
+            source.width,
+            source.height,
+            source.pages,
+            source.transparent,
+            _perceptual_hash(source),
+            _placeholder(small),
+        )
+    except pyvips.Error as error:
+        raise _failure(error) from None
+
+
+def _open(data: bytes, limits: ImageLimits) -> _Source:
+    if len(data) > limits.source_bytes_max:
+        raise _too_large(f"{len(data):,} bytes; source_bytes_max is {limits.source_bytes_max:,}")
+    found = sniff_image(data[:HEAD_BYTES])
+    if found is None:
+        names = ", ".join(one.name for one in SOURCE_FORMATS)
+        raise ImageFailure(ImageErrorKind.WRONG_TYPE, f"its first bytes are none of {names}")
+    image = pyvips.Image.new_from_buffer(data, "", access="sequential")
+    loader = image.get("vips-loader").removesuffix("_buffer")
+    if loader != found.loader:
+        raise ImageFailure(ImageErrorKind.WRONG_TYPE, f"begins as {found.name}, and is {loader}")
+    pages = _number(image, "n-pages", 1)
+    width, height = image.width, image.height
+    if _number(image, "orientation", 1) in _TURNED:
+        width, height = height, width
+    source = _Source(data, found, width, height, pages, image.hasalpha())
+    _check_source(source, limits)
+    return source
+
+
+def _fail_on(found: ImageFormat) -> str:
+    """Return from which fault on a loader gives up; most files with lesser ones look right."""
+    return "error" if found.loader == "tiffload" else "truncated"
+
+
+def _check_source(source: _Source, limits: ImageLimits) -> None:
+    size = f"{source.width:,} x {source.height:,} pixels"
+    if max(source.width, source.height) > limits.source_side_max:
+        raise _too_large(f"{size}; source_side_max is {limits.source_side_max:,}")
+    if source.pages > limits.source_pages_max:
+        raise _too_large(f"{source.pages:,} pages; source_pages_max is {limits.source_pages_max:,}")
+    if source.width * source.height * source.pages > limits.source_pixels_max:
+        raise _too_large(
+            f"{size} on {source.pages:,} pages; source_pixels_max is {limits.source_pixels_max:,}"
+        )
+    if min(source.width, source.height) < limits.source_side_min:
+        raise ImageFailure(
+            ImageErrorKind.TOO_SMALL, f"{size}; source_side_min is {limits.source_side_min:,}"
+        )
+
+
+def _check_result(fit: ImageFit, limits: ImageLimits) -> None:
+    for width, height in ((fit.scaled_width, fit.scaled_height), (fit.width, fit.height)):
+        size = f"a result of {width:,} x {height:,} pixels"
+        if max(width, height) > limits.result_side_max:
+            raise _too_large(f"{size}; result_side_max is {limits.result_side_max:,}")
+        if width * height > limits.result_pixels_max:
+            raise _too_large(f"{size}; result_pixels_max is {limits.result_pixels_max:,}")
+
+
+def _scale(source: _Source, width: int, height: int) -> Any:
+    """Return the original upright, in sRGB, of exactly this size; not decoded yet."""
+    return pyvips.Image.thumbnail_buffer(
+        source.data,
+        width,
+        height=height,
+        size="force",
+        output_profile="srgb",
+        option_string=f"[fail_on={_fail_on(source.format)}]",
+    )
+
+
+def _cut(picture: Any, fit: ImageFit, spec: ImageSpec) -> Any:
+    if spec.fit != "cover" or (picture.width, picture.height) == (fit.width, fit.height):
+        return picture
+    if isinstance(spec.crop, str):
+        return picture.smartcrop(fit.width, fit.height, interesting=ATTENTION)
+    x, y = spec.crop
+    left = cut_offset(picture.width, fit.width, x)
+    top = cut_offset(picture.height, fit.height, y)
+    return picture.crop(left, top, fit.width, fit.height)
+
+
+def _colour(picture: Any, fit: ImageFit, spec: ImageSpec, name: str) -> Any:
+    """Put the background behind and beside; none is white where a format needs one."""
+    behind = list(bytes.fromhex(spec.background or "ffffff"))
+    if picture.hasalpha() and (spec.background or name == "jpeg"):
+        picture = picture.flatten(background=behind)
+    if (picture.width, picture.height) == (fit.width, fit.height):
+        return picture
+    if name != "jpeg" and not spec.background and not picture.hasalpha():
+        picture = picture.addalpha()
+    beside = [*behind, 0] if picture.hasalpha() else behind
+    return picture.gravity("centre", fit.width, fit.height, extend="background", background=beside)
+
+
+def _write(picture: Any, name: str, spec: ImageSpec) -> bytes:
+    keep = "none" if spec.strip else _KEPT
+    if name == "jpeg":
+        quality = spec.quality or ImageSpec(format="jpeg").quality
+        written = picture.jpegsave_buffer(Q=quality, keep=keep, optimize_coding=True)
+    elif name == "png":
+        written = picture.pngsave_buffer(keep=keep)
+    elif name == "webp":
+        written = picture.webpsave_buffer(Q=spec.quality, keep=keep)
+    else:
+        written = picture.heifsave_buffer(
+            Q=spec.quality, keep=keep, compression="av1", effort=AVIF_EFFORT, bitdepth=8
+        )
+    return bytes(written)
+
+
+def _placeholder(picture: Any) -> bytes:
+    side = PLACEHOLDER_SIDE
+    small = picture.thumbnail_image(side, height=side, size="down")
+    return bytes(small.webpsave_buffer(Q=PLACEHOLDER_QUALITY, keep="none"))
+
+
+def _perceptual_hash(source: _Source) -> int:
+    grey = _scale(source, COLUMNS, ROWS)
+    if grey.hasalpha():
+        grey = grey.flatten(background=[255, 255, 255])
+    return difference_hash(
+        grey.colourspace("b-w").cast("uchar").write_to_memory()[: COLUMNS * ROWS]
+    )
+
+
+def _number(image: Any, name: str, default: int) -> int:
+    return int(image.get(name)) if image.get_typeof(name) else default
+
+
+def _too_large(detail: str) -> ImageFailure:
+    return ImageFailure(ImageErrorKind.TOO_LARGE, detail)
+
+
+def _failure(error: Exception) -> ImageFailure:
+    """Say in one line what the library says in several, of which the last is the cause."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    detail = (lines[-1] if lines else "the library does not say why")[:_DETAIL_CHARS_MAX]
+    if "memory" in detail or "too large" in detail:
+        return _too_large(detail)
+    return ImageFailure(ImageErrorKind.CORRUPT, detail)
