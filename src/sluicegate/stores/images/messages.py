@@ -1,0 +1,145 @@
+"""Messages: what a service and its image workers say to each other over pipes.
+
+    4 bytes length of the head, 4 of the body, the head in JSON, the body as it is
+
+JSON and not pickle: a worker that a picture has taken over must not be able to run anything in the
+service. For the same reason an answer is bounded, and read field by field.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Container
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.contracts.image import (
+    ImageErrorKind,
+    ImageFailure,
+    ImageInfo,
+    Original,
+    Processed,
+)
+from sluicegate.contracts.image_spec import ImageSpec
+from sluicegate.stores.images.formats import MEDIA_TYPES
+
+LENGTHS: Final = struct.Struct(">II")
+HEAD_BYTES_MAX: Final = 1 << 16
+_DETAIL_CHARS_MAX: Final = 500
+_MEDIA_TYPES: Final = frozenset(MEDIA_TYPES.values())
+
+
+class WorkerMessage(NamedTuple):
+    """A head of plain values, and bytes."""
+
+    head: dict[str, Any]
+    body: bytes = b""
+
+
+def encode_message(message: WorkerMessage) -> bytes:
+    """Return the lengths and the head; the body follows as it is."""
+    head = json.dumps(message.head, separators=(",", ":")).encode()
+    return LENGTHS.pack(len(head), len(message.body)) + head
+
+
+def decode_head(head: bytes) -> dict[str, Any]:
+    """Return the head; a ValueError if it is none."""
+    found = json.loads(head)
+    if not isinstance(found, dict):
+        raise ValueError("the head is no object")  # noqa: TRY004 - of what was read
+    return found
+
+
+def job_of(original: Original, spec: ImageSpec | None) -> WorkerMessage:
+    """Return what asks for a picture, or without a specification for what the original is."""
+    wish = {"spec": None if spec is None else spec.canonical()}
+    if isinstance(original, Path):
+        return WorkerMessage(wish | {"path": str(original)})
+    return WorkerMessage(wish, original)
+
+
+def failed(failure: ImageFailure) -> WorkerMessage:
+    """Return the answer that there is no picture, and why."""
+    return WorkerMessage({"kind": failure.kind.value, "detail": failure.detail[:_DETAIL_CHARS_MAX]})
+
+
+def processed(made: Processed) -> WorkerMessage:
+    """Return the answer that is a picture."""
+    head = {
+        "media_type": made.media_type,
+        "width": made.width,
+        "height": made.height,
+        "data_bytes": len(made.data),
+    }
+    return WorkerMessage(head, made.data + made.placeholder)
+
+
+def described(info: ImageInfo) -> WorkerMessage:
+    """Return the answer that says what an original is."""
+    head = info._asdict()
+    del head["placeholder"]
+    return WorkerMessage(head, info.placeholder)
+
+
+def read_processed(answer: WorkerMessage) -> Processed:
+    """Return the picture of an answer, or raise its failure; a ValueError if it is neither."""
+    _raise_refusal(answer.head)
+    head = answer.head
+    size = _whole(head, "data_bytes", len(answer.body))
+    return Processed(
+        answer.body[:size],
+        _one_of(head, "media_type", _MEDIA_TYPES),
+        _whole(head, "width"),
+        _whole(head, "height"),
+        answer.body[size:],
+    )
+
+
+def read_described(answer: WorkerMessage) -> ImageInfo:
+    """Return what an answer says of an original, or raise its failure; likewise."""
+    _raise_refusal(answer.head)
+    head = answer.head
+    return ImageInfo(
+        _one_of(head, "format", MEDIA_TYPES),
+        _one_of(head, "media_type", _MEDIA_TYPES),
+        _whole(head, "width"),
+        _whole(head, "height"),
+        _whole(head, "pages"),
+        head.get("transparent") is True,
+        _whole(head, "perceptual_hash", (1 << 64) - 1),
+        answer.body,
+    )
+
+
+def _raise_refusal(head: dict[str, Any]) -> None:
+    kind, unreadable = head.get("kind"), head.get("unreadable")
+    if unreadable is not None:
+        raise Unavailable("the original", str(unreadable)[:_DETAIL_CHARS_MAX])
+    if kind is not None:
+        detail = str(head.get("detail", ""))[:_DETAIL_CHARS_MAX]
+        raise ImageFailure(ImageErrorKind(kind), detail)
+
+
+def _whole(head: dict[str, Any], name: str, most: int = 1 << 31) -> int:
+    value = head.get(name)
+    if not isinstance(value, int) or not 0 <= value <= most:
+        raise ValueError(f"{name} is {value!r}")
+    return value
+
+
+def _one_of(head: dict[str, Any], name: str, known: Container[str]) -> str:
+    value = head.get(name)
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{name} is {value!r}")
+    return value
+
+
+def read_message(read: Callable[[int], bytes]) -> WorkerMessage | None:
+    """Read the next message by calls that wait for so many bytes; None at the end."""
+    lengths = read(LENGTHS.size)
+    if len(lengths) < LENGTHS.size:
+        return None
+    head_bytes, body_bytes = LENGTHS.unpack(lengths)
+    return WorkerMessage(decode_head(read(head_bytes)), read(body_bytes))

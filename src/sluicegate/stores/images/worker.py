@@ -1,0 +1,94 @@
+"""Worker: the process in which strangers' bytes are decoded, one job after the other.
+
+    python -P -m sluicegate.stores.images.worker '{"memory_bytes_max":..., ...}'
+
+It has nothing to lose: no listener, no token in its environment, no right to write a file or to
+grow over its memory. It reads jobs from its input, and writes answers to its output; without its
+input it ends. A job that does not end is ended by an alarm, should the service be gone that would
+kill it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+from typing import BinaryIO, Final
+
+from sluicegate.contracts.image import ImageErrorKind, ImageFailure, ImageLimits
+from sluicegate.contracts.image_spec import parse_spec
+from sluicegate.stores.images.messages import (
+    WorkerMessage,
+    described,
+    encode_message,
+    failed,
+    processed,
+    read_message,
+)
+
+# What a job may have beyond its time before the alarm: the service is faster while it lives.
+ALARM_S: Final = 2
+_MICROSECONDS: Final = 1_000_000
+
+
+def main() -> None:
+    """Serve jobs until the input ends."""
+    settings = json.loads(sys.argv[1])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the service's
+    _bound(settings["memory_bytes_max"])
+    # A library that prints must not speak between two answers.
+    with os.fdopen(os.dup(1), "wb") as answers:
+        os.dup2(2, 1)
+        from sluicegate.stores.images import vips  # noqa: PLC0415 - within the bounds
+
+        vips.set_up()
+        _send(answers, WorkerMessage({"engine": vips.engine_name()}))
+        limits = ImageLimits(**settings["limits"])
+        seconds = settings["job_us"] // _MICROSECONDS + ALARM_S
+        while (job := read_message(sys.stdin.buffer.read)) is not None:
+            signal.alarm(seconds)
+            answer = _answer(job, limits)
+            signal.alarm(0)
+            _send(answers, answer)
+
+
+def _answer(job: WorkerMessage, limits: ImageLimits) -> WorkerMessage:
+    from sluicegate.stores.images import vips  # noqa: PLC0415 - likewise
+
+    try:
+        data = _read(job, limits.source_bytes_max)
+        if job.head["spec"] is None:
+            return described(vips.describe_image(data, limits))
+        return processed(vips.process_image(data, parse_spec(job.head["spec"]), limits))
+    except ImageFailure as failure:
+        return failed(failure)
+    except MemoryError:
+        return failed(ImageFailure(ImageErrorKind.TOO_LARGE, "it takes more than memory_bytes_max"))
+    except OSError as error:
+        return WorkerMessage({"unreadable": f"{job.head.get('path')}: {error.strerror}"})
+
+
+def _read(job: WorkerMessage, bytes_max: int) -> bytes:
+    path = job.head.get("path")
+    if path is None:
+        return job.body
+    with open(path, "rb") as file:
+        return file.read(bytes_max + 1)
+
+
+def _send(answers: BinaryIO, message: WorkerMessage) -> None:
+    answers.write(encode_message(message))
+    answers.write(message.body)
+    answers.flush()
+
+
+def _bound(memory_bytes_max: int) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes_max, memory_bytes_max))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+if __name__ == "__main__":
+    main()
