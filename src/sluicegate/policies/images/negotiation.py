@@ -1,0 +1,43 @@
+"""Negotiation: which format a caller gets that leaves the choice to us.
+
+Only what a caller names counts: every browser sends `*/*`, also those that cannot show WebP. Who
+names neither gets `auto` made as it is: a JPEG, or a PNG of an original that is transparent.
+AVIF is smaller and takes several times as long to make, so it is chosen only if a setting says so.
+An answer that was chosen so varies by `Accept`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sluicegate.contracts.image_spec import ImageSpec
+
+AUTO: Final = "auto"
+ACCEPT_CHARS_MAX: Final = 2_048  # of the header; what stands behind is not read
+
+
+def negotiate(spec: ImageSpec, accept: str, *, avif: bool = False) -> ImageSpec:
+    """Return the specification with the best format that `Accept` names, if it leaves it open."""
+    if spec.format != AUTO:
+        return spec
+    named = _named(accept[:ACCEPT_CHARS_MAX])
+    if avif and "image/avif" in named:
+        return spec.with_format("avif")
+    if "image/webp" in named:
+        return spec.with_format("webp")
+    return spec
+
+
+def _named(accept: str) -> set[str]:
+    """The media types that are named and not declined by `q=0`."""
+    found = set()
+    for part in accept.lower().split(","):
+        media_type, *parameters = (piece.strip() for piece in part.split(";"))
+        if not any(_declines(parameter) for parameter in parameters):
+            found.add(media_type)
+    return found
+
+
+def _declines(parameter: str) -> bool:
+    name, _, value = parameter.partition("=")
+    return name.strip() == "q" and value.strip().rstrip("0") in {"0.", ""}
