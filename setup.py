@@ -29,8 +29,8 @@ SRC = Path("src")
 # Whole folders that are compiled, then single hot files of those that are not.
 FOLDERS = ("kernels", "contracts", "policies", "policies/queue", "stores/memory")
 # What mypyc reads about but must not compile. rulebook.py: the ledger's codec asks for the types of
-# its fields, which a compiled NamedTuple forgets. chance.py, clock.py, image.py, observer.py: what a
-# user may subclass, and nobody may subclass a compiled Protocol. edge.py: what it leaves open is
+# its fields, which a compiled NamedTuple forgets. chance.py, clock.py, image.py, observer.py: what
+# a user may subclass, and nobody may subclass a compiled Protocol. edge.py: what it leaves open is
 # said there.
 NOT_COMPILED = (
     "__init__.py",
