@@ -1,0 +1,120 @@
+"""Maps: URL to content, digest to content, content and specification to variant, in an engine.
+
+Each is a space of the key-value engine, so what an engine promises (durable when a write returns,
+compare-and-swap, several processes) holds here. A key is a digest: URLs and specifications are as
+long as callers make them, and an engine's keys are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable
+from hashlib import sha256
+from typing import Final, NamedTuple, TypeVar, final
+
+from sluicegate.apps.images.records import (
+    ContentRecord,
+    R,
+    UrlRecord,
+    VariantRecord,
+    decode,
+    encode,
+)
+from sluicegate.contracts.checks import MaybeAwaitable
+from sluicegate.contracts.engine import Change, Engine, Entry, Place
+
+URLS: Final = "images/urls"
+CONTENTS: Final = "images/contents"
+VARIANTS: Final = "images/variants"
+ORPHANS: Final = "images/orphans"
+WALKED_AT_ONCE: Final = 1_000
+
+T = TypeVar("T")
+
+
+class Stored(NamedTuple):
+    """A content's record, and the bytes by which it can be swapped; None where there is none."""
+
+    raw: bytes | None
+    record: ContentRecord | None
+
+
+@final
+class ImageMaps:
+    """The three maps of one service."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    async def url(self, url: str) -> UrlRecord | None:
+        """What is known of a URL."""
+        return _decoded(UrlRecord, await self._read(URLS, url_place(url)))
+
+    async def put_url(self, record: UrlRecord) -> None:
+        """Durable when it returns."""
+        await self._put(URLS, url_place(record.url), encode(record))
+
+    async def variant(self, original: str, engine: str, spec: str) -> VariantRecord | None:
+        """What is known of a variant of this original."""
+        place = variant_place(original, engine, spec)
+        return _decoded(VariantRecord, await self._read(VARIANTS, place))
+
+    async def put_variant(self, original: str, record: VariantRecord) -> None:
+        """Durable when it returns."""
+        place = variant_place(original, record.engine, record.spec)
+        await self._put(VARIANTS, place, encode(record))
+
+    async def content(self, digest: str) -> Stored:
+        """What is known of stored bytes."""
+        raw = await self._read(CONTENTS, content_place(digest))
+        return Stored(raw, _decoded(ContentRecord, raw))
+
+    async def swap_content(
+        self, digest: str, expected: bytes | None, record: ContentRecord | None
+    ) -> bool:
+        """Replace the record if it still is what was read; return whether it was."""
+        partition, sort = content_place(digest)
+        value = None if record is None else encode(record)
+        return await self.engine.swap(Change(CONTENTS, partition, sort, value), expected)
+
+    async def walk(self, space: str) -> AsyncIterator[Entry]:
+        """All entries of a space, in an order of the engine's own."""
+        after: Place | None = None
+        while entries := await self.engine.walk(space, after, WALKED_AT_ONCE):
+            for entry in entries:
+                yield entry
+            after = entries[-1][0], entries[-1][1]
+
+    async def remove(self, space: str, entry: Entry) -> bool:
+        """Delete an entry if it still is what was walked over."""
+        partition, sort, value = entry
+        return await self.engine.swap(Change(space, partition, sort, None), value)
+
+    async def _read(self, space: str, place: Place) -> bytes | None:
+        return (await settled(self.engine.read(space, (place,))))[0]
+
+    async def _put(self, space: str, place: Place, value: bytes) -> None:
+        await self.engine.write([Change(space, *place, value)])
+
+
+async def settled(answer: MaybeAwaitable[T]) -> T:
+    """The answer of an engine that may have it at once."""
+    return await answer if isinstance(answer, Awaitable) else answer
+
+
+def url_place(url: str) -> Place:
+    """Where a URL's record is."""
+    return sha256(url.encode()).digest(), b""
+
+
+def content_place(digest: str) -> Place:
+    """Where the record of stored bytes is."""
+    return bytes.fromhex(digest), b""
+
+
+def variant_place(original: str, engine: str, spec: str) -> Place:
+    """Where a variant's record is: with the others of its original, which are removed together."""
+    return bytes.fromhex(original), sha256(f"{engine}\n{spec}".encode()).digest()
+
+
+def _decoded(kind: type[R], raw: bytes | None) -> R | None:
+    return None if raw is None else decode(kind, raw)

@@ -1,0 +1,347 @@
+"""Origin: downloads, from servers that are strangers.
+
+Whatever an origin does costs a bounded time and a bounded number of bytes, ends as an answer or as
+an `OriginError` with a kind, and never reaches an address that `addresses.py` refuses.
+
+aiohttp is the client, since its connector hands each address to a function of ours that makes the
+socket (`socket_factory`), at the moment when it connects: what is judged there is what is connected
+to, whether it stood in the URL or came from DNS, and no name is looked up after that. httpx leaves
+resolving to its transport, where an address can be pinned only by rewriting the URL and with it
+Host and SNI. Redirects are followed here, each as a URL of its own, with the same checks.
+
+Protection is the resilience kit: `ResilientClient` (deadline, retries in a budget, a breaker and a
+throttle for each host) and a `Bulkhead` with so many places for each host. Not followed: cookies,
+proxies of the environment, credentials in URLs. Nothing is decompressed: identity is asked for, and
+a body with another coding is refused, so no small body becomes a large one.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, final
+from urllib.parse import urljoin, urlsplit, urlunsplit
+
+from sluicegate import __version__
+from sluicegate.apps.images.addresses import PORTS, AddressRules
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue, MissingPackage, Refused, SluicegateError
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.request import Request
+from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
+from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.retry import RetrySettings
+from sluicegate.resilience.client.calls import ResilientClient
+from sluicegate.resilience.client.settings import ClientSettings
+from sluicegate.system import SystemChance
+
+try:
+    import aiohttp
+    from aiohttp.abc import AbstractResolver
+    from yarl import URL
+except ModuleNotFoundError as error:
+    raise MissingPackage(error.name or "aiohttp", "images") from None
+
+URL_CHARS_MAX: Final = 4_096
+CHUNK_BYTES: Final = 1 << 16
+TAG_CHARS_MAX: Final = 1_024  # of an ETag that is sent back
+_REDIRECTS: Final = (301, 302, 303, 307, 308)
+_GONE: Final = (404, 410)
+_SCHEMES: Final = {"http": 80, "https": 443}
+# Why addresses of the attempt that this task makes were refused; a driver's error names no cause.
+_refusals: ContextVar[list[str]] = ContextVar("refusals")
+
+# Kinds of errors.
+NOT_FOUND: Final = "not_found"
+BLOCKED: Final = "blocked"
+TOO_LARGE: Final = "too_large"
+ORIGIN_DOWN: Final = "origin_down"
+ORIGIN_SLOW: Final = "origin_slow"
+ORIGIN_REFUSED: Final = "origin_refused"
+WRONG_TYPE: Final = "wrong_type"
+
+
+@final
+class OriginError(SluicegateError):
+    """A download that brought nothing: its kind, and what was observed."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(f"{kind}: {detail}")
+        self.kind = kind
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[type[OriginError], tuple[str, str]]:
+        return OriginError, (self.kind, self.detail)
+
+
+class Validators(NamedTuple):
+    """What an origin said its answer is known by, as it said it; empty is nothing."""
+
+    etag: str = ""
+    last_modified: str = ""
+
+
+class Download(NamedTuple):
+    """What an origin answered: the bytes, or None if it says that nothing has changed."""
+
+    body: bytes | None
+    validators: Validators
+    took_us: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class OriginSettings:
+    """Bounds of downloads."""
+
+    networks: Sequence[str] = ()
+    hosts: Sequence[str] = ()
+    ports: Sequence[int] = PORTS
+    bytes_max: int = 32 << 20
+    timeout_s: float = 20.0  # for a whole download, redirects and repetitions included
+    idle_s: float = 5.0  # without a byte
+    redirects_max: int = 4
+    per_host: int = 16  # downloads at a time
+    downloads_max: int = 256  # of all hosts
+
+
+@final
+class Origin:
+    """Downloads images. Made within the loop that uses it."""
+
+    def __init__(
+        self, settings: OriginSettings, clock: Clock, resolver: AbstractResolver | None = None
+    ) -> None:
+        self.settings = settings
+        self._rules = AddressRules(settings.networks, settings.hosts, settings.ports)
+        self._clock = clock
+        timeout_us = int(settings.timeout_s * 1e6)
+        self._client = ResilientClient(
+            ClientSettings(
+                timeout_us=timeout_us,
+                attempt_us=timeout_us,
+                margin_us=0,
+                retry=RetrySettings(attempts=(2, 2, 1, 1)),
+            ),
+            clock=clock,
+        )
+        self._bulkhead = Bulkhead(
+            BulkheadSettings(
+                name="origin",
+                cap=min(settings.per_host, settings.downloads_max),
+                pool=settings.downloads_max,
+            ),
+            SystemChance(),
+        )
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                resolver=resolver,
+                use_dns_cache=False,
+                limit=settings.downloads_max,
+                socket_factory=self._open_socket,
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            trust_env=False,
+            timeout=aiohttp.ClientTimeout(
+                total=None, sock_connect=settings.idle_s, sock_read=settings.idle_s
+            ),
+            headers={"User-Agent": f"sluicegate/{__version__}", "Accept-Encoding": "identity"},
+        )
+        self.downloads = 0
+        self.unchanged = 0
+        self.bytes = 0
+        self.failed: dict[str, int] = {}
+
+    async def fetch(
+        self, url: str, known: Validators | None = None, request: Request | None = None
+    ) -> Download:
+        """Download, or learn that what is `known` by these validators has not changed.
+
+        Raise `OriginError`; `Refused` where our own protection keeps the origin from being asked.
+        """
+        begun_us = self._clock.now_us()
+        try:
+            body, validators = await self._follow(url, known, request)
+        except OriginError as error:
+            self.failed[error.kind] = self.failed.get(error.kind, 0) + 1
+            raise
+        if body is None:
+            self.unchanged += 1
+        else:
+            self.downloads += 1
+            self.bytes += len(body)
+        return Download(body, validators, self._clock.now_us() - begun_us)
+
+    async def close(self) -> None:
+        """End all connections."""
+        await self._session.close()
+
+    def states(self) -> dict[str, str]:
+        """The breaker of each host that was asked."""
+        return {key[0]: state for key, state in self._client.breaker.states().items()}
+
+    # Inside.
+
+    async def _follow(
+        self, url: str, known: Validators | None, request: Request | None
+    ) -> tuple[bytes | None, Validators]:
+        deadline_us = self._clock.now_us() + int(self.settings.timeout_s * 1e6)
+        if request is not None and request.deadline_us is not None:
+            deadline_us = min(deadline_us, request.deadline_us)
+        for _ in range(self.settings.redirects_max + 1):
+            found = await self._ask(check_url(url), known, request, deadline_us)
+            if not isinstance(found, str):
+                return found
+            url, known = _redirected(url, found), None
+        raise OriginError(ORIGIN_REFUSED, f"more than {self.settings.redirects_max} redirects")
+
+    async def _ask(
+        self, url: str, known: Validators | None, by: Request | None, deadline_us: int
+    ) -> str | tuple[bytes | None, Validators]:
+        """One hop, within our protection: an answer, or where it is said to be."""
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or _SCHEMES[parts.scheme]
+        refusal = self._rules.refuse_host(host)
+        if refusal:
+            raise OriginError(BLOCKED, refusal)
+        shard = f"{host}:{port}"
+        request = Request(url, shard=shard, operation="GET", deadline_us=deadline_us)
+        if by is not None:
+            request.criticality = by.criticality
+        permit = self._bulkhead.admit(request, self._clock.now_us())
+        if isinstance(permit, Decision):
+            raise Refused(permit)
+        outcome = Outcome.IGNORE
+        try:
+            result = await self._client.call(
+                lambda _: self._attempt(url, known), request, idempotent=True
+            )
+            outcome = result.outcome
+        finally:
+            permit.end(outcome, self._clock.now_us())
+        if isinstance(result.error, TimeoutError):
+            raise OriginError(ORIGIN_SLOW, "it did not answer in time")
+        return result.unwrap()
+
+    async def _attempt(
+        self, url: str, known: Validators | None
+    ) -> CallResult[str | tuple[bytes | None, Validators]]:
+        """One request. What is the origin's failure counts for its breaker; a 404 does not."""
+        refusals: list[str] = []
+        _refusals.set(refusals)
+        try:
+            return CallResult(ResultKind.OK, await self._send(url, known))
+        except OriginError as error:
+            kind = ResultKind.FAILED if error.kind == ORIGIN_DOWN else ResultKind.REJECTED
+            return CallResult(kind, error=error)
+        except TimeoutError:  # aiohttp's too
+            silent = OriginError(ORIGIN_SLOW, "it fell silent")
+            return CallResult(ResultKind.TIMED_OUT, error=silent)
+        except aiohttp.InvalidURL:
+            return CallResult(
+                ResultKind.REJECTED, error=OriginError(ORIGIN_REFUSED, "it is no URL of a server")
+            )
+        except aiohttp.ClientConnectorError as error:
+            if refusals:
+                return CallResult(ResultKind.REJECTED, error=OriginError(BLOCKED, refusals[0]))
+            detail = f"no connection to it ({error.os_error.strerror or type(error).__name__})"
+            return CallResult(ResultKind.UNREACHED, error=OriginError(ORIGIN_DOWN, detail))
+        except (aiohttp.ClientError, OSError) as error:
+            detail = f"the connection broke ({type(error).__name__})"
+            return CallResult(ResultKind.FAILED, error=OriginError(ORIGIN_DOWN, detail))
+
+    async def _send(
+        self, url: str, known: Validators | None
+    ) -> str | tuple[bytes | None, Validators]:
+        headers: dict[str, str] = {}
+        if known is not None and known.etag:
+            headers["If-None-Match"] = known.etag
+        if known is not None and known.last_modified:
+            headers["If-Modified-Since"] = known.last_modified
+        async with self._session.get(
+            URL(url, encoded=True), headers=headers, allow_redirects=False
+        ) as answer:
+            status = answer.status
+            if status in _REDIRECTS:
+                return answer.headers.get("Location", "")
+            if status == 304 and known is not None:
+                return None, _validators_of(answer, known)
+            if status in _GONE:
+                raise OriginError(NOT_FOUND, f"the origin answers {status}")
+            if status >= 500 or status == 429:
+                raise OriginError(ORIGIN_DOWN, f"the origin answers {status}")
+            if status != 200:
+                raise OriginError(ORIGIN_REFUSED, f"the origin answers {status}")
+            coding = answer.headers.get("Content-Encoding", "identity").strip().lower()
+            if coding not in ("", "identity"):
+                raise OriginError(WRONG_TYPE, f"the body is coded ({coding[:40]})")
+            return await self._read(answer), _validators_of(answer, Validators())
+
+    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
+        bytes_max = self.settings.bytes_max
+        too_large = OriginError(TOO_LARGE, f"it has more than {bytes_max:,} bytes")
+        if (answer.content_length or 0) > bytes_max:
+            answer.close()
+            raise too_large
+        body = bytearray()
+        async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
+            body += chunk
+            if len(body) > bytes_max:
+                answer.close()
+                raise too_large
+        return bytes(body)
+
+    def _open_socket(self, info: tuple[Any, ...]) -> socket.socket:
+        """The last word on an address: made for exactly the one that is connected to next."""
+        family, kind, protocol, _, where = info
+        refusal = self._rules.refuse_address(where[0], where[1])
+        if refusal:
+            _refusals.get().append(refusal)
+            raise PermissionError(errno.EACCES, refusal)  # the next address may be one that may
+        return socket.socket(family, kind, protocol)
+
+
+def check_url(url: str) -> str:
+    """The URL, normal and without its fragment; `BadValue` for one that is never asked."""
+    if len(url) > URL_CHARS_MAX:
+        raise BadValue("url", url, f"give at most {URL_CHARS_MAX:,} characters")
+    try:
+        parts = urlsplit(url.strip())
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port, parts = None, None, urlsplit("")
+    scheme = parts.scheme.lower()
+    if scheme not in _SCHEMES or not host:
+        raise BadValue("url", url, "give an http:// or https:// URL")
+    if "@" in parts.netloc:
+        raise BadValue("url", url, "leave the credentials out")
+    if any(ord(one) <= 0x20 or ord(one) == 0x7F for one in url.strip()):
+        raise BadValue("url", url, "percent-encode what is not printable")
+    name = f"[{host}]" if ":" in host else host
+    if port not in (None, _SCHEMES[scheme]):
+        name = f"{name}:{port}"
+    return urlunsplit((scheme, name, parts.path or "/", parts.query, ""))
+
+
+def _redirected(url: str, location: str) -> str:
+    try:
+        target = check_url(urljoin(url, location)) if location else ""
+    except (BadValue, ValueError):
+        target = ""
+    if not target:
+        raise OriginError(ORIGIN_REFUSED, "it redirects to what is no http:// or https:// URL")
+    return target
+
+
+def _validators_of(answer: aiohttp.ClientResponse, known: Validators) -> Validators:
+    """What the answer says; of a 304 without them, what was known."""
+    etag = answer.headers.get("ETag", known.etag)
+    modified = answer.headers.get("Last-Modified", known.last_modified)
+    return Validators(
+        etag if len(etag) <= TAG_CHARS_MAX else "",
+        modified if len(modified) <= TAG_CHARS_MAX else "",
+    )

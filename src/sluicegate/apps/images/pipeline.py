@@ -1,0 +1,392 @@
+"""Pipeline: URL and specification in, image out; each content stored once, each variant made once.
+
+    URL seen, and checked lately      -> content
+    else ask the origin               -> unchanged, or bytes: digest, store, remember
+    variant seen                      -> its bytes, or the failure that was remembered
+    else process                      -> store, remember
+    or a failure                      -> remember, for as long as its kind says (`failures.py`)
+
+Who asks for a URL or a variant that is under way waits for it (`policies/coalesce.py`). What an
+origin had is served on while it cannot be asked. What is found damaged is fetched or made again.
+
+    check    `fresh_s` after the last check the origin is asked whether it changed; a caller who
+             knows of a newer Last-Modified has it asked before, but once in `recheck_s` at most
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Final, NamedTuple, Protocol, final
+
+from sluicegate.apps.images.contents import Contents
+from sluicegate.apps.images.failures import FailureLifetimes, NoImageError, kind_of, until_us
+from sluicegate.apps.images.maps import ImageMaps
+from sluicegate.apps.images.origin import Download, OriginError, Validators, check_url
+from sluicegate.apps.images.records import UrlRecord, VariantRecord
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue, Refused, Unavailable
+from sluicegate.contracts.image import ImageFailure, ImageProcessor, Processed
+from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.request import Request
+from sluicegate.policies.coalesce import Coalesce, CoalesceSettings
+from sluicegate.policies.queue.queue import Queue
+
+UPLOAD: Final = "upload:"
+DIGEST_CHARS: Final = 64
+_MENDED_MAX: Final = 2  # times that one request mends what was damaged
+
+
+class Downloads(Protocol):
+    """What brings images: `Origin`."""
+
+    async def fetch(
+        self, url: str, known: Validators | None = None, request: Request | None = None
+    ) -> Download:
+        """Download, or learn that nothing has changed."""
+        ...
+
+
+class ImageSpecification(Protocol):
+    """What the pipeline needs of a specification."""
+
+    def canonical(self) -> str:
+        """The one text of all that mean the same."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineSettings:
+    """When origins are asked again, and what is remembered."""
+
+    fresh_s: float = 3_600.0
+    recheck_s: float = 1.0
+    waiters_max: int = 20_000
+    lifetimes: FailureLifetimes = field(default_factory=FailureLifetimes)
+
+
+class Image(NamedTuple):
+    """A variant; its digest is its tag. It may be served until `fresh_us` without asking again."""
+
+    data: bytes
+    type: str
+    digest: str
+    width: int
+    height: int
+    last_modified: str
+    fresh_us: int
+    took_us: int  # to process it, once
+    original: str
+
+
+class ImageUpload(NamedTuple):
+    """An upload: its id, and whether the same bytes were there before."""
+
+    id: str
+    size: int
+    known: bool
+
+
+@dataclass
+class PipelineCounts:
+    """What was done, and what was saved."""
+
+    requests: int = 0
+    fresh: int = 0  # URLs that needed no check
+    downloads: int = 0
+    unchanged: int = 0
+    changed: int = 0
+    duplicates: int = 0  # downloads and uploads of bytes that were there
+    variant_hits: int = 0
+    processed: int = 0
+    failures_cached: int = 0  # answers from a remembered failure
+    failures: int = 0
+    stale: int = 0  # served since the origin could not be asked
+    mended: int = 0
+    process_us: int = 0
+    saved_us: int = 0  # of processing
+    saved_bytes: int = 0  # not stored twice
+
+
+@final
+class ImagePipeline:
+    """The flow. Made within the loop that uses it."""
+
+    def __init__(
+        self,
+        downloads: Downloads,
+        maps: ImageMaps,
+        contents: Contents,
+        processor: ImageProcessor,
+        queue: Queue,
+        clock: Clock,
+        settings: PipelineSettings | None = None,
+    ) -> None:
+        self.settings = settings or PipelineSettings()
+        self.maps = maps
+        self.contents = contents
+        self.processor = processor
+        self.queue = queue
+        self.counts = PipelineCounts()
+        self._downloads = downloads
+        self._clock = clock
+        # Downloads and processing have deadlines of their own: no second flight beside a slow one.
+        shared = CoalesceSettings(waiters_max=self.settings.waiters_max, overdue_us=0)
+        self._urls: Coalesce[UrlRecord] = Coalesce(shared)
+        self._variants: Coalesce[VariantRecord] = Coalesce(shared, queue.requeue)
+        self._blobs: Coalesce[bytes | None] = Coalesce(shared)
+
+    async def image(
+        self, url: str, spec: ImageSpecification, request: Request, modified: str = ""
+    ) -> Image:
+        """The variant of what is at this URL, or of an upload.
+
+        `modified` is a Last-Modified that the caller knows of. Raise `NoImageError` where there is
+        none, and `Refused` where there is no room to find out.
+        """
+        self.counts.requests += 1
+        force = False
+        for _ in range(_MENDED_MAX + 1):
+            record = await self._resolve(url, request, modified, force)
+            try:
+                return await self._variant(record, spec, request)
+            except _DamagedError:
+                self.counts.mended += 1
+                force = True
+        raise Unavailable("the blob store", "what is written to it comes back damaged")
+
+    async def upload(self, data: bytes, request: Request) -> ImageUpload:
+        """Keep an image that has no URL; durable when it returns."""
+        content = await self.contents.store(data)
+        if content.known and await self.contents.read(*content[:3]) is None:
+            content = await self.contents.store(data, again=True)
+        if content.known:
+            self.counts.duplicates += 1
+            self.counts.saved_bytes += len(data)
+        now_us = self._clock.now_us()
+        name = UPLOAD + content.digest
+        await self.maps.put_url(
+            UrlRecord(name, content.digest, checked_us=now_us, changed_us=now_us)
+        )
+        return ImageUpload(content.digest, content.size, content.known)
+
+    # URLs.
+
+    async def _resolve(self, url: str, request: Request, modified: str, force: bool) -> UrlRecord:
+        """The record of a URL, checked lately enough, that has a content."""
+        url = normal_url(url)
+        record = await self.maps.url(url)
+        now_us = self._clock.now_us()
+        if record is None or force or not self._is_fresh(record, now_us, modified):
+            if url.startswith(UPLOAD):
+                if record is not None:
+                    raise Unavailable("the blob store", "this upload is missing or damaged")
+                raise NoImageError("not_found", "there is no such upload", now_us)
+            record = await self._urls.share(
+                url, request, self._clock, lambda flight: self._check(url, flight.request, force)
+            )
+        else:
+            self.counts.fresh += 1
+        if not record.content:
+            self.counts.failures_cached += 1
+            raise NoImageError(record.failure, record.detail, record.until_us)
+        if record.failure:
+            self.counts.stale += 1
+        return record
+
+    def _is_fresh(self, record: UrlRecord, now_us: int, modified: str) -> bool:
+        if record.failure:
+            return now_us < record.until_us
+        if record.url.startswith(UPLOAD):
+            return True
+        age_us = now_us - record.checked_us
+        if modified and is_newer(modified, record) and age_us >= self.settings.recheck_s * 1e6:
+            return False
+        return age_us < self.settings.fresh_s * 1e6
+
+    async def _check(self, url: str, request: Request, force: bool) -> UrlRecord:
+        """Ask the origin, and remember what it says."""
+        before = await self.maps.url(url)
+        known = None
+        if before is not None and before.content and not force:
+            known = Validators(before.etag, before.last_modified)
+            if known == Validators():
+                known = None
+        try:
+            download = await self._downloads.fetch(url, known, request)
+        except OriginError as error:
+            record = self._failed(url, before, error)
+        except Refused:
+            if before is None or not before.content or force:
+                raise
+            return before._replace(failure="refused")  # served on, and not remembered
+        else:
+            record = await self._downloaded(url, before, download, force)
+        await self.maps.put_url(record)
+        return record
+
+    async def _downloaded(
+        self, url: str, before: UrlRecord | None, download: Download, force: bool
+    ) -> UrlRecord:
+        now_us = self._clock.now_us()
+        validators = download.validators
+        if download.body is None:
+            assert before is not None
+            self.counts.unchanged += 1
+            return before._replace(
+                **validators._asdict(), checked_us=now_us, failure="", detail="", until_us=0
+            )
+        self.counts.downloads += 1
+        content = await self.contents.store(download.body, again=force)
+        changed_us = now_us
+        if before is not None and before.content == content.digest:
+            changed_us = before.changed_us
+        elif before is not None and before.content:
+            self.counts.changed += 1
+        if content.known and not force:
+            self.counts.duplicates += 1
+            self.counts.saved_bytes += content.size
+        return UrlRecord(url, content.digest, *validators, now_us, changed_us)
+
+    def _failed(self, url: str, before: UrlRecord | None, error: OriginError) -> UrlRecord:
+        """A failure that passes leaves what there was; one that stays replaces it."""
+        self.counts.failures += 1
+        now_us = self._clock.now_us()
+        record = before or UrlRecord(url)
+        if not kind_of(error.kind).passing:
+            record = UrlRecord(url, changed_us=record.changed_us)
+        until = until_us(error.kind, self.settings.lifetimes, now_us)
+        return record._replace(failure=error.kind, detail=error.detail, until_us=until)
+
+    # Variants.
+
+    async def _variant(self, url: UrlRecord, spec: ImageSpecification, request: Request) -> Image:
+        original, text = url.content, spec.canonical()
+        record = await self.maps.variant(original, self.processor.engine, text)
+        now_us = self._clock.now_us()
+        key = f"{original} {text}"
+        if record is None or (record.failure and now_us >= record.until_us):
+            record = await self._variants.share(
+                key, request, self._clock, lambda flight: self._make(original, spec, flight.request)
+            )
+        elif not record.failure:
+            self.counts.variant_hits += 1
+            self.counts.saved_us += record.took_us
+        if record.failure:
+            self.counts.failures_cached += 1
+            raise NoImageError(record.failure, record.detail, record.until_us)
+        found = record
+        data = await self._blobs.share(
+            found.content,
+            request,
+            self._clock,
+            lambda _: self.contents.read(found.content, found.generation, found.size),
+        )
+        if data is None:
+            again = await self._variants.share(
+                key,
+                request,
+                self._clock,
+                lambda flight: self._make(original, spec, flight.request, again=True),
+            )
+            self.counts.mended += 1
+            data = await self.contents.read(again.content, again.generation, again.size)
+            if data is None or again.failure:
+                raise Unavailable("the blob store", "what is written to it comes back damaged")
+            record = again
+        fresh_us = max(url.checked_us + int(self.settings.fresh_s * 1e6), url.until_us)
+        return Image(
+            data,
+            record.type,
+            record.content,
+            record.width,
+            record.height,
+            url.last_modified,
+            fresh_us,
+            record.took_us,
+            original,
+        )
+
+    async def _make(
+        self, original: str, spec: ImageSpecification, request: Request, *, again: bool = False
+    ) -> VariantRecord:
+        """Process, and remember what came of it."""
+        engine, text = self.processor.engine, spec.canonical()
+        record = await self.maps.variant(original, engine, text)
+        # Made while this one was on its way here; but for a failure that is over.
+        if (
+            record is not None
+            and not again
+            and (self._clock.now_us() < record.until_us or not record.failure)
+        ):
+            return record
+        data = await self.contents.original(original)
+        if data is None:
+            raise _DamagedError(original)
+        begun_us = self._clock.now_us()
+        result = await self._process(data, spec, request)
+        now_us = self._clock.now_us()
+        if isinstance(result, ImageFailure):
+            self.counts.failures += 1
+            until = until_us(result.kind, self.settings.lifetimes, now_us)
+            record = VariantRecord(
+                text, engine, at_us=now_us, failure=result.kind, detail=result.detail,
+                until_us=until,
+            )  # fmt: skip
+        else:
+            content = await self.contents.store(result.data, again=again)
+            record = VariantRecord(
+                text, engine, content.digest, content.generation, content.size,
+                result.type, result.width, result.height, now_us - begun_us, now_us,
+            )  # fmt: skip
+        await self.maps.put_variant(original, record)
+        return record
+
+    async def _process(
+        self, data: bytes, spec: ImageSpecification, request: Request
+    ) -> Processed | ImageFailure:
+        """In the queue before the workers, by criticality and with a deadline."""
+        permit = await self.queue.admit(request, self._clock)
+        if isinstance(permit, Decision):
+            raise Refused(permit)
+        begun_us = self._clock.now_us()
+        outcome = Outcome.IGNORE
+        try:
+            result = await self.processor.process(data, spec)
+            outcome = Outcome.SUCCESS
+        finally:
+            permit.end(outcome, self._clock.now_us())
+        self.counts.processed += 1
+        self.counts.process_us += self._clock.now_us() - begun_us
+        return result
+
+
+class _DamagedError(Exception):
+    """An original that is not what was stored."""
+
+
+def normal_url(text: str) -> str:
+    """A URL as it is a key; an upload's id becomes one."""
+    name = text.removeprefix(UPLOAD)
+    if len(name) == DIGEST_CHARS and all(one in "0123456789abcdef" for one in name):
+        return UPLOAD + name
+    if text.startswith(UPLOAD):
+        raise BadValue("upload", name, f"give the id of an upload: {DIGEST_CHARS} of 0-9 a-f")
+    return check_url(text)
+
+
+def is_newer(modified: str, record: UrlRecord) -> bool:
+    """Whether a caller's Last-Modified is later than all that is known."""
+    wanted = _seconds(modified)
+    if wanted is None:
+        raise BadValue("last-modified", modified, "write it as an HTTP date")
+    known = _seconds(record.last_modified)
+    return wanted > (record.checked_us / 1e6 if known is None else known)
+
+
+def _seconds(date: str) -> float | None:
+    try:
+        return parsedate_to_datetime(date).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return None

@@ -1,0 +1,83 @@
+"""Records: what the three maps hold, and how it is written. Pure.
+
+A record is a JSON object with the version of its form in `v`. A reader refuses a version that it
+does not know, so an older build never guesses at what a newer one wrote; a new field is a new
+version. Times are microseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, TypeVar
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.wire.json_objects import encode_json, parse_object
+
+VERSION: Final = 1
+LIVE: Final = "live"
+CONDEMNED: Final = "condemned"  # nothing referred to it at `since_us`
+GONE: Final = "gone"  # its blob may be deleted at any time from `since_us` on
+
+
+class UrlRecord(NamedTuple):
+    """URL to content: what it had when the origin was asked last, or how that failed.
+
+    With both, what it had is served while the failure lasts.
+    """
+
+    url: str
+    content: str = ""  # a digest in hex; empty is none
+    etag: str = ""
+    last_modified: str = ""
+    checked_us: int = 0
+    changed_us: int = 0
+    failure: str = ""  # the kind; empty is none
+    detail: str = ""
+    until_us: int = 0  # that the failure holds
+
+
+class ContentRecord(NamedTuple):
+    """Digest to stored bytes. A later `generation` of the same bytes has a blob of another name."""
+
+    state: str
+    size: int
+    generation: int = 0
+    since_us: int = 0
+
+
+class VariantRecord(NamedTuple):
+    """Original, specification and engine to processed content, or to how processing failed."""
+
+    spec: str
+    engine: str
+    content: str = ""
+    generation: int = 0
+    size: int = 0
+    type: str = ""
+    width: int = 0
+    height: int = 0
+    took_us: int = 0
+    at_us: int = 0
+    failure: str = ""
+    detail: str = ""
+    until_us: int = 0
+
+
+R = TypeVar("R", UrlRecord, ContentRecord, VariantRecord)
+
+
+def encode(record: UrlRecord | ContentRecord | VariantRecord) -> bytes:
+    """The record as it is stored; fields that have their default are left out."""
+    defaults = record._field_defaults
+    named = record._asdict().items()
+    fields = {name: value for name, value in named if defaults.get(name, ...) != value}
+    return encode_json({"v": VERSION, **fields})
+
+
+def decode(kind: type[R], data: bytes) -> R:
+    """The record that was stored."""
+    fields = parse_object(data, "the stored record")
+    version = fields.pop("v", None)
+    if version != VERSION:
+        remedy = f"this build reads version {VERSION}: start the build that wrote it"
+        raise BadValue("the stored record's version", version, remedy)
+    return kind(**fields)

@@ -1,0 +1,82 @@
+"""The parts of one image service in this process, over real stores and a clock moved by hand."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from sluicegate.apps.images.collect import Collector
+from sluicegate.apps.images.contents import Contents
+from sluicegate.apps.images.maps import ImageMaps
+from sluicegate.apps.images.origin import Origin, OriginSettings
+from sluicegate.apps.images.pipeline import Image, ImagePipeline, PipelineSettings
+from sluicegate.contracts.request import Request
+from sluicegate.policies.queue.queue import Queue, QueueSettings
+from sluicegate.stores.blob_stores import open_blobs
+from sluicegate.stores.open_engine import open_engine
+from sluicegate.system import SystemClock
+from sluicegate.testing import HandClock
+from tests.apps.images.pictures import PillowProcessor, Width
+
+DAY_S = 86_400.0
+
+
+class Parts:
+    """What a story needs; `clock` is moved by hand but for the network's own bounds."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        engine: str = "",
+        blobs: str = "",
+        settings: PipelineSettings | None = None,
+        **origin: Any,
+    ) -> None:
+        self.folder = folder
+        self.clock = HandClock(1_700_000_000_000_000)
+        self.engine = open_engine(engine or f"lmdb:{folder}/kv?sync=off")
+        self.maps = ImageMaps(self.engine)
+        self.contents = Contents(
+            open_blobs(blobs or f"files:{folder}/blobs"), self.maps, self.clock
+        )
+        values: dict[str, Any] = {"networks": ("127.0.0.1/32",), "idle_s": 0.5, "per_host": 64}
+        self.origin = Origin(OriginSettings(**(values | origin)), SystemClock())
+        self.processor = PillowProcessor()
+        self.queue = Queue(QueueSettings(places=2, wait_us_max=10_000_000))
+        self.pipeline = ImagePipeline(
+            self.origin,
+            self.maps,
+            self.contents,
+            self.processor,
+            self.queue,
+            self.clock,
+            settings,
+        )
+
+    def collector(self, **settings: Any) -> Collector:
+        more: dict[str, Any] = {"grace_s": 60.0, "keep_s": 90 * DAY_S}
+        more["engine"] = self.processor.engine
+        return Collector(self.maps, self.contents, self.clock, **(more | settings))
+
+    async def image(self, url: str, width: int = 16, modified: str = "") -> Image:
+        return await self.pipeline.image(url, Width(width), Request(url), modified)
+
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(s=seconds)
+
+    async def close(self) -> None:
+        await self.origin.close()
+        await self.contents.close()
+        await self.engine.close()
+
+
+@asynccontextmanager
+async def parts_of(folder: Path, **more: Any) -> AsyncIterator[Parts]:
+    parts = Parts(folder, **more)
+    try:
+        yield parts
+    finally:
+        await parts.close()

@@ -1,0 +1,218 @@
+"""Collection and check: nothing that is referred to goes, nothing that is not stays."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluicegate.apps.images.contents import blob_name
+from sluicegate.apps.images.records import GONE, LIVE, ContentRecord
+from sluicegate.contracts.errors import Unavailable
+from sluicegate.contracts.request import Request
+from tests.apps.images.origin_server import OriginServer, Page
+from tests.apps.images.pictures import picture
+from tests.apps.images.service_parts import DAY_S, Parts, parts_of
+from tests.engines.child import Child, until
+
+ROOT = Path(__file__).parents[3]
+GRACE_S = 60.0
+Story = Callable[[OriginServer, Parts], Awaitable[None]]
+
+
+def run(folder: Path, story: Story) -> None:
+    async def play() -> None:
+        async with OriginServer() as server, parts_of(folder) as parts:
+            await story(server, parts)
+
+    asyncio.run(asyncio.wait_for(play(), 60))
+
+
+def blobs_in(folder: Path) -> set[str]:
+    root = folder / "blobs"
+    return {
+        str(path.relative_to(root))
+        for path in root.rglob("*")
+        if path.is_file() and not path.name.startswith(".")
+    }
+
+
+async def collect_for_long(parts: Parts, runs: int = 4) -> None:
+    for _ in range(runs):
+        parts.advance(GRACE_S + 1)
+        await parts.collector().collect()
+
+
+def test_what_a_url_no_longer_has_goes_with_its_variants_and_the_rest_stays(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        server.pages["/a"], server.pages["/b"] = Page(picture(1)), Page(picture(2))
+        first, other = [await parts.image(server.url(path)) for path in ("/a", "/b")]
+        upload = await parts.pipeline.upload(picture(3), Request("x"))
+        assert len(blobs_in(tmp_path)) == 5
+        server.pages["/a"] = Page(picture(4))
+        parts.advance(2 * 3_600)
+        second = await parts.image(server.url("/a"))
+        await collect_for_long(parts)
+        kept = {second.digest, second.original, other.digest, other.original, upload.id}
+        assert blobs_in(tmp_path) == {blob_name(digest, 0) for digest in kept}
+        assert first.digest not in kept
+        assert (await parts.collector().check()).errors == []
+        # Once more, and nothing is left to do.
+        found = await parts.collector().collect()
+        assert (found.condemned, found.removed, found.orphans) == (0, 0, 0)
+
+    run(tmp_path, story)
+
+
+def test_nothing_goes_within_the_grace_period(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        await parts.contents.store(b"in the middle of a write")
+        await parts.collector().collect()
+        parts.advance(GRACE_S - 1)
+        await parts.collector().collect()
+        assert (await parts.maps.content(sha256(b"in the middle of a write").hexdigest()))[1] == (
+            ContentRecord(LIVE, 24, 0, 1_700_000_000_000_000)
+        )
+
+    run(tmp_path, story)
+
+
+def test_what_is_taken_up_again_is_spared_whenever_that_happens(tmp_path: Path) -> None:
+    """A writer between any two steps of collection, and what it was told stays true."""
+
+    async def story(server: OriginServer, parts: Parts) -> None:
+        for steps in range(6):
+            body = picture(steps)
+            await parts.contents.store(body)  # and nothing refers to it
+            await collect_for_long(parts, steps)
+            upload = await parts.pipeline.upload(body, Request("x"))
+            await collect_for_long(parts, 5)
+            assert (await parts.image(upload.id)).data
+        assert (await parts.collector().check()).errors == []
+
+    run(tmp_path, story)
+
+
+def test_what_is_taken_up_between_mark_and_sweep_is_spared(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        body = picture(5)
+        await parts.contents.store(body)
+        await collect_for_long(parts, 1)  # it is condemned
+        parts.advance(GRACE_S + 1)
+        late = parts.collector()
+        sweep = late._sweep
+
+        async def take_up_and_sweep(*arguments: Any) -> None:
+            await parts.pipeline.upload(body, Request("x"))
+            await sweep(*arguments)
+
+        late._sweep = take_up_and_sweep  # type: ignore[method-assign]
+        await late.collect()
+        assert (await parts.collector().check()).errors == []
+
+    run(tmp_path, story)
+
+
+def test_a_write_that_fails_leaves_no_entry_that_points_to_it(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        (tmp_path / "blobs").write_bytes(b"in the way of the folder")
+        server.pages["/a"] = Page(picture(1))
+        with pytest.raises(Unavailable):
+            await parts.image(server.url("/a"))
+        (tmp_path / "blobs").unlink()
+        assert (await parts.collector().check()).errors == []
+        assert (await parts.image(server.url("/a"))).data
+
+    run(tmp_path, story)
+
+
+def test_a_delete_that_comes_late_does_not_meet_what_was_written_anew(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        body = picture(5)
+        digest = sha256(body).hexdigest()
+        await parts.contents.store(body)
+        await collect_for_long(parts, 2)
+        record = (await parts.maps.content(digest)).record
+        assert record is not None
+        assert record.state == GONE
+        upload = await parts.pipeline.upload(body, Request("x"))
+        await parts.contents.delete(blob_name(digest, 0))  # of a collector that was slow
+        assert (await parts.image(upload.id)).data
+        assert blob_name(digest, 1) in blobs_in(tmp_path)
+
+    run(tmp_path, story)
+
+
+def test_a_blob_without_a_record_goes_and_one_of_somebody_else_stays(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        body = picture(6)
+        digest = sha256(body).hexdigest()
+        folder = tmp_path / "blobs" / digest[:2]
+        folder.mkdir(parents=True)
+        (folder / digest).write_bytes(body)
+        (folder / "readme").write_bytes(b"not ours")
+        found = await parts.collector().collect()
+        assert (found.orphans, found.orphans_removed) == (1, 0)
+        await collect_for_long(parts)
+        assert blobs_in(tmp_path) == {f"{digest[:2]}/readme"}
+        # What a killed writer left half written is not taken for the whole.
+        (folder / digest).write_bytes(body[:10])
+        upload = await parts.pipeline.upload(body, Request("x"))
+        assert (await parts.image(upload.id)).data
+
+    run(tmp_path, story)
+
+
+def test_urls_nobody_asks_for_and_failures_that_are_over_are_forgotten(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        server.pages["/a"] = Page(picture(1))
+        await parts.image(server.url("/a"))
+        with pytest.raises(Exception, match="not_found"):
+            await parts.image(server.url("/none"))
+        upload = await parts.pipeline.upload(picture(2), Request("x"))
+        parts.advance(91 * DAY_S)
+        found = await parts.collector().collect()
+        assert (found.urls, found.urls_removed) == (1, 2)
+        await collect_for_long(parts)
+        assert blobs_in(tmp_path) == {blob_name(upload.id, 0)}
+
+    run(tmp_path, story)
+
+
+def _has_lines(log: Path, count: int) -> bool:
+    return log.read_text().count("\n") > count
+
+
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(one, marks=pytest.mark.prove) for one in range(2, 8))]
+)
+def test_a_kill_in_the_middle_of_everything_leaves_no_entry_without_its_blob(
+    tmp_path: Path, seed: int
+) -> None:
+    acknowledged: set[str] = set()
+    for life in range(2):
+        log = tmp_path / f"child-{life}.log"
+        command = [sys.executable, "-m", "tests.apps.images.crashes"]
+        child = Child("images", [*command, str(tmp_path), str(seed * 10 + life)], log)
+        lines_min = 20 + 7 * seed
+        until(partial(_has_lines, log, lines_min), "a child that serves", children=[child])
+        child.kill()
+        lines = log.read_text().splitlines()
+        acknowledged |= {line.split()[1] for line in lines if line.startswith("upload ")}
+
+    async def story(server: OriginServer, parts: Parts) -> None:
+        parts.clock.advance(s=1_000_000)
+        checked = await parts.collector().check()
+        assert checked.errors == []
+        assert checked.contents > 0
+        for digest in acknowledged:
+            assert await parts.contents.original(digest), "an upload that was acknowledged is gone"
+
+    assert acknowledged
+    run(tmp_path, story)

@@ -1,0 +1,324 @@
+"""Pipeline: stored once, processed once, failures remembered, changes found."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from PIL import Image as Pillow
+
+from sluicegate.apps.images.failures import FailureLifetimes, NoImageError
+from sluicegate.apps.images.pipeline import PipelineSettings
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.request import Request
+from tests.apps.images.origin_server import OriginServer, Page
+from tests.apps.images.pictures import picture
+from tests.apps.images.service_parts import Parts, parts_of
+
+HOUR_S = 3_600.0
+Story = Callable[[OriginServer, Parts], Awaitable[None]]
+
+
+def run(folder: Path, story: Story, settings: PipelineSettings | None = None) -> None:
+    async def play() -> None:
+        async with OriginServer() as server, parts_of(folder, settings=settings) as parts:
+            await story(server, parts)
+
+    asyncio.run(asyncio.wait_for(play(), 60))
+
+
+async def failure_of(parts: Parts, url: str, width: int = 16) -> NoImageError:
+    with pytest.raises(NoImageError) as raised:
+        await parts.image(url, width)
+    return raised.value
+
+
+def test_an_image_is_downloaded_once_and_each_variant_made_once(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        server.pages["/a.png"] = Page(picture(1))
+        url = server.url("/a.png")
+        for _ in range(3):
+            small, large = await parts.image(url, 16), await parts.image(url, 32)
+            assert Pillow.open(BytesIO(small.data)).size == (16, 11)
+            assert Pillow.open(BytesIO(large.data)).size == (32, 21)
+            assert small.digest == sha256(small.data).hexdigest()
+        assert server.asked["/a.png"] == 1
+        assert len(parts.processor.done) == 2
+        assert parts.pipeline.counts.variant_hits == 4
+
+    run(tmp_path, story)
+
+
+def test_it_all_survives_a_restart(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        server.pages["/a.png"] = Page(picture(1))
+        server.pages["/bad.png"] = Page(b"no image")
+        await parts.image(server.url("/a.png"))
+        await failure_of(parts, server.url("/bad.png"))
+        await parts.engine.close()
+        async with parts_of(tmp_path) as again:
+            await again.image(server.url("/a.png"))
+            await failure_of(again, server.url("/bad.png"))
+            assert again.processor.done == []
+        assert server.asked == {"/a.png": 1, "/bad.png": 1}
+
+    run(tmp_path, story)
+
+
+def test_the_same_bytes_at_other_urls_are_stored_and_processed_once(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        for number in range(5):
+            server.pages[f"/{number}.png"] = Page(picture(7))
+            await parts.image(server.url(f"/{number}.png"))
+        upload = await parts.pipeline.upload(picture(7), Request("upload"))
+        assert (await parts.image(upload.id)).data
+        assert (await parts.image("upload:" + upload.id)).data
+        assert upload.known
+        assert len(parts.processor.done) == 1
+        assert parts.contents.written == 2  # the original and its variant
+        assert parts.pipeline.counts.saved_bytes == 5 * len(picture(7))
+
+    run(tmp_path, story)
+
+
+@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.prove)])
+def test_many_who_ask_at_once_for_a_new_image_cause_one_download_and_one_processing(
+    tmp_path: Path, count: int
+) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        server.pages["/a.png"] = Page(picture(1), head_after_s=0.05)
+        parts.processor.gate = asyncio.Event()
+        asked = [asyncio.ensure_future(parts.image(server.url("/a.png"))) for _ in range(count)]
+        while not parts.processor.done:
+            await asyncio.sleep(0.01)
+        parts.processor.gate.set()
+        found = await asyncio.gather(*asked)
+        assert len({one.digest for one in found}) == 1
+        assert server.asked["/a.png"] == 1
+        assert len(parts.processor.done) == 1
+
+    run(tmp_path, story)
+
+
+def test_the_first_to_ask_may_leave_and_the_others_are_served(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        server.pages["/a.png"] = Page(picture(1))
+        parts.processor.gate = asyncio.Event()
+        url = server.url("/a.png")
+        first, second = (asyncio.ensure_future(parts.image(url)) for _ in range(2))
+        while not parts.processor.done:
+            await asyncio.sleep(0.01)
+        first.cancel()
+        parts.processor.gate.set()
+        assert (await second).data
+        assert len(parts.processor.done) == 1
+
+    run(tmp_path, story)
+
+
+def test_an_image_is_checked_after_its_time_and_costs_nothing_if_unchanged(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        server.pages["/a.png"] = Page(picture(1), headers={"ETag": '"1"'})
+        url = server.url("/a.png")
+        first = await parts.image(url)
+        parts.advance(HOUR_S - 1)
+        assert (await parts.image(url)) == first
+        assert server.asked["/a.png"] == 1
+        parts.advance(2)
+        assert (await parts.image(url)).digest == first.digest
+        assert server.asked["/a.png"] == 2
+        assert parts.pipeline.counts.unchanged == 1
+        # For as long again.
+        parts.advance(HOUR_S - 1)
+        await parts.image(url)
+        assert server.asked["/a.png"] == 2
+
+    run(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    "after", ["Tue, 02 Jan 2024 00:00:00 GMT", "Sun, 31 Dec 2023 00:00:00 GMT"]
+)
+def test_an_image_that_changed_is_found_even_if_its_date_went_back(
+    tmp_path: Path, after: str
+) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        before = "Mon, 01 Jan 2024 00:00:00 GMT"
+        server.pages["/a.png"] = Page(picture(1), headers={"Last-Modified": before})
+        url = server.url("/a.png")
+        first = await parts.image(url)
+        server.pages["/a.png"] = Page(picture(2), headers={"Last-Modified": after})
+        parts.advance(2 * HOUR_S)
+        second = await parts.image(url)
+        assert second.digest != first.digest
+        assert second.last_modified == after
+        assert parts.pipeline.counts.changed == 1
+
+    run(tmp_path, story)
+
+
+def test_a_caller_who_knows_of_a_newer_version_has_it_found_at_once(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        old, new = "Mon, 01 Jan 2024 00:00:00 GMT", "Tue, 02 Jan 2024 00:00:00 GMT"
+        server.pages["/a.png"] = Page(picture(1), headers={"Last-Modified": old})
+        url = server.url("/a.png")
+        await parts.image(url)
+        parts.advance(10)
+        await parts.image(url, modified=old)
+        assert server.asked["/a.png"] == 1  # no newer than what is known
+        server.pages["/a.png"] = Page(picture(2), headers={"Last-Modified": new})
+        assert (await parts.image(url, modified=new)).last_modified == new
+        await parts.image(url, modified=new)
+        assert server.asked["/a.png"] == 2
+        # Who claims a version that does not exist has it asked once in `recheck_s`, no more.
+        for _ in range(5):
+            parts.advance(0.3)
+            await parts.image(url, modified="Fri, 01 Jan 2044 00:00:00 GMT")
+        assert server.asked["/a.png"] == 3
+        with pytest.raises(BadValue):
+            await parts.image(url, modified="yesterday")
+
+    run(tmp_path, story)
+
+
+KINDS = {
+    "/none.png": (Page(status=404), "not_found", 300),
+    "/down.png": (Page(status=500), "origin_down", 10),
+    "/text.png": (Page(b"<html>"), "wrong_type", 7 * 86_400),
+    "/cut.png": (Page(picture(1)[:-40]), "corrupt", 7 * 86_400),
+    "/there.png": (
+        Page(status=302, headers={"Location": "http://169.254.169.254/"}),
+        "blocked",
+        300,
+    ),
+}
+
+
+@pytest.mark.parametrize("path", KINDS)
+def test_a_failure_is_remembered_for_as_long_as_its_kind_says(tmp_path: Path, path: str) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        page, kind, seconds = KINDS[path]
+        server.pages[path] = page
+        url = server.url(path)
+        for _ in range(3):
+            assert (await failure_of(parts, url)).kind == kind
+        parts.advance(seconds - 1)
+        assert (await failure_of(parts, url)).kind == kind
+        work = server.asked[path] + len(parts.processor.done)
+        server.pages[path] = Page(picture(9))
+        parts.advance(2)
+        assert (await parts.image(url)).data
+        assert server.asked[path] + len(parts.processor.done) > work
+
+    run(tmp_path, story, PipelineSettings(fresh_s=1))
+
+
+def test_lifetimes_of_failures_are_settings(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        server.pages["/bad.png"] = Page(b"<html>")
+        await failure_of(parts, server.url("/bad.png"))
+        parts.advance(6)
+        await failure_of(parts, server.url("/bad.png"))
+        assert len(parts.processor.done) == 2
+
+    run(tmp_path, story, PipelineSettings(lifetimes=FailureLifetimes(content_s=5)))
+
+
+def test_an_image_is_served_on_while_its_origin_is_down_and_goes_when_it_is_gone(
+    tmp_path: Path,
+) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        server.pages["/a.png"] = Page(picture(1))
+        url = server.url("/a.png")
+        first = await parts.image(url)
+        server.pages["/a.png"] = Page(status=503)
+        parts.advance(2 * HOUR_S)
+        for _ in range(5):
+            assert (await parts.image(url)).digest == first.digest
+        asked = server.asked["/a.png"]
+        assert asked <= 3  # one check, and its repetitions
+        assert parts.pipeline.counts.stale == 5
+        server.pages["/a.png"] = Page(picture(2))
+        parts.advance(11)
+        assert (await parts.image(url)).digest != first.digest
+        server.pages["/a.png"] = Page(status=410)
+        parts.advance(2 * HOUR_S)
+        assert (await failure_of(parts, url)).kind == "not_found"
+
+    run(tmp_path, story)
+
+
+def test_what_is_damaged_is_noticed_and_mended(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        server.pages["/a.png"] = Page(picture(1))
+        url = server.url("/a.png")
+        first = await parts.image(url)
+        blobs = [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()]
+        assert len(blobs) == 2
+        for at, blob in enumerate(blobs):
+            blob.write_bytes(blob.read_bytes()[:-1] + b"?" if at else b"")
+        assert len((await parts.collector().check()).errors) == 4  # each, and what points to it
+        assert (await parts.image(url)).data == first.data
+        assert (await parts.image(url, 8)).data
+        assert (await parts.collector().check()).errors == []
+
+    run(tmp_path, story)
+
+
+def test_a_damaged_upload_is_never_served_and_an_unknown_one_not_found(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        assert (await failure_of(parts, "upload:" + "0" * 64)).kind == "not_found"
+        upload = await parts.pipeline.upload(picture(3), Request("x"))
+        for blob in (tmp_path / "blobs").rglob("*"):
+            if blob.is_file():
+                blob.write_bytes(picture(4))
+        with pytest.raises(Exception, match="missing or damaged"):
+            await parts.image(upload.id)
+        await parts.pipeline.upload(picture(3), Request("x"))
+        assert (await parts.image(upload.id)).data
+
+    run(tmp_path, story)
+
+
+def test_a_catalogue_processes_exactly_its_new_pairs_and_stores_each_content_once(
+    tmp_path: Path,
+) -> None:
+    """Zipf calls on 200 URLs, of which 40% have the bytes of another."""
+    chance = random.Random(12)
+    urls = 200
+    contents = [number if number < 120 else chance.randrange(120) for number in range(urls)]
+    weights = [1 / (rank + 1) for rank in range(urls)]
+
+    async def story(server: OriginServer, parts: Parts) -> None:
+        for number, content in enumerate(contents):
+            body = picture(content, width=24, height=16)
+            server.pages[f"/{number}"] = Page(body, headers={"ETag": f'"{content}"'})
+
+        async def week(calls: int) -> set[tuple[int, int]]:
+            pairs = set()
+            for number in chance.choices(range(urls), weights, k=calls):
+                width = chance.choice((8, 12))
+                pairs.add((contents[number], width))
+                await parts.image(server.url(f"/{number}"), width)
+            return pairs
+
+        first = await week(1_500)
+        assert len(parts.processor.done) == len(first)
+        assert parts.contents.written <= len({content for content, _ in first}) + len(first)
+        parts.advance(2 * HOUR_S)
+        changed = chance.sample(range(urls), 5)
+        for number in changed:
+            contents[number] = 1_000 + number
+            body = picture(contents[number], width=24, height=16)
+            server.pages[f"/{number}"] = Page(body, headers={"ETag": f'"{contents[number]}"'})
+        second = await week(1_500)
+        new = second - first
+        assert len(parts.processor.done) == len(first) + len(new)
+        assert (await parts.collector().check()).errors == []
+
+    run(tmp_path, story)
