@@ -37,6 +37,7 @@ examples:
   sluicegate limiter --rules D  a rate-limit service for a mesh, a gateway, a program
   sluicegate kv                 a key-value store for many tenants, with quotas and shedding
   sluicegate pubsub             channels to publish and subscribe to, with limits for accounts
+  sluicegate images serve       images of a catalogue, resized on demand and stored once
   sluicegate console            see in a browser what services admit and refuse, and why
   sluicegate rules status       what the nodes that follow a rulebook run
   sluicegate lab run overload   a claim about overload, tried on virtual time
@@ -89,6 +90,12 @@ COMMANDS: Final = (
         "channels to publish and subscribe to: nothing accepted is lost silently",
         "sluicegate.apps.pubsub.command",
         extra="server",
+    ),
+    CommandEntry(
+        "images",
+        "images in any size and format: stored once, processed once, failures remembered",
+        "sluicegate.apps.images.command",
+        extra="images",
     ),
     CommandEntry(
         "console",

@@ -64,16 +64,20 @@ def render_page(
     head: str = "",
     script: str = "",
     served: bool = False,
+    images: bool = False,
 ) -> str:
     """Return the whole file; `style` comes after `STYLE`, and `head` stands above the main part.
 
     `inline_styles` allows style attributes, which drawings of other programs have. A page that is
-    `served` may have forms, and a `script` of ours, which may ask the server that it came from.
+    `served` may have forms, and a `script` of ours, which may ask the server that it came from;
+    with `images` it may show those of that server.
     """
     style = STYLE + style
     source = "'unsafe-inline'" if inline_styles else digest_of(style)
     own = "'self'" if served else "'none'"
     policy = f"default-src 'none'; style-src {source}; base-uri 'none'; form-action {own}"
+    if images:
+        policy += "; img-src 'self'"
     if script:
         policy += f"; script-src {digest_of(script)}; connect-src {own}"
     # Without a referrer a form would name no origin, and be taken for that of another site.

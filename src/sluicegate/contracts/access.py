@@ -29,6 +29,8 @@ class Grant(Enum):
     REPORT = "report"  # usage, as the node of a cluster that the caller's name says
     PUBLISH = "publish"  # messages, in channels of the account that the caller is
     SUBSCRIBE = "subscribe"  # to those channels, and read their history
+    FETCH = "fetch"  # images: have them downloaded and processed
+    UPLOAD = "upload"  # images
     OPERATE = "operate"  # back up, restore, make room: for who runs a store
 
     # Looked up for every request; that of Enum is a function of Python.

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from io import BytesIO
-from typing import NamedTuple
 
 from PIL import Image, UnidentifiedImageError
 
-from sluicegate.contracts.image import ImageFailure, Processed
+from sluicegate.contracts.image import (
+    ImageErrorKind,
+    ImageFailure,
+    ImageInfo,
+    Original,
+    Processed,
+)
+from sluicegate.contracts.image_spec import ImageSpec
 
 
 def picture(number: int, *, width: int = 48, height: int = 32, form: str = "PNG") -> bytes:
@@ -23,13 +29,9 @@ def picture(number: int, *, width: int = 48, height: int = 32, form: str = "PNG"
     return out.getvalue()
 
 
-class Width(NamedTuple):
+def sized(width: int) -> ImageSpec:
     """A specification: so wide at most, as PNG."""
-
-    width: int
-
-    def canonical(self) -> str:
-        return f"w={self.width}"
+    return ImageSpec(width=width, format="png")
 
 
 class PillowProcessor:
@@ -40,7 +42,8 @@ class PillowProcessor:
         self.done: list[tuple[int, str]] = []
         self.gate: asyncio.Event | None = None
 
-    async def process(self, original: bytes, spec: Width) -> Processed | ImageFailure:
+    async def process(self, original: Original, spec: ImageSpec) -> Processed:
+        assert isinstance(original, bytes)
         self.done.append((len(original), spec.canonical()))
         if self.gate is not None:
             await self.gate.wait()
@@ -48,9 +51,15 @@ class PillowProcessor:
             image = Image.open(BytesIO(original))
             image.thumbnail((spec.width, spec.width))
         except UnidentifiedImageError:
-            return ImageFailure("wrong_type", "it is no image")
+            raise ImageFailure(ImageErrorKind.WRONG_TYPE, "it is no image") from None
         except OSError as error:
-            return ImageFailure("corrupt", str(error))
+            raise ImageFailure(ImageErrorKind.CORRUPT, str(error)) from None
         out = BytesIO()
         image.save(out, "PNG")
-        return Processed(out.getvalue(), "image/png", *image.size)
+        return Processed(out.getvalue(), "image/png", *image.size, placeholder=b"small")
+
+    async def describe(self, original: Original) -> ImageInfo:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        pass

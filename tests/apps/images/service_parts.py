@@ -18,7 +18,7 @@ from sluicegate.stores.blob_stores import open_blobs
 from sluicegate.stores.open_engine import open_engine
 from sluicegate.system import SystemClock
 from sluicegate.testing import HandClock
-from tests.apps.images.pictures import PillowProcessor, Width
+from tests.apps.images.pictures import PillowProcessor, sized
 
 DAY_S = 86_400.0
 
@@ -62,7 +62,7 @@ class Parts:
         return Collector(self.maps, self.contents, self.clock, **(more | settings))
 
     async def image(self, url: str, width: int = 16, modified: str = "") -> Image:
-        return await self.pipeline.image(url, Width(width), Request(url), modified)
+        return await self.pipeline.image(url, sized(width), Request(url), modified)
 
     def advance(self, seconds: float) -> None:
         self.clock.advance(s=seconds)

@@ -112,7 +112,7 @@ def test_what_is_taken_up_between_mark_and_sweep_is_spared(tmp_path: Path) -> No
             await parts.pipeline.upload(body, Request("x"))
             await sweep(*arguments)
 
-        late._sweep = take_up_and_sweep  # type: ignore[method-assign]
+        late._sweep = take_up_and_sweep  # type: ignore[method-assign, assignment]
         await late.collect()
         assert (await parts.collector().check()).errors == []
 

@@ -11,24 +11,15 @@ from typing import Any
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from sluicegate.apps.images.origin import (
-    BLOCKED,
-    NOT_FOUND,
-    ORIGIN_DOWN,
-    ORIGIN_REFUSED,
-    ORIGIN_SLOW,
-    TOO_LARGE,
-    WRONG_TYPE,
-    Origin,
-    OriginError,
-    OriginSettings,
-    Validators,
-    check_url,
-)
+from sluicegate.apps.images.origin import Origin, OriginSettings, Validators, check_url
 from sluicegate.contracts.errors import BadValue, Refused
+from sluicegate.contracts.image import ImageErrorKind, ImageFailure
 from sluicegate.system import SystemClock
 from tests.apps.images.origin_server import OriginServer, Page
 
+FORBIDDEN, ORIGIN_DOWN = ImageErrorKind.FORBIDDEN, ImageErrorKind.ORIGIN_DOWN
+TIMEOUT, NOT_FOUND = ImageErrorKind.TIMEOUT, ImageErrorKind.NOT_FOUND
+TOO_LARGE, WRONG_TYPE = ImageErrorKind.TOO_LARGE, ImageErrorKind.WRONG_TYPE
 LOOPBACK = ("127.0.0.1/32",)
 
 
@@ -72,8 +63,8 @@ def run(story: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(story(), 20))
 
 
-async def error_of(origin: Origin, url: str) -> OriginError:
-    with pytest.raises(OriginError) as raised:
+async def error_of(origin: Origin, url: str) -> ImageFailure:
+    with pytest.raises(ImageFailure) as raised:
         await origin.fetch(url)
     return raised.value
 
@@ -117,36 +108,36 @@ FAULTS: dict[str, tuple[Page, str]] = {
     "says that it is large": (Page(b"x", length=1 << 40), TOO_LARGE),
     "is large": (Page(bytes(2 << 20)), TOO_LARGE),
     "ends before its length": (Page(b"short", length=500_000), ORIGIN_DOWN),
-    "stalls": (Page(bytes(5_000), stall_after=100), ORIGIN_SLOW),
-    "does not begin": (Page(b"x", head_after_s=30), ORIGIN_SLOW),
+    "stalls": (Page(bytes(5_000), stall_after=100), TIMEOUT),
+    "does not begin": (Page(b"x", head_after_s=30), TIMEOUT),
     "resets": (Page(reset=True), ORIGIN_DOWN),
     "is not there": (Page(status=404), NOT_FOUND),
     "is gone": (Page(status=410), NOT_FOUND),
-    "asks for a password": (Page(status=401), ORIGIN_REFUSED),
+    "asks for a password": (Page(status=401), ORIGIN_DOWN),
     "fails": (Page(status=500), ORIGIN_DOWN),
-    "says it has not changed, unasked": (Page(status=304), ORIGIN_REFUSED),
+    "says it has not changed, unasked": (Page(status=304), ORIGIN_DOWN),
     "is coded": (Page(b"\x1f\x8b", headers={"Content-Encoding": "gzip"}), WRONG_TYPE),
-    "redirects to itself": (Page(status=302, headers={"Location": "/x"}), ORIGIN_REFUSED),
-    "redirects nowhere": (Page(status=302), ORIGIN_REFUSED),
+    "redirects to itself": (Page(status=302, headers={"Location": "/x"}), ORIGIN_DOWN),
+    "redirects nowhere": (Page(status=302), ORIGIN_DOWN),
     "redirects to a file": (
         Page(status=302, headers={"Location": "file:///etc/passwd"}),
-        ORIGIN_REFUSED,
+        ORIGIN_DOWN,
     ),
     "redirects to the cloud's metadata": (
         Page(status=302, headers={"Location": "http://169.254.169.254/latest/"}),
-        BLOCKED,
+        FORBIDDEN,
     ),
     "redirects to IPv6 loopback": (
         Page(status=307, headers={"Location": "http://[::1]:80/"}),
-        BLOCKED,
+        FORBIDDEN,
     ),
     "redirects to another of loopback": (
         Page(status=301, headers={"Location": "http://127.0.0.2/"}),
-        BLOCKED,
+        FORBIDDEN,
     ),
     "redirects to a number": (
         Page(status=301, headers={"Location": "http://2130706434/"}),  # 127.0.0.2
-        ORIGIN_REFUSED,
+        ORIGIN_DOWN,
     ),
 }
 
@@ -172,7 +163,7 @@ def test_what_comes_after_the_length_that_was_said_is_no_part_of_any_body() -> N
             server.pages["/y"] = Page(b"whole")
             try:  # as the bytes happen to come
                 found: object = (await origin.fetch(server.url("/x"))).body
-            except OriginError as error:
+            except ImageFailure as error:
                 found = error.kind
             assert found in (b"image", ORIGIN_DOWN)
             assert (await origin.fetch(server.url("/y"))).body == b"whole"
@@ -184,7 +175,7 @@ def test_a_drip_of_bytes_ends_with_the_whole_time() -> None:
     async def story() -> None:
         async with origin_of(timeout_s=0.5, bytes_max=1 << 30) as (server, origin):
             server.pages["/x"] = Page(b".", endless=True)
-            assert (await error_of(origin, server.url("/x"))).kind == ORIGIN_SLOW
+            assert (await error_of(origin, server.url("/x"))).kind == TIMEOUT
 
     run(story)
 
@@ -195,7 +186,7 @@ def test_loopback_is_not_asked_unless_the_setting_says_so() -> None:
             server.pages["/x"] = Page(b"secret")
             for host in ("127.0.0.1", "localhost", "[::ffff:127.0.0.1]"):
                 error = await error_of(origin, f"http://{host}:{server.port}/x")
-                assert error.kind == BLOCKED, error
+                assert error.kind == FORBIDDEN, error
             assert not server.asked
 
     run(story)
@@ -211,7 +202,7 @@ def test_a_name_that_turns_to_loopback_after_it_was_judged_reaches_nothing() -> 
             assert (await origin.fetch(url)).body == b"good"
             assert names.looked_up == 1
             # The next connection is judged anew, by the address that it goes to.
-            assert (await error_of(origin, url)).kind == BLOCKED
+            assert (await error_of(origin, url)).kind == FORBIDDEN
             assert server.asked["/x"] == 1
 
     run(story)
@@ -228,7 +219,7 @@ def test_a_name_with_a_good_and_a_bad_address_is_asked_at_the_good_one_alone() -
     async def control() -> None:
         async with origin_of(Names(["127.0.0.9", "10.0.0.1"])) as (server, origin):
             error = await error_of(origin, f"http://several.example:{server.port}/x")
-            assert error.kind == BLOCKED
+            assert error.kind == FORBIDDEN
 
     run(story)
     run(control)
@@ -240,7 +231,7 @@ def test_a_host_that_is_not_of_the_setting_is_not_even_looked_up() -> None:
         async with origin_of(names, hosts=["img.example"]) as (server, origin):
             server.pages["/x"] = Page(status=302, headers={"Location": "http://evil.example/"})
             error = await error_of(origin, f"http://img.example:{server.port}/x")
-            assert (error.kind, names.looked_up) == (BLOCKED, 1)
+            assert (error.kind, names.looked_up) == (FORBIDDEN, 1)
 
     run(story)
 
@@ -274,7 +265,7 @@ def test_a_host_that_keeps_failing_is_left_alone_and_one_that_lacks_images_is_no
                     await origin.fetch(server.url("/bad"))
                 except Refused:
                     refused += 1
-                except OriginError:
+                except ImageFailure:
                     pass
             assert refused > 0
 

@@ -189,11 +189,11 @@ def test_a_caller_who_knows_of_a_newer_version_has_it_found_at_once(tmp_path: Pa
 KINDS = {
     "/none.png": (Page(status=404), "not_found", 300),
     "/down.png": (Page(status=500), "origin_down", 10),
-    "/text.png": (Page(b"<html>"), "wrong_type", 7 * 86_400),
+    "/text.png": (Page(b"<html>"), "wrong_type", 300),
     "/cut.png": (Page(picture(1)[:-40]), "corrupt", 7 * 86_400),
     "/there.png": (
         Page(status=302, headers={"Location": "http://169.254.169.254/"}),
-        "blocked",
+        "forbidden",
         300,
     ),
 }
@@ -220,7 +220,7 @@ def test_a_failure_is_remembered_for_as_long_as_its_kind_says(tmp_path: Path, pa
 
 def test_lifetimes_of_failures_are_settings(tmp_path: Path) -> None:
     async def story(server: OriginServer, parts: Parts) -> None:
-        server.pages["/bad.png"] = Page(b"<html>")
+        server.pages["/bad.png"] = Page(picture(1)[:-40])
         await failure_of(parts, server.url("/bad.png"))
         parts.advance(6)
         await failure_of(parts, server.url("/bad.png"))

@@ -1,23 +1,24 @@
 """Failures: for how long each kind is remembered, and the status that it has. One table.
 
-What is a property of the content holds for long: the same bytes fail the same way. What is a
-state of an origin, or of ours, holds for seconds, so that whoever asks again soon is answered at
-once and an origin that is back is found soon.
+What is a property of bytes holds for long: the same bytes fail the same way. What an origin answers
+in place of an image holds for minutes, and what is a state of it, or of ours, for seconds, so that
+whoever asks again soon is answered at once and an origin that is back is found soon.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.errors import SluicegateError
+from sluicegate.contracts.image import ImageErrorKind
 
 
 class FailureKind(NamedTuple):
-    """A row: its status, and which lifetime it has; `passing` is of a state, not of the content."""
+    """A row: its status, and whether it is of a state that passes, not of an image."""
 
     status: int
-    lifetime: str
     passing: bool = False
 
 
@@ -25,22 +26,20 @@ class FailureKind(NamedTuple):
 class FailureLifetimes:
     """For how long a failure is remembered, in seconds."""
 
-    content_s: float = 7 * 86_400.0  # the image itself cannot be used
-    missing_s: float = 300.0  # the origin has no such image
+    content_s: float = 7 * 86_400.0  # the bytes of an original cannot be made into this
+    missing_s: float = 300.0  # the origin answers with no image, or must not be asked
     origin_s: float = 10.0  # the origin does not answer as it should
     process_s: float = 60.0  # a worker gave up: too slow, too much memory
 
 
-KINDS: Final = {
-    "not_found": FailureKind(404, "missing_s"),
-    "blocked": FailureKind(403, "missing_s"),
-    "origin_down": FailureKind(502, "origin_s", passing=True),
-    "origin_slow": FailureKind(504, "origin_s", passing=True),
-    "origin_refused": FailureKind(502, "origin_s", passing=True),
-    "timed_out": FailureKind(504, "process_s"),
-    "crashed": FailureKind(500, "process_s"),
+# A kind that is not named is of the content.
+KINDS: Final[Mapping[str, FailureKind]] = {
+    ImageErrorKind.NOT_FOUND: FailureKind(404),
+    ImageErrorKind.FORBIDDEN: FailureKind(403),
+    ImageErrorKind.ORIGIN_DOWN: FailureKind(502, passing=True),
+    ImageErrorKind.TIMEOUT: FailureKind(504, passing=True),
 }
-_OF_CONTENT: Final = FailureKind(422, "content_s")
+_OF_CONTENT: Final = FailureKind(422)
 
 
 @final
@@ -58,10 +57,18 @@ class NoImageError(SluicegateError):
 
 
 def kind_of(name: str) -> FailureKind:
-    """The row of a kind; one that is not named is of the content."""
+    """The row of a kind."""
     return KINDS.get(name, _OF_CONTENT)
 
 
-def until_us(name: str, lifetimes: FailureLifetimes, now_us: int) -> int:
-    """Until when a failure that is found now is remembered."""
-    return now_us + int(getattr(lifetimes, kind_of(name).lifetime) * 1e6)
+def lifetime_us(name: str, lifetimes: FailureLifetimes, *, of_origin: bool) -> int:
+    """For how long a failure is remembered.
+
+    What an origin answers may be another thing soon; what bytes are stays.
+    """
+    passing = kind_of(name).passing
+    if of_origin:
+        seconds = lifetimes.origin_s if passing else lifetimes.missing_s
+    else:
+        seconds = lifetimes.process_s if passing else lifetimes.content_s
+    return int(seconds * 1e6)

@@ -1,7 +1,7 @@
 """Origin: downloads, from servers that are strangers.
 
 Whatever an origin does costs a bounded time and a bounded number of bytes, ends as an answer or as
-an `OriginError` with a kind, and never reaches an address that `addresses.py` refuses.
+an `ImageFailure` with a kind, and never reaches an address that `addresses.py` refuses.
 
 aiohttp is the client, since its connector hands each address to a function of ours that makes the
 socket (`socket_factory`), at the moment when it connects: what is judged there is what is connected
@@ -29,7 +29,8 @@ from sluicegate import __version__
 from sluicegate.apps.images.addresses import PORTS, AddressRules
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
-from sluicegate.contracts.errors import BadValue, MissingPackage, Refused, SluicegateError
+from sluicegate.contracts.errors import BadValue, MissingPackage, Refused
+from sluicegate.contracts.image import ImageErrorKind, ImageFailure
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
@@ -54,28 +55,6 @@ _GONE: Final = (404, 410)
 _SCHEMES: Final = {"http": 80, "https": 443}
 # Why addresses of the attempt that this task makes were refused; a driver's error names no cause.
 _refusals: ContextVar[list[str]] = ContextVar("refusals")
-
-# Kinds of errors.
-NOT_FOUND: Final = "not_found"
-BLOCKED: Final = "blocked"
-TOO_LARGE: Final = "too_large"
-ORIGIN_DOWN: Final = "origin_down"
-ORIGIN_SLOW: Final = "origin_slow"
-ORIGIN_REFUSED: Final = "origin_refused"
-WRONG_TYPE: Final = "wrong_type"
-
-
-@final
-class OriginError(SluicegateError):
-    """A download that brought nothing: its kind, and what was observed."""
-
-    def __init__(self, kind: str, detail: str) -> None:
-        super().__init__(f"{kind}: {detail}")
-        self.kind = kind
-        self.detail = detail
-
-    def __reduce__(self) -> tuple[type[OriginError], tuple[str, str]]:
-        return OriginError, (self.kind, self.detail)
 
 
 class Validators(NamedTuple):
@@ -161,12 +140,12 @@ class Origin:
     ) -> Download:
         """Download, or learn that what is `known` by these validators has not changed.
 
-        Raise `OriginError`; `Refused` where our own protection keeps the origin from being asked.
+        Raise `ImageFailure`; `Refused` where our own protection keeps the origin from being asked.
         """
         begun_us = self._clock.now_us()
         try:
             body, validators = await self._follow(url, known, request)
-        except OriginError as error:
+        except ImageFailure as error:
             self.failed[error.kind] = self.failed.get(error.kind, 0) + 1
             raise
         if body is None:
@@ -197,7 +176,9 @@ class Origin:
             if not isinstance(found, str):
                 return found
             url, known = _redirected(url, found), None
-        raise OriginError(ORIGIN_REFUSED, f"more than {self.settings.redirects_max} redirects")
+        raise ImageFailure(
+            ImageErrorKind.ORIGIN_DOWN, f"more than {self.settings.redirects_max} redirects"
+        )
 
     async def _ask(
         self, url: str, known: Validators | None, by: Request | None, deadline_us: int
@@ -207,7 +188,7 @@ class Origin:
         host, port = parts.hostname or "", parts.port or _SCHEMES[parts.scheme]
         refusal = self._rules.refuse_host(host)
         if refusal:
-            raise OriginError(BLOCKED, refusal)
+            raise ImageFailure(ImageErrorKind.FORBIDDEN, refusal)
         shard = f"{host}:{port}"
         request = Request(url, shard=shard, operation="GET", deadline_us=deadline_us)
         if by is not None:
@@ -224,7 +205,7 @@ class Origin:
         finally:
             permit.end(outcome, self._clock.now_us())
         if isinstance(result.error, TimeoutError):
-            raise OriginError(ORIGIN_SLOW, "it did not answer in time")
+            raise ImageFailure(ImageErrorKind.TIMEOUT, "it did not answer in time")
         return result.unwrap()
 
     async def _attempt(
@@ -235,24 +216,29 @@ class Origin:
         _refusals.set(refusals)
         try:
             return CallResult(ResultKind.OK, await self._send(url, known))
-        except OriginError as error:
-            kind = ResultKind.FAILED if error.kind == ORIGIN_DOWN else ResultKind.REJECTED
-            return CallResult(kind, error=error)
+        except ImageFailure as error:
+            return CallResult(ResultKind.REJECTED, error=error)
+        except _FailingError as error:
+            down = _down(f"the origin answers {error.status}")
+            return CallResult(ResultKind.FAILED, error=down)
         except TimeoutError:  # aiohttp's too
-            silent = OriginError(ORIGIN_SLOW, "it fell silent")
+            silent = ImageFailure(ImageErrorKind.TIMEOUT, "it fell silent")
             return CallResult(ResultKind.TIMED_OUT, error=silent)
         except aiohttp.InvalidURL:
             return CallResult(
-                ResultKind.REJECTED, error=OriginError(ORIGIN_REFUSED, "it is no URL of a server")
+                ResultKind.REJECTED,
+                error=_down("it is no URL of a server"),
             )
         except aiohttp.ClientConnectorError as error:
             if refusals:
-                return CallResult(ResultKind.REJECTED, error=OriginError(BLOCKED, refusals[0]))
+                return CallResult(
+                    ResultKind.REJECTED, error=ImageFailure(ImageErrorKind.FORBIDDEN, refusals[0])
+                )
             detail = f"no connection to it ({error.os_error.strerror or type(error).__name__})"
-            return CallResult(ResultKind.UNREACHED, error=OriginError(ORIGIN_DOWN, detail))
+            return CallResult(ResultKind.UNREACHED, error=_down(detail))
         except (aiohttp.ClientError, OSError) as error:
             detail = f"the connection broke ({type(error).__name__})"
-            return CallResult(ResultKind.FAILED, error=OriginError(ORIGIN_DOWN, detail))
+            return CallResult(ResultKind.FAILED, error=_down(detail))
 
     async def _send(
         self, url: str, known: Validators | None
@@ -271,19 +257,19 @@ class Origin:
             if status == 304 and known is not None:
                 return None, _validators_of(answer, known)
             if status in _GONE:
-                raise OriginError(NOT_FOUND, f"the origin answers {status}")
+                raise ImageFailure(ImageErrorKind.NOT_FOUND, f"the origin answers {status}")
             if status >= 500 or status == 429:
-                raise OriginError(ORIGIN_DOWN, f"the origin answers {status}")
+                raise _FailingError(status)
             if status != 200:
-                raise OriginError(ORIGIN_REFUSED, f"the origin answers {status}")
+                raise _down(f"the origin answers {status}")
             coding = answer.headers.get("Content-Encoding", "identity").strip().lower()
             if coding not in ("", "identity"):
-                raise OriginError(WRONG_TYPE, f"the body is coded ({coding[:40]})")
+                raise ImageFailure(ImageErrorKind.WRONG_TYPE, f"the body is coded ({coding[:40]})")
             return await self._read(answer), _validators_of(answer, Validators())
 
     async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
         bytes_max = self.settings.bytes_max
-        too_large = OriginError(TOO_LARGE, f"it has more than {bytes_max:,} bytes")
+        too_large = ImageFailure(ImageErrorKind.TOO_LARGE, f"it has more than {bytes_max:,} bytes")
         if (answer.content_length or 0) > bytes_max:
             answer.close()
             raise too_large
@@ -303,6 +289,18 @@ class Origin:
             _refusals.get().append(refusal)
             raise PermissionError(errno.EACCES, refusal)  # the next address may be one that may
         return socket.socket(family, kind, protocol)
+
+
+class _FailingError(Exception):
+    """The origin says that it is not well, which counts for its breaker."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+def _down(detail: str) -> ImageFailure:
+    return ImageFailure(ImageErrorKind.ORIGIN_DOWN, detail)
 
 
 def check_url(url: str) -> str:
@@ -333,7 +331,9 @@ def _redirected(url: str, location: str) -> str:
     except (BadValue, ValueError):
         target = ""
     if not target:
-        raise OriginError(ORIGIN_REFUSED, "it redirects to what is no http:// or https:// URL")
+        raise ImageFailure(
+            ImageErrorKind.ORIGIN_DOWN, "it redirects to what is no http:// or https:// URL"
+        )
     return target
 
 

@@ -15,25 +15,29 @@ origin had is served on while it cannot be asked. What is found damaged is fetch
 
 from __future__ import annotations
 
+from base64 import b64encode
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple, Protocol, final
 
 from sluicegate.apps.images.contents import Contents
-from sluicegate.apps.images.failures import FailureLifetimes, NoImageError, kind_of, until_us
+from sluicegate.apps.images.failures import FailureLifetimes, NoImageError, kind_of, lifetime_us
 from sluicegate.apps.images.maps import ImageMaps
-from sluicegate.apps.images.origin import Download, OriginError, Validators, check_url
+from sluicegate.apps.images.origin import Download, Validators, check_url
 from sluicegate.apps.images.records import UrlRecord, VariantRecord
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, Unavailable
-from sluicegate.contracts.image import ImageFailure, ImageProcessor, Processed
+from sluicegate.contracts.image import ImageErrorKind, ImageFailure, ImageProcessor, Processed
+from sluicegate.contracts.image_spec import ImageSpec
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings
 from sluicegate.policies.queue.queue import Queue
+from sluicegate.stores.images.formats import HEAD_BYTES, SOURCE_FORMATS, sniff_image
 
 UPLOAD: Final = "upload:"
+ACCEPTED: Final = ", ".join(one.name for one in SOURCE_FORMATS)
 DIGEST_CHARS: Final = 64
 _MENDED_MAX: Final = 2  # times that one request mends what was damaged
 
@@ -45,14 +49,6 @@ class Downloads(Protocol):
         self, url: str, known: Validators | None = None, request: Request | None = None
     ) -> Download:
         """Download, or learn that nothing has changed."""
-        ...
-
-
-class ImageSpecification(Protocol):
-    """What the pipeline needs of a specification."""
-
-    def canonical(self) -> str:
-        """The one text of all that mean the same."""
         ...
 
 
@@ -78,6 +74,7 @@ class Image(NamedTuple):
     fresh_us: int
     took_us: int  # to process it, once
     original: str
+    placeholder: str  # a WebP of at most 32 pixels a side, in base64
 
 
 class ImageUpload(NamedTuple):
@@ -137,9 +134,7 @@ class ImagePipeline:
         self._variants: Coalesce[VariantRecord] = Coalesce(shared, queue.requeue)
         self._blobs: Coalesce[bytes | None] = Coalesce(shared)
 
-    async def image(
-        self, url: str, spec: ImageSpecification, request: Request, modified: str = ""
-    ) -> Image:
+    async def image(self, url: str, spec: ImageSpec, request: Request, modified: str = "") -> Image:
         """The variant of what is at this URL, or of an upload.
 
         `modified` is a Last-Modified that the caller knows of. Raise `NoImageError` where there is
@@ -157,7 +152,9 @@ class ImagePipeline:
         raise Unavailable("the blob store", "what is written to it comes back damaged")
 
     async def upload(self, data: bytes, request: Request) -> ImageUpload:
-        """Keep an image that has no URL; durable when it returns."""
+        """Keep an image that has no URL; durable when it returns. What is none is a `BadValue`."""
+        if sniff_image(data[:HEAD_BYTES]) is None:
+            raise BadValue("body", f"{len(data):,} bytes", f"send an image: {ACCEPTED}")
         content = await self.contents.store(data)
         if content.known and await self.contents.read(*content[:3]) is None:
             content = await self.contents.store(data, again=True)
@@ -215,7 +212,7 @@ class ImagePipeline:
                 known = None
         try:
             download = await self._downloads.fetch(url, known, request)
-        except OriginError as error:
+        except ImageFailure as error:
             record = self._failed(url, before, error)
         except Refused:
             if before is None or not before.content or force:
@@ -238,6 +235,9 @@ class ImagePipeline:
                 **validators._asdict(), checked_us=now_us, failure="", detail="", until_us=0
             )
         self.counts.downloads += 1
+        if sniff_image(download.body[:HEAD_BYTES]) is None:  # told before it is stored
+            detail = f"it is none of {ACCEPTED}"
+            return self._failed(url, None, ImageFailure(ImageErrorKind.WRONG_TYPE, detail))
         content = await self.contents.store(download.body, again=force)
         changed_us = now_us
         if before is not None and before.content == content.digest:
@@ -249,19 +249,19 @@ class ImagePipeline:
             self.counts.saved_bytes += content.size
         return UrlRecord(url, content.digest, *validators, now_us, changed_us)
 
-    def _failed(self, url: str, before: UrlRecord | None, error: OriginError) -> UrlRecord:
+    def _failed(self, url: str, before: UrlRecord | None, error: ImageFailure) -> UrlRecord:
         """A failure that passes leaves what there was; one that stays replaces it."""
         self.counts.failures += 1
         now_us = self._clock.now_us()
         record = before or UrlRecord(url)
         if not kind_of(error.kind).passing:
             record = UrlRecord(url, changed_us=record.changed_us)
-        until = until_us(error.kind, self.settings.lifetimes, now_us)
+        until = now_us + lifetime_us(error.kind, self.settings.lifetimes, of_origin=True)
         return record._replace(failure=error.kind, detail=error.detail, until_us=until)
 
     # Variants.
 
-    async def _variant(self, url: UrlRecord, spec: ImageSpecification, request: Request) -> Image:
+    async def _variant(self, url: UrlRecord, spec: ImageSpec, request: Request) -> Image:
         original, text = url.content, spec.canonical()
         record = await self.maps.variant(original, self.processor.engine, text)
         now_us = self._clock.now_us()
@@ -306,10 +306,11 @@ class ImagePipeline:
             fresh_us,
             record.took_us,
             original,
+            record.placeholder,
         )
 
     async def _make(
-        self, original: str, spec: ImageSpecification, request: Request, *, again: bool = False
+        self, original: str, spec: ImageSpec, request: Request, *, again: bool = False
     ) -> VariantRecord:
         """Process, and remember what came of it."""
         engine, text = self.processor.engine, spec.canonical()
@@ -325,27 +326,28 @@ class ImagePipeline:
         if data is None:
             raise _DamagedError(original)
         begun_us = self._clock.now_us()
-        result = await self._process(data, spec, request)
-        now_us = self._clock.now_us()
-        if isinstance(result, ImageFailure):
+        try:
+            made = await self._process(data, spec, request)
+        except ImageFailure as error:
             self.counts.failures += 1
-            until = until_us(result.kind, self.settings.lifetimes, now_us)
+            now_us = self._clock.now_us()
+            until = now_us + lifetime_us(error.kind, self.settings.lifetimes, of_origin=False)
             record = VariantRecord(
-                text, engine, at_us=now_us, failure=result.kind, detail=result.detail,
+                text, engine, at_us=now_us, failure=error.kind, detail=error.detail,
                 until_us=until,
             )  # fmt: skip
         else:
-            content = await self.contents.store(result.data, again=again)
+            now_us = self._clock.now_us()
+            content = await self.contents.store(made.data, again=again)
             record = VariantRecord(
                 text, engine, content.digest, content.generation, content.size,
-                result.type, result.width, result.height, now_us - begun_us, now_us,
+                made.media_type, made.width, made.height, now_us - begun_us, now_us,
+                placeholder=b64encode(made.placeholder).decode(),
             )  # fmt: skip
         await self.maps.put_variant(original, record)
         return record
 
-    async def _process(
-        self, data: bytes, spec: ImageSpecification, request: Request
-    ) -> Processed | ImageFailure:
+    async def _process(self, data: bytes, spec: ImageSpec, request: Request) -> Processed:
         """In the queue before the workers, by criticality and with a deadline."""
         permit = await self.queue.admit(request, self._clock)
         if isinstance(permit, Decision):
@@ -353,13 +355,17 @@ class ImagePipeline:
         begun_us = self._clock.now_us()
         outcome = Outcome.IGNORE
         try:
-            result = await self.processor.process(data, spec)
+            made = await self.processor.process(data, spec)
             outcome = Outcome.SUCCESS
+        except ImageFailure as error:
+            outcome = Outcome.DROPPED if kind_of(error.kind).passing else Outcome.SUCCESS
+            raise
         finally:
-            permit.end(outcome, self._clock.now_us())
-        self.counts.processed += 1
-        self.counts.process_us += self._clock.now_us() - begun_us
-        return result
+            now_us = self._clock.now_us()
+            permit.end(outcome, now_us)
+            self.counts.processed += 1
+            self.counts.process_us += now_us - begun_us
+        return made
 
 
 class _DamagedError(Exception):

@@ -60,6 +60,7 @@ class VariantRecord(NamedTuple):
     failure: str = ""
     detail: str = ""
     until_us: int = 0
+    placeholder: str = ""
 
 
 R = TypeVar("R", UrlRecord, ContentRecord, VariantRecord)

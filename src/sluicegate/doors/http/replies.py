@@ -14,7 +14,9 @@ _STATUS: Final = {
 }
 # No registered status: what a caller may set for units that are spent, apart from every other 429.
 _STATUS[419] = b"HTTP/1.1 419 Insufficient Request Units\r\n"
-_ALWAYS: Final = b"cache-control: no-store\r\nx-content-type-options: nosniff\r\n"
+_ALWAYS: Final = b"x-content-type-options: nosniff\r\n"
+_NO_STORE: Final = b"cache-control: no-store\r\n"  # unless a reply says for how long
+CACHE_CONTROL: Final = b"cache-control"
 
 BAD_REQUEST: Final = problem(
     400, "Bad Request", "this is no request in HTTP/1.1, or it names not one host", close=True
@@ -69,9 +71,13 @@ def head_of(reply: HttpReply, date: bytes, *, last: bool) -> bytes:
         if reply.pieces is None:
             parts.append(b"content-length: %d\r\n" % len(reply.body))
     parts.append(_ALWAYS)
+    kept = False
     for name, value in reply.headers:
+        kept |= name == CACHE_CONTROL
         if b"\r" in value or b"\n" in value or b"\0" in value:
             raise ValueError(name)
         parts.append(b"%b: %b\r\n" % (name, value))
+    if not kept:
+        parts.append(_NO_STORE)
     parts.append(b"connection: close\r\n\r\n" if last else b"\r\n")
     return b"".join(parts)

@@ -1,0 +1,200 @@
+"""App: the image service, its parts in the order in which they need one another.
+
+Nothing here decides or speaks a protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from html import escape
+from typing import ClassVar, Final, final
+
+from sluicegate.apps.images import processors
+from sluicegate.apps.images.collect import Collected
+from sluicegate.apps.images.handler import SCHEMAS, ImagesHandler
+from sluicegate.apps.images.parts import ImageParts
+from sluicegate.apps.images.pipeline import UPLOAD
+from sluicegate.apps.images.report import StoredSample, make_report, report_page
+from sluicegate.apps.images.settings import ImagesSettings
+from sluicegate.apps.images.signatures import path_of, signed_path
+from sluicegate.command_line.page import escape_name
+from sluicegate.command_line.text import counted, duration
+from sluicegate.doors.http.message import Handler
+from sluicegate.doors.http.settings import HttpSettings
+from sluicegate.service.app import App, Site
+from sluicegate.service.siblings import ALONE, WorkerId
+from sluicegate.service.status import Part
+from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counter, counters, gauge
+
+SAMPLES: Final = 60
+TILE_SPEC: Final = "w=240,h=240,fit=inside"
+_US: Final = 1_000_000
+_MEANINGS: Final = {
+    "requests": "Images asked for, but for those served from memory.",
+    "fresh": "Requests whose URL needed no check.",
+    "downloads": "Originals downloaded.",
+    "unchanged": "Checks that found an original unchanged.",
+    "changed": "Checks that found another original.",
+    "duplicates": "Downloads and uploads of bytes that were there.",
+    "variant_hits": "Requests whose variant was there.",
+    "processed": "Images processed.",
+    "failures_cached": "Requests answered by a remembered failure.",
+    "failures": "Failures found.",
+    "stale": "Requests served an original whose origin could not be asked.",
+    "mended": "Damaged blobs that were made again.",
+}
+
+
+@final
+class ImagesApp(App[ImagesSettings]):
+    """Images: stored once, processed once, failures remembered."""
+
+    name: ClassVar[str] = "images"
+
+    def __init__(self, settings: ImagesSettings, worker: WorkerId = ALONE) -> None:
+        super().__init__(settings, worker)
+        self.parts = ImageParts(settings, processors.open_processor(settings), self.clock)
+        self.collected: Collected | None = None
+        self._handlers: list[ImagesHandler] = []
+
+    # Life.
+
+    async def start(self) -> None:
+        """Start collection."""
+        if self.settings.collect_every_s:
+            self.background.start("collection", self._collect)
+
+    async def close(self) -> None:
+        """Close the parts."""
+        await self.parts.close()
+
+    # Doors.
+
+    def http(self, site: Site) -> Handler:
+        """Images, uploads, prefetch, the gallery."""
+        handler = ImagesHandler(
+            self.parts.pipeline,
+            self.settings,
+            self.clock,
+            site.access,
+            site.hosts,
+            self._gallery,
+        )
+        self._handlers.append(handler)
+        return self.handler_of(site, handler.routes(), SCHEMAS, handler)
+
+    def http_settings(self) -> HttpSettings:
+        """Uploads are large, and many may wait for one image."""
+        return replace(
+            super().http_settings(),
+            requests_max=self.settings.waiters_max,
+            answer_timeout_s=self.settings.timeout_s + 5,
+            body_timeout_s=self.settings.timeout_s,
+        )
+
+    # What there is to see.
+
+    def summary(self) -> str:
+        """Where it keeps what it has, and what processes."""
+        settings = self.settings
+        return f"{settings.kv}, {settings.blobs}; {self.parts.processor.engine}"
+
+    def state(self) -> Mapping[str, Part]:
+        """The parts of /v1/state."""
+        return {
+            "pipeline": lambda: self.parts.pipeline.counts,
+            "queue": self.parts.queue.stats,
+            "origins": self.parts.origin.states,
+            "hot": self._hot,
+            "collection": lambda: self.collected,
+        }
+
+    def metrics(self) -> Iterable[MetricFamily]:
+        """The metrics of all parts."""
+        counts = asdict(self.parts.pipeline.counts)
+        for name, meaning in _MEANINGS.items():
+            yield counter(f"sluicegate_images_{name}", meaning, counts[name])
+        for name, meaning in (
+            ("process", "Time of processing."),
+            ("saved", "Time of processing that was not needed again."),
+        ):
+            seconds = counts[f"{name}_us"] / _US
+            sample = [MetricSample("_total", (), seconds)]
+            yield MetricFamily(
+                f"sluicegate_images_{name}_seconds", "counter", "seconds", meaning, sample
+            )
+        yield counter(
+            "sluicegate_images_saved_bytes", "Bytes not stored twice.", counts["saved_bytes"]
+        )
+        yield counter(
+            "sluicegate_images_origin_bytes", "Bytes downloaded.", self.parts.origin.bytes
+        )
+        yield counters(
+            "sluicegate_images_origin_failures",
+            "Downloads that failed, by kind.",
+            [
+                MetricSample("_total", (("kind", kind),), count)
+                for kind, count in self.parts.origin.failed.items()
+            ],
+        )
+        hot = self._hot()
+        yield counter("sluicegate_images_hot", "Requests served from memory.", hot["hits"])
+        yield gauge("sluicegate_images_hot_bytes", "Bytes of variants in memory.", hot["bytes"])
+        queue = self.parts.queue.stats()
+        yield gauge("sluicegate_images_queued", "Images that wait for a worker.", queue.queued)
+        yield counters(
+            "sluicegate_images_refused",
+            "Images refused by the queue before the workers.",
+            [
+                MetricSample("_total", (("reason", reason),), count)
+                for reason, count in (
+                    ("queue_full", queue.refused_full),
+                    ("queue_timeout", queue.refused_timeout),
+                    ("deadline", queue.refused_deadline),
+                )
+            ],
+        )
+        yield counter(
+            "sluicegate_images_blobs_damaged",
+            "Blobs found missing or damaged.",
+            self.parts.contents.damaged,
+        )
+
+    # Inside.
+
+    def _hot(self) -> dict[str, int]:
+        return {
+            "hits": sum(handler.hot_hits for handler in self._handlers),
+            "images": sum(len(handler.hot) for handler in self._handlers),
+            "bytes": sum(handler.hot.bytes_used for handler in self._handlers),
+            "unsigned": sum(handler.unsigned for handler in self._handlers),
+        }
+
+    async def _gallery(self) -> str:
+        report = await make_report(self.parts.maps, samples=SAMPLES)
+        counts = self.parts.pipeline.counts
+        words = (
+            f"Since the start: {counted(self._hot()['hits'], 'request')} from memory, "
+            f"{counted(counts.variant_hits, 'variant')} from the store, "
+            f"{counted(counts.processed, 'image')} processed; "
+            f"{duration(counts.saved_us)} of processing were not needed."
+        )
+        tiles = [self._tile(sample) for sample in report.samples]
+        return report_page(report, title="Images", tiles=tiles, words=[words])
+
+    def _tile(self, sample: StoredSample) -> str:
+        source = sample.name.removeprefix(UPLOAD)
+        keys = self.settings.sign_key
+        path = signed_path(keys[0], TILE_SPEC, source) if keys else path_of(TILE_SPEC, source)
+        words = counted(sample.variants, "variant")
+        return (
+            f'<li><img src="{escape(path)}" alt="" loading="lazy">'
+            f"<span>{escape_name(source)}</span><span>{words}</span></li>"
+        )
+
+    async def _collect(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.collect_every_s)
+            self.collected = await self.parts.collector().collect()

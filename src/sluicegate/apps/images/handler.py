@@ -1,0 +1,291 @@
+"""Handler: images in HTTP. Each route is a few lines: read, ask, write.
+
+GET  /img/{spec}/{url or upload id}    a variant; hot ones from memory, without a task
+POST /v1/images                        upload: the id is the digest of the bytes
+POST /v1/prefetch                      have many made; progress as JSON lines
+GET  /gallery                          what is stored, to look at
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Any, Final, NamedTuple, final
+
+from sluicegate.apps.images.answers import failure_reply, image_reply
+from sluicegate.apps.images.failures import NoImageError
+from sluicegate.apps.images.origin import URL_CHARS_MAX
+from sluicegate.apps.images.pipeline import Image, ImagePipeline
+from sluicegate.apps.images.processors import read_spec
+from sluicegate.apps.images.settings import ImagesSettings
+from sluicegate.apps.images.signatures import PREFIX, refuse_signature
+from sluicegate.contracts.access import Access, Grant, Identity
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
+from sluicegate.contracts.errors import BadValue, SluicegateError
+from sluicegate.contracts.request import Request
+from sluicegate.doors.claims import CRITICALITY, criticality_of
+from sluicegate.doors.http.fields import query_of, whole_of
+from sluicegate.doors.http.handler import HttpHandler
+from sluicegate.doors.http.message import HttpReply, HttpRequest, json_bytes, json_reply, problem
+from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
+from sluicegate.doors.http.schemas import BOOL, TEXT, fields, several, text, whole
+from sluicegate.kernels.lru_ttl import FRESH, LruTtl
+from sluicegate.wire.json_objects import at, fields_of, list_of, parse_json, text_of
+
+_log: Final = logging.getLogger("sluicegate.images")
+SECONDS_MAX: Final = 10**12
+_HOT_TTL_US: Final = 3_600_000_000  # an entry is also bound to the freshness of its URL
+_LINES: Final = b"application/x-ndjson"
+_HTML: Final = b"text/html; charset=utf-8"
+_UPLOADS: Final = ("image/*", "application/octet-stream")
+
+SCHEMAS: Final = {
+    "Uploaded": fields(
+        {
+            "id": text("What stands for it in /img/{spec}/{id}: the SHA-256 of its bytes."),
+            "bytes": whole(0),
+            "known": {**BOOL, "description": "Whether the same bytes were there before."},
+        },
+        ("id", "bytes", "known"),
+    ),
+    "Prefetch": fields({"images": several(fields({"url": TEXT, "spec": TEXT}, ("url", "spec")))}),
+}
+
+
+class _Wanted(NamedTuple):
+    """One image, as a request names it."""
+
+    spec: str
+    url: str
+    accept: str
+    modified: str
+
+
+class _Found(NamedTuple):
+    """An image, and whether another client would get another one."""
+
+    image: Image
+    negotiated: bool
+
+
+@final
+class ImagesHandler(HttpHandler):
+    """The routes of the service."""
+
+    def __init__(
+        self,
+        pipeline: ImagePipeline,
+        settings: ImagesSettings,
+        clock: Clock,
+        access: Access,
+        hosts: frozenset[str] | None,
+        gallery: Callable[[], Awaitable[str]],
+    ) -> None:
+        super().__init__(access, hosts)
+        self.settings = settings
+        self.hot: LruTtl[_Found] = LruTtl(settings.hot_bytes, ttl_us=_HOT_TTL_US, beta=0.0)
+        self.hot_hits = 0
+        self.unsigned = 0
+        self._pipeline = pipeline
+        self._presets = settings.presets()
+        self._clock = clock
+        self._gallery = gallery
+
+    def routes(self) -> tuple[Route, ...]:
+        """The rows."""
+        signed = bool(self.settings.sign_key)
+        return (
+            Route(
+                "GET",
+                PREFIX + "{spec}/{+source}",
+                self._image,
+                "An image: the variant that the specification says of what is at the URL.",
+                {
+                    200: RouteResponse("The image.", "", "image/*"),
+                    206: RouteResponse("A part of it.", "", "image/*"),
+                    304: RouteResponse("It has not changed.", empty=True),
+                    422: RouteResponse("There is none; `kind` says why.", "Problem"),
+                },
+                # Where URLs are signed, the signature is what lets in.
+                grant=None if signed else Grant.FETCH,
+                open=signed,
+                parameters=(
+                    Parameter("sig", "The signature, if the service asks for one.", TEXT),
+                    Parameter("expires", "When it ends, seconds since the epoch.", whole(0)),
+                    Parameter("Last-Modified", "Of a version you know of.", TEXT, "header"),
+                ),
+            ),
+            Route(
+                "POST",
+                "/v1/images",
+                self._upload,
+                "Upload an image; the same bytes are stored once.",
+                {200: RouteResponse("It is stored, durably.", "Uploaded")},
+                grant=Grant.UPLOAD,
+                content_types=_UPLOADS,
+            ),
+            Route(
+                "POST",
+                "/v1/prefetch",
+                self._prefetch,
+                "Have many images made; the reply is their progress.",
+                {200: RouteResponse("A line of JSON for each, as it ends.", "", _LINES.decode())},
+                request_schema="Prefetch",
+                grant=Grant.FETCH,
+            ),
+            Route(
+                "GET",
+                "/gallery",
+                self._show_gallery,
+                "A page of what is stored, and what was saved.",
+                {200: RouteResponse("HTML.", "", "text/html")},
+                grant=Grant.AUDIT,
+            ),
+        )
+
+    def error_reply(self, route: Route, error: SluicegateError) -> HttpReply:
+        """A failure of an image has a reply of its own."""
+        if isinstance(error, NoImageError):
+            return failure_reply(error, self._clock.now_us())
+        return super().error_reply(route, error)
+
+    def _image(self, request: HttpRequest, by: Identity, _body: bytes) -> Any:
+        spec, _, url = request.path[len(PREFIX) :].partition("/")
+        refusal = self._check_signature(request, spec, url)
+        if refusal is not None:
+            return refusal
+        wanted = _Wanted(
+            spec,
+            url,
+            request.header(b"accept").decode("latin-1"),
+            request.header(b"last-modified").decode("latin-1"),
+        )
+        now_us = self._clock.now_us()
+        if not wanted.modified:
+            state, found = self.hot.get(_hot_key(wanted), now_us, 0.0)
+            if state == FRESH and found is not None and now_us < found.image.fresh_us:
+                self.hot_hits += 1
+                return self._reply(found, request, now_us)
+        return self._load(wanted, request, by)
+
+    async def _load(self, wanted: _Wanted, request: HttpRequest, by: Identity) -> HttpReply:
+        found = await self._ask(wanted, self._request(request, by, wanted.url))
+        return self._reply(found, request, self._clock.now_us())
+
+    async def _ask(self, wanted: _Wanted, request: Request) -> _Found:
+        spec, negotiated = read_spec(wanted.spec, self._presets, wanted.accept)
+        key = _hot_key(wanted)
+        epoch = self.hot.begin(key)
+        image = await self._pipeline.image(wanted.url, spec, request, wanted.modified)
+        found = _Found(image, negotiated)
+        size = len(image.data) + len(key)
+        now_us = self._clock.now_us()
+        self.hot.put(key, found, size, epoch=epoch, now_us=now_us, draw=0.0)
+        return found
+
+    def _reply(self, found: _Found, request: HttpRequest, now_us: int) -> HttpReply:
+        image, negotiated = found
+        return image_reply(image, request, now_us, self.settings.max_age_s, negotiated=negotiated)
+
+    def _check_signature(self, request: HttpRequest, spec: str, url: str) -> HttpReply | None:
+        keys = self.settings.sign_key
+        if not keys and not request.query:
+            return None
+        query = query_of(request, ("sig", "expires"))
+        if not keys:
+            return None
+        expires = whole_of("expires", query.get("expires", "0"), 0, SECONDS_MAX)
+        now_us = self._clock.now_us()
+        why = refuse_signature(keys, spec, url, expires, query.get("sig", ""), now_us)
+        if not why:
+            return None
+        self.unsigned += 1
+        return problem(403, "Forbidden", why)
+
+    async def _upload(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
+        if not body:
+            raise BadValue("body", "nothing", "send the bytes of an image")
+        upload = await self._pipeline.upload(body, self._request(request, by, "upload"))
+        return json_reply({"id": upload.id, "bytes": upload.size, "known": upload.known})
+
+    def _prefetch(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
+        sent = fields_of(parse_json(body), "", {"images": "images"})
+        most = self.settings.prefetch_max
+        images = list_of(sent.get("images", []), "images", most, "--prefetch-max")
+        if not images:
+            raise BadValue("images", images, "give one at least")
+        accept = request.header(b"accept").decode("latin-1")
+        wanted: list[_Wanted] = []
+        for number, one in enumerate(images):
+            where = f"images[{number}]"
+            found = fields_of(one, where, {"url": "url", "spec": "spec"})
+            url = text_of(found.get("url"), at(where, "url"), URL_CHARS_MAX)
+            spec = text_of(found.get("spec"), at(where, "spec"), URL_CHARS_MAX)
+            read_spec(spec, self._presets, accept)
+            wanted.append(_Wanted(spec, url, accept, ""))
+        return HttpReply(200, b"", _LINES, pieces=self._make_all(wanted, by))
+
+    async def _make_all(
+        self, wanted: Sequence[_Wanted], by: Identity
+    ) -> AsyncGenerator[bytes, None]:
+        """A line for each image, in the order in which they end; who leaves ends them all."""
+        ended: asyncio.Queue[dict[str, object]] = asyncio.Queue()
+        left = iter(wanted)
+
+        async def work() -> None:
+            for one in left:
+                await ended.put(await self._make(one, by))
+
+        count = min(len(wanted), self.settings.prefetch_at_once)
+        tasks = [asyncio.create_task(work()) for _ in range(count)]
+        try:
+            for done in range(1, len(wanted) + 1):
+                line = await ended.get()
+                yield json_bytes({"done": done, "of": len(wanted), **line})
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _make(self, one: _Wanted, by: Identity) -> dict[str, object]:
+        line: dict[str, object] = {"url": one.url, "spec": one.spec}
+        request = Request(one.url, caller=by.name, criticality=Criticality.BULK)
+        request.deadline_us = self._clock.now_us() + int(self.settings.timeout_s * 1e6)
+        try:
+            image, _ = await self._ask(one, request)
+        except NoImageError as error:
+            return {**line, "failed": error.kind, "detail": error.detail}
+        except SluicegateError as error:
+            return {**line, "failed": "refused", "detail": str(error)}
+        except Exception:
+            _log.exception("prefetch of %s", one.url)
+            return {**line, "failed": "error", "detail": "the service failed; its log says why"}
+        made: dict[str, object] = {"bytes": len(image.data), "type": image.type}
+        if image.placeholder:
+            made["placeholder"] = f"data:image/webp;base64,{image.placeholder}"
+        return {**line, **made}
+
+    async def _show_gallery(self, request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
+        return HttpReply(200, (await self._gallery()).encode(), _HTML)
+
+    def _request(self, request: HttpRequest, by: Identity, key: str) -> Request:
+        """What the policies judge by: a class no higher than the caller may claim."""
+        claims = [value for name, value in request.headers if name == CRITICALITY]
+        claimed = criticality_of(claims)
+        if claimed is None:
+            claimed = DEFAULT_CRITICALITY if by.criticality is None else by.criticality
+        highest = DEFAULT_CRITICALITY if by.highest is None else by.highest
+        now_us = self._clock.now_us()
+        return Request(
+            key,
+            caller=by.name,
+            criticality=Criticality(max(claimed, highest)),
+            arrived_us=now_us,
+            deadline_us=now_us + int(self.settings.timeout_s * 1e6),
+        )
+
+
+def _hot_key(wanted: _Wanted) -> str:
+    return f"{wanted.accept}\n{wanted.spec}\n{wanted.url}"

@@ -1,0 +1,92 @@
+"""Parts: stores, maps and pipeline of one process, in their order; for the service and commands."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from sluicegate.apps.images.collect import Collector, Progress, no_progress
+from sluicegate.apps.images.contents import Contents
+from sluicegate.apps.images.maps import ImageMaps
+from sluicegate.apps.images.origin import Origin, OriginSettings
+from sluicegate.apps.images.pipeline import ImagePipeline, PipelineSettings
+from sluicegate.apps.images.settings import ImagesSettings
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.image import ImageProcessor
+from sluicegate.policies.queue.queue import Queue, QueueSettings
+from sluicegate.stores.blob_stores import open_blobs
+from sluicegate.stores.open_engine import open_engine
+
+# Processing takes tens of milliseconds and more: what stood so long is a standing queue here.
+QUEUE_TARGET_US: Final = 200_000
+QUEUE_INTERVAL_US: Final = 1_000_000
+
+
+@final
+class ImageParts:
+    """Everything but the doors. Made within the loop that uses it."""
+
+    def __init__(self, settings: ImagesSettings, processor: ImageProcessor, clock: Clock) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.processor = processor
+        self.engine = open_engine(settings.kv)
+        self.maps = ImageMaps(self.engine)
+        self.contents = Contents(open_blobs(settings.blobs), self.maps, clock)
+        self.origin = Origin(_origin_settings(settings), clock)
+        self.queue = Queue(
+            QueueSettings(
+                name="images",
+                places=settings.processes,
+                length_max=settings.queue_max,
+                wait_us_max=int(settings.queue_wait_s * 1e6),
+                target_us=QUEUE_TARGET_US,
+                interval_us=QUEUE_INTERVAL_US,
+            )
+        )
+        self.pipeline = ImagePipeline(
+            self.origin,
+            self.maps,
+            self.contents,
+            processor,
+            self.queue,
+            clock,
+            PipelineSettings(
+                fresh_s=settings.fresh_s,
+                recheck_s=settings.recheck_s,
+                waiters_max=settings.waiters_max,
+                lifetimes=settings.lifetimes(),
+            ),
+        )
+
+    def collector(self, progress: Progress = no_progress) -> Collector:
+        """Mark and sweep over what is stored."""
+        return Collector(
+            self.maps,
+            self.contents,
+            self.clock,
+            engine=self.processor.engine,
+            grace_s=self.settings.collect_grace_s,
+            keep_s=self.settings.keep_s,
+            progress=progress,
+        )
+
+    async def close(self) -> None:
+        """Close them, the last that was made first."""
+        await self.processor.close()
+        await self.origin.close()
+        await self.contents.close()
+        await self.engine.close()
+
+
+def _origin_settings(settings: ImagesSettings) -> OriginSettings:
+    return OriginSettings(
+        networks=settings.origin_networks,
+        hosts=settings.origin_hosts,
+        ports=tuple(map(int, settings.origin_ports)),
+        bytes_max=settings.origin_bytes_max,
+        timeout_s=settings.origin_timeout_s,
+        idle_s=settings.origin_idle_s,
+        redirects_max=settings.origin_redirects_max,
+        per_host=settings.origin_per_host,
+        downloads_max=settings.origin_downloads_max,
+    )

@@ -1,0 +1,237 @@
+"""Report: what is stored, for whom, and what was saved by storing and processing it once.
+
+A merchant is the host of its URLs; what was uploaded is `uploads`. All of it is counted from the
+maps, in one walk, so it is right after any restart. Content that several merchants have is stored
+once and counted for each of them; the sum over merchants is what would be stored without sharing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from sluicegate.apps.images.collect import YIELD_EVERY, Progress, no_progress
+from sluicegate.apps.images.maps import CONTENTS, URLS, VARIANTS, ImageMaps
+from sluicegate.apps.images.pipeline import UPLOAD
+from sluicegate.apps.images.records import (
+    GONE,
+    ContentRecord,
+    UrlRecord,
+    VariantRecord,
+    decode,
+)
+from sluicegate.command_line.charts import BarSegment, bar_chart
+from sluicegate.command_line.page import (
+    cell,
+    color_key,
+    escape_name,
+    escape_words,
+    number,
+    quiet,
+    render_page,
+    row,
+    section,
+    table,
+)
+from sluicegate.command_line.text import counted, duration, percent
+
+UPLOADS: Final = "uploads"
+MERCHANTS_SHOWN: Final = 20
+STYLE: Final = """
+:root { --kept: #1d5fa8; --saved: #1f7a4d; }
+@media (prefers-color-scheme: dark) { :root { --kept: #7db7f5; --saved: #58c58f; } }
+.fill.kept { fill: var(--kept); } .fill.saved { fill: var(--saved); }
+.tiles { display: grid; gap: 12px; grid-template-columns: repeat(auto-fill, minmax(168px, 1fr));
+  list-style: none; padding: 0; }
+.tiles li { background: var(--soft); border-radius: 8px; overflow: hidden; padding: 8px; }
+.tiles img { display: block; height: 120px; object-fit: contain; width: 100%; }
+.tiles span { display: block; font-size: 12.5px; overflow-wrap: anywhere; }
+"""
+
+
+@dataclass
+class Merchant:
+    """What one merchant has."""
+
+    urls: int = 0
+    failed: int = 0
+    contents: set[str] = field(default_factory=set)
+    bytes_asked: int = 0  # of all its URLs
+    bytes_stored: int = 0  # of its distinct contents
+
+
+class StoredSample(NamedTuple):
+    """An original to show."""
+
+    name: str
+    content: str
+    variants: int
+
+
+@dataclass
+class Report:
+    """All of it."""
+
+    merchants: dict[str, Merchant] = field(default_factory=dict)
+    originals: set[str] = field(default_factory=set)
+    bytes_asked: int = 0
+    bytes_originals: int = 0
+    bytes_variants: int = 0
+    variants: int = 0
+    variants_failed: int = 0
+    process_us: int = 0  # to make each variant once
+    samples: list[StoredSample] = field(default_factory=list)
+
+    @property
+    def urls(self) -> int:
+        """URLs and uploads with a content."""
+        return sum(one.urls - one.failed for one in self.merchants.values())
+
+    @property
+    def bytes_saved(self) -> int:
+        """What would be stored besides, were each URL's bytes stored by themselves."""
+        return self.bytes_asked - self.bytes_originals
+
+    def sentences(self) -> list[str]:
+        """It in words."""
+        share = percent(self.bytes_saved / self.bytes_asked if self.bytes_asked else None)
+        originals = counted(len(self.originals), "distinct original")
+        stored = (
+            f"{counted(self.urls, 'URL')} have {originals}: {size(self.bytes_originals)} are "
+            f"stored instead of {size(self.bytes_asked)}, {share} saved."
+        )
+        made = (
+            f"{counted(self.variants, 'variant')} of them, {size(self.bytes_variants)}, took "
+            f"{duration(self.process_us)} to make, once; {self.variants_failed:,} cannot be made, "
+            "which is remembered."
+        )
+        return [stored, made]
+
+
+async def make_report(
+    maps: ImageMaps, *, samples: int = 0, progress: Progress = no_progress
+) -> Report:
+    """Count everything."""
+    report = Report()
+    sizes: dict[str, int] = {}
+    at = 0
+    async for digest, _, raw in maps.walk(CONTENTS):
+        content = decode(ContentRecord, raw)
+        if content.state != GONE:
+            sizes[digest.hex()] = content.size
+        at = _step(progress, "contents", at)
+    shown: dict[str, str] = {}
+    async for _, _, raw in maps.walk(URLS):
+        _add_url(report, decode(UrlRecord, raw), sizes, shown if len(shown) < samples else None)
+        at = _step(progress, "URLs", at)
+    counts: dict[str, int] = {}
+    async for digest, _, raw in maps.walk(VARIANTS):
+        variant = decode(VariantRecord, raw)
+        report.variants += not variant.failure
+        report.variants_failed += bool(variant.failure)
+        report.bytes_variants += variant.size
+        report.process_us += variant.took_us
+        original = digest.hex()
+        if original in shown:
+            counts[original] = counts.get(original, 0) + 1
+        at = _step(progress, "variants", at)
+    report.bytes_originals = sum(sizes.get(one, 0) for one in report.originals)
+    report.samples = [StoredSample(name, one, counts.get(one, 0)) for one, name in shown.items()]
+    return report
+
+
+def _step(progress: Progress, phase: str, at: int) -> int:
+    if at % YIELD_EVERY == 0:
+        progress(phase, at)
+    return at + 1
+
+
+def _add_url(
+    report: Report, record: UrlRecord, sizes: dict[str, int], shown: dict[str, str] | None
+) -> None:
+    uploaded = record.url.startswith(UPLOAD)
+    name = UPLOADS if uploaded else urlsplit(record.url).hostname or ""
+    merchant = report.merchants.setdefault(name, Merchant())
+    merchant.urls += 1
+    if not record.content:
+        merchant.failed += 1
+        return
+    length = sizes.get(record.content, 0)
+    merchant.bytes_asked += length
+    report.bytes_asked += length
+    if record.content not in merchant.contents:
+        merchant.contents.add(record.content)
+        merchant.bytes_stored += length
+    report.originals.add(record.content)
+    if shown is not None:
+        shown.setdefault(record.content, record.url)
+
+
+def merchant_rows(report: Report) -> list[tuple[str, ...]]:
+    """A row for each merchant, the largest first."""
+    ordered = sorted(report.merchants.items(), key=lambda one: (-one[1].bytes_asked, one[0]))
+    return [
+        (
+            name,
+            f"{one.urls:,}",
+            f"{one.failed:,}",
+            f"{len(one.contents):,}",
+            size(one.bytes_asked),
+            size(one.bytes_stored),
+            percent(1 - one.bytes_stored / one.bytes_asked if one.bytes_asked else None),
+        )
+        for name, one in ordered
+    ]
+
+
+HEAD: Final = ("merchant", "URLs", "failed", "contents", "asked for", "stored", "saved")
+
+
+def report_page(
+    report: Report, *, title: str, tiles: Sequence[str] = (), words: Sequence[str] = ()
+) -> str:
+    """The report as a page; `tiles` are pictures of originals, as HTML."""
+    rows = merchant_rows(report)
+    drawn = [
+        (
+            name,
+            (
+                BarSegment("stored", "kept", one.bytes_stored),
+                BarSegment("saved", "saved", one.bytes_asked - one.bytes_stored),
+            ),
+        )
+        for name, one in sorted(report.merchants.items(), key=lambda one: -one[1].bytes_asked)
+    ]
+    body = [
+        f"<h1>{escape_name(title)}</h1>",
+        *(f"<p>{escape_words(sentence)}</p>" for sentence in (*report.sentences(), *words)),
+        section(
+            "By merchant",
+            quiet("Bytes of all its URLs: those that are stored, and those that are not twice."),
+            bar_chart("Bytes by merchant", drawn[:MERCHANTS_SHOWN]),
+            color_key((("kept", "stored"), ("saved", "saved"))),
+            table(
+                HEAD[:1],
+                HEAD[1:],
+                [
+                    row(cell(escape_name(name), "name"), *map(number, rest))
+                    for name, *rest in rows[:MERCHANTS_SHOWN]
+                ],
+            ),
+        ),
+    ]
+    if tiles:
+        body.append(section("Originals", f'<ul class="tiles">{"".join(tiles)}</ul>'))
+    return render_page(title, body, STYLE, served=True, images=bool(tiles))
+
+
+def size(count: int) -> str:
+    """Bytes in the unit that suits them."""
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1_000:
+            return f"{value:.3g} {unit}"
+        value /= 1_000
+    return f"{value:,.3g} TB"

@@ -1,0 +1,183 @@
+"""Settings of `sluicegate images`: each a flag, a variable and a name in its settings file."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Final
+
+from sluicegate.apps.images.failures import FailureLifetimes
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.image_spec import check_presets
+from sluicegate.service.common_settings import LISTEN, NETWORK, PORT_MAX, ServiceSettings
+from sluicegate.service.settings import Setting, SettingsBase, SettingType, seconds, whole
+
+SERVICE: Final = "http://127.0.0.1:7060"
+LISTEN_DEFAULT: Final = "127.0.0.1:7060"
+KEY_CHARS_MIN: Final = 16
+_DAY_S: Final = 86_400.0
+_YEARS_S: Final = 10 * 366 * _DAY_S
+_LIFETIMES: Final = FailureLifetimes()
+
+
+def _parse_port(text: str, where: str) -> str:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= PORT_MAX):
+        raise BadValue(where, text, f"give a port from 1 to {PORT_MAX}")
+    return text
+
+
+def _parse_key(text: str, where: str) -> str:
+    if len(text) < KEY_CHARS_MIN:
+        raise BadValue(where, "(not shown)", f"give at least {KEY_CHARS_MIN} characters")
+    return text
+
+
+def _parse_preset(text: str, where: str) -> str:
+    name, colon, spec = text.partition(":")
+    if not colon:
+        raise BadValue(where, text, "write NAME:SPEC, as card:w=400,h=300,fit=cover")
+    check_presets({name: spec})
+    return text
+
+
+PRESET: Final = SettingType(_parse_preset, "NAME:SPEC")
+PORT: Final = SettingType(_parse_port, "PORT")
+KEY: Final = SettingType(_parse_key, "KEY")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OriginFlags(SettingsBase):
+    """Downloads from origins."""
+
+    origin_networks: Annotated[
+        tuple[str, ...],
+        Setting("networks that may be asked although they are not of the internet", NETWORK),
+    ] = ()
+    origin_hosts: Annotated[
+        tuple[str, ...],
+        Setting("the only hosts that may be asked; .example.com is all below it", metavar="HOST"),
+    ] = ()
+    origin_ports: Annotated[tuple[str, ...], Setting("ports that may be asked", PORT)] = (
+        "80",
+        "443",
+    )
+    origin_bytes_max: Annotated[
+        int, Setting("bytes of an original", whole(1, 1 << 30, "BYTES"))
+    ] = 32 << 20
+    origin_timeout_s: Annotated[
+        float, Setting("time for a whole download, redirects included", seconds(0.01, 3_600))
+    ] = 20.0
+    origin_idle_s: Annotated[
+        float, Setting("give up an origin that is silent for so long", seconds(0.01, 600))
+    ] = 5.0
+    origin_redirects_max: Annotated[int, Setting("redirects followed", whole(0, 32))] = 4
+    origin_per_host: Annotated[
+        int, Setting("downloads at a time from one host", whole(1, 100_000))
+    ] = 16
+    origin_downloads_max: Annotated[
+        int, Setting("downloads at a time from all hosts", whole(1, 100_000))
+    ] = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryFlags(SettingsBase):
+    """What is remembered, and for how long."""
+
+    fresh_s: Annotated[
+        float, Setting("ask an origin after so long whether an image changed", seconds(0, _YEARS_S))
+    ] = 3_600.0
+    recheck_s: Annotated[
+        float,
+        Setting("ask it at most so often for callers who know of a newer version", seconds(0, 600)),
+    ] = 1.0
+    failed_content_s: Annotated[
+        float, Setting("remember what is wrong with an image", seconds(0, _YEARS_S))
+    ] = _LIFETIMES.content_s
+    failed_missing_s: Annotated[
+        float, Setting("remember that an origin answers with no image", seconds(0, _YEARS_S))
+    ] = _LIFETIMES.missing_s
+    failed_origin_s: Annotated[
+        float, Setting("remember that an origin does not answer", seconds(0, _DAY_S))
+    ] = _LIFETIMES.origin_s
+    failed_process_s: Annotated[
+        float, Setting("remember that processing was given up", seconds(0, _YEARS_S))
+    ] = _LIFETIMES.process_s
+    keep_s: Annotated[
+        float,
+        Setting("forget a URL not asked for so long; 0 is never", seconds(0, _YEARS_S)),
+    ] = 90 * _DAY_S
+    collect_every_s: Annotated[
+        float, Setting("collect what nothing refers to so often; 0 is never", seconds(0, _YEARS_S))
+    ] = 3_600.0
+    collect_grace_s: Annotated[
+        float,
+        Setting("remove it so long after that; longer than any write", seconds(1, _YEARS_S)),
+    ] = 3_600.0
+    hot_bytes: Annotated[
+        int, Setting("bytes of variants served from memory", whole(1 << 16, 1 << 40, "BYTES"))
+    ] = 64 << 20
+
+    def lifetimes(self) -> FailureLifetimes:
+        """Those of failures."""
+        return FailureLifetimes(
+            content_s=self.failed_content_s,
+            missing_s=self.failed_missing_s,
+            origin_s=self.failed_origin_s,
+            process_s=self.failed_process_s,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessFlags(SettingsBase):
+    """Processing."""
+
+    processes: Annotated[int, Setting("worker processes", whole(1, 1_024))] = os.cpu_count() or 1
+    queue_max: Annotated[
+        int, Setting("images that wait for a worker; beyond, the least critical are refused",
+                     whole(1, 1 << 20))
+    ] = 1_000  # fmt: skip
+    queue_wait_s: Annotated[float, Setting("longest wait for a worker", seconds(0.01, 600))] = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImagesSettings(OriginFlags, MemoryFlags, ProcessFlags, ServiceSettings):
+    """Images."""
+
+    VARIABLES: ClassVar[str] = "SLUICEGATE_IMAGES_"
+
+    listen: Annotated[tuple[str, ...], LISTEN] = (LISTEN_DEFAULT,)
+    kv: Annotated[
+        str,
+        Setting("where the maps are kept: lmdb:DIR, or another engine by its URL", metavar="URL"),
+    ] = "lmdb:sluicegate-images/kv"
+    blobs: Annotated[
+        str, Setting("where images are kept: files:DIR or s3://bucket/prefix", metavar="URL")
+    ] = "files:sluicegate-images/blobs"
+    preset: Annotated[
+        tuple[str, ...],
+        Setting("a specification by name, as card:w=400,h=300,fit=cover", PRESET),
+    ] = ()
+    sign_key: Annotated[
+        tuple[str, ...],
+        Setting(
+            "serve only URLs that are signed with it; several while one replaces another",
+            KEY,
+            secret=True,
+        ),
+    ] = ()
+    max_age_s: Annotated[
+        float, Setting("for how long others may keep an answer", seconds(0, _YEARS_S))
+    ] = 3_600.0
+    timeout_s: Annotated[float, Setting("longest time for an answer", seconds(0.1, 3_600))] = 25.0
+    waiters_max: Annotated[
+        int, Setting("requests that wait for an answer at a time", whole(1, 1_000_000))
+    ] = 20_000
+    prefetch_max: Annotated[int, Setting("images of one prefetch", whole(1, 100_000))] = 1_000
+    prefetch_at_once: Annotated[int, Setting("of them at a time", whole(1, 10_000))] = 8
+    message_bytes_max: Annotated[int, Setting("bytes of an upload", whole(1, 1 << 30, "BYTES"))] = (
+        32 << 20
+    )
+
+    def presets(self) -> dict[str, str]:
+        """Specifications by their names."""
+        return {name: spec for name, _, spec in (one.partition(":") for one in self.preset)}

@@ -1,0 +1,233 @@
+"""Verbs: what `sluicegate images` does besides serving, on the stores themselves or on a service.
+
+A verb that works on stores may do so beside running services: the stores decide between them.
+Ctrl-C ends a verb in order: what is under way is given up, what was acknowledged stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import json
+import sys
+from argparse import Namespace
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from sluicegate.apps.images import processors
+from sluicegate.apps.images.parts import ImageParts
+from sluicegate.apps.images.processors import read_spec
+from sluicegate.apps.images.progress import CommandProgress
+from sluicegate.apps.images.report import HEAD, make_report, merchant_rows, report_page, size
+from sluicegate.apps.images.settings import SERVICE, ImagesSettings
+from sluicegate.command_line.service_client import address_from, ask
+from sluicegate.command_line.text import clip, counted, duration, table
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import BadValue, SluicegateError
+from sluicegate.contracts.request import Request
+from sluicegate.doors.listener import new_loop
+from sluicegate.service.settings import read_settings
+from sluicegate.system import SystemClock
+
+STATS_TIMEOUT_S: Final = 10.0
+ERRORS_SHOWN: Final = 20
+NO_IMAGE: Final = 1
+
+T = TypeVar("T")
+Job = tuple[str, str]  # a URL and a specification
+
+
+@asynccontextmanager
+async def opened(arguments: Namespace) -> AsyncIterator[ImageParts]:
+    """The parts that the flags say, closed at the end."""
+    settings = read_settings(ImagesSettings, arguments).settings
+    parts = ImageParts(settings, processors.open_processor(settings), SystemClock())
+    try:
+        yield parts
+    finally:
+        await parts.close()
+
+
+def _run(work: Callable[[], Awaitable[T]]) -> T:
+    async def whole() -> T:
+        return await work()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(whole())
+
+
+def fetch(arguments: Namespace) -> int:
+    """Make one image, and write it."""
+
+    async def work() -> bytes:
+        async with opened(arguments) as parts:
+            spec, _ = read_spec(arguments.spec, parts.settings.presets(), "")
+            image = await parts.pipeline.image(arguments.url, spec, Request(arguments.url))
+            return image.data
+
+    data = _run(work)
+    if arguments.out:
+        try:
+            Path(arguments.out).write_bytes(data)
+        except OSError as error:
+            raise BadValue("--out", arguments.out, f"it cannot be written: {error}") from None
+    else:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    return 0
+
+
+def stats(arguments: Namespace) -> int:
+    """Print what a running service did and saved."""
+    address = address_from(arguments.at, arguments, flag="--at", example=SERVICE)
+    state = ask(address, "the image service", "/v1/state", timeout_s=STATS_TIMEOUT_S, grant="audit")
+    if arguments.json:
+        sys.stdout.write(json.dumps(state, indent=2) + "\n")
+        return 0
+    counts, hot = state["pipeline"], state["hot"]
+    rows = [
+        ("requests", f"{counts['requests'] + hot['hits']:,}", "images asked for"),
+        ("from memory", f"{hot['hits']:,}", f"{size(hot['bytes'])} of {hot['images']:,} images"),
+        ("from the store", f"{counts['variant_hits']:,}", "variants that were there"),
+        ("processed", f"{counts['processed']:,}", duration(counts["process_us"])),
+        ("not processed again", "", duration(counts["saved_us"])),
+        ("downloads", f"{counts['downloads']:,}", f"{counts['unchanged']:,} were unchanged"),
+        ("duplicates", f"{counts['duplicates']:,}", f"{size(counts['saved_bytes'])} not stored"),
+        ("failures", f"{counts['failures']:,}", f"{counts['failures_cached']:,} from memory"),
+    ]
+    sys.stdout.write("\n".join([*table((), rows, left=1), ""]))
+    return 0
+
+
+def report(arguments: Namespace) -> int:
+    """Print what is stored and what was saved, by merchant."""
+
+    async def work() -> Any:
+        with CommandProgress() as bar:
+            async with opened(arguments) as parts:
+                return await make_report(parts.maps, progress=bar.phase)
+
+    found = _run(work)
+    if arguments.html:
+        try:
+            Path(arguments.html).write_text(report_page(found, title="Images"), encoding="utf-8")
+        except OSError as error:
+            raise BadValue("--html", arguments.html, f"it cannot be written: {error}") from None
+    lines = [*found.sentences(), ""]
+    lines += table(HEAD, [(clip(row[0], 40), *row[1:]) for row in merchant_rows(found)], left=1)
+    sys.stdout.write("\n".join([*lines, ""]))
+    return 0
+
+
+def collect(arguments: Namespace) -> int:
+    """Remove what nothing refers to, or check all that does."""
+
+    async def work() -> Any:
+        with CommandProgress() as bar:
+            async with opened(arguments) as parts:
+                collector = parts.collector(bar.phase)
+                return await (collector.check() if arguments.check else collector.collect())
+
+    found = _run(work)
+    if not arguments.check:
+        sys.stdout.write(
+            f"{counted(found.urls, 'URL')}, {counted(found.variants, 'variant')} and "
+            f"{counted(found.contents, 'content')}; removed {counted(found.removed, 'content')} "
+            f"({size(found.bytes_removed)}), {counted(found.urls_removed, 'URL')}, "
+            f"{counted(found.variants_removed, 'variant')}, "
+            f"{counted(found.orphans_removed, 'blob')} without a record; condemned "
+            f"{counted(found.condemned, 'content')}\n"
+        )
+        return 0
+    sys.stdout.write(
+        f"{counted(found.urls, 'URL')} and {counted(found.variants, 'variant')} point to "
+        f"{counted(found.contents, 'blob')}, {size(found.bytes)}: "
+        f"{counted(len(found.errors), 'error')}\n"
+    )
+    for error in found.errors[:ERRORS_SHOWN]:
+        sys.stderr.write(f"sluicegate: {clip(error, 300)}\n")
+    return 1 if found.errors else 0
+
+
+def load(arguments: Namespace) -> int:
+    """Fetch and process the images of a catalogue."""
+
+    async def work() -> tuple[int, list[tuple[str, str, str]]]:
+        jobs = list(_jobs(arguments))
+        failed: list[tuple[str, str, str]] = []
+        async with opened(arguments) as parts:
+            for spec in arguments.spec:
+                read_spec(spec, parts.settings.presets(), "")
+            with CommandProgress(len(jobs)) as bar:
+                await _load_all(jobs, parts, arguments.at_once, failed, bar)
+        return len(jobs), failed
+
+    total, failed = _run(work)
+    if arguments.failures:
+        _write_failures(arguments.failures, failed)
+    sys.stdout.write(f"{counted(total, 'image')}, {len(failed):,} failed\n")
+    for url, spec, why in failed[:ERRORS_SHOWN]:
+        sys.stderr.write(f"sluicegate: {clip(url)} {clip(spec)}: {clip(why)}\n")
+    return NO_IMAGE if failed else 0
+
+
+async def _load_all(
+    jobs: list[Job],
+    parts: ImageParts,
+    at_once: int,
+    failed: list[tuple[str, str, str]],
+    bar: CommandProgress,
+) -> None:
+    left = iter(jobs)
+
+    async def work() -> None:
+        for url, text in left:
+            try:
+                spec, _ = read_spec(text, parts.settings.presets(), "")
+                request = Request(url, criticality=Criticality.BULK)
+                await parts.pipeline.image(url, spec, request)
+            except SluicegateError as error:
+                failed.append((url, text, str(error)))
+            bar.advance(len(failed))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(at_once, len(jobs))):
+            group.create_task(work())
+
+
+def _jobs(arguments: Namespace) -> Iterator[Job]:
+    specs = arguments.spec
+    if not specs:
+        raise BadValue("--spec", "", "give what is to be made of each image, as w=400")
+    try:
+        with Path(arguments.file).open(encoding="utf-8-sig", newline="") as file:
+            rows = csv.DictReader(file)
+            if arguments.url_column not in (rows.fieldnames or ()):
+                columns = ", ".join(rows.fieldnames or ()) or "nothing"
+                remedy = f"the first row of the file has {columns}"
+                raise BadValue("--url-column", arguments.url_column, remedy)
+            for row in rows:
+                url = (row[arguments.url_column] or "").strip()
+                if url:
+                    yield from ((url, spec) for spec in specs)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise BadValue("CSV", arguments.file, f"it cannot be read: {error}") from None
+
+
+def _write_failures(path: str, failed: list[tuple[str, str, str]]) -> None:
+    try:
+        with Path(path).open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([("url", "spec", "why"), *failed])
+    except OSError as error:
+        raise BadValue("--failures", path, f"it cannot be written: {error}") from None
+
+
+VERBS: Final[Mapping[str, Callable[[Namespace], int]]] = {
+    "fetch": fetch,
+    "stats": stats,
+    "report": report,
+    "gc": collect,
+    "import": load,
+}

@@ -1,0 +1,268 @@
+"""`sluicegate images` as a whole: real processes, real sockets, real files."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from openapi_spec_validator import validate
+from PIL import Image
+
+from sluicegate.apps.images.signatures import signed_path
+from sluicegate.system import now_us
+from tests.apps.images.origin_server import OriginServer, Page
+from tests.apps.images.pictures import picture
+from tests.apps.images.process import ImagesProcess, origin_in_thread, path, stores
+
+SPEC = "w=8,format=png"
+KEY, OLD_KEY = "k" * 32, "o" * 32
+
+
+@pytest.fixture(scope="module")
+def origin() -> Iterator[OriginServer]:
+    with origin_in_thread() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImagesProcess]:
+    with ImagesProcess(tmp_path_factory.mktemp("images")) as running:
+        yield running
+
+
+def command(*words: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.apps.images.serve", *words],
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_an_image_has_what_caches_and_browsers_need(
+    server: ImagesProcess, origin: OriginServer
+) -> None:
+    date = "Mon, 01 Jan 2024 00:00:00 GMT"
+    origin.pages["/a.png"] = Page(picture(1), headers={"Last-Modified": date})
+    url = origin.url("/a.png")
+    first = server.image(url)
+    assert first.status == 200
+    assert Image.open(BytesIO(first.body)).size == (16, 11)
+    assert first.headers["content-type"] == "image/png"
+    assert first.headers["last-modified"] == date
+    assert first.headers["etag"] == f'"{sha256(first.body).hexdigest()[:32]}"'
+    assert 3_590 <= int(first.headers["cache-control"].removeprefix("public, max-age=")) <= 3_600
+    assert "no-store" not in first.headers["cache-control"]
+    again = server.image(url, if_none_match=first.headers["etag"])
+    assert (again.status, again.body) == (304, b"")
+    head = server.get(path(url), method="HEAD")
+    assert (head.status, head.body) == (200, b"")
+    assert head.headers["content-length"] == str(len(first.body))
+    # Unencoded, as long as it has no query of its own.
+    assert server.get(f"/img/w=16,format=png/{url}").body == first.body
+    assert origin.asked["/a.png"] == 1
+
+
+def test_a_part_of_an_image_is_served(server: ImagesProcess, origin: OriginServer) -> None:
+    origin.pages["/part.png"] = Page(picture(2))
+    url = origin.url("/part.png")
+    whole = server.image(url)
+    size = len(whole.body)
+    for asked, begin, end in (
+        ("bytes=0-9", 0, 10),
+        ("bytes=10-", 10, size),
+        ("bytes=-5", size - 5, size),
+        (f"bytes=5-{size * 2}", 5, size),
+    ):
+        part = server.image(url, range=asked)
+        assert (part.status, part.body) == (206, whole.body[begin:end])
+        assert part.headers["content-range"] == f"bytes {begin}-{end - 1}/{size}"
+    assert server.image(url, range=f"bytes={size}-").status == 416
+    for ignored in ("bytes=5-2", "lines=1-2", "bytes=1-2,4-5"):
+        assert server.image(url, range=ignored).body == whole.body
+    assert server.image(url, range="bytes=0-1", if_range='"other"').body == whole.body
+    assert server.image(url, range="bytes=0-1", if_range=whole.headers["etag"]).status == 206
+
+
+def test_a_failure_says_what_it_is_and_for_how_long(
+    server: ImagesProcess, origin: OriginServer
+) -> None:
+    origin.pages["/bad"] = Page(b"<html>")
+    origin.pages["/down"] = Page(status=500)
+    origin.pages["/inside"] = Page(status=302, headers={"Location": "http://169.254.169.254/x"})
+    for name, status, kind in (
+        ("/bad", 422, "wrong_type"),
+        ("/none", 404, "not_found"),
+        ("/down", 502, "origin_down"),
+        ("/inside", 403, "forbidden"),
+    ):
+        found = server.image(origin.url(name))
+        assert (found.status, json.loads(found.body)["kind"]) == (status, kind)
+        passing = kind == "origin_down"
+        assert ("retry-after" in found.headers) == passing
+        assert ("max-age" in found.headers["cache-control"]) != passing
+    for wrong in ("w=16/ftp%3A%2F%2Fa%2Fb", "nonsense/http%3A%2F%2Fa%2Fb", "w=16/7"):
+        assert server.get(f"/img/{wrong}").status == 400
+
+
+def test_an_upload_is_stored_once_and_has_an_id(server: ImagesProcess) -> None:
+    answers = []
+    for _ in range(2):
+        found = server.get("/v1/images", method="POST", body=picture(77), content_type="image/png")
+        assert found.status == 200
+        answers.append(json.loads(found.body))
+    assert answers[0]["id"] == answers[1]["id"] == sha256(picture(77)).hexdigest()
+    assert [one["known"] for one in answers] == [False, True]
+    assert server.get(f"/img/w=8,format=png/{answers[0]['id']}").status == 200
+    assert server.get("/img/w=8,format=png/" + "0" * 64).status == 404
+    assert server.get("/v1/images", method="POST", body=b"").status == 400
+
+
+def test_a_thousand_at_once_for_a_new_image_cause_one_download(
+    server: ImagesProcess, origin: OriginServer
+) -> None:
+    origin.pages["/crowd.png"] = Page(picture(5), head_after_s=0.2)
+    url = origin.url("/crowd.png")
+    before = server.metric("sluicegate_images_processed_total")
+    with ThreadPoolExecutor(50) as pool:
+        found = list(pool.map(lambda _: server.image(url).body, range(1_000)))
+    assert len(set(found)) == 1
+    assert origin.asked["/crowd.png"] == 1
+    assert server.metric("sluicegate_images_processed_total") - before == 1
+    assert server.metric("sluicegate_images_hot_total") > 0
+
+
+def test_a_prefetch_tells_its_progress(server: ImagesProcess, origin: OriginServer) -> None:
+    images = []
+    for number in range(20):
+        origin.pages[f"/pre{number}"] = Page(picture(200 + number) if number != 7 else b"?")
+        images.append({"url": origin.url(f"/pre{number}"), "spec": "w=8,format=png"})
+    body = json.dumps({"images": images}).encode()
+    found = server.get("/v1/prefetch", method="POST", body=body, content_type="application/json")
+    lines = [json.loads(line) for line in found.body.splitlines()]
+    assert [line["done"] for line in lines] == list(range(1, 21))
+    failed = [line for line in lines if "failed" in line]
+    assert [(line["url"], line["failed"]) for line in failed] == [
+        (origin.url("/pre7"), "wrong_type")
+    ]
+    wrongs: list[object] = [{"images": []}, {"images": [{"url": "x"}]}, {"images": 1}, {}]
+    for wrong in wrongs:
+        sent = json.dumps(wrong).encode()
+        answer = server.get(
+            "/v1/prefetch", method="POST", body=sent, content_type="application/json"
+        )
+        assert answer.status == 400, wrong
+
+
+def test_it_describes_itself(server: ImagesProcess, origin: OriginServer) -> None:
+    validate(json.loads(server.get("/openapi.json").body))
+    origin.pages["/g.png"] = Page(picture(9))
+    server.image(origin.url("/g.png"))
+    page = server.get("/gallery")
+    assert page.status == 200
+    text = page.body.decode()
+    assert "img-src 'self'" in text
+    assert path(origin.url("/g.png"), "").removeprefix("/img//") in text
+    _, state = server.ask("/v1/state")
+    assert state["pipeline"]["requests"] > 0
+    assert state["origins"]
+
+
+def test_only_signed_urls_are_served_and_only_until_they_end(
+    tmp_path: Path, origin: OriginServer
+) -> None:
+    origin.pages["/s.png"] = Page(picture(3))
+    url = origin.url("/s.png")
+    soon, past = now_us() // 1_000_000 + 600, now_us() // 1_000_000 - 1
+    with ImagesProcess(tmp_path, "--sign-key", KEY, "--sign-key", OLD_KEY) as server:
+        for key in (KEY, OLD_KEY):
+            assert server.get(signed_path(key, "w=16,format=png", url)).status == 200
+            assert server.get(signed_path(key, "w=16,format=png", url, soon)).status == 200
+        refused = [
+            path(url),
+            signed_path("x" * 32, "w=16,format=png", url),
+            signed_path(KEY, "w=16,format=png", url).replace("w=16", "w=4000"),
+            signed_path(KEY, "w=16,format=png", url, past),
+            signed_path(KEY, "w=16,format=png", url, past).replace(str(past), str(soon)),
+            signed_path(KEY, "w=16,format=png", url, soon).replace(f"expires={soon}&", ""),
+            signed_path(KEY, "w=16,format=png", url)[:-1],
+        ]
+        for one in refused:
+            found = server.get(one)
+            assert found.status == 403, one
+        assert KEY not in server.log.read_text()
+
+
+def test_it_ends_in_order_and_comes_back_with_all_it_had(
+    tmp_path: Path, origin: OriginServer
+) -> None:
+    origin.pages["/r.png"] = Page(picture(4))
+    url = origin.url("/r.png")
+    with ImagesProcess(tmp_path) as server:
+        before = server.image(url)
+        assert server.end() == 0
+    with ImagesProcess(tmp_path) as server:
+        assert server.image(url).body == before.body
+        server.signal(signal.SIGKILL)
+    assert origin.asked["/r.png"] == 1
+    checked = command("gc", "--check", *stores(tmp_path))
+    assert checked.returncode == 0, checked.stderr
+    assert b"0 errors" in checked.stdout
+    (blob, *_) = [one for one in (tmp_path / "blobs").rglob("*") if len(one.name) == 64]
+    blob.write_bytes(b"damaged")
+    checked = command("gc", "--check", *stores(tmp_path))
+    assert checked.returncode == 1
+    assert blob.name.encode() in checked.stderr
+
+
+def test_the_verbs_work_on_the_stores(tmp_path: Path, origin: OriginServer) -> None:
+    for number in range(6):
+        origin.pages[f"/v{number}"] = Page(picture(number // 2) if number else b"?")
+    catalogue = tmp_path / "catalogue.csv"
+    rows = "".join(f"{number},{origin.url(f'/v{number}')}\n" for number in range(6))
+    catalogue.write_text("id,url\n" + rows)
+    failures = tmp_path / "failures.csv"
+    flags = stores(tmp_path)
+    for _ in range(2):
+        done = command(
+            "import",
+            str(catalogue),
+            "--spec",
+            "w=8,format=png",
+            "--failures",
+            str(failures),
+            *flags,
+        )
+        assert done.returncode == 1, done.stderr
+        assert done.stdout == b"6 images, 1 failed\n"
+        assert b"wrong_type" in failures.read_bytes()
+    assert all(origin.asked[f"/v{number}"] == 1 for number in range(6))
+    fetched = command("fetch", origin.url("/v1"), "w=8,format=png", *flags)
+    assert Image.open(BytesIO(fetched.stdout)).size == (8, 5)
+    page = tmp_path / "report.html"
+    shown = command("report", "--html", str(page), *flags)
+    assert b"5 URLs have 3 distinct originals" in shown.stdout
+    assert b"127.0.0.1" in shown.stdout
+    assert "By merchant" in page.read_text()
+    assert command("gc", *flags).returncode == 0
+    wrong = command("import", str(catalogue), "--spec", SPEC, "--url-column", "link", *flags)
+    assert (wrong.returncode, wrong.stdout) == (2, b"")
+    assert b"id, url" in wrong.stderr
+    missing = command("fetch", origin.url("/nothing"), "w=8,format=png", *flags)
+    assert missing.returncode == 1
+    assert missing.stderr.startswith(b"sluicegate: not_found")
+
+
+def test_stats_are_those_of_the_running_service(server: ImagesProcess) -> None:
+    shown = command("stats", "--at", server.url)
+    assert shown.returncode == 0, shown.stderr
+    assert b"not processed again" in shown.stdout
+    assert json.loads(command("stats", "--at", server.url, "--json").stdout)["pipeline"]
