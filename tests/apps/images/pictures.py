@@ -61,5 +61,8 @@ class PillowProcessor:
     async def describe(self, original: Original) -> ImageInfo:
         raise NotImplementedError
 
+    async def start(self) -> None:
+        pass
+
     async def close(self) -> None:
         pass

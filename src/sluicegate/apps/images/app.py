@@ -62,7 +62,8 @@ class ImagesApp(App[ImagesSettings]):
     # Life.
 
     async def start(self) -> None:
-        """Start collection."""
+        """Start the workers, and collection."""
+        await self.parts.processor.start()
         if self.settings.collect_every_s:
             self.background.start("collection", self._collect)
 

@@ -16,7 +16,7 @@ Memory: 32 bytes and a set's place for each content that is marked, about 100 to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, final
 
@@ -94,7 +94,7 @@ class Collector:
         keep_s: float,
         progress: Progress = no_progress,
     ) -> None:
-        """`engine` is the processor whose variants are kept; URLs not asked for `keep_s` go."""
+        """`engine` is whose variants are kept, empty is any; URLs not asked for `keep_s` go."""
         self._maps = maps
         self._contents = contents
         self._clock = clock
@@ -102,6 +102,7 @@ class Collector:
         self._grace_us = int(grace_s * 1e6)
         self._keep_us = int(keep_s * 1e6)
         self._progress = progress
+        self.prefixes: Sequence[str] = PREFIXES  # of the blobs' names
 
     async def collect(self) -> Collected:
         """Do one run."""
@@ -178,7 +179,7 @@ class Collector:
         async for entry in self._entries("variants", VARIANTS):
             record = decode(VariantRecord, entry[2])
             old = now_us - record.at_us >= self._grace_us
-            useless = entry[0] not in originals or record.engine != self._engine
+            useless = entry[0] not in originals or self._engine not in ("", record.engine)
             expired = bool(record.failure) and now_us >= record.until_us
             if ((useless and old) or expired) and await self._maps.remove(VARIANTS, entry):
                 found.variants_removed += 1
@@ -216,7 +217,7 @@ class Collector:
     async def _sweep_orphans(self, found: Collected, begun_us: int) -> None:
         """Blobs that no record names: noted first, and claimed before they are deleted."""
         noted = {entry[0]: entry async for entry in self._maps.walk(ORPHANS)}
-        for number, prefix in enumerate(PREFIXES):
+        for number, prefix in enumerate(self.prefixes):
             self._progress("blobs", number)
             for name in await self._contents.names(prefix, BLOBS_IN_PREFIX_MAX):
                 parsed = parse_blob_name(name)

@@ -9,9 +9,9 @@ from sluicegate.apps.images.contents import Contents
 from sluicegate.apps.images.maps import ImageMaps
 from sluicegate.apps.images.origin import Origin, OriginSettings
 from sluicegate.apps.images.pipeline import ImagePipeline, PipelineSettings
+from sluicegate.apps.images.processors import StartableProcessor
 from sluicegate.apps.images.settings import ImagesSettings
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.image import ImageProcessor
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.stores.blob_stores import open_blobs
 from sluicegate.stores.open_engine import open_engine
@@ -25,7 +25,9 @@ QUEUE_INTERVAL_US: Final = 1_000_000
 class ImageParts:
     """Everything but the doors. Made within the loop that uses it."""
 
-    def __init__(self, settings: ImagesSettings, processor: ImageProcessor, clock: Clock) -> None:
+    def __init__(
+        self, settings: ImagesSettings, processor: StartableProcessor, clock: Clock
+    ) -> None:
         self.settings = settings
         self.clock = clock
         self.processor = processor

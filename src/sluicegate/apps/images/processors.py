@@ -2,58 +2,44 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-from typing import Final, TypeVar, final
+from collections.abc import Mapping
+from typing import Final, Protocol
 
 from sluicegate.apps.images.settings import ImagesSettings
-from sluicegate.contracts.image import (
-    ImageInfo,
-    ImageLimits,
-    ImageProcessor,
-    Original,
-    Processed,
-)
+from sluicegate.contracts.image import ImageLimits, ImageProcessor
 from sluicegate.contracts.image_spec import ImageSpec, parse_spec
-from sluicegate.stores.images import vips
+from sluicegate.stores.images.settings import ImageWorkerSettings
+from sluicegate.stores.images.workers import ImageWorkers
 
 AUTO: Final = "auto"
-T = TypeVar("T")
 
 
-def open_processor(settings: ImagesSettings) -> ImageProcessor:
-    """The engine that is installed, in worker processes."""
-    return PooledVips(settings.processes)
+class StartableProcessor(ImageProcessor, Protocol):
+    """A processor whose engine is known from its start on."""
+
+    async def start(self) -> None:
+        """Start what it needs."""
+        ...
 
 
-@final
-class PooledVips:
-    """libvips in a pool of worker processes."""
-
-    def __init__(self, processes: int) -> None:
-        self._pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=vips.set_up)
-        self.engine = vips.engine_name()
-
-    async def process(self, original: Original, spec: ImageSpec) -> Processed:
-        """Make a picture."""
-        return await self._run(vips.process_image, _bytes_of(original), spec, ImageLimits())
-
-    async def describe(self, original: Original) -> ImageInfo:
-        """Say what an original is."""
-        return await self._run(vips.describe_image, _bytes_of(original), ImageLimits())
-
-    async def close(self) -> None:
-        """End the workers."""
-        await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
-
-    async def _run(self, work: Callable[..., T], *arguments: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
-
-
-def _bytes_of(original: Original) -> bytes:
-    return original if isinstance(original, bytes) else original.read_bytes()
+def open_processor(settings: ImagesSettings) -> StartableProcessor:
+    """The engine that is installed, in worker processes that may be killed."""
+    limits = ImageLimits(
+        source_bytes_max=max(settings.origin_bytes_max, settings.message_bytes_max),
+        source_pixels_max=settings.pixels_max,
+        source_pages_max=settings.frames_max,
+        result_side_max=settings.result_side_max,
+    )
+    return ImageWorkers(
+        ImageWorkerSettings(
+            workers=settings.processes,
+            # The queue that judges stands before; here wait successors of those who left.
+            queue_max=settings.processes,
+            job_us=int(settings.process_s * 1e6),
+            memory_bytes_max=settings.process_bytes_max,
+            limits=limits,
+        )
+    )
 
 
 def read_spec(text: str, presets: Mapping[str, str], accept: str) -> tuple[ImageSpec, bool]:

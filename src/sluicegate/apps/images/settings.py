@@ -132,6 +132,17 @@ class ProcessFlags(SettingsBase):
     """Processing."""
 
     processes: Annotated[int, Setting("worker processes", whole(1, 1_024))] = os.cpu_count() or 1
+    process_s: Annotated[
+        float, Setting("end a worker that takes longer for one image", seconds(0.01, 600))
+    ] = 15.0
+    process_bytes_max: Annotated[
+        int, Setting("address space of a worker", whole(256 << 20, 1 << 40, "BYTES"))
+    ] = 1 << 30
+    pixels_max: Annotated[
+        int, Setting("pixels of an original, of all frames", whole(1, 1 << 40))
+    ] = 100_000_000
+    frames_max: Annotated[int, Setting("frames of an original", whole(1, 1 << 20))] = 1_000
+    result_side_max: Annotated[int, Setting("longest side of a result", whole(1, 16_383))] = 8_192
     queue_max: Annotated[
         int, Setting("images that wait for a worker; beyond, the least critical are refused",
                      whole(1, 1 << 20))

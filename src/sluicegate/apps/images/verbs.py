@@ -64,6 +64,7 @@ def fetch(arguments: Namespace) -> int:
     async def work() -> bytes:
         async with opened(arguments) as parts:
             spec, _ = read_spec(arguments.spec, parts.settings.presets(), "")
+            await parts.processor.start()
             image = await parts.pipeline.image(arguments.url, spec, Request(arguments.url))
             return image.data
 
@@ -127,8 +128,10 @@ def collect(arguments: Namespace) -> int:
     async def work() -> Any:
         with CommandProgress() as bar:
             async with opened(arguments) as parts:
-                collector = parts.collector(bar.phase)
-                return await (collector.check() if arguments.check else collector.collect())
+                if arguments.check:
+                    return await parts.collector(bar.phase).check()
+                await parts.processor.start()  # it says whose variants are of use
+                return await parts.collector(bar.phase).collect()
 
     found = _run(work)
     if not arguments.check:
@@ -160,6 +163,7 @@ def load(arguments: Namespace) -> int:
         async with opened(arguments) as parts:
             for spec in arguments.spec:
                 read_spec(spec, parts.settings.presets(), "")
+            await parts.processor.start()
             with CommandProgress(len(jobs)) as bar:
                 await _load_all(jobs, parts, arguments.at_once, failed, bar)
         return len(jobs), failed

@@ -1,0 +1,117 @@
+"""The service with the engine that it is shipped with: whole processes, real pictures."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.apps.images.origin_server import OriginServer, Page
+from tests.apps.images.pictures import picture
+from tests.apps.images.process import ImagesProcess, origin_in_thread, stores
+
+pytest.importorskip("pyvips", reason="pyvips is missing: pip install '.[images]'")
+
+
+class ShippedProcess(ImagesProcess):
+    """Started as users start it."""
+
+    module = "sluicegate.cli"
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", self.module, "images", "serve", "--processes", "1"]
+
+
+@pytest.fixture(scope="module")
+def origin() -> Iterator[OriginServer]:
+    with origin_in_thread() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("shipped")
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[ImagesProcess]:
+    with ShippedProcess(folder, "--preset", "card:w=20,h=20,fit=cover,format=png") as running:
+        yield running
+
+
+def opened(body: bytes) -> Image.Image:
+    return Image.open(BytesIO(body))
+
+
+def test_a_picture_is_made_as_the_specification_says(
+    server: ImagesProcess, origin: OriginServer
+) -> None:
+    origin.pages["/a.jpg"] = Page(picture(1, width=120, height=80, form="JPEG"))
+    url = origin.url("/a.jpg")
+    assert opened(server.image(url, "w=60").body).size == (60, 40)
+    assert opened(server.image(url, "preset:card").body).size == (20, 20)
+    assert opened(server.image(url, "w=30,h=30,fit=cover,dpr=2").body).size == (60, 60)
+    assert opened(server.image(url, "w=10,format=avif").body).format == "AVIF"
+    assert origin.asked["/a.jpg"] == 1
+
+
+def test_the_format_is_what_the_client_accepts(server: ImagesProcess, origin: OriginServer) -> None:
+    origin.pages["/b.jpg"] = Page(picture(2, form="JPEG"))
+    url = origin.url("/b.jpg")
+    modern = server.image(url, "w=20", accept="image/avif,image/webp,*/*")
+    plain = server.image(url, "w=20", accept="*/*")
+    assert (modern.headers["content-type"], plain.headers["content-type"]) == (
+        "image/webp",
+        "image/jpeg",
+    )
+    assert modern.headers["vary"] == plain.headers["vary"] == "accept"
+    assert "vary" not in server.image(url, "w=20,format=png").headers
+    # From memory too, each its own.
+    assert server.image(url, "w=20", accept="*/*").body == plain.body
+
+
+def test_equal_specifications_are_processed_once(
+    server: ImagesProcess, origin: OriginServer
+) -> None:
+    origin.pages["/c.png"] = Page(picture(3))
+    url = origin.url("/c.png")
+    before = server.metric("sluicegate_images_processed_total")
+    for spec in (
+        "w=20,format=png",
+        "format=png,w=20",
+        "w=10,dpr=2,format=png",
+        "w=20,format=png,q=7",
+    ):
+        assert server.image(url, spec).status == 200
+    assert server.metric("sluicegate_images_processed_total") == before + 1
+
+
+def test_what_cannot_be_decoded_is_remembered(server: ImagesProcess, origin: OriginServer) -> None:
+    origin.pages["/cut.png"] = Page(picture(4, width=200, height=200)[:-200])
+    origin.pages["/svg"] = Page(b'<svg xmlns="http://www.w3.org/2000/svg"/>')
+    for path, kind in (("/cut.png", "corrupt"), ("/svg", "wrong_type")):
+        before = server.metric("sluicegate_images_processed_total")
+        for _ in range(3):
+            found = server.image(origin.url(path), "w=20")
+            assert (found.status, json.loads(found.body)["kind"]) == (422, kind)
+        assert server.metric("sluicegate_images_processed_total") <= before + 1
+        assert origin.asked[path] == 1
+
+
+def test_what_a_service_made_a_command_has_and_the_other_way_round(
+    server: ImagesProcess, origin: OriginServer, folder: Path
+) -> None:
+    origin.pages["/d.png"] = Page(picture(5))
+    url = origin.url("/d.png")
+    words = [sys.executable, "-m", "sluicegate.cli", "images", "fetch", url, "w=20"]
+    done = subprocess.run(
+        [*words, "--processes", "1", *stores(folder)], capture_output=True, check=True, timeout=60
+    )
+    assert server.image(url, "w=20").body == done.stdout
+    assert origin.asked["/d.png"] == 1
