@@ -34,7 +34,8 @@ def origin() -> Iterator[OriginServer]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImagesProcess]:
-    with ImagesProcess(tmp_path_factory.mktemp("images")) as running:
+    folder = tmp_path_factory.mktemp("images")
+    with ImagesProcess(folder, "--recheck-s", "0") as running:
         yield running
 
 
@@ -111,6 +112,22 @@ def test_a_failure_says_what_it_is_and_for_how_long(
         assert ("max-age" in found.headers["cache-control"]) != passing
     for wrong in ("w=16/ftp%3A%2F%2Fa%2Fb", "nonsense/http%3A%2F%2Fa%2Fb", "w=16/7"):
         assert server.get(f"/img/{wrong}").status == 400
+
+
+def test_a_change_that_one_caller_knows_of_is_seen_by_all(
+    server: ImagesProcess, origin: OriginServer
+) -> None:
+    old, new = "Mon, 01 Jan 2024 00:00:00 GMT", "Tue, 02 Jan 2024 00:00:00 GMT"
+    origin.pages["/new.png"] = Page(picture(300), headers={"Last-Modified": old})
+    url = origin.url("/new.png")
+    specs = ("w=12,format=png", "w=24,format=png")
+    before = [server.image(url, spec).body for spec in specs]
+    assert [server.image(url, spec).body for spec in specs] == before  # from memory
+    origin.pages["/new.png"] = Page(picture(301), headers={"Last-Modified": new})
+    server.image(url, specs[0], last_modified=new)
+    after = [server.image(url, spec) for spec in specs]
+    assert all(one.headers["last-modified"] == new for one in after)
+    assert not {one.body for one in after} & set(before)
 
 
 def test_an_upload_is_stored_once_and_has_an_id(server: ImagesProcess) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, final
 from sluicegate.apps.images.answers import failure_reply, image_reply
 from sluicegate.apps.images.failures import NoImageError
 from sluicegate.apps.images.origin import URL_CHARS_MAX
-from sluicegate.apps.images.pipeline import Image, ImagePipeline
+from sluicegate.apps.images.pipeline import Image, ImagePipeline, slot_of
 from sluicegate.apps.images.processors import read_spec
 from sluicegate.apps.images.settings import ImagesSettings
 from sluicegate.apps.images.signatures import PREFIX, refuse_signature
@@ -68,6 +68,8 @@ class _Found(NamedTuple):
 
     image: Image
     negotiated: bool
+    slot: int  # of its URL
+    change: int  # how often URLs there had changed when it was asked for
 
 
 @final
@@ -165,7 +167,7 @@ class ImagesHandler(HttpHandler):
         now_us = self._clock.now_us()
         if not wanted.modified:
             state, found = self.hot.get(_hot_key(wanted), now_us, 0.0)
-            if state == FRESH and found is not None and now_us < found.image.fresh_us:
+            if state == FRESH and found is not None and self._is_good(found, now_us):
                 self.hot_hits += 1
                 return self._reply(found, request, now_us)
         return self._load(wanted, request, by)
@@ -178,16 +180,22 @@ class ImagesHandler(HttpHandler):
         spec, negotiated = read_spec(wanted.spec, self._presets, wanted.accept)
         key = _hot_key(wanted)
         epoch = self.hot.begin(key)
+        slot = slot_of(wanted.url)
+        change = self._pipeline.changes[slot]
         image = await self._pipeline.image(wanted.url, spec, request, wanted.modified)
-        found = _Found(image, negotiated)
+        found = _Found(image, negotiated, slot, change)
         size = len(image.data) + len(key)
         now_us = self._clock.now_us()
         self.hot.put(key, found, size, epoch=epoch, now_us=now_us, draw=0.0)
         return found
 
     def _reply(self, found: _Found, request: HttpRequest, now_us: int) -> HttpReply:
-        image, negotiated = found
-        return image_reply(image, request, now_us, self.settings.max_age_s, negotiated=negotiated)
+        age_s = self.settings.max_age_s
+        return image_reply(found.image, request, now_us, age_s, negotiated=found.negotiated)
+
+    def _is_good(self, found: _Found, now_us: int) -> bool:
+        """Whether its URL need not be asked, and was not found changed since."""
+        return now_us < found.image.fresh_us and self._pipeline.changes[found.slot] == found.change
 
     def _check_signature(self, request: HttpRequest, spec: str, url: str) -> HttpReply | None:
         keys = self.settings.sign_key
@@ -254,7 +262,7 @@ class ImagesHandler(HttpHandler):
         request = Request(one.url, caller=by.name, criticality=Criticality.BULK)
         request.deadline_us = self._clock.now_us() + int(self.settings.timeout_s * 1e6)
         try:
-            image, _ = await self._ask(one, request)
+            image = (await self._ask(one, request)).image
         except NoImageError as error:
             return {**line, "failed": error.kind, "detail": error.detail}
         except SluicegateError as error:

@@ -38,6 +38,7 @@ from sluicegate.stores.images.formats import HEAD_BYTES, SOURCE_FORMATS, sniff_i
 
 UPLOAD: Final = "upload:"
 ACCEPTED: Final = ", ".join(one.name for one in SOURCE_FORMATS)
+CHANGE_SLOTS: Final = 4_096
 DIGEST_CHARS: Final = 64
 _MENDED_MAX: Final = 2  # times that one request mends what was damaged
 
@@ -126,6 +127,9 @@ class ImagePipeline:
         self.processor = processor
         self.queue = queue
         self.counts = PipelineCounts()
+        # How often a URL of each slot was found to have other content than before: what is made of
+        # a URL and kept in memory is good while this has not moved.
+        self.changes = [0] * CHANGE_SLOTS
         self._downloads = downloads
         self._clock = clock
         # Downloads and processing have deadlines of their own: no second flight beside a slow one.
@@ -221,6 +225,8 @@ class ImagePipeline:
         else:
             record = await self._downloaded(url, before, download, force)
         await self.maps.put_url(record)
+        if before is not None and before.content != record.content:
+            self.changes[slot_of(url)] += 1
         return record
 
     async def _downloaded(
@@ -370,6 +376,11 @@ class ImagePipeline:
 
 class _DamagedError(Exception):
     """An original that is not what was stored."""
+
+
+def slot_of(url: str) -> int:
+    """The slot of a URL; those that share one cost each other a look into the maps, no more."""
+    return hash(normal_url(url)) % CHANGE_SLOTS
 
 
 def normal_url(text: str) -> str:
