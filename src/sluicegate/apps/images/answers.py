@@ -11,6 +11,7 @@ from sluicegate.doors.http.etags import ANY, IF_NONE_MATCH, wanted_tags
 from sluicegate.doors.http.message import Headers, HttpReply, HttpRequest, problem
 
 TAG_CHARS: Final = 32
+_CONDITIONS: Final = frozenset((IF_NONE_MATCH, b"range"))
 _RANGE: Final = re.compile(rb"bytes=(\d{0,15})-(\d{0,15})")
 
 
@@ -29,6 +30,13 @@ def image_reply(
         headers += ((b"last-modified", image.last_modified.encode("latin-1", "replace")),)
     if negotiated:
         headers += ((b"vary", b"accept"),)
+    for name, _ in request.headers:
+        if name in _CONDITIONS:
+            return _conditional(image, request, tag, headers)
+    return HttpReply(200, image.data, image.type.encode(), headers)
+
+
+def _conditional(image: Image, request: HttpRequest, tag: str, headers: Headers) -> HttpReply:
     wanted = wanted_tags(request, IF_NONE_MATCH)
     if wanted and (ANY in wanted or tag in wanted):
         return HttpReply(304, headers=headers)

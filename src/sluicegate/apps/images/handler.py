@@ -35,6 +35,8 @@ from sluicegate.kernels.lru_ttl import FRESH, LruTtl
 from sluicegate.wire.json_objects import at, fields_of, list_of, parse_json, text_of
 
 _log: Final = logging.getLogger("sluicegate.images")
+ACCEPT: Final = b"accept"
+LAST_MODIFIED: Final = b"last-modified"
 SECONDS_MAX: Final = 10**12
 _HOT_TTL_US: Final = 3_600_000_000  # an entry is also bound to the freshness of its URL
 _LINES: Final = b"application/x-ndjson"
@@ -158,12 +160,13 @@ class ImagesHandler(HttpHandler):
         refusal = self._check_signature(request, spec, url)
         if refusal is not None:
             return refusal
-        wanted = _Wanted(
-            spec,
-            url,
-            request.header(b"accept").decode("latin-1"),
-            request.header(b"last-modified").decode("latin-1"),
-        )
+        accept = modified = b""
+        for name, value in request.headers:
+            if name == ACCEPT:
+                accept = accept or value
+            elif name == LAST_MODIFIED:
+                modified = modified or value
+        wanted = _Wanted(spec, url, accept.decode("latin-1"), modified.decode("latin-1"))
         now_us = self._clock.now_us()
         if not wanted.modified:
             state, found = self.hot.get(_hot_key(wanted), now_us, 0.0)
