@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import subprocess
 import sys
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from PIL import Image
@@ -74,6 +77,36 @@ def test_the_format_is_what_the_client_accepts(server: ImagesProcess, origin: Or
     assert "vary" not in server.image(url, "w=20,format=png").headers
     # From memory too, each its own.
     assert server.image(url, "w=20", accept="*/*").body == plain.body
+
+
+def test_urls_of_others_are_served_and_their_signatures_checked(
+    tmp_path: Path, origin: OriginServer
+) -> None:
+    origin.pages["/e.jpg"] = Page(picture(6, width=120, height=80, form="JPEG"))
+    url = origin.url("/e.jpg")
+    key, salt, secret = b"key of imgproxy", b"salt", "key of thumbor"
+    flags = [
+        "--foreign-urls", "imgproxy", "--foreign-urls", "thumbor", "--thumbor-key", secret,
+        "--imgproxy-key", key.hex(), "--imgproxy-salt", salt.hex(), "--sign-key", "k" * 32,
+    ]  # fmt: skip
+    theirs = f"/rs:fill:30:20/plain/{quote(url, safe='')}@png"
+    digest = hmac.digest(key, salt + theirs.encode(), "sha256")
+    imgproxy = "/imgproxy/" + urlsafe_b64encode(digest).decode().rstrip("=") + theirs
+    path = f"30x20/{url}"
+    signed = urlsafe_b64encode(hmac.digest(secret.encode(), path.encode(), "sha1")).decode()
+    with ShippedProcess(tmp_path, *flags) as server:
+        for good in (imgproxy, f"/thumbor/{signed}/{path}"):
+            found = server.get(good)
+            assert found.status == 200, found
+            assert opened(found.body).size == (30, 20)
+        for bad in (
+            f"/imgproxy/insecure{theirs}",
+            imgproxy.replace(":30:", ":31:"),
+            f"/thumbor/unsafe/{path}",
+            f"/thumbor/{signed}/31x20/{url}",
+        ):
+            assert server.get(bad).status == 403, bad
+        assert server.get("/imgproxy/x/blur:3/plain/http%3A%2F%2Fa").status == 400
 
 
 def test_equal_specifications_are_processed_once(

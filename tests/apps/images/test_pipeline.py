@@ -13,8 +13,10 @@ import pytest
 from PIL import Image as Pillow
 
 from sluicegate.apps.images.failures import FailureLifetimes, NoImageError
-from sluicegate.apps.images.pipeline import PipelineSettings
-from sluicegate.contracts.errors import BadValue
+from sluicegate.apps.images.pipeline import BULK_TRIES, PipelineSettings, try_in_bulk
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue, Refused
+from sluicegate.contracts.reasons import QUEUE_FULL
 from sluicegate.contracts.request import Request
 from tests.apps.images.origin_server import OriginServer, Page
 from tests.apps.images.pictures import picture
@@ -227,6 +229,40 @@ def test_lifetimes_of_failures_are_settings(tmp_path: Path) -> None:
         assert len(parts.processor.done) == 2
 
     run(tmp_path, story, PipelineSettings(lifetimes=FailureLifetimes(content_s=5)))
+
+
+def test_bulk_work_that_is_refused_is_tried_again_and_not_for_ever() -> None:
+    async def story() -> None:
+        tries = 0
+
+        async def make() -> int:
+            nonlocal tries
+            tries += 1
+            if tries < 3:
+                raise Refused(Decision(False, 0, 1_000, 1_000, QUEUE_FULL, "images"))
+            return tries
+
+        assert await try_in_bulk(make) == 3
+
+        async def never() -> int:
+            nonlocal tries
+            tries += 1
+            raise Refused(Decision(False, 0, 1_000, 1_000, QUEUE_FULL, "images"))
+
+        tries = 0
+        with pytest.raises(Refused):
+            await try_in_bulk(never)
+        assert tries == BULK_TRIES
+
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sluicegate.apps.images.pipeline.asyncio.sleep", sleep)
+        asyncio.run(story())
+    assert waited == [0.1, 0.2, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0]
 
 
 def test_an_image_is_served_on_while_its_origin_is_down_and_goes_when_it_is_gone(

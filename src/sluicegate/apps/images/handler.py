@@ -11,16 +11,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Any, Final, NamedTuple, final
+from functools import partial
+from typing import Final, NamedTuple, final
 
 from sluicegate.apps.images.answers import failure_reply, image_reply
 from sluicegate.apps.images.failures import NoImageError
+from sluicegate.apps.images.foreign_urls import ForeignForm, foreign_forms
 from sluicegate.apps.images.origin import URL_CHARS_MAX
-from sluicegate.apps.images.pipeline import Image, ImagePipeline, slot_of
+from sluicegate.apps.images.pipeline import Image, ImagePipeline, slot_of, try_in_bulk
 from sluicegate.apps.images.processors import read_spec
 from sluicegate.apps.images.settings import ImagesSettings
 from sluicegate.apps.images.signatures import PREFIX, refuse_signature
 from sluicegate.contracts.access import Access, Grant, Identity
+from sluicegate.contracts.checks import MaybeAwaitable
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
 from sluicegate.contracts.errors import BadValue, SluicegateError
@@ -93,14 +96,27 @@ class ImagesHandler(HttpHandler):
         self.hot_hits = 0
         self.unsigned = 0
         self._pipeline = pipeline
-        self._presets = settings.presets()
         self._clock = clock
         self._gallery = gallery
 
     def routes(self) -> tuple[Route, ...]:
         """The rows."""
         signed = bool(self.settings.sign_key)
+        foreign = (
+            Route(
+                "GET",
+                form.prefix + "/{+path}",
+                partial(self._foreign_image, form),
+                f"An image, by a URL of {form.name}.",
+                {200: RouteResponse("The image.", "", "image/*")},
+                grant=None if form.signed else Grant.FETCH,
+                open=form.signed,
+                name=f"{form.name}_image",
+            )
+            for form in foreign_forms(self.settings)
+        )
         return (
+            *foreign,
             Route(
                 "GET",
                 PREFIX + "{spec}/{+source}",
@@ -155,11 +171,25 @@ class ImagesHandler(HttpHandler):
             return failure_reply(error, self._clock.now_us())
         return super().error_reply(route, error)
 
-    def _image(self, request: HttpRequest, by: Identity, _body: bytes) -> Any:
+    def _image(self, request: HttpRequest, by: Identity, _body: bytes) -> MaybeAwaitable[HttpReply]:
         spec, _, url = request.path[len(PREFIX) :].partition("/")
         refusal = self._check_signature(request, spec, url)
-        if refusal is not None:
-            return refusal
+        return refusal or self._serve(spec, url, request, by)
+
+    def _foreign_image(
+        self, form: ForeignForm, request: HttpRequest, by: Identity, _body: bytes
+    ) -> MaybeAwaitable[HttpReply]:
+        query_of(request, ())
+        found = form.parse(request.raw_path[len(form.prefix) :])
+        if not form.is_signed(found):
+            return self._refuse("the signature is missing or wrong")
+        if not found.source:
+            raise BadValue("path", request.raw_path, "end it with the URL of an image")
+        return self._serve(found.spec.canonical(), found.source, request, by)
+
+    def _serve(
+        self, spec: str, url: str, request: HttpRequest, by: Identity
+    ) -> MaybeAwaitable[HttpReply]:
         accept = modified = b""
         for name, value in request.headers:
             if name == ACCEPT:
@@ -168,7 +198,7 @@ class ImagesHandler(HttpHandler):
                 modified = modified or value
         wanted = _Wanted(spec, url, accept.decode("latin-1"), modified.decode("latin-1"))
         now_us = self._clock.now_us()
-        if not wanted.modified:
+        if not modified:
             state, found = self.hot.get(_hot_key(wanted), now_us, 0.0)
             if state == FRESH and found is not None and self._is_good(found, now_us):
                 self.hot_hits += 1
@@ -180,7 +210,7 @@ class ImagesHandler(HttpHandler):
         return self._reply(found, request, self._clock.now_us())
 
     async def _ask(self, wanted: _Wanted, request: Request) -> _Found:
-        spec, negotiated = read_spec(wanted.spec, self._presets, wanted.accept)
+        spec, negotiated = read_spec(wanted.spec, self.settings, wanted.accept)
         key = _hot_key(wanted)
         epoch = self.hot.begin(key)
         slot = slot_of(wanted.url)
@@ -210,8 +240,9 @@ class ImagesHandler(HttpHandler):
         expires = whole_of("expires", query.get("expires", "0"), 0, SECONDS_MAX)
         now_us = self._clock.now_us()
         why = refuse_signature(keys, spec, url, expires, query.get("sig", ""), now_us)
-        if not why:
-            return None
+        return self._refuse(why) if why else None
+
+    def _refuse(self, why: str) -> HttpReply:
         self.unsigned += 1
         return problem(403, "Forbidden", why)
 
@@ -234,7 +265,7 @@ class ImagesHandler(HttpHandler):
             found = fields_of(one, where, {"url": "url", "spec": "spec"})
             url = text_of(found.get("url"), at(where, "url"), URL_CHARS_MAX)
             spec = text_of(found.get("spec"), at(where, "spec"), URL_CHARS_MAX)
-            read_spec(spec, self._presets, accept)
+            read_spec(spec, self.settings, accept)
             wanted.append(_Wanted(spec, url, accept, ""))
         return HttpReply(200, b"", _LINES, pieces=self._make_all(wanted, by))
 
@@ -262,10 +293,14 @@ class ImagesHandler(HttpHandler):
 
     async def _make(self, one: _Wanted, by: Identity) -> dict[str, object]:
         line: dict[str, object] = {"url": one.url, "spec": one.spec}
-        request = Request(one.url, caller=by.name, criticality=Criticality.BULK)
-        request.deadline_us = self._clock.now_us() + int(self.settings.timeout_s * 1e6)
+
+        async def make() -> _Found:
+            request = Request(one.url, caller=by.name, criticality=Criticality.BULK)
+            request.deadline_us = self._clock.now_us() + int(self.settings.timeout_s * 1e6)
+            return await self._ask(one, request)
+
         try:
-            image = (await self._ask(one, request)).image
+            image = (await try_in_bulk(make)).image
         except NoImageError as error:
             return {**line, "failed": error.kind, "detail": error.detail}
         except SluicegateError as error:

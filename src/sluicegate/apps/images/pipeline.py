@@ -15,10 +15,12 @@ origin had is served on while it cannot be asked. What is found damaged is fetch
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64encode
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import Final, NamedTuple, Protocol, final
+from typing import Final, NamedTuple, Protocol, TypeVar, final
 
 from sluicegate.apps.images.contents import Contents
 from sluicegate.apps.images.failures import FailureLifetimes, NoImageError, kind_of, lifetime_us
@@ -38,8 +40,12 @@ from sluicegate.stores.images.formats import HEAD_BYTES, SOURCE_FORMATS, sniff_i
 
 UPLOAD: Final = "upload:"
 ACCEPTED: Final = ", ".join(one.name for one in SOURCE_FORMATS)
+BULK_TRIES: Final = 8
+BULK_WAIT_US: Final = 100_000  # before the second; then twice as long each time
+BULK_WAIT_US_MAX: Final = 5_000_000
 CHANGE_SLOTS: Final = 4_096
 DIGEST_CHARS: Final = 64
+T = TypeVar("T")
 _MENDED_MAX: Final = 2  # times that one request mends what was damaged
 
 
@@ -105,6 +111,19 @@ class PipelineCounts:
     process_us: int = 0
     saved_us: int = 0  # of processing
     saved_bytes: int = 0  # not stored twice
+
+
+async def try_in_bulk(make: Callable[[], Awaitable[T]]) -> T:
+    """Make what nobody waits for: whoever has no room for it now is asked again, a few times."""
+    wait_us = BULK_WAIT_US
+    for _ in range(BULK_TRIES - 1):
+        try:
+            return await make()
+        except Refused as refused:
+            hint_us = refused.decision.retry_after_us
+            await asyncio.sleep(min(max(wait_us, hint_us), BULK_WAIT_US_MAX) / 1e6)
+            wait_us *= 2
+    return await make()
 
 
 @final

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Protocol
 
 from sluicegate.apps.images.settings import ImagesSettings
 from sluicegate.contracts.image import ImageLimits, ImageProcessor
 from sluicegate.contracts.image_spec import ImageSpec, parse_spec
+from sluicegate.policies.images.negotiation import AUTO, negotiate
 from sluicegate.stores.images.settings import ImageWorkerSettings
 from sluicegate.stores.images.workers import ImageWorkers
-
-AUTO: Final = "auto"
 
 
 class StartableProcessor(ImageProcessor, Protocol):
@@ -42,10 +40,7 @@ def open_processor(settings: ImagesSettings) -> StartableProcessor:
     )
 
 
-def read_spec(text: str, presets: Mapping[str, str], accept: str) -> tuple[ImageSpec, bool]:
+def read_spec(text: str, settings: ImagesSettings, accept: str) -> tuple[ImageSpec, bool]:
     """The specification, and whether it depends on what the client accepts."""
-    spec = parse_spec(text, presets)
-    if spec.format != AUTO:
-        return spec, False
-    # AVIF is smaller, and takes several times as long to make: who wants it says so.
-    return (spec.with_format("webp") if "image/webp" in accept else spec), True
+    spec = parse_spec(text, settings.presets())
+    return negotiate(spec, accept, avif=settings.avif), spec.format == AUTO

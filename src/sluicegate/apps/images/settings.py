@@ -10,7 +10,14 @@ from sluicegate.apps.images.failures import FailureLifetimes
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.image_spec import check_presets
 from sluicegate.service.common_settings import LISTEN, NETWORK, PORT_MAX, ServiceSettings
-from sluicegate.service.settings import Setting, SettingsBase, SettingType, seconds, whole
+from sluicegate.service.settings import (
+    Setting,
+    SettingsBase,
+    SettingType,
+    one_of,
+    seconds,
+    whole,
+)
 
 SERVICE: Final = "http://127.0.0.1:7060"
 LISTEN_DEFAULT: Final = "127.0.0.1:7060"
@@ -40,6 +47,16 @@ def _parse_preset(text: str, where: str) -> str:
     return text
 
 
+def _parse_hex(text: str, where: str) -> str:
+    try:
+        bytes.fromhex(text)
+    except ValueError:
+        raise BadValue(where, "(not shown)", "give bytes in hex, as 0a1b") from None
+    return text
+
+
+FOREIGN: Final = one_of("imgproxy", "thumbor")
+HEX: Final = SettingType(_parse_hex, "HEX")
 PRESET: Final = SettingType(_parse_preset, "NAME:SPEC")
 PORT: Final = SettingType(_parse_port, "PORT")
 KEY: Final = SettingType(_parse_key, "KEY")
@@ -168,6 +185,14 @@ class ImagesSettings(OriginFlags, MemoryFlags, ProcessFlags, ServiceSettings):
         tuple[str, ...],
         Setting("a specification by name, as card:w=400,h=300,fit=cover", PRESET),
     ] = ()
+    avif: Annotated[bool, Setting("choose AVIF for clients that accept it; slow to make")] = False
+    foreign_urls: Annotated[
+        tuple[str, ...],
+        Setting("serve URLs of others too, below /imgproxy and /thumbor", FOREIGN),
+    ] = ()
+    imgproxy_key: Annotated[str, Setting("its key, in hex", HEX, secret=True)] = ""
+    imgproxy_salt: Annotated[str, Setting("its salt, in hex", HEX, secret=True)] = ""
+    thumbor_key: Annotated[str, Setting("its key", metavar="KEY", secret=True)] = ""
     sign_key: Annotated[
         tuple[str, ...],
         Setting(
@@ -188,6 +213,15 @@ class ImagesSettings(OriginFlags, MemoryFlags, ProcessFlags, ServiceSettings):
     message_bytes_max: Annotated[int, Setting("bytes of an upload", whole(1, 1 << 30, "BYTES"))] = (
         32 << 20
     )
+
+    def check(self) -> None:
+        """Raise for a way around the signatures."""
+        super().check()
+        keys = {"imgproxy": self.imgproxy_key, "thumbor": self.thumbor_key}
+        for name in self.foreign_urls:
+            if self.sign_key and not keys[name]:
+                remedy = f"give --{name}-key too, or its URLs need no signature"
+                raise BadValue("--foreign-urls", name, remedy)
 
     def presets(self) -> dict[str, str]:
         """Specifications by their names."""

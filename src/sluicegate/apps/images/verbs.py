@@ -13,11 +13,13 @@ import sys
 from argparse import Namespace
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from sluicegate.apps.images import processors
 from sluicegate.apps.images.parts import ImageParts
+from sluicegate.apps.images.pipeline import try_in_bulk
 from sluicegate.apps.images.processors import read_spec
 from sluicegate.apps.images.progress import CommandProgress
 from sluicegate.apps.images.report import HEAD, make_report, merchant_rows, report_page, size
@@ -63,7 +65,7 @@ def fetch(arguments: Namespace) -> int:
 
     async def work() -> bytes:
         async with opened(arguments) as parts:
-            spec, _ = read_spec(arguments.spec, parts.settings.presets(), "")
+            spec, _ = read_spec(arguments.spec, parts.settings, "")
             await parts.processor.start()
             image = await parts.pipeline.image(arguments.url, spec, Request(arguments.url))
             return image.data
@@ -162,7 +164,7 @@ def load(arguments: Namespace) -> int:
         failed: list[tuple[str, str, str]] = []
         async with opened(arguments) as parts:
             for spec in arguments.spec:
-                read_spec(spec, parts.settings.presets(), "")
+                read_spec(spec, parts.settings, "")
             await parts.processor.start()
             with CommandProgress(len(jobs)) as bar:
                 await _load_all(jobs, parts, arguments.at_once, failed, bar)
@@ -189,9 +191,9 @@ async def _load_all(
     async def work() -> None:
         for url, text in left:
             try:
-                spec, _ = read_spec(text, parts.settings.presets(), "")
+                spec, _ = read_spec(text, parts.settings, "")
                 request = Request(url, criticality=Criticality.BULK)
-                await parts.pipeline.image(url, spec, request)
+                await try_in_bulk(partial(parts.pipeline.image, url, spec, request))
             except SluicegateError as error:
                 failed.append((url, text, str(error)))
             bar.advance(len(failed))
