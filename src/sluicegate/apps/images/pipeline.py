@@ -203,8 +203,10 @@ class ImagePipeline:
                 if record is not None:
                     raise Unavailable("the blob store", "this upload is missing or damaged")
                 raise NoImageError("not_found", "there is no such upload", now_us)
+            # Who found it damaged does not join a check that would find it unchanged.
+            key = f"again {url}" if force else url
             record = await self._urls.share(
-                url, request, self._clock, lambda flight: self._check(url, flight.request, force)
+                key, request, self._clock, lambda flight: self._check(url, flight.request, force)
             )
         else:
             self.counts.fresh += 1
