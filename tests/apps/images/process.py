@@ -75,20 +75,22 @@ def stores(folder: Path) -> tuple[str, ...]:
 def origin_in_thread() -> Iterator[OriginServer]:
     """An origin that answers while the test waits."""
     server = OriginServer()
-    ready, end = threading.Event(), asyncio.Event()
-    loop = asyncio.new_event_loop()
+    ready = threading.Event()
+    loops: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     async def serve() -> None:
         async with server:
+            end = asyncio.Event()
+            loops.append((asyncio.get_running_loop(), end))
             ready.set()
             await end.wait()
 
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     ready.wait()
     try:
         yield server
     finally:
-        loop.call_soon_threadsafe(end.set)
+        for loop, end in loops:
+            loop.call_soon_threadsafe(end.set)
         thread.join()
-        loop.close()

@@ -21,6 +21,7 @@ from sluicegate.system import now_us
 from tests.apps.images.origin_server import OriginServer, Page
 from tests.apps.images.pictures import picture
 from tests.apps.images.process import ImagesProcess, origin_in_thread, path, stores
+from tests.engines.child import until
 
 SPEC = "w=8,format=png"
 KEY, OLD_KEY = "k" * 32, "o" * 32
@@ -276,6 +277,25 @@ def test_the_verbs_work_on_the_stores(tmp_path: Path, origin: OriginServer) -> N
     missing = command("fetch", origin.url("/nothing"), "w=8,format=png", *flags)
     assert missing.returncode == 1
     assert missing.stderr.startswith(b"sluicegate: not_found")
+
+
+def test_an_import_that_is_interrupted_ends_cleanly_and_goes_on(
+    tmp_path: Path, origin: OriginServer
+) -> None:
+    origin.pages["/quick"] = Page(picture(61))
+    origin.pages["/slow"] = Page(picture(62), head_after_s=30)
+    catalogue = tmp_path / "catalogue.csv"
+    catalogue.write_text(f"url\n{origin.url('/quick')}\n{origin.url('/slow')}\n")
+    words = ["import", str(catalogue), "--spec", SPEC, "--origin-idle-s", "60", *stores(tmp_path)]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "tests.apps.images.serve", *words], stderr=subprocess.PIPE
+    )
+    until(lambda: origin.asked["/slow"] == 1, "the import asks for both")
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=30)
+    assert (running.returncode, said) == (130, b"")
+    origin.pages["/slow"] = Page(picture(62))
+    assert command(*words).stdout == b"2 images, 0 failed\n"
 
 
 def test_stats_are_those_of_the_running_service(server: ImagesProcess) -> None:
