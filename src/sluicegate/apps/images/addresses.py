@@ -72,7 +72,8 @@ class AddressRules:
             return ""
         for one in _unwrap(address):
             if not _is_global(one):
-                return f"{address} is not an address of the public internet"
+                # Which it is, is not told: names inside a network would be looked up through us.
+                return "its address is not one of the public internet"
         if port not in self._ports:
             return f"port {port} is not one of --origin-ports"
         return ""

@@ -17,10 +17,10 @@ from sluicegate.service.settings import add_flags
 EXAMPLES: Final = """\
 examples:
   sluicegate images serve                              HTTP on 127.0.0.1:7060, files beside you
-  sluicegate images fetch https://example.com/a.jpg w=400,f=webp --out a.webp
+  sluicegate images fetch https://example.com/a.jpg w=400,format=webp --out a.webp
   sluicegate images stats                              what a running service did and saved
   sluicegate images report --html report.html          what is stored, by merchant
-  sluicegate images import catalogue.csv               every image of a catalogue, with progress
+  sluicegate images import catalogue.csv --spec w=400  every image of a catalogue, with progress
   sluicegate images gc --check                         read and verify every blob
   sluicegate images serve --help                       the flags of a verb, with examples
 """
@@ -33,7 +33,7 @@ examples:
   sluicegate images serve --origin-networks 10.1.0.0/16       an origin that is not on the internet
 
 then, from another terminal:
-  curl http://127.0.0.1:7060/img/w=400,f=webp/https%3A%2F%2Fexample.com%2Fa.jpg > a.webp
+  curl http://127.0.0.1:7060/img/w=400,format=webp/https%3A%2F%2Fexample.com%2Fa.jpg > a.webp
   curl --data-binary @a.jpg -H 'content-type: image/jpeg' http://127.0.0.1:7060/v1/images
   open http://127.0.0.1:7060/gallery
 
@@ -44,7 +44,7 @@ and certificates again; SIGTERM ends it when what is under way is done.
 FETCH_EXAMPLES: Final = """\
 examples:
   sluicegate images fetch https://example.com/a.jpg w=400 --out a.jpg
-  sluicegate images fetch https://example.com/a.jpg w=400,f=webp > a.webp
+  sluicegate images fetch https://example.com/a.jpg w=400,format=webp > a.webp
 
 It works on the stores themselves, as the service would; what it makes, a service on the same stores
 has.
@@ -74,8 +74,8 @@ exit code: 0 it is done, and all is as it should be; 1 a check found errors; 2 a
 
 IMPORT_EXAMPLES: Final = """\
 examples:
-  sluicegate images import catalogue.csv --spec w=400,f=webp --spec w=80,h=80,fit=cover
-  sluicegate images import catalogue.csv --url-column image --failures failures.csv
+  sluicegate images import catalogue.csv --spec w=400,format=webp --spec w=80,h=80,fit=cover
+  sluicegate images import catalogue.csv --spec w=400 --url-column image --failures failures.csv
 
 The file has a column of URLs, named in its first row. What is there already costs nothing, so an
 import that was interrupted is run again.
@@ -100,7 +100,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_service_flags(verb("serve", "serve images over HTTP", SERVE_EXAMPLES), ImagesSettings)
     fetch = verb("fetch", "make one image", FETCH_EXAMPLES)
     fetch.add_argument("url", metavar="URL", help="of the image, or the id of an upload")
-    fetch.add_argument("spec", metavar="SPEC", help="what to make of it, as w=400,f=webp")
+    fetch.add_argument("spec", metavar="SPEC", help="what to make of it, as w=400,format=webp")
     fetch.add_argument("--out", metavar="FILE", default="", help="where to write it, not stdout")
     stats = verb("stats", "show what a running service did and saved", STATS_EXAMPLES)
     add_address_flags(stats, SERVICE, "a token with the grant audit", "--at")
