@@ -13,8 +13,8 @@ timeout_us = 2_000_000
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Final, TypeVar, final
+from dataclasses import dataclass, field
+from typing import Any, Final, final
 
 from sluicegate.contracts.criticality import Criticality, parse_criticality
 from sluicegate.contracts.errors import BadValue
@@ -26,8 +26,7 @@ from sluicegate.policies.settings import check_ranges, one_of, part_of
 from sluicegate.policies.stress import StressSettings
 from sluicegate.policies.watermark import WatermarkSettings
 from sluicegate.resilience.server.degradation import check_switches
-
-T = TypeVar("T")
+from sluicegate.resilience.tables import build, table_of
 
 WEIGHTS: Final = ("learned", "light", "heavy")
 ENDPOINTS_MAX: Final = 1_000
@@ -107,53 +106,21 @@ def resilience_settings(table: Mapping[str, Any]) -> Resilience:
     values = dict(table)
     for name, settings in _PARTS.items():
         if name in values:
-            values[name] = _build(
+            values[name] = build(
                 f"resilience.{name}", settings, values[name], _DEFAULTS.get(name, {})
             )
-    endpoints = _table("resilience.endpoints", values.pop("endpoints", {}))
+    endpoints = table_of("resilience.endpoints", values.pop("endpoints", {}))
     values["endpoints"] = {
-        path: _build(f"resilience.endpoints.{path}", EndpointSettings, found, {})
+        path: build(f"resilience.endpoints.{path}", EndpointSettings, found, {})
         for path, found in endpoints.items()
     }
-    callers = _table("resilience.callers", values.pop("callers", {}))
+    callers = table_of("resilience.callers", values.pop("callers", {}))
     values["callers"] = {
         caller: parse_criticality(str(name), field=f"resilience.callers.{caller}")
         for caller, name in callers.items()
     }
-    values["degrade"] = _table("resilience.degrade", values.get("degrade", {}))
+    values["degrade"] = table_of("resilience.degrade", values.get("degrade", {}))
     bypass = values.get("bypass")
     if isinstance(bypass, list) and all(isinstance(path, str) for path in bypass):
         values["bypass"] = tuple(bypass)
-    return _build("resilience", Resilience, values, {})
-
-
-def _build(path: str, settings: type[T], table: object, defaults: Mapping[str, Any]) -> T:
-    # A compiled class keeps its types, an interpreted one their text.
-    known = {
-        one.name: one.type.__name__ if isinstance(one.type, type) else str(one.type)
-        for one in fields(settings)  # type: ignore[arg-type]
-    }
-    values = _table(path, table)
-    for name, value in values.items():
-        if name not in known:
-            raise BadValue(f"{path}.{name}", value, f"give one of {', '.join(known)}")
-        kinds = _KINDS.get(known[name])
-        if kinds is not None and type(value) not in kinds[0]:
-            raise BadValue(f"{path}.{name}", value, f"give {kinds[1]}")
-    return settings(**{**defaults, **values})
-
-
-def _table(path: str, value: object) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise BadValue(path, value, f"write it as a table, [{path.partition('.')[2] or path}]")
-    return value
-
-
-_KINDS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
-    "int": ((int,), "a whole number"),
-    "int | None": ((int,), "a whole number"),
-    "float": ((int, float), "a number"),
-    "bool": ((bool,), "true or false"),
-    "str": ((str,), "a text"),
-    "tuple[str, ...]": ((tuple,), "a list of texts"),
-}
+    return build("resilience", Resilience, values, {})
