@@ -97,6 +97,11 @@ COMMANDS: Final = (
         extra="server",
     ),
     CommandEntry(
+        "resilience",
+        "what a service's calls cost at worst, and what its settings leave of availability",
+        "sluicegate.apps.resilience.command",
+    ),
+    CommandEntry(
         "quota",
         "propose quotas by what callers have used, and file them with the rulebook",
         "sluicegate.apps.quota.command",

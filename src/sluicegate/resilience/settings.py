@@ -1,4 +1,4 @@
-"""Settings of a protected service: one value for each part, and how they are read from TOML.
+"""Settings of a service: one value for each part, and how all are read from one TOML file.
 
 bypass = ["/healthz", "/readyz"]
 
@@ -8,12 +8,20 @@ places = 64
 [endpoints."/report"]
 weight = "heavy"
 timeout_us = 2_000_000
+
+[client]
+timeout_us = 1_000_000
+
+[dependencies.trends]
+soft = true
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, final
 
 from sluicegate.contracts.criticality import Criticality, parse_criticality
@@ -25,8 +33,15 @@ from sluicegate.policies.queue.settings import QueueSettings
 from sluicegate.policies.settings import check_ranges, one_of, part_of
 from sluicegate.policies.stress import StressSettings
 from sluicegate.policies.watermark import WatermarkSettings
+from sluicegate.resilience.client.settings import ClientSettings, client_settings
+from sluicegate.resilience.faults.settings import FaultSettings, fault_settings
+from sluicegate.resilience.plan_settings import (
+    DEPENDENCIES_MAX,
+    DependencySettings,
+    PlanSettings,
+)
 from sluicegate.resilience.server.degradation import check_switches
-from sluicegate.resilience.tables import build, table_of
+from sluicegate.resilience.tables import build, build_at, table_of
 
 WEIGHTS: Final = ("learned", "light", "heavy")
 ENDPOINTS_MAX: Final = 1_000
@@ -49,7 +64,7 @@ class EndpointSettings:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Resilience:
-    """The parts of a protected service.
+    """The parts of a service: how it is protected, how it calls others, and its faults on purpose.
 
     `queue` and `heavy_queue` are the lines for light and for heavy work, each with places of its
     own; `concurrency`, if given, finds their number instead. `bypass` are paths that nothing
@@ -75,6 +90,10 @@ class Resilience:
     endpoints_max: int = ranged(256, 2, ENDPOINTS_MAX)
     retry: bool = False  # what the overload mark says of retries
     jitter: float = 0.5
+    client: ClientSettings = field(default_factory=ClientSettings)
+    dependencies: Mapping[str, DependencySettings] = field(default_factory=dict)
+    faults: FaultSettings = field(default_factory=FaultSettings)
+    plan: PlanSettings = field(default_factory=PlanSettings)
 
     def __post_init__(self) -> None:
         check_ranges("resilience", self)
@@ -85,6 +104,22 @@ class Resilience:
             raise BadValue(
                 "resilience.endpoints", len(self.endpoints), f"name at most {ENDPOINTS_MAX:,}"
             )
+        count = sum(one.count for one in self.dependencies.values())
+        if count > DEPENDENCIES_MAX:
+            raise BadValue("resilience.dependencies", count, f"name at most {DEPENDENCIES_MAX:,}")
+
+    @staticmethod
+    def load(path: str | Path) -> Resilience:
+        """Return the settings of a TOML file: its table `[resilience]`, or all of it."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadValue("resilience", str(path), f"give a file of TOML ({error})") from None
+        try:
+            tables = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise BadValue("resilience", str(path), f"write it as TOML: {error}") from None
+        return resilience_settings(table_of("resilience", tables.get("resilience", tables)))
 
 
 _PARTS: Final[Mapping[str, Any]] = {
@@ -119,6 +154,17 @@ def resilience_settings(table: Mapping[str, Any]) -> Resilience:
         caller: parse_criticality(str(name), field=f"resilience.callers.{caller}")
         for caller, name in callers.items()
     }
+    dependencies = table_of("resilience.dependencies", values.pop("dependencies", {}))
+    values["dependencies"] = {
+        name: build_at(f"resilience.dependencies.{name}", DependencySettings, found)
+        for name, found in dependencies.items()
+    }
+    values["client"] = client_settings(table_of("resilience.client", values.pop("client", {})))
+    values["faults"] = fault_settings(table_of("resilience.faults", values.pop("faults", {})))
+    plan = dict(table_of("resilience.plan", values.pop("plan", {})))
+    if isinstance(plan.get("layers"), list):
+        plan["layers"] = tuple(plan["layers"])
+    values["plan"] = build("resilience.plan", PlanSettings, plan, {})
     values["degrade"] = table_of("resilience.degrade", values.get("degrade", {}))
     bypass = values.get("bypass")
     if isinstance(bypass, list) and all(isinstance(path, str) for path in bypass):

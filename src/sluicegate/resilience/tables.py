@@ -53,4 +53,5 @@ _KINDS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
     "bool": ((bool,), "true or false"),
     "str": ((str,), "a text"),
     "tuple[str, ...]": ((tuple,), "a list of texts"),
+    "tuple[int, ...]": ((tuple,), "a list of whole numbers"),
 }

@@ -1,0 +1,55 @@
+"""The command `sluicegate resilience`: its verbs. What a verb needs is imported when it runs."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+EXAMPLES: Final = """\
+examples:
+  sluicegate resilience plan resilience.toml       what a call costs at worst, what twenty leave
+  sluicegate resilience plan --help                the settings that a plan reads
+"""
+
+
+class ResilienceVerb(NamedTuple):
+    """One row: a module with `EXAMPLES`, `add_arguments` and `run`."""
+
+    name: str
+    help: str
+    module: str
+
+
+VERBS: Final = (
+    ResilienceVerb(
+        "plan", "what calls cost at worst, and what availability their settings leave", "plan"
+    ),
+)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the verbs and their flags."""
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for verb in VERBS:
+        module = _module(verb.module)
+        one = verbs.add_parser(
+            verb.name,
+            help=verb.help,
+            description=f"{verb.help[0].upper()}{verb.help[1:]}.",
+            epilog=module.EXAMPLES,
+            formatter_class=RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        module.add_arguments(one)
+
+
+def run(arguments: Namespace) -> int:
+    """Run the verb."""
+    (module,) = (verb.module for verb in VERBS if verb.name == arguments.verb)
+    code: int = _module(module).run(arguments)
+    return code
+
+
+def _module(name: str) -> Any:
+    return import_module(f"sluicegate.apps.resilience.{name}")
