@@ -98,7 +98,7 @@ COMMANDS: Final = (
     ),
     CommandEntry(
         "resilience",
-        "what a service's calls cost at worst, and what its settings leave of availability",
+        "what a service's calls cost at worst, and what breaks it: a plan and a drill",
         "sluicegate.apps.resilience.command",
     ),
     CommandEntry(

@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple
 EXAMPLES: Final = """\
 examples:
   sluicegate resilience plan resilience.toml       what a call costs at worst, what twenty leave
-  sluicegate resilience plan --help                the settings that a plan reads
+  sluicegate resilience drill -- python service.py --port {port}
+  sluicegate resilience drill --help               the flags of a drill
 """
 
 
@@ -24,6 +25,11 @@ class ResilienceVerb(NamedTuple):
 VERBS: Final = (
     ResilienceVerb(
         "plan", "what calls cost at worst, and what availability their settings leave", "plan"
+    ),
+    ResilienceVerb(
+        "drill",
+        "put a service of yours through overload and failing dependencies, and say what broke",
+        "drill.command",
     ),
 )
 
