@@ -51,7 +51,8 @@ def families(protection: Protection) -> list[MetricFamily]:
             _one("worked_seconds", "Time of all work.", "seconds", shared.worked_us / _SECOND_US),
         ]
     stress = stats.stress
-    found.append(gauge("sluicegate_resilience_stress", "0 calm, 1 stressed, 2 hard.", stress.level))
+    level = int(stress.level)  # an enumeration has a text of its own, which no parser reads
+    found.append(gauge("sluicegate_resilience_stress", "0 calm, 1 stressed, 2 hard.", level))
     if stress.lag_us is not None:
         lag_s = stress.lag_us / _SECOND_US
         sample = MetricSample("", (), lag_s)
