@@ -35,6 +35,7 @@ from sluicegate.policies.stress import StressSettings
 from sluicegate.policies.watermark import WatermarkSettings
 from sluicegate.resilience.client.settings import ClientSettings, client_settings
 from sluicegate.resilience.faults.settings import FaultSettings, fault_settings
+from sluicegate.resilience.objectives import Objective
 from sluicegate.resilience.plan_settings import (
     DEPENDENCIES_MAX,
     DependencySettings,
@@ -94,6 +95,7 @@ class Resilience:
     dependencies: Mapping[str, DependencySettings] = field(default_factory=dict)
     faults: FaultSettings = field(default_factory=FaultSettings)
     plan: PlanSettings = field(default_factory=PlanSettings)
+    objectives: tuple[Objective, ...] = ()
 
     def __post_init__(self) -> None:
         check_ranges("resilience", self)
@@ -161,6 +163,11 @@ def resilience_settings(table: Mapping[str, Any]) -> Resilience:
     }
     values["client"] = client_settings(table_of("resilience.client", values.pop("client", {})))
     values["faults"] = fault_settings(table_of("resilience.faults", values.pop("faults", {})))
+    objectives = table_of("resilience.objectives", values.pop("objectives", {}))
+    values["objectives"] = tuple(
+        _objective(f"resilience.objectives.{endpoint}", endpoint, found)
+        for endpoint, found in objectives.items()
+    )
     plan = dict(table_of("resilience.plan", values.pop("plan", {})))
     if isinstance(plan.get("layers"), list):
         plan["layers"] = tuple(plan["layers"])
@@ -170,3 +177,10 @@ def resilience_settings(table: Mapping[str, Any]) -> Resilience:
     if isinstance(bypass, list) and all(isinstance(path, str) for path in bypass):
         values["bypass"] = tuple(bypass)
     return build("resilience", Resilience, values, {})
+
+
+def _objective(path: str, endpoint: str, table: object) -> Objective:
+    values = table_of(path, table)
+    if "share" not in values:
+        raise BadValue(f"{path}.share", None, "give the share that is to go well, as 0.999")
+    return build_at(path, Objective, {**values, "endpoint": endpoint})
