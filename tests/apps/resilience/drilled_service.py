@@ -60,4 +60,5 @@ async def app(scope: Any, receive: Any, send: Callable[[Any], Awaitable[None]]) 
 
 
 if __name__ == "__main__":
-    uvicorn.run(app, port=port, log_level="error", access_log=False, lifespan="off")
+    quiet: Any = {"log_level": "critical", "access_log": False, "lifespan": "off"}
+    uvicorn.run(app, port=port, timeout_graceful_shutdown=0, **quiet)
