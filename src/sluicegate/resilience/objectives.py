@@ -29,7 +29,7 @@ from sluicegate.kernels.backoff import WAIT_US_MAX
 from sluicegate.kernels.burn_rate import MINUTE_US, WINDOWS_US, BurnWindows, burn
 from sluicegate.policies.settings import within
 from sluicegate.system import SystemClock
-from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counters
+from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counters, gauges
 
 OBJECTIVES_MAX: Final = 200
 SHARE_MAX: Final = 0.999_999
@@ -133,8 +133,8 @@ class Objectives:
         ]
         return [
             counters("sluicegate_slo_requests", "Requests by objective and outcome.", requests),
-            _gauges("sluicegate_slo_allowed", "The share that may fail.", allowed),
-            _gauges("sluicegate_slo_burn_rate", "Failures over those allowed, by window.", rates),
+            gauges("sluicegate_slo_allowed", "The share that may fail.", allowed),
+            gauges("sluicegate_slo_burn_rate", "Failures over those allowed, by window.", rates),
         ]
 
 
@@ -180,7 +180,3 @@ def measure(app: App, objectives: Objectives) -> MeasuredApp:
 def _window_name(window_us: int) -> str:
     minutes = window_us // MINUTE_US
     return f"{minutes}m" if minutes < _HOUR_MINUTES else f"{minutes // _HOUR_MINUTES}h"
-
-
-def _gauges(name: str, meaning: str, samples: list[MetricSample]) -> MetricFamily:
-    return MetricFamily(name, "gauge", "", meaning, samples)

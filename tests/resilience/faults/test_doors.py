@@ -19,7 +19,9 @@ import pytest
 
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.httpx import AsyncResilientTransport, ResilientTransport
+from sluicegate.resilience.client.resilient import resilient as resilient_function
 from sluicegate.resilience.faults import asgi, wsgi
+from sluicegate.resilience.faults.calls import faulty
 from sluicegate.resilience.faults.grpc import AsyncFaultInterceptor, FaultInterceptor
 from sluicegate.resilience.faults.httpx import AsyncFaultTransport, FaultTransport
 from sluicegate.resilience.faults.injector import FIELD, FaultInjector
@@ -250,3 +252,35 @@ def test_the_async_transport_does_the_same() -> None:
 
     with served(hello) as port:
         asyncio.run(ask_both(f"http://127.0.0.1:{port}"))
+
+
+def test_any_function_meets_its_faults_below_its_retries() -> None:
+    faults = one_in_three()
+    client = ResilientClient()
+
+    @resilient_function(client, "a", idempotent=True)
+    @faulty(faults, "/a")
+    def fetch(number: int) -> int:
+        return number
+
+    @resilient_function(client, "b", idempotent=True)
+    @faulty(faults, "/b")
+    async def fetch_later(number: int) -> int:
+        return number
+
+    assert [fetch(number) for number in range(4)] == [0, 1, 2, 3]
+    assert [asyncio.run(fetch_later(number)) for number in range(2)] == [0, 1]
+    assert faults.families()[1].samples[0].value > 0
+
+    @faulty(injector(), "/a/cut")
+    def cut() -> None:
+        raise AssertionError("it is not called")
+
+    @faulty(injector(), "/a/bug")
+    def bug() -> None:
+        raise AssertionError("it is not called")
+
+    with pytest.raises(ConnectionResetError):
+        cut()
+    with pytest.raises(ConnectionError, match="a planted bug"):
+        bug()

@@ -134,7 +134,7 @@ def test_draws_are_numbers_from_0_to_1() -> None:
         ({"rules": {"a": {}}}, "faults.rules.a.delay_us: 0 cannot be used; give a delay, a status"),
         (
             {"rules": {"a": {"status": 200}}},
-            "faults.rules.a.status: 200 cannot be used; give one from 400 to 599",
+            "faults.rules.a.status: 200 cannot be used; give one that HTTP names",
         ),
         ({"rules": {"a": {"status": 500, "abort": True}}}, "give one of status, error and abort"),
         ({"rules": {"a b\n": {"abort": True}}}, "printable ASCII"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from importlib import import_module
 from typing import Any, Final, NamedTuple
+
+from sluicegate.command_line.verbs import add_verb
 
 EXAMPLES: Final = """\
 examples:
@@ -39,15 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for verb in VERBS:
         module = _module(verb.module)
-        one = verbs.add_parser(
-            verb.name,
-            help=verb.help,
-            description=f"{verb.help[0].upper()}{verb.help[1:]}.",
-            epilog=module.EXAMPLES,
-            formatter_class=RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        module.add_arguments(one)
+        module.add_arguments(add_verb(verbs, verb.name, verb.help, module.EXAMPLES))
 
 
 def run(arguments: Namespace) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Final, final
 
 from sluicegate.contracts.errors import BadValue
@@ -28,8 +29,7 @@ SPREADS: Final = (FIXED, EVEN, EXPONENTIAL)
 
 DELAY_US_MAX: Final = 600_000_000
 RULES_MAX: Final = 100
-_STATUS_LEAST: Final = 400
-_STATUS_MOST: Final = 599
+_STATUSES: Final = frozenset(int(status) for status in HTTPStatus if status >= 400)
 _NAME_CHARS_MAX: Final = 60
 
 
@@ -59,10 +59,8 @@ class FaultRule:
         check_ranges("fault", self)
         part_of("fault.share", self.share, 0.0, 1.0)
         one_of("fault.spread", self.spread, SPREADS)
-        if self.status and not _STATUS_LEAST <= self.status <= _STATUS_MOST:
-            raise BadValue(
-                "fault.status", self.status, f"give one from {_STATUS_LEAST} to {_STATUS_MOST}"
-            )
+        if self.status and self.status not in _STATUSES:
+            raise BadValue("fault.status", self.status, "give one that HTTP names, 400 to 599")
         ends = sum((self.status > 0, bool(self.error), self.abort))
         if ends > 1:
             raise BadValue("fault.status", self.status, "give one of status, error and abort")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from threading import Event
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from sluicegate.doors.wsgi import Environ, status_line
 from sluicegate.resilience.faults.asgi import PROMISED_BYTES
@@ -12,6 +12,8 @@ from sluicegate.resilience.faults.injector import FIELD, FaultInjector, Injectio
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication
+
+_UNPREFIXED: Final = ("CONTENT_TYPE", "CONTENT_LENGTH")
 
 
 @final
@@ -26,7 +28,7 @@ class FaultyWsgiApp:
         """Serve a request, or let it meet its fault."""
         injection = self.faults.pick(
             environ.get("PATH_INFO", ""),
-            lambda name: environ.get(f"HTTP_{name.upper().replace('-', '_')}"),
+            lambda name: _value(environ, name),
         )
         if injection is None:
             return self.app(environ, start_response)
@@ -54,6 +56,12 @@ class FaultyWsgiApp:
 def inject(app: WSGIApplication, faults: FaultInjector) -> FaultyWsgiApp:
     """Return the application behind these faults."""
     return FaultyWsgiApp(app, faults)
+
+
+def _value(environ: Environ, name: str) -> str | None:
+    key = name.upper().replace("-", "_")
+    found: str | None = environ.get(key if key in _UNPREFIXED else f"HTTP_{key}")
+    return found
 
 
 def _broken(injection: Injection) -> Iterator[bytes]:
