@@ -23,8 +23,10 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 SERVICE = str(Path(__file__).with_name("drilled_service.py"))
 ROOT = str(Path(__file__).parents[3])
 # Wide enough for a machine that does other things too; what breaks is far below.
-OVERLOADED = ["--seconds", "0.8", "--times", "5", "--patience-ms", "250", "--goodput-min", "0.45"]
-FAILING = ["--only", "dependency", "--seconds", "0.6", "--patience-ms", "300"]
+OVERLOADED = ["--only", "overload", "--seconds", "0.8", "--times", "5", "--goodput-min", "0.45"]
+HURRIED = ["--patience-ms", "250"]
+PATIENT = ["--patience-ms", "900", "--health-ms", "900"]
+FAILING = ["--only", "dependency", "--seconds", "0.6", "--patience-ms", "600"]
 
 
 def drill(*words: str) -> int:
@@ -40,7 +42,7 @@ def stages(printed: str) -> dict[str, bool]:
 def test_a_bounded_pool_breaks_under_overload(capsys: pytest.CaptureFixture[str]) -> None:
     """The control: a service that queues without end works for nobody."""
     command = [sys.executable, SERVICE, "fifo", "{port}"]
-    assert drill(*OVERLOADED, "--only", "overload", "--path", "/page", "--", *command) == 1
+    assert drill(*OVERLOADED, *HURRIED, "--path", "/page", "--", *command) == 1
     printed = capsys.readouterr().out
     found = stages(printed)
     assert (found["calm"], found["overload"]) == (True, False)
@@ -62,7 +64,7 @@ def test_the_example_service_holds_under_overload(
         str(tmp_path / "service.toml"),
     ]
     url = f"http://127.0.0.1:{port}/page"
-    code = drill(*OVERLOADED, "--only", "overload", "--url", url, "--", *command)
+    code = drill(*OVERLOADED, *PATIENT, "--url", url, "--", *command)
     captured = capsys.readouterr()
     assert code == 0, captured.out
     assert captured.out.startswith("it held in all 3 stages.\n")

@@ -58,6 +58,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--beside", default="", help="a path that needs no dependency")
     parser.add_argument("--health", default="/healthz", help="its health (default /healthz)")
     parser.add_argument(
+        "--health-ms", type=int, default=100, help="how long health may take (default 100)"
+    )
+    parser.add_argument(
         "--dependency", metavar="HOST:PORT", help="what it calls, on this machine; put a proxy here"
     )
     parser.add_argument(
@@ -89,6 +92,7 @@ def run(arguments: Namespace) -> int:
     settings = DrillSettings(
         span_us=int(arguments.seconds * _SECOND_US),
         patience_us=arguments.patience_ms * 1_000,
+        health_us_max=arguments.health_ms * 1_000,
         rate_max=arguments.rate_max,
         goodput_min=arguments.goodput_min,
         health=_path("--health", arguments.health),

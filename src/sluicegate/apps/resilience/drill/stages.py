@@ -31,7 +31,6 @@ TIMES_MAX: Final = 100.0
 OVERLOAD: Final = "overload"
 DEPENDENCY: Final = "dependency"
 BOTH: Final = "both"
-HEALTH_US_MAX: Final = 100_000
 _SECOND_US: Final = 1_000_000
 _CALM: Final = 0.5
 _CALM_GOOD: Final = 0.99
@@ -51,6 +50,7 @@ class DrillSettings:
     patience_us: int = ranged(500_000, 10_000, 30 * _SECOND_US)
     start_us_max: int = ranged(15 * _SECOND_US, _SECOND_US, 120 * _SECOND_US)
     recover_us_max: int = ranged(2 * _SECOND_US, _SLICE_US, 60 * _SECOND_US)
+    health_us_max: int = ranged(100_000, 1_000, 30 * _SECOND_US)
     rate_max: int = ranged(3_000, 1, 100_000)
     goodput_min: float = 0.7  # of what it can do
     hung_max: float = 0.05  # of what is asked while a dependency fails
@@ -263,7 +263,7 @@ class ServiceDrill:
             )
         if health and self._has_health:
             worst_us = max(health)
-            if worst_us > HEALTH_US_MAX:
+            if worst_us > self._settings.health_us_max:
                 held = False
                 words += f"; {self._settings.health} took {worst_us / 1_000:.0f} ms, so whoever "
                 words += "checks it would take the service for dead"
