@@ -25,7 +25,7 @@ def played(
     """The oracle: calls a millisecond apart with a real budget; a repeat waits up to a second."""
     draw = SeededChance(seed).draw
     settings = RetryShareSettings(deposit_milli=int(budget * 1_000), reserve_milli_per_s=0)
-    purse = RetryBudget(settings)
+    retries = RetryBudget(settings)
     down = lasting * failure
     each = (failure - down) / (1.0 - down)
     failed = tried = asked = granted = 0
@@ -34,13 +34,13 @@ def played(
     while due:
         now_us, number, attempt, lasts = heappop(due)
         if attempt == 0:
-            purse.deposit(now_us)
+            retries.deposit(now_us)
         tried += 1
         if not lasts and draw() >= each:
             continue
         if attempt + 1 < attempts:
             asked += 1
-            if purse.withdraw(now_us):
+            if retries.withdraw(now_us):
                 granted += 1
                 wait_us = int(draw() * 1_000_000)
                 heappush(due, (now_us + wait_us, number, attempt + 1, lasts))

@@ -9,6 +9,7 @@ import pytest
 
 from sluicegate.cli import main
 
+DOCS = Path(__file__).parents[3] / "docs"
 EXAMPLE = str(Path(__file__).parents[3] / "examples" / "resilience.toml")
 
 
@@ -20,6 +21,13 @@ def test_the_answer_is_a_sentence_and_then_a_table(capsys: pytest.CaptureFixture
     rows = [line.split() for line in printed.splitlines() if line.startswith("  ")]
     assert [row[0] for row in rows] == ["dependency", "core", "extras"]
     assert "warning" not in printed
+
+
+def test_the_guide_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    guide = (DOCS / "guides" / "resilience-plan.md").read_text(encoding="utf-8")
+    shown = guide.split("```\n")[3]
+    main(["resilience", "plan", EXAMPLE])
+    assert shown.split() == capsys.readouterr().out.partition("taken for")[0].split()
 
 
 def test_a_warning_is_printed_and_is_an_exit_code_if_that_is_asked_for(

@@ -32,7 +32,7 @@ from sluicegate.apps.resilience.drill.stages import (
     ServiceDrill,
 )
 from sluicegate.contracts.errors import BadValue
-from sluicegate.policies.settings import within
+from sluicegate.policies.settings import part_of, within
 
 EXAMPLES: Final = """\
 examples:
@@ -89,6 +89,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Play the drill, and print what broke."""
+    part_of("--seconds", arguments.seconds, 0.2, 60.0)
     settings = DrillSettings(
         span_us=int(arguments.seconds * _SECOND_US),
         patience_us=arguments.patience_ms * 1_000,
