@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from sluicegate.apps.resilience.drill.caller import HttpCaller
 from sluicegate.apps.resilience.drill.command import free_port
 from sluicegate.apps.resilience.drill.proxy import DEAD, PASS, FaultProxy
 from sluicegate.cli import main
+from sluicegate.system import now_us
 from tests.resilience.client.server import OK, serving
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -175,6 +177,30 @@ def test_ctrl_c_ends_the_service_and_what_it_has_started(tmp_path: Path, number:
         process.send_signal(number)
         assert process.wait(30) == 130
         assert not any(map(alive, pids))
+
+
+def test_an_answer_that_came_too_late_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the loop was too busy to cancel in time."""
+
+    async def exchange(*_: object) -> tuple[int, bool]:
+        end_us = now_us() + 60_000
+        while now_us() < end_us:
+            pass
+        return 200, False
+
+    async def ask(port: int, patience_us: int) -> int:
+        caller = HttpCaller("127.0.0.1", port, patience_us)
+        try:
+            return await caller.ask("/")
+        finally:
+            caller.close()
+
+    monkeypatch.setattr(HttpCaller, "_exchange", exchange)
+    with serving(OK) as server:
+        port = int(server.url.rpartition(":")[2].strip("/"))
+        assert asyncio.run(ask(port, 60_000_000)) == 200
+        with pytest.raises(TimeoutError):
+            asyncio.run(ask(port, 50_000))
 
 
 def test_the_proxy_passes_and_resets() -> None:
