@@ -57,6 +57,8 @@ CASES: tuple[tuple[str, str, str, str], ...] = (
     ("client_throttle", "ThrottleWindow", "it = ThrottleWindow()",
      "t = tick(); it.admit(draw(), t); it.record_accept(t)"),
     ("codel", "Codel", "it = Codel()", "it.drop(1000, tick())"),
+    ("burn_rate", "BurnWindows", "it = BurnWindows()", "it.add(1, 10, tick())"),
+    ("call_plan", "call_odds", "it = call_odds", "it(0.3, 3, lasting=0.5, budget=0.1)"),
     ("concurrency_limit aimd", "Aimd", "it = Aimd()", "it.update(10_000, 15, False, draw())"),
     ("concurrency_limit gradient2", "Gradient2", "it = Gradient2()",
      "it.update(10_000, 15, False, draw())"),

@@ -1,11 +1,12 @@
-"""A service that stays up: protected, with quotas by caller, less under stress, and metrics.
+"""A service that stays up: protected, with quotas, objectives, less under stress, and metrics.
 
     python examples/resilient_service.py examples/resilient_service.toml
     curl http://127.0.0.1:7098/page
     curl http://127.0.0.1:7098/metrics
 
-From outside to inside: quotas, so that who sends too much takes no place; the protection; the
-application. Health passes both.
+From outside to inside: quotas, so that who sends too much takes no place; objectives, which count
+what callers see; the protection; faults on purpose, if they are switched on; the application.
+Health passes all of them.
 """
 
 from __future__ import annotations
@@ -26,9 +27,12 @@ from starlette.routing import Route
 from sluicegate import Limiter
 from sluicegate.doors.asgi import LimitMiddleware
 from sluicegate.resilience.context import degraded, require_time
+from sluicegate.resilience.faults.asgi import inject
+from sluicegate.resilience.faults.injector import FaultInjector
+from sluicegate.resilience.objectives import Objectives, measure
 from sluicegate.resilience.server.asgi import protect
 from sluicegate.resilience.server.metrics import families
-from sluicegate.resilience.settings import resilience_settings
+from sluicegate.resilience.settings import Resilience
 from sluicegate.rules.web.guard import RulesGuard
 from sluicegate.system import now_us
 from sluicegate.telemetry.prometheus import CONTENT_TYPE, page
@@ -51,14 +55,17 @@ async def health(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     """Of every part of the protection."""
-    return Response(page(families(app.protection)), media_type=CONTENT_TYPE)
+    shown = [*families(app.protection), *faults.families(), *objectives.families()]
+    return Response(page(shown), media_type=CONTENT_TYPE)
 
 
 settings = tomllib.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+resilience = Resilience.load(sys.argv[1])
+faults, objectives = FaultInjector(resilience.faults), Objectives(resilience.objectives)
 routes = [Route("/page", show), Route("/healthz", health), Route("/metrics", metrics)]
-app = protect(Starlette(routes=routes), resilience_settings(settings["resilience"]))
+app = protect(inject(Starlette(routes=routes), faults), resilience)
 quotas = RulesGuard({"limits": settings["limits"]}, Limiter())
-service: Any = LimitMiddleware(app, quotas, exempt=app.protection.settings.bypass)
+service: Any = LimitMiddleware(measure(app, objectives), quotas, exempt=resilience.bypass)
 
 if __name__ == "__main__":
     with socket.create_server(("127.0.0.1", settings["port"])) as listening:

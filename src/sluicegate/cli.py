@@ -41,6 +41,7 @@ examples:
   sluicegate console            see in a browser what services admit and refuse, and why
   sluicegate rules status       what the nodes that follow a rulebook run
   sluicegate lab run overload   a claim about overload, tried on virtual time
+  sluicegate resilience drill   what breaks a service of yours: overload, slow dependencies
   sluicegate doctor             what is compiled, what is present, what is missing
   sluicegate up --help          the flags of a command, with examples
 """
@@ -102,6 +103,11 @@ COMMANDS: Final = (
         "a page of what limiters and dispatchers admit and refuse, and why, live",
         "sluicegate.apps.console.command",
         extra="server",
+    ),
+    CommandEntry(
+        "resilience",
+        "what a service's calls cost at worst, and what breaks it: a plan and a drill",
+        "sluicegate.apps.resilience.command",
     ),
     CommandEntry(
         "quota",

@@ -46,3 +46,13 @@ def test_a_part_that_is_switched_off_is_left_out(tmp_path: Path) -> None:
     off = ('recommendations = "stressed"', 'recommendations = "always"')
     with running(tmp_path, off=off) as url:
         assert httpx.get(f"{url}/page", timeout=30).json() == {"page": "hello"}
+
+
+def test_faults_are_switched_on_by_the_settings_and_never_in_silence(tmp_path: Path) -> None:
+    on, all_of_it = ("on = false", "on = true"), ("share = 0.1", "share = 1.0")
+    with running(tmp_path, on=on, all_of_it=all_of_it) as url:
+        reply = httpx.get(f"{url}/page", timeout=30)
+        metrics = httpx.get(f"{url}/metrics", timeout=30).text
+    assert (reply.status_code, reply.headers["x-sluicegate-fault"]) == (200, "slow")
+    assert "sluicegate_resilience_faults_on 1\n" in metrics
+    assert 'sluicegate_slo_requests_total{objective="GET /page",outcome=' in metrics

@@ -10,10 +10,11 @@ A verb that needs more than a few lines has a module of its own. What such a mod
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
+from sluicegate.command_line.verbs import add_verb
 from sluicegate.contracts.errors import BadValue
 from sluicegate.lab.arguments import add_run_arguments, parse_jobs, parse_seeds
 from sluicegate.lab.progress import RunProgress, write_status
@@ -61,14 +62,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the verbs and their flags."""
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     verbs.add_parser("list", help="the scenarios and their candidates", allow_abbrev=False)
-    run_one = _add_verb(verbs, "run", "run a scenario, and say which goals are met")
+    run_one = add_verb(verbs, "run", "run a scenario, and say which goals are met", EXAMPLES)
     run_one.add_argument(
         "name", metavar="NAME", help="a scenario's name, number or .py file; all for all of ours"
     )
     add_run_arguments(run_one)
     run_one.add_argument("--as", dest="candidate", metavar="NAME", help="candidate to run")
     run_one.add_argument("--case", metavar="NAME", help="only this case of the scenario")
-    compare = _add_verb(verbs, "compare", "run several candidates on the same seeds")
+    compare = add_verb(verbs, "compare", "run several candidates on the same seeds", EXAMPLES)
     compare.add_argument("name", metavar="NAME", help="a scenario's name, number or .py file")
     add_run_arguments(compare)
     compare.add_argument(
@@ -80,7 +81,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     for verb in VERBS:
         module = _module(verb)
-        module.add_arguments(_add_verb(verbs, verb.name, verb.help, module.EXAMPLES))
+        module.add_arguments(add_verb(verbs, verb.name, verb.help, module.EXAMPLES))
 
 
 def run(arguments: Namespace) -> int:
@@ -113,18 +114,6 @@ def run(arguments: Namespace) -> int:
     return scenario_verbs.compare_candidates(
         arguments.name, others, seeds, write, progress, jobs=jobs
     )
-
-
-def _add_verb(verbs: Any, name: str, purpose: str, examples: str = EXAMPLES) -> ArgumentParser:
-    parser: ArgumentParser = verbs.add_parser(
-        name,
-        help=purpose,
-        description=f"{purpose[0].upper()}{purpose[1:]}.",
-        epilog=examples,
-        formatter_class=RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    return parser
 
 
 def _module(verb: LabVerb) -> Any:

@@ -1,4 +1,4 @@
-"""Settings of a protected service: one value for each part, and how they are read from TOML.
+"""Settings of a service: one value for each part, and how all are read from one TOML file.
 
 bypass = ["/healthz", "/readyz"]
 
@@ -8,13 +8,21 @@ places = 64
 [endpoints."/report"]
 weight = "heavy"
 timeout_us = 2_000_000
+
+[client]
+timeout_us = 1_000_000
+
+[dependencies.trends]
+soft = true
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Final, TypeVar, final
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, final
 
 from sluicegate.contracts.criticality import Criticality, parse_criticality
 from sluicegate.contracts.errors import BadValue
@@ -25,9 +33,16 @@ from sluicegate.policies.queue.settings import QueueSettings
 from sluicegate.policies.settings import check_ranges, one_of, part_of
 from sluicegate.policies.stress import StressSettings
 from sluicegate.policies.watermark import WatermarkSettings
+from sluicegate.resilience.client.settings import ClientSettings, client_settings
+from sluicegate.resilience.faults.settings import FaultSettings, fault_settings
+from sluicegate.resilience.objectives import Objective
+from sluicegate.resilience.plan_settings import (
+    DEPENDENCIES_MAX,
+    DependencySettings,
+    PlanSettings,
+)
 from sluicegate.resilience.server.degradation import check_switches
-
-T = TypeVar("T")
+from sluicegate.resilience.tables import build, build_at, table_of
 
 WEIGHTS: Final = ("learned", "light", "heavy")
 ENDPOINTS_MAX: Final = 1_000
@@ -50,7 +65,7 @@ class EndpointSettings:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Resilience:
-    """The parts of a protected service.
+    """The parts of a service: how it is protected, how it calls others, and its faults on purpose.
 
     `queue` and `heavy_queue` are the lines for light and for heavy work, each with places of its
     own; `concurrency`, if given, finds their number instead. `bypass` are paths that nothing
@@ -76,6 +91,11 @@ class Resilience:
     endpoints_max: int = ranged(256, 2, ENDPOINTS_MAX)
     retry: bool = False  # what the overload mark says of retries
     jitter: float = 0.5
+    client: ClientSettings = field(default_factory=ClientSettings)
+    dependencies: Mapping[str, DependencySettings] = field(default_factory=dict)
+    faults: FaultSettings = field(default_factory=FaultSettings)
+    plan: PlanSettings = field(default_factory=PlanSettings)
+    objectives: tuple[Objective, ...] = ()
 
     def __post_init__(self) -> None:
         check_ranges("resilience", self)
@@ -86,6 +106,22 @@ class Resilience:
             raise BadValue(
                 "resilience.endpoints", len(self.endpoints), f"name at most {ENDPOINTS_MAX:,}"
             )
+        count = sum(one.count for one in self.dependencies.values())
+        if count > DEPENDENCIES_MAX:
+            raise BadValue("resilience.dependencies", count, f"name at most {DEPENDENCIES_MAX:,}")
+
+    @staticmethod
+    def load(path: str | Path) -> Resilience:
+        """Return the settings of a TOML file: its table `[resilience]`, or all of it."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadValue("resilience", str(path), f"give a file of TOML ({error})") from None
+        try:
+            tables = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise BadValue("resilience", str(path), f"write it as TOML: {error}") from None
+        return resilience_settings(table_of("resilience", tables.get("resilience", tables)))
 
 
 _PARTS: Final[Mapping[str, Any]] = {
@@ -107,53 +143,44 @@ def resilience_settings(table: Mapping[str, Any]) -> Resilience:
     values = dict(table)
     for name, settings in _PARTS.items():
         if name in values:
-            values[name] = _build(
+            values[name] = build(
                 f"resilience.{name}", settings, values[name], _DEFAULTS.get(name, {})
             )
-    endpoints = _table("resilience.endpoints", values.pop("endpoints", {}))
+    endpoints = table_of("resilience.endpoints", values.pop("endpoints", {}))
     values["endpoints"] = {
-        path: _build(f"resilience.endpoints.{path}", EndpointSettings, found, {})
+        path: build(f"resilience.endpoints.{path}", EndpointSettings, found, {})
         for path, found in endpoints.items()
     }
-    callers = _table("resilience.callers", values.pop("callers", {}))
+    callers = table_of("resilience.callers", values.pop("callers", {}))
     values["callers"] = {
         caller: parse_criticality(str(name), field=f"resilience.callers.{caller}")
         for caller, name in callers.items()
     }
-    values["degrade"] = _table("resilience.degrade", values.get("degrade", {}))
+    dependencies = table_of("resilience.dependencies", values.pop("dependencies", {}))
+    values["dependencies"] = {
+        name: build_at(f"resilience.dependencies.{name}", DependencySettings, found)
+        for name, found in dependencies.items()
+    }
+    values["client"] = client_settings(table_of("resilience.client", values.pop("client", {})))
+    values["faults"] = fault_settings(table_of("resilience.faults", values.pop("faults", {})))
+    objectives = table_of("resilience.objectives", values.pop("objectives", {}))
+    values["objectives"] = tuple(
+        _objective(f"resilience.objectives.{endpoint}", endpoint, found)
+        for endpoint, found in objectives.items()
+    )
+    plan = dict(table_of("resilience.plan", values.pop("plan", {})))
+    if isinstance(plan.get("layers"), list):
+        plan["layers"] = tuple(plan["layers"])
+    values["plan"] = build("resilience.plan", PlanSettings, plan, {})
+    values["degrade"] = table_of("resilience.degrade", values.get("degrade", {}))
     bypass = values.get("bypass")
     if isinstance(bypass, list) and all(isinstance(path, str) for path in bypass):
         values["bypass"] = tuple(bypass)
-    return _build("resilience", Resilience, values, {})
+    return build("resilience", Resilience, values, {})
 
 
-def _build(path: str, settings: type[T], table: object, defaults: Mapping[str, Any]) -> T:
-    # A compiled class keeps its types, an interpreted one their text.
-    known = {
-        one.name: one.type.__name__ if isinstance(one.type, type) else str(one.type)
-        for one in fields(settings)  # type: ignore[arg-type]
-    }
-    values = _table(path, table)
-    for name, value in values.items():
-        if name not in known:
-            raise BadValue(f"{path}.{name}", value, f"give one of {', '.join(known)}")
-        kinds = _KINDS.get(known[name])
-        if kinds is not None and type(value) not in kinds[0]:
-            raise BadValue(f"{path}.{name}", value, f"give {kinds[1]}")
-    return settings(**{**defaults, **values})
-
-
-def _table(path: str, value: object) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise BadValue(path, value, f"write it as a table, [{path.partition('.')[2] or path}]")
-    return value
-
-
-_KINDS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
-    "int": ((int,), "a whole number"),
-    "int | None": ((int,), "a whole number"),
-    "float": ((int, float), "a number"),
-    "bool": ((bool,), "true or false"),
-    "str": ((str,), "a text"),
-    "tuple[str, ...]": ((tuple,), "a list of texts"),
-}
+def _objective(path: str, endpoint: str, table: object) -> Objective:
+    values = table_of(path, table)
+    if "share" not in values:
+        raise BadValue(f"{path}.share", None, "give the share that is to go well, as 0.999")
+    return build_at(path, Objective, {**values, "endpoint": endpoint})

@@ -57,6 +57,11 @@ def gauge(name: str, meaning: str, value: float) -> MetricFamily:
     return MetricFamily(name, "gauge", "", meaning, [MetricSample("", (), value)])
 
 
+def gauges(name: str, meaning: str, samples: Iterable[MetricSample]) -> MetricFamily:
+    """Numbers as they are now, told apart by their labels."""
+    return MetricFamily(name, "gauge", "", meaning, list(samples))
+
+
 def families(snapshot: MetricsSnapshot) -> tuple[MetricFamily, ...]:
     """Every metric there is, in a fixed order."""
     degraded_s = snapshot.degraded_us / _SECOND_US

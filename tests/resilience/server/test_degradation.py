@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from sluicegate.contracts.errors import BadValue, Refused
 from sluicegate.policies.stress import StressSettings
@@ -94,3 +95,9 @@ def test_an_answer_that_nobody_waits_for_is_not_sent_and_counts_as_in_vain() -> 
     text = page(families(app.protection))
     assert b"sluicegate_resilience_wasted_total 1\n" in text
     assert b'decisions_total{lane="light",stage="queue",outcome="admitted"} 2\n' in text
+
+
+def test_a_real_parser_reads_every_metric() -> None:
+    shown = page(families(protect(show, Resilience(degrade=SWITCHES)).protection)).decode()
+    parsed = {family.name: family for family in text_string_to_metric_families(shown)}
+    assert parsed["sluicegate_resilience_stress"].samples[0].value == 0

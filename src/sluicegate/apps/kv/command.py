@@ -5,11 +5,12 @@ Light to import: what serves is imported when it is to run.
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from importlib import import_module
 from typing import Final, NamedTuple
 
 from sluicegate.apps.kv.settings import KvSettings
+from sluicegate.command_line.verbs import add_verb
 from sluicegate.service.command import add_service_flags, reader_of, settings_to_serve
 
 EXAMPLES: Final = """\
@@ -59,15 +60,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs; without one it serves")
     for verb in VERBS:
         module = import_module(f"{_PACKAGE}.{verb.module}")
-        one = verbs.add_parser(
-            verb.name,
-            help=verb.help,
-            description=f"{verb.help[0].upper()}{verb.help[1:]}.",
-            epilog=module.EXAMPLES,
-            formatter_class=RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        module.add_arguments(one)
+        module.add_arguments(add_verb(verbs, verb.name, verb.help, module.EXAMPLES))
 
 
 def run(arguments: Namespace) -> int:

@@ -6,7 +6,7 @@ Light to import: what does a verb is imported when the verb is done.
 from __future__ import annotations
 
 import logging
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from importlib import import_module
 from typing import cast
@@ -14,6 +14,7 @@ from typing import cast
 from sluicegate.apps.rulebook import examples
 from sluicegate.apps.rulebook.messages import reword
 from sluicegate.apps.rulebook.verbs import VERBS
+from sluicegate.command_line.verbs import add_verb
 from sluicegate.contracts.errors import SluicegateError
 
 EXAMPLES = examples.EXAMPLES
@@ -23,15 +24,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """The verbs and their flags."""
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for verb in VERBS:
-        added = verbs.add_parser(
-            verb.name,
-            help=verb.help,
-            description=f"{verb.help[0].upper()}{verb.help[1:]}.",
-            epilog=verb.examples,
-            formatter_class=RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        verb.add(added)
+        verb.add(add_verb(verbs, verb.name, verb.help, verb.examples))
 
 
 def run(arguments: Namespace) -> int:

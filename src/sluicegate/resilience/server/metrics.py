@@ -9,7 +9,7 @@ from sluicegate.policies.deadline import DeadlineStats
 from sluicegate.policies.queue.queue import QueueStats
 from sluicegate.policies.watermark import WatermarkStats
 from sluicegate.resilience.server.protection import Protection
-from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counters, gauge
+from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counters, gauge, gauges
 
 _SECOND_US = 1_000_000
 
@@ -35,14 +35,14 @@ def families(protection: Protection) -> list[MetricFamily]:
                 shared = own  # of both lanes
     found = [
         counters("sluicegate_resilience_decisions", "Requests by lane, stage, outcome.", decisions),
-        _gauges(
+        gauges(
             "sluicegate_resilience_under_way",
             "Admitted requests that have not ended.",
             [MetricSample("", (("lane", lane),), stack.under_way) for lane, stack in lanes],
         ),
-        _gauges("sluicegate_resilience_queued", "Requests that wait for a place.", line),
-        _gauges("sluicegate_resilience_places", "Places of the lane.", places),
-        _gauges("sluicegate_resilience_back_pressure", "1 above the watermark.", marks),
+        gauges("sluicegate_resilience_queued", "Requests that wait for a place.", line),
+        gauges("sluicegate_resilience_places", "Places of the lane.", places),
+        gauges("sluicegate_resilience_back_pressure", "1 above the watermark.", marks),
     ]
     if shared is not None:
         found += [
@@ -51,24 +51,21 @@ def families(protection: Protection) -> list[MetricFamily]:
             _one("worked_seconds", "Time of all work.", "seconds", shared.worked_us / _SECOND_US),
         ]
     stress = stats.stress
-    found.append(gauge("sluicegate_resilience_stress", "0 calm, 1 stressed, 2 hard.", stress.level))
+    level = int(stress.level)  # an enumeration has a text of its own, which no parser reads
+    found.append(gauge("sluicegate_resilience_stress", "0 calm, 1 stressed, 2 hard.", level))
     if stress.lag_us is not None:
         lag_s = stress.lag_us / _SECOND_US
         sample = MetricSample("", (), lag_s)
         name, meaning = "sluicegate_resilience_loop_lag_seconds", "How late the event loop is."
         found.append(MetricFamily(name, "gauge", "seconds", meaning, [sample]))
     found.append(
-        _gauges(
+        gauges(
             "sluicegate_resilience_degraded",
             "1 where this part of the answers is left out.",
             [MetricSample("", (("part", part),), int(off)) for part, off in stats.degraded],
         )
     )
     return found
-
-
-def _gauges(name: str, meaning: str, samples: list[MetricSample]) -> MetricFamily:
-    return MetricFamily(name, "gauge", "", meaning, samples)
 
 
 def _one(name: str, meaning: str, unit: str, value: float) -> MetricFamily:

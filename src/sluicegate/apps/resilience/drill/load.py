@@ -1,0 +1,139 @@
+"""Load: requests at their instants whatever becomes of the others, and the search for a capacity.
+
+Open loop: what is due is sent, so a service that stalls cannot make its callers ask less. A record
+says how late the requests left and how busy this side was; above `BUSY_MAX` the figures say more of
+the drill than of the service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final, final
+
+from sluicegate.apps.resilience.drill.caller import HttpCaller
+from sluicegate.system import now_us, thread_times
+
+UNDER_WAY_MAX: Final = 800
+BUSY_MAX: Final = 0.85
+LATE_US_MAX: Final = 50_000
+CALLERS_MAX: Final = 128
+_GROWTH: Final = 1.1
+_STALE_MAX: Final = 2  # steps without growth after which there is no more to be found
+_SECOND_US: Final = 1_000_000
+GOOD: Final = range(200, 400)
+
+
+@final
+@dataclass
+class DrillRecord:
+    """What became of the requests of one stage."""
+
+    span_us: int = 0
+    sent: int = 0
+    good_us: list[int] = field(default_factory=list)  # how long each took
+    refused_us: list[int] = field(default_factory=list)  # 429 and 503
+    errors: int = 0  # other statuses, broken connections
+    hung: int = 0  # no answer in the time callers have
+    unsent: int = 0
+    busy: float = 0.0
+    late_us: int = 0
+
+    @property
+    def goodput(self) -> float:
+        """Answered in time, a second."""
+        return len(self.good_us) * _SECOND_US / max(self.span_us, 1)
+
+    @property
+    def rate(self) -> float:
+        """Sent, a second."""
+        return self.sent * _SECOND_US / max(self.span_us, 1)
+
+    def share(self, count: int) -> float:
+        """Return this part of what was sent."""
+        return count / self.sent if self.sent else 0.0
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether this side was the slow one."""
+        return self.busy > BUSY_MAX or self.late_us > LATE_US_MAX or self.unsent > 0
+
+    def p99_us(self) -> int:
+        """Of those answered in time."""
+        ordered = sorted(self.good_us)
+        return ordered[int(0.99 * (len(ordered) - 1))] if ordered else 0
+
+
+Ask = Callable[[], Awaitable[int]]
+
+
+async def send_at(ask: Ask, rate: float, span_us: int) -> DrillRecord:
+    """Ask at this rate for so long; return once all are answered or given up."""
+    record = DrillRecord(span_us)
+    tasks: set[asyncio.Task[None]] = set()
+    began_us, worked_us = now_us(), thread_times().ran_us
+    lates: list[int] = []
+    for number in range(max(int(rate * span_us / _SECOND_US), 1)):
+        due_us = began_us + int(number * _SECOND_US / rate)
+        wait_us = due_us - now_us()
+        if wait_us > 0:
+            await asyncio.sleep(wait_us / _SECOND_US)
+        if len(tasks) >= UNDER_WAY_MAX:
+            record.unsent += 1
+            continue
+        lates.append(now_us() - due_us)
+        task = asyncio.create_task(ask_once(ask, record))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+    await asyncio.gather(*tasks)
+    passed_us = max(now_us() - began_us, 1)
+    record.busy = (thread_times().ran_us - worked_us) / passed_us
+    record.late_us = sorted(lates)[int(0.99 * (len(lates) - 1))] if lates else 0
+    return record
+
+
+async def ask_once(ask: Ask, record: DrillRecord) -> None:
+    """Ask, and record what becomes of it."""
+    record.sent += 1
+    began_us = now_us()
+    try:
+        status = await ask()
+    except TimeoutError:
+        record.hung += 1
+    except (OSError, EOFError):
+        record.errors += 1
+    else:
+        took_us = now_us() - began_us
+        if status in GOOD:
+            record.good_us.append(took_us)
+        elif status in {429, 503}:
+            record.refused_us.append(took_us)
+        else:
+            record.errors += 1
+
+
+async def find_capacity(
+    caller: HttpCaller, path: str, span_us: int, progress: Callable[[str], None]
+) -> float:
+    """Return the most that it answers in a second, asked by more and more callers at once."""
+    best, callers, stale = 0.0, 1, 0
+    while callers <= CALLERS_MAX:
+        record = DrillRecord(span_us)
+        end_us = now_us() + span_us
+
+        async def keep_asking(record: DrillRecord = record, end_us: int = end_us) -> None:
+            while now_us() < end_us:
+                refused = len(record.refused_us) + record.errors
+                await ask_once(lambda: caller.ask(path), record)
+                if len(record.refused_us) + record.errors > refused:
+                    await asyncio.sleep(0.005)  # who is refused does not ask again at once
+
+        await asyncio.gather(*(keep_asking() for _ in range(callers)))
+        progress(f"capacity: {callers} at once, {record.goodput:,.0f} answered a second")
+        stale = stale + 1 if record.goodput < best * _GROWTH else 0
+        best = max(best, record.goodput)
+        if stale == _STALE_MAX:
+            break
+        callers *= 2
+    return best

@@ -1,0 +1,41 @@
+"""Report: what a drill found, first in a sentence, then in a table, then what each row means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sluicegate.apps.resilience.drill.stages import DrillResult
+from sluicegate.command_line.text import counted, rate, table
+
+
+def lines_of(result: DrillResult) -> Iterator[str]:
+    """Say it for people."""
+    broke = [stage for stage in result.stages if not stage.held]
+    tried = counted(len(result.stages), "stage")
+    if broke:
+        names = ", ".join(stage.name for stage in broke)
+        yield f"it broke in {len(broke)} of {tried}: {names}."
+    else:
+        yield f"it held in all {tried}."
+    yield f"it can do {rate(result.capacity)} requests a second."
+    yield ""
+    head = ["stage", "", "sent/s", "in time/s", "refused", "errors", "hung up", "p99, ms"]
+    rows = [
+        [
+            stage.name,
+            "held" if stage.held else "BROKE",
+            rate(stage.record.rate),
+            rate(stage.record.goodput),
+            f"{stage.record.share(len(stage.record.refused_us)):.1%}",
+            f"{stage.record.share(stage.record.errors):.1%}",
+            f"{stage.record.share(stage.record.hung):.1%}",
+            f"{stage.record.p99_us() / 1_000:,.0f}",
+        ]
+        for stage in result.stages
+    ]
+    yield from table(head, rows, left=2)
+    yield ""
+    for stage in result.stages:
+        yield f"{stage.name}: {stage.words}"
+    for words in result.untried:
+        yield f"not tried: {words}"

@@ -1,0 +1,231 @@
+"""`sluicegate resilience drill` on real services: what breaks is found, and what holds is not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sluicegate.apps.resilience.drill.caller import HttpCaller
+from sluicegate.apps.resilience.drill.command import free_port
+from sluicegate.apps.resilience.drill.proxy import DEAD, PASS, FaultProxy
+from sluicegate.cli import main
+from sluicegate.system import now_us
+from tests.resilience.client.server import OK, serving
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+SERVICE = str(Path(__file__).with_name("drilled_service.py"))
+ROOT = str(Path(__file__).parents[3])
+# Wide enough for a machine that does other things too; what breaks is far below.
+OVERLOADED = ["--only", "overload", "--seconds", "0.8", "--times", "5", "--goodput-min", "0.45"]
+HURRIED = ["--patience-ms", "250"]
+PATIENT = ["--patience-ms", "900", "--health-ms", "900"]
+FAILING = ["--only", "dependency", "--seconds", "0.6", "--patience-ms", "600"]
+
+
+def drill(*words: str) -> int:
+    return main(["resilience", "drill", *words])
+
+
+def stages(printed: str) -> dict[str, bool]:
+    """Return each stage of the table, and whether it held."""
+    rows = re.findall(r"^  (\S.*?)  +(held|BROKE) ", printed, re.MULTILINE)
+    return {name.partition(",")[0]: verdict == "held" for name, verdict in rows}
+
+
+def test_a_bounded_pool_breaks_under_overload(capsys: pytest.CaptureFixture[str]) -> None:
+    """The control: a service that queues without end works for nobody."""
+    command = [sys.executable, SERVICE, "fifo", "{port}"]
+    assert drill(*OVERLOADED, *HURRIED, "--path", "/page", "--", *command) == 1
+    printed = capsys.readouterr().out
+    found = stages(printed)
+    assert (found["calm"], found["overload"]) == (True, False)
+    assert printed.startswith("it broke in ")
+    assert "it works on what nobody waits for any more" in printed
+
+
+def test_the_example_service_holds_under_overload(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = free_port()
+    settings = (EXAMPLES / "resilient_service.toml").read_text(encoding="utf-8")
+    settings = settings.replace("7098", str(port)).replace("5/hour", "100000/s")
+    settings = settings.replace("places = 16", "places = 2").replace('"stressed"', '"never"')
+    (tmp_path / "service.toml").write_text(settings)
+    command = [
+        sys.executable,
+        str(EXAMPLES / "resilient_service.py"),
+        str(tmp_path / "service.toml"),
+    ]
+    url = f"http://127.0.0.1:{port}/page"
+    code = drill(*OVERLOADED, *PATIENT, "--url", url, "--", *command)
+    captured = capsys.readouterr()
+    assert code == 0, captured.out
+    assert captured.out.startswith("it held in all 3 stages.\n")
+    assert set(stages(captured.out)) == {"calm", "overload", "after overload"}
+    assert "drill: overload: 5 x its capacity" in captured.err
+
+
+@pytest.mark.parametrize(("kind", "holds"), [("naive", False), ("careful", True)])
+def test_a_dependency_that_fails_breaks_who_waits_for_it(
+    kind: str, holds: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", ROOT)
+    with serving(OK) as dependency:
+        address = dependency.url.removeprefix("http://").strip("/")
+        code = drill(
+            *FAILING, "--path", "/page", "--beside", "/beside", "--dependency", address,
+            "--", sys.executable, SERVICE, kind, "{port}", "{dependency}",
+        )  # fmt: skip
+    printed = capsys.readouterr().out
+    found = stages(printed)
+    assert code == (0 if holds else 1), printed
+    assert found["dependency slow"] is holds
+    assert found["dependency is back"], printed
+    if not holds:
+        assert "it waits for its dependency for longer than its callers wait" in printed
+        assert "so what needs no dependency goes down with what does" in printed
+
+
+def test_a_service_that_does_not_use_the_proxy_is_no_drill_of_its_dependency(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with serving(OK) as dependency:
+        address = dependency.url.removeprefix("http://").strip("/")
+        command = [sys.executable, SERVICE, "fifo", "{port}"]
+        assert drill(*FAILING, "--dependency", address, "--", *command) == 2
+    assert "let the service call {dependency}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "--url: None cannot be used; give it, or a command"),
+        (["--url", "http://10.0.0.1/"], "a drill is for this machine"),
+        (["--url", "http://example.com/"], "a drill is for this machine"),
+        (["--url", "ftp://127.0.0.1/"], "give http://127.0.0.1:PORT/path"),
+        (["--dependency", "10.0.0.1:80", "--", "true"], "give 127.0.0.1:PORT"),
+        (["--seconds", "1000", "--", "true"], "--seconds: 1000.0 cannot be used; give a number"),
+        (["--seconds", "nan", "--", "true"], "--seconds: nan cannot be used; give a number"),
+        (["--patience-ms", "0", "--", "true"], "drill.patience_us: 0 cannot be used"),
+        (["--path", "page", "--", "true"], "--path: 'page' cannot be used"),
+        (["--times", "a", "--", "true"], "--times: 'a' cannot be used"),
+        (["--only", "dependency", "--", "true"], "--dependency: None cannot be used"),
+        (["--", "/no/such/program"], "give a program that can be run"),
+    ],
+)
+def test_what_it_cannot_drill_is_refused_in_a_line(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert drill(*words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_service_that_ends_is_told_with_its_last_words(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert drill("--", sys.executable, "-c", "raise SystemExit('no such database')") == 1
+    assert "it ended with code 1: no such database" in capsys.readouterr().err
+
+
+@contextlib.contextmanager
+def drilling(mark: Path) -> Iterator[subprocess.Popen[str]]:
+    """A drill of a service that starts a child of its own and writes both numbers down."""
+    code = (
+        "import os, pathlib, subprocess, sys, time\n"
+        "one = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        f"pathlib.Path({str(mark)!r}).write_text(f'{{os.getpid()}} {{one.pid}} ')\n"
+        "time.sleep(60)\n"
+    )
+    command = [sys.executable, "-m", "sluicegate.cli", "resilience", "drill"]
+    with subprocess.Popen(
+        [*command, "--", sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def alive(number: int) -> bool:
+    try:
+        state = (
+            Path(f"/proc/{number}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+        )
+    except OSError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_the_service_and_what_it_has_started(tmp_path: Path, number: int) -> None:
+    mark = tmp_path / "pids"
+    with drilling(mark) as process:
+        while not mark.exists() or mark.read_text().count(" ") < 2:
+            assert process.poll() is None
+            os.sched_yield()
+        pids = [int(word) for word in mark.read_text().split()]
+        assert all(map(alive, pids))
+        process.send_signal(number)
+        assert process.wait(30) == 130
+        assert not any(map(alive, pids))
+
+
+def test_an_answer_that_came_too_late_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the loop was too busy to cancel in time."""
+
+    async def exchange(*_: object) -> tuple[int, bool]:
+        end_us = now_us() + 60_000
+        while now_us() < end_us:
+            pass
+        return 200, False
+
+    async def ask(port: int, patience_us: int) -> int:
+        caller = HttpCaller("127.0.0.1", port, patience_us)
+        try:
+            return await caller.ask("/")
+        finally:
+            caller.close()
+
+    monkeypatch.setattr(HttpCaller, "_exchange", exchange)
+    with serving(OK) as server:
+        port = int(server.url.rpartition(":")[2].strip("/"))
+        assert asyncio.run(ask(port, 60_000_000)) == 200
+        with pytest.raises(TimeoutError):
+            asyncio.run(ask(port, 50_000))
+
+
+def test_the_proxy_passes_and_resets() -> None:
+    async def ask(port: int) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            return await reader.read()
+        finally:
+            writer.close()
+
+    async def play(target: tuple[str, int]) -> None:
+        proxy = FaultProxy(target, 1_000)
+        port = await proxy.start()
+        try:
+            assert await ask(port) == OK
+            proxy.switch(DEAD)
+            with pytest.raises(ConnectionResetError):
+                await ask(port)
+            proxy.switch(PASS)
+            assert await ask(port) == OK
+            assert proxy.connections == 3
+        finally:
+            await proxy.close()
+
+    with serving(OK) as server:
+        host, _, port = server.url.removeprefix("http://").strip("/").partition(":")
+        asyncio.run(play((host, int(port))))
