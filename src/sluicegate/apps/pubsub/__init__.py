@@ -3,5 +3,6 @@
 settings, command    flags; the step from them to a service
 channel, history     messages in their order: one channel, and the window on the log of them all
 service              publish, subscribe and read, each with its limits
-handler, app         HTTP and server-sent events; the parts in their order
+session, fan_out     a WebSocket connection; what is written to them all
+handler, page, app   HTTP and server-sent events; the page; the parts in their order
 """

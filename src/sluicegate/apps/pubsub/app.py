@@ -10,14 +10,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import ClassVar, Final, final
 
+from sluicegate.apps.pubsub.fan_out import FanOut
 from sluicegate.apps.pubsub.handler import SCHEMAS, PubSubHandler
 from sluicegate.apps.pubsub.history import ChannelHistory
 from sluicegate.apps.pubsub.service import PubSub
+from sluicegate.apps.pubsub.session import SUBPROTOCOL, PubSubSession, SessionBounds
 from sluicegate.apps.pubsub.settings import PubSubSettings
 from sluicegate.cluster.account_limiter import AccountLimiter
 from sluicegate.command_line.text import counted
-from sluicegate.doors.http.message import Handler
+from sluicegate.contracts.access import Identity
+from sluicegate.doors.http.message import Handler, HttpReply, HttpRequest
 from sluicegate.doors.http.settings import HttpSettings
+from sluicegate.doors.websocket.door import WebSocketDoor
+from sluicegate.doors.websocket.session import Socket
+from sluicegate.doors.websocket.settings import WebSocketSettings
 from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.policies.suppress_master import AccountLimit
 from sluicegate.service.app import App, Site
@@ -55,6 +61,11 @@ class PubSubApp(App[PubSubSettings]):
         # A start later than another has a higher number.
         self.limiter = AccountLimiter(NODE, now_us, self._limit_of, SystemChance(), now_us)
         self.service = PubSub(self.history, self.limiter, self.clock)
+        self.fan_out = FanOut()
+        self.sockets = WebSocketDoor(self.clock, _socket_settings(settings), (SUBPROTOCOL,))
+        self._session_bounds = SessionBounds(
+            settings.subscriptions_max, settings.sent_rate, settings.sent_bytes
+        )
 
     # Life.
 
@@ -75,12 +86,15 @@ class PubSubApp(App[PubSubSettings]):
     def http(self, site: Site) -> Handler:
         """Publish, subscribe, history."""
         settings = self.settings
-        handler = PubSubHandler(self.service, site.access, site.hosts, settings.heartbeat_s)
+        handler = PubSubHandler(
+            self.service, site.access, site.hosts, settings.heartbeat_s, self._open_socket
+        )
         return self.handler_of(site, handler.routes(), SCHEMAS, handler)
 
     def http_settings(self) -> HttpSettings:
         """A subscriber is a stream."""
-        return replace(super().http_settings(), streams_max=self.settings.subscribers_max)
+        streams_max = self.settings.subscribers_max
+        return replace(super().http_settings(), streams_max=streams_max, switch_offer=b"websocket")
 
     # What there is to see.
 
@@ -117,6 +131,20 @@ class PubSubApp(App[PubSubSettings]):
                 MetricSample("_total", (("bound", "age"),), history.cut_by_age),
             ],
         )
+        yield gauge("sluicegate_pubsub_sockets", "WebSocket connections.", self.sockets.counts.open)
+        yield counter(
+            "sluicegate_pubsub_sent", "Messages sent over WebSockets.", self.fan_out.delivered
+        )
+        yield counter(
+            "sluicegate_pubsub_gaps",
+            "Losses of continuity told over WebSockets.",
+            self.fan_out.gaps,
+        )
+        yield counter(
+            "sluicegate_pubsub_rested",
+            "Times a WebSocket was read later, for it sent too fast.",
+            self.sockets.counts.rested,
+        )
         yield gauge("sluicegate_pubsub_accounts", "Accounts in use.", node.accounts)
         yield gauge(
             "sluicegate_pubsub_accounts_suppressed",
@@ -125,6 +153,13 @@ class PubSubApp(App[PubSubSettings]):
         )
 
     # Inside.
+
+    def _open_socket(self, request: HttpRequest, by: Identity) -> HttpReply:
+        def open_session(socket: Socket) -> PubSubSession:
+            bounds = self._session_bounds
+            return PubSubSession(socket, by, self.service, self.fan_out, bounds, self.clock)
+
+        return self.sockets.accept(request, open_session)
 
     def _history(self) -> object:
         history = self.history
@@ -159,6 +194,17 @@ class PubSubApp(App[PubSubSettings]):
         while True:
             await asyncio.sleep(TRIM_S)
             self.history.trim(self.clock.now_us())
+
+
+def _socket_settings(settings: PubSubSettings) -> WebSocketSettings:
+    return WebSocketSettings(
+        message_bytes_max=settings.message_bytes_max,
+        frames_per_s=settings.received_rate,
+        bytes_per_s=settings.received_bytes,
+        unread_bytes_max=settings.unread_bytes_max,
+        heartbeat_s=settings.heartbeat_s,
+        silence_s_max=4 * settings.heartbeat_s,
+    )
 
 
 def _log_settings(settings: PubSubSettings) -> FileLogSettings:
