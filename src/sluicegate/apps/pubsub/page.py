@@ -54,7 +54,7 @@ function take(told) {
 }
 function connect() {
   clearTimeout(timer);
-  if (socket) socket.onclose = null, socket.close();
+  if (socket) socket.onclose = socket.onmessage = null, socket.close();
   const token = part("token").value.trim();
   const names = ["sluicegate.pubsub.v1"].concat(token ? ["bearer." + token] : []);
   try {
