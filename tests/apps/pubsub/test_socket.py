@@ -160,6 +160,9 @@ def test_accounts_are_apart_and_grants_are_kept(tmp_path: Path) -> None:
         for token in ("", "x" * 43):
             with pytest.raises(InvalidStatus, match="401"), talk(server, token):
                 pass
+        wrong = [Subprotocol("sluicegate.pubsub.v1"), Subprotocol("bearer.nobody")]
+        with pytest.raises(InvalidStatus, match="401"), talk(server, subprotocols=wrong):
+            pass
         # A browser can set no header: it says its token beside the protocol, and hears only that.
         names = [Subprotocol("sluicegate.pubsub.v1"), Subprotocol(f"bearer.{ANN}")]
         with talk(server, subprotocols=names) as browser:
