@@ -136,8 +136,7 @@ def test_who_iterates_slowly_holds_up_nobody_and_misses_nothing(tmp_path: Path) 
             client.subscribe("slow") as slow,
             client.subscribe("quick") as quick,
         ):
-            for n in range(200):
-                await client.publish("slow", n)
+            await asyncio.gather(*(client.publish("slow", n) for n in range(200)))
             await client.publish("quick", "now")
             assert (await quick.next()).data == "now"  # type: ignore[union-attr]
             assert len(slow._received) == 10  # and no more waits here
