@@ -90,7 +90,8 @@ def websocket(port: int, path: str, source: str = "") -> socket.socket:
     key = base64.b64encode(os.urandom(16)).decode()
     sock.sendall(
         f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: Upgrade\r\n"
-        f"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n".encode()
+        "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        f"Sec-WebSocket-Key: {key}\r\n\r\n".encode()
     )
     head = b""
     while b"\r\n\r\n" not in head:
@@ -329,7 +330,8 @@ def main() -> None:
                     f"  {found.per_s:10,.0f} a second  p99 {found.p99_ms:6.1f} ms"
                 )
             mine = middle["sluicegate pubsub"]
-            bars.check(mine.per_s >= PER_S_MIN, f"{mine.per_s:,.0f} of {PER_S_MIN:,} deliveries/s")
+            rate = mine.per_cpu_s
+            bars.check(rate >= PER_S_MIN, f"{rate:,.0f} of {PER_S_MIN:,} deliveries/s of a core")
             times = mine.per_cpu_s / middle["bare broadcast"].per_cpu_s
             least = BARE_TIMES_MIN if burst > 1 else 0.0
             bars.check(times >= least, f"{times:.2f} of {least} x bare broadcast")

@@ -23,6 +23,7 @@ then, from two other terminals:
   curl -N http://127.0.0.1:7090/v1/channels/news/events
   curl -d '{"data": "hello"}' -H 'content-type: application/json' \\
       http://127.0.0.1:7090/v1/channels/news/messages
+or open http://127.0.0.1:7090/ in a browser.
 
 An account is a caller of the access file, with the grants publish and subscribe. Variables are
 named SLUICEGATE_PUBSUB_ and the flag, as SLUICEGATE_PUBSUB_HISTORY. SIGHUP reads accounts and

@@ -93,8 +93,9 @@ class PubSubSession:
         self._clock = clock
         self._max = bounds.subscriptions_max
         self._buckets = tuple(
-            TokenBucket(rate, _US, debt_max=1 << 30) if rate else None
-            for rate in (bounds.messages_per_s, bounds.bytes_per_s)
+            (TokenBucket(rate, _US, debt_max=1 << 30), cost)
+            for cost, rate in enumerate((bounds.messages_per_s, bounds.bytes_per_s))
+            if rate
         )
         self._subscriptions: dict[str, Subscription] = {}
         self._waiting: dict[Subscription, None] = {}  # those that have something, in their order
@@ -232,21 +233,21 @@ class PubSubSession:
         pieces = subscription.take(TAKEN_MAX, TAKEN_BYTES)  # and wakes us, if there is more
         if pieces:
             frames = self._fan_out.frames_of(subscription.channel.key, pieces)
-            self._socket.send(frames)
-            self._socket.flush()
-            self._keep_pace(len(pieces), len(frames))
+            self._socket.send_now(frames)
+            if self._buckets:
+                self._keep_pace((len(pieces), len(frames)))
         if waiting:
             self._wake()
 
-    def _keep_pace(self, messages: int, size: int) -> None:
+    def _keep_pace(self, sent: tuple[int, int]) -> None:
+        """Send more later, if these messages and bytes were more than may be sent."""
+        now_us = self._clock.now_us()
         delay_us = 0
-        for bucket, cost in zip(self._buckets, (messages, size), strict=True):
-            if bucket is not None:
-                now_us = self._clock.now_us()
-                bucket.settle(cost, now_us)
-                verdict = bucket.take(0, now_us)
-                if not verdict.allowed:
-                    delay_us = max(delay_us, verdict.retry_after_us)
+        for bucket, cost in self._buckets:
+            bucket.settle(sent[cost], now_us)
+            verdict = bucket.take(0, now_us)
+            if not verdict.allowed:
+                delay_us = max(delay_us, verdict.retry_after_us)
         if delay_us:
             loop = asyncio.get_running_loop()
             self._asleep_until = loop.call_later(delay_us / _US, self._end_rest)

@@ -157,8 +157,17 @@ class WebSocketProtocol(asyncio.Protocol):
             self._ends_soon = True
             self._door.turns.at_end(self.flush)
 
+    def send_now(self, frames: bytes) -> None:
+        """Send them, and what was to be sent before, at once."""
+        transport = self._transport
+        if self._out or transport is None:
+            self._out.append(frames)
+            self.flush()
+        elif not self._ending and not transport.is_closing():
+            transport.write(frames)
+
     def flush(self) -> None:
-        """Send what is to be sent now."""
+        """Send what is to be sent."""
         self._ends_soon = False
         transport = self._transport
         if self._out and transport is not None:

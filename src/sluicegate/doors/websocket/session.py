@@ -17,8 +17,8 @@ class Socket(Protocol):
     def send(self, frames: bytes) -> None:
         """Send whole frames, which many connections may share, when the turn ends."""
 
-    def flush(self) -> None:
-        """Send what is to be sent now."""
+    def send_now(self, frames: bytes) -> None:
+        """Send them, and what was to be sent before, at once: who sends to many in a turn does."""
 
     def proceed(self) -> None:
         """Read on: something that was under way is answered."""
