@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -244,3 +246,14 @@ def _connects(server: PubSubProcess) -> bool:
             return True
     except InvalidStatus:
         return False
+
+
+def test_without_its_codec_the_service_names_what_installs_it(tmp_path: Path) -> None:
+    # An entry of None is how Python is told that there is no such module.
+    code = "import sys; sys.modules['websockets'] = None; import sluicegate.apps.pubsub.app"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert "MissingPackage: the package websockets is missing; pip install '.[server]'" in (
+        done.stderr
+    )

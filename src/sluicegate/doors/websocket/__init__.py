@@ -9,3 +9,10 @@ The codec is that of `websockets`, without its input and output: it is the maint
 in C, and knows the length of a frame before its bytes. Extensions are not offered: what is
 compressed for each connection cannot be shared between them, and may be a bomb.
 """
+
+from importlib.util import find_spec
+
+from sluicegate.contracts.errors import MissingPackage
+
+if find_spec("websockets") is None:
+    raise MissingPackage("websockets", "server")

@@ -12,25 +12,18 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, final
 
+from websockets.datastructures import Headers
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
+
 from sluicegate.contracts.clock import Clock
-from sluicegate.contracts.errors import MissingPackage
 from sluicegate.doors.http.message import HttpReply, HttpRequest, problem
 from sluicegate.doors.http.site import other_site
 from sluicegate.doors.turns import Turns
+from sluicegate.doors.websocket.protocol import WebSocketCounts, WebSocketProtocol
 from sluicegate.doors.websocket.session import OpenSession
 from sluicegate.doors.websocket.settings import WebSocketSettings
-
-try:
-    from websockets.datastructures import Headers
-    from websockets.http11 import Request
-    from websockets.server import ServerProtocol
-    from websockets.typing import Subprotocol
-
-    from sluicegate.doors.websocket.protocol import WebSocketCounts, WebSocketProtocol
-except ModuleNotFoundError as error:
-    if error.name is None or error.name.startswith("sluicegate"):
-        raise
-    raise MissingPackage(error.name, "server") from None
 
 _BODY: Final = problem(400, "Bad Request", "a WebSocket handshake has no body", close=True)
 _OURS: Final = (b"sec-websocket-accept", b"sec-websocket-protocol", b"upgrade")
