@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,11 +11,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import trustme
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.typing import Subprotocol
+from websockets.sync.client import connect
+from websockets.typing import Origin, Subprotocol
 
 from tests.apps.pubsub.process import PubSubProcess, Subscriber
-from tests.apps.pubsub.socket import talk
+from tests.apps.pubsub.socket import Talk, talk, url_of
 from tests.apps.pubsub.test_whole import ANN, BOB, UNLIMITED, access_of
 from tests.engines.child import until
 
@@ -257,3 +260,26 @@ def test_without_its_codec_the_service_names_what_installs_it(tmp_path: Path) ->
     assert "MissingPackage: the package websockets is missing; pip install '.[server]'" in (
         done.stderr
     )
+
+
+def test_a_websocket_over_tls_speaks_and_ends(tmp_path: Path) -> None:
+    ca = trustme.CA()
+    pair = ca.issue_cert("localhost", "127.0.0.1")
+    chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
+    pair.cert_chain_pems[0].write_to_path(chain)
+    pair.private_key_pem.write_to_path(key)
+    context = ssl.create_default_context()
+    ca.configure_trust(context)
+    flags = (*UNLIMITED, "--tls-cert", str(chain), "--tls-key", str(key))
+    with PubSubProcess(tmp_path, *flags) as server:
+        url = url_of(server).replace("ws://127.0.0.1", "wss://localhost")
+        with connect(url, ssl=context, origin=Origin(f"https://localhost:{server.port}")) as opened:
+            client = Talk(opened)
+            client.ask("subscribe", channel="news")
+            client.ask("publish", channel="news", data="x" * 30_000)
+            assert client.take(1) == ["x" * 30_000]
+            opened.send(b"binary")
+            with pytest.raises(ConnectionClosed) as closed:
+                client.next()
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1003
