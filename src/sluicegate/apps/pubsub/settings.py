@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final
 
+from sluicegate.apps.pubsub.node_settings import NodeSettings
 from sluicegate.service.common_settings import LISTEN, ServiceSettings
 from sluicegate.service.settings import Setting, seconds, whole
 
@@ -14,7 +15,7 @@ _DAY_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class PubSubSettings(ServiceSettings):
+class PubSubSettings(ServiceSettings, NodeSettings):
     """Channels."""
 
     VARIABLES: ClassVar[str] = "SLUICEGATE_PUBSUB_"
