@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import final
 
 import pytest
 
 from sluicegate.cluster.account_limiter import AccountLimiter
 from sluicegate.cluster.node import ClusterNode
 from sluicegate.contracts.access import Grant, Identity
+from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.request import Request
-from sluicegate.contracts.suppression import AccountCount, SuppressReport
+from sluicegate.contracts.suppression import AccountCount, FactorMessage, SuppressReport
 from sluicegate.doors.resp.cluster.commands import CLUSTER
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
@@ -40,19 +42,37 @@ def limit_of(_: str) -> AccountLimit | None:
     return AccountLimit(L)
 
 
+@final
+class Master:
+    """A node, as others ask it; it answers nobody while it is `failing`."""
+
+    def __init__(self, node: ClusterNode) -> None:
+        self.node = node
+        self.failing = False
+
+    def report(self, report: SuppressReport, by: Identity) -> FactorMessage | None:
+        if self.failing:
+            raise Unavailable("the master", "it is told to fail")
+        return self.node.report(report, by)
+
+
 def node_of(name: str) -> ClusterNode:
     limiter = AccountLimiter(name, 1, limit_of, SeededChance(1), CLOCK.now_us())
     settings = RedisSettings(password=name, timeout_us=2_000_000)
-    return ClusterNode(limiter, {}, settings, CLOCK, SeededChance(2))
+    return ClusterNode(limiter, {}, settings, CLOCK, SeededChance(2), gone_us=300_000)
 
 
 @asynccontextmanager
-async def cluster() -> AsyncIterator[tuple[dict[str, ClusterNode], dict[str, Endpoint]]]:
+async def cluster(
+    masters: dict[str, Master] | None = None,
+) -> AsyncIterator[tuple[dict[str, ClusterNode], dict[str, Endpoint]]]:
     async with AsyncExitStack() as stack:
         nodes = {name: node_of(name) for name in NAMES}
+        masters = {} if masters is None else masters
         peers = {}
         for name, node in nodes.items():
-            door = RespDoor(node, ACCESS, RespSettings(), CLUSTER)
+            masters[name] = Master(node)
+            door = RespDoor(masters[name], ACCESS, RespSettings(), CLUSTER)
             peers[name] = Endpoint("127.0.0.1", await stack.enter_async_context(listening(door)))
         for node in nodes.values():
             node.change_peers(peers)
@@ -114,6 +134,43 @@ def test_a_peer_that_is_not_there_keeps_nobody_from_reporting_to_the_others() ->
             await attempt_until(
                 {"a": nodes["a"]}, of["c"], 1, lambda: nodes["a"].stats().failed > 0
             )
+
+    run(story)
+
+
+def test_a_master_that_is_gone_is_replaced_and_is_master_again_when_it_answers() -> None:
+    async def story() -> None:
+        masters: dict[str, Master] = {}
+        async with cluster(masters) as (nodes, _):
+            here = nodes["a"]
+            account = next(
+                name for name in map(str, range(1_000)) if here.limiter.master_of(name) == "c"
+            )
+            two = {name: nodes[name] for name in ("a", "b")}
+
+            def factors() -> list[float]:
+                now_us = CLOCK.now_us()
+                return [node.limiter.factor(account, now_us) for node in two.values()]
+
+            def mastered_by_c() -> list[bool]:
+                return [node.limiter.master_of(account) == "c" for node in two.values()]
+
+            await attempt_until(two, account, 5, lambda: min(factors()) > 0.5)
+            masters["c"].failing = True
+            lowest = 1.0
+
+            def replaced() -> bool:
+                nonlocal lowest
+                lowest = min(lowest, *factors())
+                return not any(mastered_by_c())
+
+            await attempt_until(two, account, 5, replaced)
+            assert lowest > 0.5, "nobody was unlimited meanwhile"
+            assert all("c" in node.failing for node in two.values())
+            masters["c"].failing = False
+            await attempt_until(two, account, 5, lambda: all(mastered_by_c()))
+            assert not here.failing
+            await attempt_until(two, account, 5, lambda: min(factors()) > 0.5)
 
     run(story)
 

@@ -37,6 +37,9 @@ L = 1_000
 START_US = 1_000_000_000_000_000
 
 
+NO_FUSE = SuppressSettings(fuse_ratio=0)
+
+
 def limited(_: str) -> AccountLimit | None:
     return AccountLimit(L)
 
@@ -205,6 +208,89 @@ def test_the_seeds_24_seconds_do_the_same_later_and_let_go_later() -> None:
     assert seeds.overshoot(6, 32) > 3 * ladder.overshoot(6, 32)
     assert seeds.admitted_in_limits(33, 38) < 0.35
     assert ladder.admitted_in_limits(33, 38) > 0.45
+
+
+def test_the_seeds_first_attempt_swings_from_all_to_nothing_and_the_others_do_not() -> None:
+    admitted = {}
+    for form in ("linear", "mean", "ladder"):
+        world = Cluster(4, settings=SuppressMasterSettings(form=form), node_settings=NO_FUSE)
+        world.run(80, 10 * L, weight=20)
+        each_s = [world.admitted_in_limits(at, at + 1) for at in range(30, 80)]
+        admitted[form] = (min(each_s), max(each_s))
+    low, high = admitted["linear"]
+    assert low < 0.1
+    assert high > 5
+    for form in ("mean", "ladder"):
+        low, high = admitted[form]
+        assert 0.95 <= low <= high <= 1.05
+
+
+def test_a_coin_for_each_operation_holds_the_limit_less_evenly() -> None:
+    world = Cluster(4, node_settings=SuppressSettings(rejection="coin"))
+    world.run(15, 10 * L)
+    assert 0.95 <= world.admitted_in_limits(5, 15) <= 1.05
+    policy = node(fuse_ratio=0, rejection="coin")
+    policy.admit(OP, 0)
+    policy.receive(factor_message(1, 1, 0.25), 0)
+    answers = [isinstance(policy.admit(OP, 0), Decision) for _ in range(400)]
+    assert 60 <= sum(answers) <= 140
+    assert any(sum(answers[n : n + 4]) != 1 for n in range(0, 400, 4))
+
+
+def test_a_node_that_knows_the_limit_holds_an_account_to_it_before_any_master_answers() -> None:
+    ratio_of_seed = SuppressSettings(fuse_ratio=1)
+    policy = Suppress("n", 1, SeededChance(1), ratio_of_seed, limited)
+    admitted = sum(not isinstance(policy.admit(OP, 0), Decision) for _ in range(10 * L))
+    assert admitted == L
+    assert policy.stats().unknown == 0
+    stranger = Suppress("n", 1, SeededChance(1), ratio_of_seed)
+    admitted = sum(not isinstance(stranger.admit(OP, 0), Decision) for _ in range(10 * L))
+    assert admitted == 10 * L, "the control"
+
+
+def test_a_node_that_never_hears_a_master_goes_over_to_its_share_of_the_nodes() -> None:
+    policy = Suppress("n", 1, SeededChance(1), SuppressSettings(decay_us=2 * S), limited)
+    policy.assign(lambda _: "lost", 5)
+    admitted = [0] * 10
+    for n in range(1_000):
+        policy.report(n * 10 * MS, "lost")
+        for _ in range(20):
+            admitted[n // 100] += not isinstance(policy.admit(OP, n * 10 * MS), Decision)
+    assert 0.95 * L / 5 <= admitted[-1] <= 1.1 * L / 5
+
+
+def test_a_node_whose_rate_jumps_reports_early_and_only_then() -> None:
+    policy = Suppress("n", 1, SeededChance(1), SuppressSettings(
+        interval_us=2 * S, heartbeat_us=2 * S, doubt_us=8 * S
+    ), limited)  # fmt: skip
+    policy.admit(OP, 0)
+    assert policy.report(0) is not None
+    for n in range(L):
+        policy.admit(OP, n)
+    assert policy.report(60 * MS) is None, "within a burst there is no hurry"
+    policy.admit(OP, 60 * MS)
+    assert policy.report(40 * MS) is None
+    early = policy.report(60 * MS)
+    assert early is not None
+    assert early.counts[0].delta == L + 1
+    for _ in range(5):
+        policy.admit(OP, 70 * MS)
+    assert policy.report(200 * MS) is None
+
+
+def test_what_a_node_rejects_in_silence_is_no_word_on_an_account_to_its_next_master() -> None:
+    policy = Suppress("n", 1, SeededChance(1), None, limited)
+    policy.assign(lambda _: "first", 5)
+    for n in range(800):
+        policy.admit(OP, n * 10 * MS)
+        policy.admit(OP, n * 10 * MS)
+        policy.admit(OP, n * 10 * MS)
+        policy.report(n * 10 * MS, "first")
+    assert policy.factor("acct", 8 * S) > 0.2
+    policy.assign(lambda _: "second", 5)
+    report = policy.report(8 * S, "second")
+    assert report is not None
+    assert report.counts[0].factor == 0.0
 
 
 def test_lost_reports_are_made_up_by_the_next_ones() -> None:
@@ -538,7 +624,9 @@ def test_a_wrong_setting_is_named() -> None:
     with pytest.raises(BadValue, match=r"suppress\.node"):
         Suppress("", 1, SeededChance(1))
     with pytest.raises(BadValue, match=r"suppress_master\.form"):
-        SuppressMasterSettings(form="linear")
+        SuppressMasterSettings(form="median")
+    with pytest.raises(BadValue, match=r"suppress\.rejection"):
+        SuppressSettings(rejection="dice")
     with pytest.raises(BadValue, match=r"suppress_master\.sigmas"):
         SuppressMasterSettings(sigmas=float("nan"))
     master = SuppressMaster("m", 1, lambda _: AccountLimit(0), START_US)

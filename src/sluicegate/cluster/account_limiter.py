@@ -10,6 +10,10 @@ Every node is a node for the accounts that are active on it (`policies/suppress.
 of those that consistent hashing gives it (`policies/suppress_master.py`). A node that is its own
 master of an account asks itself within `reports`, without a message.
 
+Members are all nodes that there are to be; masters are chosen among those that live
+(`change_live`). A member that does not live keeps its part of each account, for it may be cut off
+and not dead; one that is no member any more has none.
+
 When the members change, an account whose master is another one now is reported to it at once, with
 the fraction that is rejected here; the new master goes on with that until it has seen enough by
 itself. An account that keeps its master notices nothing. Nodes that disagree on the members for a
@@ -33,7 +37,7 @@ from sluicegate.contracts.policy import Admission
 from sluicegate.contracts.request import Request
 from sluicegate.contracts.suppression import FactorMessage, SuppressReport
 from sluicegate.kernels.hash_ring import NODES_MAX, Rendezvous
-from sluicegate.policies.suppress import Suppress, SuppressSettings, SuppressStats
+from sluicegate.policies.suppress import AccountView, Suppress, SuppressSettings, SuppressStats
 from sluicegate.policies.suppress_master import (
     LimitOf,
     SuppressMaster,
@@ -48,7 +52,7 @@ FIRST_TERM: Final = 1
 class AccountLimiter:
     """Node and master in one. `boot` must grow with every start of the node."""
 
-    __slots__ = ("_master", "_node", "_ring", "name")
+    __slots__ = ("_live", "_master", "_members", "_node", "name")
 
     def __init__(
         self,
@@ -62,10 +66,11 @@ class AccountLimiter:
         master: SuppressMasterSettings | None = None,
     ) -> None:
         self.name = name
-        self._node = Suppress(name, boot, chance, node)
+        self._node = Suppress(name, boot, chance, node, limit_of)
         self._master = SuppressMaster(name, FIRST_TERM, limit_of, now_us, master)
-        self._ring = Rendezvous({name: 1.0})
-        self._node.assign(self._ring.owner)
+        self._members: frozenset[str] = frozenset((name,))
+        self._live = Rendezvous({name: 1.0})
+        self._node.assign(self._live.owner)
 
     @property
     def interval_us(self) -> int:
@@ -73,31 +78,54 @@ class AccountLimiter:
         return self._node.settings.interval_us
 
     @property
+    def early_us(self) -> int:
+        """How often `reports` may have something for it when a rate has jumped."""
+        return min(self._node.settings.early_us, self.interval_us)
+
+    @property
     def members(self) -> Collection[str]:
-        """The names of all nodes, in their order."""
-        return self._ring.weights.keys()
+        """The names of all nodes."""
+        return self._members
+
+    @property
+    def live(self) -> Collection[str]:
+        """The names of those among which masters are chosen, in their order."""
+        return self._live.weights.keys()
 
     def change_members(self, names: Collection[str]) -> None:
-        """Divide the accounts anew; those that stay where they are notice nothing."""
+        """Take over who there is; all of them live until it is said otherwise."""
         if self.name not in names:
             raise BadValue("members", ", ".join(names), f"name this node, {self.name!r}, too")
         if len(names) > NODES_MAX:
             raise BadValue("members", len(names), f"name at most {NODES_MAX} nodes")
-        ring = Rendezvous(dict.fromkeys(names, 1.0))
-        gone = self.members - ring.weights.keys()
-        self._ring = ring
-        self._node.assign(ring.owner)
+        gone = self._members - set(names)
+        self._members = frozenset(names)
+        self.change_live(names)
         for member in gone:
             self._node.disconnect(member)
             self._master.forget_node(member)
 
+    def change_live(self, names: Collection[str]) -> None:
+        """Divide the accounts anew among these members and this one; those that stay where they
+        are notice nothing.
+        """
+        live = {self.name} | (self._members & set(names))
+        self._live = Rendezvous(dict.fromkeys(live, 1.0))
+        self._node.assign(self._live.owner, len(self._members))
+        for member in self._members - live:
+            self._node.disconnect(member)
+
     def master_of(self, account: str) -> str:
         """Which member decides on an account."""
-        return self._ring.owner(account)
+        return self._live.owner(account)
 
     def admit(self, request: Request, now_us: int) -> Admission:
         """A permit, or a refusal in the account's name (`request.caller`, `request.cost`)."""
         return self._node.admit(request, now_us)
+
+    def probe(self) -> SuppressReport:
+        """Return a report that says nothing, to find out whether a member answers."""
+        return SuppressReport(self.name, self._node.boot, (), leaving=True)
 
     def reports(self, now_us: int, busy: Container[str] = ()) -> list[tuple[str, SuppressReport]]:
         """Return what to send to which member now; what is for this node is settled here.
@@ -130,6 +158,10 @@ class AccountLimiter:
     def factor(self, account: str, now_us: int) -> float:
         """The fraction of an account's operations that is rejected here and now."""
         return self._node.factor(account, now_us)
+
+    def accounts(self, now_us: int) -> list[AccountView]:
+        """What this node knows of its accounts."""
+        return self._node.accounts(now_us)
 
     def stats(self) -> tuple[SuppressStats, SuppressMasterStats]:
         """The node's side and the master's."""

@@ -8,7 +8,8 @@
 It answers reports (`report`, behind the RESP door's `SG.REPORT`), and every `interval_us` reports
 to the masters of its accounts, one report under way a master: what a slow master does not answer
 waits here and is not sent twice. A report that fails says nothing; the policy repeats it, and holds
-what it last heard meanwhile.
+what it last heard meanwhile. A peer that has not answered for `gone_us` is master of nothing until
+it answers a probe; who comes after it goes on with the fractions that the nodes have heard.
 
 A peer reports in its own name: whoever calls must be granted `report`, and be called as the node it
 reports for, so that nobody forges another's usage.
@@ -37,6 +38,8 @@ from sluicegate.wire.suppression_messages import encode_report, parse_answer
 
 _log: Final = logging.getLogger("sluicegate.cluster")
 SECOND_US: Final = 1_000_000
+GONE_US: Final = 1_000_000
+_PROBE_S: Final = 0.25
 
 
 class ClusterStats(NamedTuple):
@@ -59,14 +62,20 @@ class ClusterNode:
         settings: RedisSettings,
         clock: Clock,
         chance: Chance,
+        *,
+        gone_us: int = GONE_US,
     ) -> None:
         """`settings` say how to speak to peers: token, TLS, time-outs; endpoints come from
         `peers`."""
         self.limiter = limiter
+        self.failing: dict[str, str] = {}  # peers that do not answer, and why
+        self._gone_s = gone_us / SECOND_US
+        self._failing_since: dict[str, float] = {}
+        self._probed_s = 0.0
         self._settings = replace(settings, kind="a node of the cluster")
         self._clock = clock
         self._chance = chance
-        self._interval_s = limiter.interval_us / SECOND_US
+        self._tick_s = limiter.early_us / SECOND_US
         self._links: dict[str, RedisNode] = {}
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -95,6 +104,7 @@ class ClusterNode:
         for name, link in list(self._links.items()):
             if others.get(name) != link.endpoint:
                 del self._links[name]
+                self._forget_failure(name)
                 closing = asyncio.get_running_loop().create_task(link.close())
                 self._closing.add(closing)
                 closing.add_done_callback(self._closing.discard)
@@ -116,20 +126,40 @@ class ClusterNode:
         return ClusterStats(self._sent, self._answered, self._failed, self._forged)
 
     async def _tick(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(self._interval_s)
+            await asyncio.sleep(self._tick_s)
+            self._change_live()
             try:
                 reports = self.limiter.reports(self._clock.now_us(), self._under_way)
             except BadValue as error:  # a limit that cannot be used, of an account of ours
                 _log.error("nothing was reported: %s", error)
                 continue
             for member, report in reports:
-                link = self._links.get(member)
-                if link is not None:
-                    self._sent += 1
-                    task = loop.create_task(self._exchange(member, link, report))
-                    self._under_way[member] = task
+                self._send(member, report)
+            self._probe()
+
+    def _send(self, member: str, report: SuppressReport) -> None:
+        link = self._links.get(member)
+        if link is not None:
+            self._sent += 1
+            task = asyncio.get_running_loop().create_task(self._exchange(member, link, report))
+            self._under_way[member] = task
+
+    def _change_live(self) -> None:
+        """Choose masters among those that have not failed for too long."""
+        last_s = asyncio.get_running_loop().time() - self._gone_s
+        live = {name for name in self._links if self._failing_since.get(name, last_s + 1) > last_s}
+        if live | {self.limiter.name} != set(self.limiter.live):
+            self.limiter.change_live(live)
+
+    def _probe(self) -> None:
+        """Ask those that fail whether they answer again."""
+        now_s = asyncio.get_running_loop().time()
+        if not self._failing_since or now_s - self._probed_s < _PROBE_S:
+            return
+        self._probed_s = now_s
+        for member in self._failing_since.keys() - self._under_way.keys():
+            self._send(member, self.limiter.probe())
 
     async def _exchange(self, member: str, link: RedisNode, report: SuppressReport) -> None:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -139,9 +169,18 @@ class ClusterNode:
             if answer is not None and answer.master == member:
                 self.limiter.receive_factors(member, answer, self._clock.now_us())
             self._answered += 1
+            self._forget_failure(member)
         except (Unavailable, ErrorReply, BadValue) as error:
             self._failed += 1
-            _log.debug("%s did not answer a report: %s", member, error)
+            if member in self._links and member not in self.failing:
+                _log.warning("%s does not answer reports: %s", member, error)
+                self._failing_since[member] = asyncio.get_running_loop().time()
+                self.failing[member] = str(error)
         finally:
             with suppress(KeyError):
                 del self._under_way[member]
+
+    def _forget_failure(self, member: str) -> None:
+        self._failing_since.pop(member, None)
+        if self.failing.pop(member, None) is not None:
+            _log.info("%s answers reports", member)

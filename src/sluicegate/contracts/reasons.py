@@ -110,6 +110,11 @@ CHANNEL_LIMITED: Final = _too_much("channel_limited", "The channel is over its r
 CHANNELS_FULL: Final = _too_much(
     "channels_full", "As many channels are in use as may be; new ones must wait."
 )
+SUBSCRIPTIONS_FULL: Final = _too_much(
+    "subscriptions_full",
+    "The connection has as many subscriptions as it may have.",
+    RetryAdvice.NEVER,
+)
 
 # We have too little.
 SHED: Final = _too_little("shed", "The service is under stress and serves what matters more.")

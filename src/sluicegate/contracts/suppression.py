@@ -14,7 +14,7 @@ from sluicegate.contracts.access import Identity
 
 
 class AccountCount(NamedTuple):
-    """What one account attempted at one node; both in messages, and the factor applied."""
+    """What one account attempted at one node; both in messages, and the factor last heard."""
 
     account: str
     delta: int  # since the last report was sent

@@ -139,6 +139,7 @@ class AcceptedConnection:
         "counted_as",
         "ending",
         "kind",
+        "on_lost",
         "peer",
         "quiet_since_s",
         "reserved",
@@ -168,6 +169,7 @@ class AcceptedConnection:
         self._lost = False
         self._stalled = False
         self._unread = 0
+        self.on_lost: Callable[[], object] = _do_nothing
         self._forward: Callable[[bytes], object] = _do_nothing
         self._drain: Callable[[], object] = _do_nothing
         self._under_way: Callable[[], int] = _no_work
@@ -234,6 +236,7 @@ class AcceptedConnection:
         self._lost = True
         inner = self._inner
         self._owner.forget(self)
+        self.on_lost()
         self._forward = self._drain = self._tick = _do_nothing
         self._under_way = _no_work
         if inner is not None:
@@ -341,6 +344,13 @@ class AcceptedConnection:
 
     def _make_protocol(self, kind: Language, head: bytes) -> None:
         inner = self._owner.protocol(kind, self.peer)
+        self.serve_with(inner)
+        assert self.transport is not None
+        if not self.transport.is_closing():
+            inner.data_received(head)
+
+    def serve_with(self, inner: asyncio.Protocol) -> None:
+        """Pass everything to this protocol from now on, in the place of another if there is one."""
         offered = cast("Any", inner)
         self._forward = inner.data_received
         self._drain = getattr(offered, "drain", _do_nothing)
@@ -350,8 +360,6 @@ class AcceptedConnection:
         self.active = True
         assert self.transport is not None
         inner.connection_made(self.transport)
-        if not self.transport.is_closing():
-            inner.data_received(head)
 
     def _close_with(self, last: bytes) -> None:
         """Send one last thing and close; what the peer still sends is discarded."""

@@ -17,7 +17,8 @@ rejected like any other but not counted, or rejecting would raise the demand tha
 
 A count carries its delta and its total since the node started. The master that has heard the node
 before works with totals, so a lost report is made up by the next one and a doubled one is nothing;
-a master that has just taken over works with the delta, and with the factor that the node applies.
+a master that has just taken over works with the delta, and with the factor that the node last
+heard.
 
 Accounts may have different masters (`assign`): each is reported to its own, and whatever another
 one says of it is void. A node that has no account of a master any more says so in its last report
@@ -25,16 +26,21 @@ to it, or it would be taken for cut off.
 
 A message of factors carries a term (of the master), a generation, and how long it is valid; an
 older one is void. The report names the latest that the node has heard from this master, so that one
-that has restarted begins above it. A report is repeated until it is answered; so a node
-that hears
-nothing for `doubt_us` after one is cut off (an idle account asks nothing, and is not in silence).
-It admits no more a second, then, than it did when it last heard, and when its factor is not valid
-any more goes over, in `decay_us`, to an equal share of the limit (`kernels/suppression.py`,
-`silent_factor`), so that the parts of a divided cluster admit no more than the limit together.
+that has restarted begins above it. A report is repeated until it is answered; so a node that
+hears nothing for `doubt_us` after one is cut off (an idle account asks nothing, and is not in
+silence). It admits no more a second, then, than it did when it last heard, and when its factor is
+not valid any more goes over, in `decay_us`, to an equal share of the limit
+(`kernels/suppression.py`, `silent_factor`), so that the parts of a divided cluster admit no more
+than the limit together.
 
-Rejection is by error diffusion, exact to one operation. Two fuses stand behind it: a node alone
-never admits more than `fuse_ratio` times the limit, so a step is bounded before the first answer
-comes; and an account that the node has never heard about is let in, and counted as `unknown`.
+Rejection is by error diffusion, exact to one operation, or by a coin for each (`rejection`), as the
+source has it. Behind it stands a fuse that acts at once: a node alone never admits more than
+`fuse_ratio` times the limit, so a step is bounded before the first answer comes. The source's next
+step is a ratio of 1; at 2 a Poisson stream at 99% of a small limit is not refused for its clusters.
+A node that is told the limits (`limit_of`) has the fuse from an account's first operation on, and
+goes over to an equal share if no master ever answers; else an account that it has never heard about
+is let in, and counted as `unknown`. A node at which an account has attempted a whole burst since
+the last report reports it early, though not within `early_us`.
 
 Cost: a look-up, three additions, a bucket; a division every `interval_us` an account. Bounds:
 `accounts_max` (what comes above passes, `untracked`); `report_accounts_max` in a report, the others
@@ -62,12 +68,16 @@ from sluicegate.contracts.suppression import (
 )
 from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.moving_rate import SECOND_US, TwoSpeedRate
-from sluicegate.kernels.suppression import SPAN_US_MAX, Diffusion, silent_factor
+from sluicegate.kernels.suppression import SPAN_US_MAX, Diffusion, flip, silent_factor
 from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.policies.keyed_table import KEYS_MAX
-from sluicegate.policies.settings import check_ranges, within
+from sluicegate.policies.settings import check_ranges, one_of, within
+from sluicegate.policies.suppress_master import LimitOf
 
 RULE_ID: Final = "suppress"
+ERROR_DIFFUSION: Final = "error-diffusion"
+COIN: Final = "coin"
+REJECTIONS: Final = (ERROR_DIFFUSION, COIN)
 FUSE_RATIO_MAX: Final = 1_000
 _DEBT_MAX: Final = 1 << 32  # an operation heavier than the burst passes, and is paid off
 _LOOKS: Final = 4
@@ -86,7 +96,9 @@ def _one_master(_: str) -> str:
 class SuppressSettings:
     """A node's side; the master's has its own."""
 
+    rejection: str = ERROR_DIFFUSION
     interval_us: int = ranged(50_000, 1, SPAN_US_MAX)
+    early_us: int = ranged(50_000, 1, SPAN_US_MAX)
     heartbeat_us: int = 250_000
     doubt_us: int = 500_000
     decay_us: int = ranged(3_000_000, 0, SPAN_US_MAX)
@@ -99,6 +111,7 @@ class SuppressSettings:
 
     def __post_init__(self) -> None:
         check_ranges("suppress", self)
+        one_of("suppress.rejection", self.rejection, REJECTIONS)
         within("suppress.heartbeat_us", self.heartbeat_us, self.interval_us, SPAN_US_MAX)
         within("suppress.doubt_us", self.doubt_us, self.interval_us, SPAN_US_MAX)
         within("suppress.idle_us", self.idle_us, self.interval_us, SPAN_US_MAX)
@@ -117,14 +130,27 @@ class SuppressStats(NamedTuple):
     void: int
 
 
+class AccountView(NamedTuple):
+    """One account as this node sees it; both counts in messages, since the node started."""
+
+    account: str
+    attempted: int
+    admitted: int
+    factor: float
+    per_s: int  # its limit; 0 where nobody has said one
+    master: str
+    heard_us: int  # ago that its master was heard; -1 if it never was
+
+
 @final
 class _Link:
     """What a node keeps of one master."""
 
-    __slots__ = ("accounts", "changed", "heard", "reported_us")
+    __slots__ = ("accounts", "changed", "early", "heard", "reported_us")
 
     def __init__(self) -> None:
         self.accounts = 0
+        self.early = False  # a rate has jumped: the next report need not wait for its time
         self.changed: dict[str, _Account] = {}  # to be reported, first come first
         self.reported_us = -SPAN_US_MAX
         self.heard = (0, 0)  # the latest term and generation
@@ -135,11 +161,13 @@ class _Account:
     """What a node keeps of one account."""
 
     __slots__ = (
+        "admitted",
         "applied",
         "diffusion",
         "factor",
         "fuse",
         "generation",
+        "heard_us",
         "held_per_s",
         "limit_burst",
         "limit_per_s",
@@ -158,7 +186,9 @@ class _Account:
     def __init__(self, phase: float, link: _Link) -> None:
         self.link = link
         self.total = 0
+        self.admitted = 0
         self.reported = 0
+        self.heard_us = NO_REPORT
         self.rate = TwoSpeedRate(recent_slot_us=RECENT_SLOT_US)
         self.diffusion = Diffusion(phase)
         self.fuse: TokenBucket | None = None
@@ -184,9 +214,12 @@ class Suppress:
         "_accounts",
         "_admitted",
         "_chance",
+        "_coin",
         "_fused",
         "_interval_us",
+        "_limit_of",
         "_links",
+        "_nodes",
         "_owner_of",
         "_suppressed",
         "_unknown",
@@ -198,7 +231,12 @@ class Suppress:
     )
 
     def __init__(
-        self, node: str, boot: int, chance: Chance, settings: SuppressSettings | None = None
+        self,
+        node: str,
+        boot: int,
+        chance: Chance,
+        settings: SuppressSettings | None = None,
+        limit_of: LimitOf | None = None,
     ) -> None:
         if not node:
             raise BadValue("suppress.node", node, "give the node a name")
@@ -206,6 +244,9 @@ class Suppress:
         self.node = node
         self.boot = boot
         self._chance = chance
+        self._coin = self.settings.rejection == COIN
+        self._limit_of = limit_of
+        self._nodes = 1
         self._interval_us = self.settings.interval_us
         self._accounts: dict[str, _Account] = {}
         self._owner_of: Callable[[str], str] = _one_master
@@ -224,12 +265,15 @@ class Suppress:
         if counted:
             account.total += cost
             account.rate.add(cost, now_us)
-            account.link.changed[request.caller] = account
+            link = account.link
+            link.changed[request.caller] = account
+            if account.total - account.reported > account.limit_burst > 0:
+                link.early = True
         account.used_us = now_us
         if now_us - account.updated_us >= self._interval_us:
             self._update(account, now_us)
         applied = account.applied
-        if applied > 0.0 and cost > 0 and not account.diffusion.admit(applied, cost):
+        if applied > 0.0 and cost > 0 and not self._lets_in(account, applied, cost):
             self._suppressed += 1
             return self._refusal(self.settings.retry_after_us)
         fuse = account.fuse
@@ -241,15 +285,19 @@ class Suppress:
         elif account.limit_per_s == 0:
             self._unknown += 1
         self._admitted += 1
+        account.admitted += cost
         return SuppressPermit(self, account, cost if counted else 0)
 
-    def assign(self, owner_of: Callable[[str], str]) -> None:
+    def assign(self, owner_of: Callable[[str], str], nodes: int = 1) -> None:
         """Report each account to the master that `owner_of` names from now on.
+
+        `nodes` is among how many an account is divided of which no master has said it.
 
         An account that changes hands is reported to its new master at once, whose first word counts
         whatever its term is. Until then it is held as if its master were silent.
         """
         self._owner_of = owner_of
+        self._nodes = max(nodes, 1)
         for name, account in self._accounts.items():
             link = self._link_to(owner_of(name))
             if link is account.link:
@@ -285,12 +333,15 @@ class Suppress:
         if link is None:
             return None
         silence_us = now_us - link.reported_us
-        if 0 <= silence_us < self._interval_us:
+        settings = self.settings
+        least_us = min(settings.early_us, settings.interval_us) if link.early else self._interval_us
+        if 0 <= silence_us < least_us:
             return None
         changed = link.changed
         if not changed and 0 <= silence_us < self.settings.heartbeat_us:
             return None
         link.reported_us = now_us
+        link.early = False
         self._forget_idle(now_us)
         if link.accounts == 0 and master != ONE_MASTER:
             del self._links[master]
@@ -303,7 +354,8 @@ class Suppress:
             account.reported = account.total
             if account.unanswered_us == NO_REPORT:
                 account.unanswered_us = now_us
-            counts.append(AccountCount(name, max(delta, 0), account.total, account.applied))
+            # As heard: what is applied in silence is no word on whether the account is over.
+            counts.append(AccountCount(name, max(delta, 0), account.total, account.factor))
         for count in counts:
             account = self._accounts[count.account]
             if account.limit_per_s > 0:  # whom no master has a word for is not asked about twice
@@ -335,6 +387,7 @@ class Suppress:
             account.valid_us = message.valid_us
             account.nodes = max(message.nodes, 1)
             account.unanswered_us = NO_REPORT
+            account.heard_us = now_us
             if factor.factor == 0.0 and account.total == account.reported:
                 link.changed.pop(factor.account, None)
             elif factor.factor > 0.0:
@@ -352,6 +405,22 @@ class Suppress:
             return 0.0
         self._update(account, now_us)
         return account.applied
+
+    def accounts(self, now_us: int) -> list[AccountView]:
+        """What is known of each account."""
+        masters = {link: name for name, link in self._links.items()}
+        return [
+            AccountView(
+                name,
+                account.total,
+                account.admitted,
+                self.factor(name, now_us),
+                account.limit_per_s,
+                masters.get(account.link, ONE_MASTER),
+                -1 if account.heard_us == NO_REPORT else max(now_us - account.heard_us, 0),
+            )
+            for name, account in self._accounts.items()
+        ]
 
     def stats(self) -> SuppressStats:
         """What was decided so far, and how things stand."""
@@ -379,6 +448,12 @@ class Suppress:
         link.accounts += 1
         account = _Account(self._chance.draw(), link)
         self._accounts[name] = account
+        limit = None if self._limit_of is None else self._limit_of(name)
+        if limit is not None:
+            burst = limit.per_s if limit.burst < 0 else limit.burst
+            self._limit(account, AccountFactor(name, 0.0, limit.per_s, burst))
+            account.nodes = self._nodes
+            account.held_per_s = float(limit.per_s)
         return account
 
     def _link_to(self, master: str) -> _Link:
@@ -397,6 +472,11 @@ class Suppress:
             else:
                 account.link.changed.pop(name, None)
                 account.link.accounts -= 1
+
+    def _lets_in(self, account: _Account, factor: float, cost: int) -> bool:
+        if self._coin:
+            return flip(factor, self._chance.draw())
+        return account.diffusion.admit(factor, cost)
 
     def _limit(self, account: _Account, factor: AccountFactor) -> None:
         account.limit_per_s = factor.per_s
@@ -453,6 +533,7 @@ class SuppressPermit:
         self._ended = True
         if not spent and self._cost > 0:
             account = self._account
+            account.admitted -= self._cost
             # Never below what was reported already: a total only grows.
             account.total = max(account.total - self._cost, account.reported)
             if account.fuse is not None:

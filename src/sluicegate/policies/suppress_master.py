@@ -27,7 +27,9 @@ others.
 
 The seed's form is `form="mean"`: 24 s in four sub-intervals, that in progress left out when it
 would lower the mean, and the excess over L plus B / 24 s decides (`kernels/moving_rate.py`). It
-needs some 20 s for what the ladder does in one, and as long to let go.
+needs some 20 s for what the ladder does in one, and as long to let go. Its first attempt is
+`form="linear"`: the same mean, but of what was admitted, and nothing rejected at L, everything at
+3 L. Under a deluge it swings from all to nothing; it is here to show that.
 
 From 0.8 to 10 L on 20 nodes, one of them with a third of it, what was admitted above L until it
 settled, in seconds of L, of which one is the burst (the test's simulation, 20 ms each way):
@@ -36,7 +38,7 @@ settled, in seconds of L, of which one is the burst (the test's simulation, 20 m
     above L                2.6              2.7                       3.1
 
 A master that has just been given an account (`term` one higher where it began too) has no history
-of it: for `warm_us` it answers with the factor that the reports say is applied, if that is more
+of it: for `warm_us` it answers with the factor that the reporting nodes heard last, if that is more
 than its own. A node's missing counts (lost reports) are
 added with the next one it hears, but of what is older than a second no more than a second's share,
 or the end of a partition would look like a flood.
@@ -67,6 +69,7 @@ from sluicegate.kernels.suppression import (
     WEIGHT_MAX,
     burst_allowance,
     exact_factor,
+    linear_factor,
 )
 from sluicegate.policies.keyed_table import KEYS_MAX
 from sluicegate.policies.settings import check_ranges, one_of, within
@@ -74,6 +77,8 @@ from sluicegate.policies.settings import check_ranges, one_of, within
 RULE_ID: Final = "suppress_master"
 LADDER: Final = "ladder"
 MEAN: Final = "mean"
+LINEAR: Final = "linear"
+FORMS: Final = (LADDER, MEAN, LINEAR)
 SIGMAS_MAX: Final = 100.0
 
 # Longest first. Ten slots each: a window spans from nine to ten of them.
@@ -111,7 +116,7 @@ class SuppressMasterSettings:
 
     def __post_init__(self) -> None:
         check_ranges("suppress_master", self)
-        one_of("suppress_master.form", self.form, (LADDER, MEAN))
+        one_of("suppress_master.form", self.form, FORMS)
 
 
 class SuppressMasterStats(NamedTuple):
@@ -165,7 +170,7 @@ class _Account:
         self.windows = (
             [SlotRing(SLOTS, span_us // SLOTS) for span_us in WINDOWS_US] if form == LADDER else []
         )
-        self.mean = MovingRate() if form == MEAN else None
+        self.mean = None if form == LADDER else MovingRate()
         self.last_counts: dict[str, _LastCount] = {}
         self.per_s = 0
         self.burst = 0
@@ -320,6 +325,8 @@ class SuppressMaster:
             if missed > 0 and age_us > SECOND_US:
                 gained = count.delta + missed * SECOND_US // age_us
         account.last_counts[report.node] = _LastCount(report.boot, count.total, now_us)
+        if self.settings.form == LINEAR:
+            gained = round(gained * (1.0 - count.factor))  # of what was admitted
         account.add(gained, now_us)
 
     def _account_of(self, name: str, now_us: int) -> _Account | None:
@@ -362,6 +369,8 @@ class SuppressMaster:
         per_s = float(account.per_s)
         if account.mean is not None:
             count, span_us = account.mean.mean(now_us)
+            if self.settings.form == LINEAR:
+                return linear_factor(count * SECOND_US / span_us, per_s)
             allowance = burst_allowance(account.burst, span_us)
             return exact_factor(count * SECOND_US / span_us, per_s, allowance)
         over, rate = estimate(

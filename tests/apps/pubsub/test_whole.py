@@ -175,7 +175,7 @@ def test_a_publish_costs_one_and_one_for_each_subscriber(tmp_path: Path) -> None
 
 
 def test_an_account_over_its_rate_is_held_to_it_and_another_is_not(tmp_path: Path) -> None:
-    access = _access_file(tmp_path)
+    access = access_of(tmp_path)
     flags = ("--access", access, "--channel-rate", "0", "--account-rate", "20")
     with PubSubProcess(tmp_path, *flags) as server:
         replies = [server.publish("news", n, ANN) for n in range(300)]
@@ -198,7 +198,7 @@ def test_a_channel_over_its_rate_is_refused_in_its_own_name(tmp_path: Path) -> N
 
 
 def test_channels_belong_to_their_account(tmp_path: Path) -> None:
-    with PubSubProcess(tmp_path, "--access", _access_file(tmp_path)) as server:
+    with PubSubProcess(tmp_path, "--access", access_of(tmp_path)) as server:
         with (
             Subscriber(server, "news", token=ANN) as ann,
             Subscriber(server, "news", token=BOB) as bob,
@@ -283,7 +283,7 @@ def _ask_raw(server: PubSubProcess, path: str, body: str) -> int:
         connection.close()
 
 
-def _access_file(folder: Path) -> str:
+def access_of(folder: Path) -> str:
     callers = [(ANN, "ann", '"publish", "subscribe"'), (BOB, "bob", '"publish", "subscribe"')]
     callers.append(("r" * 43, "reader", '"subscribe"'))
     file = folder / "accounts.toml"

@@ -1,7 +1,9 @@
 """The pub/sub service: what is accepted is durable, and is delivered or its loss is announced.
 
 settings, command    flags; the step from them to a service
+node_settings        flags of one node of a cluster
 channel, history     messages in their order: one channel, and the window on the log of them all
 service              publish, subscribe and read, each with its limits
-handler, app         HTTP and server-sent events; the parts in their order
+session, fan_out     a WebSocket connection; what is written to them all
+handler, page, app   HTTP and server-sent events; the page; the parts in their order
 """

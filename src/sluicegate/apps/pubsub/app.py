@@ -8,16 +8,34 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import ClassVar, Final, final
 
+from sluicegate import __version__
+from sluicegate.apps.pubsub.fan_out import FanOut
 from sluicegate.apps.pubsub.handler import SCHEMAS, PubSubHandler
 from sluicegate.apps.pubsub.history import ChannelHistory
+from sluicegate.apps.pubsub.node_settings import (
+    master_settings,
+    members_of,
+    peer_settings,
+    suppress_settings,
+)
 from sluicegate.apps.pubsub.service import PubSub
+from sluicegate.apps.pubsub.session import SUBPROTOCOL, PubSubSession, SessionBounds
 from sluicegate.apps.pubsub.settings import PubSubSettings
 from sluicegate.cluster.account_limiter import AccountLimiter
+from sluicegate.cluster.node import ClusterNode
 from sluicegate.command_line.text import counted
-from sluicegate.doors.http.message import Handler
+from sluicegate.contracts.access import Access, Identity
+from sluicegate.doors.http.message import Handler, HttpReply, HttpRequest
 from sluicegate.doors.http.settings import HttpSettings
+from sluicegate.doors.resp.cluster.commands import CLUSTER
+from sluicegate.doors.resp.protocol import RespDoor
+from sluicegate.doors.resp.settings import RespSettings
+from sluicegate.doors.websocket.door import WebSocketDoor
+from sluicegate.doors.websocket.session import Socket
+from sluicegate.doors.websocket.settings import WebSocketSettings
 from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.policies.suppress_master import AccountLimit
 from sluicegate.service.app import App, Site
@@ -32,6 +50,7 @@ NODE: Final = "node"
 SEGMENTS: Final = 8  # of the bytes that can be read again
 SEGMENT_BYTES_MIN: Final = 1 << 16
 TRIM_S: Final = 1.0
+ACCOUNTS_SHOWN_MAX: Final = 1_000
 _US: Final = 1_000_000
 
 
@@ -53,8 +72,29 @@ class PubSubApp(App[PubSubSettings]):
             bucket=self._bucket,
         )
         # A start later than another has a higher number.
-        self.limiter = AccountLimiter(NODE, now_us, self._limit_of, SystemChance(), now_us)
+        self.limiter = AccountLimiter(
+            settings.node or NODE,
+            now_us,
+            self._limit_of,
+            SystemChance(),
+            now_us,
+            node=suppress_settings(settings),
+            master=master_settings(settings),
+        )
+        self.node = ClusterNode(
+            self.limiter,
+            members_of(settings.members),
+            peer_settings(settings),
+            self.clock,
+            SystemChance(),
+            gone_us=int(settings.gone_s * _US),
+        )
         self.service = PubSub(self.history, self.limiter, self.clock)
+        self.fan_out = FanOut()
+        self.sockets = WebSocketDoor(self.clock, _socket_settings(settings), (SUBPROTOCOL,))
+        self._session_bounds = SessionBounds(
+            settings.subscriptions_max, settings.sent_rate, settings.sent_bytes
+        )
 
     # Life.
 
@@ -62,25 +102,35 @@ class PubSubApp(App[PubSubSettings]):
         """Become the writer of the history, and read it."""
         await asyncio.to_thread(self._log.begin)
         await self.history.read(self.clock.now_us())
-        self.background.start("reports", self._report)
+        await self.node.start()
         self.background.start("history", self._trim)
 
     async def close(self) -> None:
         """Let what is under way become durable."""
+        await self.node.close()
         grace_us = int(self.settings.grace_s * _US)
         await asyncio.to_thread(self.history.close, grace_us)
 
     # Doors.
 
+    def resp(self, access: Access) -> RespDoor | None:
+        """Reports of the other nodes, in a cluster."""
+        if not self.settings.node:
+            return None
+        return RespDoor(self.node, access, RespSettings(version=__version__), CLUSTER)
+
     def http(self, site: Site) -> Handler:
         """Publish, subscribe, history."""
         settings = self.settings
-        handler = PubSubHandler(self.service, site.access, site.hosts, settings.heartbeat_s)
+        handler = PubSubHandler(
+            self.service, site.access, site.hosts, settings.heartbeat_s, self._open_socket
+        )
         return self.handler_of(site, handler.routes(), SCHEMAS, handler)
 
     def http_settings(self) -> HttpSettings:
         """A subscriber is a stream."""
-        return replace(super().http_settings(), streams_max=self.settings.subscribers_max)
+        streams_max = self.settings.subscribers_max
+        return replace(super().http_settings(), streams_max=streams_max, switch_offer=b"websocket")
 
     # What there is to see.
 
@@ -90,7 +140,7 @@ class PubSubApp(App[PubSubSettings]):
 
     def state(self) -> Mapping[str, Part]:
         """The parts of /v1/state."""
-        return {"history": self._history, "accounts": self._accounts}
+        return {"history": self._history, "accounts": self._accounts, "cluster": self._cluster}
 
     def metrics(self) -> Iterable[MetricFamily]:
         """The metrics of all parts."""
@@ -117,14 +167,57 @@ class PubSubApp(App[PubSubSettings]):
                 MetricSample("_total", (("bound", "age"),), history.cut_by_age),
             ],
         )
+        yield gauge("sluicegate_pubsub_sockets", "WebSocket connections.", self.sockets.counts.open)
+        yield counter(
+            "sluicegate_pubsub_sent", "Messages sent over WebSockets.", self.fan_out.delivered
+        )
+        yield counter(
+            "sluicegate_pubsub_gaps",
+            "Losses of continuity told over WebSockets.",
+            self.fan_out.gaps,
+        )
+        yield counter(
+            "sluicegate_pubsub_rested",
+            "Times a WebSocket was read later, for it sent too fast.",
+            self.sockets.counts.rested,
+        )
         yield gauge("sluicegate_pubsub_accounts", "Accounts in use.", node.accounts)
         yield gauge(
             "sluicegate_pubsub_accounts_suppressed",
             "Accounts of whose messages a share is refused.",
             node.suppressed_accounts,
         )
+        yield from self._node_metrics()
 
     # Inside.
+
+    def _node_metrics(self) -> Iterable[MetricFamily]:
+        stats = self.node.stats()
+        yield counters(
+            "sluicegate_pubsub_reports",
+            "Reports to account masters on other nodes.",
+            [
+                MetricSample("_total", (("outcome", "answered"),), stats.answered),
+                MetricSample("_total", (("outcome", "failed"),), stats.failed),
+            ],
+        )
+        yield counter(
+            "sluicegate_pubsub_reports_forged",
+            "Reports refused, for they were in the name of another node.",
+            stats.forged,
+        )
+        yield gauge(
+            "sluicegate_pubsub_nodes_failing",
+            "Nodes that do not answer this one.",
+            len(self.node.failing),
+        )
+
+    def _open_socket(self, request: HttpRequest, by: Identity) -> HttpReply:
+        def open_session(socket: Socket) -> PubSubSession:
+            bounds = self._session_bounds
+            return PubSubSession(socket, by, self.service, self.fan_out, bounds, self.clock)
+
+        return self.sockets.accept(request, open_session)
 
     def _history(self) -> object:
         history = self.history
@@ -142,6 +235,20 @@ class PubSubApp(App[PubSubSettings]):
         node, master = self.limiter.stats()
         return {"node": node._asdict(), "master": master._asdict()}
 
+    def _cluster(self) -> object:
+        now_us = self.clock.now_us()
+        accounts = self.limiter.accounts(now_us)
+        busiest = sorted(accounts, key=attrgetter("attempted"), reverse=True)[:ACCOUNTS_SHOWN_MAX]
+        return {
+            "at_us": now_us,
+            "node": self.limiter.name,
+            "members": sorted(self.limiter.members),
+            "live": sorted(self.limiter.live),
+            "failing": dict(self.node.failing),
+            "reports": self.node.stats()._asdict(),
+            "accounts": [one._asdict() for one in busiest],
+        }
+
     def _bucket(self) -> TokenBucket | None:
         rate = self.settings.channel_rate
         return TokenBucket(rate, _US) if rate else None
@@ -150,15 +257,21 @@ class PubSubApp(App[PubSubSettings]):
         rate = self.settings.account_rate
         return AccountLimit(rate, self.settings.account_burst or rate) if rate else None
 
-    async def _report(self) -> None:
-        while True:
-            await asyncio.sleep(self.limiter.interval_us / _US)
-            self.limiter.reports(self.clock.now_us())
-
     async def _trim(self) -> None:
         while True:
             await asyncio.sleep(TRIM_S)
             self.history.trim(self.clock.now_us())
+
+
+def _socket_settings(settings: PubSubSettings) -> WebSocketSettings:
+    return WebSocketSettings(
+        message_bytes_max=settings.message_bytes_max,
+        frames_per_s=settings.received_rate,
+        bytes_per_s=settings.received_bytes,
+        unread_bytes_max=settings.unread_bytes_max,
+        heartbeat_s=settings.heartbeat_s,
+        silence_s_max=4 * settings.heartbeat_s,
+    )
 
 
 def _log_settings(settings: PubSubSettings) -> FileLogSettings:

@@ -10,11 +10,10 @@ restart. Nothing here does I/O.
 
 from __future__ import annotations
 
-import asyncio
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
-from itertools import islice
-from typing import Final, NamedTuple, TypeAlias, final
+from typing import Final, NamedTuple, Protocol, TypeAlias, final
 
 from sluicegate.kernels.token_bucket import TokenBucket
 
@@ -86,7 +85,8 @@ class Channel:
     def after(self, position: int, count: int) -> Sequence[Message]:
         """At most `count` messages after a position, oldest first."""
         begin = self._index_after(position)
-        return list(islice(self.messages, begin, begin + count))
+        end = min(begin + count, len(self.messages))
+        return [self.messages[at] for at in range(begin, end)]
 
     def subscribe(self, after: int, newest: int) -> Subscription:
         """Read along from behind `after`; `newest` is the last position there is in any channel."""
@@ -105,30 +105,58 @@ class Channel:
         return subscription
 
     def _index_after(self, position: int) -> int:
-        # Most ask for the newest.
-        index = len(self.messages)
-        for message in reversed(self.messages):
-            if message.position <= position:
-                break
-            index -= 1
-        return index
+        messages = self.messages
+        if not messages or messages[-1].position <= position:  # most ask for the newest
+            return len(messages)
+        return bisect_right(messages, position, key=_position_of)
+
+
+class Wake(Protocol):
+    """Is set when there is something to take, and cleared when it is taken: an event, say."""
+
+    def set(self) -> None:
+        """There is something."""
+
+    def clear(self) -> None:
+        """It is being taken."""
+
+
+@final
+class _Nobody:
+    """Is not waiting."""
+
+    def set(self) -> None:
+        pass
+
+    def clear(self) -> None:
+        pass
+
+
+_NOBODY: Final = _Nobody()
+
+
+def _position_of(message: Message) -> int:
+    return message.position
 
 
 @final
 class Subscription:
     """Where one subscriber is in a channel."""
 
-    __slots__ = ("_gap", "_next", "_position", "channel", "wake")
+    __slots__ = ("_gap", "_next", "channel", "position", "wake")
 
     def __init__(self, channel: Channel, next_number: int, position: int, gap: Gap | None) -> None:
         self.channel = channel
-        self.wake = asyncio.Event()
+        self.wake: Wake = _NOBODY
         self._next = next_number  # counted over all that the channel ever had
-        self._position = position
+        self.position = position  # of the last that was taken
         self._gap = gap
 
-    def take(self, count: int) -> Sequence[Piece]:
-        """What comes next, at most `count` messages, and before them what was lost."""
+    def take(self, count: int, bytes_max: int) -> Sequence[Piece]:
+        """What comes next, and before it what was lost.
+
+        At most `count` messages, and none after those that reach `bytes_max`.
+        """
         self.wake.clear()
         channel = self.channel
         pieces: list[Piece] = []
@@ -137,15 +165,20 @@ class Subscription:
             self._gap = None
         lost = channel.removed - self._next
         if lost > 0:
-            pieces.append(Gap(self._position, channel.cut + 1, lost))
-            self._next, self._position = channel.removed, channel.cut
-        begin = self._next - channel.removed
-        messages = list(islice(channel.messages, begin, begin + count))
-        if messages:
-            self._next += len(messages)
-            self._position = messages[-1].position
-            pieces += messages
-        if begin + len(messages) < len(channel.messages):
+            pieces.append(Gap(self.position, channel.cut + 1, lost))
+            self._next, self.position = channel.removed, channel.cut
+        # By index: a deque is quick near its ends, and most take from the newest.
+        messages = channel.messages
+        at, size, newest = self._next - channel.removed, 0, len(messages)
+        end = min(at + count, newest)
+        while at < end and size < bytes_max:
+            message = messages[at]
+            pieces.append(message)
+            self.position = message.position
+            size += message.size
+            at += 1
+        self._next = at + channel.removed
+        if at < newest:
             self.wake.set()
         return pieces
 

@@ -18,11 +18,14 @@ examples:
   sluicegate pubsub --account-rate 5000 --channel-rate 100
   sluicegate pubsub --listen 0.0.0.0:7090 --access accounts.toml \\
       --tls-cert chain.pem --tls-key key.pem              for others than this machine
+  sluicegate pubsub --node n1 --members n1=10.0.0.1:7090,n2=10.0.0.2:7090 --listen 10.0.0.1:7090 \\
+      --access accounts.toml --tls-cert n1.pem --tls-key n1.key      one limit over several nodes
 
 then, from two other terminals:
   curl -N http://127.0.0.1:7090/v1/channels/news/events
   curl -d '{"data": "hello"}' -H 'content-type: application/json' \\
       http://127.0.0.1:7090/v1/channels/news/messages
+or open http://127.0.0.1:7090/ in a browser.
 
 An account is a caller of the access file, with the grants publish and subscribe. Variables are
 named SLUICEGATE_PUBSUB_ and the flag, as SLUICEGATE_PUBSUB_HISTORY. SIGHUP reads accounts and

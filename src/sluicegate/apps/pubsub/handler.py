@@ -3,6 +3,8 @@
     POST /v1/channels/{channel}/messages    publish; the reply comes when the message is durable
     GET  /v1/channels/{channel}/events      subscribe: server-sent events
     GET  /v1/channels/{channel}/messages    history
+    GET  /v1/socket                         all of it on one connection: WebSocket (session.py)
+    GET  /                                  the page
 
 An event is a `message`, with its position as its id, so a browser that connects again says by
 itself where it was; or a `gap`, where continuity was lost.
@@ -11,11 +13,13 @@ itself where it was; or a `gap`, where continuity was lost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final, final
 
 from sluicegate.apps.pubsub.channel import NOW, Gap, Piece
+from sluicegate.apps.pubsub.page import render_channels
 from sluicegate.apps.pubsub.service import PubSub
+from sluicegate.apps.pubsub.session import POSITION_MAX, TAKEN_BYTES, TAKEN_MAX
 from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.doors.http.fields import query_of, whole_of
 from sluicegate.doors.http.handler import HttpHandler
@@ -25,12 +29,12 @@ from sluicegate.doors.http.schemas import FREE, TEXT, fields, whole
 from sluicegate.wire.json_objects import encode_json, fields_of, parse_json
 
 EVENTS: Final = b"text/event-stream"
-POSITION_MAX: Final = 10**15
+HTML: Final = b"text/html; charset=utf-8"
 COUNT_MAX: Final = 1_000
-_TAKEN_MAX: Final = 64  # messages written at once
 _HEARTBEAT: Final = b":\n\n"
 _CHANNEL: Final = Parameter("channel", "Its name.", TEXT, "path", required=True)
 _AFTER: Final = Parameter("after", "The last position that is known already.", whole(0))
+_FRAMELESS: Final = ((b"content-security-policy", b"frame-ancestors 'none'"),)
 _REFUSED: Final = RouteResponse("Over a limit; `reason` says which.", "Problem")
 
 SCHEMAS: Final = {
@@ -51,9 +55,16 @@ class PubSubHandler(HttpHandler):
     """The routes of the service."""
 
     def __init__(
-        self, service: PubSub, access: Access, hosts: frozenset[str] | None, heartbeat_s: float
+        self,
+        service: PubSub,
+        access: Access,
+        hosts: frozenset[str] | None,
+        heartbeat_s: float,
+        open_socket: Callable[[HttpRequest, Identity], HttpReply],
     ) -> None:
         super().__init__(access, hosts)
+        self._open_socket = open_socket
+        self._page = HttpReply(200, render_channels(), HTML, _FRAMELESS)
         self._service = service
         self._heartbeat_s = heartbeat_s
 
@@ -96,7 +107,31 @@ class PubSubHandler(HttpHandler):
                     Parameter("Last-Event-ID", "The same, as browsers say it.", TEXT, "header"),
                 ),
             ),
+            Route(
+                "GET",
+                "/v1/socket",
+                self._socket,
+                "Publish and subscribe on one connection: WebSocket.",
+                {
+                    101: RouteResponse("It is a WebSocket.", empty=True),
+                    426: RouteResponse("It asks for none.", "Problem"),
+                },
+            ),
+            Route(
+                "GET",
+                "/",
+                self._show_page,
+                "A page that publishes and subscribes.",
+                {200: RouteResponse("The page.", "", "text/html")},
+                open=True,
+            ),
         )
+
+    def _socket(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
+        return self._open_socket(request, by)
+
+    def _show_page(self, _request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
+        return self._page
 
     async def _publish(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         sent = fields_of(parse_json(body), "", {"data": "data"})
@@ -124,15 +159,16 @@ class PubSubHandler(HttpHandler):
 
     async def _events(self, account: str, name: str, after: int) -> AsyncGenerator[bytes, None]:
         subscription = self._service.subscribe(account, name, after)
+        subscription.wake = wake = asyncio.Event()
         try:
             yield _HEARTBEAT
             while True:
-                pieces = subscription.take(_TAKEN_MAX)
+                pieces = subscription.take(TAKEN_MAX, TAKEN_BYTES)
                 if pieces:
                     yield _render(pieces)
                     continue
                 try:
-                    await asyncio.wait_for(subscription.wake.wait(), self._heartbeat_s)
+                    await asyncio.wait_for(wake.wait(), self._heartbeat_s)
                 except TimeoutError:
                     yield _HEARTBEAT
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final
 
+from sluicegate.apps.pubsub.node_settings import NodeSettings
 from sluicegate.service.common_settings import LISTEN, ServiceSettings
 from sluicegate.service.settings import Setting, seconds, whole
 
@@ -14,7 +15,7 @@ _DAY_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class PubSubSettings(ServiceSettings):
+class PubSubSettings(ServiceSettings, NodeSettings):
     """Channels."""
 
     VARIABLES: ClassVar[str] = "SLUICEGATE_PUBSUB_"
@@ -51,6 +52,33 @@ class PubSubSettings(ServiceSettings):
         100_000
     )
     subscribers_max: Annotated[int, Setting("subscribers at a time", whole(1, 1_000_000))] = 10_000
+    subscriptions_max: Annotated[
+        int, Setting("subscriptions of a WebSocket connection", whole(1, 1_000_000))
+    ] = 100
+    received_rate: Annotated[
+        int,
+        Setting("frames a second of a WebSocket connection; more are read later", whole(1, 10**6)),
+    ] = 1_000
+    received_bytes: Annotated[
+        int,
+        Setting("bytes a second of one; more are read later", whole(1 << 10, 1 << 30, "BYTES")),
+    ] = 1 << 20
+    sent_rate: Annotated[
+        int,
+        Setting(
+            "messages a second that one is sent; more come later; 0 is no limit", whole(0, 10**6)
+        ),
+    ] = 10_000
+    sent_bytes: Annotated[
+        int,
+        Setting("bytes a second that one is sent; 0 is no limit", whole(0, 1 << 30, "BYTES")),
+    ] = 16 << 20
+    unread_bytes_max: Annotated[
+        int,
+        Setting(
+            "bytes that one may leave unread; then messages wait", whole(1 << 10, 1 << 30, "BYTES")
+        ),
+    ] = 64 << 10
     heartbeat_s: Annotated[
         float, Setting("a subscriber that gets no message gets a sign of life", seconds(0.05, 300))
     ] = 15.0

@@ -26,6 +26,7 @@ WRONG_TOKEN: Final = (
 )
 NOBODY: Final = Identity("", ())  # where none is needed
 _BEARER: Final = b"bearer "
+_OFFERED: Final = b"bearer."  # a subprotocol
 _SHOWN_CHARS_MAX: Final = 80
 
 
@@ -34,7 +35,7 @@ def identity_of(request: HttpRequest, access: Access) -> Identity | HttpReply:
 
     A token that nobody has is refused even where none is needed: who sends one means it.
     """
-    value = request.header(b"authorization")
+    value = request.header(b"authorization") or _offered_token(request)
     if value:
         if value[: len(_BEARER)].lower() != _BEARER or request.count(b"authorization") > 1:
             return unauthorized("send Authorization: Bearer, once", CHALLENGE)
@@ -48,6 +49,15 @@ def identity_of(request: HttpRequest, access: Access) -> Identity | HttpReply:
     if nobody is not None:
         return nobody
     return unauthorized("send Authorization: Bearer and a token", CHALLENGE)
+
+
+def _offered_token(request: HttpRequest) -> bytes:
+    """What a browser says in the handshake of a WebSocket, where it can set no such header."""
+    if request.header(b"upgrade").lower() == b"websocket":
+        for name in request.header(b"sec-websocket-protocol").split(b","):
+            if name.strip().startswith(_OFFERED):
+                return _BEARER + name.strip()[len(_OFFERED) :]
+    return b""
 
 
 def reply_to(error: SluicegateError) -> HttpReply:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Final, NamedTuple, TypeAlias, TypeVar, final
@@ -69,6 +70,9 @@ class HttpReply(NamedTuple):
     Pieces are asked for while the client reads; their end, or the client's, ends the connection,
     and the generator is closed. They are for `Finish`: a reply to the head alone has none.
 
+    With 101, `switch` makes what speaks on the connection from then on, in another protocol;
+    it is for a request that offers one (`HttpSettings.switch_offer`).
+
     `over_quota` is the refusal of a caller whose quota is spent, or could never pay for this.
     """
 
@@ -79,6 +83,7 @@ class HttpReply(NamedTuple):
     close: bool = False
     pieces: AsyncGenerator[bytes, None] | None = None
     over_quota: bool = False
+    switch: Callable[[], asyncio.Protocol] | None = None
 
 
 # A handler is shown the head. It replies at once, and the body is not even read; or it says who is

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any, Final, cast, final
@@ -26,7 +26,7 @@ from urllib.parse import unquote
 import httptools
 
 from sluicegate.contracts.clock import Clock
-from sluicegate.doors.connection import PeerInfo
+from sluicegate.doors.connection import AcceptedConnection, PeerInfo
 from sluicegate.doors.connection_pace import ConnectionPace
 from sluicegate.doors.http.message import Finish, Handler, HttpReply, HttpRequest
 from sluicegate.doors.http.replies import (
@@ -95,6 +95,17 @@ class HttpDoor:
         """A protocol for one connection."""
         return HttpProtocol(self, peer)
 
+    def switches(self, request: HttpRequest) -> bool:
+        """Whether a request offers the protocol that a service of ours may switch to."""
+        offer = self.settings.switch_offer
+        return (
+            bool(offer) and request.method == "GET" and request.header(b"upgrade").lower() == offer
+        )
+
+    def end_stream(self) -> None:
+        """A reply that went on, or what took over its connection, has ended."""
+        self.streams -= 1
+
     def date(self) -> bytes:
         """The Date field, made once a second."""
         now_s = self.clock.now_us() // 1_000_000
@@ -161,6 +172,7 @@ class HttpProtocol(asyncio.Protocol):
         self._headers: list[tuple[bytes, bytes]] = []
         self._head_bytes = 0  # of the request that is being read, its trailers included
         self._parsed_bytes = 0  # as far as the parser has told what they are
+        self._after_switch = b""  # what follows a request that offered another protocol
         self._untold_bytes = (
             0  # of what it keeps to itself: the beginning of a header, an extension
         )
@@ -466,17 +478,24 @@ class HttpProtocol(asyncio.Protocol):
         Java's client makes one with every request that is not over TLS.
         """
         offer = self._exchanges[-1]
+        request = offer.request
+        version: str = self._parser.get_http_version()
+        switches = version == "1.1" and request is not None and self._door.switches(request)
+        if offer.reply is None and switches:
+            # What follows is the other protocol's, or nothing is if we stay with this one.
+            offer.keep_alive = False
+            self._discarding = True
+            self._after_switch = rest
+            return b""
         if offer.reply is not None:  # what was refused stays refused, and nothing follows it
             offer.keep_alive = False
             self._discarding = True
             return b""
         self._exchanges.pop()
-        request = offer.request
         if request is None or request.method == "CONNECT":
             self._refuse_unreadable(BAD_REQUEST)
             return b""
         self._door.requests -= 1
-        version: str = self._parser.get_http_version()
         self._parser = httptools.HttpRequestParser(self)
         fields = [(name, value) for name, value in request.headers if name not in _OFFER]
         if not offer.keep_alive:
@@ -649,7 +668,8 @@ class HttpProtocol(asyncio.Protocol):
     # Writing.
 
     def _write(self, first: _Exchange, reply: HttpReply) -> None:
-        if reply.pieces is not None and self._door.streams >= self._settings.streams_max:
+        goes_on = reply.pieces is not None or reply.switch is not None
+        if goes_on and self._door.streams >= self._settings.streams_max:
             self._door.overloaded += 1
             reply = TOO_MANY
         first.written = True
@@ -658,6 +678,9 @@ class HttpProtocol(asyncio.Protocol):
         if self._pace is not None and first.request is not None:
             reply = _recorded(self._pace, first.request, reply)
         self._uncount(first)
+        if reply.switch is not None:
+            self._switch(reply, reply.switch)
+            return
         last = (
             reply.close
             or reply.pieces is not None
@@ -679,6 +702,28 @@ class HttpProtocol(asyncio.Protocol):
             self._begin_stream(reply.pieces)
         elif last:
             self._end()
+
+    def _switch(self, reply: HttpReply, make: Callable[[], asyncio.Protocol]) -> None:
+        """Hand the connection over, with what came after the request."""
+        transport = self._transport
+        if transport is None:
+            return
+        self._out.append(head_of(reply, self._door.date(), last=False))
+        out, rest, paused = b"".join(self._out), self._after_switch, self._paused
+        self._door.streams += 1
+        # Nothing more is told to this one, and it does nothing more.
+        self._finished = self._discarding = True
+        self._transport = self._parser = None
+        self._unparsed = self._after_switch = b""
+        owner = cast("AcceptedConnection", transport.get_protocol())
+        owner.on_lost = self._door.end_stream
+        inner = make()
+        owner.serve_with(inner)
+        transport.write(out)
+        if paused:
+            transport.resume_reading()
+        if rest and not transport.is_closing():
+            inner.data_received(rest)
 
     def _begin_stream(self, pieces: AsyncGenerator[bytes, None]) -> None:
         self._discarding = True
@@ -705,7 +750,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _stream_ended(self, task: asyncio.Task[None]) -> None:
         self._door.tasks.discard(task)
-        self._door.streams -= 1
+        self._door.end_stream()
         self._stream = None
         self._finished = True
         self._close()

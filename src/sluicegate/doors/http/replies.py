@@ -8,7 +8,7 @@ from typing import Final
 from sluicegate.contracts.reasons import OVERLOADED
 from sluicegate.doors.http.message import HttpReply, problem
 
-NO_BODY: Final = (204, 304)
+NO_BODY: Final = (101, 204, 304)
 _STATUS: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }

@@ -28,6 +28,8 @@ class HttpSettings:
     requests_max: int = ranged(1_000, 1, 1_000_000)
     # Of all connections together: replies that go on, piece by piece. Beyond, 503 at once.
     streams_max: int = ranged(1_000, 0, 1_000_000)
+    # The protocol that a request may ask to switch to (Upgrade); none is stayed away from.
+    switch_offer: bytes = b""
     # Portions of work, each a request that is worked on or a KiB that is parsed: of one connection
     # in a turn of the loop, then of all together, in so much time. The rest waits for the next.
     connection_portions_max: int = ranged(16, 1, 100_000)

@@ -1,0 +1,121 @@
+"""Page: publishes and subscribes in a browser, over the service's own WebSocket.
+
+One script and one style sheet, which its policy knows by their digests. What comes from channels is
+shown as text. A token is kept in the page alone: it is not stored, and is gone on reload.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sluicegate.command_line.page import render_page
+
+_STYLE: Final = """
+form { display: flex; flex-wrap: wrap; gap: 8px; margin: 12px 0; align-items: end; }
+label { display: grid; font-size: 13.5px; gap: 2px; }
+label.wide { flex: 1 1 320px; }
+input, button { background: var(--paper); border: 1px solid var(--muted); border-radius: 4px;
+  color: var(--ink); font: inherit; padding: 4px 10px; width: 100%; }
+button { width: auto; }
+#messages { list-style: none; margin: 12px 0; padding: 0; }
+#messages li { border-bottom: 1px solid var(--grid); overflow-wrap: anywhere; padding: 4px 0; }
+#messages .gap { color: var(--muted); font-style: italic; }
+"""
+_SCRIPT: Final = """
+const part = (id) => document.getElementById(id);
+const LINES_MAX = 200, WAIT_MS_MAX = 10000;
+let socket = null, channel = "", after = null, tries = 0, id = 0, timer = null;
+const waiting = new Map();
+function state(text) { part("state").textContent = text; }
+function line(text, kind) {
+  const item = document.createElement("li");
+  item.textContent = text;
+  if (kind) item.className = kind;
+  part("messages").prepend(item);
+  while (part("messages").children.length > LINES_MAX) part("messages").lastChild.remove();
+}
+function ask(request, done) {
+  request.id = ++id;
+  waiting.set(request.id, done);
+  socket.send(JSON.stringify(request));
+}
+function take(told) {
+  if (told.type === "message") {
+    after = told.position;
+    line(typeof told.data === "string" ? told.data : JSON.stringify(told.data));
+  } else if (told.type === "gap") {
+    after = told.before - 1;
+    line("Messages were lost" + (told.lost === null ? "." : ": " + told.lost + "."), "gap");
+  } else {
+    const done = waiting.get(told.id);
+    waiting.delete(told.id);
+    if (done) done(told);
+  }
+}
+function connect() {
+  clearTimeout(timer);
+  if (socket) socket.onclose = socket.onmessage = null, socket.close();
+  const token = part("token").value.trim();
+  const names = ["sluicegate.pubsub.v1"].concat(token ? ["bearer." + token] : []);
+  try {
+    socket = new WebSocket(location.origin.replace(/^http/, "ws") + "/v1/socket", names);
+  } catch { socket = null; state("This is no token."); return; }
+  state("Connecting.");
+  socket.onopen = () => {
+    const request = {type: "subscribe", channel};
+    if (after !== null) request.after = after;
+    ask(request, (told) => {
+      if (told.type === "error") { state("Refused: " + told.problem.detail); return; }
+      tries = 0;
+      if (after === null) after = told.position;
+      state("Subscribed to " + channel + ".");
+    });
+  };
+  socket.onmessage = (event) => take(JSON.parse(event.data));
+  socket.onclose = () => {
+    socket = null;
+    for (const done of waiting.values()) done({type: "error", problem: {detail: "no answer"}});
+    waiting.clear();
+    state("Not connected; it connects again.");
+    timer = setTimeout(connect, Math.random() * Math.min(WAIT_MS_MAX, 250 * 2 ** tries++));
+  };
+}
+part("subscribe").onsubmit = (event) => {
+  event.preventDefault();
+  if (channel !== part("channel").value) after = null;
+  channel = part("channel").value;
+  connect();
+};
+part("publish").onsubmit = (event) => {
+  event.preventDefault();
+  if (!socket || socket.readyState !== WebSocket.OPEN) { part("result").textContent =
+    "Not sent: not connected."; return; }
+  const data = part("data").value;
+  ask({type: "publish", channel, data}, (told) => {
+    part("result").textContent = told.type === "accepted" ? "Accepted at " + told.position + "."
+      : "Not accepted: " + told.problem.detail;
+  });
+  part("data").value = "";
+};
+"""
+_BODY: Final = (
+    "<h1>Channels</h1>",
+    '<form id="subscribe">',
+    '<label>Channel<input id="channel" value="news" required maxlength="128"></label>',
+    "<label>Token, if the service asks for one",
+    '<input id="token" type="password" autocomplete="off"></label>',
+    "<button>Subscribe</button></form>",
+    '<p id="state" role="status">Not connected.</p>',
+    '<form id="publish">',
+    '<label class="wide">Message<input id="data" required></label>',
+    "<button>Publish</button></form>",
+    '<p id="result" class="quiet" role="status"></p>',
+    "<h2>Messages, the newest first</h2>",
+    '<ul id="messages"></ul>',
+)
+
+
+def render_channels() -> bytes:
+    """The page."""
+    text = render_page("Channels", _BODY, _STYLE, script=_SCRIPT, served=True)
+    return text.encode()

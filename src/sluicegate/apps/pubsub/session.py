@@ -1,0 +1,268 @@
+"""Session: one WebSocket connection of an account. Short JSON objects, one a message.
+
+    asks    publish, subscribe, unsubscribe, each with an `id` that its reply repeats
+    told    accepted, subscribed, unsubscribed, error; and by itself: message, gap
+
+A subscription is a place in its channel, so there is nothing to bound for it but how many there
+are. What is sent is taken from the channels when the connection has room and pace for it: who reads
+too slowly, or may not have more a second, gets it later; and a `gap` in place of what the history
+has let go meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, NamedTuple, final
+
+from sluicegate.apps.pubsub.channel import NOW, Subscription
+from sluicegate.apps.pubsub.fan_out import FanOut
+from sluicegate.apps.pubsub.service import PubSub
+from sluicegate.contracts.access import Grant, Identity
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import BadValue, Refused, SluicegateError
+from sluicegate.contracts.reasons import SUBSCRIPTIONS_FULL
+from sluicegate.doors.http.identity import reply_to
+from sluicegate.doors.http.message import problem
+from sluicegate.doors.websocket.protocol import text_frame
+from sluicegate.doors.websocket.session import Socket
+from sluicegate.kernels.token_bucket import TokenBucket
+from sluicegate.wire.json_objects import encode_json, fields_of, parse_json, whole_of
+
+SUBPROTOCOL: Final = "sluicegate.pubsub.v1"
+POSITION_MAX: Final = 10**15
+ID_MAX: Final = 1 << 53
+TAKEN_MAX: Final = 64  # messages of a channel that are written at once
+TAKEN_BYTES: Final = 64 << 10  # after so many of them no more are
+_US: Final = 1_000_000
+_FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
+    kind: {name: name for name in ("type", "id", "channel", *more)}
+    for kind, more in (("publish", ("data",)), ("subscribe", ("after",)), ("unsubscribe", ()))
+}
+_FAULT: Final = problem(500, "Internal Server Error", "the service's log says why")
+
+
+class SessionBounds(NamedTuple):
+    """Of one connection; 0 is no limit."""
+
+    subscriptions_max: int
+    messages_per_s: int  # that it is sent
+    bytes_per_s: int
+
+
+@final
+class _Wake:
+    """Stands in a subscription, and wakes its session."""
+
+    __slots__ = ("_session", "_subscription")
+
+    def __init__(self, session: PubSubSession, subscription: Subscription) -> None:
+        self._session = session
+        self._subscription = subscription
+
+    def set(self) -> None:
+        self._session.wake(self._subscription)
+
+    def clear(self) -> None:
+        pass
+
+
+@final
+class PubSubSession:
+    """What an account says and hears on one connection."""
+
+    __slots__ = (
+        "_asleep_until", "_awake", "_buckets", "_clock", "_closed", "_fan_out", "_identity", "_max",
+        "_service", "_socket", "_subscriptions", "_tasks", "_waiting",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        socket: Socket,
+        identity: Identity,
+        service: PubSub,
+        fan_out: FanOut,
+        bounds: SessionBounds,
+        clock: Clock,
+    ) -> None:
+        self._socket = socket
+        self._identity = identity
+        self._service = service
+        self._fan_out = fan_out
+        self._clock = clock
+        self._max = bounds.subscriptions_max
+        self._buckets = tuple(
+            (TokenBucket(rate, _US, debt_max=1 << 30), cost)
+            for cost, rate in enumerate((bounds.messages_per_s, bounds.bytes_per_s))
+            if rate
+        )
+        self._subscriptions: dict[str, Subscription] = {}
+        self._waiting: dict[Subscription, None] = {}  # those that have something, in their order
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._awake = False
+        self._asleep_until: asyncio.TimerHandle | None = None  # for it was sent what it may be
+        self._closed = False
+
+    # What the socket calls.
+
+    def receive(self, text: str) -> None:
+        """Do what is asked."""
+        request_id: int | None = None
+        try:
+            sent = parse_json(text, "message")
+            if not isinstance(sent, dict):
+                raise BadValue("message", sent, "send an object")
+            request_id = whole_of(sent.get("id"), "id", 0, ID_MAX)
+            kind = sent.get("type")
+            work = self._WORK.get(kind) if isinstance(kind, str) else None
+            if work is None:
+                raise BadValue("type", kind, f"send {', '.join(self._WORK)}")
+            assert isinstance(kind, str)
+            fields = fields_of(sent, "", _FIELDS[kind])
+            channel = fields.get("channel")
+            if not isinstance(channel, str):
+                raise BadValue("channel", channel, "send a channel's name")
+            work(self, request_id, channel, fields)
+        except SluicegateError as error:
+            self._send_error(request_id, error)
+
+    def resume(self) -> None:
+        """Send more: the client has read."""
+        if self._waiting:
+            self._wake()
+
+    def under_way(self) -> int:
+        """Messages that are being made durable."""
+        return len(self._tasks)
+
+    def close(self) -> None:
+        """Read no more. What is being published still is."""
+        self._closed = True
+        if self._asleep_until is not None:
+            self._asleep_until.cancel()
+        for subscription in self._subscriptions.values():
+            self._service.unsubscribe(subscription)
+        self._subscriptions.clear()
+        self._waiting.clear()
+
+    # What is asked.
+
+    def _publish(self, request_id: int, channel: str, fields: Mapping[str, object]) -> None:
+        self._identity.require(Grant.PUBLISH)
+        work = self._service.publish(self._identity.name, channel, fields.get("data"))
+        task = asyncio.get_running_loop().create_task(self._accept(request_id, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._end_publish)
+
+    async def _accept(self, request_id: int, work: Coroutine[Any, Any, Any]) -> None:
+        try:
+            message = await work
+        except SluicegateError as error:
+            self._send_error(request_id, error)
+            return
+        except Exception:
+            self._send_problem(request_id, _FAULT.body)
+            raise
+        self._reply("accepted", request_id, position=message.position)
+
+    def _end_publish(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "a message could not be published", "exception": error}
+            )
+        self._socket.proceed()
+
+    def _subscribe(self, request_id: int, channel: str, fields: Mapping[str, object]) -> None:
+        self._identity.require(Grant.SUBSCRIBE)
+        after = fields.get("after")
+        position = NOW if after is None else whole_of(after, "after", 0, POSITION_MAX)
+        before = self._subscriptions.get(channel)
+        if before is None and len(self._subscriptions) >= self._max:
+            raise Refused(Decision(False, 0, -1, -1, SUBSCRIPTIONS_FULL, "connection"))
+        subscription = self._service.subscribe(self._identity.name, channel, position)
+        if before is not None:
+            self._forget(before)
+        self._subscriptions[channel] = subscription
+        # Before any of its messages.
+        self._reply("subscribed", request_id, channel=channel, position=subscription.position)
+        subscription.wake = _Wake(self, subscription)
+        self.wake(subscription)
+
+    def _unsubscribe(self, request_id: int, channel: str, _: Mapping[str, object]) -> None:
+        subscription = self._subscriptions.pop(channel, None)
+        if subscription is not None:
+            self._forget(subscription)
+        self._reply("unsubscribed", request_id, channel=channel)
+
+    _WORK: Final[Mapping[str, Callable[[PubSubSession, int, str, Mapping[str, object]], None]]] = {
+        "publish": _publish,
+        "subscribe": _subscribe,
+        "unsubscribe": _unsubscribe,
+    }
+
+    def _forget(self, subscription: Subscription) -> None:
+        self._waiting.pop(subscription, None)
+        self._service.unsubscribe(subscription)
+
+    # What is told.
+
+    def wake(self, subscription: Subscription) -> None:
+        """A subscription has something to send."""
+        self._waiting[subscription] = None
+        if not self._awake:
+            self._wake()
+
+    def _wake(self) -> None:
+        if not (self._awake or self._closed or self._socket.blocked or self._asleep_until):
+            self._awake = True
+            self._fan_out.wake(self)
+
+    def send_some(self) -> None:
+        """Send what one subscription has, as far as there is room; the next one comes after others.
+
+        Many connections of the same channel then take the same messages.
+        """
+        self._awake = False
+        waiting = self._waiting
+        if not waiting or self._socket.blocked or self._asleep_until:
+            return
+        subscription = next(iter(waiting))
+        del waiting[subscription]
+        pieces = subscription.take(TAKEN_MAX, TAKEN_BYTES)  # and wakes us, if there is more
+        if pieces:
+            frames = self._fan_out.frames_of(subscription.channel.key, pieces)
+            self._socket.send_now(frames)
+            if self._buckets:
+                self._keep_pace((len(pieces), len(frames)))
+        if waiting:
+            self._wake()
+
+    def _keep_pace(self, sent: tuple[int, int]) -> None:
+        """Send more later, if these messages and bytes were more than may be sent."""
+        now_us = self._clock.now_us()
+        delay_us = 0
+        for bucket, cost in self._buckets:
+            bucket.settle(sent[cost], now_us)
+            verdict = bucket.take(0, now_us)
+            if not verdict.allowed:
+                delay_us = max(delay_us, verdict.retry_after_us)
+        if delay_us:
+            loop = asyncio.get_running_loop()
+            self._asleep_until = loop.call_later(delay_us / _US, self._end_rest)
+
+    def _end_rest(self) -> None:
+        self._asleep_until = None
+        self.resume()
+
+    def _reply(self, kind: str, request_id: int, **fields: object) -> None:
+        self._socket.send(text_frame(encode_json({"type": kind, "id": request_id, **fields})))
+
+    def _send_error(self, request_id: int | None, error: SluicegateError) -> None:
+        self._send_problem(request_id, reply_to(error).body)
+
+    def _send_problem(self, request_id: int | None, body: bytes) -> None:
+        # The same words as in HTTP.
+        head = b'{"type":"error","id":%b,"problem":' % encode_json(request_id)
+        self._socket.send(text_frame(head + body.rstrip() + b"}"))

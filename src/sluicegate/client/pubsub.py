@@ -1,0 +1,461 @@
+"""Pub/sub client: publish with acknowledgement, subscribe with resumption, on one connection.
+
+    async with PubSubClient("ws://127.0.0.1:7090") as client:
+        position = await client.publish("news", "hello")    # durable, or an error says why not
+        async with client.subscribe("news") as received:
+            async for one in received: ...                  # PubSubMessage, or LostContinuity
+
+A connection that breaks is opened again, with backoff and full jitter, and each subscription goes
+on behind what it received last. A publish that got no answer may have been accepted; it is never
+sent twice here. Who iterates too slowly has at most `buffer_max` messages waiting: then the channel
+is unsubscribed, and subscribed to again from there when they are taken, so nothing else is held up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, Self, TypeAlias, final
+from urllib.parse import urlsplit
+
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import (
+    BadValue,
+    Forbidden,
+    MissingPackage,
+    Refused,
+    SluicegateError,
+    Unauthenticated,
+    Unavailable,
+)
+from sluicegate.contracts.reasons import OVERLOADED, REASONS
+from sluicegate.kernels.backoff import Backoff, BackoffSettings
+from sluicegate.system import SystemChance
+
+try:
+    from websockets.asyncio.client import ClientConnection, connect
+    from websockets.exceptions import InvalidStatus, WebSocketException
+    from websockets.typing import Subprotocol
+except ModuleNotFoundError as error:
+    raise MissingPackage(error.name or "websockets", "pubsub") from None
+
+SUBPROTOCOL: Final = Subprotocol("sluicegate.pubsub.v1")
+PATH: Final = "/v1/socket"
+UNDER_WAY_MAX: Final = 256  # publishes that wait for their answer; more wait to be sent
+MESSAGE_BYTES_MAX: Final = 4 << 20  # that are received
+_SERVICE: Final = "the pub/sub service"
+_FINAL: Final = (401, 403, 404, 421)  # answers to a handshake that another try will get too
+
+
+class PubSubMessage(NamedTuple):
+    """One message of a channel. To resume behind it, give `after=position`."""
+
+    position: int
+    at_us: int
+    channel: str
+    data: Any
+
+
+class LostContinuity(NamedTuple):
+    """What was accepted after `after` and before `before` cannot be read any more.
+
+    `lost` is how many, None where nobody can tell.
+    """
+
+    after: int
+    before: int
+    lost: int | None
+
+
+Received: TypeAlias = "PubSubMessage | LostContinuity"
+
+
+@final
+class PubSubClient:
+    """One connection to a service, opened when it is first needed and whenever it breaks.
+
+    `timeout_ms` bounds a publish, and a subscription's beginning, from the call to the answer,
+    connecting included.
+    """
+
+    def __init__(
+        self,
+        url: str = "ws://127.0.0.1:7090",
+        *,
+        token: str = "",
+        timeout_ms: float = 5_000,
+        buffer_max: int = 1_000,
+        backoff: BackoffSettings | None = None,
+        chance: Chance | None = None,
+        **connecting: Any,
+    ) -> None:
+        """`connecting` is for the connect of `websockets`, as `ssl` or `proxy`."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("ws", "wss") or not parts.hostname:
+            raise BadValue("url", url, "give ws://HOST:PORT, or wss:// for TLS")
+        for name, value in (("timeout_ms", timeout_ms), ("buffer_max", buffer_max)):
+            if value <= 0:
+                raise BadValue(name, value, "give more than 0")
+        self.buffer_max = buffer_max
+        self.reconnects = 0
+        self._url = url.rstrip("/") + (PATH if parts.path in ("", "/") else "")
+        self._timeout_s = timeout_ms / 1e3
+        self._backoff = Backoff(
+            BackoffSettings(base_us=250_000, wait_us_max=10_000_000) if backoff is None else backoff
+        )
+        self._draw = (SystemChance() if chance is None else chance).draw
+        headers = {"Authorization": f"Bearer {token}"} if token else None
+        self._connecting = {
+            "additional_headers": headers,
+            "subprotocols": [SUBPROTOCOL],
+            "compression": None,
+            "max_size": MESSAGE_BYTES_MAX,
+            "close_timeout": 1.0,
+            "open_timeout": self._timeout_s,
+        } | connecting
+        self._socket: ClientConnection | None = None
+        self._connected = asyncio.Event()
+        self._failure: SluicegateError | None = None  # that no other try would mend
+        self._seen = "it has not answered yet"
+        self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._last_id = 0
+        self._places = asyncio.Semaphore(UNDER_WAY_MAX)
+        self._subscriptions: dict[str, ChannelSubscription] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def publish(self, channel: str, data: Any, *, timeout_ms: float | None = None) -> int:
+        """Return the message's position when it is durable.
+
+        `Refused` if a limit does not let it in, and `Unavailable` if no answer came in
+        time: then it may have been accepted all the same.
+        """
+        timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1e3
+        try:
+            async with asyncio.timeout(timeout_s), self._places:
+                await self._connect()
+                told = await self._ask("publish", channel, data=data)
+        except TimeoutError:
+            detail = f"no answer in {timeout_s:g} s; {self._seen}"
+            raise Unavailable(_SERVICE, detail) from None
+        return int(told["position"])
+
+    def subscribe(self, channel: str, after: int | None = None) -> ChannelSubscription:
+        """What is received of a channel, behind a position or from now on; to be entered."""
+        return ChannelSubscription(self, channel, after)
+
+    async def close(self) -> None:
+        """End the connection; what waits for an answer gets `Unavailable`."""
+        self._closed = True
+        self._fail_all(Unavailable(_SERVICE, "this client is closed"))
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # What subscriptions call.
+
+    async def add(self, subscription: ChannelSubscription) -> None:
+        """Subscribe, and return when that is done."""
+        name = subscription.channel
+        if name in self._subscriptions:
+            raise BadValue("channel", name, "a client subscribes to a channel once at a time")
+        self._subscriptions[name] = subscription
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                if self._socket is not None:
+                    self.resubscribe(subscription)
+                else:
+                    await self._connect()
+                await subscription.begun.wait()
+        except BaseException as error:
+            await self.remove(subscription)
+            if isinstance(error, TimeoutError):
+                raise Unavailable(_SERVICE, self._seen) from None
+            raise
+        if subscription.failure is not None:
+            await self.remove(subscription)
+            raise subscription.failure
+
+    async def remove(self, subscription: ChannelSubscription) -> None:
+        """Unsubscribe."""
+        if self._subscriptions.pop(subscription.channel, None) is not None:
+            self.unsubscribe(subscription)
+
+    def resubscribe(self, subscription: ChannelSubscription) -> None:
+        """Ask for what comes behind the last that was received."""
+        more = {} if subscription.position is None else {"after": subscription.position}
+        self._start(subscription, "subscribe", more)
+
+    def unsubscribe(self, subscription: ChannelSubscription) -> None:
+        """Ask for no more."""
+        subscription.stop()
+        if self._socket is not None:
+            self._start(None, "unsubscribe", {}, subscription.channel)
+
+    # Inside.
+
+    def _start(
+        self,
+        subscription: ChannelSubscription | None,
+        kind: str,
+        more: Mapping[str, Any],
+        channel: str = "",
+    ) -> None:
+        asked = self._asked_later(kind, channel or getattr(subscription, "channel", ""), more)
+        if subscription is not None:
+            subscription.expect(asked)
+        asked.add_done_callback(_ignore)
+
+    async def _ask(self, kind: str, channel: str, **more: Any) -> dict[str, Any]:
+        return await self._asked_later(kind, channel, more)
+
+    def _asked_later(
+        self, kind: str, channel: str, more: Mapping[str, Any]
+    ) -> asyncio.Future[dict[str, Any]]:
+        self._last_id += 1
+        request_id = self._last_id
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        try:
+            text = json.dumps({"type": kind, "id": request_id, "channel": channel, **more})
+        except (TypeError, ValueError, RecursionError) as error:
+            raise BadValue("data", "(not shown)", f"send what JSON can write ({error})") from None
+        self._asked[request_id] = answer
+        answer.add_done_callback(lambda _: self._asked.pop(request_id, None))
+        self._send(text, answer)
+        return answer
+
+    def _send(self, text: str, answer: asyncio.Future[dict[str, Any]]) -> None:
+        socket = self._socket
+        if socket is None:
+            answer.set_exception(Unavailable(_SERVICE, self._seen))
+            return
+        task = asyncio.get_running_loop().create_task(socket.send(text))
+
+        def sent(done: asyncio.Task[None]) -> None:
+            if not done.cancelled() and done.exception() is not None and not answer.done():
+                answer.set_exception(Unavailable(_SERVICE, "the connection broke"))
+
+        task.add_done_callback(sent)
+
+    async def _connect(self) -> None:
+        """Return when there is a connection."""
+        if self._closed:
+            raise Unavailable(_SERVICE, "this client is closed")
+        if self._failure is not None:
+            raise self._failure
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        await self._connected.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _run(self) -> None:
+        attempt = 0
+        while True:
+            try:
+                async with connect(self._url, **self._connecting) as socket:
+                    attempt = await self._serve(socket, attempt)
+                    self._seen = "it has ended the connection"
+            except InvalidStatus as error:
+                self._seen = str(error)
+                if error.response.status_code in _FINAL:
+                    self._give_up(_handshake_error(error.response.status_code, self._seen))
+                    return
+            except (OSError, TimeoutError, WebSocketException) as error:
+                self._seen = str(error) or type(error).__name__
+            await asyncio.sleep(self._backoff.wait_us(attempt, self._draw()) / 1e6)
+            attempt += 1
+            self.reconnects += 1
+
+    async def _serve(self, socket: ClientConnection, attempt: int) -> int:
+        """Receive until the connection ends; how often in vain it was tried since it worked."""
+        self._socket = socket
+        self._connected.set()
+        try:
+            for subscription in self._subscriptions.values():
+                if not subscription.full:
+                    self.resubscribe(subscription)
+            async for text in socket:
+                attempt = 0
+                self._take(json.loads(text))
+        finally:
+            self._socket = None
+            self._connected.clear()
+            self._fail_asked(Unavailable(_SERVICE, "the connection broke before the answer came"))
+        return attempt
+
+    def _take(self, told: dict[str, Any]) -> None:
+        kind = told["type"]
+        if kind in ("message", "gap"):
+            subscription = self._subscriptions.get(told["channel"])
+            if subscription is not None:
+                subscription.take(told)
+            return
+        answer = self._asked.get(told["id"])
+        if answer is None or answer.done():
+            return
+        if kind == "error":
+            answer.set_exception(error_of(told["problem"]))
+        else:
+            answer.set_result(told)
+            if kind == "subscribed" and told["channel"] in self._subscriptions:
+                # At once: its messages may be in what was read already.
+                self._subscriptions[told["channel"]].begin(answer, told)
+
+    def _give_up(self, error: SluicegateError) -> None:
+        self._failure = error
+        self._connected.set()
+        self._fail_all(error)
+
+    def _fail_all(self, error: SluicegateError) -> None:
+        self._fail_asked(error)
+        for subscription in list(self._subscriptions.values()):
+            subscription.fail(error)
+
+    def _fail_asked(self, error: SluicegateError) -> None:
+        for answer in list(self._asked.values()):
+            if not answer.done():
+                answer.set_exception(error)
+
+
+@final
+class ChannelSubscription:
+    """What is received of one channel: enter it, then iterate, or call `next`.
+
+    `position` is that of the last that was received, and where a later subscription can resume
+    once all that was received is taken.
+    """
+
+    def __init__(self, client: PubSubClient, channel: str, after: int | None) -> None:
+        self.channel = channel
+        self.position = after
+        self.begun = asyncio.Event()
+        self.failure: SluicegateError | None = None
+        self.full = False  # as much waits as may; more is asked for when it is taken
+        self._client = client
+        self._received: deque[Received] = deque()
+        self._some = asyncio.Event()
+        self._answer: asyncio.Future[dict[str, Any]] | None = None
+        self._active = False  # what comes is of the last time that it was asked for
+
+    async def __aenter__(self) -> Self:
+        await self._client.add(self)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.remove(self)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Received:
+        return await self.next()
+
+    async def next(self, timeout_ms: float | None = None) -> Received:
+        """The next message or loss; `TimeoutError` if there is none in time."""
+        async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1e3):
+            while not self._received:
+                if self.failure is not None:
+                    raise self.failure
+                if self.full:
+                    self.full = False
+                    self._client.resubscribe(self)
+                self._some.clear()
+                await self._some.wait()
+        return self._received.popleft()
+
+    # What the client calls.
+
+    def expect(self, answer: asyncio.Future[dict[str, Any]]) -> None:
+        """What comes counts from this answer on."""
+        self._active = False
+        self._answer = answer
+        answer.add_done_callback(self._fail_if_refused)
+
+    def stop(self) -> None:
+        """What comes counts no more."""
+        self._active = False
+        self._answer = None
+
+    def take(self, told: Mapping[str, Any]) -> None:
+        """Keep what came."""
+        if not self._active:
+            return
+        if told["type"] == "gap":
+            lost = LostContinuity(told["after"], told["before"], told["lost"])
+            self.position = lost.before - 1
+            self._received.append(lost)
+        else:
+            self.position = told["position"]
+            self._received.append(
+                PubSubMessage(told["position"], told["at_us"], self.channel, told["data"])
+            )
+        self._some.set()
+        if len(self._received) >= self._client.buffer_max:
+            self.full = True
+            self._client.unsubscribe(self)
+
+    def fail(self, error: SluicegateError) -> None:
+        """Raise this once all that was received is taken."""
+        self.failure = error
+        self._some.set()
+        self.begun.set()
+
+    def begin(self, answer: asyncio.Future[dict[str, Any]], told: Mapping[str, Any]) -> None:
+        """What comes counts, if it was this that was asked for last."""
+        if answer is not self._answer:
+            return
+        self._active = True
+        if self.position is None:
+            self.position = told["position"]
+        self.begun.set()
+
+    def _fail_if_refused(self, answer: asyncio.Future[dict[str, Any]]) -> None:
+        if answer is not self._answer or answer.cancelled():
+            return
+        error = answer.exception()
+        # Without a connection it is asked for again when there is one.
+        if isinstance(error, SluicegateError) and not isinstance(error, Unavailable):
+            self.fail(error)
+
+
+def error_of(problem: Mapping[str, Any]) -> SluicegateError:
+    """What a refusal of the service is here."""
+    status, detail = problem.get("status"), str(problem.get("detail", ""))
+    if status == 400:
+        return BadValue(
+            str(problem.get("field")), problem.get("value"), str(problem.get("remedy", detail))
+        )
+    if status == 401:
+        return Unauthenticated(detail)
+    if status == 403:
+        return Forbidden(str(problem.get("who", "")), str(problem.get("grant", "")))
+    name = problem.get("reason")
+    if isinstance(name, str):
+        retry_us = int(float(problem.get("retry_after", 0)) * 1e6)
+        reason = REASONS.get(name, OVERLOADED)
+        if not reason.retryable:
+            retry_us = -1
+        return Refused(Decision(False, 0, retry_us, retry_us, reason, str(problem.get("rule", ""))))
+    return Unavailable(_SERVICE, detail)
+
+
+def _handshake_error(status: int, seen: str) -> SluicegateError:
+    if status == 401:
+        return Unauthenticated("give the token of an account that the service knows")
+    return Unavailable(_SERVICE, seen)
+
+
+def _ignore(answer: asyncio.Future[dict[str, Any]]) -> None:
+    """Nobody waits for it alone."""
+    if not answer.cancelled():
+        answer.exception()

@@ -1,0 +1,86 @@
+"""Sync pub/sub client: the same client for threads, in one background loop for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Self, final
+
+from sluicegate.client.pubsub import ChannelSubscription, PubSubClient, Received
+from sluicegate.stores.thread_bridge import ThreadBridge
+
+_SLICE_MS = 10_000  # of a wait for a message; a thread that waits looks up so often
+
+
+@final
+class SyncPubSubClient:
+    """A `PubSubClient` that blocks the thread which asks; its settings are the same."""
+
+    def __init__(self, url: str = "ws://127.0.0.1:7090", **settings: Any) -> None:
+        open_client: Callable[[], PubSubClient] = lambda: PubSubClient(url, **settings)  # noqa: E731
+        open_client()  # settings that cannot be used are told here, not at the first call
+        self._bridge: ThreadBridge[PubSubClient] = ThreadBridge(open_client)
+
+    def publish(self, channel: str, data: Any, *, timeout_ms: float | None = None) -> int:
+        """Return the message's position when it is durable; as `PubSubClient.publish`."""
+        return self._bridge.run(lambda client: client.publish(channel, data, timeout_ms=timeout_ms))
+
+    def subscribe(self, channel: str, after: int | None = None) -> SyncSubscription:
+        """What is received of a channel, behind a position or from now on; to be entered."""
+        return SyncSubscription(self._bridge, channel, after)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._bridge.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@final
+class SyncSubscription:
+    """A `ChannelSubscription` for one thread: enter it, then iterate, or call `next`."""
+
+    def __init__(self, bridge: ThreadBridge[PubSubClient], channel: str, after: int | None) -> None:
+        self._bridge = bridge
+        self._channel = channel
+        self._after = after
+        self._inner: ChannelSubscription | None = None
+
+    def __enter__(self) -> Self:
+        async def enter(client: PubSubClient) -> ChannelSubscription:
+            return await client.subscribe(self._channel, self._after).__aenter__()
+
+        self._inner = self._bridge.run(enter)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        inner, self._inner = self._entered(), None
+        self._bridge.run(lambda client: client.remove(inner))
+
+    def __iter__(self) -> Iterator[Received]:
+        return self
+
+    def __next__(self) -> Received:
+        while True:
+            try:
+                return self.next(_SLICE_MS)
+            except TimeoutError:
+                continue
+
+    def next(self, timeout_ms: float) -> Received:
+        """The next message or loss; `TimeoutError` if there is none in time."""
+        inner = self._entered()
+        return self._bridge.run(lambda _: inner.next(timeout_ms))
+
+    @property
+    def position(self) -> int | None:
+        """That of the last that was received."""
+        return self._entered().position
+
+    def _entered(self) -> ChannelSubscription:
+        if self._inner is None:
+            raise RuntimeError("a subscription is entered first: with client.subscribe(...) as it")
+        return self._inner

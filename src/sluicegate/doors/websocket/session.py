@@ -1,0 +1,44 @@
+"""Session: what an app gives for a connection, and the socket that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+
+class Socket(Protocol):
+    """One connection, as a session sees it."""
+
+    @property
+    def blocked(self) -> bool:
+        """Whether more is unread than may be; then nothing more should be sent but replies."""
+        ...
+
+    def send(self, frames: bytes) -> None:
+        """Send whole frames, which many connections may share, when the turn ends."""
+
+    def send_now(self, frames: bytes) -> None:
+        """Send them, and what was to be sent before, at once: who sends to many in a turn does."""
+
+    def proceed(self) -> None:
+        """Read on: something that was under way is answered."""
+
+
+class SocketSession(Protocol):
+    """What is said on one connection. Nothing is called after `close`."""
+
+    def receive(self, text: str) -> None:
+        """Take one message."""
+
+    def resume(self) -> None:
+        """Send more: the client has read."""
+
+    def under_way(self) -> int:
+        """Return how much was asked for and is not answered."""
+        ...
+
+    def close(self) -> None:
+        """End: the connection is gone."""
+
+
+OpenSession: TypeAlias = "Callable[[Socket], SocketSession]"

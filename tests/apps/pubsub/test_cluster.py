@@ -1,0 +1,102 @@
+"""Five nodes of `sluicegate pubsub`: an account's limit holds over all of them together."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from sluicegate.apps.pubsub.settings import PubSubSettings
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.suppression import AccountCount, SuppressReport
+from sluicegate.kernels.hash_ring import Rendezvous
+from sluicegate.service.settings import settings_from
+from sluicegate.wire.resp import command
+from sluicegate.wire.suppression_messages import encode_report
+from tests.apps.pubsub.cluster import Load, PubSubCluster, token_of, write_access
+from tests.apps.pubsub.process import PubSubProcess
+from tests.engines.child import PATIENCE_S
+
+L = 100
+FLAGS = ("--account-rate", str(L), "--channel-rate", "0")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PubSubCluster]:
+    with PubSubCluster(tmp_path_factory.mktemp("cluster"), 5, *FLAGS) as running:
+        yield running
+
+
+def test_an_account_at_ten_times_its_limit_is_held_to_it_also_when_its_master_is_killed(
+    cluster: PubSubCluster,
+) -> None:
+    """Beside it one that conforms moves from node to node, and is never refused."""
+    master = Rendezvous(dict.fromkeys(cluster.names, 1.0)).owner("ann")
+    others = [name for name in cluster.names if name != master]
+
+    def where(account: str, now_s: float) -> Sequence[str]:
+        nodes = cluster.names if account == "ann" and now_s < 6 else others
+        return nodes if account == "ann" else [others[int(now_s / 0.7) % len(others)]]
+
+    load = Load(cluster, ("ann", "bob"))
+    rates = {"ann": 10.0 * L, "bob": 0.99 * L}
+    kill = [(6.2, cluster.nodes[master].child.kill)]
+    try:
+        asyncio.run(load.run(10.0, rates, where, kill))
+    finally:
+        cluster.restart(master)
+    assert 0.9 * L <= load.rate("ann", 4, 6) <= 1.1 * L
+    assert load.highest("ann", 4, 10, 2.0) <= 1.5 * L
+    assert load.rate("ann", 8, 10) >= 0.7 * L
+    assert not load.refused["bob"]
+    assert not load.failed["bob"]
+    assert load.rate("bob", 0, 10) >= 0.95 * L
+
+
+def test_nodes_that_do_not_report_admit_an_accounts_limit_each(tmp_path: Path) -> None:
+    """The control: what the reports are for."""
+    with PubSubCluster(tmp_path, 5, *FLAGS, apart=True) as apart:
+        load = Load(apart, ("ann",))
+        asyncio.run(load.run(4.0, {"ann": 10.0 * L}, lambda _, __: apart.names))
+        assert load.rate("ann", 2, 4) >= 4 * L
+
+
+def test_nobody_forges_a_report(cluster: PubSubCluster) -> None:
+    """Not an account, nor a node in another's name, nor a stranger; and no account is refused."""
+    node = cluster.nodes["n1"]
+    flood = encode_report(
+        SuppressReport("n2", 1 << 52, (AccountCount("bob", 1 << 40, 1 << 40, 0.0),))
+    )
+    for token, reply in (("n3", b"-NOPERM"), ("ann", b"-NOPERM"), ("nobody", b"-WRONGPASS")):
+        assert _say(node, command("AUTH", token_of(token)) + flood).startswith(reply)
+    assert _say(node, flood).startswith(b"-NOAUTH")
+    assert node.metric("sluicegate_pubsub_reports_forged_total") == 1
+    assert node.publish("c", 1, token_of("bob"))[0] == 200
+
+
+def test_a_node_is_told_what_it_needs_to_be_one(tmp_path: Path) -> None:
+    members = "a=127.0.0.1:7001,b=127.0.0.1:7002"
+    access = write_access(tmp_path / "access.toml", ["a"], [])
+    cases = {
+        "--members": ("--node", "a"),
+        "name this node": ("--node", "c", "--members", members),
+        "--access": ("--node", "a", "--members", members),
+        "--node-token": ("--node", "a", "--members", members, "--access", access),
+        "NAME=HOST:PORT": ("--node", "a", "--members", "a"),
+        "name each node once": ("--node", "a", "--members", "a=x:1,a=y:1"),
+    }
+    for expected, flags in cases.items():
+        with pytest.raises(BadValue, match=expected):
+            settings_from(PubSubSettings, *flags)
+
+
+def _say(node: PubSubProcess, what: bytes) -> bytes:
+    """The last of the replies."""
+    with socket.create_connection(("127.0.0.1", node.port), timeout=PATIENCE_S) as line:
+        line.sendall(what + command("QUIT"))
+        replies = line.makefile("rb").read().split(b"\r\n")
+    errors = [reply for reply in replies if reply.startswith(b"-")]
+    return errors[0] if errors else b"".join(replies)

@@ -1,0 +1,205 @@
+"""The pub/sub client against real services that are killed, limited and slow."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluicegate.client.pubsub import LostContinuity, PubSubClient, PubSubMessage
+from sluicegate.client.sync_pubsub import SyncPubSubClient
+from sluicegate.contracts.errors import (
+    BadValue,
+    Forbidden,
+    Refused,
+    Unauthenticated,
+    Unavailable,
+)
+from sluicegate.contracts.reasons import CHANNEL_LIMITED
+from sluicegate.kernels.backoff import BackoffSettings
+from tests.apps.pubsub.process import PubSubProcess
+from tests.apps.pubsub.test_whole import ANN, UNLIMITED, access_of
+from tests.engines.child import PATIENCE_S, free_port
+
+SOON: Any = {"backoff": BackoffSettings(base_us=10_000, wait_us_max=50_000)}
+PATIENCE_MS = PATIENCE_S * 1_000
+
+
+def url_of(server: PubSubProcess) -> str:
+    return f"ws://127.0.0.1:{server.port}"
+
+
+@asynccontextmanager
+async def client_of(server: PubSubProcess, **settings: Any) -> AsyncIterator[PubSubClient]:
+    settings = {"timeout_ms": PATIENCE_MS, **SOON, **settings}
+    async with PubSubClient(url_of(server), **settings) as client:
+        yield client
+
+
+def run(story: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await story()
+
+    asyncio.run(bounded())
+
+
+def test_what_is_published_is_received(tmp_path: Path) -> None:
+    async def story(server: PubSubProcess) -> None:
+        async with client_of(server) as client, client.subscribe("news") as received:
+            positions = [await client.publish("news", {"n": n}) for n in range(5)]
+            for n, position in enumerate(positions):
+                one = await received.next()
+                assert isinstance(one, PubSubMessage)
+                assert (one.position, one.channel, one.data) == (position, "news", {"n": n})
+            assert received.position == positions[-1]
+            with pytest.raises(TimeoutError):
+                await received.next(timeout_ms=20)
+
+    with PubSubProcess(tmp_path, *UNLIMITED) as server:
+        run(lambda: story(server))
+
+
+def test_a_killed_service_costs_a_subscriber_nothing_that_was_accepted(tmp_path: Path) -> None:
+    port = free_port("127.0.0.1")
+
+    async def story() -> None:
+        server = PubSubProcess(tmp_path, *UNLIMITED, port=port)
+        with server:
+            async with client_of(server) as client, client.subscribe("news") as received:
+                accepted, found = [], []
+                for life in range(3):
+                    accepted += [await client.publish("news", [life, n]) for n in range(20)]
+                    if life == 1:
+                        found = [(await received.next()).position for _ in range(30)]  # type: ignore[union-attr]
+                    server.signal(signal.SIGKILL)
+                    await asyncio.to_thread(server.child.wait, 30)
+                    with pytest.raises(Unavailable):
+                        await client.publish("news", "lost", timeout_ms=50)
+                    server = await asyncio.to_thread(
+                        lambda: PubSubProcess(tmp_path, *UNLIMITED, port=port)
+                    )
+                found += [(await received.next()).position for _ in range(30)]  # type: ignore[union-attr]
+                assert found == accepted
+                assert client.reconnects > 0
+            await asyncio.to_thread(server.end)
+
+    run(story)
+
+
+def test_a_refusal_names_the_limit_and_when_to_come_back(tmp_path: Path) -> None:
+    async def story(server: PubSubProcess) -> None:
+        async with client_of(server) as client:
+            with pytest.raises(Refused) as refused:
+                await asyncio.gather(*(client.publish("busy", n) for n in range(100)))
+            assert refused.value.decision.reason is CHANNEL_LIMITED
+            assert refused.value.decision.retry_after_us > 0
+            with pytest.raises(BadValue, match="channel"):
+                await client.publish("no/pe", 1)
+            with pytest.raises(BadValue, match="JSON"):
+                await client.publish("news", object())
+            await client.publish("news", "and the connection goes on")
+
+    with PubSubProcess(tmp_path, "--channel-rate", "3") as server:
+        run(lambda: story(server))
+
+
+def test_lost_continuity_is_noticed_and_passed(tmp_path: Path) -> None:
+    async def story(server: PubSubProcess) -> None:
+        async with client_of(server) as client:
+            first = await client.publish("news", "x" * 1_000)
+            last = [await client.publish("news", "x" * 1_000) for _ in range(40)][-1]
+            async with client.subscribe("news", after=first) as received:
+                lost = await received.next()
+                assert isinstance(lost, LostContinuity)
+                assert (lost.after, lost.lost) == (first, None)
+                position = lost.before - 1
+                while position < last:
+                    one = await received.next()
+                    assert isinstance(one, PubSubMessage)
+                    assert one.position > position
+                    position = one.position
+
+    with PubSubProcess(tmp_path, *UNLIMITED, "--history-bytes", "20_000") as server:
+        run(lambda: story(server))
+
+
+def test_who_iterates_slowly_holds_up_nobody_and_misses_nothing(tmp_path: Path) -> None:
+    async def story(server: PubSubProcess) -> None:
+        async with (
+            client_of(server, buffer_max=10) as client,
+            client.subscribe("slow") as slow,
+            client.subscribe("quick") as quick,
+        ):
+            await asyncio.gather(*(client.publish("slow", n) for n in range(200)))
+            await client.publish("quick", "now")
+            assert (await quick.next()).data == "now"  # type: ignore[union-attr]
+            assert len(slow._received) == 10  # and no more waits here
+            assert [(await slow.next()).data for _ in range(200)] == list(range(200))  # type: ignore[union-attr]
+
+    with PubSubProcess(tmp_path, *UNLIMITED) as server:
+        run(lambda: story(server))
+
+
+def test_who_is_not_known_is_told_at_once(tmp_path: Path) -> None:
+    async def story(server: PubSubProcess) -> None:
+        async with client_of(server, token=ANN) as ann:
+            await ann.publish("news", 1)
+        async with client_of(server, token="x" * 43) as nobody:
+            with pytest.raises(Unauthenticated):
+                await nobody.publish("news", 1)
+            with pytest.raises(Unauthenticated):
+                async with nobody.subscribe("news"):
+                    pass
+        async with client_of(server, token="r" * 43) as reader:
+            with pytest.raises(Forbidden):
+                await reader.publish("news", 1)
+
+    with PubSubProcess(tmp_path, "--access", access_of(tmp_path)) as server:
+        run(lambda: story(server))
+
+
+def test_a_service_that_is_not_there_is_unavailable_within_the_deadline() -> None:
+    async def story() -> None:
+        url = f"ws://127.0.0.1:{free_port('127.0.0.1')}"
+        async with PubSubClient(url, timeout_ms=100, **SOON) as client:
+            with pytest.raises(Unavailable, match="no answer"):
+                await client.publish("news", 1)
+            with pytest.raises(Unavailable):
+                async with client.subscribe("news"):
+                    pass
+        with pytest.raises(Unavailable, match="closed"):
+            await client.publish("news", 1)
+
+    run(story)
+
+
+def test_settings_that_cannot_be_used_are_refused() -> None:
+    for settings in ({"url": "http://x"}, {"timeout_ms": 0}, {"buffer_max": 0}):
+        with pytest.raises(BadValue):
+            SyncPubSubClient(**settings)
+
+
+def test_threads_publish_and_receive(tmp_path: Path) -> None:
+    with (
+        PubSubProcess(tmp_path, *UNLIMITED) as server,
+        SyncPubSubClient(url_of(server), timeout_ms=PATIENCE_MS) as client,
+    ):
+        before = client.publish("news", "before")
+        with client.subscribe("news", after=0) as received:
+            position = client.publish("news", "after")
+            one, two = next(received), next(received)
+            assert isinstance(one, PubSubMessage)
+            assert isinstance(two, PubSubMessage)
+            assert [(one.position, one.data), (two.position, two.data)] == [
+                (before, "before"),
+                (position, "after"),
+            ]
+            assert received.position == position
+            with pytest.raises(TimeoutError):
+                received.next(20)

@@ -1,0 +1,27 @@
+"""The chat: each hears both, in one order."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.apps.pubsub.process import PubSubProcess
+from tests.engines.child import PATIENCE_S
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "pubsub_chat.py"
+
+
+def test_each_hears_what_both_say(tmp_path: Path) -> None:
+    with PubSubProcess(tmp_path) as server:
+        done = subprocess.run(
+            [sys.executable, str(EXAMPLE), f"ws://127.0.0.1:{server.port}"],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=True,
+        )
+    lines = done.stdout.splitlines()
+    for name in ("Ann", "Bob"):
+        heard = [line for line in lines if line.startswith(name)]
+        assert heard == [f"{name} hears: Ann: Is anybody here?", f"{name} hears: Bob: I am."]
