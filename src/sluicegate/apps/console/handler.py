@@ -7,14 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, final
-from urllib.parse import parse_qs, quote
+from urllib.parse import quote
 
+from sluicegate.apps.console.changes import ChangeRoutes
+from sluicegate.apps.console.emergency import EmergencyRoutes
+from sluicegate.apps.console.forms import FORM, FormGuard, fields_in, go_to, html, own_path
 from sluicegate.apps.console.live import Live, PageView
 from sluicegate.apps.console.pages import frame, tables
 from sluicegate.apps.console.pages.overview import overview
 from sluicegate.apps.console.pages.why import AuditAnswer, why
 from sluicegate.apps.console.picture import FleetPicture
 from sluicegate.apps.console.readings import FleetReadings
+from sluicegate.apps.console.rulebook import RulebookAccess
+from sluicegate.apps.console.script import WORK_SCRIPT
 from sluicegate.apps.console.sentence import sentence_of
 from sluicegate.apps.console.sessions import Sessions
 from sluicegate.contracts.access import Access, Grant, Identity
@@ -26,10 +31,9 @@ from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.message import HttpReply, HttpRequest
 from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
 from sluicegate.doors.http.schemas import TEXT
+from sluicegate.limits.glass.sources import GlassSource
 
-HTML: Final = b"text/html; charset=utf-8"
 EVENTS: Final = b"text/event-stream"
-FORM: Final = "application/x-www-form-urlencoded"
 CALLER_BYTES_MAX: Final = 4_096
 LIVE_PAGES: Final = ("overview", "callers", "hot-keys", "queues", "nodes")
 _TABLES: Final[Mapping[str, Callable[[FleetPicture], dict[str, str]]]] = {
@@ -38,10 +42,6 @@ _TABLES: Final[Mapping[str, Callable[[FleetPicture], dict[str, str]]]] = {
     "queues": tables.queues,
     "nodes": tables.nodes,
 }
-_FRAMELESS: Final = (
-    (b"content-security-policy", b"frame-ancestors 'none'"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-)
 _WRONG_TOKEN: Final = "This token is nobody's."
 AskEach = Callable[[str], Awaitable[list[tuple[str, object, str]]]]
 
@@ -79,9 +79,13 @@ class ConsoleHandler(HttpHandler):
         live: Live,
         ask_each: AskEach,
         access: Access,
-        sessions: Sessions,
+        sessions: Sessions[Identity],
         clock: Clock,
         hosts: frozenset[str] | None,
+        *,
+        rulebook: RulebookAccess | None = None,
+        read_only: bool = False,
+        glass: GlassSource | None = None,
     ) -> None:
         super().__init__(access, hosts)
         self._board = board
@@ -89,6 +93,22 @@ class ConsoleHandler(HttpHandler):
         self._ask_each = ask_each
         self._sessions = sessions
         self._clock = clock
+        guard = FormGuard(
+            lambda cookies: (
+                sessions.name_in(cookies)
+                + ("" if rulebook is None else "." + rulebook.sessions.name_in(cookies))
+            )
+        )
+        self._changes: list[Route] = []
+        if rulebook is not None:
+            changes = ChangeRoutes(rulebook, guard, self._render, clock, read_only=read_only)
+            self._changes += changes.routes()
+        if glass is not None:
+            self._changes += EmergencyRoutes(glass, guard, self._render, access).routes()
+        self._optional = [
+            *(["changes"] if rulebook is not None else []),
+            *(["emergency"] if glass is not None else []),
+        ]
 
     def routes(self) -> tuple[Route, ...]:
         """The rows."""
@@ -109,6 +129,7 @@ class ConsoleHandler(HttpHandler):
         ]
         return (
             *pages,
+            *self._changes,
             Route(
                 "GET",
                 "/why",
@@ -156,12 +177,14 @@ class ConsoleHandler(HttpHandler):
         identity = super().identify(request)
         browses = b"text/html" in request.header(b"accept") and request.method == "GET"
         if isinstance(identity, HttpReply) and identity.status == 401 and browses:
-            return _to(f"/login?next={quote(request.raw_path)}")
+            return go_to(f"/login?next={quote(request.raw_path)}")
         return identity
 
     def _page(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         view = PageView(request.path[1:] or "overview", _span_s(request))
-        return self._html(frame.render(view.page, self._board.parts(view), who=self._who(by)))
+        parts = self._board.parts(view)
+        who, optional = self._who(by), self._optional
+        return html(frame.render(view.page, parts, who=who, optional=optional))
 
     def _events(self, request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
         page = self.table.values_in(request.path)["page"]
@@ -180,31 +203,32 @@ class ConsoleHandler(HttpHandler):
             path = f"/v1/audit?user={quote(raw, safe='')}&count=100"
             answers = [_answer(*one) for one in await self._ask_each(path)]
         parts = why(caller, answers, self._clock.now_us())
-        return self._html(frame.render("why", parts, who=self._who(by), live=False))
+        return html(self._render("why", parts, by))
 
     def _login_page(self, request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
-        return self._html(frame.login(_own_path(query_of(request, ("next",)).get("next", ""))))
+        return html(frame.login(own_path(query_of(request, ("next",)).get("next", ""))))
 
     def _login(self, _request: HttpRequest, _by: Identity, body: bytes) -> HttpReply:
-        try:
-            fields = parse_qs(body.decode(), max_num_fields=4)
-        except (UnicodeDecodeError, ValueError):
-            raise BadValue("body", body[:40], "send the fields token and next") from None
-        path = _own_path(fields.get("next", [""])[0])
-        cookie = self._sessions.begin(fields.get("token", [""])[0], self._clock.now_us())
+        fields = fields_in(body)
+        path = own_path(fields.get("next", ""))
+        cookie = self._sessions.begin(fields.get("token", ""), self._clock.now_us())
         if cookie is None:
-            return self._html(frame.login(path, _WRONG_TOKEN), 403)
-        return _to(path, cookie)
+            return html(frame.login(path, _WRONG_TOKEN), 403)
+        return go_to(path, cookie)
 
     def _logout(self, request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
-        return _to("/login", self._sessions.end(request.header(b"cookie")))
+        return go_to("/login", self._sessions.end(request.header(b"cookie")))
 
     def _who(self, by: Identity) -> str:
         return by.name if self.access.anonymous is None else ""
 
-    @staticmethod
-    def _html(text: str, status: int = 200) -> HttpReply:
-        return HttpReply(status, text.encode("utf-8", "replace"), HTML, _FRAMELESS)
+    def _render(self, page: str, parts: Mapping[str, str], by: Identity, *, title: str = "") -> str:
+        """A page that is not live; those where rules are changed have a script of their own."""
+        script = WORK_SCRIPT if page == "changes" else ""
+        who, optional = self._who(by), self._optional
+        return frame.render(
+            page, parts, who=who, live=False, title=title, script=script, optional=optional
+        )
 
 
 def _answer(url: str, body: object, error: str) -> AuditAnswer:
@@ -222,16 +246,3 @@ def _span_s(request: HttpRequest) -> int:
         if text == str(span_s):
             return span_s
     raise BadValue("span", text, f"give one of {', '.join(map(str, frame.SPANS_S))}")
-
-
-def _own_path(text: str) -> str:
-    """A path of ours to go on to; of anything else, the overview."""
-    own = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
-    return text if own and text.isascii() else "/"
-
-
-def _to(path: str, cookie: bytes = b"") -> HttpReply:
-    headers = [(b"location", path.encode())]
-    if cookie:
-        headers.append((b"set-cookie", cookie))
-    return HttpReply(303, b"", HTML, tuple(headers))

@@ -56,6 +56,26 @@ class ConsoleSettings(ServiceSettings):
         int, Setting("seconds after which people log in again", whole(60, 604_800, "SECONDS"))
     ] = 28_800
 
+    rulebook: Annotated[
+        str,
+        Setting(
+            "the rulebook's server, to change rules there with each person's own token; "
+            "without it nothing can be changed",
+            metavar="URL",
+        ),
+    ] = ""
+    rulebook_ca: Annotated[str, Setting("authorities of its certificate, PEM", metavar="FILE")] = ""
+    read_only: Annotated[bool, Setting("show the rulebook, and change nothing there")] = False
+    glass: Annotated[
+        str,
+        Setting(
+            "where enforcement can be stopped in an emergency: redis://... or file:/glass.json, "
+            "as `sluicegate limits glass` takes it",
+            metavar="URL",
+            secret=True,
+        ),
+    ] = ""
+
     def check(self) -> None:
         """Raise for the same service twice, or for too many."""
         super().check()
