@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.engine
 
-PAGES = ("/", "/callers", "/hot-keys", "/queues", "/nodes", "/why?caller=ann")
-LIVE = PAGES[:-1]
+PAGES = (
+    "/", "/callers", "/hot-keys", "/queues", "/accounts", "/dead-letters", "/nodes",
+    "/why?caller=ann", "/rules", "/rules?rule=playback",
+)  # fmt: skip
+LIVE = PAGES[:-3]
 WIDE, NARROW = (1280, 900), (390, 844)
 
 

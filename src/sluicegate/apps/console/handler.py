@@ -13,10 +13,10 @@ from sluicegate.apps.console.changes import ChangeRoutes
 from sluicegate.apps.console.emergency import EmergencyRoutes
 from sluicegate.apps.console.forms import FORM, FormGuard, fields_in, go_to, html, own_path
 from sluicegate.apps.console.live import Live, PageView
-from sluicegate.apps.console.pages import frame, tables
+from sluicegate.apps.console.pages import frame, rules, tables
 from sluicegate.apps.console.pages.overview import overview
 from sluicegate.apps.console.pages.why import AuditAnswer, why
-from sluicegate.apps.console.picture import FleetPicture
+from sluicegate.apps.console.picture import LIMITER, FleetPicture
 from sluicegate.apps.console.readings import FleetReadings
 from sluicegate.apps.console.rulebook import RulebookAccess
 from sluicegate.apps.console.script import WORK_SCRIPT
@@ -26,7 +26,7 @@ from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.http.audit import user_of
-from sluicegate.doors.http.fields import query_of, raw_query_of
+from sluicegate.doors.http.fields import query_of, raw_query_of, whole_of
 from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.message import HttpReply, HttpRequest
 from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
@@ -35,15 +35,20 @@ from sluicegate.limits.glass.sources import GlassSource
 
 EVENTS: Final = b"text/event-stream"
 CALLER_BYTES_MAX: Final = 4_096
-LIVE_PAGES: Final = ("overview", "callers", "hot-keys", "queues", "nodes")
+LETTERS_MAX: Final = 256
+LIVE_PAGES: Final = (
+    "overview", "callers", "hot-keys", "queues", "accounts", "dead-letters", "nodes",
+)  # fmt: skip
 _TABLES: Final[Mapping[str, Callable[[FleetPicture], dict[str, str]]]] = {
     "callers": tables.callers,
     "hot-keys": tables.hot_keys,
     "queues": tables.queues,
+    "accounts": tables.accounts,
+    "dead-letters": tables.dead_letters,
     "nodes": tables.nodes,
 }
 _WRONG_TOKEN: Final = "This token is nobody's."
-AskEach = Callable[[str], Awaitable[list[tuple[str, object, str]]]]
+AskEach = Callable[..., Awaitable[list[tuple[str, object, str]]]]
 
 
 @final
@@ -141,6 +146,19 @@ class ConsoleHandler(HttpHandler):
             ),
             Route(
                 "GET",
+                "/rules",
+                self._rules,
+                "Rules in force, by letters of their names or paths.",
+                page,
+                grant=Grant.AUDIT,
+                parameters=(
+                    Parameter("q", "Letters.", TEXT),
+                    Parameter("after", "Where an earlier page ended.", TEXT),
+                    Parameter("rule", "One rule, with what each limiter counts.", TEXT),
+                ),
+            ),
+            Route(
+                "GET",
                 "/live/{page}",
                 self._events,
                 "The parts of a page that change, as they do, as server-sent events.",
@@ -204,6 +222,25 @@ class ConsoleHandler(HttpHandler):
             answers = [_answer(*one) for one in await self._ask_each(path)]
         parts = why(caller, answers, self._clock.now_us())
         return html(self._render("why", parts, by))
+
+    async def _rules(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
+        fields = query_of(request, ("q", "after", "rule"))
+        rule, letters = fields.get("rule", ""), fields.get("q", "")
+        for name, text in (("q", letters), ("rule", rule)):
+            if len(text) > LETTERS_MAX:
+                raise BadValue(name, text, f"give at most {LETTERS_MAX} letters")
+        if rule:
+            path = f"/v1/rules?name={quote(rule, safe='')}"
+            answers = await self._ask_each(path, LIMITER)
+            changes = "changes" in self._optional
+            return html(self._render("rules", rules.detail(rule, answers, changes=changes), by))
+        after = whole_of("after", fields.get("after", "0"), 0, 1 << 53)
+        path = f"/v1/rules?q={quote(letters, safe='')}&after={after}"
+        answers = await self._ask_each(path, LIMITER, 1)
+        return html(self._render("rules", rules.found(letters, answers, self._limiters()), by))
+
+    def _limiters(self) -> int:
+        return sum(node.app == LIMITER for node in self._board.picture.nodes)
 
     def _login_page(self, request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
         return html(frame.login(own_path(query_of(request, ("next",)).get("next", ""))))

@@ -68,7 +68,7 @@ if (form) {
     const at = text.selectionStart, begin = text.value.lastIndexOf("\\n", at - 1) + 1;
     const names = text.value.slice(begin, at).match(/\\w+/g) || [];
     document.querySelectorAll("#help tr").forEach((row) => row.classList.toggle("now",
-      row.querySelector("code")?.textContent === names.at(-1)));
+      names.length > 0 && row.querySelector("code")?.textContent === names.at(-1)));
   });
   if (!found.innerHTML.trim()) check();
 } else if (running && running.innerHTML.trim()) {

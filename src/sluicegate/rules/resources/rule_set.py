@@ -11,6 +11,8 @@ from sluicegate.rules.resources.paths import NO_RULES, ResourceIndex, Rules
 from sluicegate.rules.resources.priorities import Priorities
 from sluicegate.rules.resources.rule import ResourceRule
 
+PORTION: Final = 1_000
+
 
 @final
 class ResourceRuleSet:
@@ -20,7 +22,7 @@ class ResourceRuleSet:
     for by name in its index.
     """
 
-    __slots__ = ("_by_id", "_index", "_packed", "priorities")
+    __slots__ = ("_by_id", "_index", "_listed", "_packed", "priorities")
 
     def __init__(
         self,
@@ -31,6 +33,7 @@ class ResourceRuleSet:
         self._packed = index if isinstance(index, PackedIndex) else None
         self._index = index if isinstance(index, ResourceIndex) else None
         self._by_id = by_id
+        self._listed: list[ResourceRule | None] | None = None  # made when somebody looks through
         self.priorities: Final = priorities
 
     def __len__(self) -> int:
@@ -43,6 +46,28 @@ class ResourceRuleSet:
         if self._packed is not None:
             return self._packed.rule(rule_id)
         return None if self._by_id is None else self._by_id.get(rule_id)
+
+    @property
+    def portions(self) -> int:
+        """How many portions there are to look through."""
+        if self._packed is not None:
+            return self._packed.portions
+        return -(-len(self) // PORTION)
+
+    def portion(self, number: int, needle: str) -> list[ResourceRule]:
+        """The rules of a portion whose name or path has these letters, without those that are off.
+
+        A portion is little work, so whoever looks through a million lets others in between.
+        """
+        if self._packed is not None:
+            return self._packed.portion(number, needle)
+        if self._listed is None:
+            self._listed = [] if self._by_id is None else list(self._by_id.values())
+        return [
+            rule
+            for rule in self._listed[number * PORTION : (number + 1) * PORTION]
+            if rule is not None and (needle in rule.rule_id or needle in rule.path)
+        ]
 
     def find(self, path: str, client_type: str, priority: Criticality) -> Rules:
         """The rules that apply together to a plain path (see `plain_path`)."""

@@ -121,7 +121,7 @@ def _canary(canary: Mapping[str, Any] | None, now_us: int) -> str:
     share = int(canary["share"]) / 100
     since = ago(now_us - int(canary.get("since_us", now_us)))
     return (
-        f" Release {int(canary['version']):,} is on trial for {share:g}% of "
+        f". Release {int(canary['version']):,} is on trial for {share:g}% of "
         f"{escape_name(str(canary['by']))} since {since}: "
         f'<a href="{escape(proposal_path(str(canary["proposal"])))}">the proposal</a>.'
         f' <meter min="0" max="100" value="{share:g}" aria-label="share on trial"></meter>'
@@ -239,7 +239,7 @@ def diff_view(diff: Mapping[str, Any] | str) -> str:
         return quiet(escape_words(diff))
     rules = diff.get("rules") or {}
     words = [
-        f"{len(rules.get(kind) or ()):,} {kind}: "
+        f"{kind} ({len(rules[kind]):,}): "
         + ", ".join(escape_name(str(name)) for name in rules[kind][:20])
         for kind in ("added", "removed", "changed")
         if rules.get(kind)
@@ -283,8 +283,8 @@ def history(
     rows = []
     for one in versions:
         number_ = int(one["version"])
-        back = "live" if one.get("live") else ""
-        if may_change and not one.get("live"):
+        back = "live" if one.get("live") else "on trial" if one.get("canary") else ""
+        if may_change and not back:
             back = button(
                 "/changes/rollback",
                 f"Roll back to {number_}",
@@ -325,7 +325,7 @@ def timeline(several: Sequence[Mapping[str, Any]], now_us: int = 0) -> str:
 
 
 def _instant(at_us: int) -> str:
-    return rfc3339(at_us)
+    return rfc3339(at_us - at_us % 1_000_000)
 
 
 def _cut(words: object) -> str:

@@ -16,6 +16,9 @@ PAGES: Final[Mapping[str, str]] = {
     "callers": "Callers",
     "hot-keys": "Hot keys",
     "queues": "Queues and prices",
+    "rules": "Rules",
+    "accounts": "Accounts",
+    "dead-letters": "Dead letters",
     "nodes": "Nodes",
     "why": "Why",
     "changes": "Changes",
@@ -108,6 +111,15 @@ pre .at { color: var(--muted); }
 .timeline li.refused::before { background: var(--bad); }
 .timeline time { color: var(--muted); font-size: 13px; margin-right: 8px; }
 .timeline q { color: var(--muted); }
+td.name { min-width: 5em; }
+#verdict, #progress { margin-top: 12px; }
+@media (min-width: 900px) {
+  main:has(#editor) { column-gap: 28px; display: grid; align-items: start;
+    grid-template-columns: minmax(0, 3fr) minmax(0, 2fr); grid-auto-flow: dense; }
+  main:has(#editor) > * { grid-column: 1 / -1; }
+  main:has(#editor) > #edit { grid-column: 1; grid-row: span 2; }
+  main > #findings, main > #help { grid-column: 2; }
+}
 code { font: 13px ui-monospace, monospace; }
 tr.now { background: var(--soft); }
 meter { vertical-align: middle; width: 120px; }
