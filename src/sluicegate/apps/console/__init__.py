@@ -7,6 +7,7 @@
     sessions, handler                         who may look
     rulebook, changes, draft_check            rules are changed, with each person's own token
     emergency                                 enforcement is stopped for a while
+    lab_runs, lab                             runs of `sluicegate lab`, as child processes
     forms                                     what a page of ours sends, and that it is ours
     app, command                              on the host of all services
 

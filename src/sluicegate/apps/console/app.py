@@ -8,12 +8,13 @@ from typing import ClassVar, final
 
 from sluicegate.apps.console.fleet import Fleet
 from sluicegate.apps.console.handler import Board, ConsoleHandler
+from sluicegate.apps.console.lab_runs import LabRuns
 from sluicegate.apps.console.live import Live
 from sluicegate.apps.console.picture import picture_of
 from sluicegate.apps.console.readings import FleetReadings
 from sluicegate.apps.console.rulebook import CALL_S_MAX, RulebookAccess
 from sluicegate.apps.console.sessions import Sessions
-from sluicegate.apps.console.settings import ConsoleSettings
+from sluicegate.apps.console.settings import OFF, ConsoleSettings
 from sluicegate.command_line.service_client import ServiceAddress
 from sluicegate.command_line.text import counted
 from sluicegate.doors.http.message import Handler
@@ -55,6 +56,7 @@ class ConsoleApp(App[ConsoleSettings]):
             if settings.rulebook
             else None
         )
+        self.lab = None if settings.lab == OFF else LabRuns(self.clock)
         self.glass = open_source(settings.glass) if settings.glass else None
 
     async def start(self) -> None:
@@ -65,6 +67,8 @@ class ConsoleApp(App[ConsoleSettings]):
 
     async def close(self) -> None:
         """End the looks, and what people have asked for."""
+        if self.lab is not None:
+            await self.lab.close()
         if self.glass is not None:
             await self.glass.close()
         if self.rulebook is not None:
@@ -84,6 +88,7 @@ class ConsoleApp(App[ConsoleSettings]):
             rulebook=self.rulebook,
             read_only=self.settings.read_only,
             glass=self.glass,
+            lab=self.lab,
         )
         return self.handler_of(site, handler.routes(), handler=handler)
 

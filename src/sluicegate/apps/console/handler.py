@@ -12,6 +12,8 @@ from urllib.parse import quote
 from sluicegate.apps.console.changes import ChangeRoutes
 from sluicegate.apps.console.emergency import EmergencyRoutes
 from sluicegate.apps.console.forms import FORM, FormGuard, fields_in, go_to, html, own_path
+from sluicegate.apps.console.lab import LabRoutes
+from sluicegate.apps.console.lab_runs import LabRuns
 from sluicegate.apps.console.live import Live, PageView
 from sluicegate.apps.console.pages import frame, rules, tables
 from sluicegate.apps.console.pages.overview import overview
@@ -19,7 +21,7 @@ from sluicegate.apps.console.pages.why import AuditAnswer, why
 from sluicegate.apps.console.picture import LIMITER, FleetPicture
 from sluicegate.apps.console.readings import FleetReadings
 from sluicegate.apps.console.rulebook import RulebookAccess
-from sluicegate.apps.console.script import WORK_SCRIPT
+from sluicegate.apps.console.script import LAB_SCRIPT, WORK_SCRIPT
 from sluicegate.apps.console.sentence import sentence_of
 from sluicegate.apps.console.sessions import Sessions
 from sluicegate.contracts.access import Access, Grant, Identity
@@ -91,6 +93,7 @@ class ConsoleHandler(HttpHandler):
         rulebook: RulebookAccess | None = None,
         read_only: bool = False,
         glass: GlassSource | None = None,
+        lab: LabRuns | None = None,
     ) -> None:
         super().__init__(access, hosts)
         self._board = board
@@ -104,15 +107,18 @@ class ConsoleHandler(HttpHandler):
                 + ("" if rulebook is None else "." + rulebook.sessions.name_in(cookies))
             )
         )
-        self._changes: list[Route] = []
+        self._more: list[Route] = []
         if rulebook is not None:
             changes = ChangeRoutes(rulebook, guard, self._render, clock, read_only=read_only)
-            self._changes += changes.routes()
+            self._more += changes.routes()
         if glass is not None:
-            self._changes += EmergencyRoutes(glass, guard, self._render, access).routes()
+            self._more += EmergencyRoutes(glass, guard, self._render, access).routes()
+        if lab is not None:
+            self._more += LabRoutes(lab, guard, self._render, clock).routes()
         self._optional = [
             *(["changes"] if rulebook is not None else []),
             *(["emergency"] if glass is not None else []),
+            *(["lab"] if lab is not None else []),
         ]
 
     def routes(self) -> tuple[Route, ...]:
@@ -134,7 +140,7 @@ class ConsoleHandler(HttpHandler):
         ]
         return (
             *pages,
-            *self._changes,
+            *self._more,
             Route(
                 "GET",
                 "/why",
@@ -261,7 +267,7 @@ class ConsoleHandler(HttpHandler):
 
     def _render(self, page: str, parts: Mapping[str, str], by: Identity, *, title: str = "") -> str:
         """A page that is not live; those where rules are changed have a script of their own."""
-        script = WORK_SCRIPT if page == "changes" else ""
+        script = {"changes": WORK_SCRIPT, "lab": LAB_SCRIPT}.get(page, "")
         who, optional = self._who(by), self._optional
         return frame.render(
             page, parts, who=who, live=False, title=title, script=script, optional=optional

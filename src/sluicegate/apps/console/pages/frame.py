@@ -23,9 +23,10 @@ PAGES: Final[Mapping[str, str]] = {
     "why": "Why",
     "changes": "Changes",
     "emergency": "Emergency",
+    "lab": "Lab",
 }
 # Those that are there only where the settings say so.
-OPTIONAL: Final = ("changes", "emergency")
+OPTIONAL: Final = ("changes", "emergency", "lab")
 SENTENCE: Final = "sentence"  # the part that all live pages have
 SPANS_S: Final = (300, 900, 3_600)
 _STYLE: Final = """
@@ -69,6 +70,10 @@ body.paused .state::before { content: "paused"; }
 .charts { display: grid; gap: 8px 28px;
   grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); }
 .charts h2 { font-size: 15px; }
+svg[data-plot] { cursor: crosshair; touch-action: pan-y; }
+.cursor { stroke: var(--muted); visibility: hidden; } .reading .cursor { visibility: visible; }
+.readout { color: var(--muted); font-size: 13px; font-variant-numeric: tabular-nums; margin: 0;
+  min-height: 1.5em; }
 .bad { color: var(--bad); } .good { color: var(--good); }
 td.bad, td.number.bad { color: var(--bad); font-weight: 600; }
 svg .line.admitted { stroke: var(--good); } svg text.label.admitted { fill: var(--good); }
@@ -91,11 +96,13 @@ textarea { background: var(--paper); border: 1px solid var(--muted); border-radi
 .two { display: grid; gap: 10px; grid-template-columns: repeat(auto-fit, minmax(220px, 1fr));
   margin-bottom: 10px; }
 .two input, .lines input:not([type]) { display: block; width: 100%; }
-form.lines { display: grid; gap: 10px; justify-items: start; max-width: 560px; }
+form.lines { display: grid; gap: 10px; grid-template-columns: minmax(0, 1fr);
+  justify-items: start; max-width: 560px; }
 form.lines label { width: 100%; }
 form.act { align-items: end; display: flex; flex-wrap: wrap; gap: 6px 10px; margin: 8px 0; }
 td form.act { margin: 0; }
 td form.act input { width: 12em; }
+form.lines select { max-width: 100%; } form.lines .two { width: 100%; }
 .danger { border-color: var(--bad); color: var(--bad); font-weight: 600; }
 .where { align-items: baseline; display: flex; flex-wrap: wrap; gap: 4px 20px;
   margin-bottom: 14px; }
@@ -103,7 +110,7 @@ td form.act input { width: 12em; }
 pre { background: var(--soft); border-radius: 6px; font: 13px/1.5 ui-monospace, monospace;
   margin: 8px 0; max-height: 480px; overflow: auto; padding: 10px; }
 pre .plus { color: var(--good); } pre .minus { color: var(--bad); }
-pre .at { color: var(--muted); }
+pre .at { font-style: italic; }
 .timeline { border-left: 2px solid var(--grid); list-style: none; margin: 8px 0; padding: 0; }
 .timeline li { overflow-wrap: anywhere; padding: 4px 0 4px 16px; position: relative; }
 .timeline li::before { background: var(--good); border-radius: 50%; content: ""; height: 9px;
@@ -111,11 +118,11 @@ pre .at { color: var(--muted); }
 .timeline li.refused::before { background: var(--bad); }
 .timeline time { color: var(--muted); font-size: 13px; margin-right: 8px; }
 .timeline q { color: var(--muted); }
-td.name { min-width: 5em; }
+td.name { min-width: 5em; } #findings td.name { min-width: 9em; }
 #verdict, #progress { margin-top: 12px; }
 @media (min-width: 900px) {
   main:has(#editor) { column-gap: 28px; display: grid; align-items: start;
-    grid-template-columns: minmax(0, 3fr) minmax(0, 2fr); grid-auto-flow: dense; }
+    grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); grid-auto-flow: dense; }
   main:has(#editor) > * { grid-column: 1 / -1; }
   main:has(#editor) > #edit { grid-column: 1; grid-row: span 2; }
   main > #findings, main > #help { grid-column: 2; }

@@ -32,7 +32,7 @@ def found(letters: str, answers: Answers, limiters: int) -> dict[str, str]:
     except (AttributeError, KeyError, TypeError, ValueError):
         return {"form": form, "found": quiet("The limiter is of a version that is not known here.")}
     names = ("rule", "path", "client", "priority", "per")
-    heads = ("limit", "in", "allowed", "refused")
+    heads = ("at most", "in", "allowed", "refused")
     shown = table(names, heads, rows) if rows else quiet("No rule has these letters.")
     follows = body.get("next")
     if isinstance(follows, int):
