@@ -13,9 +13,9 @@ from sluicegate.apps.console.lab_runs import (
     KEPT_MAX,
     OUTPUT_CHARS_MAX,
     SCENARIO,
+    LabChoice,
     LabRun,
     LabRuns,
-    LabChoice,
 )
 from sluicegate.apps.console.pages import lab as pages
 from sluicegate.apps.console.settings import ConsoleSettings

@@ -28,7 +28,6 @@ COUNT_DEFAULT: Final = 50
 COUNT_MAX: Final = 200
 LETTERS_MAX: Final = 256
 SKIP_BITS: Final = 24  # of a cursor: the rules of a portion that were shown
-PORTIONS_AT_ONCE: Final = 8
 CURSOR_MAX: Final = 1 << 53
 
 
@@ -116,6 +115,5 @@ async def _search(
             return found, number << SKIP_BITS | (skip + room)
         found += these
         skip = 0
-        if number % PORTIONS_AT_ONCE == 0:
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)
     return found, None

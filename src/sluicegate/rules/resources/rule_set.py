@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Final, final
 
 from sluicegate.contracts.criticality import Criticality
@@ -22,7 +23,7 @@ class ResourceRuleSet:
     for by name in its index.
     """
 
-    __slots__ = ("_by_id", "_index", "_listed", "_packed", "priorities")
+    __slots__ = ("_by_id", "_index", "_listed", "_packed", "_unlisted", "priorities")
 
     def __init__(
         self,
@@ -33,7 +34,11 @@ class ResourceRuleSet:
         self._packed = index if isinstance(index, PackedIndex) else None
         self._index = index if isinstance(index, ResourceIndex) else None
         self._by_id = by_id
-        self._listed: list[ResourceRule | None] | None = None  # made when somebody looks through
+        # Made while somebody looks through, a portion at a time: a million at once is a pause.
+        self._listed: list[ResourceRule | None] = []
+        self._unlisted: Iterator[ResourceRule | None] = (
+            iter(()) if by_id is None else iter(by_id.values())
+        )
         self.priorities: Final = priorities
 
     def __len__(self) -> int:
@@ -61,11 +66,12 @@ class ResourceRuleSet:
         """
         if self._packed is not None:
             return self._packed.portion(number, needle)
-        if self._listed is None:
-            self._listed = [] if self._by_id is None else list(self._by_id.values())
+        ends = (number + 1) * PORTION
+        if len(self._listed) < ends:
+            self._listed += islice(self._unlisted, ends - len(self._listed))
         return [
             rule
-            for rule in self._listed[number * PORTION : (number + 1) * PORTION]
+            for rule in self._listed[ends - PORTION : ends]
             if rule is not None and (needle in rule.rule_id or needle in rule.path)
         ]
 

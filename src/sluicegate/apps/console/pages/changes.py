@@ -295,13 +295,13 @@ def history(
         rows.append(
             row(
                 cell(f"{number_:,}"),
+                cell(back, "good" if one.get("live") else ""),
                 cell(escape_name(str(one.get("by"))), "name"),
                 cell(_clipped(one.get("why"))),
                 cell(ago(now_us - int(one.get("at_us", now_us)))),
-                cell(back, "good" if one.get("live") else ""),
             )
         )
-    heads = ("release", "by", "why", "when", "")
+    heads = ("release", "", "by", "why", "when")
     return {
         "releases": section("Releases", table(heads, (), rows) if rows else quiet("None yet.")),
         "audit": section("Audit", timeline(audit, now_us)),

@@ -61,8 +61,9 @@ def _form(mark: str, name: str) -> str:
         + text_field("why", "Why; the audit keeps it")
         + '<button class="danger">Stop enforcement</button></form>'
         + quiet(
-            "It ends by itself, even if this console is gone. Limits that follow the same glass "
-            "store obey within a second."
+            "It ends by itself, even if this console is gone. Applications whose Limiter follows "
+            "the same glass store obey within a second; limiter services go by the rulebook, where "
+            "a change with an override is the way."
         )
     )
 

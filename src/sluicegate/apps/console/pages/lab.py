@@ -8,7 +8,7 @@ from html import escape
 from typing import Final
 
 from sluicegate.apps.console.forms import button
-from sluicegate.apps.console.lab_runs import DRILL, MET, SCENARIO, SEEDS_MAX, LabRun, LabChoice
+from sluicegate.apps.console.lab_runs import DRILL, MET, SCENARIO, SEEDS_MAX, LabChoice, LabRun
 from sluicegate.apps.console.pages.changes import lines_view
 from sluicegate.command_line.page import cell, escape_name, number, quiet, row, section, table
 from sluicegate.command_line.text import ago, printable

@@ -42,8 +42,8 @@ def found(letters: str, answers: Answers, limiters: int) -> dict[str, str]:
     of = quiet(
         f"Of {counted(int(body.get('of') or 0), 'rule')} of version "
         f"{escape_name(str(body.get('version')))} at {escape_name(url)}{others}. Counts are those "
-        "of that limiter since its start; a name leads to those of all. Rules of Envoy's format "
-        "are not listed."
+        "of one worker since its start; a name leads to those of all limiters. Rules of "
+        "Envoy's format are not listed."
     )
     return {"form": form, "found": shown + of}
 
