@@ -19,6 +19,8 @@ from tests.apps.console.changing import (
     started_changing,
 )
 from tests.apps.console.process import HOSTILE, ConsoleProcess
+from tests.apps.limiter.process import LimiterProcess
+from tests.apps.rulebook.test_fleet import following
 
 EDIT = "/changes/edit?file=rules.yaml"
 
@@ -189,3 +191,30 @@ def test_without_a_rulebook_there_is_nothing_to_change(tmp_path: Path) -> None:
 
 def test_the_help_names_every_field_that_a_rule_may_have() -> None:
     assert {name for name, _, _ in RULE_FIELDS} == {*FIELDS}
+
+
+def test_a_change_is_tried_on_captured_traffic_before_anybody_approves_it(tmp_path: Path) -> None:
+    names = ", ".join(f"u{n}: CRITICAL" for n in range(10))
+    rules = FIVE.replace("names: {gateway: CRITICAL}", f"names: {{{names}}}")
+    many = rules.replace("limit: 5", "limit: 1000")
+    with started_changing(tmp_path, rules=many) as (console, book):
+        flags = following(book, "--capture", f"{book.folder}/capture", "--node", "n1")
+        with LimiterProcess(book.folder, *flags) as limiter:
+            asks = [{"user_id": f"u{n % 10}", "resource_path": "/play", "priority": "CRITICAL"}
+                    for n in range(1_100)]  # fmt: skip
+            for start in range(0, len(asks), 550):
+                batch = {"requests": asks[start : start + 550]}
+                assert limiter.ask("/v1/check/batch", batch)[0] == 200
+        ann = Person(console, ANN)
+        # Each of ten has asked 110 times; a limit of 100 refuses ten of each.
+        place = proposed(ann, rules.replace("limit: 5", "limit: 100"), "Far fewer")
+        page = ann.get(place)
+        assert "On captured traffic: failed." in page
+        assert "100 of 1,100" in page
+        report = ann.get("/changes/report?" + place.partition("?")[2])
+        assert "<svg" in report
+        assert "Who is newly refused" in report
+        assert f'href="{place}"' in report
+        status, _, page = act(ann, place, "approve", override="mine")
+        assert status in (400, 403)
+        assert 'role="alert"' in page
