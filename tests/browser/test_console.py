@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.engine
 
-PAGES = ("/", "/callers", "/hot-keys", "/queues", "/nodes", "/why?caller=ann")
-LIVE = PAGES[:-1]
+PAGES = (
+    "/", "/callers", "/hot-keys", "/queues", "/accounts", "/dead-letters", "/nodes",
+    "/why?caller=ann", "/rules", "/rules?rule=playback",
+)  # fmt: skip
+LIVE = PAGES[:-3]
 WIDE, NARROW = (1280, 900), (390, 844)
 
 
@@ -93,8 +96,9 @@ def keep(page: Page, name: str) -> None:
         page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+@pytest.mark.parametrize(
+    ("size", "scheme"), [(WIDE, "light"), (NARROW, "dark")], ids=["wide", "narrow"]
+)
 @pytest.mark.parametrize("path", PAGES)
 def test_a_page_is_whole_readable_and_asks_nobody_else(
     chromium: Browser, fleet: Fleet, path: str, size: tuple[int, int], scheme: Any
@@ -108,6 +112,44 @@ def test_a_page_is_whole_readable_and_asks_nobody_else(
         assert barriers(page) == []
         name = re.sub(r"\W+", "-", path).strip("-") or "overview"
         keep(page, f"console-{name}-{scheme}-{size[0]}")
+
+
+def test_charts_are_read_and_zoomed_by_pointer_and_by_keyboard(
+    chromium: Browser, fleet: Fleet
+) -> None:
+    with looking(chromium, fleet.console.url) as (page, _):
+        page.goto("/")
+        expect(page.locator("body")).to_have_class("live")
+        page.get_by_role("button", name="Pause").click()
+        chart = page.get_by_role("img", name="Admitted and refused a second")
+        said = chart.locator("xpath=following-sibling::p[1]")
+        chart.focus()
+        page.keyboard.press("ArrowLeft")
+        expect(said).to_have_text(re.compile("^1 s ago: admitted "))
+        page.keyboard.press("ArrowRight")
+        expect(said).to_have_text(re.compile(r"^now: admitted [\d,.]+/s, refused [\d,.]+/s$"))
+        page.keyboard.press("Home")  # is not taken from the page
+        begins = chart.locator("text.time").first
+        expect(begins).to_have_text("5 min ago")
+        page.keyboard.press("+")
+        expect(begins).to_have_text(re.compile(r"^\d min \d+ s ago$"))
+        page.keyboard.press("Escape")
+        expect(begins).to_have_text("5 min ago")
+        expect(said).to_have_text("")
+        page.evaluate("scrollTo(0, 0)")
+        box = chart.bounding_box()
+        assert box is not None
+        y = box["y"] + box["height"] / 2
+        page.mouse.move(box["x"] + box["width"] * 0.5, y)
+        expect(said).to_have_text(re.compile("ago: admitted"))
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.8, y)
+        page.mouse.up()
+        expect(begins).to_have_text(re.compile(r"^2 min \d+ s ago$"))
+        page.mouse.dblclick(box["x"] + box["width"] * 0.6, y)
+        expect(begins).to_have_text("5 min ago")
+        page.mouse.move(0, 0)
+        expect(said).to_have_text("")
 
 
 def test_numbers_change_without_a_reload_and_stand_still_when_paused(

@@ -33,6 +33,14 @@ class Curve(NamedTuple):
     values: Sequence[float | None]
 
 
+class ChartScale(NamedTuple):
+    """How a script reads values out at the pointer: times `scale`, then `unit`, over `span_s`."""
+
+    span_s: int
+    scale: float = 1.0
+    unit: str = ""
+
+
 class BarSegment(NamedTuple):
     """A piece of a bar."""
 
@@ -45,10 +53,11 @@ class BarSegment(NamedTuple):
 class Picture:
     """An SVG image under construction; `kind` is the class of what is drawn."""
 
-    __slots__ = ("_parts", "_size", "_title")
+    __slots__ = ("_attributes", "_parts", "_size", "_title")
 
-    def __init__(self, title: str, width: int, height: int) -> None:
+    def __init__(self, title: str, width: int, height: int, attributes: str = "") -> None:
         self._title = escape(title)
+        self._attributes = attributes
         self._size = f"{width} {height}"
         self._parts: list[str] = []
 
@@ -84,10 +93,22 @@ class Picture:
         """Draw a point."""
         self._parts.append(f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="2"/>')
 
+    def begin(self, kind: str, name: str, values: Sequence[float | None]) -> None:
+        """Begin a group that says which values it shows; `end` ends it."""
+        said = ",".join("" if value is None else f"{value:.5g}" for value in values)
+        self._parts.append(
+            f'<g class="{kind}" data-name="{escape(name)}" data-values="{escape(said)}">'
+        )
+
+    def end(self) -> None:
+        """End a group."""
+        self._parts.append("</g>")
+
     def render(self) -> str:
         """Return the image, to stand in a page."""
         return (
-            f'<svg viewBox="0 0 {self._size}" role="img" aria-label="{self._title}">'
+            f'<svg viewBox="0 0 {self._size}" role="img" aria-label="{self._title}"'
+            f"{self._attributes}>"
             f"<title>{self._title}</title>{''.join(self._parts)}</svg>"
         )
 
@@ -101,18 +122,21 @@ def line_chart(
     most: float | None = None,
     bound: float | None = None,
     begins: str = "0",
+    scale: ChartScale | None = None,
 ) -> str:
     """Draw values over time, from 0 up.
 
     `begins` and `ends` are the ends of the time, in words; `label_of` writes a value at the axis;
     `most` is the end of that axis, which else fits the values; `bound` is a dashed line across.
+    With a `scale` the chart says its values to a script, which reads them out and zooms.
     """
     if most is None:
         values = [value for one in curves for value in one.values if value is not None]
         most = max([bound or 0.0, *values]) or 1.0
     step, ticks = axis_ticks(most)
     right, floor = WIDTH - _RIGHT, _LINES_TALL - _BOTTOM
-    picture = Picture(title, WIDTH, _LINES_TALL)
+    attributes = "" if scale is None else _scale_attributes(scale, right, floor, step * ticks)
+    picture = Picture(title, WIDTH, _LINES_TALL, attributes)
 
     def y_of(value: float) -> float:
         return floor - (floor - _TOP) * value / (step * ticks)
@@ -121,13 +145,16 @@ def line_chart(
         y = y_of(step * at)
         picture.line("grid", _LEFT, y, right, y)
         picture.text("axis end", _LEFT - 8, y + 4, label_of(step * at))
-    picture.text("axis", _LEFT, _LINES_TALL - 8, begins)
-    picture.text("axis end", right, _LINES_TALL - 8, ends)
+    time = "axis" if scale is None else "axis time"
+    picture.text(time, _LEFT, _LINES_TALL - 8, begins)
+    picture.text(f"{time} end", right, _LINES_TALL - 8, ends)
     labels: list[tuple[float, str, str]] = []
     if bound is not None:
         picture.line("bound", _LEFT, y_of(bound), right, y_of(bound))
         labels.append((y_of(bound), "axis", "at most"))
     for curve in curves:
+        if scale is not None:
+            picture.begin(f"curve {curve.kind}", curve.name, curve.values)
         for run in _runs(curve.values):
             points = [
                 (_LEFT + (right - _LEFT) * at / max(len(curve.values) - 1, 1), y_of(value))
@@ -137,6 +164,8 @@ def line_chart(
                 picture.dot(f"dot {curve.kind}", *points[0])
             else:
                 picture.path(f"line {curve.kind}", points)
+        if scale is not None:
+            picture.end()
         last = next((value for value in reversed(curve.values) if value is not None), None)
         if last is not None:
             labels.append((y_of(last), f"label {curve.kind}", curve.name))
@@ -145,7 +174,10 @@ def line_chart(
         spread_labels([y for y, _, _ in labels], floor), labels, strict=True
     ):
         picture.text(kind, right + 8, y + 4, name)
-    return picture.render()
+    if scale is None:
+        return picture.render()
+    picture.line("cursor", _LEFT, _TOP, _LEFT, floor)
+    return picture.render() + '<p class="readout" aria-live="polite"></p>'
 
 
 def bar_chart(title: str, rows: Sequence[tuple[str, Sequence[BarSegment]]]) -> str:
@@ -186,6 +218,15 @@ def spread_labels(ideal: Sequence[float], lowest: float) -> list[float]:
         places[at] = min(places[at], lowest)
         lowest = places[at] - LABEL_TALL
     return places
+
+
+def _scale_attributes(scale: ChartScale, right: int, floor: int, most: float) -> str:
+    """The attributes that tell a script where values are drawn, and how they are written."""
+    plot = f"{_LEFT},{right},{_TOP},{floor},{most:.6g},{WIDTH}"
+    return (
+        f' tabindex="0" data-plot="{plot}" data-span="{scale.span_s}" '
+        f'data-scale="{scale.scale:g}" data-unit="{escape(scale.unit)}"'
+    )
 
 
 def _runs(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:

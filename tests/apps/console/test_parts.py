@@ -99,7 +99,7 @@ def cookie_of(set_cookie: bytes | None) -> bytes:
 
 
 def test_a_session_is_a_token_for_a_while() -> None:
-    sessions = Sessions(callers(TOKEN), 60, tls=False)
+    sessions = Sessions(callers(TOKEN).by_token, 60, tls=False)
     assert sessions.begin("another-long-token", 0) is None
     cookie = cookie_of(sessions.begin(TOKEN, 0))
     assert TOKEN.encode() not in cookie
@@ -111,8 +111,8 @@ def test_a_session_is_a_token_for_a_while() -> None:
 
 
 def test_a_cookie_is_for_our_pages_alone() -> None:
-    plain = Sessions(callers(TOKEN), 60, tls=False).begin(TOKEN, 0) or b""
-    secure = Sessions(callers(TOKEN), 60, tls=True).begin(TOKEN, 0) or b""
+    plain = Sessions(callers(TOKEN).by_token, 60, tls=False).begin(TOKEN, 0) or b""
+    secure = Sessions(callers(TOKEN).by_token, 60, tls=True).begin(TOKEN, 0) or b""
     for cookie in (plain, secure):
         assert b"; HttpOnly; SameSite=Strict" in cookie
     assert b"; Secure" not in plain
@@ -129,14 +129,14 @@ def test_a_token_that_is_withdrawn_ends_its_sessions() -> None:
             return self.inner.by_token(token)
 
     access = Changing()
-    sessions = Sessions(access, 60, tls=False)  # type: ignore[arg-type]
+    sessions = Sessions(access.by_token, 60, tls=False)
     cookie = cookie_of(sessions.begin(TOKEN, 0))
     access.inner = callers("the-only-token-now")
     assert sessions.find(cookie, 0) is None
 
 
 def test_logging_out_ends_one_session() -> None:
-    sessions = Sessions(callers(TOKEN), 60, tls=False)
+    sessions = Sessions(callers(TOKEN).by_token, 60, tls=False)
     one, other = (cookie_of(sessions.begin(TOKEN, 0)) for _ in range(2))
     assert b"Max-Age=0" in sessions.end(one)
     assert sessions.find(one, 0) is None
@@ -144,7 +144,7 @@ def test_logging_out_ends_one_session() -> None:
 
 
 def test_sessions_are_bounded_and_odd_cookies_are_nobodys() -> None:
-    sessions = Sessions(callers(TOKEN), 60, tls=False)
+    sessions = Sessions(callers(TOKEN).by_token, 60, tls=False)
     first = cookie_of(sessions.begin(TOKEN, 0))
     for _ in range(SESSIONS_MAX):
         last = cookie_of(sessions.begin(TOKEN, 0))

@@ -5,7 +5,12 @@
     pages/                                    parts of HTML, made of a picture
     live                                      the same parts again, once a second for all browsers
     sessions, handler                         who may look
+    rulebook, changes, draft_check            rules are changed, with each person's own token
+    emergency                                 enforcement is stopped for a while
+    lab_runs, lab                             runs of `sluicegate lab`, as child processes
+    forms                                     what a page of ours sends, and that it is ours
     app, command                              on the host of all services
 
-It keeps nothing on disk and changes nothing in the services that it asks.
+It keeps nothing on disk and changes nothing in the services that it asks for their state. Rules are
+changed only where a rulebook is named, by whoever may do so there.
 """

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar, final
 
 from sluicegate.apps.console.fleet import Fleet
 from sluicegate.apps.console.handler import Board, ConsoleHandler
+from sluicegate.apps.console.lab_runs import LabRuns
 from sluicegate.apps.console.live import Live
 from sluicegate.apps.console.picture import picture_of
 from sluicegate.apps.console.readings import FleetReadings
+from sluicegate.apps.console.rulebook import CALL_S_MAX, RulebookAccess
 from sluicegate.apps.console.sessions import Sessions
-from sluicegate.apps.console.settings import ConsoleSettings
+from sluicegate.apps.console.settings import OFF, ConsoleSettings
 from sluicegate.command_line.service_client import ServiceAddress
 from sluicegate.command_line.text import counted
 from sluicegate.doors.http.message import Handler
+from sluicegate.doors.http.settings import HttpSettings
+from sluicegate.limits.glass.sources import open_source
 from sluicegate.service.app import App, Site
 from sluicegate.service.siblings import ALONE, WorkerId
 from sluicegate.service.status import Part
@@ -39,6 +44,20 @@ class ConsoleApp(App[ConsoleSettings]):
         )
         self.board = Board(FleetReadings(int(settings.history_s / settings.every_s)))
         self.live = Live(self.board.parts)
+        self._tls = bool(settings.tls_cert)
+        self.rulebook = (
+            RulebookAccess(
+                settings.rulebook,
+                settings.rulebook_ca,
+                settings.session_s,
+                self.clock,
+                tls=self._tls,
+            )
+            if settings.rulebook
+            else None
+        )
+        self.lab = None if settings.lab == OFF else LabRuns(self.clock)
+        self.glass = open_source(settings.glass) if settings.glass else None
 
     async def start(self) -> None:
         """Look once, so that the first page has something, and go on looking."""
@@ -47,22 +66,35 @@ class ConsoleApp(App[ConsoleSettings]):
         self.background.start("fleet", lambda: self.fleet.watch(self._show))
 
     async def close(self) -> None:
-        """End the looks."""
+        """End the looks, and what people have asked for."""
+        if self.lab is not None:
+            await self.lab.close()
+        if self.glass is not None:
+            await self.glass.close()
+        if self.rulebook is not None:
+            await self.rulebook.close()
         await self.fleet.close()
 
     def http(self, site: Site) -> Handler:
         """The pages."""
-        tls = bool(self.settings.tls_cert)
         handler = ConsoleHandler(
             self.board,
             self.live,
             self.fleet.ask_each,
             site.access,
-            Sessions(site.access, self.settings.session_s, tls=tls),
+            Sessions(site.access.by_token, self.settings.session_s, tls=self._tls),
             self.clock,
             site.hosts,
+            rulebook=self.rulebook,
+            read_only=self.settings.read_only,
+            glass=self.glass,
+            lab=self.lab,
         )
         return self.handler_of(site, handler.routes(), handler=handler)
+
+    def http_settings(self) -> HttpSettings:
+        """A rulebook may try a change for a while."""
+        return replace(super().http_settings(), answer_timeout_s=CALL_S_MAX + 5)
 
     def summary(self) -> str:
         """Whom it asks."""

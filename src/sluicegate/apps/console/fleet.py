@@ -20,6 +20,7 @@ from sluicegate.contracts.errors import SluicegateError, Unavailable
 
 ASKED_AT_ONCE: Final = 32
 REST_S_MAX: Final = 8.0
+NODES_ASKED_MAX: Final = 10_000
 State = dict[str, Any]
 
 
@@ -113,9 +114,16 @@ class Fleet:
         if not look.cancelled():
             look.result()  # a bug is raised in the loop, and shows in its log
 
-    async def ask_each(self, path: str) -> list[tuple[str, Any, str]]:
-        """Ask those that answer: of each its URL, the answer or None, and the error."""
-        alive = [node for node in self.nodes if node.now is not None]
+    async def ask_each(
+        self, path: str, app: str = "", most: int = NODES_ASKED_MAX
+    ) -> list[tuple[str, Any, str]]:
+        """Ask those that answer: of each its URL, the answer or None, and the error.
+
+        Only those that are an `app`, if one is named, and the first `most` of them.
+        """
+        alive = [
+            node for node in self.nodes if node.now is not None and app in ("", node.now.get("app"))
+        ][:most]
         loop = asyncio.get_running_loop()
         return await asyncio.gather(
             *(

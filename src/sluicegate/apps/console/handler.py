@@ -7,43 +7,50 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, final
-from urllib.parse import parse_qs, quote
+from urllib.parse import quote
 
+from sluicegate.apps.console.changes import ChangeRoutes
+from sluicegate.apps.console.emergency import EmergencyRoutes
+from sluicegate.apps.console.forms import FORM, FormGuard, fields_in, go_to, html, own_path
+from sluicegate.apps.console.lab import LabRoutes
+from sluicegate.apps.console.lab_runs import LabRuns
 from sluicegate.apps.console.live import Live, PageView
-from sluicegate.apps.console.pages import frame, tables
+from sluicegate.apps.console.pages import frame, rules, tables
 from sluicegate.apps.console.pages.overview import overview
 from sluicegate.apps.console.pages.why import AuditAnswer, why
-from sluicegate.apps.console.picture import FleetPicture
+from sluicegate.apps.console.picture import LIMITER, FleetPicture
 from sluicegate.apps.console.readings import FleetReadings
+from sluicegate.apps.console.rulebook import RulebookAccess
+from sluicegate.apps.console.script import LAB_SCRIPT, WORK_SCRIPT
 from sluicegate.apps.console.sentence import sentence_of
 from sluicegate.apps.console.sessions import Sessions
 from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.http.audit import user_of
-from sluicegate.doors.http.fields import query_of, raw_query_of
+from sluicegate.doors.http.fields import query_of, raw_query_of, whole_of
 from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.message import HttpReply, HttpRequest
 from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
 from sluicegate.doors.http.schemas import TEXT
+from sluicegate.limits.glass.sources import GlassSource
 
-HTML: Final = b"text/html; charset=utf-8"
 EVENTS: Final = b"text/event-stream"
-FORM: Final = "application/x-www-form-urlencoded"
 CALLER_BYTES_MAX: Final = 4_096
-LIVE_PAGES: Final = ("overview", "callers", "hot-keys", "queues", "nodes")
+LETTERS_MAX: Final = 256
+LIVE_PAGES: Final = (
+    "overview", "callers", "hot-keys", "queues", "accounts", "dead-letters", "nodes",
+)  # fmt: skip
 _TABLES: Final[Mapping[str, Callable[[FleetPicture], dict[str, str]]]] = {
     "callers": tables.callers,
     "hot-keys": tables.hot_keys,
     "queues": tables.queues,
+    "accounts": tables.accounts,
+    "dead-letters": tables.dead_letters,
     "nodes": tables.nodes,
 }
-_FRAMELESS: Final = (
-    (b"content-security-policy", b"frame-ancestors 'none'"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-)
 _WRONG_TOKEN: Final = "This token is nobody's."
-AskEach = Callable[[str], Awaitable[list[tuple[str, object, str]]]]
+AskEach = Callable[..., Awaitable[list[tuple[str, object, str]]]]
 
 
 @final
@@ -79,9 +86,14 @@ class ConsoleHandler(HttpHandler):
         live: Live,
         ask_each: AskEach,
         access: Access,
-        sessions: Sessions,
+        sessions: Sessions[Identity],
         clock: Clock,
         hosts: frozenset[str] | None,
+        *,
+        rulebook: RulebookAccess | None = None,
+        read_only: bool = False,
+        glass: GlassSource | None = None,
+        lab: LabRuns | None = None,
     ) -> None:
         super().__init__(access, hosts)
         self._board = board
@@ -89,6 +101,25 @@ class ConsoleHandler(HttpHandler):
         self._ask_each = ask_each
         self._sessions = sessions
         self._clock = clock
+        guard = FormGuard(
+            lambda cookies: (
+                sessions.name_in(cookies)
+                + ("" if rulebook is None else "." + rulebook.sessions.name_in(cookies))
+            )
+        )
+        self._more: list[Route] = []
+        if rulebook is not None:
+            changes = ChangeRoutes(rulebook, guard, self._render, clock, read_only=read_only)
+            self._more += changes.routes()
+        if glass is not None:
+            self._more += EmergencyRoutes(glass, guard, self._render, access).routes()
+        if lab is not None:
+            self._more += LabRoutes(lab, guard, self._render, clock).routes()
+        self._optional = [
+            *(["changes"] if rulebook is not None else []),
+            *(["emergency"] if glass is not None else []),
+            *(["lab"] if lab is not None else []),
+        ]
 
     def routes(self) -> tuple[Route, ...]:
         """The rows."""
@@ -109,6 +140,7 @@ class ConsoleHandler(HttpHandler):
         ]
         return (
             *pages,
+            *self._more,
             Route(
                 "GET",
                 "/why",
@@ -117,6 +149,19 @@ class ConsoleHandler(HttpHandler):
                 page,
                 grant=Grant.AUDIT,
                 parameters=(Parameter("caller", "Whose decisions.", TEXT),),
+            ),
+            Route(
+                "GET",
+                "/rules",
+                self._rules,
+                "Rules in force, by letters of their names or paths.",
+                page,
+                grant=Grant.AUDIT,
+                parameters=(
+                    Parameter("q", "Letters.", TEXT),
+                    Parameter("after", "Where an earlier page ended.", TEXT),
+                    Parameter("rule", "One rule, with what each limiter counts.", TEXT),
+                ),
             ),
             Route(
                 "GET",
@@ -156,12 +201,14 @@ class ConsoleHandler(HttpHandler):
         identity = super().identify(request)
         browses = b"text/html" in request.header(b"accept") and request.method == "GET"
         if isinstance(identity, HttpReply) and identity.status == 401 and browses:
-            return _to(f"/login?next={quote(request.raw_path)}")
+            return go_to(f"/login?next={quote(request.raw_path)}")
         return identity
 
     def _page(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         view = PageView(request.path[1:] or "overview", _span_s(request))
-        return self._html(frame.render(view.page, self._board.parts(view), who=self._who(by)))
+        parts = self._board.parts(view)
+        who, optional = self._who(by), self._optional
+        return html(frame.render(view.page, parts, who=who, optional=optional))
 
     def _events(self, request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
         page = self.table.values_in(request.path)["page"]
@@ -180,31 +227,51 @@ class ConsoleHandler(HttpHandler):
             path = f"/v1/audit?user={quote(raw, safe='')}&count=100"
             answers = [_answer(*one) for one in await self._ask_each(path)]
         parts = why(caller, answers, self._clock.now_us())
-        return self._html(frame.render("why", parts, who=self._who(by), live=False))
+        return html(self._render("why", parts, by))
+
+    async def _rules(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
+        fields = query_of(request, ("q", "after", "rule"))
+        rule, letters = fields.get("rule", ""), fields.get("q", "")
+        for name, text in (("q", letters), ("rule", rule)):
+            if len(text) > LETTERS_MAX:
+                raise BadValue(name, text, f"give at most {LETTERS_MAX} letters")
+        if rule:
+            path = f"/v1/rules?name={quote(rule, safe='')}"
+            answers = await self._ask_each(path, LIMITER)
+            changes = "changes" in self._optional
+            return html(self._render("rules", rules.detail(rule, answers, changes=changes), by))
+        after = whole_of("after", fields.get("after", "0"), 0, 1 << 53)
+        path = f"/v1/rules?q={quote(letters, safe='')}&after={after}"
+        answers = await self._ask_each(path, LIMITER, 1)
+        return html(self._render("rules", rules.found(letters, answers, self._limiters()), by))
+
+    def _limiters(self) -> int:
+        return sum(node.app == LIMITER for node in self._board.picture.nodes)
 
     def _login_page(self, request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
-        return self._html(frame.login(_own_path(query_of(request, ("next",)).get("next", ""))))
+        return html(frame.login(own_path(query_of(request, ("next",)).get("next", ""))))
 
     def _login(self, _request: HttpRequest, _by: Identity, body: bytes) -> HttpReply:
-        try:
-            fields = parse_qs(body.decode(), max_num_fields=4)
-        except (UnicodeDecodeError, ValueError):
-            raise BadValue("body", body[:40], "send the fields token and next") from None
-        path = _own_path(fields.get("next", [""])[0])
-        cookie = self._sessions.begin(fields.get("token", [""])[0], self._clock.now_us())
+        fields = fields_in(body)
+        path = own_path(fields.get("next", ""))
+        cookie = self._sessions.begin(fields.get("token", ""), self._clock.now_us())
         if cookie is None:
-            return self._html(frame.login(path, _WRONG_TOKEN), 403)
-        return _to(path, cookie)
+            return html(frame.login(path, _WRONG_TOKEN), 403)
+        return go_to(path, cookie)
 
     def _logout(self, request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
-        return _to("/login", self._sessions.end(request.header(b"cookie")))
+        return go_to("/login", self._sessions.end(request.header(b"cookie")))
 
     def _who(self, by: Identity) -> str:
         return by.name if self.access.anonymous is None else ""
 
-    @staticmethod
-    def _html(text: str, status: int = 200) -> HttpReply:
-        return HttpReply(status, text.encode("utf-8", "replace"), HTML, _FRAMELESS)
+    def _render(self, page: str, parts: Mapping[str, str], by: Identity, *, title: str = "") -> str:
+        """A page that is not live; those where rules are changed have a script of their own."""
+        script = {"changes": WORK_SCRIPT, "lab": LAB_SCRIPT}.get(page, "")
+        who, optional = self._who(by), self._optional
+        return frame.render(
+            page, parts, who=who, live=False, title=title, script=script, optional=optional
+        )
 
 
 def _answer(url: str, body: object, error: str) -> AuditAnswer:
@@ -222,16 +289,3 @@ def _span_s(request: HttpRequest) -> int:
         if text == str(span_s):
             return span_s
     raise BadValue("span", text, f"give one of {', '.join(map(str, frame.SPANS_S))}")
-
-
-def _own_path(text: str) -> str:
-    """A path of ours to go on to; of anything else, the overview."""
-    own = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
-    return text if own and text.isascii() else "/"
-
-
-def _to(path: str, cookie: bytes = b"") -> HttpReply:
-    headers = [(b"location", path.encode())]
-    if cookie:
-        headers.append((b"set-cookie", cookie))
-    return HttpReply(303, b"", HTML, tuple(headers))

@@ -25,6 +25,7 @@ from sluicegate.contracts.reasons import (
 
 DISPATCHER: Final = "kv"
 LIMITER: Final = "limiter"
+PUBSUB: Final = "pubsub"
 CLASSES: Final = tuple(member.name for member in Criticality)
 _ADMITTED: Final = ("allowed", "degraded_allowed", "shadow_refused")
 _REFUSED: Final = {
@@ -93,6 +94,27 @@ class GateReading(NamedTuple):
     shed: tuple[float, ...]  # the share of each class
 
 
+class AccountReading(NamedTuple):
+    """What a node of a pub/sub cluster does with its accounts; rates are a second."""
+
+    node: str
+    admitted: float
+    suppressed: float  # refused by a factor that a master said
+    fused: float  # refused by the node's own fuse
+    accounts: int
+    suppressed_accounts: int
+    mastered: int  # of which this node is the master
+    nodes: int  # that its master has heard
+    untracked: int
+
+
+class LetterReading(NamedTuple):
+    """The dead letters of a limiter."""
+
+    node: str
+    counts: Mapping[str, int]
+
+
 @dataclass(frozen=True, slots=True)
 class FleetPicture:
     """The fleet, at one instant; rates are a second."""
@@ -105,6 +127,8 @@ class FleetPicture:
     gates: tuple[GateReading, ...] = ()
     degraded: float = 0.0  # decided without the store
     dead_letters: Mapping[str, int] = field(default_factory=dict)
+    letters: tuple[LetterReading, ...] = ()
+    accounts: tuple[AccountReading, ...] = ()
     dispatchers: Mapping[str, Any] = field(default_factory=dict)  # as `board_rates.picture` has it
 
     @property
@@ -177,6 +201,10 @@ def picture_of(nodes: Sequence[Node], at_us: int) -> FleetPicture:
         gates=tuple(one.gate for one in readings if one.gate is not None),
         degraded=sum(one.degraded for one in readings),
         dead_letters=_sums(one.dead_letters for one in readings),
+        letters=tuple(
+            LetterReading(one.url, one.dead_letters) for one in readings if one.dead_letters
+        ),
+        accounts=tuple(one.accounts for one in readings if one.accounts is not None),
         dispatchers=dispatchers,
     )
 
@@ -185,12 +213,14 @@ def picture_of(nodes: Sequence[Node], at_us: int) -> FleetPicture:
 class _NodeReading:
     """What one node adds to the picture."""
 
+    url: str
     flows: dict[str, ClassFlow] = field(default_factory=dict)
     reasons: dict[str, float] = field(default_factory=dict)
     cells: list[PriceCell] = field(default_factory=list)
     gate: GateReading | None = None
     degraded: float = 0.0
     dead_letters: dict[str, int] = field(default_factory=dict)
+    accounts: AccountReading | None = None
 
 
 def _read(
@@ -200,7 +230,28 @@ def _read(
         return _read_dispatcher(url, before, state)
     if state["app"] == LIMITER:
         return _read_limiter(url, before, state), [], []
-    return _NodeReading(), [], []
+    if state["app"] == PUBSUB:
+        return _read_pubsub(url, before, state), [], []
+    return _NodeReading(url), [], []
+
+
+def _read_pubsub(url: str, before: State | None, state: State) -> _NodeReading:
+    node, master = state["accounts"]["node"], state["accounts"]["master"]
+    old = {} if before is None else before["accounts"]["node"]
+    rates = {
+        name: per_s(before, state, int(old.get(name, 0)), int(node[name]))
+        for name in ("admitted", "suppressed", "fused")
+    }
+    accounts = AccountReading(
+        url,
+        **rates,
+        accounts=int(node["accounts"]),
+        suppressed_accounts=int(node["suppressed_accounts"]),
+        mastered=int(master["accounts"]),
+        nodes=int(master["nodes"]),
+        untracked=int(node["untracked"]) + int(master["untracked"]),
+    )
+    return _NodeReading(url, accounts=accounts)
 
 
 def _read_dispatcher(
@@ -210,7 +261,7 @@ def _read_dispatcher(
     earlier = [] if before is None else [BoardSample(url, board_in(before, url))]
     later = [BoardSample(url, board)]
     own = picture(earlier, later)  # alone, so that a board that cannot be read spoils no other
-    reading = _NodeReading(reasons=dict(own["refusals"]))
+    reading = _NodeReading(url, reasons=dict(own["refusals"]))
     prices = {one["class"]: float(one["price"]) for one in own["classes"]}
     for name, flow in own["flows"].items():
         reading.flows[name] = _flow(name, flow["done"], flow["refused"], prices.get(name, 1.0))
@@ -223,7 +274,7 @@ def _read_dispatcher(
 
 
 def _read_limiter(url: str, before: State | None, state: State) -> _NodeReading:
-    reading = _NodeReading()
+    reading = _NodeReading(url)
     for name in CLASSES:
         new = state["decisions"].get(name, {})
         old = {} if before is None else before["decisions"].get(name, {})

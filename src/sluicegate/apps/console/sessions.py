@@ -3,6 +3,9 @@
 A session is a random name for a token, known here and to one browser. The token is looked up anew
 at each request, so that one that is withdrawn ends its sessions. Bounds: `SESSIONS_MAX`, of which
 the oldest goes first, and the settings' time.
+
+There are two kinds: of the console's own access file, and of the rulebook, which knows its people
+itself. Their cookies have different names, and a token of one is never shown to the other.
 """
 
 from __future__ import annotations
@@ -10,15 +13,16 @@ from __future__ import annotations
 import base64
 import os
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http.cookies import CookieError, SimpleCookie
-from typing import Final, NamedTuple, final
-
-from sluicegate.contracts.access import Access, Identity
+from typing import Final, Generic, NamedTuple, TypeVar, final
 
 SESSIONS_MAX: Final = 1_000
 NAME_BYTES: Final = 32
+COOKIE: Final = "sluicegate"
 _US: Final = 1_000_000
+
+T = TypeVar("T")
 
 
 class _Session(NamedTuple):
@@ -27,21 +31,28 @@ class _Session(NamedTuple):
 
 
 @final
-class Sessions:
-    """All sessions of this process; a restart ends them."""
+class Sessions(Generic[T]):
+    """All sessions of this process; a restart ends them. `known` says whose a token is."""
 
-    __slots__ = ("_access", "_cookie", "_secure", "_session_s", "_sessions")
+    __slots__ = ("_cookie", "_known", "_secure", "_session_s", "_sessions")
 
-    def __init__(self, access: Access, session_s: int, *, tls: bool) -> None:
-        self._access = access
+    def __init__(
+        self,
+        known: Callable[[str], T | None],
+        session_s: int,
+        *,
+        tls: bool,
+        cookie: str = COOKIE,
+    ) -> None:
+        self._known = known
         self._session_s = session_s
         self._secure = "; Secure" if tls else ""
-        self._cookie = "__Host-sluicegate" if tls else "sluicegate"
+        self._cookie = f"__Host-{cookie}" if tls else cookie
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
 
     def begin(self, token: str, now_us: int) -> bytes | None:
         """Return the cookie of a new session; None if the token is nobody's."""
-        if self._access.by_token(token) is None:
+        if self._known(token) is None:
             return None
         name = base64.urlsafe_b64encode(os.urandom(NAME_BYTES)).decode().rstrip("=")
         self._sessions[name] = _Session(token, now_us + self._session_s * _US)
@@ -49,23 +60,24 @@ class Sessions:
             self._sessions.popitem(last=False)
         return self._set(name, self._session_s)
 
-    def find(self, cookies: bytes, now_us: int) -> Identity | None:
+    def find(self, cookies: bytes, now_us: int) -> T | None:
         """Return who shows these cookies."""
-        name = self._name_in(cookies)
+        name = self.name_in(cookies)
         session = self._sessions.get(name)
         if session is None:
             return None
-        identity = self._access.by_token(session.token) if now_us < session.until_us else None
-        if identity is None:
+        found = self._known(session.token) if now_us < session.until_us else None
+        if found is None:
             del self._sessions[name]
-        return identity
+        return found
 
     def end(self, cookies: bytes) -> bytes:
         """Forget the session of these cookies; return the cookie that makes the browser do so."""
-        self._sessions.pop(self._name_in(cookies), None)
+        self._sessions.pop(self.name_in(cookies), None)
         return self._set("", 0)
 
-    def _name_in(self, cookies: bytes) -> str:
+    def name_in(self, cookies: bytes) -> str:
+        """Return the name that these cookies show, of a session or not."""
         try:
             jar: Mapping[str, object] = SimpleCookie(cookies.decode("latin-1"))
         except CookieError:

@@ -7,12 +7,17 @@ from typing import Annotated, ClassVar, Final
 
 from sluicegate.command_line.service_client import check_url
 from sluicegate.contracts.errors import BadValue
+from sluicegate.doors.binding import address_of, is_private
 from sluicegate.service.common_settings import ADDRESS, ServiceSettings
-from sluicegate.service.settings import Setting, SettingType, seconds, whole
+from sluicegate.service.settings import Setting, SettingType, one_of, seconds, whole
 
 LISTEN_DEFAULT: Final = "127.0.0.1:7050"
 SERVICES_DEFAULT: Final = ("http://127.0.0.1:7070", "http://127.0.0.1:7080")
 NODES_MAX: Final = 10_000
+# Where the lab may be used: whoever may start a run uses this machine.
+OFF: Final = "off"
+LOOPBACK: Final = "loopback"
+ANYWHERE: Final = "anywhere"
 
 
 def _parse_url(text: str, where: str) -> str:
@@ -56,9 +61,42 @@ class ConsoleSettings(ServiceSettings):
         int, Setting("seconds after which people log in again", whole(60, 604_800, "SECONDS"))
     ] = 28_800
 
+    rulebook: Annotated[
+        str,
+        Setting(
+            "the rulebook's server, to change rules there with each person's own token; "
+            "without it nothing can be changed",
+            metavar="URL",
+        ),
+    ] = ""
+    rulebook_ca: Annotated[str, Setting("authorities of its certificate, PEM", metavar="FILE")] = ""
+    read_only: Annotated[bool, Setting("show the rulebook, and change nothing there")] = False
+    glass: Annotated[
+        str,
+        Setting(
+            "where enforcement can be stopped in an emergency: redis://... or file:/glass.json, "
+            "as `sluicegate limits glass` takes it",
+            metavar="URL",
+            secret=True,
+        ),
+    ] = ""
+
+    lab: Annotated[
+        str,
+        Setting(
+            "start scenarios and drills of `sluicegate lab` from the browser: loopback only while "
+            "nobody else can reach the console, anywhere for whoever has the grant operate",
+            one_of(OFF, LOOPBACK, ANYWHERE),
+        ),
+    ] = OFF
+
     def check(self) -> None:
         """Raise for the same service twice, or for too many."""
         super().check()
+        public = [one for one in self.listen if not is_private(address_of(one))]
+        if self.lab == LOOPBACK and public:
+            remedy = f"others can reach {public[0]}; if they may use this machine, say {ANYWHERE}"
+            raise BadValue("--lab", self.lab, remedy)
         if len(set(self.services)) != len(self.services):
             twice = next(url for url in self.services if self.services.count(url) > 1)
             raise BadValue("--services", twice, "give each service once")

@@ -24,6 +24,7 @@ from sluicegate.apps.limiter.metrics import (
 )
 from sluicegate.apps.limiter.monitor import Monitor
 from sluicegate.apps.limiter.namespaced_store import NamespacedStore
+from sluicegate.apps.limiter.rule_search import RuleSearch
 from sluicegate.apps.limiter.service import LimiterService
 from sluicegate.apps.limiter.settings import LimiterSettings
 from sluicegate.apps.limiter.status import LimiterStatus
@@ -252,7 +253,10 @@ class LimiterApp(App[LimiterSettings]):
             hosts=site.hosts, metrics_open=self.settings.metrics_open, version=__version__
         )
         status = LimiterStatus(site.status, self.rules.status, self.ring)
-        return LimiterHttp(self.service, status, site.access, self.clock, bounds).handle
+        search = RuleSearch(lambda: self.book, self.service_metrics)
+        return LimiterHttp(
+            self.service, status, site.access, self.clock, bounds, (search.route(),)
+        ).handle
 
     # What there is to see.
 

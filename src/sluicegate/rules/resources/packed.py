@@ -177,6 +177,25 @@ class PackedIndex:
                         return self._read_rule(record)
         return None
 
+    @property
+    def portions(self) -> int:
+        """How many pages there are to look through."""
+        return len(self._pages)
+
+    def portion(self, number: int, needle: str) -> list[ResourceRule]:
+        """The rules of a page whose name or path has these letters; most pages cost one look."""
+        page = self._pages[number]
+        letters = _bytes_of(needle)
+        if not page or letters not in page:
+            return []
+        found: list[ResourceRule] = []
+        for record in records_of(page):
+            if letters in record[HEAD_BYTES:] and not record.startswith(OFF, HEAD_BYTES):
+                rule = self._read_rule(record)
+                if needle in rule.rule_id or needle in rule.path:
+                    found.append(rule)
+        return found
+
     # Inside.
 
     def _read_rule(self, record: bytes) -> ResourceRule:

@@ -59,9 +59,9 @@ _KEY: Final = (
 )
 
 
-def page_of(report: Mapping[str, Any]) -> str:
-    """The page of a report, as JSON holds it."""
-    return render_page("Sluicegate shadow report", _sections(report), _STYLE)
+def page_of(report: Mapping[str, Any], head: str = "") -> str:
+    """The page of a report, as JSON holds it; `head` is HTML that stands above it."""
+    return render_page("Sluicegate shadow report", _sections(report), _STYLE, head=head)
 
 
 def _sections(report: Mapping[str, Any]) -> Iterator[str]:

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Final
+from typing import Final, Protocol
 
 from sluicegate.apps.console.script import SCRIPT
 from sluicegate.apps.console.sentence import Sentence
 from sluicegate.command_line.page import escape_words, render_page
+from sluicegate.contracts.access import Identity
 
 PAGES: Final[Mapping[str, str]] = {
     "overview": "Overview",
     "callers": "Callers",
     "hot-keys": "Hot keys",
     "queues": "Queues and prices",
+    "rules": "Rules",
+    "accounts": "Accounts",
+    "dead-letters": "Dead letters",
     "nodes": "Nodes",
     "why": "Why",
+    "changes": "Changes",
+    "emergency": "Emergency",
+    "lab": "Lab",
 }
+# Those that are there only where the settings say so.
+OPTIONAL: Final = ("changes", "emergency", "lab")
 SENTENCE: Final = "sentence"  # the part that all live pages have
 SPANS_S: Final = (300, 900, 3_600)
 _STYLE: Final = """
@@ -61,6 +70,10 @@ body.paused .state::before { content: "paused"; }
 .charts { display: grid; gap: 8px 28px;
   grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); }
 .charts h2 { font-size: 15px; }
+svg[data-plot] { cursor: crosshair; touch-action: pan-y; }
+.cursor { stroke: var(--muted); visibility: hidden; } .reading .cursor { visibility: visible; }
+.readout { color: var(--muted); font-size: 13px; font-variant-numeric: tabular-nums; margin: 0;
+  min-height: 1.5em; }
 .bad { color: var(--bad); } .good { color: var(--good); }
 td.bad, td.number.bad { color: var(--bad); font-weight: 600; }
 svg .line.admitted { stroke: var(--good); } svg text.label.admitted { fill: var(--good); }
@@ -77,15 +90,75 @@ svg .line.c3 { stroke: var(--c3); } svg text.label.c3 { fill: var(--c3); }
 .numbers b.bad { color: var(--bad); }
 form.search { align-items: center; display: flex; flex-wrap: wrap; gap: 8px; margin: 16px 0; }
 form.search input { flex: 1 1 260px; }
+textarea { background: var(--paper); border: 1px solid var(--muted); border-radius: 6px;
+  color: var(--ink); display: block; font: 13.5px/1.5 ui-monospace, monospace; margin: 6px 0 10px;
+  padding: 10px; resize: vertical; tab-size: 2; width: 100%; }
+.two { display: grid; gap: 10px; grid-template-columns: repeat(auto-fit, minmax(220px, 1fr));
+  margin-bottom: 10px; }
+.two input, .lines input:not([type]) { display: block; width: 100%; }
+form.lines { display: grid; gap: 10px; grid-template-columns: minmax(0, 1fr);
+  justify-items: start; max-width: 560px; }
+form.lines label { width: 100%; }
+form.act { align-items: end; display: flex; flex-wrap: wrap; gap: 6px 10px; margin: 8px 0; }
+td form.act { margin: 0; }
+td form.act input { width: 12em; }
+form.lines select { max-width: 100%; } form.lines .two { width: 100%; }
+.danger { border-color: var(--bad); color: var(--bad); font-weight: 600; }
+.where { align-items: baseline; display: flex; flex-wrap: wrap; gap: 4px 20px;
+  margin-bottom: 14px; }
+.where form, .where > a:last-child:not(:first-child) { margin: 0 0 0 auto; }
+pre { background: var(--soft); border-radius: 6px; font: 13px/1.5 ui-monospace, monospace;
+  margin: 8px 0; max-height: 480px; overflow: auto; padding: 10px; }
+pre .plus { color: var(--good); } pre .minus { color: var(--bad); }
+pre .at { font-style: italic; }
+.timeline { border-left: 2px solid var(--grid); list-style: none; margin: 8px 0; padding: 0; }
+.timeline li { overflow-wrap: anywhere; padding: 4px 0 4px 16px; position: relative; }
+.timeline li::before { background: var(--good); border-radius: 50%; content: ""; height: 9px;
+  left: -5.5px; position: absolute; top: 12px; width: 9px; }
+.timeline li.refused::before { background: var(--bad); }
+.timeline time { color: var(--muted); font-size: 13px; margin-right: 8px; }
+.timeline q { color: var(--muted); }
+td.name { min-width: 5em; } #findings td.name { min-width: 9em; }
+#verdict, #progress { margin-top: 12px; }
+@media (min-width: 900px) {
+  main:has(#editor) { column-gap: 28px; display: grid; align-items: start;
+    grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); grid-auto-flow: dense; }
+  main:has(#editor) > * { grid-column: 1 / -1; }
+  main:has(#editor) > #edit { grid-column: 1; grid-row: span 2; }
+  main > #findings, main > #help { grid-column: 2; }
+}
+code { font: 13px ui-monospace, monospace; }
+tr.now { background: var(--soft); }
+meter { vertical-align: middle; width: 120px; }
+summary { cursor: pointer; margin-top: 12px; }
 """
 
 
+class Render(Protocol):
+    """Makes a page of its parts, as whoever asks is to see it."""
+
+    def __call__(self, page: str, parts: dict[str, str], by: Identity, *, title: str = "") -> str:
+        """Return the page."""
+        ...
+
+
 def render(
-    page: str, parts: Mapping[str, str], *, who: str = "", live: bool = True, title: str = ""
+    page: str,
+    parts: Mapping[str, str],
+    *,
+    who: str = "",
+    live: bool = True,
+    title: str = "",
+    script: str = "",
+    optional: Sequence[str] = (),
 ) -> str:
-    """Return a page; `who` has logged in, where people do."""
+    """Return a page; `who` has logged in, where people do; `optional` pages are there, too.
+
+    A page that is live has the script that keeps it so, another has `script`.
+    """
     title = title or PAGES[page]
-    links = "".join(_link(name, here=name == page) for name in PAGES)
+    names = [name for name in PAGES if name not in OPTIONAL or name in optional]
+    links = "".join(_link(name, here=name == page) for name in names)
     state = '<span class="state"></span>'
     if live:
         state += '<button id="pause" type="button" aria-pressed="false">Pause</button>'
@@ -104,7 +177,7 @@ def render(
         body,
         _STYLE,
         head=head,
-        script=SCRIPT if live else "",
+        script=SCRIPT if live else script,
         served=True,
     )
 

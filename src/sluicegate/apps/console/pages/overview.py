@@ -9,7 +9,7 @@ from typing import Final
 from sluicegate.apps.console.pages.frame import SPANS_S
 from sluicegate.apps.console.picture import CLASSES, FleetPicture
 from sluicegate.apps.console.readings import FleetReadings, Reading
-from sluicegate.command_line.charts import Curve, line_chart
+from sluicegate.command_line.charts import ChartScale, Curve, line_chart
 from sluicegate.command_line.page import cell, number, quiet, row, section, table
 from sluicegate.command_line.text import per_second, percent
 from sluicegate.contracts.reasons import REASONS
@@ -80,10 +80,19 @@ def _charts(readings: FleetReadings, span_s: int) -> str:
         title: str,
         curves: Sequence[Curve],
         label_of: Callable[[float], str],
+        unit: tuple[float, str],
         most: float | None = None,
     ) -> str:
         begins = f"{span_s // 60} min ago"
-        chart = line_chart(title, curves, "now", label_of, most=most, begins=begins)
+        chart = line_chart(
+            title,
+            curves,
+            "now",
+            label_of,
+            most=most,
+            begins=begins,
+            scale=ChartScale(span_s, *unit),
+        )
         return f"<div><h2>{escape(title)}</h2>{chart}</div>"
 
     curve = readings.curve
@@ -95,6 +104,7 @@ def _charts(readings: FleetReadings, span_s: int) -> str:
                 Curve("refused", "refused", curve(span_s, lambda one: one.refused)),
             ],
             _short,
+            (1, "/s"),
         ),
         draw(
             "Refused a second, by criticality",
@@ -103,31 +113,40 @@ def _charts(readings: FleetReadings, span_s: int) -> str:
                 for at, name in enumerate(CLASSES)
             ],
             _short,
+            (1, "/s"),
         ),
         draw(
             "Latency, p99 of the slowest class",
             [Curve("p99", "one", curve(span_s, lambda one: one.p99_us, worst=True))],
             _ms,
+            (0.001, " ms"),
         ),
         draw(
             "Delay in the queue",
             [Curve("delay", "one", curve(span_s, lambda one: one.queue_us, worst=True))],
             _ms,
+            (0.001, " ms"),
         ),
         draw(
             "Latency ratio, 1 is usual",
             [Curve("ratio", "one", curve(span_s, lambda one: one.ratio))],
             lambda value: f"{value:.1f}",
+            (1, ""),
             most=1.0,
         ),
         draw(
             "Utilization of the fullest limiter",
             [Curve("full", "one", curve(span_s, lambda one: one.utilization, worst=True))],
             lambda value: f"{value:.0%}",
+            (100, "%"),
             most=1.0,
         ),
     )
-    return f'<div class="charts">{"".join(charts)}</div>'
+    words = (
+        "Rest on a chart to read its values, drag across to zoom, double-click to see all. By "
+        "keyboard: arrows move, + and - zoom, Escape shows all."
+    )
+    return f'<div class="charts">{"".join(charts)}</div>' + quiet(words)
 
 
 def _short(value: float) -> str:

@@ -1,4 +1,4 @@
-"""Tables: the pages that are one: callers, hot keys, queues and prices, nodes."""
+"""Tables: the pages that are one: callers, hot keys, queues, accounts, dead letters, nodes."""
 
 from __future__ import annotations
 
@@ -95,6 +95,72 @@ def queues(picture: FleetPicture) -> dict[str, str]:
     }
 
 
+def accounts(picture: FleetPicture) -> dict[str, str]:
+    """Return what the nodes of a pub/sub cluster do with their accounts."""
+    rows = [
+        row(
+            cell(escape_name(one.node), "name"),
+            number(per_second(one.admitted)),
+            number(per_second(one.suppressed), bad=one.suppressed > 0),
+            number(per_second(one.fused), bad=one.fused > 0),
+            number(f"{one.accounts:,}"),
+            number(f"{one.suppressed_accounts:,}", bad=one.suppressed_accounts > 0),
+            number(f"{one.mastered:,}"),
+            number(f"{one.nodes:,}"),
+            number(f"{one.untracked:,}", bad=one.untracked > 0),
+        )
+        for one in picture.accounts[:ROWS_MAX]
+    ]
+    if not rows:
+        return {"accounts": quiet("No service here is a `sluicegate pubsub`.")}
+    heads = (
+        "admitted",
+        "suppressed",
+        "by its own fuse",
+        "accounts",
+        "suppressed",
+        "master of",
+        "nodes heard",
+        "untracked",
+    )
+    words = (
+        "An account over its limit is told by its master which share of its messages each node "
+        "refuses; a fuse refuses at once what a node alone can tell."
+    )
+    return {"accounts": table(("node",), heads, rows) + quiet(words)}
+
+
+def dead_letters(picture: FleetPicture) -> dict[str, str]:
+    """Return how many decisions were made without the store, and where they are kept."""
+    rows = [
+        row(
+            cell(escape_name(one.node), "name"),
+            number(f"{one.counts.get('written', 0):,}"),
+            number(f"{one.counts.get('depth', 0):,}"),
+            number(f"{one.counts.get('dropped', 0):,}", bad=bool(one.counts.get("dropped"))),
+        )
+        for one in picture.letters[:ROWS_MAX]
+    ]
+    if not rows:
+        words = "No limiter here keeps dead letters: <code>sluicegate limiter --dlq URL</code>."
+        return {"letters": quiet(words)}
+    dropped = picture.dead_letters.get("dropped", 0)
+    kind = "alarm" if dropped else "calm"
+    state = (
+        f"{counted(dropped, 'decision')} made without the store could not be kept."
+        if dropped
+        else "Every decision made without the store is kept."
+    )
+    check = (
+        "<code>sluicegate dlq check</code> compares them with the decisions, and finds what is "
+        "missing, twice or wrong; <code>sluicegate dlq show</code> prints them."
+    )
+    return {
+        "state": f'<p class="going-on {kind}">{state}</p>',
+        "letters": table(("limiter",), ("kept", "waiting", "lost"), rows) + quiet(check),
+    }
+
+
 def nodes(picture: FleetPicture) -> dict[str, str]:
     """Return the services, those that do not answer first."""
     rows = [_node(one, picture.at_us) for one in sorted(picture.nodes, key=_alive)[:ROWS_MAX]]
@@ -116,11 +182,6 @@ def nodes(picture: FleetPicture) -> dict[str, str]:
     if gates:
         filled = ("limiter",), ("full", "of its", *(f"{name} shed" for name in CLASSES))
         parts["gates"] = section("How full limiters are", table(*filled, gates))
-    letters = picture.dead_letters
-    if letters:
-        lost = f", {letters['dropped']:,} lost" if letters.get("dropped") else ""
-        words = f"{letters.get('written', 0):,} kept, {letters.get('depth', 0):,} waiting{lost}"
-        parts["letters"] = section("Dead letters", quiet(f"{words}; sluicegate dlq shows them."))
     return parts
 
 

@@ -91,6 +91,7 @@ class LimiterHttp(HttpHandler):
         access: Access,
         clock: Clock,
         settings: LimiterHttpSettings | None = None,
+        more: tuple[Route, ...] = (),
     ) -> None:
         self.settings = LimiterHttpSettings() if settings is None else settings
         super().__init__(access, self.settings.hosts)
@@ -98,7 +99,7 @@ class LimiterHttp(HttpHandler):
         self._status = status
         self._clock = clock
         self.serve(
-            self._routes(status),
+            (*self._routes(status), *more),
             SCHEMAS,
             title="Sluicegate rate-limit service",
             summary="May a unit of work enter now, later, or not at all?",

@@ -99,6 +99,7 @@ SCHEMAS: Final[Mapping[str, Mapping[str, object]]] = {
         "description": "Which rules are in force, and how the last load went.",
     },
     "State": {**FREE, "description": "What the service is doing now."},
+    "RuleList": {**FREE, "description": "Rules, how many there are, and `next`, a cursor."},
     "Audit": AUDIT_SCHEMA,
     **EVERYWHERE,
 }

@@ -1,0 +1,220 @@
+"""Rules are changed from the console, by people with their own tokens, at a real rulebook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sluicegate.apps.console.pages.editor import RULE_FIELDS
+from sluicegate.rules.resources.parser import FIELDS
+from tests.apps.console.changing import (
+    ANN,
+    BOB,
+    EVE,
+    FIVE,
+    Changing,
+    Person,
+    started_changing,
+)
+from tests.apps.console.process import HOSTILE, ConsoleProcess
+from tests.apps.limiter.process import LimiterProcess
+from tests.apps.rulebook.test_fleet import following
+
+EDIT = "/changes/edit?file=rules.yaml"
+
+
+@pytest.fixture(scope="module")
+def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Changing]:
+    folder = tmp_path_factory.mktemp("changes")
+    with started_changing(folder, "--glass", f"file:{folder}/glass.json") as started:
+        yield started
+
+
+def base_in(page: str) -> str:
+    return page.partition('name="base" value="')[2].partition('"')[0]
+
+
+def proposed(person: Person, text: str, message: str) -> str:
+    """Where the proposal of a text is shown."""
+    fields = {"file": "rules.yaml", "text": text, "base": base_in(person.get(EDIT))}
+    status, place, page = person.send("/changes/propose", {**fields, "message": message}, at=EDIT)
+    assert status == 303, page[-2_000:]
+    return place
+
+
+def act(person: Person, place: str, what: str, **fields: str) -> tuple[int, str, str]:
+    """Press a button of a proposal's page."""
+    given = {"id": place.partition("id=")[2], "what": what, **fields}
+    return person.send("/changes/act", given, at=place)
+
+
+def test_a_change_is_edited_approved_by_another_tried_widened_and_taken_back(
+    changing: Changing,
+) -> None:
+    ann, bob = Person(changing.console, ANN), Person(changing.console, BOB)
+    place = proposed(ann, FIVE.replace("limit: 5", "limit: 7"), f"Seven {HOSTILE}")
+    page = ann.get(place)
+    assert "not judged" in page
+    assert "limit: 7" in page
+    assert HOSTILE not in page
+    status, _, page = act(ann, place, "approve", override="mine")
+    assert status == 403
+    assert "ann may not do this; it takes the grant" in page
+    assert act(bob, place, "approve", override="nothing captured yet")[0] == 303
+    assert act(bob, place, "canary", share="500")[0] == 303
+    page = bob.get(place)
+    assert "is on trial for 5% of callers" in page
+    assert "5%" not in page.partition("<select")[2].partition("</select")[0].replace("25%", "")
+    assert act(bob, place, "canary", share="0")[0] == 303
+    assert "rolled back" in bob.get(place)
+    second = proposed(ann, FIVE.replace("limit: 5", "limit: 8"), "Eight")
+    assert act(bob, second, "approve", override="still nothing captured")[0] == 303
+    assert act(bob, second, "publish")[0] == 303
+    history = bob.get("/changes/history")
+    assert "Eight" in history
+    assert "Roll back to 1" in history
+    fields = {"to": "1", "reason": "too many"}
+    assert bob.send("/changes/rollback", fields, at="/changes/history")[0] == 303
+    history = bob.get("/changes/history")
+    assert "too many" in history
+    assert "ann" in history
+    assert "was refused approve" in history
+
+
+def test_a_bad_rule_is_refused_with_its_field_value_and_remedy(changing: Changing) -> None:
+    ann = Person(changing.console, ANN)
+    bad = FIVE.replace("limit: 5", "limit: none").replace("window:", "windw:")
+    fields = {"file": "rules.yaml", "text": bad, "base": base_in(ann.get(EDIT))}
+    status, _, found = ann.send("/changes/check", fields, at=EDIT)
+    assert status == 200
+    for words in ("3 problems", "rules[0].limit", "none", "give a whole number", "did you mean"):
+        assert words in found, found
+    assert 'data-line="6"' in found
+    status, _, page = ann.send("/changes/propose", {**fields, "message": "x"}, at=EDIT)
+    assert status == 422
+    assert "rules[0].limit" in page
+    assert "limit: none" in page  # the text is still there
+    good = FIVE.replace("limit: 5", "limit: 6")
+    _, _, found = ann.send("/changes/check", {**fields, "text": good}, at=EDIT)
+    assert "can be used: 1 rule changed" in found
+    _, _, found = ann.send("/changes/check", {**fields, "text": "x" * 300_000}, at=EDIT)
+    assert "checked when you propose" in found
+
+
+def test_of_two_who_change_at_once_the_second_learns_what_changed(changing: Changing) -> None:
+    ann, bob = Person(changing.console, ANN), Person(changing.console, BOB)
+    base = base_in(ann.get(EDIT))
+    first = proposed(ann, FIVE.replace("limit: 5", "limit: 11"), "Eleven")
+    assert act(bob, first, "approve", override="nothing captured yet")[0] == 303
+    assert act(bob, first, "publish")[0] == 303
+    text = FIVE.replace("limit: 5", "limit: 12")
+    fields = {"file": "rules.yaml", "text": text, "base": base, "message": "Twelve"}
+    status, _, page = ann.send("/changes/propose", fields, at=EDIT)
+    assert status == 409
+    assert "Your text is still here" in page
+    assert "limit: 11" in page
+    assert "limit: 12" in page
+    assert base_in(page) not in ("", base)
+
+
+def test_nobody_changes_anything_without_a_token_a_role_or_the_pages_mark(
+    changing: Changing,
+) -> None:
+    nobody = Person(changing.console)
+    assert nobody.ask("GET", "/changes")[:2] == (303, "/changes/sign-in?next=%2Fchanges")
+    status, _, page = nobody.post("/changes/sign-in", {"token": "x" * 32})
+    assert status == 403
+    assert "who speaks is not known" in page
+    ann, eve = Person(changing.console, ANN), Person(changing.console, EVE)
+    base = base_in(eve.get(EDIT))
+    fields = {"file": "rules.yaml", "text": "x: 1", "base": base, "message": "x"}
+    status, _, page = eve.send("/changes/propose", fields, at=EDIT)
+    assert status == 403
+    assert "propose" in page
+    for path in ("propose", "act", "rollback", "check", "sign-out"):
+        status, _, page = ann.post(f"/changes/{path}", {**fields, "form_mark": "0" * 64})
+        assert status == 400, path
+        assert "of an earlier session" in page
+    foreign = {"Origin": "https://evil.example"}
+    assert ann.post("/changes/sign-in", {"token": ANN}, **foreign)[0] == 403
+    # A mark of one browser is none of another's.
+    mark = ann.get("/changes").partition('name="form_mark" value="')[2][:64]
+    assert eve.post("/changes/sign-out", {"form_mark": mark})[0] == 400
+    assert ann.send("/changes/sign-out", {}, at="/changes")[:2] == (303, "/changes")
+    assert ann.ask("GET", "/changes")[0] == 303
+
+
+def test_an_emergency_is_stopped_and_ends_on_the_record(changing: Changing) -> None:
+    person = Person(changing.console)
+    at = "/emergency"
+    assert "Every limit is enforced." in person.get(at)
+    fields = {"rule": "play", "minutes": "5", "by": "ann", "why": HOSTILE}
+    assert person.send("/emergency/break", fields, at=at)[0] == 303
+    page = person.get(at)
+    assert "Limits are not enforced everywhere." in page
+    assert HOSTILE not in page
+    for wrong, words in (
+        ({"rule": ""}, "name a rule or a key"),
+        ({"minutes": "0"}, "minutes"),
+        ({"by": ""}, "glass.by"),
+        ({"why": ""}, "glass.why"),
+    ):
+        status, _, page = person.send("/emergency/break", {**fields, **wrong}, at=at)
+        assert status == 400
+        assert words in page
+    opening = page.partition('name="id" value="')[2].partition('"')[0]
+    assert person.send("/emergency/mend", {"id": opening, "by": "bob"}, at=at)[0] == 303
+    page = person.get(at)
+    assert "Every limit is enforced." in page
+    assert "bob: mend rule" in page
+    assert person.post("/emergency/break", fields)[0] == 400
+
+
+def test_a_console_that_may_only_read_has_no_way_to_change(tmp_path: Path) -> None:
+    with started_changing(tmp_path, "--read-only") as (console, _):
+        ann = Person(console, ANN)
+        page = ann.get("/changes")
+        assert "/changes/edit" not in page
+        assert ann.ask("GET", EDIT)[0] == 404
+        assert ann.post("/changes/propose", {})[0] == 404
+        assert "Roll back to" not in ann.get("/changes/history")
+
+
+def test_without_a_rulebook_there_is_nothing_to_change(tmp_path: Path) -> None:
+    with ConsoleProcess(tmp_path, "--services", "http://127.0.0.1:9") as console:
+        assert 'href="/changes"' not in console.page("/nodes")
+        for path in ("/changes", "/emergency"):
+            assert console.ask(path)[0] == 404
+
+
+def test_the_help_names_every_field_that_a_rule_may_have() -> None:
+    assert {name for name, _, _ in RULE_FIELDS} == {*FIELDS}
+
+
+def test_a_change_is_tried_on_captured_traffic_before_anybody_approves_it(tmp_path: Path) -> None:
+    names = ", ".join(f"u{n}: CRITICAL" for n in range(10))
+    rules = FIVE.replace("names: {gateway: CRITICAL}", f"names: {{{names}}}")
+    many = rules.replace("limit: 5", "limit: 1000")
+    with started_changing(tmp_path, rules=many) as (console, book):
+        flags = following(book, "--capture", f"{book.folder}/capture", "--node", "n1")
+        with LimiterProcess(book.folder, *flags) as limiter:
+            asks = [{"user_id": f"u{n % 10}", "resource_path": "/play", "priority": "CRITICAL"}
+                    for n in range(1_100)]  # fmt: skip
+            for start in range(0, len(asks), 550):
+                batch = {"requests": asks[start : start + 550]}
+                assert limiter.ask("/v1/check/batch", batch)[0] == 200
+        ann = Person(console, ANN)
+        # Each of ten has asked 110 times; a limit of 100 refuses ten of each.
+        place = proposed(ann, rules.replace("limit: 5", "limit: 100"), "Far fewer")
+        page = ann.get(place)
+        assert "On captured traffic: failed." in page
+        assert "100 of 1,100" in page
+        report = ann.get("/changes/report?" + place.partition("?")[2])
+        assert "<svg" in report
+        assert "Who is newly refused" in report
+        assert f'href="{place}"' in report
+        status, _, page = act(ann, place, "approve", override="mine")
+        assert status in (400, 403)
+        assert 'role="alert"' in page

@@ -1,0 +1,95 @@
+"""Pages of what only some services have: rules, accounts, dead letters; and who chose the names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+
+from sluicegate.apps.console.pages import rules, tables
+from tests.apps.console.process import HOSTILE, ConsoleProcess
+from tests.apps.console.states import START_US, looked, pictured
+from tests.apps.limiter.process import LimiterProcess, rules_file
+from tests.apps.pubsub.process import PubSubProcess
+
+RULES = "version: 1\nrules:\n" + "".join(
+    f'  - {{rule_id: rule-{n}, resource_path: "/<b>/{n}", limit: {n + 1}, window: 1m}}\n'
+    for n in range(120)
+)
+ODD = (HOSTILE, "\u202eevil", "a" * 10_000, "\ud800")
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess]:
+    folder = tmp_path_factory.mktemp("services")
+    flags = ("--rules", rules_file(folder, RULES), "--dlq", f"files:{folder}/letters")
+    with (
+        LimiterProcess(folder, *flags) as limiter,
+        PubSubProcess(folder) as pubsub,
+        ConsoleProcess(
+            folder, "--services", limiter.url, "--services", pubsub.url, "--every-s", "0.2"
+        ) as console,
+    ):
+        limiter.check("ann", "/<b>/0")
+        limiter.check("ann", "/<b>/0")
+        yield console
+
+
+def test_rules_are_found_by_letters_page_by_page_and_shown_with_counts(
+    console: ConsoleProcess,
+) -> None:
+    page = console.page("/rules?q=rule-")
+    assert "Of 120 rules" in page
+    assert page.count('href="/rules?rule=') == 50
+    follows = page.partition("after=")[2].partition('"')[0]
+    assert console.page(f"/rules?q=rule-&after={follows}").count('href="/rules?rule=') == 50
+    assert "No rule has these letters." in console.page("/rules?q=nothing")
+    page = console.page("/rules?rule=rule-0")
+    assert "1 in 60 s" in page
+    assert page.count('<td class="number">1</td>') == 2  # allowed once, refused once
+    assert "No limiter that answers has this rule" in console.page("/rules?rule=none")
+    for path in ("/rules?q=<b>", "/rules?rule=rule-1"):
+        assert "<b>/" not in console.page(quote(path, safe="/?=&"))
+    assert console.ask("/rules?after=x")[0] == 400
+    assert console.ask(f"/rules?q={'a' * 300}")[0] == 400
+
+
+def test_accounts_and_dead_letters_are_shown_live(console: ConsoleProcess) -> None:
+    assert "nodes heard" in console.page("/accounts")
+    page = console.page("/dead-letters")
+    assert "Every decision made without the store is kept." in page
+
+
+@pytest.mark.parametrize("odd", ODD, ids=["script", "right-to-left", "10 kB", "half"])
+def test_whatever_a_service_answers_is_shown_as_text(odd: str) -> None:
+    rule = {
+        "rule_id": odd, "resource_path": odd, "client_type": odd, "priority": odd, "per": odd,
+        "limit": 1, "period_us": 1, "algorithm": odd,
+    }  # fmt: skip
+    answers = [(odd, {"rules": [rule], "next": None, "of": 1, "version": odd}, "")]
+    state = {
+        "app": "pubsub",
+        "at_us": START_US,
+        "accounts": {
+            "node": dict.fromkeys(
+                ("admitted", "suppressed", "fused", "accounts", "suppressed_accounts", "untracked"),
+                1,
+            ),
+            "master": dict.fromkeys(("accounts", "nodes", "untracked"), 1),
+        },
+    }
+    picture = pictured(looked(None, state, odd))
+    shown = [
+        rules.found("", answers, 1)["found"],
+        *rules.detail(odd, answers, changes=True).values(),
+        *tables.accounts(picture).values(),
+    ]
+    for html in shown:
+        assert "<script" not in html
+        assert "\u202e" not in html
+        assert len(html) < 40_000
+    broken = [("n", {"rules": [{"x": 1}]}, ""), ("n", None, "gone"), ("n", {"rules": 1}, "")]
+    for one in broken:
+        assert rules.found("", [one], 1)["found"].startswith('<p class="quiet">')
+        rules.detail("x", [one], changes=False)

@@ -1,0 +1,105 @@
+"""Rules are changed in a real browser: edited, refused, tried, approved by another, rolled back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.apps.console.changing import ANN, BOB, FIVE, Changing, started_changing
+from tests.apps.console.process import HOSTILE
+from tests.browser.test_console import NARROW, WIDE, barriers, expect, keep, looking
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture(scope="module")
+def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Changing]:
+    folder = tmp_path_factory.mktemp("changes")
+    with started_changing(
+        folder, "--glass", f"file:{folder}/glass.json", "--lab", "loopback"
+    ) as started:
+        yield started
+
+
+def sign_in(page: Page, token: str) -> None:
+    page.goto("/changes")
+    page.get_by_label("Token of the rulebook").fill(token)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", name="Rules files")).to_be_visible()
+
+
+def whole(page: Page, name: str) -> None:
+    """A page that everybody can use, and that is no wider than its window."""
+    size = page.viewport_size
+    assert size is not None
+    assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+    assert barriers(page) == []
+    keep(page, f"console-{name}-{size['width']}")
+
+
+def test_a_change_goes_from_the_editor_to_the_fleet_and_back(
+    chromium: Browser, changing: Changing
+) -> None:
+    url = changing.console.url
+    with (
+        looking(chromium, url, WIDE) as (ann, _),
+        looking(chromium, url, NARROW, "dark") as (bob, _),
+    ):
+        sign_in(ann, ANN)
+        sign_in(bob, BOB)
+        whole(bob, "changes")
+        ann.get_by_role("link", name="rules.yaml").click()
+        text = ann.locator("#text")
+        text.fill(FIVE.replace("limit: 5", "limit: none"))
+        expect(ann.locator("#findings")).to_contain_text("give a whole number")
+        ann.locator("#findings button").first.click()
+        expect(text).to_be_focused()
+        whole(ann, "editor-refused")
+        text.fill(FIVE.replace("limit: 5", "limit: 7"))
+        expect(ann.locator("#findings")).to_contain_text("1 rule changed")
+        ann.get_by_label("What it does").fill(f"Seven \u202e {HOSTILE}")
+        whole(ann, "editor")
+        ann.get_by_role("button", name="Propose").click()
+        expect(ann.get_by_role("heading", name="What to do")).to_be_visible()
+        whole(ann, "proposal")
+        bob.goto(ann.url.removeprefix(url))
+        bob.get_by_label("Why, although").fill("nothing captured yet")
+        bob.get_by_role("button", name="Approve").click()
+        bob.get_by_label("For").select_option("500")
+        bob.get_by_role("button", name="Begin a canary").click()
+        expect(bob.locator("#progress")).to_contain_text("on trial for 5% of callers")
+        whole(bob, "canary")
+        bob.get_by_role("button", name="Take the canary back").click()
+        expect(bob.locator("#about")).to_contain_text("rolled back")
+        bob.get_by_role("link", name="History").first.click()
+        whole(bob, "history")
+
+
+def test_an_emergency_is_two_clicks_away(chromium: Browser, changing: Changing) -> None:
+    with looking(chromium, changing.console.url, NARROW) as (page, _):
+        page.goto("/")
+        page.get_by_role("link", name="Emergency").click()
+        page.get_by_label("Rule; empty").fill("play")
+        page.get_by_label("Who you are").fill("ann")
+        page.get_by_label("Why;").fill(HOSTILE)
+        page.get_by_role("button", name="Stop enforcement").click()
+        expect(page.get_by_text("Limits are not enforced everywhere.")).to_be_visible()
+        whole(page, "emergency")
+
+
+def test_a_scenario_is_started_and_stopped(chromium: Browser, changing: Changing) -> None:
+    with looking(chromium, changing.console.url, NARROW, "dark") as (page, _):
+        page.goto("/lab")
+        whole(page, "lab")
+        page.get_by_label("Run").select_option("scenario priority")
+        page.get_by_role("button", name="Start").click()
+        expect(page.locator("#output")).to_contain_text("It runs.")
+        page.get_by_role("button", name="Stop").click()
+        expect(page.locator("#output")).to_contain_text("stopped")
+        expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+        whole(page, "lab-run")
