@@ -24,9 +24,7 @@ async def handle(connection: ServerConnection) -> None:
 
 async def main(port: int) -> None:
     """Serve until killed."""
-    served = serve(
-        handle, "127.0.0.1", port, backlog=2_048, compression=None, ping_interval=None
-    )
+    served = serve(handle, "127.0.0.1", port, backlog=2_048, compression=None, ping_interval=None)
     async with served:
         await asyncio.get_running_loop().create_future()
 
