@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -35,7 +36,13 @@ fields = st.fixed_dictionaries(
         "device_pixel_ratio": st.sampled_from([0.1, 0.5, 1, 1.5, 2, 8]),
     },
 )
-specs = fields.map(lambda given: ImageSpec(**given))
+
+
+def _spec_of(given: dict[str, Any]) -> ImageSpec:
+    return ImageSpec(**given)
+
+
+specs = fields.map(_spec_of)
 
 
 @given(specs)
@@ -132,15 +139,19 @@ def test_what_cannot_be_used_is_named_with_a_remedy(written: str, named: str, re
     assert remedy in bad.value.remedy
 
 
+def wrong(value: object) -> Any:
+    return value
+
+
 def test_a_value_of_another_type_is_refused_by_name() -> None:
     with pytest.raises(BadValue, match="width"):
-        ImageSpec(width="4")
+        ImageSpec(width=wrong("4"))
     with pytest.raises(BadValue, match="crop"):
-        ImageSpec(crop=(1, 2, 3))
+        ImageSpec(crop=wrong((1, 2, 3)))
     with pytest.raises(BadValue, match="device_pixel_ratio"):
         ImageSpec(device_pixel_ratio=float("nan"))
     with pytest.raises(BadValue, match="background"):
-        ImageSpec(background=7)
+        ImageSpec(background=wrong(7))
 
 
 def test_a_preset_stands_for_its_text_and_may_be_changed() -> None:
