@@ -116,11 +116,11 @@ class Resilience:
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise BadValue("resilience", str(path), f"give a file of TOML ({error})") from None
+            raise BadValue(Path(path).name, str(path), f"give a file of TOML ({error})") from None
         try:
             tables = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise BadValue("resilience", str(path), f"write it as TOML: {error}") from None
+            raise BadValue(Path(path).name, str(path), f"write it as TOML: {error}") from None
         return resilience_settings(table_of("resilience", tables.get("resilience", tables)))
 
 

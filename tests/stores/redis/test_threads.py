@@ -30,13 +30,14 @@ from sluicegate.telemetry.decision_metrics import DecisionMetrics
 from sluicegate.testing import SeededChance
 from tests.redis.certificates import make_certificates
 from tests.stores.redis.relay import WAIT_S, Relay
-from tests.stores.redis.storing import Pair, limit_of
+from tests.stores.redis.storing import MINUTE, Pair, limit_of
 
 if TYPE_CHECKING:
     from tests.engines.redis import RedisServer
 
 PATIENT = "?timeout_ms=20000"
-ONE = Charge("r", limit_of(Algorithm.FIXED_WINDOW, 1_000), "ann", 1)
+# A window that does not end amid a test, but at midnight.
+ONE = Charge("r", limit_of(Algorithm.FIXED_WINDOW, 1_000, 24 * 60 * MINUTE), "ann", 1)
 
 
 @contextmanager
