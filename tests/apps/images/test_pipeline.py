@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from PIL import Image as Pillow
 
+from sluicegate.apps.images.contents import Contents
 from sluicegate.apps.images.failures import FailureLifetimes, NoImageError
 from sluicegate.apps.images.pipeline import BULK_TRIES, PipelineSettings, try_in_bulk
 from sluicegate.contracts.decision import Decision
@@ -24,6 +25,19 @@ from tests.apps.images.service_parts import Parts, parts_of
 
 HOUR_S = 3_600.0
 Story = Callable[[OriginServer, Parts], Awaitable[None]]
+
+
+class Recorded:
+    """Contents of which one method is another."""
+
+    def __init__(
+        self, contents: Contents, original: Callable[[str], Awaitable[bytes | None]]
+    ) -> None:
+        self._contents = contents
+        self.original = original
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._contents, name)
 
 
 def run(folder: Path, story: Story, settings: PipelineSettings | None = None) -> None:
@@ -119,6 +133,33 @@ def test_the_first_to_ask_may_leave_and_the_others_are_served(tmp_path: Path) ->
         parts.processor.gate.set()
         assert (await second).data
         assert len(parts.processor.done) == 1
+
+    run(tmp_path, story)
+
+
+def test_what_waits_for_a_worker_is_not_in_memory_and_its_wait_is_no_work(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        read: list[str] = []
+        original = parts.contents.original
+
+        async def recorded(digest: str) -> bytes | None:
+            read.append(digest)
+            return await original(digest)
+
+        parts.pipeline.contents = Recorded(parts.contents, recorded)  # type: ignore[assignment]
+        parts.processor.gate = asyncio.Event()
+        for number in range(5):
+            server.pages[f"/{number}.png"] = Page(picture(number))
+        urls = [server.url(f"/{number}.png") for number in range(5)]
+        asked = [asyncio.ensure_future(parts.image(url)) for url in urls]
+        while parts.queue.stats().queued < 3 or len(parts.processor.done) < 2:
+            await asyncio.sleep(0.01)
+        assert len(read) == 2
+        parts.advance(0.05)
+        parts.processor.gate.set()
+        found = await asyncio.gather(*asked)
+        assert sorted(one.took_us for one in found) == [0, 0, 0, 50_000, 50_000]
+        assert parts.pipeline.counts.process_us == 100_000
 
     run(tmp_path, story)
 

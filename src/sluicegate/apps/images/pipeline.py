@@ -349,12 +349,8 @@ class ImagePipeline:
             and (self._clock.now_us() < record.until_us or not record.failure)
         ):
             return record
-        data = await self.contents.original(original)
-        if data is None:
-            raise _DamagedError(original)
-        begun_us = self._clock.now_us()
         try:
-            made = await self._process(data, spec, request)
+            made, took_us = await self._process(original, spec, request)
         except ImageFailure as error:
             self.counts.failures += 1
             now_us = self._clock.now_us()
@@ -368,31 +364,41 @@ class ImagePipeline:
             content = await self.contents.store(made.data, again=again)
             record = VariantRecord(
                 text, engine, content.digest, content.generation, content.size,
-                made.media_type, made.width, made.height, now_us - begun_us, now_us,
+                made.media_type, made.width, made.height, took_us, now_us,
                 placeholder=b64encode(made.placeholder).decode(),
             )  # fmt: skip
         await self.maps.put_variant(original, record)
         return record
 
-    async def _process(self, data: bytes, spec: ImageSpec, request: Request) -> Processed:
-        """In the queue before the workers, by criticality and with a deadline."""
+    async def _process(
+        self, original: str, spec: ImageSpec, request: Request
+    ) -> tuple[Processed, int]:
+        """Process once the queue before the workers has a place; also return how long that took.
+
+        The original is read then and not before, so what waits costs no memory.
+        """
         permit = await self.queue.admit(request, self._clock)
         if isinstance(permit, Decision):
             raise Refused(permit)
-        begun_us = self._clock.now_us()
         outcome = Outcome.IGNORE
         try:
-            made = await self.processor.process(data, spec)
+            data = await self.contents.original(original)
+            if data is None:
+                raise _DamagedError(original)
+            begun_us = self._clock.now_us()
+            try:
+                made = await self.processor.process(data, spec)
+            finally:
+                took_us = self._clock.now_us() - begun_us
+                self.counts.processed += 1
+                self.counts.process_us += took_us
             outcome = Outcome.SUCCESS
         except ImageFailure as error:
             outcome = Outcome.DROPPED if kind_of(error.kind).passing else Outcome.SUCCESS
             raise
         finally:
-            now_us = self._clock.now_us()
-            permit.end(outcome, now_us)
-            self.counts.processed += 1
-            self.counts.process_us += now_us - begun_us
-        return made
+            permit.end(outcome, self._clock.now_us())
+        return made, took_us
 
 
 class _DamagedError(Exception):
