@@ -1,4 +1,8 @@
-"""Answers: an image as an HTTP reply: tags, caching, conditions, ranges. Pure."""
+"""Answers: an image as an HTTP reply: tags, caching, conditions, ranges. Pure.
+
+Not `public`: a cache between may keep what anybody may have, and not what was asked for with a
+token (RFC 9111, 3.5).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ def image_reply(
     left_s = max(0, min(int(max_age_s), (image.fresh_us - now_us) // 1_000_000))
     headers: Headers = (
         (b"etag", b'"%b"' % tag.encode()),
-        (b"cache-control", b"public, max-age=%d" % left_s),
+        (b"cache-control", b"max-age=%d" % left_s),
         (b"accept-ranges", b"bytes"),
     )
     if image.last_modified:
@@ -79,6 +83,6 @@ def failure_reply(error: NoImageError, now_us: int) -> HttpReply:
     if row.passing or not left_s:
         headers = ((b"retry-after", b"%d" % max(1, left_s)),)
     else:
-        headers = ((b"cache-control", b"public, max-age=%d" % left_s),)
+        headers = ((b"cache-control", b"max-age=%d" % left_s),)
     more = {"kind": error.kind, "seen": error.detail}
     return problem(row.status, "No Image", str(error), headers=headers, more=more)
