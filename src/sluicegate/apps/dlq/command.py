@@ -6,9 +6,10 @@ Light to import: what reads logs or asks stores is imported when a verb is run.
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from typing import Final
 
+from sluicegate.command_line.verbs import add_verb
 from sluicegate.contracts.errors import BadValue
 
 STORE_VARIABLE: Final = "SLUICEGATE_STORE_URL"
@@ -72,14 +73,7 @@ def add_arguments(parser: ArgumentParser) -> None:
             _add_replay,
         ),
     ):
-        verb = verbs.add_parser(
-            name,
-            help=purpose,
-            description=f"{purpose[0].upper()}{purpose[1:]}.",
-            epilog=examples,
-            formatter_class=RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
+        verb = add_verb(verbs, name, purpose, examples)
         verb.add_argument(
             "urls", metavar="URL", nargs="*", help=f"of a log; default: ${LOG_VARIABLE}"
         )

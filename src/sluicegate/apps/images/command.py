@@ -5,11 +5,13 @@ Light to import: what serves, downloads or processes is imported when a verb is 
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
+from functools import partial
 from typing import Final
 
 from sluicegate.apps.images.settings import SERVICE, ImagesSettings
 from sluicegate.command_line.service_client import add_address_flags
+from sluicegate.command_line.verbs import add_verb
 from sluicegate.contracts.errors import BadValue
 from sluicegate.service.command import add_service_flags, reader_of, settings_to_serve
 from sluicegate.service.settings import add_flags
@@ -87,16 +89,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """The verbs and their flags."""
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
 
-    def verb(name: str, purpose: str, examples: str) -> ArgumentParser:
-        return verbs.add_parser(
-            name,
-            help=purpose,
-            description=f"{purpose[0].upper()}{purpose[1:]}.",
-            epilog=examples,
-            formatter_class=RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-
+    verb = partial(add_verb, verbs)
     add_service_flags(verb("serve", "serve images over HTTP", SERVE_EXAMPLES), ImagesSettings)
     fetch = verb("fetch", "make one image", FETCH_EXAMPLES)
     fetch.add_argument("url", metavar="URL", help="of the image, or the id of an upload")

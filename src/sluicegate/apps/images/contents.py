@@ -83,7 +83,6 @@ class Contents:
 
     async def read(self, digest: str, generation: int, size: int) -> bytes | None:
         """The bytes; None if they are missing, or are not what they should be."""
-
         name = blob_name(digest, generation)
         data = await self._run(lambda: self._get(name, digest, size))
         if data is None:

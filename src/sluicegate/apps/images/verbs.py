@@ -11,7 +11,7 @@ import csv
 import json
 import sys
 from argparse import Namespace
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -52,12 +52,9 @@ async def opened(arguments: Namespace) -> AsyncIterator[ImageParts]:
         await parts.close()
 
 
-def _run(work: Callable[[], Awaitable[T]]) -> T:
-    async def whole() -> T:
-        return await work()
-
+def _run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(whole())
+        return runner.run(work())
 
 
 def fetch(arguments: Namespace) -> int:

@@ -5,10 +5,11 @@ Light to import: what reads rules is imported when a verb is run.
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from typing import Final
 
 from sluicegate.apps.limits import glass
+from sluicegate.command_line.verbs import add_verb
 
 EXAMPLES: Final = """\
 examples:
@@ -44,27 +45,15 @@ exit code: 0 it was tried, whatever was decided; 2 asked wrongly, or the file ca
 def add_arguments(parser: ArgumentParser) -> None:
     """The verbs and their flags."""
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    check = verbs.add_parser(
-        "check",
-        help="explain rules files, and list errors and oddities",
-        description="Explain rules files, and list errors and oddities.",
-        epilog=CHECK_EXAMPLES,
-        formatter_class=RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    purpose = "explain rules files, and list errors and oddities"
+    check = add_verb(verbs, "check", purpose, CHECK_EXAMPLES)
     check.add_argument(
         "files", metavar="FILE", nargs="+", help=".yaml, .yml or .toml; or a folder of a service"
     )
     check.add_argument("--strict", action="store_true", help="exit code 1 for advice too")
     _add_format(check)
-    steps = verbs.add_parser(
-        "try",
-        help="send a made-up request through a rules file, on virtual time",
-        description="Send a made-up request through a rules file, on virtual time.",
-        epilog=TRY_EXAMPLES,
-        formatter_class=RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    purpose = "send a made-up request through a rules file, on virtual time"
+    steps = add_verb(verbs, "try", purpose, TRY_EXAMPLES)
     steps.add_argument("file", metavar="FILE", help=".yaml, .yml or .toml")
     steps.add_argument(
         "--request",

@@ -15,6 +15,7 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
+from sluicegate.command_line.verbs import add_verb
 from sluicegate.contracts.errors import BadValue
 from sluicegate.limits.glass.break_glass import ALL, FOR_S_MAX, Opening
 from sluicegate.limits.glass.page import BREAK, END, MEND, AuditEntry, UnreadableLine
@@ -60,14 +61,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         ("list", "what is open now", None),
         ("audit", "who opened and mended what, when and why, and what ended by itself", _add_audit),
     ):
-        command = commands.add_parser(
-            name,
-            help=purpose,
-            description=f"{purpose[0].upper()}{purpose[1:]}.",
-            epilog=EXAMPLES,
-            formatter_class=RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
+        command = add_verb(commands, name, purpose, EXAMPLES)
         if add is not None:
             add(command)
         command.add_argument("--store", metavar="URL", help=f"default: ${STORE_VARIABLE}")

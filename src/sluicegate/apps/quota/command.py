@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,7 @@ from sluicegate.apps.quota.rulebook_file import RulebookFile
 from sluicegate.apps.quota.rules_edit import quotas_in, with_quotas
 from sluicegate.apps.quota.series import RU_MAX, Caller, Month, TuneSettings, callers_of
 from sluicegate.command_line.text import counted, harmless
+from sluicegate.command_line.verbs import add_verb
 from sluicegate.contracts.errors import BadValue, Conflict, SluicegateError, Unavailable
 from sluicegate.rules.plain_values import read_bytes
 from sluicegate.rules.service_rule_set import FILE_BYTES_MAX
@@ -53,14 +54,7 @@ PERCENT_MAX: Final = 1_000
 def add_arguments(parser: ArgumentParser) -> None:
     """The verb and its flags."""
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    tune = verbs.add_parser(
-        "tune",
-        help="propose quotas by what callers have used",
-        description="Propose quotas by what callers have used.",
-        epilog=TUNE,
-        formatter_class=RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    tune = add_verb(verbs, "tune", "propose quotas by what callers have used", TUNE)
     add = tune.add_argument
     add("--usage", action="append", required=True, metavar="DIR",
         help="the folder of sluicegate kv --usage; may be repeated")  # fmt: skip
