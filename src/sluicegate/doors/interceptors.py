@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
 from inspect import isasyncgenfunction, iscoroutinefunction
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, TypeAlias, TypeVar, final
 from urllib.parse import unquote
 
 from sluicegate.contracts.errors import MissingPackage, Unavailable
@@ -32,6 +32,7 @@ except ModuleNotFoundError as error:
     raise MissingPackage(error.name or "grpc", "grpc") from None
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
+T = TypeVar("T")
 
 GRPC: Final = "GRPC"
 STATUS_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
@@ -135,7 +136,6 @@ class _Door:
 
     def looped(self, handler: Any, method: str) -> Any:
         """A handler that runs in an event loop, with the guard in front."""
-        behaviour = behaviour_of(handler)
 
         async def enter(context: Any) -> Metadata:
             try:
@@ -148,23 +148,7 @@ class _Door:
                 await context.abort(code_of(judgement), message_of(judgement))
             return fields
 
-        async def one(message: Any, context: Any) -> Any:
-            fields = await enter(context)
-            answer = await behaviour(message, context)
-            _add_trailing(context, fields)
-            return answer
-
-        async def many(message: Any, context: Any) -> AsyncIterator[Any]:
-            fields = await enter(context)
-            answers = behaviour(message, context)
-            if hasattr(answers, "__aiter__"):
-                async for answer in answers:
-                    yield answer
-            else:
-                await answers  # it writes to the context by itself
-            _add_trailing(context, fields)
-
-        return handler_like(handler, many if handler.response_streaming else one)
+        return looped_handler(handler, enter, _add_trailing)
 
     def _arrival(self, method: str, context: Any) -> _GrpcArrival:
         return _GrpcArrival(method, context, self._proxies, self._user)
@@ -265,6 +249,36 @@ def behaviour_of(handler: Any) -> Any:
     if handler.response_streaming:
         return handler.stream_stream if handler.request_streaming else handler.unary_stream
     return handler.stream_unary if handler.request_streaming else handler.unary_unary
+
+
+def looped_handler(
+    handler: Any,
+    enter: Callable[[Any], Awaitable[T]],
+    leave: Callable[[Any, T], None],
+) -> Any:
+    """A handler of an event loop with `enter` before its work, and `leave` after.
+
+    Both get the context, and `leave` what `enter` returned; who aborts in `enter` ends the call.
+    """
+    behaviour = behaviour_of(handler)
+
+    async def one(message: Any, context: Any) -> Any:
+        entered = await enter(context)
+        answer = await behaviour(message, context)
+        leave(context, entered)
+        return answer
+
+    async def many(message: Any, context: Any) -> AsyncIterator[Any]:
+        entered = await enter(context)
+        answers = behaviour(message, context)
+        if hasattr(answers, "__aiter__"):
+            async for answer in answers:
+                yield answer
+        else:
+            await answers  # it writes to the context by itself
+        leave(context, entered)
+
+    return handler_like(handler, many if handler.response_streaming else one)
 
 
 def handler_like(handler: Any, behaviour: Any) -> Any:

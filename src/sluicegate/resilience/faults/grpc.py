@@ -10,13 +10,13 @@ metadata.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from inspect import isasyncgenfunction, iscoroutinefunction
 from threading import Event
 from typing import Any, Final, final
 
 from sluicegate.contracts.errors import MissingPackage
-from sluicegate.doors.interceptors import behaviour_of, handler_like
+from sluicegate.doors.interceptors import behaviour_of, handler_like, looped_handler
 from sluicegate.resilience.faults.injector import FIELD, FaultInjector, Injection
 
 try:
@@ -106,23 +106,7 @@ class AsyncFaultInterceptor(grpc.aio.ServerInterceptor):
                     await context.abort(*_end_of(injection))
             return injection
 
-        async def one(message: Any, context: Any) -> Any:
-            injection = await enter(context)
-            answer = await behaviour(message, context)
-            _mark(context, injection)
-            return answer
-
-        async def many(message: Any, context: Any) -> AsyncIterator[Any]:
-            injection = await enter(context)
-            answers = behaviour(message, context)
-            if hasattr(answers, "__aiter__"):
-                async for answer in answers:
-                    yield answer
-            else:
-                await answers  # it writes to the context by itself
-            _mark(context, injection)
-
-        return handler_like(handler, many if handler.response_streaming else one)
+        return looped_handler(handler, enter, _mark)
 
 
 def _end_of(injection: Injection) -> tuple[grpc.StatusCode, str]:
