@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.asyncio.server import ServerConnection, serve
 
-from sluicegate.client.pubsub import LostContinuity, PubSubClient, PubSubMessage
+from sluicegate.client.pubsub import SUBPROTOCOL, LostContinuity, PubSubClient, PubSubMessage
 from sluicegate.client.sync_pubsub import SyncPubSubClient
 from sluicegate.contracts.errors import (
     BadValue,
@@ -175,6 +177,35 @@ def test_a_service_that_is_not_there_is_unavailable_within_the_deadline() -> Non
                     pass
         with pytest.raises(Unavailable, match="closed"):
             await client.publish("news", 1)
+
+    run(story)
+
+
+@pytest.mark.parametrize("garbage", ["no JSON", "[]", "{}", '{"type": "message"}'])
+def test_what_is_no_message_costs_a_connection_and_not_the_client(garbage: str) -> None:
+    connections = 0
+
+    async def answer(socket: ServerConnection) -> None:
+        nonlocal connections
+        connections += 1
+        if connections == 1:
+            await socket.send(garbage)
+        async for text in socket:
+            request = json.loads(text)
+            await socket.send(
+                json.dumps({"type": "accepted", "id": request["id"], "position": connections})
+            )
+
+    async def story() -> None:
+        async with serve(answer, "127.0.0.1", 0, subprotocols=[SUBPROTOCOL]) as server:
+            port = server.sockets[0].getsockname()[1]
+            url = f"ws://127.0.0.1:{port}"
+            async with PubSubClient(url, timeout_ms=PATIENCE_MS, **SOON) as client:
+                with suppress(Unavailable):  # it may leave on the connection that breaks
+                    await client.publish("news", 1)
+                while connections < 2:
+                    await asyncio.sleep(0.01)
+                assert await client.publish("news", 2) == 2
 
     run(story)
 

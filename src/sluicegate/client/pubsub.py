@@ -119,7 +119,7 @@ class PubSubClient:
         self._socket: ClientConnection | None = None
         self._connected = asyncio.Event()
         self._failure: SluicegateError | None = None  # that no other try would mend
-        self._seen = "it has not answered yet"
+        self._problem = "it has not answered yet"
         self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._last_id = 0
         self._places = asyncio.Semaphore(UNDER_WAY_MAX)
@@ -137,11 +137,11 @@ class PubSubClient:
         try:
             async with asyncio.timeout(timeout_s), self._places:
                 await self._connect()
-                told = await self._ask("publish", channel, data=data)
+                message = await self._ask("publish", channel, data=data)
         except TimeoutError:
-            detail = f"no answer in {timeout_s:g} s; {self._seen}"
+            detail = f"no answer in {timeout_s:g} s; {self._problem}"
             raise Unavailable(_SERVICE, detail) from None
-        return int(told["position"])
+        return int(message["position"])
 
     def subscribe(self, channel: str, after: int | None = None) -> ChannelSubscription:
         """What is received of a channel, behind a position or from now on; to be entered."""
@@ -179,7 +179,7 @@ class PubSubClient:
         except BaseException as error:
             await self.remove(subscription)
             if isinstance(error, TimeoutError):
-                raise Unavailable(_SERVICE, self._seen) from None
+                raise Unavailable(_SERVICE, self._problem) from None
             raise
         if subscription.failure is not None:
             await self.remove(subscription)
@@ -236,7 +236,7 @@ class PubSubClient:
     def _send(self, text: str, answer: asyncio.Future[dict[str, Any]]) -> None:
         socket = self._socket
         if socket is None:
-            answer.set_exception(Unavailable(_SERVICE, self._seen))
+            answer.set_exception(Unavailable(_SERVICE, self._problem))
             return
         task = asyncio.get_running_loop().create_task(socket.send(text))
 
@@ -264,14 +264,16 @@ class PubSubClient:
             try:
                 async with connect(self._url, **self._connecting) as socket:
                     attempt = await self._serve(socket, attempt)
-                    self._seen = "it has ended the connection"
+                    self._problem = "it has ended the connection"
             except InvalidStatus as error:
-                self._seen = str(error)
+                self._problem = str(error)
                 if error.response.status_code in _FINAL:
-                    self._give_up(_handshake_error(error.response.status_code, self._seen))
+                    self._give_up(_handshake_error(error.response.status_code, self._problem))
                     return
             except (OSError, TimeoutError, WebSocketException) as error:
-                self._seen = str(error) or type(error).__name__
+                self._problem = str(error) or type(error).__name__
+            except (ValueError, LookupError, TypeError):
+                self._problem = "what it sent is no message of this protocol"
             await asyncio.sleep(self._backoff.wait_us(attempt, self._draw()) / 1e6)
             attempt += 1
             self.reconnects += 1
@@ -293,23 +295,23 @@ class PubSubClient:
             self._fail_asked(Unavailable(_SERVICE, "the connection broke before the answer came"))
         return attempt
 
-    def _take(self, told: dict[str, Any]) -> None:
-        kind = told["type"]
+    def _take(self, message: dict[str, Any]) -> None:
+        kind = message["type"]
         if kind in ("message", "gap"):
-            subscription = self._subscriptions.get(told["channel"])
+            subscription = self._subscriptions.get(message["channel"])
             if subscription is not None:
-                subscription.take(told)
+                subscription.take(message)
             return
-        answer = self._asked.get(told["id"])
+        answer = self._asked.get(message["id"])
         if answer is None or answer.done():
             return
         if kind == "error":
-            answer.set_exception(error_of(told["problem"]))
+            answer.set_exception(error_of(message["problem"]))
         else:
-            answer.set_result(told)
-            if kind == "subscribed" and told["channel"] in self._subscriptions:
+            answer.set_result(message)
+            if kind == "subscribed" and message["channel"] in self._subscriptions:
                 # At once: its messages may be in what was read already.
-                self._subscriptions[told["channel"]].begin(answer, told)
+                self._subscriptions[message["channel"]].begin(answer, message)
 
     def _give_up(self, error: SluicegateError) -> None:
         self._failure = error
@@ -386,18 +388,18 @@ class ChannelSubscription:
         self._active = False
         self._answer = None
 
-    def take(self, told: Mapping[str, Any]) -> None:
+    def take(self, message: Mapping[str, Any]) -> None:
         """Keep what came."""
         if not self._active:
             return
-        if told["type"] == "gap":
-            lost = LostContinuity(told["after"], told["before"], told["lost"])
+        if message["type"] == "gap":
+            lost = LostContinuity(message["after"], message["before"], message["lost"])
             self.position = lost.before - 1
             self._received.append(lost)
         else:
-            self.position = told["position"]
+            self.position = message["position"]
             self._received.append(
-                PubSubMessage(told["position"], told["at_us"], self.channel, told["data"])
+                PubSubMessage(message["position"], message["at_us"], self.channel, message["data"])
             )
         self._some.set()
         if len(self._received) >= self._client.buffer_max:
@@ -410,13 +412,13 @@ class ChannelSubscription:
         self._some.set()
         self.begun.set()
 
-    def begin(self, answer: asyncio.Future[dict[str, Any]], told: Mapping[str, Any]) -> None:
+    def begin(self, answer: asyncio.Future[dict[str, Any]], message: Mapping[str, Any]) -> None:
         """What comes counts, if it was this that was asked for last."""
         if answer is not self._answer:
             return
         self._active = True
         if self.position is None:
-            self.position = told["position"]
+            self.position = message["position"]
         self.begun.set()
 
     def _fail_if_refused(self, answer: asyncio.Future[dict[str, Any]]) -> None:

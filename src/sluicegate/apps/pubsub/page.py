@@ -39,17 +39,17 @@ function ask(request, done) {
   waiting.set(request.id, done);
   socket.send(JSON.stringify(request));
 }
-function take(told) {
-  if (told.type === "message") {
-    after = told.position;
-    line(typeof told.data === "string" ? told.data : JSON.stringify(told.data));
-  } else if (told.type === "gap") {
-    after = told.before - 1;
-    line("Messages were lost" + (told.lost === null ? "." : ": " + told.lost + "."), "gap");
+function take(message) {
+  if (message.type === "message") {
+    after = message.position;
+    line(typeof message.data === "string" ? message.data : JSON.stringify(message.data));
+  } else if (message.type === "gap") {
+    after = message.before - 1;
+    line("Messages were lost" + (message.lost === null ? "." : ": " + message.lost + "."), "gap");
   } else {
-    const done = waiting.get(told.id);
-    waiting.delete(told.id);
-    if (done) done(told);
+    const done = waiting.get(message.id);
+    waiting.delete(message.id);
+    if (done) done(message);
   }
 }
 function connect() {
@@ -64,10 +64,10 @@ function connect() {
   socket.onopen = () => {
     const request = {type: "subscribe", channel};
     if (after !== null) request.after = after;
-    ask(request, (told) => {
-      if (told.type === "error") { state("Refused: " + told.problem.detail); return; }
+    ask(request, (message) => {
+      if (message.type === "error") { state("Refused: " + message.problem.detail); return; }
       tries = 0;
-      if (after === null) after = told.position;
+      if (after === null) after = message.position;
       state("Subscribed to " + channel + ".");
     });
   };
@@ -91,9 +91,9 @@ part("publish").onsubmit = (event) => {
   if (!socket || socket.readyState !== WebSocket.OPEN) { part("result").textContent =
     "Not sent: not connected."; return; }
   const data = part("data").value;
-  ask({type: "publish", channel, data}, (told) => {
-    part("result").textContent = told.type === "accepted" ? "Accepted at " + told.position + "."
-      : "Not accepted: " + told.problem.detail;
+  ask({type: "publish", channel, data}, (message) => {
+    part("result").textContent = message.type === "accepted"
+      ? "Accepted at " + message.position + "." : "Not accepted: " + message.problem.detail;
   });
   part("data").value = "";
 };

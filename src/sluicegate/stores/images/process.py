@@ -35,7 +35,7 @@ MODULE: Final = "sluicegate.stores.images.worker"
 _ENVIRONMENT: Final = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR")
 _LIBRARY: Final = {"VIPS_CONCURRENCY": "1", "VIPS_BLOCK_UNTRUSTED": "1", "MALLOC_ARENA_MAX": "2"}
 _READ_BYTES: Final = 1 << 20
-_SAID_BYTES_MAX: Final = 4_096
+_ERRORS_BYTES_MAX: Final = 4_096
 _MICROSECONDS: Final = 1_000_000
 _END_S: Final = 5  # between its last word and its end
 _NO_MEMORY: Final = ("memory", "allocate")
@@ -58,7 +58,7 @@ class ImageProcess:
         self.jobs = 0
         self._process = process
         self._answer_bytes_max = settings.answer_bytes_max
-        self._said = b""
+        self._errors = b""
         self._reading = False
         self._listening = asyncio.create_task(self._listen())
 
@@ -119,8 +119,8 @@ class ImageProcess:
     async def _listen(self) -> None:
         """Keep the end of what it says of its errors."""
         assert self._process.stderr is not None
-        while said := await self._process.stderr.read(_SAID_BYTES_MAX):
-            self._said = (self._said + said)[-_SAID_BYTES_MAX:]
+        while piece := await self._process.stderr.read(_ERRORS_BYTES_MAX):
+            self._errors = (self._errors + piece)[-_ERRORS_BYTES_MAX:]
 
     async def _autopsy(self, error: Exception) -> ImageFailure:
         """Say what the job is, of which it died."""
@@ -143,7 +143,7 @@ class ImageProcess:
         return ImageFailure(ImageErrorKind.CORRUPT, detail)
 
     def _last_line(self) -> str:
-        lines = self._said.decode("utf-8", "replace").strip().splitlines()
+        lines = self._errors.decode("utf-8", "replace").strip().splitlines()
         return lines[-1].strip() if lines else "it said nothing"
 
 
