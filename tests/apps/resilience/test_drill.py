@@ -74,6 +74,22 @@ def test_the_example_service_holds_under_overload(
     assert "drill: overload: 5 x its capacity" in captured.err
 
 
+def test_a_quota_that_takes_the_drill_for_one_caller_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = free_port()
+    settings = (EXAMPLES / "resilient_service.toml").read_text(encoding="utf-8")
+    (tmp_path / "service.toml").write_text(settings.replace("7098", str(port)))
+    command = [
+        sys.executable,
+        str(EXAMPLES / "resilient_service.py"),
+        str(tmp_path / "service.toml"),
+    ]
+    brief = ["--only", "overload", "--seconds", "0.3", "--times", "1", *PATIENT]
+    assert drill(*brief, "--url", f"http://127.0.0.1:{port}/page", "--", *command) == 1
+    assert "a quota may take the drill for one caller" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("kind", "holds"), [("naive", False), ("careful", True)])
 def test_a_dependency_that_fails_breaks_who_waits_for_it(
     kind: str, holds: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -227,9 +227,13 @@ class ServiceDrill:
         self._progress("calm: half of its capacity")
         record = await self._send(_CALM)
         good = record.share(len(record.good_us))
-        self._add(
-            "calm, 0.5 x", record, good >= _CALM_GOOD, f"{good:.1%} of requests were answered"
-        )
+        held, words = good >= _CALM_GOOD, f"{good:.1%} of requests were answered"
+        if not held and record.refused_us:
+            words += (
+                f", and {record.share(len(record.refused_us)):.0%} refused: a quota may take the "
+                "drill for one caller; raise it for the drill"
+            )
+        self._add("calm, 0.5 x", record, held, words)
 
     async def _overloads(self) -> None:
         reached = 0.0
