@@ -58,7 +58,7 @@ def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
 def is_there(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # gone before, or while it is read
         return False
 
 
