@@ -1,18 +1,19 @@
-"""Images a second: through worker processes, beside the library called directly, and Pillow.
+"""Images for a second of CPU: through a worker process, beside the library called directly.
 
-    python benchmarks/image_processing.py [seconds of a round]
+    python -m benchmarks.image_processing [seconds of a round]
 
-The same originals and the same specification for all. "workers" is one worker process asked by this
-one, with bounds checked and a placeholder made; "direct" is `thumbnail_buffer` and the writer in
-this process, and nothing else; "pillow" is its fastest way, `draft` and `thumbnail`. Each line is
-images a second by the wall clock, on one core each, the median of interleaved rounds; the ratios
-are those of the same round.
+The same originals and the same specification for all. "workers" is one worker process and what
+asks it, with bounds checked and a placeholder made; "direct" is `thumbnail_buffer` and the writer
+in this process, and nothing else; "pillow" is its fastest way, `draft` and `thumbnail`. What counts
+is the CPU time of all processes and threads of a candidate, so that neighbours on the machine do
+not; each line is the median of interleaved rounds, and the ratios are those of the same round.
 """
 
 from __future__ import annotations
 
 import asyncio
 import io
+import os
 import sys
 import tempfile
 import time
@@ -77,14 +78,21 @@ def pillow(data: bytes, spec: ImageSpec) -> bytes:
     return into.getvalue()
 
 
-async def round_of(candidate: Candidate, seconds: float, together: int) -> float:
-    """How many a second, `together` at once."""
+def cpu_s(pid: int) -> float:
+    """What a process and all its threads have had of the CPU."""
+    stat = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+    return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def round_of(candidate: Candidate, seconds: float, together: int, pids: list[int]) -> float:
+    """How many for a second of CPU of these processes, `together` at once."""
+    used = sum(map(cpu_s, pids))
     began = time.perf_counter()
     done = 0
     while time.perf_counter() - began < seconds:
         await asyncio.gather(*(candidate(done + number) for number in range(together)))
         done += together
-    return done / (time.perf_counter() - began)
+    return done / (sum(map(cpu_s, pids)) - used)
 
 
 async def measure(workers: ImageWorkers, files: list[Path], text: str, seconds: float) -> float:
@@ -111,16 +119,18 @@ async def measure(workers: ImageWorkers, files: list[Path], text: str, seconds: 
     if spec.fit == "cover":
         del candidates["pillow"]  # it would take another call
     seen: dict[str, list[float]] = {name: [] for name in candidates}
+    pids = [os.getpid(), *workers.pids]
     for candidate, together in candidates.values():
-        await round_of(candidate, seconds / 4, together)
+        await round_of(candidate, seconds / 2, together, pids)
     names = list(candidates)
     for turn in range(ROUNDS):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            seen[name].append(await round_of(candidates[name][0], seconds, candidates[name][1]))
+            candidate, together = candidates[name]
+            seen[name].append(await round_of(candidate, seconds, together, pids))
     print(f"\n{text}, from JPEGs of 3000 x 2000, {sum(map(len, sources)) // len(sources):,} bytes")
     for name, found in seen.items():
         ratio = median(one / base for one, base in zip(found, seen["direct"], strict=True))
-        print(f"  {name:<22} {median(found):7.1f} images/s   {ratio:5.2f} x direct")
+        print(f"  {name:<22} {median(found):7.1f} images/CPU s   {ratio:5.2f} x direct")
     return median(
         one / base for one, base in zip(seen["workers, from files"], seen["direct"], strict=True)
     )

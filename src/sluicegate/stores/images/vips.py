@@ -79,6 +79,7 @@ class _Source(NamedTuple):
     height: int
     pages: int
     transparent: bool
+    profile: bool  # whether it says itself what its colours are
 
 
 def process_image(data: bytes, spec: ImageSpec, limits: ImageLimits) -> Processed:
@@ -144,7 +145,8 @@ def _open(data: bytes, limits: ImageLimits) -> _Source:
     width, height = image.width, image.height
     if _number(image, "orientation", 1) in _TURNED:
         width, height = height, width
-    source = _Source(data, found, width, height, pages, image.hasalpha())
+    profile = bool(image.get_typeof("icc-profile-data"))
+    source = _Source(data, found, width, height, pages, image.hasalpha(), profile)
     _check_source(source, limits)
     return source
 
@@ -181,14 +183,17 @@ def _check_result(fit: ImageFit, limits: ImageLimits) -> None:
 
 def _scale(source: _Source, width: int, height: int) -> Any:
     """Return the original upright, in sRGB, of exactly this size; not decoded yet."""
-    return pyvips.Image.thumbnail_buffer(
+    # A profile takes as long to apply as all the rest, so only those that have one pay for it.
+    colours = {"output_profile": "srgb"} if source.profile else {}
+    scaled = pyvips.Image.thumbnail_buffer(
         source.data,
         width,
         height=height,
         size="force",
-        output_profile="srgb",
         option_string=f"[fail_on={_fail_on(source.format)}]",
+        **colours,
     )
+    return scaled if scaled.interpretation == "srgb" else scaled.colourspace("srgb")
 
 
 def _cut(picture: Any, fit: ImageFit, spec: ImageSpec) -> Any:
