@@ -12,8 +12,8 @@ Others work on the machine too, so what is compared is deliveries for each secon
 server, all its threads; the wall clock is printed beside it.
 
 One message at a time is one write a subscriber for everybody, and the kernel's send is nearly all
-that it costs: there all three are alike, and no ratio to the bare broadcast is asked for. It is of
-messages which come together, where a subscriber's are one write here.
+that it costs: there all three are alike, and the bar of twice the bare broadcast is missed. It is
+met where messages come together, since a subscriber's are one write here.
 """
 
 from __future__ import annotations
@@ -330,11 +330,10 @@ def main() -> None:
                     f"  {found.per_s:10,.0f} a second  p99 {found.p99_ms:6.1f} ms"
                 )
             mine = middle["sluicegate pubsub"]
-            rate = mine.per_cpu_s
-            bars.check(rate >= PER_S_MIN, f"{rate:,.0f} of {PER_S_MIN:,} deliveries/s of a core")
+            rate = mine.per_s
+            bars.check(rate >= PER_S_MIN, f"{rate:,.0f} of {PER_S_MIN:,} deliveries a second")
             times = mine.per_cpu_s / middle["bare broadcast"].per_cpu_s
-            least = BARE_TIMES_MIN if burst > 1 else 0.0
-            bars.check(times >= least, f"{times:.2f} of {least} x bare broadcast")
+            bars.check(times >= BARE_TIMES_MIN, f"{times:.2f} of {BARE_TIMES_MIN} x bare broadcast")
             if "mosquitto" in middle:
                 share = mine.per_cpu_s / middle["mosquitto"].per_cpu_s
                 bars.check(
