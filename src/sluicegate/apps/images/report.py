@@ -209,7 +209,7 @@ def report_page(
         *(f"<p>{escape_words(sentence)}</p>" for sentence in (*report.sentences(), *words)),
         section(
             "By merchant",
-            quiet("Bytes of all its URLs: those that are stored, and those that are not twice."),
+            quiet("Bytes of all its URLs: those that are stored, and those of copies."),
             bar_chart("Bytes by merchant", drawn[:MERCHANTS_SHOWN]),
             color_key((("kept", "stored"), ("saved", "saved"))),
             table(

@@ -34,7 +34,7 @@ def lab(
         f'<label>Run <select name="trial">{options}</select></label>'
         '<div class="two"><label>First seed '
         '<input name="seed" value="0" inputmode="numeric" required></label>'
-        f"<label>Seeds, to {SEEDS_MAX}; of a scenario "
+        f"<label>Seeds of a scenario, at most {SEEDS_MAX} "
         '<input name="seeds" value="1" inputmode="numeric" required></label></div>'
         "<button>Start</button></form>"
         + quiet(

@@ -116,16 +116,16 @@ def accounts(picture: FleetPicture) -> dict[str, str]:
     heads = (
         "admitted",
         "suppressed",
-        "by its own fuse",
+        "over its bound",
         "accounts",
-        "suppressed",
+        "accounts suppressed",
         "master of",
         "nodes heard",
         "untracked",
     )
     words = (
-        "An account over its limit is told by its master which share of its messages each node "
-        "refuses; a fuse refuses at once what a node alone can tell."
+        "Of an account over its limit every node refuses a share, which the account's master sets. "
+        "What is over a node's own bound is refused there at once."
     )
     return {"accounts": table(("node",), heads, rows) + quiet(words)}
 
