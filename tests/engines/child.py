@@ -6,15 +6,18 @@ process is and what it means to be ready is not known here: see `kafka.py` and `
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,6 +33,8 @@ PORT_TRIES_MAX = 200
 LEASH = Path(__file__).with_name("leash.py")
 
 T = TypeVar("T")
+
+_claimed: set[int] = set()  # the ports that this process was given
 
 # The kernel's parent-death signal follows the *thread* that started the child. Tests restart
 # servers from short-lived threads too, so one thread that lives as long as the process starts all.
@@ -136,11 +141,34 @@ def until(
 
 
 def free_port(*hosts: str) -> int:
-    """A port that is free on all the hosts right now."""
+    """A port that is free on all the hosts right now, and that nobody else is given who asks here.
+
+    What asked has not bound it yet when the next one asks, in this process or in one beside it:
+    each port that was given stays this process's own to its end.
+    """
     for port in random.sample(PORTS, PORT_TRIES_MAX):
-        if all(_can_bind(host, port) for host in hosts):
+        if _claim(port) and all(_can_bind(host, port) for host in hosts):
             return port
     raise EngineFailedError(f"no free port on {', '.join(hosts)} in {PORT_TRIES_MAX} tries")
+
+
+def _claim(port: int) -> bool:
+    """Whether the port was nobody's: a byte of one file a port, locked as long as we live."""
+    if port in _claimed:
+        return False
+    try:
+        fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    _claimed.add(port)
+    return True
+
+
+@cache
+def _claims() -> int:
+    """The file, open for good: closing it once would give every lock away."""
+    path = Path(tempfile.gettempdir(), f"sluicegate-test-ports-{os.getuid()}")
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _can_bind(host: str, port: int) -> bool:

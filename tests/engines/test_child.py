@@ -90,6 +90,34 @@ def test_waiting_too_long_tells_the_last_refusal(sleeper: Child) -> None:
         until(refused, "waiting for an answer", 0.2, [sleeper])
 
 
+def test_a_port_is_given_to_one_only_also_by_processes_beside_each_other() -> None:
+    code = """
+import random, sys
+from tests.engines import child
+child.PORTS = range(int(sys.argv[1]), int(sys.argv[1]) + 40)
+child.PORT_TRIES_MAX = 40
+print(*(child.free_port("127.0.0.1") for _ in range(10)))
+sys.stdin.read()  # what it was given is its own until it ends
+"""
+    start = free_port("127.0.0.1")
+    beside = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(start)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    given = []
+    for process in beside:
+        assert process.stdout is not None
+        given += process.stdout.readline().split()
+    for process in beside:
+        process.communicate()
+    assert len(given) == len(set(given)) == 20
+
+
 def command_of(pid: int) -> str:
     """What the process runs; nothing for one that is gone or only waits to be reaped."""
     try:

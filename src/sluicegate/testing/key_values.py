@@ -167,11 +167,12 @@ class MemoryKeyValues:
             check_place(update.partition, sort)
         await self._turn()
         live = [self._live(rows, (update.partition, sort)) for sort in update.sorts]
-        writes = update.decide(live, self.clock.now_us())
+        now_us = self.clock.now_us()
+        writes = update.decide(live, now_us)
         for write in writes:
             _check_write(write)
         for write in writes:
-            self._put(rows, write)
+            self._put(rows, write, now_us)
 
     async def remove(self, table: str, places: Sequence[Place], call: CallContext) -> int:
         """Delete these; how many were there."""
@@ -224,12 +225,13 @@ class MemoryKeyValues:
             return None
         return row
 
-    def _put(self, rows: dict[Place, Row], write: Write) -> None:
+    def _put(self, rows: dict[Place, Row], write: Write, now_us: int | None = None) -> None:
         place = (write.partition, write.sort)
         if write.value is None:
             rows.pop(place, None)
             return
-        expires_us = self.clock.now_us() + write.ttl_us if write.ttl_us else 0
+        began_us = self.clock.now_us() if now_us is None else now_us
+        expires_us = began_us + write.ttl_us if write.ttl_us else 0
         rows[place] = Row(write.sort, write.value, expires_us)
 
     def _soon(self, answer: T) -> MaybeAwaitable[T]:

@@ -329,11 +329,11 @@ def test_who_gives_up_amid_a_multi_get_holds_nothing_any_more() -> None:
 
 
 def test_reads_of_a_hot_key_cost_what_the_setting_says_also_when_the_budget_is_empty() -> None:
-    """Of a caller with one unit a second: a tenth of a unit each, and no more than it has."""
+    """Of a caller who asks faster than its quota grows: a tenth of a unit each, and no more."""
 
     async def story() -> None:
         poor = Identity("poor", (), {ANY_TABLE: EVERY_TABLE_GRANT})
-        async with dispatcher("--engine", "memory:", "--quota-ru", "1000") as app:
+        async with dispatcher("--engine", "memory:", "--quota-ru", "150") as app:
             await app.dispatcher.write("t", [Write(b"p", b"s", b"v")], CallContext(ANYBODY))
             served = refused = 0
             for _ in range(20_000):

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from sluicegate.apps.resilience.drill.caller import HttpCaller
-from sluicegate.apps.resilience.drill.command import free_port
 from sluicegate.apps.resilience.drill.proxy import DEAD, PASS, FaultProxy
 from sluicegate.cli import main
 from sluicegate.system import now_us
+from tests.engines.child import free_port
 from tests.resilience.client.server import OK, serving
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -55,7 +55,7 @@ def test_a_bounded_pool_breaks_under_overload(capsys: pytest.CaptureFixture[str]
 def test_the_example_service_holds_under_overload(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    port = free_port()
+    port = free_port("127.0.0.1")
     settings = (EXAMPLES / "resilient_service.toml").read_text(encoding="utf-8")
     settings = settings.replace("7098", str(port)).replace("5/hour", "100000/s")
     settings = settings.replace("places = 16", "places = 2").replace('"stressed"', '"never"')
@@ -77,7 +77,7 @@ def test_the_example_service_holds_under_overload(
 def test_a_quota_that_takes_the_drill_for_one_caller_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    port = free_port()
+    port = free_port("127.0.0.1")
     settings = (EXAMPLES / "resilient_service.toml").read_text(encoding="utf-8")
     (tmp_path / "service.toml").write_text(settings.replace("7098", str(port)))
     command = [

@@ -269,6 +269,15 @@ def unnested(words_list: list[Words]) -> list[Words]:
     st.booleans(),
 )
 @example([("MULTI",), ("SET", "t:a", "", "EXAT", "1"), ("GET", "t:a")], 2, False)
+@example(
+    [
+        ("SET", "t:a", ""),
+        ("EXPIREAT", "t:a", str(FAR_S)),
+        ("EXPIREAT", "t:a", str(FAR_S), "LT"),
+    ],
+    2,
+    False,
+)
 def test_transactions_of_one_partition_are_those_of_redis(
     peer: Peer, command_list: list[Words], protocol: int, late: bool
 ) -> None:
