@@ -20,6 +20,9 @@ deadline.
 The target grows with the service time of an *unloaded* service, measured while at most half of the
 places are taken; 5 ms is right for 10 ms of work, and sheds for nothing where it takes 100.
 
+Both bounds leave room for bursts: where refusing has left places idle that the refused could have
+used in time, all may wait for longer (`kernels/burst_allowance.py`), the newest first.
+
 With `line_us` the line itself is short while the queue is saturated (`saturation.py`). Then what is
 not CRITICAL stands in line no longer than `line_us` or one work takes, and no more of it than the
 places serve in that time; who would be more is refused at once, the least important first.
@@ -49,6 +52,7 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import DEADLINE, QUEUE_FULL, QUEUE_TIMEOUT, Reason
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.adaptive_lifo import OVERFLOWED, QueueEntry
+from sluicegate.kernels.burst_allowance import BurstAllowance, BurstAllowanceSettings
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.kernels.weighted_queue import WeightedQueue
 from sluicegate.kernels.windowed_quantile import WindowedQuantile
@@ -137,6 +141,7 @@ class Queue:
     __slots__ = (
         "_admitted",
         "_arrivals",
+        "_burst",
         "_cancelled",
         "_expiries",
         "_full",
@@ -144,6 +149,7 @@ class Queue:
         "_late",
         "_learned",
         "_lines",
+        "_newest_first",
         "_numbers",
         "_queue",
         "_rules",
@@ -185,6 +191,9 @@ class Queue:
         self._service_us = self._unloaded_us = self._learned = self._slack_due_us = 0
         self._timer: asyncio.TimerHandle | None = None
         self._saturation = Saturation(settings.line_us)
+        burst_us_max = settings.burst_us_max if settings.form == "codel" else 0
+        self._burst = BurstAllowance(BurstAllowanceSettings(allowance_us_max=burst_us_max))
+        self._newest_first = False  # while bursts make long lines
         self._admitted = self._waited = self._full = self._timed_out = 0
         self._late = self._cancelled = 0
         self.places = settings.places
@@ -214,6 +223,8 @@ class Queue:
 
     def admit_now(self, request: Request, now_us: int) -> QueuePermit | Decision:
         """Take that place."""
+        if self._burst.counts:
+            self._record_burst(now_us)
         self.inflight += 1
         self._admitted += 1
         self._saturation.record_free()
@@ -230,6 +241,8 @@ class Queue:
 
     def release(self, now_us: int) -> None:
         """Free a place; called by a permit."""
+        if self._burst.counts:
+            self._record_burst(now_us)
         self.inflight -= 1
         if self._waiting:
             self._serve(now_us)
@@ -237,6 +250,8 @@ class Queue:
     def resize(self, places: int, now_us: int) -> None:
         """Have so many places from now on; more of them begin at once, fewer as permits end."""
         within("queue.places", places, 1, PLACES_MAX)
+        if self._burst.counts:
+            self._record_burst(now_us)
         self.places = places
         self._serve(now_us)
 
@@ -344,7 +359,7 @@ class Queue:
         timeout_us = min(timeout_us, rule_us)
         self._queue.limit(self._room(lane))
         if lane >= self._lanes:
-            timeout_us = self._saturation.wait_us(timeout_us, self._service_us)
+            timeout_us = self._saturation.wait_us(timeout_us, self._service_us, self._burst.us)
         waiter.entry = self._queue.push(lane, waiter, timeout_us, now_us, lost, weight, cost)
         waiter.expires_us = now_us + timeout_us
         self._arrivals += 1
@@ -395,10 +410,13 @@ class Queue:
             rule = self._rules[lane]
             while line:
                 waiter = next(iter(line))
-                if not rule.drop(now_us - waiter.queued_us, now_us):
+                delay_us = now_us - waiter.queued_us
+                if self._burst.us:
+                    delay_us = max(0, delay_us - self._burst.us)
+                if not rule.drop(delay_us, now_us):
                     break
                 self._remove(waiter, now_us)
-                self._refuse(waiter, QUEUE_TIMEOUT, self.settings.interval_us)
+                self._refuse_early(waiter, QUEUE_TIMEOUT, self.settings.interval_us, now_us)
 
     def _expire(self, waiter: _Waiter, now_us: int) -> None:
         """Its time is over."""
@@ -406,7 +424,7 @@ class Queue:
         if 0 <= waiter.latest_us <= now_us:
             self._refuse(waiter, DEADLINE, NEVER)
         else:
-            self._refuse(waiter, QUEUE_TIMEOUT, self.settings.interval_us)
+            self._refuse_early(waiter, QUEUE_TIMEOUT, self.settings.interval_us, now_us)
 
     def _remove(self, waiter: _Waiter, now_us: int) -> None:
         if waiter.entry is not None:
@@ -417,9 +435,29 @@ class Queue:
         for entry in lost:
             if entry.fate == OVERFLOWED:
                 self._forget(entry.item)
-                self._refuse(entry.item, QUEUE_FULL, self._drained_us())
+                self._refuse_early(entry.item, QUEUE_FULL, self._drained_us(), now_us)
             else:
                 self._expire(entry.item, now_us)
+
+    def _refuse_early(self, waiter: _Waiter, reason: Reason, retry_us: int, now_us: int) -> None:
+        """Refuse somebody who might still have been served in time."""
+        late_us = waiter.queued_us + self.settings.wait_us_max
+        if waiter.latest_us >= 0:
+            late_us = min(late_us, waiter.latest_us)
+        self._burst.record_refusal(self._service_us, late_us, now_us)
+        self._refuse(waiter, reason, retry_us)
+
+    def _record_burst(self, now_us: int) -> None:
+        """Record what is idle; the newest go first while bursts make long lines."""
+        burst = self._burst
+        burst.record(self.places - self.inflight, self.places, now_us)
+        target_us = self._rules[0].target_us()
+        newest_first = burst.us > 2 * target_us
+        if newest_first is self._newest_first or self.settings.standing_us is not None:
+            return
+        self._newest_first = newest_first
+        for lane in range(len(self._rules)):
+            self._queue.queue(lane).stand_after(4 * target_us if newest_first else None)
 
     def _refuse(self, waiter: _Waiter, reason: Reason, retry_us: int) -> None:
         if waiter.future.done():
@@ -436,7 +474,7 @@ class Queue:
 
     def _room(self, lane: int) -> int:
         """How many may be in line when one of this class comes."""
-        room = self._saturation.room(self.places, self._service_us)
+        room = self._saturation.room(self.places, self._service_us, self._burst.us)
         if room is None:
             return self.settings.length_max
         if lane >= self._lanes:

@@ -46,14 +46,15 @@ class Saturation:
         if self._waits > _MOST and self.line_us is not None:
             self.stands = True
 
-    def room(self, places: int, service_us: int) -> int | None:
+    def room(self, places: int, service_us: int, allowance_us: int = 0) -> int | None:
         """How many may be in line; None is as many as come."""
         if not self.stands or self.line_us is None:
             return None
-        return max(places, self.line_us * places // max(1, service_us))
+        line_us = self.line_us + allowance_us
+        return max(places, line_us * places // max(1, service_us))
 
-    def wait_us(self, timeout_us: int, service_us: int) -> int:
+    def wait_us(self, timeout_us: int, service_us: int, allowance_us: int = 0) -> int:
         """How long a unit may wait that may wait `timeout_us` in a queue that is not saturated."""
         if not self.stands or self.line_us is None:
             return timeout_us
-        return min(timeout_us, max(self.line_us, service_us))
+        return min(timeout_us, max(self.line_us, service_us) + allowance_us)

@@ -16,6 +16,18 @@ the refused sooner. `queue` before 32 workers of 10 ms, two seeds:
 Newest first has the better tail beyond the capacity; near it, its unlucky ones wait longest before
 they hear of it. `sluicegate lab compare queues --with queue-lifo` shows it.
 
+Bursts. The form `codel` lets units wait for longer when refusing them has left places idle, up to
+`burst_us_max` (`kernels/burst_allowance.py`), and serves the newest first meanwhile, once a line
+has stood for four targets: behind a long line only that keeps most answers quick. The same workers
+and seeds, bursts as long as the pauses between them; 0 is `burst_us_max` of 0. Steady arrivals at
+0.95 to 5 times the capacity are the same with and without:
+
+    bursts of, at a mean load of   50 ms, 2       100 ms, 1      20 ms in 80, 1
+    burst_us_max                   0     400,000  0     400,000  0     400,000
+    answered, of the capacity      0.78  0.95     0.65  0.83     0.62  0.72
+    p50, ms                        36    17       31    16       44    30
+    refusal told, p99, ms          165   355      108   455      155   398
+
 A short line. CoDel judges by what has stood for its interval, so with four classes those in the
 middle hear late. With `line_us` the line is cut as soon as nearly all who come have to wait. Eight
 places of 10 ms and four classes, of which CRITICAL asks for half of the capacity; `calm` is one
@@ -71,6 +83,7 @@ class QueueSettings(CodelSettings):
     wait_us_max: int = ranged(500_000, 1, SPAN_US_MAX)
     line_us: int | None = None  # how long a line may be while all have to wait; None: no matter
     form: str = "codel"
+    burst_us_max: int = ranged(400_000, 0, SPAN_US_MAX)  # what bursts may add to a wait; 0: nothing
     adaptive_target: bool = True
     standing_us: int | None = None  # None: first in, first out, always
     weights: Mapping[str, int] = field(default_factory=lambda: NO_WEIGHTS)

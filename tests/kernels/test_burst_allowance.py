@@ -1,0 +1,100 @@
+"""Idle time counts as far as refused work would have filled it, and no further."""
+
+from __future__ import annotations
+
+import pytest
+
+from sluicegate.kernels.burst_allowance import BurstAllowance, BurstAllowanceSettings
+
+MS = 1_000
+S = 1_000_000
+FADE_US = 20 * S
+PLACES = 4
+EXACT = BurstAllowanceSettings(fade_us=FADE_US, spared_permille=0)
+
+
+def test_idle_places_behind_refusals_that_were_still_in_time_make_an_allowance() -> None:
+    allowance = BurstAllowance(EXACT)
+    allowance.record_refusal(80 * MS, late_us=100 * MS, now_us=0)
+    allowance.record(idle=0, places=PLACES, now_us=10 * MS)
+    assert allowance.us == 0
+    allowance.record(idle=2, places=PLACES, now_us=20 * MS)
+    assert allowance.us == 2 * 10 * MS // PLACES
+
+
+def test_no_more_is_lost_than_was_refused() -> None:
+    allowance = BurstAllowance(EXACT)
+    allowance.record_refusal(8 * MS, late_us=100 * MS, now_us=0)
+    allowance.record(idle=PLACES, places=PLACES, now_us=50 * MS)
+    assert allowance.us == 8 * MS // PLACES
+    allowance.record(idle=PLACES, places=PLACES, now_us=60 * MS)
+    assert allowance.us <= 8 * MS // PLACES
+
+
+def test_what_would_have_been_too_late_is_not_missed() -> None:
+    allowance = BurstAllowance(EXACT)
+    allowance.record_refusal(1 * S, late_us=10 * MS, now_us=0)
+    allowance.record(idle=0, places=PLACES, now_us=5 * MS)
+    allowance.record(idle=PLACES, places=PLACES, now_us=1 * S)  # 5 ms of it counts
+    assert 4_700 <= allowance.us <= 5 * MS
+    allowance.record(idle=PLACES, places=PLACES, now_us=2 * S)
+    assert allowance.us <= 5 * MS
+    late = BurstAllowance(EXACT)
+    late.record_refusal(1 * S, late_us=0, now_us=0)
+    assert not late.counts
+
+
+def test_a_refusal_long_ago_is_not_counted_with_the_next() -> None:
+    allowance = BurstAllowance(EXACT)
+    allowance.record_refusal(1 * S, late_us=10 * MS, now_us=0)
+    allowance.record(idle=1, places=PLACES, now_us=8 * MS)
+    before_us = allowance.us
+    allowance.record_refusal(4 * MS, late_us=40 * MS, now_us=20 * MS)
+    allowance.record(idle=PLACES, places=PLACES, now_us=20 * MS)
+    allowance.record(idle=PLACES, places=PLACES, now_us=40 * MS)
+    assert before_us <= allowance.us <= before_us + 4 * MS // PLACES + 10 * MS
+
+
+def test_what_is_spared_makes_no_allowance_and_the_most_is_the_most() -> None:
+    settings = BurstAllowanceSettings(fade_us=FADE_US, spared_permille=5, allowance_us_max=50 * MS)
+    allowance = BurstAllowance(settings)
+    spared_us = FADE_US * 5 // 1_000
+    allowance.record_refusal(100 * S, late_us=100 * S, now_us=0)
+    allowance.record(idle=1, places=1, now_us=spared_us)
+    assert allowance.us == 0
+    allowance.record(idle=1, places=1, now_us=spared_us + 20 * MS)
+    assert 19 * MS <= allowance.us <= 20 * MS
+    allowance.record(idle=1, places=1, now_us=10 * S)
+    assert allowance.us == 50 * MS
+
+
+def test_it_fades_and_an_hour_of_silence_leaves_nothing() -> None:
+    allowance = BurstAllowance(EXACT)
+    allowance.record_refusal(100 * MS, late_us=1 * S, now_us=0)
+    allowance.record(idle=1, places=1, now_us=100 * MS)
+    full_us = allowance.us
+    allowance.record(idle=1, places=1, now_us=100 * MS + FADE_US // 2)
+    assert allowance.us == pytest.approx(full_us / 2, rel=0.01)
+    allowance.record(idle=1, places=1, now_us=3_600 * S)
+    assert allowance.us == 0
+    assert not allowance.counts
+
+
+def test_a_clock_that_goes_back_counts_for_nothing() -> None:
+    allowance = BurstAllowance(EXACT)
+    allowance.record_refusal(1 * S, late_us=20 * S, now_us=10 * S)
+    allowance.record(idle=PLACES, places=PLACES, now_us=1 * S)
+    assert allowance.us == 0
+    allowance.record(idle=PLACES, places=PLACES, now_us=1 * S + 5 * MS)
+    assert allowance.us == 5 * MS
+
+
+def test_none_is_none() -> None:
+    allowance = BurstAllowance(BurstAllowanceSettings(allowance_us_max=0))
+    allowance.record_refusal(1 * S, late_us=20 * S, now_us=0)
+    assert not allowance.counts
+
+
+def test_a_setting_out_of_its_range_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="spared_permille must be from 0 to 1000"):
+        BurstAllowanceSettings(spared_permille=1_001)
