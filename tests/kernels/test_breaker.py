@@ -162,14 +162,24 @@ def test_with_every_rule_off_nothing_opens_it() -> None:
         assert call(breaker, FAILURE, 0, latency_us=10**9) == CLOSED
 
 
-def test_a_server_that_says_it_has_too_much_trips_it_for_at_least_as_long_as_it_asks() -> None:
+def test_a_server_that_says_it_has_too_much_trips_it_for_as_long_as_it_asks() -> None:
     breaker = made(open_us=10, open_us_max=80)
-    breaker.trip(100, 0.0, least_us=50)
+    breaker.trip(100, 0.0, told_us=50)
     assert (breaker.state, breaker.retry_after_us(100)) == (OPEN, 50)
-    breaker.trip(100, 0.0, least_us=20)
+    breaker.trip(100, 0.0, told_us=20)
     assert breaker.retry_after_us(100) == 50
-    breaker.trip(120, 0.0, least_us=10**15)
+    breaker.trip(120, 0.0, told_us=10**15)
     assert breaker.retry_after_us(120) == 80
+
+
+def test_the_time_that_a_server_asks_for_is_neither_lengthened_nor_doubled() -> None:
+    breaker = made(open_us=100, open_us_max=800)
+    for now_us in range(0, 50, 5):
+        breaker.trip(now_us, 0.9, told_us=5)
+        assert breaker.retry_after_us(now_us) == 5
+        assert breaker.enter(now_us + 5) != REFUSED, "a probe"
+    breaker.trip(50, 0.0)
+    assert breaker.retry_after_us(50) == 50, "no opening of its own stood before it"
 
 
 def test_tripping_again_while_open_is_not_a_second_opening() -> None:

@@ -202,16 +202,24 @@ class Circuit:
             self._judge_probe(failed or slow, now_us, draw)
         return self._state
 
-    def trip(self, now_us: int, draw: float, least_us: int = 0) -> None:
-        """Open at once, for at least `least_us` (a server's hint, at most `open_us_max`)."""
+    def trip(self, now_us: int, draw: float, told_us: int = 0) -> None:
+        """Open at once, for the time that a server asked for (at most `open_us_max`).
+
+        Such an opening doubles nothing: the server knows when it can do more. `told_us` at 0 says
+        nothing, and the open time is drawn.
+        """
         if self._state in (FORCED_OPEN, FORCED_CLOSED):
             return
+        if told_us > self._settings.open_us_max:
+            told_us = self._settings.open_us_max
         if self._state != OPEN:
-            self._open(now_us, draw)
-        if least_us > self._settings.open_us_max:
-            least_us = self._settings.open_us_max
-        if now_us + least_us > self._until_us:
-            self._until_us = now_us + least_us
+            if told_us <= 0:
+                self._open(now_us, draw)
+                return
+            self._until_us = now_us
+            self._begin(OPEN)
+        if now_us + told_us > self._until_us:
+            self._until_us = now_us + told_us
 
     def force_open(self) -> None:
         """Refuse everything until `release`."""

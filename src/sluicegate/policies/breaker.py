@@ -6,8 +6,10 @@ is `kernels/breaker.py`: exact buckets of time, few probes, an open time that do
 
 What counts is a failure: an error of the backend, a time-out, no connection. A refusal (overload,
 a quota), a cancelled call and the caller's own fault say nothing about its health. The seed's form,
-where a back-pressure error trips the breaker at once, is `on_pressure="trip"`; by default a refusal
-is left to the client throttle, which holds back in proportion where a breaker holds back all.
+where a back-pressure error trips the breaker at once, for the time it asks for, is
+`on_pressure="trip"`; by default a refusal is left to the client throttle, which holds back in
+proportion where a breaker holds back all. An `unproven` refusal is a failure like others: what said
+it may be one of many behind a name, and the rest must not be stopped with it.
 
     permit.end_with(result, now_us)    how the call went, in the terms of `policies/call_result.py`
     permit.end(outcome, now_us)        if no more is known: DROPPED is a failure
@@ -275,7 +277,7 @@ class BreakerPermit:
         kind = result.kind
         if kind is ResultKind.OK or kind is ResultKind.REJECTED:
             return self._end(SUCCESS, now_us)
-        if result.is_failure:
+        if result.is_failure or (result.unproven and kind is ResultKind.OVERLOADED):
             return self._end(FAILURE, now_us)
         if kind is ResultKind.OVERLOADED and self._policy.settings.on_pressure == TRIP_ON_PRESSURE:
             if self._ended:

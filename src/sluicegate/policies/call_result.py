@@ -15,8 +15,10 @@ Each policy takes from the result what concerns it; nothing else interprets erro
     CANCELLED              no                  yes          IGNORE     given up here
 
 The marks a backend may add (back-pressure): `retry_after_us`, `dont_retry`, and `admits`, the least
-class that it serves at present. The marks that a client's policies add: `degraded` and `age_us` (a
-stand-in of a fallback), `stop_reason` (why there was no further attempt).
+class that it serves at present. A refusal is `unproven` where it is but a status of somebody on the
+way: then the work may have begun, and what refused may be one of many. The marks that a client's
+policies add: `degraded` and `age_us` (a stand-in of a fallback), `stop_reason` (why there was no
+further attempt).
 
 `result_of` runs a piece of work and names what came of it. It knows the errors of `contracts`,
 time-outs and broken connections. Everything else is a bug, of ours or of the work, and passes
@@ -82,6 +84,7 @@ class CallResult(Generic[T]):
         "kind",
         "retry_after_us",
         "stop_reason",
+        "unproven",
         "value",
     )
 
@@ -94,6 +97,7 @@ class CallResult(Generic[T]):
         retry_after_us: int = 0,
         dont_retry: bool = False,
         admits: Criticality | None = None,
+        unproven: bool = False,
     ) -> None:
         self.kind = kind
         self.value = value
@@ -101,6 +105,7 @@ class CallResult(Generic[T]):
         self.retry_after_us = retry_after_us  # 0: it said nothing
         self.dont_retry = dont_retry
         self.admits = admits
+        self.unproven = unproven
         self.degraded = False
         self.age_us = 0
         self.stop_reason = ""
@@ -118,7 +123,7 @@ class CallResult(Generic[T]):
     @property
     def may_have_run(self) -> bool:
         """Whether the backend may have done the work, or a part of it."""
-        return self.kind not in NOT_BEGUN
+        return self.unproven or self.kind not in NOT_BEGUN
 
     @property
     def outcome(self) -> Outcome:

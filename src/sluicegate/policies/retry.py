@@ -19,7 +19,8 @@ leaves here unmended is marked `dont_retry`, and a retry above us, in this proce
 that passes the mark on, lets it be. `stopped` says why there was no further attempt.
 
 The seed's form, a smart client that does not repeat what was refused by back-pressure, is
-`on_overload="never"`. By default such a call is repeated within the budget.
+`on_overload="never"`. By default such a call is repeated within the budget; with `"told"` only if
+it said when to come back, as with a quota.
 
 Cost: a look-up and an addition to each first call; the rest only when it goes wrong. Bounds:
 `attempts` of each class, `wait_us_max`, the budget. Nothing is kept of a call that has ended or was
@@ -55,6 +56,8 @@ CLASSES: Final = 4
 
 WITHIN_BUDGET: Final = "budget"
 NEVER_ON_OVERLOAD: Final = "never"
+WHEN_TOLD: Final = "told"
+_ON_OVERLOAD: Final = (WITHIN_BUDGET, WHEN_TOLD, NEVER_ON_OVERLOAD)
 
 # Why there was no further attempt.
 NOT_FOR_RETRY: Final = "not_for_retry"
@@ -80,7 +83,7 @@ class RetrySettings(BackoffSettings):
             raise BadValue("retry.attempts", self.attempts, "give one number for each class")
         for number in self.attempts:
             within("retry.attempts", number, 1, ATTEMPTS_MAX)
-        one_of("retry.on_overload", self.on_overload, (WITHIN_BUDGET, NEVER_ON_OVERLOAD))
+        one_of("retry.on_overload", self.on_overload, _ON_OVERLOAD)
         try:
             super().__post_init__()
         except ValueError as error:
@@ -128,7 +131,10 @@ def decide(
         kind is ResultKind.OVERLOADED and settings.on_overload == NEVER_ON_OVERLOAD
     ):
         return RetryPlan(NEVER, MARKED_FINAL)
-    if kind is ResultKind.LIMITED and result.retry_after_us <= 0:
+    if result.retry_after_us <= 0 and (
+        kind is ResultKind.LIMITED
+        or (kind is ResultKind.OVERLOADED and settings.on_overload == WHEN_TOLD)
+    ):
         return RetryPlan(NEVER, NOT_FOR_RETRY)
     if result.may_have_run and not idempotent:
         return RetryPlan(NEVER, NOT_IDEMPOTENT)

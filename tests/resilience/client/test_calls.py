@@ -139,7 +139,7 @@ def test_settings_are_read_from_toml_and_a_wrong_one_is_named() -> None:
     settings = client_settings(table)
     assert settings.timeout_us == 3 * S
     assert settings.retry.attempts == (2, 2, 2, 1)
-    assert settings.retry.on_overload == "never", "what is not given keeps the client's default"
+    assert settings.retry.on_overload == "told", "what is not given keeps the client's default"
     assert client_settings({}) == ClientSettings()
     for wrong, path in (
         ({"breaker": {"open": 1}}, "client.breaker.open"),

@@ -18,7 +18,7 @@ from sluicegate.resilience.client.http_results import (
     is_idempotent,
     refuse_hosts,
     request_of,
-    result_of_status,
+    result_of_response,
 )
 
 try:
@@ -52,7 +52,8 @@ class ResilientMiddleware:
                 if result is None:
                     raise
                 return result
-            return result_of_status(last, last.status, last.headers.get("Retry-After"))
+            headers = last.headers
+            return result_of_response(last, last.status, lambda name: headers.getall(name, ()))
 
         url = request.url
         try:

@@ -22,7 +22,7 @@ from sluicegate.resilience.client.http_results import (
     answer_of,
     is_idempotent,
     request_of,
-    result_of_status,
+    result_of_response,
 )
 from sluicegate.resilience.hosts.sources import split_host
 
@@ -119,7 +119,7 @@ class AsyncResilientTransport(httpx.AsyncBaseTransport):
 
 
 def _result_of(response: httpx.Response) -> CallResult[httpx.Response]:
-    return result_of_status(response, response.status_code, response.headers.get("retry-after"))
+    return result_of_response(response, response.status_code, response.headers.get_list)
 
 
 def _result_of_error(error: httpx.TransportError) -> CallResult[httpx.Response]:

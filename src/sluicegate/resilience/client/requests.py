@@ -20,7 +20,7 @@ from sluicegate.resilience.client.http_results import (
     is_idempotent,
     refuse_hosts,
     request_of,
-    result_of_status,
+    result_of_response,
 )
 
 try:
@@ -66,7 +66,11 @@ class ResilientAdapter(BaseAdapter):
                 if result is None:
                     raise
                 return result
-            return result_of_status(last, last.status_code, last.headers.get("Retry-After"))
+            headers = last.headers
+            # A field that came twice is one here, joined, which is the form of none of these.
+            return result_of_response(
+                last, last.status_code, lambda name: [headers[name]] if name in headers else []
+            )
 
         url = urlsplit(request.url or "")
         method = request.method or "GET"

@@ -1,8 +1,9 @@
 """Settings of a client: one value for each part, and how they are read from a table of TOML.
 
-What differs from the policies' own defaults: back-pressure trips the breaker and is not repeated,
-so that an overloaded backend is spared; and five failures in a row open nothing, since a backend
-that refuses a third of its calls at random shows five in a row every few hundred.
+What differs from the policies' own defaults: back-pressure trips the breaker, and is repeated only
+after the time it asks for, so that an overloaded backend is spared; and five failures in a row open
+nothing, since a backend that refuses a third of its calls at random shows five in a row every few
+hundred.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from sluicegate.kernels.backoff import WAIT_US_MAX
 from sluicegate.kernels.bounds import ranged
 from sluicegate.policies.breaker import TRIP_ON_PRESSURE, BreakerSettings
 from sluicegate.policies.client_throttle import ClientThrottleSettings
-from sluicegate.policies.retry import NEVER_ON_OVERLOAD, RetrySettings
+from sluicegate.policies.retry import WHEN_TOLD, RetrySettings
 from sluicegate.policies.retry_budget import RetryBudgetSettings
 from sluicegate.policies.settings import check_ranges
 
 T = TypeVar("T")
 
 _BREAKER: Final[dict[str, Any]] = {"failures_in_row": 20, "on_pressure": TRIP_ON_PRESSURE}
-_RETRY: Final[dict[str, Any]] = {"on_overload": NEVER_ON_OVERLOAD}
+_RETRY: Final[dict[str, Any]] = {"on_overload": WHEN_TOLD}
 
 
 def _breaker() -> BreakerSettings:
