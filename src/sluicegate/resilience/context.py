@@ -4,6 +4,9 @@ A door sets it for as long as the application runs, in a context variable, so th
 and `asyncio.to_thread`; a thread of a plain pool starts without one. A client reads from it how
 much time is left, who asks in the end, and how much that matters. Instants are of `system.now_us`:
 a deadline crosses processes only as the time that remains.
+
+A task that outlives its request keeps this context. So a door releases the deadline once the answer
+is out: it would stop whatever was begun there, such as a refresher, for good.
 """
 
 from __future__ import annotations
@@ -45,6 +48,10 @@ class ServedRequest:
         self.criticality = criticality
         self.caller = caller
         self.switches = switches
+
+    def release_deadline(self) -> None:
+        """Let it bind nothing any more: the answer is out, and what still runs is for no caller."""
+        self.deadline_us = None
 
 
 _SERVED: Final[ContextVar[ServedRequest | None]] = ContextVar("sluicegate_served", default=None)

@@ -13,6 +13,7 @@ from typing import final
 from sluicegate.contracts.errors import MissingPackage
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import Call, ResilientClient
+from sluicegate.resilience.client.claims import claims_of
 from sluicegate.resilience.client.http_results import (
     answer_of,
     is_idempotent,
@@ -40,11 +41,13 @@ class ResilientMiddleware:
         """Send it, within the client's judgement."""
         last: ClientResponse | None = None
 
-        async def attempt(_: Call) -> CallResult[ClientResponse]:
+        async def attempt(call: Call) -> CallResult[ClientResponse]:
             nonlocal last
             if last is not None:
                 last.close()
                 last = None
+            for name, value in claims_of(call):
+                request.headers[name] = value
             try:
                 last = await handler(request)
             except aiohttp.ClientError as error:
@@ -55,11 +58,19 @@ class ResilientMiddleware:
             headers = last.headers
             return result_of_response(last, last.status, lambda name: headers.getall(name, ()))
 
-        url = request.url
+        client, url, fields = self._client, request.url, request.headers
+        work = request_of(
+            client,
+            request.method,
+            url.host or "",
+            url.port or url.scheme,
+            url.path,
+            lambda name: fields.getall(name, ()),
+        )
         try:
-            result = await self._client.call(
+            result = await client.call(
                 attempt,
-                request_of(request.method, url.host or "", url.port or url.scheme, url.path),
+                work,
                 idempotent=is_idempotent(request.method, request.headers),
                 repeatable=not request.body or isinstance(request.body, bytes | BytesPayload),
             )

@@ -32,6 +32,7 @@ from sluicegate.policies.client_throttle import ClientThrottle, ClientThrottlePe
 from sluicegate.policies.retry import Retry
 from sluicegate.policies.retry_budget import RetryBudgets
 from sluicegate.resilience.client.settings import ClientSettings
+from sluicegate.resilience.context import served_request
 from sluicegate.resilience.hosts.group import HostGroup
 from sluicegate.system import SystemChance, SystemClock
 
@@ -83,6 +84,11 @@ class Call:
         self.attempt = 0
         self.host = ""  # of this attempt, if there is a group to choose from
         self.request = request
+
+    @property
+    def makes_claims(self) -> bool:
+        """Whether its requests say what is left, and how much they matter."""
+        return self._client.settings.claims
 
     @property
     def left_us(self) -> int:
@@ -200,15 +206,24 @@ class ResilientClient:
         self.breaker = Breaker(chance, self.settings.breaker)
 
     def begin(self, request: Request, *, idempotent: bool, repeatable: bool = True) -> Call:
-        """Begin a call; its deadline is brought forward by the margin, or set."""
+        """Begin a call; the first deadline binds: of `timeout_us`, its own, of what is served.
+
+        The last two are brought forward by the margin.
+        """
         now_us = self._clock.now_us()
         deadline_us = now_us + self.settings.timeout_us
-        if request.deadline_us is not None:
-            deadline_us = min(deadline_us, request.deadline_us - self.settings.margin_us)
+        served = served_request()
+        for given_us in (request.deadline_us, None if served is None else served.deadline_us):
+            if given_us is not None:
+                deadline_us = min(deadline_us, given_us - self.settings.margin_us)
         request = request.copy()
         request.deadline_us = deadline_us
         self.retry.begin(request, now_us)
         return Call(self, self._clock, request, idempotent, repeatable)
+
+    def deadline_us(self, left_us: int) -> int | None:
+        """Return the instant when so much time has passed; None for -1."""
+        return None if left_us < 0 else self._clock.now_us() + left_us
 
     def last_attempt(self, request: Request) -> int:
         """The number of the last attempt that a request of this class may make."""

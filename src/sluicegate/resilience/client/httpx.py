@@ -18,6 +18,7 @@ from sluicegate.contracts.errors import MissingPackage
 from sluicegate.contracts.request import Request
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import Call, ResilientClient
+from sluicegate.resilience.client.claims import claims_of
 from sluicegate.resilience.client.http_results import (
     answer_of,
     is_idempotent,
@@ -45,16 +46,14 @@ class ResilientTransport(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send it, within the client's judgement."""
         last: httpx.Response | None = None
-        url = request.url
 
         def attempt(call: Call) -> CallResult[httpx.Response]:
             nonlocal last
             if last is not None:
                 last.close()
                 last = None
-            _prepare(request, url, call)
             try:
-                last = self._inner.handle_request(request)
+                last = self._inner.handle_request(_attempt_of(request, call))
             except httpx.TransportError as error:
                 return _result_of_error(error)
             return _result_of(last)
@@ -62,7 +61,10 @@ class ResilientTransport(httpx.BaseTransport):
         idempotent, repeatable = _safety(request)
         try:
             result = self._client.call_now(
-                attempt, _claims(request), idempotent=idempotent, repeatable=repeatable
+                attempt,
+                _request_of(self._client, request),
+                idempotent=idempotent,
+                repeatable=repeatable,
             )
         except BaseException:
             if last is not None:
@@ -88,16 +90,14 @@ class AsyncResilientTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send it, within the client's judgement."""
         last: httpx.Response | None = None
-        url = request.url
 
         async def attempt(call: Call) -> CallResult[httpx.Response]:
             nonlocal last
             if last is not None:
                 await last.aclose()
                 last = None
-            _prepare(request, url, call)
             try:
-                last = await self._inner.handle_async_request(request)
+                last = await self._inner.handle_async_request(_attempt_of(request, call))
             except httpx.TransportError as error:
                 return _result_of_error(error)
             return _result_of(last)
@@ -105,7 +105,10 @@ class AsyncResilientTransport(httpx.AsyncBaseTransport):
         idempotent, repeatable = _safety(request)
         try:
             result = await self._client.call(
-                attempt, _claims(request), idempotent=idempotent, repeatable=repeatable
+                attempt,
+                _request_of(self._client, request),
+                idempotent=idempotent,
+                repeatable=repeatable,
             )
         except BaseException:
             if last is not None:
@@ -131,9 +134,9 @@ def _result_of_error(error: httpx.TransportError) -> CallResult[httpx.Response]:
     return CallResult(kind, error=error)
 
 
-def _claims(request: httpx.Request) -> Request:
-    url = request.url
-    return request_of(request.method, url.host, url.port or url.scheme, url.path)
+def _request_of(client: ResilientClient, request: httpx.Request) -> Request:
+    url, values = request.url, request.headers.get_list
+    return request_of(client, request.method, url.host, url.port or url.scheme, url.path, values)
 
 
 def _safety(request: httpx.Request) -> tuple[bool, bool]:
@@ -142,18 +145,27 @@ def _safety(request: httpx.Request) -> tuple[bool, bool]:
     return idempotent, isinstance(request.stream, httpx.ByteStream)
 
 
-def _prepare(request: httpx.Request, url: httpx.URL, call: Call) -> None:
-    """Hold each of httpx's own limits to what is left, and address the host that was chosen.
+def _attempt_of(request: httpx.Request, call: Call) -> httpx.Request:
+    """Return the request of one attempt: with its claims, held to what is left, to its host.
 
-    What the service is called by stays in the Host header, and in the name that TLS verifies.
+    What the service is called by stays in the Host header, and in the name that TLS verifies. The
+    caller's own request is left as it is.
     """
     left_s = call.left_us / 1_000_000
-    limits = cast("dict[str, Any]", request.extensions.get("timeout", {}))
-    request.extensions["timeout"] = {
+    extensions = dict(request.extensions)
+    limits = cast("dict[str, Any]", extensions.get("timeout", {}))
+    extensions["timeout"] = {
         name: left_s if limits.get(name) is None else min(limits[name], left_s)
         for name in ("connect", "read", "write", "pool")
     }
+    url = request.url
     if call.host:
         address, port = split_host(call.host)
-        request.extensions.setdefault("sni_hostname", url.host)
-        request.url = url.copy_with(host=address, port=port)
+        extensions.setdefault("sni_hostname", url.host)
+        url = url.copy_with(host=address, port=port)
+    found = httpx.Request(
+        request.method, url, headers=request.headers, stream=request.stream, extensions=extensions
+    )
+    for name, value in claims_of(call):
+        found.headers[name] = value
+    return found

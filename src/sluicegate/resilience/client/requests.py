@@ -15,7 +15,9 @@ from urllib.parse import urlsplit
 from sluicegate.contracts.errors import MissingPackage
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import Call, ResilientClient
+from sluicegate.resilience.client.claims import claims_of
 from sluicegate.resilience.client.http_results import (
+    FieldValues,
     answer_of,
     is_idempotent,
     refuse_hosts,
@@ -52,6 +54,7 @@ class ResilientAdapter(BaseAdapter):
     ) -> requests.Response:
         """Send it, within the client's judgement."""
         last: requests.Response | None = None
+        request = request.copy()  # the caller may send it again, and its claims are of this call
 
         def attempt(call: Call) -> CallResult[requests.Response]:
             nonlocal last
@@ -59,6 +62,7 @@ class ResilientAdapter(BaseAdapter):
                 last.close()
                 last = None
             limits = _bounded(timeout, call.left_us / 1_000_000)
+            request.headers.update(claims_of(call))
             try:
                 last = self._inner.send(request, stream, limits, verify, cert, proxies)
             except requests.RequestException as error:
@@ -66,18 +70,15 @@ class ResilientAdapter(BaseAdapter):
                 if result is None:
                     raise
                 return result
-            headers = last.headers
-            # A field that came twice is one here, joined, which is the form of none of these.
-            return result_of_response(
-                last, last.status_code, lambda name: [headers[name]] if name in headers else []
-            )
+            return result_of_response(last, last.status_code, _values_of(last.headers))
 
         url = urlsplit(request.url or "")
         method = request.method or "GET"
+        host, port, values = url.hostname or "", url.port or url.scheme, _values_of(request.headers)
         try:
             result = self._client.call_now(
                 attempt,
-                request_of(method, url.hostname or "", url.port or url.scheme, url.path),
+                request_of(self._client, method, host, port, url.path, values),
                 idempotent=is_idempotent(method, request.headers),
                 repeatable=request.body is None or isinstance(request.body, bytes | str),
             )
@@ -90,6 +91,18 @@ class ResilientAdapter(BaseAdapter):
     def close(self) -> None:
         """Close the adapter below."""
         self._inner.close()
+
+
+def _values_of(headers: Mapping[str, str | bytes]) -> FieldValues:
+    """Return the fields; one that came twice is joined here, which is the form of none we read."""
+
+    def values(name: str) -> list[str]:
+        value = headers.get(name)
+        if value is None:
+            return []
+        return [value.decode("latin-1") if isinstance(value, bytes) else value]
+
+    return values
 
 
 def _bounded(timeout: Any, left_s: float) -> tuple[float, float]:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 from sluicegate.contracts.request import Request
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import Call, ResilientClient
+from sluicegate.resilience.client.claims import class_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,7 +28,10 @@ def resilient(
     """Return a decorator; the breaker goes by backend and operation, or the function's name."""
 
     def decorate(function: F) -> F:
-        request = Request("", shard=backend, operation=operation or function.__qualname__)
+        name = operation or function.__qualname__
+
+        def begin() -> Request:
+            return Request("", shard=backend, operation=name, criticality=class_of())
 
         if inspect.iscoroutinefunction(function):
 
@@ -37,7 +41,7 @@ def resilient(
                     awaited: Awaitable[Any] = function(*args, **kwargs)
                     return CallResult(ResultKind.OK, await awaited)
 
-                return (await client.call(attempt, request, idempotent=idempotent)).unwrap()
+                return (await client.call(attempt, begin(), idempotent=idempotent)).unwrap()
 
             return cast("F", call)
 
@@ -46,7 +50,7 @@ def resilient(
             def attempt(_: Call) -> CallResult[Any]:
                 return CallResult(ResultKind.OK, function(*args, **kwargs))
 
-            return client.call_now(attempt, request, idempotent=idempotent).unwrap()
+            return client.call_now(attempt, begin(), idempotent=idempotent).unwrap()
 
         return cast("F", call_now)
 

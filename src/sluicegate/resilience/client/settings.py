@@ -43,6 +43,7 @@ class ClientSettings:
     timeout_us: int = ranged(10_000_000, 1, WAIT_US_MAX)
     attempt_us: int = ranged(5_000_000, 1, WAIT_US_MAX)
     margin_us: int = ranged(5_000, 0, WAIT_US_MAX)
+    claims: bool = True  # requests say what is left and how much they matter
     retry: RetrySettings = field(default_factory=_retry)
     retry_budget: RetryBudgetSettings = field(default_factory=RetryBudgetSettings)
     breaker: BreakerSettings = field(default_factory=_breaker)

@@ -24,7 +24,7 @@ from sluicegate.doors.asgi import App, Message, RawFields, Scope, Send, respond
 from sluicegate.doors.claims import CRITICALITY, DEADLINE_MS, criticality_of, left_us_of
 from sluicegate.policies.deadline import refusal
 from sluicegate.policies.stack import outcome_of
-from sluicegate.resilience.context import reset_served, set_served
+from sluicegate.resilience.context import ServedRequest, reset_served, set_served
 from sluicegate.resilience.server.protection import Protection
 from sluicegate.resilience.settings import Resilience
 
@@ -71,8 +71,9 @@ class ProtectedApp:
             mark = protection.mark_of(admitted, request)
             raw = [] if mark is None else _raw(mark.http_fields())
             return await respond(Judgement(admitted, ()), raw, send, "http", head=head)
-        token = set_served(protection.served(request))
-        sender = _Sender(send, protection, claimed_us, head=head)
+        served = protection.served(request)
+        token = set_served(served)
+        sender = _Sender(send, protection, served, claimed_us, head=head)
         outcome = Outcome.IGNORE
         try:
             await self.app(scope, receive, sender.send)
@@ -109,15 +110,23 @@ def protect(
 class _Sender:
     """Passes messages on, and remembers the status.
 
-    An answer that begins after the time its caller claimed becomes a 504.
+    An answer that begins after the time its caller claimed becomes a 504. With its last message the
+    deadline binds no more.
     """
 
-    __slots__ = ("_claimed_us", "_head", "_in_vain", "_protection", "_send", "status")
+    __slots__ = ("_claimed_us", "_head", "_in_vain", "_protection", "_send", "_served", "status")
 
     def __init__(
-        self, send: Send, protection: Protection, claimed_us: int | None, *, head: bool
+        self,
+        send: Send,
+        protection: Protection,
+        served: ServedRequest,
+        claimed_us: int | None,
+        *,
+        head: bool,
     ) -> None:
         self._send = send
+        self._served = served
         self._head = head
         self._protection = protection
         self._claimed_us = claimed_us
@@ -132,6 +141,8 @@ class _Sender:
                 self.status = 504
                 judgement = Judgement(refusal(), ())
                 return respond(judgement, [], self._send, "http", head=self._head)
+        elif message["type"] == "http.response.body" and not message.get("more_body", False):
+            self._served.release_deadline()
         return _nothing() if self._in_vain else self._send(message)
 
 

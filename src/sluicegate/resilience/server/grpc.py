@@ -79,8 +79,9 @@ class _Door:
         """Let the handler work with the request's context; what it holds ends with the block."""
         outcome = Outcome.IGNORE
         try:
-            with serve(self.protection.served(request)):
+            with serve(self.protection.served(request)) as served:
                 yield
+            served.release_deadline()
             outcome = _outcome_of(context)
         except BaseException as error:
             outcome = outcome_of(error)

@@ -78,8 +78,9 @@ class ProtectedWsgiApp:
             head = [*_head(CONTENT_TYPE, text), *fields]
             start_response(status_line(status_of(judgement)), head)
             return [] if environ["REQUEST_METHOD"] == "HEAD" else [text]
-        token = set_served(protection.served(request))
-        return _Response(self.app, environ, start_response, admitted, token)
+        served = protection.served(request)
+        token = set_served(served)
+        return _Response(self.app, environ, start_response, admitted, served, token)
 
 
 def protect(
@@ -97,7 +98,7 @@ def protect(
 class _Response:
     """The application's chunks; what is held ends with them, on the thread that began."""
 
-    __slots__ = ("_admitted", "_chunks", "_iterator", "_outcome", "_token")
+    __slots__ = ("_admitted", "_chunks", "_iterator", "_outcome", "_served", "_token")
 
     def __init__(
         self,
@@ -105,9 +106,11 @@ class _Response:
         environ: Environ,
         start_response: StartResponse,
         admitted: Admitted,
+        served: ServedRequest,
         token: Token[ServedRequest | None],
     ) -> None:
         self._admitted = admitted
+        self._served = served
         self._token = token
         self._outcome = Outcome.SUCCESS
 
@@ -132,6 +135,7 @@ class _Response:
         try:
             return next(self._iterator)
         except StopIteration:
+            self._served.release_deadline()
             raise
         except BaseException as error:
             self._outcome = outcome_of(error)

@@ -1,0 +1,44 @@
+"""Claims of a client: what its requests say of themselves, and what they take from the request that
+is being served, so that a chain of calls keeps one deadline and one class.
+
+A class that a call states itself stands; else it is that of the served request. `ResilientClient`
+binds the deadline; here is what an attempt has of it, in the form of `doors/claims.py`: the backend
+need not work for longer than its caller waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sluicegate.contracts.criticality import DEFAULT_CRITICALITY, Criticality
+from sluicegate.doors.claims import CRITICALITY, DEADLINE_MS, LEFT_MS_MAX
+from sluicegate.resilience.client.calls import Call
+from sluicegate.resilience.context import served_request
+
+CRITICALITY_FIELD: Final = CRITICALITY.decode("ascii")
+DEADLINE_FIELD: Final = DEADLINE_MS.decode("ascii")
+NO_CLAIMS: Final[Sequence[tuple[str, str]]] = ()
+
+
+def class_of(own: Criticality | None = None) -> Criticality:
+    """Return the class of a call: its own, that of what is being served, or the default."""
+    if own is not None:
+        return own
+    served = served_request()
+    return DEFAULT_CRITICALITY if served is None else served.criticality
+
+
+def claims_of(call: Call) -> Sequence[tuple[str, str]]:
+    """Return the fields of this attempt, each to replace what a request has of that name."""
+    if not call.makes_claims:
+        return NO_CLAIMS
+    left = (DEADLINE_FIELD, str(min(call.left_us // 1_000, LEFT_MS_MAX)))
+    return (left, *class_claims(call.request.criticality))
+
+
+def class_claims(criticality: Criticality) -> Sequence[tuple[str, str]]:
+    """Return the field of a class; silence is the default's."""
+    if criticality is DEFAULT_CRITICALITY:
+        return NO_CLAIMS
+    return ((CRITICALITY_FIELD, criticality.name.lower().replace("_", "-")),)
