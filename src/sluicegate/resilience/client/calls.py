@@ -184,7 +184,7 @@ class ResilientClient:
     Not shared by threads.
     """
 
-    __slots__ = ("_clock", "_pause", "breaker", "hosts", "retry", "settings", "throttle")
+    __slots__ = ("_pause", "breaker", "clock", "hosts", "retry", "settings", "throttle")
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class ResilientClient:
     ) -> None:
         self.settings = ClientSettings() if settings is None else settings
         self.hosts = hosts
-        self._clock = SystemClock() if clock is None else clock
+        self.clock = SystemClock() if clock is None else clock
         chance = SystemChance() if chance is None else chance
         self._pause = _pause if pause is None else pause
         budgets = RetryBudgets(self.settings.retry_budget)
@@ -210,7 +210,7 @@ class ResilientClient:
 
         The last two are brought forward by the margin.
         """
-        now_us = self._clock.now_us()
+        now_us = self.clock.now_us()
         deadline_us = now_us + self.settings.timeout_us
         served = served_request()
         for given_us in (request.deadline_us, None if served is None else served.deadline_us):
@@ -219,11 +219,11 @@ class ResilientClient:
         request = request.copy()
         request.deadline_us = deadline_us
         self.retry.begin(request, now_us)
-        return Call(self, self._clock, request, idempotent, repeatable)
+        return Call(self, self.clock, request, idempotent, repeatable)
 
     def deadline_us(self, left_us: int) -> int | None:
-        """Return the instant when so much time has passed; None for -1."""
-        return None if left_us < 0 else self._clock.now_us() + left_us
+        """Return the deadline of a request that may take so long in all; None for -1."""
+        return None if left_us < 0 else self.clock.now_us() + left_us + self.settings.margin_us
 
     def last_attempt(self, request: Request) -> int:
         """The number of the last attempt that a request of this class may make."""

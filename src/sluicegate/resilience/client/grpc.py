@@ -1,0 +1,284 @@
+"""gRPC: interceptors that send each unary call as a call of a client, sync and asyncio.
+
+    grpc.intercept_channel(channel, ResilientInterceptor(client, "search", idempotent=["/T/Get"]))
+    grpc.aio.insecure_channel(target, interceptors=AsyncResilientInterceptor(client, "search").all)
+
+The backend is the name given, for an interceptor does not know its channel's target; the operation
+is the method. gRPC has no verbs, so what may be carried out twice is named in `idempotent`. Leave
+retries out of the channel's service config: one layer retries.
+
+    UNAVAILABLE, an overload mark             OVERLOADED   after its time, unless it says not to
+    UNAVAILABLE, grpc-retry-pushback-ms       OVERLOADED   after its time, if idempotent; -1: no
+    UNAVAILABLE, UNKNOWN, INTERNAL, DATA_LOSS FAILED       if idempotent
+    DEADLINE_EXCEEDED                         TIMED_OUT    if idempotent
+    RESOURCE_EXHAUSTED                        LIMITED      after the time of a mark or a push-back
+    other codes                               REJECTED, or CANCELLED; no
+
+The last outcome is handed over as it is; what is refused here, unsent, raises `Refused`. The
+deadline travels as `grpc-timeout`, the class as metadata. Streams are not judged: they are given
+what is left of the request that is being served, if anything binds it, and its class.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from typing import Any, Final, NamedTuple, final
+
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.errors import MissingPackage
+from sluicegate.contracts.request import Request
+from sluicegate.doors.claims import criticality_of
+from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.resilience.client.calls import Call, ResilientClient
+from sluicegate.resilience.client.claims import CRITICALITY_FIELD, class_claims, class_of
+from sluicegate.resilience.client.http_results import answer_of, refuse_hosts
+from sluicegate.resilience.context import remaining_us
+from sluicegate.resilience.overload_mark import AFTER_MS_MAX, FIELD, PUSHBACK, parse_overload_mark
+
+try:
+    import grpc
+    import grpc.aio
+except ModuleNotFoundError as error:
+    raise MissingPackage(error.name or "grpc", "grpc") from None
+
+_MS: Final = re.compile(r"[0-9]{1,9}")
+_CODES: Final = grpc.StatusCode
+_KINDS: Final = {
+    _CODES.OK: ResultKind.OK,
+    _CODES.UNAVAILABLE: ResultKind.FAILED,
+    _CODES.UNKNOWN: ResultKind.FAILED,
+    _CODES.INTERNAL: ResultKind.FAILED,
+    _CODES.DATA_LOSS: ResultKind.FAILED,
+    _CODES.DEADLINE_EXCEEDED: ResultKind.TIMED_OUT,
+    _CODES.RESOURCE_EXHAUSTED: ResultKind.LIMITED,
+    _CODES.CANCELLED: ResultKind.CANCELLED,
+}
+
+Metadata = Iterable[tuple[str, Any]] | None
+
+
+class _Details(NamedTuple):
+    """What a channel reads of a call, sync."""
+
+    method: str
+    timeout: float | None
+    metadata: Sequence[tuple[str, Any]]
+    credentials: Any
+    wait_for_ready: bool | None
+    compression: Any
+
+
+def result_of_code(outcome: Any, code: Any, trailers: Metadata) -> CallResult[Any]:
+    """Return the result that has this outcome."""
+    kind = _KINDS.get(code, ResultKind.REJECTED)
+    if code not in (_CODES.UNAVAILABLE, _CODES.RESOURCE_EXHAUSTED):
+        return CallResult(kind, outcome)
+    refusal = ResultKind.OVERLOADED if code is _CODES.UNAVAILABLE else kind
+    mark = parse_overload_mark(_values(trailers, FIELD))
+    if mark is not None:
+        after_us = max(mark.after_ms * 1_000, 1)
+        return CallResult(refusal, outcome, retry_after_us=after_us, dont_retry=not mark.retry)
+    found = _values(trailers, PUSHBACK)
+    if not found:
+        return CallResult(kind, outcome)
+    # As gRPC has it: what is negative or no number asks for no retry.
+    number = _MS.fullmatch(found[0]) if len(found) == 1 else None
+    if number is None:
+        return CallResult(refusal, outcome, dont_retry=True, unproven=True)
+    after_us = min(int(found[0]), AFTER_MS_MAX) * 1_000
+    if after_us == 0:
+        return CallResult(kind, outcome)
+    return CallResult(refusal, outcome, retry_after_us=after_us, unproven=True)
+
+
+@final
+class _Door:
+    """What both interceptors know of their backend."""
+
+    def __init__(self, client: ResilientClient, backend: str, idempotent: Collection[str]) -> None:
+        refuse_hosts(client.hosts, "grpc")
+        self.client = client
+        self._backend = backend
+        self._idempotent = frozenset(idempotent)
+
+    def request_of(self, details: Any) -> Request:
+        """Return what the policies judge by; the call's own time-out and class bind it."""
+        method, timeout = _text(details.method), details.timeout
+        return Request(
+            method,
+            shard=self._backend,
+            operation=method,
+            criticality=_class_of(details.metadata),
+            deadline_us=None if timeout is None else self.client.deadline_us(int(timeout * 1e6)),
+        )
+
+    def is_idempotent(self, details: Any) -> bool:
+        """Whether the call may be carried out twice."""
+        return _text(details.method) in self._idempotent
+
+    def attempt_of(self, details: Any, call: Call) -> _Details:
+        """Return the details of one attempt."""
+        claims = class_claims(call.request.criticality) if call.makes_claims else ()
+        return _details(details, call.left_us / 1_000_000, claims)
+
+    def stream_of(self, details: Any) -> _Details:
+        """Return the details of a stream: bound by what is served, and by nothing of ours."""
+        left_us = remaining_us(self.client.clock.now_us())
+        timeout = details.timeout
+        if left_us is not None:
+            timeout = left_us / 1e6 if timeout is None else min(timeout, left_us / 1e6)
+        claims = class_claims(_class_of(details.metadata)) if self.client.settings.claims else ()
+        return _details(details, timeout, claims)
+
+
+@final
+class ResilientInterceptor(
+    grpc.UnaryUnaryClientInterceptor,
+    grpc.UnaryStreamClientInterceptor,
+    grpc.StreamUnaryClientInterceptor,
+    grpc.StreamStreamClientInterceptor,
+):
+    """For `grpc.intercept_channel`. A `future` of a unary call is returned when it has ended."""
+
+    def __init__(
+        self, client: ResilientClient, backend: str, *, idempotent: Collection[str] = ()
+    ) -> None:
+        self._door = _Door(client, backend, idempotent)
+
+    def intercept_unary_unary(
+        self, continuation: Callable[[Any, Any], Any], client_call_details: Any, request: Any
+    ) -> Any:
+        """Send it, within the client's judgement."""
+        door = self._door
+
+        def attempt(call: Call) -> CallResult[Any]:
+            outcome = continuation(door.attempt_of(client_call_details, call), request)
+            error = outcome.exception()
+            if error is not None and not isinstance(error, grpc.RpcError):
+                raise error  # it was never sent: a bug of whoever made the message
+            return result_of_code(outcome, outcome.code(), outcome.trailing_metadata())
+
+        return answer_of(
+            door.client.call_now(
+                attempt,
+                door.request_of(client_call_details),
+                idempotent=door.is_idempotent(client_call_details),
+            )
+        )
+
+    def _stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        return continuation(self._door.stream_of(client_call_details), request)
+
+    intercept_unary_stream: Any = _stream
+    intercept_stream_unary: Any = _stream
+    intercept_stream_stream: Any = _stream
+
+
+@final
+class AsyncResilientInterceptor:
+    """For asyncio channels; `all` are the interceptors to hand over, one for each kind of call."""
+
+    def __init__(
+        self, client: ResilientClient, backend: str, *, idempotent: Collection[str] = ()
+    ) -> None:
+        door = _Door(client, backend, idempotent)
+        self.all: Sequence[grpc.aio.ClientInterceptor] = (
+            _AsyncUnary(door),
+            _AsyncUnaryStream(door),
+            _AsyncStreamUnary(door),
+            _AsyncStreamStream(door),
+        )
+
+
+class _AsyncUnary(grpc.aio.UnaryUnaryClientInterceptor):  # type: ignore[misc, unused-ignore]
+    def __init__(self, door: _Door) -> None:
+        self._door = door
+
+    async def intercept_unary_unary(
+        self,
+        continuation: Callable[[Any, Any], Awaitable[Any]],
+        client_call_details: Any,
+        request: Any,
+    ) -> Any:
+        """Send it, within the client's judgement."""
+        door = self._door
+
+        async def attempt(call: Call) -> CallResult[Any]:
+            outcome = await continuation(
+                _for_asyncio(door.attempt_of(client_call_details, call)), request
+            )
+            try:
+                code = await outcome.code()
+                return result_of_code(outcome, code, await outcome.trailing_metadata())
+            except BaseException:
+                outcome.cancel()  # given up: nobody reads it any more
+                raise
+
+        result = await door.client.call(
+            attempt,
+            door.request_of(client_call_details),
+            idempotent=door.is_idempotent(client_call_details),
+        )
+        if result.value is None and isinstance(result.error, TimeoutError):
+            # Our timer and that of gRPC end an attempt at the same instant; this was ours.
+            none, text = grpc.aio.Metadata(), "the time of the attempt is over"
+            raise grpc.aio.AioRpcError(_CODES.DEADLINE_EXCEEDED, none, none, details=text)
+        return answer_of(result)
+
+
+class _AsyncStream:
+    def __init__(self, door: _Door) -> None:
+        self._door = door
+
+    async def _stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        return await continuation(_for_asyncio(self._door.stream_of(client_call_details)), request)
+
+
+class _AsyncUnaryStream(_AsyncStream, grpc.aio.UnaryStreamClientInterceptor):
+    intercept_unary_stream: Any = _AsyncStream._stream
+
+
+class _AsyncStreamUnary(_AsyncStream, grpc.aio.StreamUnaryClientInterceptor):
+    intercept_stream_unary: Any = _AsyncStream._stream
+
+
+class _AsyncStreamStream(_AsyncStream, grpc.aio.StreamStreamClientInterceptor):
+    intercept_stream_stream: Any = _AsyncStream._stream
+
+
+def _details(details: Any, timeout: float | None, claims: Sequence[tuple[str, str]]) -> _Details:
+    have = list(details.metadata or ())
+    have += [claim for claim in claims if not _values(have, claim[0])]
+    return _Details(
+        details.method,
+        timeout,
+        have,
+        details.credentials,
+        details.wait_for_ready,
+        getattr(details, "compression", None),
+    )
+
+
+def _for_asyncio(details: _Details) -> grpc.aio.ClientCallDetails:
+    return grpc.aio.ClientCallDetails(
+        details.method,
+        details.timeout,
+        grpc.aio.Metadata(*details.metadata),
+        details.credentials,
+        details.wait_for_ready,
+    )
+
+
+def _class_of(metadata: Metadata) -> Criticality:
+    own = [value.encode("latin-1", "replace") for value in _values(metadata, CRITICALITY_FIELD)]
+    return class_of(criticality_of(own))
+
+
+def _values(metadata: Metadata, name: str) -> list[str]:
+    found = [value for key, value in metadata or () if key == name]
+    return [value.decode("latin-1") if isinstance(value, bytes) else value for value in found]
+
+
+def _text(method: str | bytes) -> str:
+    return method.decode("ascii") if isinstance(method, bytes) else method
