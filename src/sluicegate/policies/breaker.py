@@ -190,13 +190,13 @@ class Breaker:
 
     def states(self) -> dict[Key, str]:
         """The state of every breaker that is entry, as of its last call."""
-        return {key: STATES[entry.circuit.state] for key, entry in self._circuits.entries.items()}
+        entries = list(self._circuits.entries.items())
+        return {key: STATES[entry.circuit.state] for key, entry in entries}
 
     def stats(self) -> BreakerStats:
         """What was decided so far, and how things stand."""
-        not_closed = sum(
-            [entry.circuit.state != CLOSED for entry in self._circuits.entries.values()]
-        )
+        entries = list(self._circuits.entries.values())  # a copy: another thread may read this
+        not_closed = sum([entry.circuit.state != CLOSED for entry in entries])
         return BreakerStats(
             self._admitted,
             self._refused,

@@ -119,7 +119,7 @@ def test_each_attempt_says_what_it_has_left(send: Send) -> None:
     table = {"failures_in_row": 1, "open_us": 1, "open_us_max": 1, "probe_successes": 1}
     client = made(clock, timeout_us=3 * S, breaker=table)
     # Time passes between the attempts.
-    client.breaker.subscribe(lambda change: clock.advance(us=S * (change.after == "open")))
+    client.subscribe(lambda change: clock.advance(us=S * (change.after == "open")))
     with serving(FAILING, OK) as server:
         assert send(client, server.url, "GET", NO_FIELDS).text == "ok"
     sent = [head.lower().split("x-sluicegate-deadline-ms: ")[1][:4] for head in server.heads]

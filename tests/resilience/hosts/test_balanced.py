@@ -144,7 +144,7 @@ def test_an_ejection_is_reported_and_is_of_the_bad_host_alone() -> None:
             balance = BalanceSettings(penalty_us=0)
             source = list_source([host.name for host in hosts])
             group = HostGroup(source, balance, outlier)
-            group.balance.outlier.subscribe(lambda verdict, _: verdicts.append(verdict))
+            group.subscribe(lambda verdict, _: verdicts.append(verdict))
             table = {"retry": {"base_us": 1}, "breaker": {"failures_in_row": 0}}
             await run(ResilientClient(client_settings(table), group), "GET")
 

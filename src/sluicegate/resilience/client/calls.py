@@ -8,6 +8,9 @@ other error is a bug, ends what the attempt holds as cancelled, and passes throu
 A plain function cannot be stopped: for it `attempt_us` bounds nothing but what it reads from
 `Call.left_us`, as the transports do. A coroutine is cancelled when its time is over.
 
+Threads may share a client: what its parts decide, they decide under one lock, which all clients of
+a group share. It is never held while a call waits, and listeners are called outside of it.
+
 Bounds: those of the parts. A call that has ended, or was cancelled, holds nothing.
 """
 
@@ -15,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from threading import Event
+from threading import Event, Lock
 from typing import Final, TypeVar, cast, final
 
 from sluicegate.contracts.chance import Chance
@@ -26,7 +29,7 @@ from sluicegate.contracts.reasons import CLIENT_THROTTLED, DEADLINE
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.policies.balance import BalancePermit
-from sluicegate.policies.breaker import Breaker, BreakerPermit
+from sluicegate.policies.breaker import Breaker, BreakerChange, BreakerListener, BreakerPermit
 from sluicegate.policies.call_result import CallResult, ResultKind, result_of_error
 from sluicegate.policies.client_throttle import ClientThrottle, ClientThrottlePermit
 from sluicegate.policies.retry import Retry
@@ -34,6 +37,7 @@ from sluicegate.policies.retry_budget import RetryBudgets
 from sluicegate.resilience.client.settings import ClientSettings
 from sluicegate.resilience.context import served_request
 from sluicegate.resilience.hosts.group import HostGroup
+from sluicegate.resilience.listeners import Listeners
 from sluicegate.system import SystemChance, SystemClock
 
 T = TypeVar("T")
@@ -101,6 +105,12 @@ class Call:
 
     def enter(self) -> CallResult[object] | None:
         """Admit the next attempt; a result, if it is refused here."""
+        with self._client.lock:
+            refused = self._enter()
+        self._client.notify()
+        return refused
+
+    def _enter(self) -> CallResult[object] | None:
         request, hosts = self.request, self._client.hosts
         now_us = self._clock.now_us()
         if request.deadline_us is not None and now_us >= request.deadline_us:
@@ -140,29 +150,36 @@ class Call:
 
     def leave(self, result: CallResult[T]) -> int:
         """End the attempt; how long to wait for the next, or `NEVER`."""
-        self._end(cast("CallResult[object]", result))
-        wait_us = self._client.retry.next_wait_us(
-            result,
-            self.request,
-            self.attempt if self._repeatable else self._client.last_attempt(self.request),
-            self._clock.now_us(),
-            idempotent=self._idempotent,
-            previous_us=self._wait_us,
-        )
+        client = self._client
+        with client.lock:
+            self._end(cast("CallResult[object]", result))
+            wait_us = client.retry.next_wait_us(
+                result,
+                self.request,
+                self.attempt if self._repeatable else client.last_attempt(self.request),
+                self._clock.now_us(),
+                idempotent=self._idempotent,
+                previous_us=self._wait_us,
+            )
         self._wait_us = wait_us
         self.attempt += 1
+        client.notify()
         return wait_us
 
     def is_too_late(self, result: CallResult[T]) -> bool:
         """Whether the wait has used up the time."""
-        return self._client.retry.is_too_late(result, self.request, self._clock.now_us())
+        with self._client.lock:
+            return self._client.retry.is_too_late(result, self.request, self._clock.now_us())
 
     def close(self) -> None:
         """End the call, once; an attempt that has no result was cancelled."""
-        if self._open:
-            self._open = False
+        if not self._open:
+            return
+        self._open = False
+        with self._client.lock:
             self._end(_CANCELLED)
             self._client.retry.end()
+        self._client.notify()
 
     def _end(self, result: CallResult[object]) -> None:
         now_us = self._clock.now_us()
@@ -179,12 +196,19 @@ class Call:
 
 @final
 class ResilientClient:
-    """The parts, and how a call goes through them; `hosts` are those of one service.
+    """The parts, and how a call goes through them; `hosts` are those of one service."""
 
-    Not shared by threads.
-    """
-
-    __slots__ = ("_pause", "breaker", "clock", "hosts", "retry", "settings", "throttle")
+    __slots__ = (
+        "_changes",
+        "_pause",
+        "breaker",
+        "clock",
+        "hosts",
+        "lock",
+        "retry",
+        "settings",
+        "throttle",
+    )
 
     def __init__(
         self,
@@ -204,6 +228,22 @@ class ResilientClient:
         self.retry = Retry(chance, self.settings.retry, budgets)
         self.throttle = ClientThrottle(chance, self.settings.throttle)
         self.breaker = Breaker(chance, self.settings.breaker)
+        self.lock = Lock() if hosts is None else hosts.lock
+        self._changes: Listeners[BreakerChange] = Listeners()
+        self.breaker.subscribe(self._changes.record)
+
+    def subscribe(self, listener: BreakerListener) -> None:
+        """Call it with every change of a breaker's state from now on, outside of the lock.
+
+        `breaker.subscribe` calls within it: such a listener may not use the client.
+        """
+        self._changes.subscribe(listener)
+
+    def notify(self) -> None:
+        """Hand changes over to the listeners; called by whoever has let go of the lock."""
+        self._changes.notify()
+        if self.hosts is not None:
+            self.hosts.notify()
 
     def begin(self, request: Request, *, idempotent: bool, repeatable: bool = True) -> Call:
         """Begin a call; the first deadline binds: of `timeout_us`, its own, of what is served.
@@ -218,7 +258,8 @@ class ResilientClient:
                 deadline_us = min(deadline_us, given_us - self.settings.margin_us)
         request = request.copy()
         request.deadline_us = deadline_us
-        self.retry.begin(request, now_us)
+        with self.lock:
+            self.retry.begin(request, now_us)
         return Call(self, self.clock, request, idempotent, repeatable)
 
     def deadline_us(self, left_us: int) -> int | None:

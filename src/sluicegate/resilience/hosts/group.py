@@ -10,21 +10,28 @@ the ejection `policies/outlier.py`. Here they are given their hosts:
 A source that fails, or names no host, changes nothing: stale hosts are better than none. `failure`
 says what was wrong with the last look. Who stays keeps its standing and its load.
 
+Threads and loops may share a group, and any of them may refresh it: the source is asked outside of
+`lock`, and what an older look found never replaces what a newer one did.
+
 Bounds: `hosts_max` of the outlier's settings; a source that names more is a failure like others.
 """
 
 from __future__ import annotations
 
 import asyncio
+from itertools import count
+from threading import Lock
 from typing import Final, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import Unavailable
+from sluicegate.kernels.outlier import HostVerdict
 from sluicegate.policies.balance import Balance, BalanceSettings
-from sluicegate.policies.outlier import Outlier, OutlierSettings
+from sluicegate.policies.outlier import Outlier, OutlierListener, OutlierSettings
 from sluicegate.policies.settings import within
 from sluicegate.resilience.hosts.sources import HostSource, check_host
+from sluicegate.resilience.listeners import Listeners
 from sluicegate.system import SystemChance, SystemClock
 
 REFRESH_US: Final = 5_000_000
@@ -35,7 +42,17 @@ REFRESH_US_MAX: Final = 86_400_000_000
 class HostGroup:
     """The hosts of one service as a client knows them; opened by a first look at its source."""
 
-    __slots__ = ("_clock", "_refresh_us", "_source", "balance", "failure")
+    __slots__ = (
+        "_clock",
+        "_looks",
+        "_newest",
+        "_refresh_us",
+        "_source",
+        "_verdicts",
+        "balance",
+        "failure",
+        "lock",
+    )
 
     def __init__(
         self,
@@ -54,12 +71,28 @@ class HostGroup:
         self._clock = SystemClock() if clock is None else clock
         self.balance = Balance((), chance, balance, Outlier((), chance, outlier))
         self.failure = ""
+        self.lock = Lock()  # of the balance, and of the clients that choose by it
+        self._looks = count(1)
+        self._newest = 0  # of the looks that were taken over
+        self._verdicts: Listeners[tuple[HostVerdict, int]] = Listeners()
+        self.balance.outlier.subscribe(
+            lambda verdict, at_us: self._verdicts.record((verdict, at_us))
+        )
         self.refresh()
+
+    def subscribe(self, listener: OutlierListener) -> None:
+        """Call it with every ejection and return from now on, outside of the lock."""
+        self._verdicts.subscribe(lambda event: listener(*event))
+
+    def notify(self) -> None:
+        """Hand verdicts over to the listeners; called by whoever has let go of the lock."""
+        self._verdicts.notify()
 
     def refresh(self) -> bool:
         """Look at the source now, which may block; False if it failed, and `failure` says how."""
+        look = next(self._looks)
         try:
-            return self._replace(list(self._source()))
+            return self._replace(list(self._source()), look)
         except (OSError, ValueError, Unavailable) as error:
             self.failure = str(error)
             return False
@@ -68,16 +101,16 @@ class HostGroup:
         """Look at the source every `refresh_us`, in a thread, until cancelled."""
         while True:
             await asyncio.sleep(self._refresh_us / 1_000_000)
-            try:
-                # A list to take over here: policies are not shared by threads.
-                self._replace(list(await asyncio.to_thread(self._source)))
-            except (OSError, ValueError, Unavailable) as error:
-                self.failure = str(error)
+            await asyncio.to_thread(self.refresh)
 
-    def _replace(self, hosts: list[str]) -> bool:
+    def _replace(self, hosts: list[str], look: int) -> bool:
         if not hosts:
             self.failure = "the source names no host"
             return False
-        self.balance.set_hosts([check_host(host) for host in hosts], self._clock.now_us())
-        self.failure = ""
+        names = [check_host(host) for host in hosts]
+        with self.lock:
+            if look > self._newest:
+                self.balance.set_hosts(names, self._clock.now_us())
+                self._newest = look
+                self.failure = ""
         return True

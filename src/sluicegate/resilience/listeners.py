@@ -1,0 +1,57 @@
+"""Listeners: what changes within a lock is reported outside of it, in order, one at a time.
+
+A policy reports a change where it happens, in the midst of a decision. A listener that took long
+there, or asked the same client for anything, would hold up every thread or wait for itself. So the
+lock's holder records the change, and whoever has let go of the lock notifies. Only one thread at a
+time does; it hands over what others record meanwhile, so each change is reported once, in order.
+
+A listener that raises ends the call of the thread that notifies; the changes after it are kept for
+the next one. Bounds: `EVENTS_MAX` changes that wait for a slow listener; the oldest are dropped,
+and counted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from threading import Lock
+from typing import Final, Generic, TypeVar, final
+
+E = TypeVar("E")
+
+EVENTS_MAX: Final = 1_000
+
+
+@final
+class Listeners(Generic[E]):
+    """Those who are to hear of changes, and the changes that they have not heard of."""
+
+    __slots__ = ("_events", "_listeners", "_notifying", "dropped")
+
+    def __init__(self) -> None:
+        self._listeners: tuple[Callable[[E], None], ...] = ()
+        self._events: deque[E] = deque(maxlen=EVENTS_MAX)
+        self._notifying = Lock()
+        self.dropped = 0
+
+    def subscribe(self, listener: Callable[[E], None]) -> None:
+        """Call it with every change from now on."""
+        self._listeners = (*self._listeners, listener)
+
+    def record(self, event: E) -> None:
+        """Keep a change for them; called by the holder of the lock."""
+        if self._listeners:
+            self.dropped += len(self._events) == EVENTS_MAX
+            self._events.append(event)
+
+    def notify(self) -> None:
+        """Hand over what was recorded; called by whoever holds no lock."""
+        events = self._events
+        while events and self._notifying.acquire(blocking=False):
+            try:
+                while events:
+                    event = events.popleft()
+                    for listener in self._listeners:
+                        listener(event)
+            finally:
+                self._notifying.release()
