@@ -17,7 +17,7 @@ from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.resilient import resilient
 from sluicegate.resilience.client.settings import client_settings
 from sluicegate.resilience.hosts.group import HostGroup
-from sluicegate.resilience.listeners import EVENTS_MAX, Listeners
+from sluicegate.resilience.subscribers import EVENTS_MAX, Subscribers
 from sluicegate.testing import HandClock
 
 THREADS = 4
@@ -199,19 +199,19 @@ def test_what_an_older_look_found_never_replaces_what_a_newer_one_did() -> None:
 
 
 def test_changes_are_reported_once_in_order_and_a_slow_listener_is_bounded() -> None:
-    listeners: Listeners[int] = Listeners()
-    listeners.record(-1)
+    subscribers: Subscribers[int] = Subscribers()
+    subscribers.record(-1)
     heard: list[int] = []
 
     def listen(event: int) -> None:
         heard.append(event)
         if event == 0:
             for late in range(1, EVENTS_MAX + 3):
-                listeners.record(late)
-            listeners.notify()  # nothing, for this one is notifying
+                subscribers.record(late)
+            subscribers.notify()  # nothing, for this one is notifying
 
-    listeners.subscribe(listen)
-    listeners.record(0)
-    listeners.notify()
+    subscribers.subscribe(listen)
+    subscribers.record(0)
+    subscribers.notify()
     assert heard == [0, *range(3, EVENTS_MAX + 3)]
-    assert listeners.dropped == 2
+    assert subscribers.dropped == 2

@@ -37,7 +37,7 @@ from sluicegate.policies.retry_budget import RetryBudgets
 from sluicegate.resilience.client.settings import ClientSettings
 from sluicegate.resilience.context import served_request
 from sluicegate.resilience.hosts.group import HostGroup
-from sluicegate.resilience.listeners import Listeners
+from sluicegate.resilience.subscribers import Subscribers
 from sluicegate.system import SystemChance, SystemClock
 
 T = TypeVar("T")
@@ -229,7 +229,7 @@ class ResilientClient:
         self.throttle = ClientThrottle(chance, self.settings.throttle)
         self.breaker = Breaker(chance, self.settings.breaker)
         self.lock = Lock() if hosts is None else hosts.lock
-        self._changes: Listeners[BreakerChange] = Listeners()
+        self._changes: Subscribers[BreakerChange] = Subscribers()
         self.breaker.subscribe(self._changes.record)
 
     def subscribe(self, listener: BreakerListener) -> None:

@@ -31,7 +31,7 @@ from sluicegate.policies.balance import Balance, BalanceSettings
 from sluicegate.policies.outlier import Outlier, OutlierListener, OutlierSettings
 from sluicegate.policies.settings import within
 from sluicegate.resilience.hosts.sources import HostSource, check_host
-from sluicegate.resilience.listeners import Listeners
+from sluicegate.resilience.subscribers import Subscribers
 from sluicegate.system import SystemChance, SystemClock
 
 REFRESH_US: Final = 5_000_000
@@ -74,7 +74,7 @@ class HostGroup:
         self.lock = Lock()  # of the balance, and of the clients that choose by it
         self._looks = count(1)
         self._newest = 0  # of the looks that were taken over
-        self._verdicts: Listeners[tuple[HostVerdict, int]] = Listeners()
+        self._verdicts: Subscribers[tuple[HostVerdict, int]] = Subscribers()
         self.balance.outlier.subscribe(
             lambda verdict, at_us: self._verdicts.record((verdict, at_us))
         )

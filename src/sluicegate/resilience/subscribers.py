@@ -1,4 +1,4 @@
-"""Listeners: what changes within a lock is reported outside of it, in order, one at a time.
+"""Subscribers: what changes within a lock is reported outside of it, in order, one at a time.
 
 A policy reports a change where it happens, in the midst of a decision. A listener that took long
 there, or asked the same client for anything, would hold up every thread or wait for itself. So the
@@ -23,24 +23,24 @@ EVENTS_MAX: Final = 1_000
 
 
 @final
-class Listeners(Generic[E]):
+class Subscribers(Generic[E]):
     """Those who are to hear of changes, and the changes that they have not heard of."""
 
-    __slots__ = ("_events", "_listeners", "_notifying", "dropped")
+    __slots__ = ("_events", "_notifying", "_subscribed", "dropped")
 
     def __init__(self) -> None:
-        self._listeners: tuple[Callable[[E], None], ...] = ()
+        self._subscribed: tuple[Callable[[E], None], ...] = ()
         self._events: deque[E] = deque(maxlen=EVENTS_MAX)
         self._notifying = Lock()
         self.dropped = 0
 
     def subscribe(self, listener: Callable[[E], None]) -> None:
         """Call it with every change from now on."""
-        self._listeners = (*self._listeners, listener)
+        self._subscribed = (*self._subscribed, listener)
 
     def record(self, event: E) -> None:
         """Keep a change for them; called by the holder of the lock."""
-        if self._listeners:
+        if self._subscribed:
             self.dropped += len(self._events) == EVENTS_MAX
             self._events.append(event)
 
@@ -51,7 +51,7 @@ class Listeners(Generic[E]):
             try:
                 while events:
                     event = events.popleft()
-                    for listener in self._listeners:
+                    for listener in self._subscribed:
                         listener(event)
             finally:
                 self._notifying.release()
