@@ -17,6 +17,9 @@ An error does not win while another attempt runs; but an error before the p95 is
 either, that is the retry's business. What loses is entered in the p95 with the time it had taken
 when it lost: of winners alone the p95 would shrink, and hedges grow, from call to call.
 
+One policy may serve threads, each with a loop of its own: `guard` is held wherever it decides, and
+never while an attempt runs. Who shares the budgets gives the lock that guards them.
+
 Source of the p95: `kernels/windowed_quantile.py`, one for each backend and operation, of first
 attempts; those that were refused or failed fast say nothing about it.
 
@@ -27,6 +30,7 @@ Cost: nothing but the p95 to calls that are not hedgeable; a task to each that i
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar, final
 
@@ -131,6 +135,7 @@ class Hedge:
         "_budget_spent",
         "_calls",
         "_entries",
+        "_guard",
         "_hedges",
         "_scale",
         "_won",
@@ -138,7 +143,13 @@ class Hedge:
         "settings",
     )
 
-    def __init__(self, budgets: RetryBudgets, settings: HedgeSettings | None = None) -> None:
+    def __init__(
+        self,
+        budgets: RetryBudgets,
+        settings: HedgeSettings | None = None,
+        guard: AbstractContextManager[object] | None = None,
+    ) -> None:
+        self._guard = nullcontext() if guard is None else guard
         self.settings = HedgeSettings() if settings is None else settings
         # First calls are paid in by who shares them (`Retry.call`), or with `budgets.deposit`.
         self.budgets = budgets
@@ -165,9 +176,10 @@ class Hedge:
         self, work: Work[T], request: Request, clock: Clock, *, idempotent: bool = False
     ) -> CallResult[T]:
         """Return the first result; `work` is called for each attempt with its number, from 0."""
-        self._calls += 1
         began_us = clock.now_us()
-        delay_us = self.delay_us(request, began_us, idempotent=idempotent)
+        with self._guard:
+            self._calls += 1
+            delay_us = self.delay_us(request, began_us, idempotent=idempotent)
         first = self._attempts.start(work(0))
         running = [first]
         try:
@@ -175,7 +187,8 @@ class Hedge:
         finally:
             for task in running:
                 self._attempts.give_up(task)
-            self._learn(request, first, clock.now_us() - began_us, clock.now_us())
+            with self._guard:
+                self._learn(request, first, clock.now_us() - began_us, clock.now_us())
 
     async def _race(
         self,
@@ -206,7 +219,9 @@ class Hedge:
             if not waiting and worst is not None:
                 return worst
             if not done:
-                if self._may_send(request, clock.now_us()):
+                with self._guard:
+                    may_send = self._may_send(request, clock.now_us())
+                if may_send:
                     task = self._attempts.start(work(hedges + 1))
                     running.append(task)
                     waiting.append(task)

@@ -50,6 +50,11 @@ class ScriptedServer:
         """How many requests came, whole heads alone."""
         return len(self.heads)
 
+    def then(self, *script: bytes) -> None:
+        """Answer by this script from the next request on."""
+        with self._lock:
+            self._script = self._script[:1] * len(self.heads) + list(script)
+
     def close(self) -> None:
         """Stop, and let go of whoever hangs."""
         with contextlib.suppress(OSError):

@@ -72,6 +72,7 @@ class ResilientMiddleware:
                 attempt,
                 work,
                 idempotent=is_idempotent(request.method, request.headers),
+                hedgeable=False,  # aiohttp's request cannot be sent twice at once
                 repeatable=not request.body or isinstance(request.body, bytes | BytesPayload),
             )
         except BaseException:

@@ -32,6 +32,7 @@ from sluicegate.policies.balance import BalancePermit
 from sluicegate.policies.breaker import Breaker, BreakerChange, BreakerListener, BreakerPermit
 from sluicegate.policies.call_result import CallResult, ResultKind, result_of_error
 from sluicegate.policies.client_throttle import ClientThrottle, ClientThrottlePermit
+from sluicegate.policies.hedge import Hedge
 from sluicegate.policies.retry import Retry
 from sluicegate.policies.retry_budget import RetryBudgets
 from sluicegate.resilience.client.settings import ClientSettings
@@ -64,6 +65,7 @@ class Call:
         "_wait_us",
         "attempt",
         "host",
+        "is_hedge",
         "request",
     )
 
@@ -87,6 +89,7 @@ class Call:
         self._open = True
         self.attempt = 0
         self.host = ""  # of this attempt, if there is a group to choose from
+        self.is_hedge = False  # another attempt of this call runs
         self.request = request
 
     @property
@@ -171,6 +174,20 @@ class Call:
         with self._client.lock:
             return self._client.retry.is_too_late(result, self.request, self._clock.now_us())
 
+    def beside(self) -> Call:
+        """Return a hedge: a further attempt, with permits of its own, where no other has been."""
+        found = Call(self._client, self._clock, self.request, self._idempotent, self._repeatable)
+        found.attempt = self.attempt
+        found.is_hedge = True
+        found._tried = self._tried
+        return found
+
+    def finish(self, result: CallResult[object]) -> None:
+        """End what this attempt holds, and judge nothing: whether it wins is not known yet."""
+        with self._client.lock:
+            self._end(result)
+        self._client.notify()
+
     def close(self) -> None:
         """End the call, once; an attempt that has no result was cancelled."""
         if not self._open:
@@ -203,6 +220,7 @@ class ResilientClient:
         "_pause",
         "breaker",
         "clock",
+        "hedge",
         "hosts",
         "lock",
         "retry",
@@ -229,6 +247,9 @@ class ResilientClient:
         self.throttle = ClientThrottle(chance, self.settings.throttle)
         self.breaker = Breaker(chance, self.settings.breaker)
         self.lock = Lock() if hosts is None else hosts.lock
+        self.hedge = (
+            None if self.settings.hedge is None else Hedge(budgets, self.settings.hedge, self.lock)
+        )
         self._changes: Subscribers[BreakerChange] = Subscribers()
         self.breaker.subscribe(self._changes.record)
 
@@ -277,8 +298,13 @@ class ResilientClient:
         *,
         idempotent: bool = False,
         repeatable: bool = True,
+        hedgeable: bool = True,
     ) -> CallResult[T]:
-        """Return the result of the last attempt; `work` is called for each with the call."""
+        """Return the result of the last attempt; `work` is called for each with the call.
+
+        Two attempts run at once only if it is also `hedgeable`, and hedging is set.
+        """
+        hedge = self.hedge if idempotent and repeatable and hedgeable else None
         call = self.begin(request, idempotent=idempotent, repeatable=repeatable)
         try:
             result: CallResult[T] | None = None
@@ -286,13 +312,10 @@ class ResilientClient:
                 refused = call.enter()
                 if refused is not None:
                     return _last_word(result, refused)
-                try:
-                    async with asyncio.timeout(call.left_us / 1_000_000):
-                        result = await work(call)
-                except Exception as error:
-                    result = _result_of(error)
-                    if result is None:
-                        raise
+                if hedge is None:
+                    result = await _attempt(call, work)
+                else:
+                    result = await self._race(hedge, call, work)
                 wait_us = call.leave(result)
                 if wait_us == NEVER:
                     return result
@@ -301,6 +324,27 @@ class ResilientClient:
                     return result
         finally:
             call.close()
+
+    async def _race(
+        self, hedge: Hedge, call: Call, work: Callable[[Call], Awaitable[CallResult[T]]]
+    ) -> CallResult[T]:
+        """Make the attempt, and another beside it if it is late; each ends what it holds."""
+
+        async def run(number: int) -> CallResult[T]:
+            one = call if number == 0 else call.beside()
+            if number > 0:
+                refused = one.enter()
+                if refused is not None:
+                    return cast("CallResult[T]", refused)
+            ended = _CANCELLED
+            try:
+                result = await _attempt(one, work)
+                ended = cast("CallResult[object]", result)
+                return result
+            finally:
+                one.finish(ended)
+
+        return await hedge.call(run, call.request, self.clock, idempotent=True)
 
     def call_now(
         self,
@@ -332,6 +376,17 @@ class ResilientClient:
                     return result
         finally:
             call.close()
+
+
+async def _attempt(call: Call, work: Callable[[Call], Awaitable[CallResult[T]]]) -> CallResult[T]:
+    try:
+        async with asyncio.timeout(call.left_us / 1_000_000):
+            return await work(call)
+    except Exception as error:
+        result: CallResult[T] | None = _result_of(error)
+        if result is None:
+            raise
+        return result
 
 
 def _result_of(error: Exception) -> CallResult[T] | None:

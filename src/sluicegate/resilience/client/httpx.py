@@ -89,20 +89,20 @@ class AsyncResilientTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send it, within the client's judgement."""
-        last: httpx.Response | None = None
+        heads: list[httpx.Response] = []  # of attempts, two at once where one is a hedge
 
         async def attempt(call: Call) -> CallResult[httpx.Response]:
-            nonlocal last
-            if last is not None:
-                await last.aclose()
-                last = None
+            if not call.is_hedge:
+                await _close_all(heads)
             try:
-                last = await self._inner.handle_async_request(_attempt_of(request, call))
+                head = await self._inner.handle_async_request(_attempt_of(request, call))
             except httpx.TransportError as error:
                 return _result_of_error(error)
-            return _result_of(last)
+            heads.append(head)
+            return _result_of(head)
 
         idempotent, repeatable = _safety(request)
+        answer: httpx.Response | None = None
         try:
             result = await self._client.call(
                 attempt,
@@ -110,15 +110,22 @@ class AsyncResilientTransport(httpx.AsyncBaseTransport):
                 idempotent=idempotent,
                 repeatable=repeatable,
             )
-        except BaseException:
-            if last is not None:
-                await last.aclose()
-            raise
-        return answer_of(result)
+            answer = answer_of(result)
+            return answer
+        finally:
+            await _close_all(heads, answer)
 
     async def aclose(self) -> None:
         """Close the transport below."""
         await self._inner.aclose()
+
+
+async def _close_all(heads: list[httpx.Response], but: httpx.Response | None = None) -> None:
+    """Give back the connections of responses that nobody reads."""
+    while heads:
+        head = heads.pop()
+        if head is not but:
+            await head.aclose()
 
 
 def _result_of(response: httpx.Response) -> CallResult[httpx.Response]:

@@ -12,11 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar, final
 
+from sluicegate.contracts.criticality import parse_criticality
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.backoff import WAIT_US_MAX
 from sluicegate.kernels.bounds import ranged
 from sluicegate.policies.breaker import TRIP_ON_PRESSURE, BreakerSettings
 from sluicegate.policies.client_throttle import ClientThrottleSettings
+from sluicegate.policies.hedge import HedgeSettings
 from sluicegate.policies.retry import WHEN_TOLD, RetrySettings
 from sluicegate.policies.retry_budget import RetryBudgetSettings
 from sluicegate.policies.settings import check_ranges
@@ -48,6 +50,7 @@ class ClientSettings:
     retry_budget: RetryBudgetSettings = field(default_factory=RetryBudgetSettings)
     breaker: BreakerSettings = field(default_factory=_breaker)
     throttle: ClientThrottleSettings = field(default_factory=ClientThrottleSettings)
+    hedge: HedgeSettings | None = None  # no hedges; a table, even an empty one, asks for them
 
     def __post_init__(self) -> None:
         check_ranges("client", self)
@@ -62,6 +65,8 @@ def client_settings(table: Mapping[str, Any]) -> ClientSettings:
         "breaker": _part("breaker", BreakerSettings, _BREAKER, values),
         "throttle": _part("throttle", ClientThrottleSettings, {}, values),
     }
+    if "hedge" in values:
+        parts["hedge"] = _part("hedge", HedgeSettings, {}, values)
     return _build("client", ClientSettings, values | parts)
 
 
@@ -71,6 +76,9 @@ def _part(name: str, settings: type[T], defaults: Mapping[str, Any], values: dic
         raise BadValue(f"client.{name}", table, f"write it as a table, [client.{name}]")
     if isinstance(table.get("attempts"), list):
         table = table | {"attempts": tuple(table["attempts"])}
+    if isinstance(table.get("least_class"), str):
+        path = f"client.{name}.least_class"
+        table = table | {"least_class": parse_criticality(table["least_class"], field=path)}
     return _build(f"client.{name}", settings, {**defaults, **table})
 
 
