@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.engine
 
 PAGES = (
-    "/", "/callers", "/hot-keys", "/queues", "/accounts", "/dead-letters", "/nodes",
-    "/why?caller=ann", "/rules", "/rules?rule=playback",
+    "/", "/callers", "/hot-keys", "/queues", "/accounts", "/images", "/dead-letters",
+    "/nodes", "/why?caller=ann", "/rules", "/rules?rule=playback",
 )  # fmt: skip
 LIVE = PAGES[:-3]
 WIDE, NARROW = (1280, 900), (390, 844)

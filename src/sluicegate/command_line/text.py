@@ -59,6 +59,16 @@ def per_second(value: float) -> str:
     return f"{rate(value)}/s"
 
 
+def size(count: int) -> str:
+    """Bytes in the unit that suits them."""
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1_000:
+            return f"{value:.3g} {unit}"
+        value /= 1_000
+    return f"{value:,.3g} TB"
+
+
 def duration(us: object) -> str:
     """A time in the unit that suits it: `0.5 s`, `100 s`, `2 h`."""
     if not isinstance(us, int | float):

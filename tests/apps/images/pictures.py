@@ -15,6 +15,7 @@ from sluicegate.contracts.image import (
     Processed,
 )
 from sluicegate.contracts.image_spec import ImageSpec
+from sluicegate.stores.images.workers import ImageWorkersStats
 
 
 def picture(number: int, *, width: int = 48, height: int = 32, form: str = "PNG") -> bytes:
@@ -60,6 +61,9 @@ class PillowProcessor:
 
     async def describe(self, original: Original) -> ImageInfo:
         raise NotImplementedError
+
+    def stats(self) -> ImageWorkersStats:
+        return ImageWorkersStats(1, 1, 0, 0, self.engine)
 
     async def start(self) -> None:
         pass

@@ -16,6 +16,7 @@ from sluicegate.apps.console.lab import LabRoutes
 from sluicegate.apps.console.lab_runs import LabRuns
 from sluicegate.apps.console.live import Live, PageView
 from sluicegate.apps.console.pages import frame, rules, tables
+from sluicegate.apps.console.pages.images import images
 from sluicegate.apps.console.pages.overview import overview
 from sluicegate.apps.console.pages.why import AuditAnswer, why
 from sluicegate.apps.console.picture import LIMITER, FleetPicture
@@ -39,13 +40,15 @@ EVENTS: Final = b"text/event-stream"
 CALLER_BYTES_MAX: Final = 4_096
 LETTERS_MAX: Final = 256
 LIVE_PAGES: Final = (
-    "overview", "callers", "hot-keys", "queues", "accounts", "dead-letters", "nodes",
+    "overview", "callers", "hot-keys", "queues", "accounts", "images", "dead-letters",
+    "nodes",
 )  # fmt: skip
 _TABLES: Final[Mapping[str, Callable[[FleetPicture], dict[str, str]]]] = {
     "callers": tables.callers,
     "hot-keys": tables.hot_keys,
     "queues": tables.queues,
     "accounts": tables.accounts,
+    "images": images,
     "dead-letters": tables.dead_letters,
     "nodes": tables.nodes,
 }

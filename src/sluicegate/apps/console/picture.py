@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from sluicegate.apps.console.fleet import Node, State
+from sluicegate.apps.console.image_readings import ImageReading, read_images
 from sluicegate.command_line.board_rates import per_s, picture
 from sluicegate.command_line.boards import BoardSample, board_in
 from sluicegate.contracts.criticality import Criticality
@@ -24,6 +25,7 @@ from sluicegate.contracts.reasons import (
 )
 
 DISPATCHER: Final = "kv"
+IMAGES: Final = "images"
 LIMITER: Final = "limiter"
 PUBSUB: Final = "pubsub"
 CLASSES: Final = tuple(member.name for member in Criticality)
@@ -129,6 +131,7 @@ class FleetPicture:
     dead_letters: Mapping[str, int] = field(default_factory=dict)
     letters: tuple[LetterReading, ...] = ()
     accounts: tuple[AccountReading, ...] = ()
+    images: tuple[ImageReading, ...] = ()
     dispatchers: Mapping[str, Any] = field(default_factory=dict)  # as `board_rates.picture` has it
 
     @property
@@ -205,6 +208,7 @@ def picture_of(nodes: Sequence[Node], at_us: int) -> FleetPicture:
             LetterReading(one.url, one.dead_letters) for one in readings if one.dead_letters
         ),
         accounts=tuple(one.accounts for one in readings if one.accounts is not None),
+        images=tuple(one.images for one in readings if one.images is not None),
         dispatchers=dispatchers,
     )
 
@@ -221,6 +225,7 @@ class _NodeReading:
     degraded: float = 0.0
     dead_letters: dict[str, int] = field(default_factory=dict)
     accounts: AccountReading | None = None
+    images: ImageReading | None = None
 
 
 def _read(
@@ -232,6 +237,8 @@ def _read(
         return _read_limiter(url, before, state), [], []
     if state["app"] == PUBSUB:
         return _read_pubsub(url, before, state), [], []
+    if state["app"] == IMAGES:
+        return _NodeReading(url, images=read_images(url, before, state)), [], []
     return _NodeReading(url), [], []
 
 

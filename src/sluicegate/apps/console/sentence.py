@@ -44,6 +44,10 @@ def sentence_of(picture: FleetPicture) -> Sentence:
         found = rule(picture)
         if found is not None:
             return found
+    images = sum(one.from_memory + one.requests for one in picture.images)
+    if not picture.admitted and images:
+        words = f"All is calm: images are asked for at {per_second(images)}."
+        return Sentence(Urgency.CALM, words, "images")
     if not picture.admitted:
         return Sentence(Urgency.CALM, "All is calm: nobody asks.", "nodes")
     rate = per_second(picture.admitted)
@@ -100,6 +104,15 @@ def _store(picture: FleetPicture) -> Sentence | None:
     return None
 
 
+def _images(picture: FleetPicture) -> Sentence | None:
+    # A worker that is being replaced is away for a moment: who has work that waits is worse off.
+    dead = [one for one in picture.images if not one.alive and one.queued]
+    if not dead:
+        return None
+    words = f"{dead[0].node} makes no images: none of its {dead[0].workers} workers lives."
+    return Sentence(Urgency.ALARM, words, "images")
+
+
 def _critical_refused(picture: FleetPicture) -> Sentence | None:
     flow = next((one for one in picture.classes if one.name == _CRITICAL), None)
     if flow is None or flow.shed_share < REFUSED_SHARE_MIN:
@@ -142,6 +155,15 @@ def _shedding(picture: FleetPicture) -> Sentence | None:
     return Sentence(Urgency.DEFENDING, words, "queues")
 
 
+def _origins(picture: FleetPicture) -> Sentence | None:
+    hosts = [host for one in picture.images for host, _ in one.unwell]
+    if not hosts:
+        return None
+    more = f" and {counted(len(hosts) - 1, 'other')}" if hosts[1:] else ""
+    words = f"The origin {hosts[0]}{more} fails: its images are served as they were before."
+    return Sentence(Urgency.DEFENDING, words, "images")
+
+
 def _hot(picture: FleetPicture) -> Sentence | None:
     hottest = next(iter(picture.dispatchers.get("hot", ())), None)
     if hottest is None or hottest["share"] < HOT_SHARE_MIN or not hottest["rate"]:
@@ -170,9 +192,11 @@ _RULES: Final[tuple[Callable[[FleetPicture], Sentence | None], ...]] = (
     _silent,
     _engine,
     _store,
+    _images,
     _critical_refused,
     _slow,
     _shedding,
+    _origins,
     _hot,
     _one_caller,
 )

@@ -35,13 +35,13 @@ _MEANINGS: Final = {
     "requests": "Images asked for, but for those served from memory.",
     "fresh": "Requests whose URL needed no check.",
     "downloads": "Originals downloaded.",
+    "uploads": "Originals sent.",
     "unchanged": "Checks that found an original unchanged.",
     "changed": "Checks that found another original.",
     "duplicates": "Downloads and uploads of bytes that were there.",
     "variant_hits": "Requests whose variant was there.",
     "processed": "Images processed.",
     "failures_cached": "Requests answered by a remembered failure.",
-    "failures": "Failures found.",
     "stale": "Requests served an original whose origin could not be asked.",
     "mended": "Damaged blobs that were made again.",
 }
@@ -109,6 +109,8 @@ class ImagesApp(App[ImagesSettings]):
             "queue": self.parts.queue.stats,
             "origins": self.parts.origin.states,
             "hot": self._hot,
+            "workers": self.parts.processor.stats,
+            "storage": self._storage,
             "collection": lambda: self.collected,
         }
 
@@ -117,6 +119,14 @@ class ImagesApp(App[ImagesSettings]):
         counts = asdict(self.parts.pipeline.counts)
         for name, meaning in _MEANINGS.items():
             yield counter(f"sluicegate_images_{name}", meaning, counts[name])
+        yield counters(
+            "sluicegate_images_failures",
+            "Failures found, by kind.",
+            [
+                MetricSample("_total", (("kind", kind),), count)
+                for kind, count in self.parts.pipeline.counts.failed.items()
+            ],
+        )
         for name, meaning in (
             ("process", "Time of processing."),
             ("saved", "Time of processing that was not needed again."),
@@ -143,6 +153,9 @@ class ImagesApp(App[ImagesSettings]):
         hot = self._hot()
         yield counter("sluicegate_images_hot", "Requests served from memory.", hot["hits"])
         yield gauge("sluicegate_images_hot_bytes", "Bytes of variants in memory.", hot["bytes"])
+        workers = self.parts.processor.stats()
+        yield gauge("sluicegate_images_workers", "Worker processes that live.", workers.alive)
+        yield counter("sluicegate_images_replaced", "Worker processes replaced.", workers.replaced)
         queue = self.parts.queue.stats()
         yield gauge("sluicegate_images_queued", "Images that wait for a worker.", queue.queued)
         yield counters(
@@ -171,6 +184,15 @@ class ImagesApp(App[ImagesSettings]):
             "images": sum(len(handler.hot) for handler in self._handlers),
             "bytes": sum(handler.hot.bytes_used for handler in self._handlers),
             "unsigned": sum(handler.unsigned for handler in self._handlers),
+        }
+
+    def _storage(self) -> dict[str, int]:
+        contents = self.parts.contents
+        return {
+            "downloaded_bytes": self.parts.origin.bytes,
+            "written": contents.written,
+            "written_bytes": contents.bytes_written,
+            "damaged": contents.damaged,
         }
 
     async def _gallery(self) -> str:

@@ -60,6 +60,7 @@ class Contents:
         self._threads = ThreadPoolExecutor(THREADS_MAX, "images-blobs")
         self.damaged = 0
         self.written = 0
+        self.bytes_written = 0
 
     async def store(self, data: bytes, *, again: bool = False) -> Content:
         """Keep the bytes, durably when it returns; `again` for what was found damaged."""
@@ -137,6 +138,7 @@ class Contents:
 
         await self._run(put)
         self.written += 1
+        self.bytes_written += len(data)
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -92,6 +92,10 @@ class ImageUpload(NamedTuple):
     known: bool
 
 
+def _no_failures() -> dict[str, int]:
+    return {kind.value: 0 for kind in ImageErrorKind}
+
+
 @dataclass
 class PipelineCounts:
     """What was done, and what was saved."""
@@ -99,6 +103,7 @@ class PipelineCounts:
     requests: int = 0
     fresh: int = 0  # URLs that needed no check
     downloads: int = 0
+    uploads: int = 0
     unchanged: int = 0
     changed: int = 0
     duplicates: int = 0  # downloads and uploads of bytes that were there
@@ -111,6 +116,12 @@ class PipelineCounts:
     process_us: int = 0
     saved_us: int = 0  # of processing
     saved_bytes: int = 0  # not stored twice
+    failed: dict[str, int] = field(default_factory=_no_failures)
+
+    def add_failure(self, kind: str) -> None:
+        """Count a failure that was found."""
+        self.failures += 1
+        self.failed[kind] += 1
 
 
 async def try_in_bulk(make: Callable[[], Awaitable[T]]) -> T:
@@ -178,6 +189,7 @@ class ImagePipeline:
         """Keep an image that has no URL; durable when it returns. What is none is a `BadValue`."""
         if sniff_image(data[:HEAD_BYTES]) is None:
             raise BadValue("body", f"{len(data):,} bytes", f"send an image: {ACCEPTED}")
+        self.counts.uploads += 1
         content = await self.contents.store(data)
         if content.known and await self.contents.read(*content[:3]) is None:
             content = await self.contents.store(data, again=True)
@@ -278,7 +290,7 @@ class ImagePipeline:
 
     def _failed(self, url: str, before: UrlRecord | None, error: ImageFailure) -> UrlRecord:
         """A failure that passes leaves what there was; one that stays replaces it."""
-        self.counts.failures += 1
+        self.counts.add_failure(error.kind)
         now_us = self._clock.now_us()
         record = before or UrlRecord(url)
         if not kind_of(error.kind).passing:
@@ -352,7 +364,7 @@ class ImagePipeline:
         try:
             made, took_us = await self._process(original, spec, request)
         except ImageFailure as error:
-            self.counts.failures += 1
+            self.counts.add_failure(error.kind)
             now_us = self._clock.now_us()
             until = now_us + lifetime_us(error.kind, self.settings.lifetimes, of_origin=False)
             record = VariantRecord(

@@ -9,7 +9,7 @@ from sluicegate.contracts.image import ImageLimits, ImageProcessor
 from sluicegate.contracts.image_spec import ImageSpec, parse_spec
 from sluicegate.policies.images.negotiation import AUTO, negotiate
 from sluicegate.stores.images.settings import ImageWorkerSettings
-from sluicegate.stores.images.workers import ImageWorkers
+from sluicegate.stores.images.workers import ImageWorkers, ImageWorkersStats
 
 
 class StartableProcessor(ImageProcessor, Protocol):
@@ -17,6 +17,10 @@ class StartableProcessor(ImageProcessor, Protocol):
 
     async def start(self) -> None:
         """Start what it needs."""
+        ...
+
+    def stats(self) -> ImageWorkersStats:
+        """Return what there is to see of its processes."""
         ...
 
 

@@ -35,7 +35,7 @@ from sluicegate.command_line.page import (
     section,
     table,
 )
-from sluicegate.command_line.text import counted, duration, percent
+from sluicegate.command_line.text import counted, duration, percent, size
 
 UPLOADS: Final = "uploads"
 MERCHANTS_SHOWN: Final = 20
@@ -225,13 +225,3 @@ def report_page(
     if tiles:
         body.append(section("Originals", f'<ul class="tiles">{"".join(tiles)}</ul>'))
     return render_page(title, body, STYLE, served=True, images=bool(tiles))
-
-
-def size(count: int) -> str:
-    """Bytes in the unit that suits them."""
-    value = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1_000:
-            return f"{value:.3g} {unit}"
-        value /= 1_000
-    return f"{value:,.3g} TB"

@@ -22,10 +22,10 @@ from sluicegate.apps.images.parts import ImageParts
 from sluicegate.apps.images.pipeline import try_in_bulk
 from sluicegate.apps.images.processors import read_spec
 from sluicegate.apps.images.progress import CommandProgress
-from sluicegate.apps.images.report import HEAD, make_report, merchant_rows, report_page, size
+from sluicegate.apps.images.report import HEAD, make_report, merchant_rows, report_page
 from sluicegate.apps.images.settings import SERVICE, ImagesSettings
 from sluicegate.command_line.service_client import address_from, ask
-from sluicegate.command_line.text import clip, counted, duration, table
+from sluicegate.command_line.text import clip, counted, duration, size, table
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, SluicegateError
 from sluicegate.contracts.request import Request

@@ -19,7 +19,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, TypeVar, final
+from typing import Final, NamedTuple, TypeVar, final
 
 from sluicegate.contracts.errors import Unavailable
 from sluicegate.contracts.image import (
@@ -41,6 +41,16 @@ from sluicegate.stores.images.settings import ImageWorkerSettings
 
 T = TypeVar("T")
 _MICROSECONDS: Final = 1_000_000
+
+
+class ImageWorkersStats(NamedTuple):
+    """The processes that there should be, those that live, and how many were replaced."""
+
+    workers: int
+    alive: int
+    waiting: int  # jobs, for a process
+    replaced: int
+    engine: str
 
 
 class _Slot:
@@ -80,6 +90,13 @@ class ImageWorkers:
     def pids(self) -> list[int]:
         """The processes that there are."""
         return [slot.worker.pid for slot in self._slots if slot.worker is not None]
+
+    def stats(self) -> ImageWorkersStats:
+        """Return what there is to see."""
+        alive = len(self.pids)
+        return ImageWorkersStats(
+            self.settings.workers, alive, self.waiting, self.replaced, self._engine
+        )
 
     async def process(self, original: Original, spec: ImageSpec) -> Processed:
         """Make what the specification says; an `ImageFailure` if there can be none."""

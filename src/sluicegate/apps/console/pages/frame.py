@@ -18,6 +18,7 @@ PAGES: Final[Mapping[str, str]] = {
     "queues": "Queues and prices",
     "rules": "Rules",
     "accounts": "Accounts",
+    "images": "Images",
     "dead-letters": "Dead letters",
     "nodes": "Nodes",
     "why": "Why",
