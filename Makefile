@@ -87,6 +87,10 @@ prove: $(VENV)/.installed ## the long proofs: SLUICEGATE_PROVE_SEED picks the sl
 	SLUICEGATE_PROVE=$${SLUICEGATE_PROVE-full} $(VENV)/bin/pytest -m prove -n $(WORKERS) \
 		--dist worksteal $(PYTEST_ARGS) $(TESTS)
 
+.PHONY: screenshot
+screenshot: $(VENV)/.engines ## the README's picture of the console, anew; takes six minutes and Chromium
+	$(VENV)/bin/python -m tests.browser.screenshot docs/pictures/console.png
+
 .PHONY: protos
 protos: $(VENV)/.installed ## the generated code and descriptors, anew from the .proto file
 	$(VENV)/bin/python -m tests.protos.generate

@@ -27,7 +27,7 @@ ROOT: Final = Path(__file__).parent.parent
 DIST: Final = ROOT / "dist"
 EXTRAS: Final = "server,kv,rulebook"
 SERVERS: Final = {
-    "up": ["--no-load"],
+    "up": ["--no-load", "--alone"],
     "limiter": ["--rules", str(ROOT / "deploy" / "limiter" / "rules")],
     "kv": ["--engine", "memory:"],
 }

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 END_S_MAX = 8.0  # less than what a slow asker is given, with room for a busy machine
 POLL_GAP_S = 0.02
 
@@ -59,9 +59,10 @@ def has_ended(pid: int) -> bool:
 class Up:
     """One running `sluicegate up`; use it in a `with`."""
 
-    def __init__(self, *flags: str, command: Sequence[str] = COMMAND) -> None:
+    def __init__(self, *flags: str, command: Sequence[str] = COMMAND, alone: bool = True) -> None:
+        only = ("--alone",) if alone else ()
         self.process = subprocess.Popen(
-            [*command, "up", "--listen", "127.0.0.1:0", "--plain", *flags],
+            [*command, "up", "--listen", "127.0.0.1:0", "--plain", *only, *flags],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

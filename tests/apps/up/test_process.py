@@ -135,7 +135,7 @@ def test_a_terminal_is_drawn_on_and_given_back() -> None:
     with (
         os.fdopen(ours, "rb", buffering=0) as screen,
         subprocess.Popen(
-            [*COMMAND, "up", "--listen", "127.0.0.1:0", "--load", "100"],
+            [*COMMAND, "up", "--alone", "--listen", "127.0.0.1:0", "--load", "100"],
             stdin=theirs,
             stdout=theirs,
             stderr=subprocess.PIPE,
@@ -173,7 +173,7 @@ def test_a_terminal_is_drawn_on_and_given_back() -> None:
 def test_a_port_in_use_is_told_with_the_flag_that_helps() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        result = run("up", "--listen", f"127.0.0.1:{port}", "--plain", "--for", "1")
+        result = run("up", "--alone", "--listen", f"127.0.0.1:{port}", "--plain", "--for", "1")
     assert result.returncode == 1
     assert result.stderr == (
         f"sluicegate: port {port} on 127.0.0.1 is in use; end what listens there, "
@@ -182,11 +182,11 @@ def test_a_port_in_use_is_told_with_the_flag_that_helps() -> None:
 
 
 def test_a_public_address_is_refused_unless_insecure_is_said() -> None:
-    result = run("up", "--listen", "0.0.0.0:0", "--plain", "--for", "1")
+    result = run("up", "--alone", "--listen", "0.0.0.0:0", "--plain", "--for", "1")
     assert result.returncode == 2
     assert "say --insecure" in result.stderr
     assert result.stderr.count("\n") == 1
-    allowed = run("up", "--listen", "0.0.0.0:0", "--plain", "--for", "0.3", "--insecure")
+    allowed = run("up", "--alone", "--listen", "0.0.0.0:0", "--plain", "--for", "0.3", "--insecure")
     assert allowed.returncode == 0
     assert "anyone who reaches this address may ask" in allowed.stdout
 
@@ -222,7 +222,7 @@ def test_what_is_too_large_is_refused() -> None:
 
 def test_a_reader_that_has_seen_enough_ends_it_without_a_complaint() -> None:
     with subprocess.Popen(
-        [*COMMAND, "up", "--listen", "127.0.0.1:0", "--load", "50"],
+        [*COMMAND, "up", "--alone", "--listen", "127.0.0.1:0", "--load", "50"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -168,3 +168,13 @@ def test_it_draws_on_terminals_that_can_and_nowhere_else(monkeypatch: pytest.Mon
         os.close(ours)
         os.close(theirs)
     assert not can_show(io.StringIO())
+
+
+def test_where_the_services_are_stands_below_and_takes_no_more_than_its_lines() -> None:
+    gate, about = busy()
+    services = ("open http://127.0.0.1:7050 in a browser", "images does not run: \x1b[2J")
+    lines = frame(gate.snapshot(), about, gate.keys(), "", (80, 24), services)
+    assert len(lines) <= 24
+    assert services[0] in lines[-2].plain
+    assert "\x1b" not in lines[-1].plain
+    assert lines[-1].plain.strip().startswith("images does not run")

@@ -126,7 +126,8 @@ def _slow(picture: FleetPicture) -> Sentence | None:
     if not slow:
         return None
     cell = min(slow, key=lambda one: (-max(one.prices), one.ratio))
-    where = f" on shard {cell.shard}" if cell.shard else ""
+    shard = cell.shard if cell.shard.startswith("shard") else f"shard {cell.shard}"
+    where = f" on {shard}" if cell.shard else ""
     words = f"The backend is slow{where} (latency ratio {cell.ratio:.2f} of {cell.operation})"
     price = max(cell.prices)
     if price > 1:

@@ -21,7 +21,9 @@ from sluicegate.apps.up.settings import (
 
 EXAMPLES = f"""\
 examples:
-  sluicegate up                          a demo load, and a live view of it
+  sluicegate up                          limits, every service that is installed, a console
+                                         in the browser, a demo load and a live view of it
+  sluicegate up --alone                  the limits and their load alone
   sluicegate up --no-load                only what you ask it
   sluicegate up --plain --for 10         one line a second, for ten seconds
   sluicegate up --rules 'api = 100/min' --rules 'login = 5/5m by sliding_log'
@@ -52,6 +54,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="R",
         default=str(LOAD_PER_S_DEFAULT),
         help=f"demo requests a second, 0 to {LOAD_PER_S_MAX} (default {LOAD_PER_S_DEFAULT})",
+    )
+    parser.add_argument(
+        "--alone", action="store_true", help="only the limits: no other service, no console"
     )
     parser.add_argument("--no-load", action="store_true", help="no demo load, as --load 0")
     parser.add_argument(
@@ -84,4 +89,5 @@ def settings_from(arguments: Namespace) -> Settings:
         for_s=None if arguments.for_s is None else parse_for(arguments.for_s),
         plain=arguments.plain,
         insecure=arguments.insecure,
+        alone=arguments.alone,
     )

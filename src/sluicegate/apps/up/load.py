@@ -2,8 +2,7 @@
 
 The child keeps a few connections open and sends what `callers` says, at its instants: open-loop,
 so if we answer too slowly asks wait, and beyond `WAITING_MAX` they are left out. It lives no longer
-than we do: its standard input is a pipe that we hold, and when that closes it ends. We end it by
-its own process id.
+than we do (`children.py`).
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ import asyncio
 import contextlib
 import signal
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, final
 from urllib.parse import urlencode
 
 from sluicegate.apps.up.callers import DemoRequest, demo_requests
+from sluicegate.apps.up.children import ChildProcess
 from sluicegate.apps.up.settings import NamedRule, parse_rules, rule_words
 from sluicegate.system import now_us
 from sluicegate.testing import SeededChance
@@ -28,46 +27,22 @@ WAITING_MAX: Final = 500
 SEED: Final = 7
 STOP_S_MAX: Final = 0.5
 CONNECT_GAP_S: Final = 0.2
-STDERR_LINE_CHARS_MAX: Final = 200
 
 
 @final
 class LoadProcess:
     """The parent's end."""
 
-    def __init__(self, process: Process, per_s: int) -> None:
-        self._process = process
+    def __init__(self, child: ChildProcess, per_s: int) -> None:
+        self._child = child
         self._per_s = per_s
-        self._last_words = ""
-
-    @property
-    def pid(self) -> int:
-        """The child's process id."""
-        return self._process.pid
 
     def words(self) -> str:
         """How it stands, for the view."""
-        code = self._process.returncode
+        code = self._child.code
         if code is None:
             return f"demo load {self._per_s}/s"
-        return f"demo load ended with code {code}: {self._last_words or 'no word why'}"
-
-    async def listen(self) -> None:
-        """Remember the last line it wrote to its standard error."""
-        stderr = self._process.stderr
-        while stderr is not None and (chunk := await stderr.read(4096)):
-            lines = (self._last_words + chunk.decode(errors="replace")).split("\n")
-            output = [line for line in lines if line.strip()]
-            self._last_words = output[-1][-STDERR_LINE_CHARS_MAX:] if output else ""
-
-    async def stop(self) -> None:
-        """End it, and return when it has ended."""
-        for end in (self._process.terminate, self._process.kill):
-            with contextlib.suppress(ProcessLookupError):
-                end()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._process.wait(), STOP_S_MAX)
-                return
+        return f"demo load ended with code {code}: {self._child.complaint or 'no word why'}"
 
 
 @asynccontextmanager
@@ -78,18 +53,11 @@ async def loaded(
     if per_s == 0:
         yield None
         return
-    # -P: what lies in the folder where we were started is not to be imported by mistake.
-    command = [sys.executable, "-P", "-m", __name__, host, str(port), str(per_s)]
-    process = await asyncio.create_subprocess_exec(
-        *command, *rule_words(rules), stdin=PIPE, stdout=DEVNULL, stderr=PIPE
-    )
-    load = LoadProcess(process, per_s)
-    listening = asyncio.create_task(load.listen())
+    child = await ChildProcess.start(__name__, host, str(port), str(per_s), *rule_words(rules))
     try:
-        yield load
+        yield LoadProcess(child, per_s)
     finally:
-        await load.stop()
-        await listening
+        await child.stop(STOP_S_MAX)
 
 
 async def send(host: str, port: int, requests: Iterator[DemoRequest]) -> None:
@@ -97,9 +65,9 @@ async def send(host: str, port: int, requests: Iterator[DemoRequest]) -> None:
     waiting: asyncio.Queue[bytes] = asyncio.Queue(WAITING_MAX)
     at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_client(host, port, waiting)) for _ in range(CONNECTIONS)]
+        tasks = [group.create_task(ask_in_turn(host, port, waiting)) for _ in range(CONNECTIONS)]
         tasks.append(group.create_task(_feed(requests, at, waiting)))
-        await _until_stdin_closes()
+        await until_stdin_closes()
         for task in tasks:
             task.cancel()
 
@@ -114,7 +82,7 @@ async def _feed(requests: Iterator[DemoRequest], at: str, waiting: asyncio.Queue
             waiting.put_nowait(request)
 
 
-async def _client(host: str, port: int, waiting: asyncio.Queue[bytes]) -> None:
+async def ask_in_turn(host: str, port: int, waiting: asyncio.Queue[bytes]) -> None:
     """One connection: ask, read the whole answer, ask again; a broken one is made anew."""
     while True:
         try:
@@ -134,7 +102,8 @@ async def _client(host: str, port: int, waiting: asyncio.Queue[bytes]) -> None:
             writer.close()
 
 
-async def _until_stdin_closes() -> None:
+async def until_stdin_closes() -> None:
+    """Return when whoever started us has closed the pipe, or is gone."""
     reader = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(reader)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)

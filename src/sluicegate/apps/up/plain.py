@@ -6,6 +6,7 @@ before.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, TextIO, final
 
 from sluicegate.apps.up.charts import latency_text, share_text
@@ -26,6 +27,7 @@ class PlainLines:
     def __init__(self, out: TextIO, url: str, settings: Settings) -> None:
         self._out = out
         self._opening = opening(url, settings)
+        self._services: Sequence[str] = ()
 
     def __enter__(self) -> PlainLines:
         self._out.write(self._opening)
@@ -34,8 +36,13 @@ class PlainLines:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def show(self, snapshot: Snapshot, keys: dict[str, int], load: str) -> None:
-        """Print one line."""
+    def show(
+        self, snapshot: Snapshot, keys: dict[str, int], load: str, services: Sequence[str]
+    ) -> None:
+        """Print one line, and those about the services where they have changed."""
+        if services != self._services:
+            self._services = services
+            self._out.writelines(f"  {one}\n" for one in services)
         words = line(snapshot, sum(keys.values()))
         if "ended" in load:
             words += f"  {load}"

@@ -1,7 +1,8 @@
 """Run: start, show, stop, in the order that can be read below.
 
 Everything that is started is ended by the block that started it, whatever happens in between:
-first the view gives the terminal back, then the load ends, then the server, then the socket.
+first the view gives the terminal back, then the load ends, then the services, then the server and
+its socket.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import contextlib
 import math
 import signal
 import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from typing import Final, Protocol, Self, TextIO
 
@@ -19,6 +22,7 @@ from sluicegate.apps.up.load import LoadProcess, loaded
 from sluicegate.apps.up.named_limits import NamedLimits, compiled
 from sluicegate.apps.up.pages import served
 from sluicegate.apps.up.plain import PlainLines, summary
+from sluicegate.apps.up.services import Services, started
 from sluicegate.apps.up.settings import Settings
 from sluicegate.doors.binding import Address, bind, bound_address
 from sluicegate.doors.http.site import hosts_of
@@ -36,8 +40,11 @@ class View(Protocol):
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
-    def show(self, snapshot: Snapshot, keys: dict[str, int], load: str) -> None:
-        """Show one snapshot."""
+    def show(
+        self, snapshot: Snapshot, keys: dict[str, int], load: str, services: Sequence[str]
+    ) -> None:
+        """Show one snapshot, and where the services are."""
+        ...
 
 
 def up(settings: Settings, out: TextIO | None = None) -> int:
@@ -55,10 +62,11 @@ async def _up(settings: Settings, out: TextIO) -> int:
     hosts = hosts_of([bound_address(listening)], secret=False)
     async with (
         served(gate, url, listening, hosts),
+        _services(settings) as services,
         loaded(address.host, address.port, settings.rules, settings.load_per_s) as load,
     ):
         with _view(settings, url, out) as view:
-            await _show(view, gate, load, ended, settings.for_s)
+            await _show(view, gate, load, services, ended, settings.for_s)
     out.write(summary(gate))
     out.flush()
     return 0
@@ -68,15 +76,29 @@ async def _show(
     view: View,
     gate: NamedLimits,
     load: LoadProcess | None,
+    services: Services | None,
     ended: asyncio.Event,
     for_s: float | None,
 ) -> None:
     loop = asyncio.get_running_loop()
     end_s = math.inf if for_s is None else loop.time() + for_s
     while not ended.is_set() and (left_s := end_s - loop.time()) > 0:
-        view.show(gate.snapshot(), gate.keys(), "no demo load" if load is None else load.words())
+        words = "no demo load" if load is None else load.words()
+        if services is not None and services.scene:
+            words += f" · of the services: {services.scene}"
+        view.show(gate.snapshot(), gate.keys(), words, () if services is None else services.lines())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(ended.wait(), min(view.gap_s, left_s))
+
+
+@asynccontextmanager
+async def _services(settings: Settings) -> AsyncIterator[Services | None]:
+    if settings.alone:
+        yield None
+        return
+    own_ports = settings.port != 0
+    async with started(own_ports=own_ports, load=settings.load_per_s > 0) as services:
+        yield services
 
 
 def _ended_by_signals() -> asyncio.Event:

@@ -57,6 +57,7 @@ class Settings:
     for_s: float | None = None
     plain: bool = False
     insecure: bool = False
+    alone: bool = False
 
 
 def parse_listen(text: str, *, insecure: bool = False) -> tuple[str, int]:

@@ -69,13 +69,19 @@ class Cell(NamedTuple):
 
 
 def frame(
-    snapshot: Snapshot, about: About, keys: dict[str, int], load: str, size: tuple[int, int]
+    snapshot: Snapshot,
+    about: About,
+    keys: dict[str, int],
+    load: str,
+    size: tuple[int, int],
+    services: Sequence[str] = (),
 ) -> list[Text]:
     """The screen, as lines of at most `size` = width and height."""
     width = min(max(size[0], WIDTH_MIN), WIDTH_MAX) - 2
     height = max(size[1], HEIGHT_MIN)
     top = _top(snapshot, about, width)
     bottom = _bottom(snapshot, keys, load, width)
+    bottom += [_fit(Text(safe(one)), width) for one in services]
     room = height - len(top) - len(bottom) - 1
     tall = room >= 2 * len(about.rules) + 8
     rules = _rules(snapshot, about, keys, width, tall=tall)
@@ -338,9 +344,11 @@ class LiveView:
         os.kill(os.getpid(), signal.SIGSTOP)
         self._live.start()
 
-    def show(self, snapshot: Snapshot, keys: dict[str, int], load: str) -> None:
+    def show(
+        self, snapshot: Snapshot, keys: dict[str, int], load: str, services: Sequence[str]
+    ) -> None:
         """Draw one frame."""
-        lines = frame(snapshot, self._about, keys, load, self._console.size)
+        lines = frame(snapshot, self._about, keys, load, self._console.size, services)
         self._live.update(_joined(lines), refresh=True)
 
 

@@ -1,0 +1,184 @@
+"""Services: every service that is installed, started beside the demo, with a console before them.
+
+Each is the command that a user would type, as a process of its own, on its usual port or, where the
+demo takes a free one, on free ones; on loopback alone. What they keep lies in a folder that goes
+with us. One that cannot start says why in a line, and keeps no other from starting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import tempfile
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, NamedTuple, final
+
+from sluicegate.apps.up.children import ChildProcess, stop_all
+from sluicegate.apps.up.story_parts import CALLERS, LIMITER_RULES, QUOTAS, token_of
+from sluicegate.contracts.errors import MissingPackage
+from sluicegate.policies.access import token_digest
+
+CHILD: Final = "sluicegate.apps.up.child"
+STORY: Final = "sluicegate.apps.up.story"
+CONSOLE: Final = "console"
+CONTROL: Final = "engine.json"
+GRACE_S: Final = "0.5"
+_URL: Final = re.compile(r"127\.0\.0\.1:\d+")
+
+
+class UpService(NamedTuple):
+    """How a service is started: its command, its port, and packages that an extra brings."""
+
+    name: str
+    words: tuple[str, ...]
+    port: int
+    packages: tuple[str, ...] = ()
+    extra: str = ""
+
+
+def plans(folder: Path) -> tuple[UpService, ...]:
+    """All services but the console; what they read and keep is in `folder`."""
+    rules, quotas, access = folder / "rules.yaml", folder / "quotas.yaml", folder / "callers.toml"
+    engine = f"faulty+memory:?slots=16&work_ms=2&shards=4&control={folder / CONTROL}"
+    kv = ("--engine", engine, "--rules", f"{quotas}", "--access", f"{access}")
+    images = (
+        *("--kv", "memory:", "--blobs", f"files:{folder / 'blobs'}", "--processes", "1"),
+        *("--origin-networks", "127.0.0.1/32"),
+    )
+    return (
+        UpService("limiter", ("limiter", "--rules", f"{rules}"), 7070),
+        UpService("kv", ("kv", *kv), 7080),
+        UpService("pubsub", ("pubsub", "--history", f"{folder / 'history'}"), 7090),
+        UpService(
+            "images", ("images", "serve", *images), 7060, ("aiohttp", "lmdb", "pyvips"), "images"
+        ),
+    )
+
+
+CONSOLE_PORT: Final = 7050
+
+
+@final
+class Services:
+    """Those that run, and why the others do not."""
+
+    def __init__(self, *, own_ports: bool, load: bool) -> None:
+        self.urls: dict[str, str] = {}
+        self.failures: dict[str, str] = {}
+        self.settled = False
+        self._own_ports = own_ports
+        self._load = load
+        self._running: dict[str, ChildProcess] = {}
+        self._story: ChildProcess | None = None
+
+    def lines(self) -> list[str]:
+        """What there is to say, in a few lines."""
+        if not self.settled:
+            return ["services start"]
+        others = ", ".join(
+            f"{name} :{url.rpartition(':')[2]}"
+            for name, url in self.urls.items()
+            if name != CONSOLE
+        )
+        console = self.urls.get(CONSOLE)
+        lines = [f"open {console} in a browser ({others})"] if console else []
+        lines += [f"{name} does not run: {why}" for name, why in self._failed()]
+        return lines
+
+    @property
+    def scene(self) -> str:
+        """What the load of the services does just now."""
+        return "" if self._story is None else self._story.printed
+
+    async def start(self, folder: Path) -> None:
+        """Start all that can be, then the console, then the load."""
+        write_files(folder)
+        await asyncio.gather(*(self._start(plan) for plan in plans(folder)))
+        if self.urls:
+            flags = [word for url in self.urls.values() for word in ("--services", url)]
+            words = (CONSOLE, *flags, "--lab", "loopback")
+            await self._start(UpService(CONSOLE, words, CONSOLE_PORT))
+        self.settled = True
+        targets = [f"{name}={url}" for name, url in self.urls.items() if name != CONSOLE]
+        if self._load and targets:
+            self._story = await ChildProcess.start(STORY, str(folder / CONTROL), *targets)
+
+    async def stop(self) -> None:
+        """End the load, then the console, which asks the others, then those."""
+        if self._story is not None:
+            await self._story.stop()
+        console = self._running.pop(CONSOLE, None)
+        if console is not None:
+            await console.stop()
+        await stop_all([*self._running.values()])
+
+    async def _start(self, plan: UpService) -> None:
+        missing = missing_package(plan)
+        if missing:
+            self.failures[plan.name] = missing
+            return
+        port = plan.port if self._own_ports else 0
+        listen = ("--listen", f"127.0.0.1:{port}", "--grace-s", GRACE_S)
+        child = await ChildProcess.start(CHILD, *plan.words, *listen)
+        self._running[plan.name] = child
+        found = _URL.search(await child.first_line())
+        if found is not None:
+            self.urls[plan.name] = f"http://{found[0]}"
+
+    def _failed(self) -> Iterator[tuple[str, str]]:
+        yield from self.failures.items()
+        for name, child in self._running.items():
+            if child.code is not None:
+                yield name, child.complaint.removeprefix("sluicegate: ") or f"code {child.code}"
+        if self._story is not None and self._story.code is not None:
+            yield "their load", self._story.complaint or f"code {self._story.code}"
+
+
+def missing_package(plan: UpService) -> str:
+    """Return what is missing, and how to get it; empty if nothing is."""
+    missing = next((one for one in plan.packages if find_spec(one) is None), None)
+    return "" if missing is None else str(MissingPackage(missing, plan.extra))
+
+
+@asynccontextmanager
+async def started(*, own_ports: bool, load: bool) -> AsyncIterator[Services]:
+    """Have them start while the block runs, and ended after it."""
+    with tempfile.TemporaryDirectory(prefix="sluicegate-up-") as folder:
+        services = Services(own_ports=own_ports, load=load)
+        starting = asyncio.create_task(services.start(Path(folder)))
+        try:
+            yield services
+        finally:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            await services.stop()
+
+
+def write_files(folder: Path) -> None:
+    """Write what the services read."""
+    (folder / "rules.yaml").write_text(LIMITER_RULES, encoding="utf-8")
+    (folder / "quotas.yaml").write_text(QUOTAS, encoding="utf-8")
+    (folder / "callers.toml").write_text(access_text(CALLERS), encoding="utf-8")
+    (folder / CONTROL).write_text("{}", encoding="utf-8")
+
+
+def access_text(callers: Iterable[str]) -> str:
+    """An access file in which whoever comes without a token may do everything, as without one."""
+    lines = [
+        "[anonymous]",
+        'grants = ["check", "audit", "operate"]',
+        'tables = { "*" = ["read", "write", "bulk"] }',
+    ]
+    for name in callers:
+        digest = token_digest(token_of(name))
+        lines += [
+            "[[callers]]",
+            f'name = "{name}"',
+            f'token_sha256 = "{digest}"',
+            'tables = { "*" = ["read", "write"] }',
+            'highest = "CRITICAL"',
+        ]
+    return "\n".join(lines) + "\n"

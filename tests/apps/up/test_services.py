@@ -1,0 +1,144 @@
+"""`sluicegate up` with every service: they answer, tell a story, and go when it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import re
+import socket
+import subprocess
+import sys
+from importlib.util import find_spec
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from sluicegate.apps.up import services
+from sluicegate.apps.up.children import ChildProcess
+from sluicegate.apps.up.story_parts import (
+    CONTENTS,
+    SCENES,
+    STREAMS,
+    Scene,
+    image_stream,
+    picture,
+    scene_at,
+)
+from sluicegate.service.access_file import read_access_file
+from sluicegate.testing import SeededChance
+from tests.apps.up.running import DEADLINE_S, Up, has_ended, until
+
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/task").exists(), reason="children are looked up in /proc"
+)
+
+
+def ask(port: str, path: str) -> str:
+    connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=20)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().read().decode()
+    finally:
+        connection.close()
+
+
+@needs_proc
+def test_every_service_that_is_installed_is_there_and_busy_and_ends_with_it() -> None:
+    with Up("--load", "50", alone=False) as up:
+        assert up.ask("/healthz").status == 204  # whatever the services still do
+        line = up.line("in a browser")
+        ports = dict(re.findall(r"(\w+) :(\d+)", line))
+        console = re.search(r"http://127\.0\.0\.1:(\d+)", line)
+        assert console is not None
+        expected = {"limiter", "kv", "pubsub"} | ({"images"} if find_spec("pyvips") else set())
+        assert set(ports) == expected
+        busy = {
+            "limiter": r'"allowed": ?[1-9]',
+            "kv": r'"caller": ?"nightly"',
+            "pubsub": r'"admitted": ?[1-9]',
+            "images": r'"downloads": ?[1-9]',
+        }
+        for name, port in ports.items():
+            pattern = busy[name]
+            until(
+                lambda port=port, pattern=pattern: bool(re.search(pattern, ask(port, "/v1/state"))),  # type: ignore[misc]
+                f"{name} is busy",
+            )
+        nodes = f"{len(ports)} of {len(ports)}"
+        until(lambda: nodes in ask(console[1], "/"), "the console shows all")
+        children = up.children()
+        assert len(children) == len(ports) + 3  # the console, and two loads
+        up.end()
+        assert (up.process.returncode, up.errors()) == (0, "")
+        assert all(has_ended(child) for child in children)
+
+
+def test_a_service_ends_when_what_started_it_is_gone() -> None:
+    command = [sys.executable, "-m", services.CHILD, "console", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert b"is ready" in child.stdout.readline()
+        child.stdin.close()  # as the kernel does for whoever is killed
+        assert child.wait(DEADLINE_S) == 0
+
+
+def test_a_service_whose_packages_are_missing_says_how_to_get_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(services, "find_spec", lambda name: None if name == "pyvips" else name)
+    missing = {one.name: services.missing_package(one) for one in services.plans(tmp_path)}
+    assert missing["images"] == (
+        "the package pyvips is missing; pip install '.[images]' in the checkout"
+    )
+    assert missing["limiter"] == missing["kv"] == missing["pubsub"] == ""
+
+
+def test_a_child_that_cannot_start_says_why() -> None:
+    async def story(port: int) -> tuple[str, str, int | None]:
+        child = await ChildProcess.start(services.CHILD, "console", "--listen", f"127.0.0.1:{port}")
+        line = await child.first_line()
+        await child.stop()
+        return line, child.complaint, child.code
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        line, complaint, code = asyncio.run(story(taken.getsockname()[1]))
+    assert (line, code) == ("", 1)
+    assert "is in use" in complaint
+
+
+def test_whoever_comes_without_a_token_may_do_what_is_tried(tmp_path: Path) -> None:
+    services.write_files(tmp_path)
+    anonymous, callers = read_access_file(str(tmp_path / "callers.toml"))
+    assert "*" in anonymous.tables
+    assert [one.name for one in callers] == ["shop", "search", "feed", "nightly"]
+
+
+def test_each_scene_comes_in_its_turn_and_they_begin_again() -> None:
+    whole_s = sum(scene.seconds for scene in SCENES)
+    assert [scene_at(at) for at in (0, 20, 35, 50, 70)] == list(SCENES)
+    assert scene_at(whole_s) is SCENES[0]
+    assert scene_at(3 * whole_s - 0.001) is SCENES[-1]
+
+
+def test_a_scene_changes_one_thing() -> None:
+    calm = Scene("", 1)
+    noisy = calm._replace(noise=10.0)
+    rates = [stream.rate_of(calm) for stream in STREAMS]
+    loud = [stream.rate_of(noisy) for stream in STREAMS]
+    assert sum(one != two for one, two in zip(rates, loud, strict=True)) == 1
+    hot = calm._replace(hot_share=1.0)
+    chance = SeededChance(1)
+    reads = {STREAMS[0].make(hot, chance).path for _ in range(20)}
+    assert len(reads) == 1
+    assert len({STREAMS[0].make(calm, chance).path for _ in range(20)}) > 10
+
+
+def test_pictures_are_images_of_which_some_are_the_same() -> None:
+    assert Image.open(BytesIO(picture(3))).size == (160, 120)
+    assert picture(3) == picture(3 + CONTENTS)
+    assert picture(3) != picture(4)
+    ask = image_stream("http://127.0.0.1:9").make(SCENES[0], SeededChance(1))
+    assert ask.path.startswith("/img/w=")
