@@ -87,6 +87,10 @@ prove: $(VENV)/.installed ## the long proofs: SLUICEGATE_PROVE_SEED picks the sl
 	SLUICEGATE_PROVE=$${SLUICEGATE_PROVE-full} $(VENV)/bin/pytest -m prove -n $(WORKERS) \
 		--dist worksteal $(PYTEST_ARGS) $(TESTS)
 
+.PHONY: docs
+docs: $(VENV)/.installed ## the documentation as a site with search, in build/site; its links checked
+	$(VENV)/bin/python -m tests.site.build build/site
+
 .PHONY: screenshot
 screenshot: $(VENV)/.engines ## the README's picture of the console, anew; takes six minutes and Chromium
 	$(VENV)/bin/python -m tests.browser.screenshot docs/pictures/console.png

@@ -1,0 +1,1 @@
+"""The documentation as a site of static pages, with navigation and search; built offline."""

@@ -1,0 +1,184 @@
+"""`python -m tests.site.build FOLDER`: the documentation as static HTML, its links checked.
+
+Every page of the tree is a page of the site, and so is every file that a page links to; a link to
+what is not there, and a page that the navigation does not name, is an error. Nothing is asked of
+the network, and the pages open from a disk as from a server.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import posixpath
+import shutil
+import sys
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import sluicegate
+from tests.site import frame, sections
+from tests.site.page import Part, SitePage, parse, source
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+FOLDERS: Final = ("docs", "deploy")
+REFERENCE: Final = "reference/python.html"
+PICTURES: Final = (".png", ".svg")
+TEXT_CHARS_MAX: Final = 4_000  # of a part, in the search
+
+
+@dataclass
+class Site:
+    """What is built, and what is wrong with it."""
+
+    pages: dict[str, SitePage] = field(default_factory=dict)  # by their path in the tree
+    sources: set[str] = field(default_factory=set)
+    pictures: set[str] = field(default_factory=set)
+    errors: list[str] = field(default_factory=list)
+    anchors: list[tuple[str, str, str]] = field(default_factory=list)  # page, page, anchor
+
+
+def url_of(path: str) -> str:
+    """Where a page of the tree is on the site."""
+    if path == "README.md":
+        return "index.html"
+    return path.removeprefix("docs/").removesuffix(".md") + ".html"
+
+
+def source_url(path: str) -> str:
+    """Where a file of the tree is."""
+    return f"source/{path}.html"
+
+
+def page_paths(root: Path) -> list[str]:
+    """All Markdown files that are documentation."""
+    found = [*root.glob("*.md")]
+    for folder in FOLDERS:
+        found += (root / folder).rglob("*.md")
+    return sorted(path.relative_to(root).as_posix() for path in found)
+
+
+def read_site(root: Path) -> Site:
+    """Read and check all pages."""
+    site = Site()
+    paths = page_paths(root)
+    for path in paths:
+        text = (root / path).read_text(encoding="utf-8")
+        site.pages[path] = parse(text, lambda to, path=path: _link(site, root, path, to))  # type: ignore[misc]
+    for at, to, anchor in site.anchors:
+        if anchor not in site.pages[to].anchors:
+            site.errors.append(f"{at}: there is no heading #{anchor} in {to}")
+    site.errors += [f"{path}: no section names it (tests/site/sections.py)" for path in
+                    sections.order(paths)[1]]  # fmt: skip
+    return site
+
+
+def _link(site: Site, root: Path, at: str, to: str) -> str:
+    """What a link of the page `at` is on the site; noted where it must be checked."""
+    parts = urlsplit(to)
+    if parts.scheme or parts.netloc:
+        return to
+    here = url_of(at)
+    path = unquote(parts.path)
+    target = posixpath.normpath(posixpath.join(posixpath.dirname(at), path)) if path else at
+    file = root / target
+    if target.startswith("..") or not file.is_file():
+        site.errors.append(f"{at}: there is no file {to}")
+        return to
+    if file.suffix == ".md":
+        if parts.fragment:
+            site.anchors.append((at, target, parts.fragment))
+        found = url_of(target)
+    elif file.suffix in PICTURES:
+        site.pictures.add(target)
+        found = target.removeprefix("docs/")
+    else:
+        site.sources.add(target)
+        found = source_url(target)
+    relative = posixpath.relpath(found, posixpath.dirname(here) or ".")
+    return relative + (f"#{parts.fragment}" if parts.fragment else "")
+
+
+def write_site(site: Site, root: Path, out: Path) -> None:
+    """Write all of it; what was there is replaced."""
+    if out.exists():
+        shutil.rmtree(out)
+    ordered, _ = sections.order([*site.pages])
+    nav = [
+        (name, [frame.NavEntry(url_of(path), _name(site.pages[path])) for path in paths])
+        for name, paths in ordered
+    ]
+    nav.insert(-1, ("Reference", [frame.NavEntry(REFERENCE, "Public names of the package")]))
+
+    def write(url: str, title: str, body: str) -> None:
+        file = out / url
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(frame.render(title, body, url, nav), encoding="utf-8")
+
+    index: list[tuple[str, str, str, str]] = []
+    for path, page in site.pages.items():
+        write(url_of(path), page.title, page.html)
+        index += [_entry(url_of(path), page.title, part) for part in page.parts if part.text]
+    html, parts = _reference()
+    write(REFERENCE, "Public names of the package", html)
+    index += [_entry(REFERENCE, "Python", part) for part in parts]
+    for path in site.sources:
+        write(source_url(path), path, source(path, (root / path).read_text(encoding="utf-8")))
+    for path in site.pictures:
+        picture = out / path.removeprefix("docs/")
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(root / path, picture)
+    (out / "style.css").write_text(frame.STYLE, encoding="utf-8")
+    (out / "search.js").write_text(frame.SCRIPT, encoding="utf-8")
+    (out / "index.js").write_text(f"window.SEARCH = {json.dumps(index)};\n", encoding="utf-8")
+
+
+def _name(page: SitePage) -> str:
+    return page.title.partition(": `")[0]
+
+
+def _entry(url: str, title: str, part: Part) -> tuple[str, str, str, str]:
+    words = " ".join(" ".join(part.text).split())
+    at = f"{url}#{part.anchor}" if part.anchor else url
+    return at, title, part.heading, words[:TEXT_CHARS_MAX]
+
+
+def _reference() -> tuple[str, list[Part]]:
+    """The public names of the package, with what their docstrings say."""
+    rows, parts = [], []
+    for name in sluicegate.__all__:
+        thing = getattr(sluicegate, name)
+        try:
+            how = f"{name}{inspect.signature(thing)}"
+        except (TypeError, ValueError):
+            how = name
+        words = inspect.getdoc(thing) or ""
+        rows.append(f'<dt id="{name}"><code>{escape(how)}</code></dt><dd>{escape(words)}</dd>')
+        parts.append(Part(name, name, [words]))
+        if inspect.isclass(thing):
+            for method, member in inspect.getmembers(thing, inspect.isfunction):
+                text = inspect.getdoc(member)
+                if method[0] != "_" and text:
+                    signature = escape(f"{name}.{method}{inspect.signature(member)}")
+                    rows.append(f"<dt><code>{signature}</code></dt><dd>{escape(text)}</dd>")
+    words = "What <code>from sluicegate import ...</code> has."
+    return f"<h1>Public names of the package</h1><p>{words}</p><dl>{''.join(rows)}</dl>", parts
+
+
+def main(out: Path) -> int:
+    """Build it; 1 if something is wrong."""
+    site = read_site(ROOT)
+    for error in site.errors:
+        sys.stderr.write(f"{error}\n")
+    if site.errors:
+        return 1
+    write_site(site, ROOT, out)
+    counts = f"{len(site.pages)} pages and {len(site.sources)} files of the source"
+    sys.stdout.write(f"{counts}: {out / 'index.html'}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
