@@ -70,6 +70,18 @@ class LostContinuity(NamedTuple):
     lost: int | None
 
 
+class PubSubPage(NamedTuple):
+    """Some messages of a channel. `cut` is the last position that may be missing before them.
+
+    `gap` is what is lost to one who knows all up to the position that was asked from.
+    """
+
+    messages: tuple[PubSubMessage, ...]
+    cut: int
+    newest: int  # of any channel of its node
+    gap: LostContinuity | None
+
+
 Received: TypeAlias = "PubSubMessage | LostContinuity"
 
 
@@ -133,15 +145,24 @@ class PubSubClient:
         `Refused` if a limit does not let it in, and `Unavailable` if no answer came in
         time: then it may have been accepted all the same.
         """
-        timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1e3
-        try:
-            async with asyncio.timeout(timeout_s), self._places:
-                await self._connect()
-                message = await self._ask("publish", channel, data=data)
-        except TimeoutError:
-            detail = f"no answer in {timeout_s:g} s; {self._problem}"
-            raise Unavailable(_SERVICE, detail) from None
+        message = await self._ask_in_time("publish", channel, timeout_ms, data=data)
         return int(message["position"])
+
+    async def read(self, channel: str, after: int = 0, count: int = 64) -> PubSubPage:
+        """Messages behind a position that were accepted before, at most so many, oldest first."""
+        page = await self._ask_in_time("read", channel, None, after=after, count=count)
+        gap = page["gap"]
+        messages = [
+            PubSubMessage(one["position"], one["at_us"], channel, one["data"])
+            for one in page["messages"]
+        ]
+        lost = None if gap is None else LostContinuity(gap["after"], gap["before"], gap["lost"])
+        return PubSubPage(tuple(messages), page["cut"], page["newest"], lost)
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self._socket is not None
 
     def subscribe(self, channel: str, after: int | None = None) -> ChannelSubscription:
         """What is received of a channel, behind a position or from now on; to be entered."""
@@ -193,6 +214,8 @@ class PubSubClient:
     def resubscribe(self, subscription: ChannelSubscription) -> None:
         """Ask for what comes behind the last that was received."""
         more = {} if subscription.position is None else {"after": subscription.position}
+        if subscription.readers is not None:
+            more["readers"] = subscription.readers
         self._start(subscription, "subscribe", more)
 
     def unsubscribe(self, subscription: ChannelSubscription) -> None:
@@ -201,7 +224,24 @@ class PubSubClient:
         if self._socket is not None:
             self._start(None, "unsubscribe", {}, subscription.channel)
 
+    def count_readers(self, subscription: ChannelSubscription) -> None:
+        """Say for how many a node reads, if it is connected; else it is said when it is."""
+        if self._socket is not None and self._subscriptions.get(subscription.channel):
+            self._start(None, "readers", {"readers": subscription.readers}, subscription.channel)
+
     # Inside.
+
+    async def _ask_in_time(
+        self, kind: str, channel: str, timeout_ms: float | None, **more: Any
+    ) -> dict[str, Any]:
+        timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1e3
+        try:
+            async with asyncio.timeout(timeout_s), self._places:
+                await self._connect()
+                return await self._ask(kind, channel, **more)
+        except TimeoutError:
+            detail = f"no answer in {timeout_s:g} s; {self._problem}"
+            raise Unavailable(_SERVICE, detail) from None
 
     def _start(
         self,
@@ -342,6 +382,7 @@ class ChannelSubscription:
         self.position = after
         self.begun = asyncio.Event()
         self.failure: SluicegateError | None = None
+        self.readers: int | None = None  # a node of a cluster reads for so many
         self.full = False  # as much waits as may; more is asked for when it is taken
         self._client = client
         self._received: deque[Received] = deque()
@@ -451,10 +492,10 @@ def error_of(problem: Mapping[str, Any]) -> SluicegateError:
     return Unavailable(_SERVICE, detail)
 
 
-def _handshake_error(status: int, seen: str) -> SluicegateError:
+def _handshake_error(status: int, problem: str) -> SluicegateError:
     if status == 401:
         return Unauthenticated("give the token of an account that the service knows")
-    return Unavailable(_SERVICE, seen)
+    return Unavailable(_SERVICE, problem)
 
 
 def _ignore(answer: asyncio.Future[dict[str, Any]]) -> None:

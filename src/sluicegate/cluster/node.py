@@ -72,6 +72,7 @@ class ClusterNode:
         self._gone_s = gone_us / SECOND_US
         self._failing_since: dict[str, float] = {}
         self._probed_s = 0.0
+        self._suspects: set[str] = set()
         self._settings = replace(settings, kind="a node of the cluster")
         self._clock = clock
         self._chance = chance
@@ -125,6 +126,10 @@ class ClusterNode:
         """What was sent and heard so far."""
         return ClusterStats(self._sent, self._answered, self._failed, self._forged)
 
+    def suspect(self, name: str) -> None:
+        """Find out whether a peer answers: it owes something else an answer for long."""
+        self._suspects.add(name)
+
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(self._tick_s)
@@ -153,12 +158,14 @@ class ClusterNode:
             self.limiter.change_live(live)
 
     def _probe(self) -> None:
-        """Ask those that fail whether they answer again."""
+        """Ask those that fail whether they answer again, and those that may whether they do."""
         now_s = asyncio.get_running_loop().time()
-        if not self._failing_since or now_s - self._probed_s < _PROBE_S:
+        asked = self._failing_since.keys() | self._suspects
+        if not asked or now_s - self._probed_s < _PROBE_S:
             return
         self._probed_s = now_s
-        for member in self._failing_since.keys() - self._under_way.keys():
+        self._suspects.clear()
+        for member in asked - self._under_way.keys():
             self._send(member, self.limiter.probe())
 
     async def _exchange(self, member: str, link: RedisNode, report: SuppressReport) -> None:

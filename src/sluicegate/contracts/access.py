@@ -26,7 +26,7 @@ class Grant(Enum):
     READ_RULES = "read-rules"  # rules, proposals, what a fleet runs
     PROPOSE = "propose"  # a change of rules
     APPROVE = "approve"  # a change of rules: it goes live, or comes back
-    REPORT = "report"  # usage, as the node of a cluster that the caller's name says
+    REPORT = "report"  # usage, and act for accounts, as the node of a cluster that its name says
     PUBLISH = "publish"  # messages, in channels of the account that the caller is
     SUBSCRIBE = "subscribe"  # to those channels, and read their history
     FETCH = "fetch"  # images: have them downloaded and processed

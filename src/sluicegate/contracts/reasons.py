@@ -132,6 +132,11 @@ BREAKER_OPEN: Final = _too_little(
 NO_HOST: Final = _too_little(
     "no_host", "No host is known that could do this work.", RetryAdvice.LATER
 )
+HOME_UNAVAILABLE: Final = _too_little(
+    "home_unavailable",
+    "The node that is this channel's home does not answer; nothing was accepted.",
+    RetryAdvice.LATER,
+)
 WAITERS_FULL: Final = _too_little(
     "waiters_full", "Too many requests already wait for the same answer."
 )

@@ -8,16 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from sluicegate.client.pubsub import PubSubClient
 from sluicegate.contracts.errors import Refused, SluicegateError
+from sluicegate.contracts.reasons import SUPPRESSED
+from sluicegate.kernels.hash_ring import Rendezvous
 from sluicegate.policies.access import token_digest
 from tests.apps.pubsub.process import PubSubProcess
 from tests.engines.child import free_port
 
 TICK_S = 0.01
-CHANNELS = tuple(f"c{number}" for number in range(20))
 
 
 def token_of(name: str) -> str:
@@ -68,14 +69,27 @@ class PubSubCluster:
             folder, "--access", self._access, *flags, *self._flags, port=self.ports[name]
         )
 
+    def home_of(self, channel: str, account: str = "ann") -> str:
+        """The node that has a channel."""
+        return Rendezvous(dict.fromkeys(self.names, 1.0)).owner(f"{account}/{channel}")
+
+    def channel_at(self, home: str, account: str = "ann", prefix: str = "c") -> str:
+        """A channel whose home is that node."""
+        return next(
+            name
+            for name in (f"{prefix}{number}" for number in range(10_000))
+            if self.home_of(name, account) == home
+        )
+
     def restart(self, name: str) -> None:
         """Start one that has ended."""
+        self.nodes[name].log.unlink()  # or its old line would say that it is ready
         self.nodes[name] = self.start(name)
 
-    def state(self, node: PubSubProcess, account: str = "ann") -> dict[str, object]:
+    def state(self, node: PubSubProcess, account: str = "ann") -> dict[str, Any]:
         """What a node says of the cluster."""
         _, page = node.ask("/v1/state", token=token_of(account))
-        found: dict[str, object] = page["cluster"]
+        found: dict[str, Any] = page["cluster"]
         return found
 
     def __enter__(self) -> Self:
@@ -111,10 +125,11 @@ class Load:
         self,
         seconds: float,
         rates: dict[str, float],
-        nodes: Callable[[str, float], Sequence[str]],
+        place: Callable[[str, float, int], tuple[str, str]],
         events: Sequence[tuple[float, Callable[[], object]]] = (),
     ) -> None:
-        """Publish for so long; `nodes` says where an account does at an instant."""
+        """Publish for so long; `place` says at which node and in which channel, by the account,
+        the instant and the number of the publish."""
         loop = asyncio.get_running_loop()
         async with AsyncExitStack() as stack:
             for account in self._accounts:
@@ -131,10 +146,8 @@ class Load:
                     do()
                     left.remove((at_s, do))
                 for account, rate in rates.items():
-                    where = nodes(account, now_s)
                     while sent[account] < rate * now_s:
-                        name = where[sent[account] % len(where)]
-                        channel = CHANNELS[sent[account] % len(CHANNELS)]
+                        name, channel = place(account, now_s, sent[account])
                         sent[account] += 1
                         task = loop.create_task(self._publish(account, name, channel))
                         self._tasks.add(task)
@@ -146,8 +159,9 @@ class Load:
         sent_s = asyncio.get_running_loop().time() - self._began_s
         try:
             await self._clients[account, name].publish(channel, sent_s)
-        except Refused:
-            self.refused[account].append(sent_s)
+        except Refused as refused:
+            suppressed = refused.decision.reason is SUPPRESSED
+            (self.refused if suppressed else self.failed)[account].append(sent_s)
         except SluicegateError:
             self.failed[account].append(sent_s)
         else:

@@ -23,9 +23,9 @@ class PubSubProcess(ServerProcess):
         """Status and reply."""
         return self.ask(f"/v1/channels/{channel}/messages", {"data": data}, token=token)
 
-    def accept(self, channel: str, data: object) -> int:
+    def accept(self, channel: str, data: object, token: str = "") -> int:
         """Publish what must be accepted; its position."""
-        status, reply = self.publish(channel, data)
+        status, reply = self.publish(channel, data, token)
         assert status == 200, reply
         position = reply["position"]
         assert isinstance(position, int)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from tests.apps.pubsub.process import PubSubProcess
 from tests.engines.child import PATIENCE_S
 
 L = 100
+WHO = ("ann", "bob")
 FLAGS = ("--account-rate", str(L), "--channel-rate", "0")
 
 
@@ -37,15 +38,20 @@ def test_an_account_at_ten_times_its_limit_is_held_to_it_also_when_its_master_is
     master = Rendezvous(dict.fromkeys(cluster.names, 1.0)).owner("ann")
     others = [name for name in cluster.names if name != master]
 
-    def where(account: str, now_s: float) -> Sequence[str]:
-        nodes = cluster.names if account == "ann" and now_s < 6 else others
-        return nodes if account == "ann" else [others[int(now_s / 0.7) % len(others)]]
+    channels = {(who, at): cluster.channel_at(at, who) for who in WHO for at in cluster.names}
 
-    load = Load(cluster, ("ann", "bob"))
+    def place(account: str, now_s: float, number: int) -> tuple[str, str]:
+        if account == "bob":
+            home = others[int(now_s / 0.7) % len(others)]
+            return others[number % len(others)], channels["bob", home]
+        nodes = cluster.names if now_s < 6 else others
+        return nodes[number % len(nodes)], channels["ann", cluster.names[number // 7 % 5]]
+
+    load = Load(cluster, WHO)
     rates = {"ann": 10.0 * L, "bob": 0.99 * L}
     kill = [(6.2, cluster.nodes[master].child.kill)]
     try:
-        asyncio.run(load.run(10.0, rates, where, kill))
+        asyncio.run(load.run(10.0, rates, place, kill))
     finally:
         cluster.restart(master)
     assert 0.9 * L <= load.rate("ann", 4, 6) <= 1.1 * L
@@ -60,7 +66,7 @@ def test_nodes_that_do_not_report_admit_an_accounts_limit_each(tmp_path: Path) -
     """The control: what the reports are for."""
     with PubSubCluster(tmp_path, 5, *FLAGS, apart=True) as apart:
         load = Load(apart, ("ann",))
-        asyncio.run(load.run(4.0, {"ann": 10.0 * L}, lambda _, __: apart.names))
+        asyncio.run(load.run(4.0, {"ann": 10.0 * L}, lambda _, __, n: (apart.names[n % 5], "c")))
         assert load.rate("ann", 2, 4) >= 4 * L
 
 

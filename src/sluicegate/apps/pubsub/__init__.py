@@ -2,6 +2,7 @@
 
 settings, command    flags; the step from them to a service
 node_settings        flags of one node of a cluster
+nodes, feed, moves   channels whose home is another node: passed on, read once, and moved
 channel, history     messages in their order: one channel, and the window on the log of them all
 service              publish, subscribe and read, each with its limits
 session, fan_out     a WebSocket connection; what is written to them all

@@ -6,28 +6,32 @@ Nothing here decides or speaks a protocol.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from typing import ClassVar, Final, final
 
 from sluicegate import __version__
+from sluicegate.apps.pubsub.channel import tag_of
 from sluicegate.apps.pubsub.fan_out import FanOut
 from sluicegate.apps.pubsub.handler import SCHEMAS, PubSubHandler
 from sluicegate.apps.pubsub.history import ChannelHistory
+from sluicegate.apps.pubsub.moves import Moves
 from sluicegate.apps.pubsub.node_settings import (
     master_settings,
     members_of,
     peer_settings,
     suppress_settings,
 )
+from sluicegate.apps.pubsub.nodes import Nodes
 from sluicegate.apps.pubsub.service import PubSub
 from sluicegate.apps.pubsub.session import SUBPROTOCOL, PubSubSession, SessionBounds
 from sluicegate.apps.pubsub.settings import PubSubSettings
 from sluicegate.cluster.account_limiter import AccountLimiter
 from sluicegate.cluster.node import ClusterNode
 from sluicegate.command_line.text import counted
-from sluicegate.contracts.access import Access, Identity
+from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.doors.http.message import Handler, HttpReply, HttpRequest
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.resp.cluster.commands import CLUSTER
@@ -51,7 +55,9 @@ SEGMENTS: Final = 8  # of the bytes that can be read again
 SEGMENT_BYTES_MIN: Final = 1 << 16
 TRIM_S: Final = 1.0
 ACCOUNTS_SHOWN_MAX: Final = 1_000
+NODE_HEAD_BYTES: Final = 4_096
 _US: Final = 1_000_000
+_log: Final = logging.getLogger("sluicegate.pubsub")
 
 
 @final
@@ -70,6 +76,7 @@ class PubSubApp(App[PubSubSettings]):
             age_us_max=int(settings.history_s * _US),
             channels_max=settings.channels_max,
             bucket=self._bucket,
+            tag=tag_of(settings.node) if settings.node else None,
         )
         # A start later than another has a higher number.
         self.limiter = AccountLimiter(
@@ -89,12 +96,15 @@ class PubSubApp(App[PubSubSettings]):
             SystemChance(),
             gone_us=int(settings.gone_s * _US),
         )
-        self.service = PubSub(self.history, self.limiter, self.clock)
+        self.nodes = Nodes(settings, self.node) if settings.node else None
+        self.service = PubSub(self.history, self.limiter, self.clock, self.nodes)
         self.fan_out = FanOut()
         self.sockets = WebSocketDoor(self.clock, _socket_settings(settings), (SUBPROTOCOL,))
         self._session_bounds = SessionBounds(
             settings.subscriptions_max, settings.sent_rate, settings.sent_bytes
         )
+        self.node_sockets = WebSocketDoor(self.clock, _node_sockets(settings), (SUBPROTOCOL,))
+        self._node_bounds = SessionBounds(settings.channels_max, 0, 0)
 
     # Life.
 
@@ -102,11 +112,16 @@ class PubSubApp(App[PubSubSettings]):
         """Become the writer of the history, and read it."""
         await asyncio.to_thread(self._log.begin)
         await self.history.read(self.clock.now_us())
+        if self.nodes is not None:
+            await asyncio.to_thread(self._record_members)
+            await self.nodes.start()
         await self.node.start()
         self.background.start("history", self._trim)
 
     async def close(self) -> None:
         """Let what is under way become durable."""
+        if self.nodes is not None:
+            await self.nodes.close()
         await self.node.close()
         grace_us = int(self.settings.grace_s * _US)
         await asyncio.to_thread(self.history.close, grace_us)
@@ -213,11 +228,14 @@ class PubSubApp(App[PubSubSettings]):
         )
 
     def _open_socket(self, request: HttpRequest, by: Identity) -> HttpReply:
+        of_node = self.service.clustered and by.may(Grant.REPORT)
+        bounds = self._node_bounds if of_node else self._session_bounds
+
         def open_session(socket: Socket) -> PubSubSession:
-            bounds = self._session_bounds
             return PubSubSession(socket, by, self.service, self.fan_out, bounds, self.clock)
 
-        return self.sockets.accept(request, open_session)
+        door = self.node_sockets if of_node else self.sockets
+        return door.accept(request, open_session)
 
     def _history(self) -> object:
         history = self.history
@@ -246,8 +264,16 @@ class PubSubApp(App[PubSubSettings]):
             "live": sorted(self.limiter.live),
             "failing": dict(self.node.failing),
             "reports": self.node.stats()._asdict(),
+            "peers": {} if self.nodes is None else self.nodes.state(),
             "accounts": [one._asdict() for one in busiest],
         }
+
+    def _record_members(self) -> None:
+        moves = Moves(self.settings.node, self.settings.history)
+        moves.read()
+        if moves.record(self.limiter.members, self.history.newest):
+            _log.info("the members are now %s", ", ".join(sorted(self.limiter.members)))
+        self.history.mark_moved(moves.moved)
 
     def _bucket(self) -> TokenBucket | None:
         rate = self.settings.channel_rate
@@ -271,6 +297,19 @@ def _socket_settings(settings: PubSubSettings) -> WebSocketSettings:
         unread_bytes_max=settings.unread_bytes_max,
         heartbeat_s=settings.heartbeat_s,
         silence_s_max=4 * settings.heartbeat_s,
+    )
+
+
+def _node_sockets(settings: PubSubSettings) -> WebSocketSettings:
+    """What another node may send is bounded where it comes from."""
+    return replace(
+        _socket_settings(settings),
+        # The same message in other words: no character takes more than six.
+        message_bytes_max=6 * settings.message_bytes_max + NODE_HEAD_BYTES,
+        frames_per_s=1_000_000,
+        bytes_per_s=1 << 30,
+        under_way_max=settings.forwards_max,
+        unread_bytes_max=1 << 20,
     )
 
 

@@ -4,20 +4,32 @@ A subscriber has no queue: it is a place in the channel's messages, and takes wh
 when its connection has room. So what a slow one costs does not grow. When the history lets go of
 what it had not read, it gets a `Gap` in place of that, then what is left.
 
-Positions rise from message to message over all channels of a service, from 1 on, and survive a
-restart. Nothing here does I/O.
+Positions rise from message to message over all channels of a service, and survive a restart.
+Those of two nodes never agree: a node of a cluster counts in steps of `STRIDE`, from a tag of its
+own, so that a position of another node's history is recognized. Nothing here does I/O.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias, final
 
+from sluicegate.kernels.hash_ring import digest
 from sluicegate.kernels.token_bucket import TokenBucket
 
+STRIDE: Final = 4_096
 NOW: Final = -1  # subscribe to what comes from now on
+
+
+def tag_of(node: str) -> int:
+    """What a node's positions leave over when divided by `STRIDE`.
+
+    It is odd: the position before a message's, where one stands who lost all before it, has the
+    same bits but the last.
+    """
+    return digest(node) % (STRIDE // 2) * 2 + 1
 
 
 class ChannelKey(NamedTuple):
@@ -55,7 +67,9 @@ Piece: TypeAlias = "Message | Gap"
 class Channel:
     """One channel. `cut` is the last position that it may have had and has no more."""
 
-    __slots__ = ("bucket", "cut", "key", "messages", "pending", "removed", "subscribers")
+    __slots__ = (
+        "bucket", "cut", "key", "messages", "pending", "readers", "removed", "subscribers",
+    )  # fmt: skip
 
     def __init__(self, key: ChannelKey, cut: int, bucket: TokenBucket | None) -> None:
         self.key = key
@@ -65,6 +79,7 @@ class Channel:
         self.removed = 0  # from the front of `messages`, ever
         self.pending = 0  # published, and not durable yet
         self.subscribers: set[Subscription] = set()
+        self.readers = 0  # for whom they read; a node does so for several
 
     @property
     def idle(self) -> bool:
@@ -82,26 +97,44 @@ class Channel:
         self.cut = self.messages.popleft().position
         self.removed += 1
 
-    def after(self, position: int, count: int) -> Sequence[Message]:
-        """At most `count` messages after a position, oldest first."""
-        begin = self._index_after(position)
-        end = min(begin + count, len(self.messages))
-        return [self.messages[at] for at in range(begin, end)]
+    def read(self, index: int, count: int, bytes_max: int) -> Sequence[Message]:
+        """At most `count` messages from a place on, and none after those that reach `bytes_max`."""
+        found: list[Message] = []
+        size = 0
+        while len(found) < count and size < bytes_max and index < len(self.messages):
+            found.append(self.messages[index])
+            size += found[-1].size
+            index += 1
+        return found
 
-    def subscribe(self, after: int, newest: int) -> Subscription:
+    def gap_behind(self, after: int, newest: int, *, foreign: bool = False) -> Gap | None:
+        """What is lost to one who knows all up to `after`.
+
+        From before the window; or from another history, so nothing of it counts: a later life of
+        this one than this is, or that of another node (`foreign`).
+        """
+        if not foreign and self.cut <= after <= newest:
+            return None
+        index = self.index_behind(after, newest, foreign=foreign)
+        messages = self.messages
+        return Gap(after, messages[index].position if index < len(messages) else newest + 1, None)
+
+    def index_behind(self, after: int, newest: int, *, foreign: bool = False) -> int:
+        """Where one reads on who knows all up to `after`."""
+        return 0 if foreign or after > newest else self._index_after(after)
+
+    def subscribe(self, after: int, newest: int, *, foreign: bool = False) -> Subscription:
         """Read along from behind `after`; `newest` is the last position there is in any channel."""
         gap: Gap | None = None
         if after == NOW:
             index, position = len(self.messages), newest
-        elif after > newest or after < self.cut:
-            # From before the window; or from another life of this history, so nothing of it counts.
-            before = self.messages[0].position if self.messages else newest + 1
-            index, position = 0, min(after, before - 1)
-            gap = Gap(after, before, None)
         else:
-            index, position = self._index_after(after), after
+            gap = self.gap_behind(after, newest, foreign=foreign)
+            index = self.index_behind(after, newest, foreign=foreign)
+            position = after if gap is None else min(after, gap.before - 1)
         subscription = Subscription(self, self.removed + index, position, gap)
         self.subscribers.add(subscription)
+        self.readers += 1
         return subscription
 
     def _index_after(self, position: int) -> int:
@@ -121,6 +154,34 @@ class Wake(Protocol):
         """It is being taken."""
 
 
+class ChannelReading(Protocol):
+    """Where one who reads along is in a channel, wherever the channel is."""
+
+    wake: Wake
+
+    @property
+    def key(self) -> ChannelKey:
+        """The channel."""
+        ...
+
+    @property
+    def position(self) -> int:
+        """That of the last that was taken."""
+        ...
+
+    @property
+    def begun(self) -> Awaitable[None] | None:
+        """Is awaited until it has begun; None if it has."""
+        ...
+
+    def take(self, count: int, bytes_max: int) -> Sequence[Piece]:
+        """What comes next, and before it what was lost."""
+        ...
+
+    def close(self) -> None:
+        """Read no more."""
+
+
 @final
 class _Nobody:
     """Is not waiting."""
@@ -132,7 +193,7 @@ class _Nobody:
         pass
 
 
-_NOBODY: Final = _Nobody()
+NOBODY: Final = _Nobody()
 
 
 def _position_of(message: Message) -> int:
@@ -143,14 +204,32 @@ def _position_of(message: Message) -> int:
 class Subscription:
     """Where one subscriber is in a channel."""
 
-    __slots__ = ("_gap", "_next", "channel", "position", "wake")
+    __slots__ = ("_gap", "_next", "_open", "channel", "position", "readers", "wake")
 
     def __init__(self, channel: Channel, next_number: int, position: int, gap: Gap | None) -> None:
         self.channel = channel
-        self.wake: Wake = _NOBODY
+        self.readers = 1
+        self._open = True
+        self.wake: Wake = NOBODY
         self._next = next_number  # counted over all that the channel ever had
         self.position = position  # of the last that was taken
         self._gap = gap
+
+    @property
+    def key(self) -> ChannelKey:
+        """The channel."""
+        return self.channel.key
+
+    @property
+    def begun(self) -> None:
+        """It has."""
+        return
+
+    def count_readers(self, count: int) -> None:
+        """Say for how many it reads."""
+        if self._open:
+            self.channel.readers += count - self.readers
+            self.readers = count
 
     def take(self, count: int, bytes_max: int) -> Sequence[Piece]:
         """What comes next, and before it what was lost.
@@ -184,4 +263,6 @@ class Subscription:
 
     def close(self) -> None:
         """Read no more."""
+        self.count_readers(0)
+        self._open = False
         self.channel.subscribers.discard(self)

@@ -38,7 +38,7 @@ class FanOut:
         self.delivered = 0  # messages
         self.gaps = 0
         self._awake: deque[_Reader] = deque()
-        self._frames: dict[tuple[ChannelKey, int, int], bytes] = {}
+        self._frames: dict[tuple[ChannelKey, str, int, int], bytes] = {}
         self._frame_bytes = 0
         self._loop = asyncio.get_running_loop()
 
@@ -48,27 +48,28 @@ class FanOut:
             self._loop.call_soon(self._serve)
         self._awake.append(session)
 
-    def frames_of(self, key: ChannelKey, pieces: Sequence[Piece]) -> bytes:
-        """What is sent for these pieces of a channel."""
+    def frames_of(self, key: ChannelKey, pieces: Sequence[Piece], name: str = "") -> bytes:
+        """What is sent for these pieces of a channel; a node calls it by another name."""
+        name = name or key.name
         self.delivered += len(pieces)
         first = pieces[0]
         if isinstance(first, Gap):
             self.delivered -= 1
             self.gaps += 1
-            gap = {"type": "gap", "channel": key.name, **first._asdict()}
+            gap = {"type": "gap", "channel": name, **first._asdict()}
             rest = pieces[1:]
-            return text_frame(encode_json(gap)) + (self._shared(key, rest) if rest else b"")
-        return self._shared(key, pieces)
+            return text_frame(encode_json(gap)) + (self._shared(key, rest, name) if rest else b"")
+        return self._shared(key, pieces, name)
 
-    def _shared(self, key: ChannelKey, messages: Sequence[Piece]) -> bytes:
+    def _shared(self, key: ChannelKey, messages: Sequence[Piece], name: str) -> bytes:
         # A channel has the same messages between two positions for all who take from it.
         begin, end = messages[0], messages[-1]
         assert not isinstance(begin, Gap)
         assert not isinstance(end, Gap)
-        place = (key, begin.position, end.position)
+        place = (key, name, begin.position, end.position)
         frames = self._frames.get(place)
         if frames is None:
-            head = b'{"type":"message","channel":"%b",' % key.name.encode()
+            head = b'{"type":"message","channel":%b,' % encode_json(name)
             frames = b"".join(
                 text_frame(head + one.text[1:]) for one in messages if not isinstance(one, Gap)
             )

@@ -16,10 +16,10 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final, final
 
-from sluicegate.apps.pubsub.channel import NOW, Gap, Piece
+from sluicegate.apps.pubsub.channel import NOW, ChannelReading, Gap, Piece
 from sluicegate.apps.pubsub.page import render_channels
 from sluicegate.apps.pubsub.service import PubSub
-from sluicegate.apps.pubsub.session import POSITION_MAX, TAKEN_BYTES, TAKEN_MAX
+from sluicegate.apps.pubsub.session import POSITION_MAX, READ_MAX, TAKEN_BYTES, TAKEN_MAX
 from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.doors.http.fields import query_of, whole_of
 from sluicegate.doors.http.handler import HttpHandler
@@ -30,7 +30,6 @@ from sluicegate.wire.json_objects import encode_json, fields_of, parse_json
 
 EVENTS: Final = b"text/event-stream"
 HTML: Final = b"text/html; charset=utf-8"
-COUNT_MAX: Final = 1_000
 _HEARTBEAT: Final = b":\n\n"
 _CHANNEL: Final = Parameter("channel", "Its name.", TEXT, "path", required=True)
 _AFTER: Final = Parameter("after", "The last position that is known already.", whole(0))
@@ -135,32 +134,37 @@ class PubSubHandler(HttpHandler):
 
     async def _publish(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         sent = fields_of(parse_json(body), "", {"data": "data"})
-        message = await self._service.publish(by.name, self._channel(request), sent.get("data"))
-        return json_reply({"position": message.position})
+        position = await self._service.publish(by.name, self._channel(request), sent.get("data"))
+        return json_reply({"position": position})
 
-    def _history(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
+    async def _history(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         query = query_of(request, ("after", "count"))
         after = _position("after", query.get("after", "0"))
-        count = whole_of("count", query.get("count", "100"), 1, COUNT_MAX)
-        page = self._service.read(by.name, self._channel(request), after, count)
+        count = whole_of("count", query.get("count", "100"), 1, READ_MAX)
+        page = await self._service.read(by.name, self._channel(request), after, count)
         messages = b",".join(one.text for one in page.messages)
         body = b'{"messages":[%b],"cut":%d,"newest":%d}\n' % (messages, page.cut, page.newest)
         return HttpReply(200, body, JSON)
 
-    def _subscribe(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
+    async def _subscribe(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         name, text = "last-event-id", request.header(b"last-event-id").decode("latin-1")
         if not text:
             name, text = "after", query_of(request, ("after",)).get("after", "")
         after = _position(name, text) if text else NOW
         channel = self._channel(request)
-        # At once: a wrong name, or one channel too many, is refused with a status.
-        self._service.unsubscribe(self._service.subscribe(by.name, channel, after))
+        # A wrong name, or a channel that cannot be had, is refused with a status.
+        tried = self._service.subscribe(by.name, channel, after)
+        try:
+            await _begun(tried)
+        finally:
+            self._service.unsubscribe(tried)
         return HttpReply(200, b"", EVENTS, pieces=self._events(by.name, channel, after))
 
     async def _events(self, account: str, name: str, after: int) -> AsyncGenerator[bytes, None]:
         subscription = self._service.subscribe(account, name, after)
         subscription.wake = wake = asyncio.Event()
         try:
+            await _begun(subscription)
             yield _HEARTBEAT
             while True:
                 pieces = subscription.take(TAKEN_MAX, TAKEN_BYTES)
@@ -176,6 +180,11 @@ class PubSubHandler(HttpHandler):
 
     def _channel(self, request: HttpRequest) -> str:
         return self.table.values_in(request.path)["channel"]
+
+
+async def _begun(reading: ChannelReading) -> None:
+    while (begun := reading.begun) is not None:
+        await begun
 
 
 def _position(name: str, text: str) -> int:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final, final
 
-from sluicegate.apps.pubsub.channel import Channel, ChannelKey, Message
+from sluicegate.apps.pubsub.channel import STRIDE, Channel, ChannelKey, Message
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, SluicegateError, Unavailable
 from sluicegate.contracts.event_log import EventLog, Reader
@@ -44,8 +44,9 @@ class ChannelHistory:
         age_us_max: int,
         channels_max: int,
         bucket: Callable[[], TokenBucket | None],
+        tag: int | None = None,
     ) -> None:
-        """`bucket` makes what limits a new channel."""
+        """`bucket` makes what limits a new channel; a node of a cluster has a tag (`tag_of`)."""
         self.bytes_max = bytes_max
         self.age_us_max = age_us_max
         self.channels: dict[ChannelKey, Channel] = {}
@@ -59,6 +60,8 @@ class ChannelHistory:
         self._log = log
         self._channels_max = channels_max
         self._bucket = bucket
+        self._stride, self._tag = (1, 0) if tag is None else (STRIDE, tag)
+        self._moved: Callable[[ChannelKey], int] = _never
         self._window: deque[Message] = deque()
         self._loop = asyncio.get_running_loop()
 
@@ -69,8 +72,26 @@ class ChannelHistory:
         """Return the channel, new or not."""
         channel = self.channels.get(key)
         if channel is None:
-            channel = self.channels[key] = Channel(key, self.cut, self._bucket())
+            channel = self.channels[key] = self.empty_channel(key)
         return channel
+
+    def empty_channel(self, key: ChannelKey) -> Channel:
+        """Return what is known of a channel that is not in use."""
+        return Channel(key, self.cut_of(key), self._bucket())
+
+    def cut_of(self, key: ChannelKey) -> int:
+        """The last position that a channel may have had and has no more."""
+        return max(self.cut, self._moved(key))
+
+    def foreign(self, position: int) -> bool:
+        """Whether it cannot be of this history; that before one that is, is too."""
+        return position > 0 and (position % self._stride) | 1 != self._tag | 1
+
+    def mark_moved(self, moved: Callable[[ChannelKey], int]) -> None:
+        """`moved` says behind which position a channel is here; what it had before is elsewhere."""
+        self._moved = moved
+        for channel in self.channels.values():
+            channel.cut = max(channel.cut, self.cut_of(channel.key))
 
     def channel_to_publish(self, key: ChannelKey) -> Channel:
         """Return the same, or refuse one too many; those that are subscribed to count too."""
@@ -164,7 +185,7 @@ class ChannelHistory:
         self.trim(at_us)
 
     def _add(self, key: ChannelKey, data: object, offset: int, at_us: int) -> Message:
-        position = offset + 1
+        position = self._position_of(offset)
         text = encode_json({"position": position, "at_us": at_us, "data": data})
         message = Message(position, at_us, key, text, len(text) + MESSAGE_BYTES)
         channel = self.channel(key)
@@ -176,6 +197,9 @@ class ChannelHistory:
             self._remove_oldest()
             self.cut_by_bytes += 1
         return message
+
+    def _position_of(self, offset: int) -> int:
+        return (offset + 1) * self._stride + self._tag
 
     def _remove_oldest(self) -> None:
         message = self._window.popleft()
@@ -189,10 +213,13 @@ class ChannelHistory:
         """What cannot be read is gone, and so that nobody misses it silently, all before it."""
         for damage in reader.damage:
             _log.error("history: %s", damage)
-            while self._window and self._window[0].position <= damage.offset:
+            lost = self._position_of(damage.offset - 1)
+            while self._window and self._window[0].position <= lost:
                 self._remove_oldest()
-            self.cut = max(
-                self.cut, self._window[0].position - 1 if self._window else damage.offset
-            )
+            self.cut = max(self.cut, self._window[0].position - 1 if self._window else lost)
         for channel in self.channels.values():
             channel.cut = max(channel.cut, self.cut)
+
+
+def _never(_: ChannelKey) -> int:
+    return 0

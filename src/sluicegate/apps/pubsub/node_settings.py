@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final
 
+from sluicegate.apps.pubsub.channel import tag_of
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.hash_ring import NODES_MAX
 from sluicegate.policies.suppress import ERROR_DIFFUSION, REJECTIONS, SuppressSettings
@@ -100,6 +101,21 @@ class NodeSettings(AccessSettings):
             whole(0, 1_000),
         ),
     ] = 2
+    forward_s: Annotated[
+        float,
+        Setting("deadline of a publish that another node must accept", seconds(0.05, 60)),
+    ] = 2.0
+    forwards_max: Annotated[
+        int,
+        Setting("publishes that one other node owes an answer; more are refused", whole(1, 10**6)),
+    ] = 1_000
+    feed_bytes: Annotated[
+        int,
+        Setting(
+            "bytes of messages of other nodes that are held for who reads them here",
+            whole(1 << 16, 1 << 36, "BYTES"),
+        ),
+    ] = 16 << 20
 
     def check(self) -> None:
         """Raise for a node without the others, without a name among them, or without a secret."""
@@ -110,6 +126,12 @@ class NodeSettings(AccessSettings):
             return
         if self.node not in members_of(self.members):
             raise BadValue("--members", self.members, f"name this node, {self.node!r}, too")
+        tags: dict[int, str] = {}
+        for name in members_of(self.members):
+            other = tags.setdefault(tag_of(name), name)
+            if other != name:
+                remedy = f"its positions would be those of {other!r}: give it another name"
+                raise BadValue("--members", name, remedy)
         if not self.access:
             remedy = "give a file in which each node is a caller with the grant report"
             raise BadValue("--access", "", remedy)

@@ -4,24 +4,28 @@ Only a publish is refused, and the reason says which limit it was: that of the c
 account (`cluster/account_limiter.py`), or the number of channels. It costs one message, and one for
 each who is subscribed. What the limits refuse counts as attempted, or the account master would see
 a rate that falls with its own refusals, and let go.
+
+In a cluster a channel has one home, and all of that is done there: another node passes on what it
+is asked (`nodes.py`). What a node passes on is `here` or nowhere, so nothing goes round in circles.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final, NamedTuple, final
+from typing import Final, NamedTuple, Protocol, final
 
-from sluicegate.apps.pubsub.channel import Channel, ChannelKey, Message, Subscription
+from sluicegate.apps.pubsub.channel import Channel, ChannelKey, ChannelReading, Gap, Message
 from sluicegate.apps.pubsub.history import ChannelHistory
 from sluicegate.cluster.account_limiter import AccountLimiter
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
-from sluicegate.contracts.errors import BadValue, Refused
+from sluicegate.contracts.errors import BadValue, Refused, Unavailable
 from sluicegate.contracts.permit import Outcome, Permit
 from sluicegate.contracts.reasons import CHANNEL_LIMITED
 from sluicegate.contracts.request import Request
 
+PAGE_BYTES_MAX: Final = 1 << 30  # a page is bounded by its count, and each message by itself
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
 
 
@@ -31,21 +35,56 @@ class HistoryPage(NamedTuple):
     messages: Sequence[Message]
     cut: int
     newest: int  # of any channel
+    gap: Gap | None = None  # what is lost to one who asks for what is behind what it knows
+
+
+class Elsewhere(Protocol):
+    """The channels whose home is another node."""
+
+    def home_of(self, key: ChannelKey) -> str:
+        """Return the home of a channel; "" if it is here."""
+        ...
+
+    async def publish(self, home: str, key: ChannelKey, data: object) -> int:
+        """Have a message accepted there."""
+        ...
+
+    def subscribe(self, home: str, key: ChannelKey, after: int) -> ChannelReading:
+        """Read along."""
+        ...
+
+    async def read(self, home: str, key: ChannelKey, after: int, count: int) -> HistoryPage:
+        """Read."""
+        ...
 
 
 @final
 class PubSub:
     """The channels of all accounts on one node."""
 
-    def __init__(self, history: ChannelHistory, limiter: AccountLimiter, clock: Clock) -> None:
+    def __init__(
+        self,
+        history: ChannelHistory,
+        limiter: AccountLimiter,
+        clock: Clock,
+        elsewhere: Elsewhere | None = None,
+    ) -> None:
         self.history = history
         self.limiter = limiter
         self.refused: dict[str, int] = {}
+        self.clustered = elsewhere is not None
         self._clock = clock
+        self._elsewhere = elsewhere
 
-    async def publish(self, account: str, name: str, data: object) -> Message:
-        """Accept a message, durably; raise `Refused` for one that a limit does not let in."""
+    async def publish(self, account: str, name: str, data: object, *, here: bool = False) -> int:
+        """Accept a message, durably, and return its position.
+
+        Raise `Refused` for one that a limit does not let in.
+        """
         key = _key(account, name)
+        if home := self._home_of(key, here=here):
+            assert self._elsewhere is not None
+            return await self._elsewhere.publish(home, key, data)
         try:
             channel = self.history.channel_to_publish(key)
             permit = self._admit(channel)
@@ -62,30 +101,62 @@ class PubSub:
         finally:
             outcome = Outcome.SUCCESS if accepted else Outcome.IGNORE
             permit.end(outcome, self._clock.now_us())
-        return message
+        return message.position
 
-    def subscribe(self, account: str, name: str, after: int) -> Subscription:
+    def subscribe(
+        self, account: str, name: str, after: int, *, here: bool = False
+    ) -> ChannelReading:
         """Read along, from behind a position on."""
-        channel = self.history.channel(_key(account, name))
-        return channel.subscribe(after, self.history.newest)
-
-    def unsubscribe(self, subscription: Subscription) -> None:
-        """Read no more."""
-        subscription.close()
-        self.history.release(subscription.channel.key)
-
-    def read(self, account: str, name: str, after: int, count: int) -> HistoryPage:
-        """Read at most `count` messages after a position."""
+        key = _key(account, name)
+        if home := self._home_of(key, here=here):
+            assert self._elsewhere is not None
+            return self._elsewhere.subscribe(home, key, after)
         history = self.history
-        channel = history.channels.get(_key(account, name))
-        if channel is None:
-            return HistoryPage((), history.cut, history.newest)
-        return HistoryPage(channel.after(after, count), channel.cut, history.newest)
+        foreign = history.foreign(after)
+        return history.channel(key).subscribe(after, history.newest, foreign=foreign)
+
+    def unsubscribe(self, reading: ChannelReading) -> None:
+        """Read no more."""
+        reading.close()
+        self.history.release(reading.key)
+
+    async def read(
+        self,
+        account: str,
+        name: str,
+        after: int,
+        count: int,
+        *,
+        bytes_max: int = PAGE_BYTES_MAX,
+        here: bool = False,
+    ) -> HistoryPage:
+        """Read at most `count` messages after a position, fewer if they reach so many bytes."""
+        key = _key(account, name)
+        if home := self._home_of(key, here=here):
+            assert self._elsewhere is not None
+            return await self._elsewhere.read(home, key, after, count)
+        history = self.history
+        channel = history.channels.get(key) or history.empty_channel(key)
+        newest, foreign = history.newest, history.foreign(after)
+        index = channel.index_behind(after, newest, foreign=foreign)
+        return HistoryPage(
+            channel.read(index, count, bytes_max),
+            channel.cut,
+            newest,
+            channel.gap_behind(after, newest, foreign=foreign),
+        )
+
+    def _home_of(self, key: ChannelKey, *, here: bool) -> str:
+        home = "" if self._elsewhere is None else self._elsewhere.home_of(key)
+        if home and here:
+            detail = f"its home is {home}; start all nodes with the same --members"
+            raise Unavailable("the channel", detail)
+        return home
 
     def _admit(self, channel: Channel) -> Permit:
         now_us = self._clock.now_us()
         account = channel.key.account
-        cost = 1 + len(channel.subscribers)
+        cost = 1 + channel.readers
         admission = self.limiter.admit(Request(account, caller=account, cost=cost), now_us)
         if isinstance(admission, Decision):
             raise Refused(admission)

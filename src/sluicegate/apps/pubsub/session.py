@@ -1,7 +1,10 @@
 """Session: one WebSocket connection of an account. Short JSON objects, one a message.
 
-    asks    publish, subscribe, unsubscribe, each with an `id` that its reply repeats
-    told    accepted, subscribed, unsubscribed, error; and by itself: message, gap
+    asks    publish, subscribe, unsubscribe, read, each with an `id` that its reply repeats
+    told    accepted, subscribed, unsubscribed, history, error; and by itself: message, gap
+
+Another node of the cluster (by the grant `report`) speaks for accounts: it calls a channel
+`account/channel`, gets only what has its home here, and says for how many it reads (`readers`).
 
 A subscription is a place in its channel, so there is nothing to bound for it but how many there
 are. What is sent is taken from the channels when the connection has room and pace for it: who reads
@@ -15,7 +18,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, NamedTuple, final
 
-from sluicegate.apps.pubsub.channel import NOW, Subscription
+from sluicegate.apps.pubsub.channel import NOW, ChannelReading, Subscription
 from sluicegate.apps.pubsub.fan_out import FanOut
 from sluicegate.apps.pubsub.service import PubSub
 from sluicegate.contracts.access import Grant, Identity
@@ -31,14 +34,23 @@ from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.wire.json_objects import encode_json, fields_of, parse_json, whole_of
 
 SUBPROTOCOL: Final = "sluicegate.pubsub.v1"
-POSITION_MAX: Final = 10**15
+POSITION_MAX: Final = (1 << 53) - 1
+READERS_MAX: Final = 1 << 32
 ID_MAX: Final = 1 << 53
 TAKEN_MAX: Final = 64  # messages of a channel that are written at once
+READ_MAX: Final = 1_000  # messages of history in a reply
+READ_BYTES: Final = 1 << 20  # after so many of them no more are
 TAKEN_BYTES: Final = 64 << 10  # after so many of them no more are
 _US: Final = 1_000_000
 _FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
     kind: {name: name for name in ("type", "id", "channel", *more)}
-    for kind, more in (("publish", ("data",)), ("subscribe", ("after",)), ("unsubscribe", ()))
+    for kind, more in (
+        ("publish", ("data",)),
+        ("subscribe", ("after", "readers")),
+        ("unsubscribe", ()),
+        ("readers", ("readers",)),
+        ("read", ("after", "count")),
+    )
 }
 _FAULT: Final = problem(500, "Internal Server Error", "the service's log says why")
 
@@ -51,13 +63,21 @@ class SessionBounds(NamedTuple):
     bytes_per_s: int
 
 
+class _Place(NamedTuple):
+    """A channel of an account; `here` if only this node may have it."""
+
+    account: str
+    name: str
+    here: bool
+
+
 @final
 class _Wake:
     """Stands in a subscription, and wakes its session."""
 
     __slots__ = ("_session", "_subscription")
 
-    def __init__(self, session: PubSubSession, subscription: Subscription) -> None:
+    def __init__(self, session: PubSubSession, subscription: ChannelReading) -> None:
         self._session = session
         self._subscription = subscription
 
@@ -74,7 +94,7 @@ class PubSubSession:
 
     __slots__ = (
         "_asleep_until", "_awake", "_buckets", "_clock", "_closed", "_fan_out", "_identity", "_max",
-        "_service", "_socket", "_subscriptions", "_tasks", "_waiting",
+        "_names", "_service", "_socket", "_subscriptions", "_tasks", "_waiting",
     )  # fmt: skip
 
     def __init__(
@@ -97,8 +117,9 @@ class PubSubSession:
             for cost, rate in enumerate((bounds.messages_per_s, bounds.bytes_per_s))
             if rate
         )
-        self._subscriptions: dict[str, Subscription] = {}
-        self._waiting: dict[Subscription, None] = {}  # those that have something, in their order
+        self._subscriptions: dict[str, ChannelReading] = {}
+        self._names: dict[ChannelReading, str] = {}  # what the client calls their channels
+        self._waiting: dict[ChannelReading, None] = {}  # those that have something, in their order
         self._tasks: set[asyncio.Task[None]] = set()
         self._awake = False
         self._asleep_until: asyncio.TimerHandle | None = None  # for it was sent what it may be
@@ -144,51 +165,119 @@ class PubSubSession:
         for subscription in self._subscriptions.values():
             self._service.unsubscribe(subscription)
         self._subscriptions.clear()
+        self._names.clear()
         self._waiting.clear()
 
     # What is asked.
 
-    def _publish(self, request_id: int, channel: str, fields: Mapping[str, object]) -> None:
-        self._identity.require(Grant.PUBLISH)
-        work = self._service.publish(self._identity.name, channel, fields.get("data"))
-        task = asyncio.get_running_loop().create_task(self._accept(request_id, work))
-        self._tasks.add(task)
-        task.add_done_callback(self._end_publish)
+    def _place(self, channel: str, grant: Grant) -> _Place:
+        """Whose channel this is, and what it is called there; what is wanted must be granted."""
+        identity = self._identity
+        account, slash, name = channel.rpartition("/")
+        if slash and self._service.clustered and identity.may(Grant.REPORT):
+            return _Place(account, name, here=True)
+        identity.require(grant)
+        return _Place(identity.name, channel, here=False)
 
-    async def _accept(self, request_id: int, work: Coroutine[Any, Any, Any]) -> None:
+    def _publish(self, request_id: int, channel: str, fields: Mapping[str, object]) -> None:
+        account, name, here = self._place(channel, Grant.PUBLISH)
+        self._start(
+            request_id,
+            self._accept(request_id, account, name, fields.get("data"), here=here),
+        )
+
+    def _read(self, request_id: int, channel: str, fields: Mapping[str, object]) -> None:
+        place = self._place(channel, Grant.SUBSCRIBE)
+        after = whole_of(fields.get("after", 0), "after", 0, POSITION_MAX)
+        count = whole_of(fields.get("count", TAKEN_MAX), "count", 1, READ_MAX)
+        self._start(request_id, self._send_history(request_id, channel, place, after, count))
+
+    def _start(self, request_id: int, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(self._end_in_reply(request_id, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._end_task)
+
+    async def _end_in_reply(self, request_id: int, work: Coroutine[Any, Any, None]) -> None:
         try:
-            message = await work
+            await work
         except SluicegateError as error:
             self._send_error(request_id, error)
-            return
         except Exception:
             self._send_problem(request_id, _FAULT.body)
             raise
-        self._reply("accepted", request_id, position=message.position)
 
-    def _end_publish(self, task: asyncio.Task[None]) -> None:
+    async def _accept(
+        self, request_id: int, account: str, name: str, data: object, *, here: bool
+    ) -> None:
+        position = await self._service.publish(account, name, data, here=here)
+        self._reply("accepted", request_id, position=position)
+
+    async def _send_history(
+        self, request_id: int, channel: str, place: _Place, after: int, count: int
+    ) -> None:
+        page = await self._service.read(
+            place.account, place.name, after, count, bytes_max=READ_BYTES, here=place.here
+        )
+        gap = None if page.gap is None else page.gap._asdict()
+        head = {"type": "history", "id": request_id, "channel": channel, "cut": page.cut}
+        rest = {**head, "newest": page.newest, "gap": gap}
+        messages = b",".join(one.text for one in page.messages)
+        self._socket.send(text_frame(b'%b,"messages":[%b]}' % (encode_json(rest)[:-1], messages)))
+
+    def _end_task(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             asyncio.get_running_loop().call_exception_handler(
-                {"message": "a message could not be published", "exception": error}
+                {"message": "a WebSocket's request failed", "exception": error}
             )
         self._socket.proceed()
 
     def _subscribe(self, request_id: int, channel: str, fields: Mapping[str, object]) -> None:
-        self._identity.require(Grant.SUBSCRIBE)
+        account, name, here = self._place(channel, Grant.SUBSCRIBE)
         after = fields.get("after")
         position = NOW if after is None else whole_of(after, "after", 0, POSITION_MAX)
+        readers = whole_of(fields.get("readers", 1), "readers", 0, READERS_MAX)
         before = self._subscriptions.get(channel)
         if before is None and len(self._subscriptions) >= self._max:
             raise Refused(Decision(False, 0, -1, -1, SUBSCRIPTIONS_FULL, "connection"))
-        subscription = self._service.subscribe(self._identity.name, channel, position)
+        subscription = self._service.subscribe(account, name, position, here=here)
+        if here and isinstance(subscription, Subscription):
+            subscription.count_readers(readers)
         if before is not None:
             self._forget(before)
         self._subscriptions[channel] = subscription
+        self._names[subscription] = channel
+        if subscription.begun is None:
+            self._begin(request_id, subscription)
+        else:
+            self._start(request_id, self._begin_later(request_id, subscription))
+
+    def _begin(self, request_id: int, subscription: ChannelReading) -> None:
         # Before any of its messages.
+        channel = self._names[subscription]
         self._reply("subscribed", request_id, channel=channel, position=subscription.position)
         subscription.wake = _Wake(self, subscription)
         self.wake(subscription)
+
+    async def _begin_later(self, request_id: int, subscription: ChannelReading) -> None:
+        try:
+            while (begun := subscription.begun) is not None:
+                await begun
+        except SluicegateError:
+            if subscription in self._names:
+                del self._subscriptions[self._names[subscription]]
+                self._forget(subscription)
+            raise
+        if subscription in self._names:
+            self._begin(request_id, subscription)
+
+    def _count_readers(self, request_id: int, channel: str, fields: Mapping[str, object]) -> None:
+        self._place(channel, Grant.REPORT)
+        readers = whole_of(fields.get("readers"), "readers", 0, READERS_MAX)
+        subscription = self._subscriptions.get(channel)
+        if isinstance(subscription, Subscription):
+            subscription.count_readers(readers)
+        self._reply("counted", request_id, channel=channel)
 
     def _unsubscribe(self, request_id: int, channel: str, _: Mapping[str, object]) -> None:
         subscription = self._subscriptions.pop(channel, None)
@@ -200,15 +289,18 @@ class PubSubSession:
         "publish": _publish,
         "subscribe": _subscribe,
         "unsubscribe": _unsubscribe,
+        "read": _read,
+        "readers": _count_readers,
     }
 
-    def _forget(self, subscription: Subscription) -> None:
+    def _forget(self, subscription: ChannelReading) -> None:
+        self._names.pop(subscription, None)
         self._waiting.pop(subscription, None)
         self._service.unsubscribe(subscription)
 
     # What is told.
 
-    def wake(self, subscription: Subscription) -> None:
+    def wake(self, subscription: ChannelReading) -> None:
         """A subscription has something to send."""
         self._waiting[subscription] = None
         if not self._awake:
@@ -232,7 +324,7 @@ class PubSubSession:
         del waiting[subscription]
         pieces = subscription.take(TAKEN_MAX, TAKEN_BYTES)  # and wakes us, if there is more
         if pieces:
-            frames = self._fan_out.frames_of(subscription.channel.key, pieces)
+            frames = self._fan_out.frames_of(subscription.key, pieces, self._names[subscription])
             self._socket.send_now(frames)
             if self._buckets:
                 self._keep_pace((len(pieces), len(frames)))

@@ -1,0 +1,204 @@
+"""Nodes: the channels whose home is another node, as this one has them.
+
+A channel's home is the node that consistent hashing gives it among all members, dead or alive: its
+history is on that node's disk. A publish is passed on, with a deadline and a bound; accepted means
+accepted there. While a home does not answer, publishes to its channels are refused at once, and
+nothing else is held up by them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn, final
+
+from sluicegate.apps.pubsub.channel import ChannelKey, Message
+from sluicegate.apps.pubsub.feed import Feed, FeedWindow, RemoteReading, message_of, name_of
+from sluicegate.apps.pubsub.node_settings import NodeSettings, members_of
+from sluicegate.apps.pubsub.service import HistoryPage
+from sluicegate.client.pubsub import PubSubClient
+from sluicegate.cluster.node import ClusterNode
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.errors import (
+    Forbidden,
+    Refused,
+    SluicegateError,
+    Unauthenticated,
+    Unavailable,
+)
+from sluicegate.contracts.reasons import HOME_UNAVAILABLE, OVERLOADED, Reason
+from sluicegate.kernels.backoff import BackoffSettings
+from sluicegate.kernels.hash_ring import Rendezvous
+from sluicegate.stores.redis.settings import Endpoint
+
+RULE_ID: Final = "home"
+RETRY_US: Final = 1_000_000
+LOOK_S: Final = 0.1  # between two looks at who is connected
+SUSPECT_S: Final = 0.2  # that a home may take to answer until it is asked whether it is there
+BUFFER_MAX: Final = 4_096  # messages of a channel that wait to be taken in
+_BACKOFF: Final = BackoffSettings(base_us=100_000, wait_us_max=1_000_000)
+
+
+@final
+class _Peer:
+    """Another node."""
+
+    def __init__(self, client: PubSubClient) -> None:
+        self.client = client
+        self.under_way = 0
+        self.connected = False
+        self.feeds: dict[ChannelKey, Feed] = {}
+
+
+@final
+class Nodes:
+    """Made within the loop that uses it; `close` ends what it has started."""
+
+    def __init__(self, settings: NodeSettings, cluster: ClusterNode) -> None:
+        self.refused = 0
+        self.forwarded = 0
+        self._name = settings.node
+        self._cluster = cluster
+        self._forward_s = settings.forward_s
+        self._under_way_max = settings.forwards_max
+        members = members_of(settings.members)
+        self._homes = Rendezvous(dict.fromkeys(members, 1.0))
+        self._window = FeedWindow(settings.feed_bytes)
+        self._peers: Mapping[str, _Peer] = {
+            name: _Peer(_client_of(settings, endpoint))
+            for name, endpoint in members.items()
+            if name != settings.node
+        }
+        self._ends: set[asyncio.Task[None]] = set()
+        self._looking: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to look at who is connected."""
+        self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    async def close(self) -> None:
+        """Read and pass on no more."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        feeds = [feed for peer in self._peers.values() for feed in peer.feeds.values()]
+        await asyncio.gather(*(feed.close() for feed in feeds), *self._ends)
+        await asyncio.gather(*(peer.client.close() for peer in self._peers.values()))
+
+    def home_of(self, key: ChannelKey) -> str:
+        """Return the home of a channel; "" if it is here."""
+        home = self._homes.owner(name_of(key))
+        return "" if home == self._name else home
+
+    async def publish(self, home: str, key: ChannelKey, data: object) -> int:
+        """Have a message accepted at its channel's home."""
+        peer = self._peers[home]
+        if self._away(home, peer):
+            self._refuse(HOME_UNAVAILABLE)
+        if peer.under_way >= self._under_way_max:
+            self._refuse(OVERLOADED)
+        peer.under_way += 1
+        self.forwarded += 1
+        suspecting = asyncio.get_running_loop().call_later(SUSPECT_S, self._cluster.suspect, home)
+        try:
+            return await peer.client.publish(name_of(key), data, timeout_ms=self._forward_s * 1_000)
+        except (Unavailable, Unauthenticated, Forbidden) as error:
+            raise _of_home(home, error) from None
+        finally:
+            suspecting.cancel()
+            peer.under_way -= 1
+
+    def subscribe(self, home: str, key: ChannelKey, after: int) -> RemoteReading:
+        """Read along, with all others here who do."""
+        peer = self._peers[home]
+        if self._away(home, peer):
+            self._refuse(HOME_UNAVAILABLE)
+        feed = peer.feeds.get(key)
+        if feed is None:
+            feed = peer.feeds[key] = Feed(key, peer.client, self._window, self._end_feed)
+        return RemoteReading(feed, after)
+
+    async def read(self, home: str, key: ChannelKey, after: int, count: int) -> HistoryPage:
+        """Read the history at its channel's home."""
+        peer = self._peers[home]
+        if self._away(home, peer):
+            self._refuse(HOME_UNAVAILABLE)
+        messages: list[Message] = []
+        cut = newest = 0
+        try:
+            while len(messages) < count:
+                page = await peer.client.read(name_of(key), after, count - len(messages))
+                cut, newest = max(cut, page.cut), page.newest
+                if not page.messages:
+                    break
+                messages += [message_of(key, one) for one in page.messages]
+                after = messages[-1].position
+        except (Unavailable, Unauthenticated, Forbidden) as error:
+            raise _of_home(home, error) from None
+        return HistoryPage(messages, cut, newest)
+
+    def state(self) -> object:
+        """What there is to see of each other node."""
+        return {
+            name: {
+                "connected": peer.client.connected,
+                "under_way": peer.under_way,
+                "feeds": len(peer.feeds),
+            }
+            for name, peer in self._peers.items()
+        }
+
+    # Inside.
+
+    def _away(self, home: str, peer: _Peer) -> bool:
+        tried = peer.client.reconnects > 0
+        return home not in self._cluster.limiter.live or (tried and not peer.client.connected)
+
+    def _refuse(self, reason: Reason) -> NoReturn:
+        self.refused += 1
+        raise Refused(Decision(False, 0, RETRY_US, RETRY_US, reason, RULE_ID))
+
+    def _end_feed(self, feed: Feed) -> None:
+        """End a feed that failed, or that nobody reads."""
+        for peer in self._peers.values():
+            if peer.feeds.get(feed.key) is feed:
+                del peer.feeds[feed.key]
+                task = asyncio.get_running_loop().create_task(feed.close())
+                self._ends.add(task)
+                task.add_done_callback(self._ends.discard)
+
+    async def _look(self) -> None:
+        """Tell who reads what has its home on a node that does not answer any more."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            live = self._cluster.limiter.live
+            for name, peer in self._peers.items():
+                connected = peer.client.connected and name in live
+                if peer.connected and not connected:
+                    for feed in list(peer.feeds.values()):
+                        feed.interrupt()
+                peer.connected = connected
+
+
+def _of_home(home: str, error: SluicegateError) -> Unavailable:
+    detail = error.detail if isinstance(error, Unavailable) else f"it refuses this node: {error}"
+    return Unavailable(f"the node {home}, which is the channel's home,", detail)
+
+
+def _client_of(settings: NodeSettings, endpoint: Endpoint) -> PubSubClient:
+    connecting: dict[str, Any] = {"proxy": None}
+    scheme = "ws"
+    if settings.tls_cert:
+        scheme = "wss"
+        context = ssl.create_default_context(cafile=settings.node_ca or None)
+        context.load_cert_chain(settings.tls_cert, settings.tls_key)
+        connecting["ssl"] = context
+    return PubSubClient(
+        f"{scheme}://{endpoint}",
+        token=settings.node_token,
+        timeout_ms=settings.forward_s * 1_000,
+        buffer_max=BUFFER_MAX,
+        backoff=_BACKOFF,
+        **connecting,
+    )

@@ -1,0 +1,236 @@
+"""Channels over the nodes of a cluster: each has its home, and is had from everywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.apps.pubsub.cluster import PubSubCluster, token_of
+from tests.apps.pubsub.kills import check_delivered, publish_under_kills
+from tests.apps.pubsub.process import Subscriber
+from tests.engines.child import until
+
+ANN = token_of("ann")
+UNLIMITED = ("--account-rate", "0", "--channel-rate", "0", "--heartbeat-s", "0.5")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PubSubCluster]:
+    with PubSubCluster(tmp_path_factory.mktemp("nodes"), 3, *UNLIMITED) as running:
+        yield running
+
+
+def test_what_is_published_anywhere_reaches_subscribers_everywhere_in_one_order(
+    cluster: PubSubCluster,
+) -> None:
+    for home in cluster.names:
+        channel = cluster.channel_at(home, prefix="order")
+        with ExitStack() as stack:
+            readers = [
+                stack.enter_context(Subscriber(node, channel, token=ANN))
+                for node in cluster.nodes.values()
+                for _ in range(2)
+            ]
+            positions = [
+                cluster.nodes[name].accept(channel, f"{name}/{turn}", ANN)
+                for turn in range(3)
+                for name in cluster.names
+            ]
+            assert positions == sorted(set(positions))
+            sent = [f"{name}/{turn}" for turn in range(3) for name in cluster.names]
+            assert all(reader.take(9) == sent for reader in readers)
+        for node in cluster.nodes.values():
+            page = node.history(channel, token=ANN)
+            assert [one["data"] for one in page["messages"]] == sent
+            assert [one["position"] for one in page["messages"]] == positions
+
+
+def test_a_node_reads_a_channel_once_however_many_read_it_there(cluster: PubSubCluster) -> None:
+    channel = cluster.channel_at("n1", prefix="once")
+
+    def feeds() -> int:
+        count: int = cluster.state(cluster.nodes["n2"])["peers"]["n1"]["feeds"]
+        return count
+
+    until(lambda: feeds() == 0, "the feeds of other tests to end")
+    with ExitStack() as stack:
+        readers = [
+            stack.enter_context(Subscriber(cluster.nodes["n2"], channel, token=ANN))
+            for _ in range(20)
+        ]
+        cluster.nodes["n3"].accept(channel, "x", ANN)
+        assert all(reader.take(1) == ["x"] for reader in readers)
+        assert feeds() == 1
+        sent = cluster.nodes["n1"].metric("sluicegate_pubsub_sent_total")
+        cluster.nodes["n3"].accept(channel, "y", ANN)
+        assert all(reader.take(1) == ["y"] for reader in readers)
+        assert cluster.nodes["n1"].metric("sluicegate_pubsub_sent_total") == sent + 1
+    until(lambda: feeds() == 0, "the feed to end")
+
+
+def test_who_resumes_at_another_node_misses_nothing_and_gets_nothing_twice(
+    cluster: PubSubCluster,
+) -> None:
+    channel = cluster.channel_at("n1", prefix="resume")
+    positions = [cluster.nodes["n1"].accept(channel, n, ANN) for n in range(300)]
+    for name in cluster.names:
+        with (
+            Subscriber(cluster.nodes[name], channel, token=ANN) as along,
+            Subscriber(cluster.nodes[name], channel, after=positions[9], token=ANN) as behind,
+            Subscriber(cluster.nodes[name], channel, after=0, token=ANN) as first,
+        ):
+            cluster.nodes["n2"].accept(channel, name, ANN)
+            assert along.take(1) == [name]
+            assert behind.take(290) == list(range(10, 300))
+            assert first.take(300) == list(range(300))
+            while (got := behind.take(1)[0]) != name:
+                assert got in cluster.names
+            while (got := first.take(1)[0]) != name:
+                assert got in cluster.names
+
+
+def test_a_position_of_another_nodes_history_is_a_gap(cluster: PubSubCluster) -> None:
+    """So that after a change of members nobody goes on silently in a history that is not theirs."""
+    of = {home: cluster.channel_at(home, prefix="foreign") for home in ("n1", "n2")}
+    other = cluster.nodes["n2"].accept(of["n2"], 1, ANN)
+    count = 0
+    while cluster.nodes["n1"].accept(of["n1"], count, ANN) <= other:  # among what is there
+        count += 1
+    for name in cluster.names:
+        with Subscriber(cluster.nodes[name], of["n1"], after=other, token=ANN) as reader:
+            kind, gap = reader.next()
+            assert (kind, gap["after"], gap["lost"]) == ("gap", other, None)
+            assert reader.take(count + 1) == list(range(count + 1))
+
+
+def test_any_json_arrives_as_it_was_sent_through_another_node(cluster: PubSubCluster) -> None:
+    values: list[object] = [
+        None, "a\nb\r\n\nc", "\u2028 é 😀" * 100, [], {"": {"id": "x"}}, 10**30, -0.5, "x" * 60_000,
+        "é" * 9_000,
+    ]  # fmt: skip
+    channel = cluster.channel_at("n1", prefix="json")
+    with Subscriber(cluster.nodes["n2"], channel, token=ANN) as reader:
+        for value in values:
+            cluster.nodes["n3"].accept(channel, value, ANN)
+        assert reader.take(len(values)) == values
+
+
+def test_what_a_limit_refuses_at_the_home_is_refused_in_the_same_words_everywhere(
+    tmp_path: Path,
+) -> None:
+    flags = ("--account-rate", "40", "--channel-rate", "0")
+    with PubSubCluster(tmp_path, 2, *flags) as small, ExitStack() as stack:
+        channel = small.channel_at("n1")
+        for _ in range(9):
+            stack.enter_context(Subscriber(small.nodes["n2"], channel, token=ANN))
+        time.sleep(0.2)  # the home has heard of all nine
+        accepted = refused = 0
+        while not refused:
+            status, reply = small.nodes["n2"].publish(channel, "x", ANN)
+            assert status in (200, 429)
+            accepted, refused = accepted + (status == 200), refused + (status == 429)
+        assert reply["reason"] == "suppressed"
+        assert reply["retry_after"] > 0
+        assert accepted <= 20, "each costs ten"
+        assert small.nodes["n1"].metric("sluicegate_pubsub_refused_total") == 1
+        # A name that cannot be used, through another node too.
+        assert small.nodes["n2"].publish("-", 1, ANN)[0] == 400
+
+
+def test_a_home_that_is_killed_takes_its_channels_with_it_and_nothing_else(
+    cluster: PubSubCluster,
+) -> None:
+    dead, alive = cluster.channel_at("n1", prefix="k"), cluster.channel_at("n2", prefix="k")
+    n2, n3 = cluster.nodes["n2"], cluster.nodes["n3"]
+    positions = [n3.accept(dead, n, ANN) for n in range(5)]
+    with (
+        Subscriber(n3, dead, token=ANN) as of_dead,
+        Subscriber(n3, alive, token=ANN) as of_alive,
+        Subscriber(n2, dead, token=ANN) as idle,
+    ):
+        n3.accept(dead, "last", ANN)
+        assert of_dead.take(1) == idle.take(1) == ["last"]
+        cluster.nodes["n1"].child.kill()
+        kind, gap = of_dead.next()
+        assert (kind, gap["lost"]) == ("gap", 0)
+        assert idle.next()[0] == "gap"
+        until(lambda: n3.publish(dead, "x", ANN)[1].get("reason") == "home_unavailable", "n1 away")
+        began_s = time.monotonic()
+        for n in range(20):
+            status, reply = n3.publish(dead, "x", ANN)
+            assert (status, reply["reason"]) == (503, "home_unavailable")
+            assert reply["retry_after"] > 0
+            n3.accept(alive, n, ANN)
+        assert time.monotonic() - began_s < 10, "nobody waits for who is not there"
+        assert of_alive.take(20) == list(range(20))
+        with Subscriber(n3, dead, token=ANN) as refused:
+            assert refused.status == 503
+        cluster.restart("n1")
+        until(lambda: n3.publish(dead, "again", ANN)[0] == 200, "n1 to be back")
+        assert of_dead.take(1) == ["again"]
+        assert idle.take(1) == ["again"]
+        page = n2.history(dead, after=positions[1], token=ANN)
+        assert [one["data"] for one in page["messages"]] == [2, 3, 4, "last", "again"]
+
+
+def test_killed_again_and_again_nodes_deliver_what_they_accepted_or_say_what_is_lost(
+    cluster: PubSubCluster,
+) -> None:
+    run = asyncio.run(publish_under_kills(cluster, messages=3_000, kills=2))
+    check_delivered(run)
+
+
+def test_a_home_that_hangs_slows_nothing_that_is_at_home_elsewhere(cluster: PubSubCluster) -> None:
+    stuck, alive = cluster.channel_at("n1", prefix="s"), cluster.channel_at("n2", prefix="s")
+    n3 = cluster.nodes["n3"]
+    until(lambda: n3.publish(stuck, 0, ANN)[0] == 200, "n1 to be there")
+    n3.accept(alive, 0, ANN)
+    cluster.nodes["n1"].signal(signal.SIGSTOP)
+    try:
+        status, _ = n3.publish(stuck, 1, ANN)
+        assert status == 503
+        slowest_s = 0.0
+        for n in range(50):
+            began_s = time.monotonic()
+            n3.accept(alive, n, ANN)
+            slowest_s = max(slowest_s, time.monotonic() - began_s)
+        assert slowest_s < 1.0
+        assert n3.publish(stuck, 1, ANN)[1]["reason"] == "home_unavailable"
+    finally:
+        cluster.nodes["n1"].signal(signal.SIGCONT)
+    until(lambda: n3.publish(stuck, 2, ANN)[0] == 200, "n1 to go on")
+
+
+def test_a_channel_that_moves_with_the_members_leaves_its_history_behind_and_says_so(
+    tmp_path: Path,
+) -> None:
+    with PubSubCluster(tmp_path, 2, *UNLIMITED) as cluster:
+        stays, moves = cluster.channel_at("n1"), cluster.channel_at("n2")
+        positions = {
+            channel: [cluster.nodes["n1"].accept(channel, n, ANN) for n in range(3)]
+            for channel in (stays, moves)
+        }
+        for name in cluster.names:
+            cluster.nodes[name].end()
+        cluster.members = cluster.members.partition(",")[0]
+        cluster.restart("n1")
+        node = cluster.nodes["n1"]
+        with Subscriber(node, moves, after=0, token=ANN) as reader:
+            assert reader.next()[0] == "gap"
+            node.accept(moves, "new", ANN)
+            assert reader.take(1) == ["new"]
+        page = node.history(moves, token=ANN)
+        assert [one["data"] for one in page["messages"]] == ["new"]
+        assert page["cut"] > 0
+        with Subscriber(node, moves, after=positions[moves][1], token=ANN) as reader:
+            assert reader.next()[0] == "gap"
+        # The control: what stays where it was notices nothing.
+        with Subscriber(node, stays, after=0, token=ANN) as reader:
+            assert reader.take(3) == [0, 1, 2]
+        assert node.history(stays, token=ANN)["cut"] == 0
