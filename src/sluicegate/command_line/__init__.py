@@ -1,1 +1,1 @@
-"""What commands share: the client of a running service, text for people, a pool of processes."""
+"""What commands share: the client of a running service, text for people, live views, processes."""

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from typing import Any
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+
+class VerbEntry(NamedTuple):
+    """One row of a service's verbs: a module of its package, with `EXAMPLES`, `add_arguments` and
+    `run`."""
+
+    name: str
+    help: str
+    module: str
 
 
 def add_verb(verbs: Any, name: str, purpose: str, examples: str) -> ArgumentParser:
@@ -17,3 +28,20 @@ def add_verb(verbs: Any, name: str, purpose: str, examples: str) -> ArgumentPars
         allow_abbrev=False,
     )
     return parser
+
+
+def add_verbs(parser: ArgumentParser, package: str, entries: Sequence[VerbEntry]) -> None:
+    """Add the verbs of a service, which serves if none is given."""
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs; without one it serves")
+    for entry in entries:
+        module = import_module(f"{package}.{entry.module}")
+        module.add_arguments(add_verb(verbs, entry.name, entry.help, module.EXAMPLES))
+
+
+def run_verb(arguments: Namespace, package: str, entries: Sequence[VerbEntry]) -> int | None:
+    """Run the verb that was given, and return its exit code; None if none was."""
+    for entry in entries:
+        if arguments.verb == entry.name:
+            code: int = import_module(f"{package}.{entry.module}").run(arguments)
+            return code
+    return None

@@ -54,8 +54,13 @@ def begin(arguments: Namespace, effective: Effective[S]) -> S | None:
     return effective.settings
 
 
+def new_token() -> str:
+    """Return a token that nobody can guess."""
+    return base64.urlsafe_b64encode(os.urandom(TOKEN_BYTES)).decode().rstrip("=")
+
+
 def _print_new_token() -> None:
-    token = base64.urlsafe_b64encode(os.urandom(TOKEN_BYTES)).decode().rstrip("=")
+    token = new_token()
     sys.stdout.write(
         f"the token, for the caller alone:  {token}\n"
         "and for the file of --access:\n\n"

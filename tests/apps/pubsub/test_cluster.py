@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import socket
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from sluicegate.apps.pubsub import top
 from sluicegate.apps.pubsub.settings import PubSubSettings
-from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.errors import BadValue, Unavailable
 from sluicegate.contracts.suppression import AccountCount, SuppressReport
 from sluicegate.kernels.hash_ring import Rendezvous
 from sluicegate.service.settings import settings_from
@@ -18,7 +22,7 @@ from sluicegate.wire.resp import command
 from sluicegate.wire.suppression_messages import encode_report
 from tests.apps.pubsub.cluster import Load, PubSubCluster, token_of, write_access
 from tests.apps.pubsub.process import PubSubProcess
-from tests.engines.child import PATIENCE_S
+from tests.engines.child import PATIENCE_S, until
 
 L = 100
 WHO = ("ann", "bob")
@@ -60,6 +64,38 @@ def test_an_account_at_ten_times_its_limit_is_held_to_it_also_when_its_master_is
     assert not load.refused["bob"]
     assert not load.failed["bob"]
     assert load.rate("bob", 0, 10) >= 0.95 * L
+
+
+def test_top_adds_up_what_an_account_does_at_all_nodes(cluster: PubSubCluster) -> None:
+    def live() -> list[int]:
+        for node in cluster.nodes.values():
+            node.publish("top", 1, token_of("bob"))
+        return [len(cluster.state(node)["live"]) for node in cluster.nodes.values()]
+
+    until(lambda: live() == [5] * 5, "all nodes to hear each other")
+    parser = ArgumentParser()
+    top.add_arguments(parser)
+    urls = ",".join(node.url for node in cluster.nodes.values())
+    flags = ["--at", urls, "--at", "http://127.0.0.1:1", "--token", token_of("bob"), "--once"]
+
+    def publish(_: float) -> None:
+        for node in cluster.nodes.values():
+            node.accept("top", 1, token_of("bob"))
+
+    shown, values = io.StringIO(), io.StringIO()
+    assert top.run(parser.parse_args(flags), shown, publish) == 0
+    assert top.run(parser.parse_args([*flags, "--json"]), values, publish) == 0
+    assert "5 of 6 nodes" in shown.getvalue()
+    assert "http://127.0.0.1:1 does not answer" in shown.getvalue()
+    (bob,) = [one for one in json.loads(values.getvalue())["accounts"] if one["account"] == "bob"]
+    assert bob["attempted"] == bob["admitted"] > 0
+    assert bob["limit"] == L
+    assert bob["masters"] == [Rendezvous(dict.fromkeys(cluster.names, 1.0)).owner("bob")]
+    assert 0 <= bob["age_us"] < 60_000_000
+    with pytest.raises(Unavailable, match="grant audit"):
+        top.run(
+            parser.parse_args(["--at", urls, "--token", token_of("n1"), "--once"]), shown, publish
+        )
 
 
 def test_nodes_that_do_not_report_admit_an_accounts_limit_each(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from sluicegate.apps.kv.address import AT_DEFAULT
 from sluicegate.command_line.boards import BoardSample, board_in
+from sluicegate.command_line.live_view import add_view_flags, check_view_flags
 from sluicegate.command_line.service_client import (
     ServiceAddress,
     ServiceClient,
@@ -25,8 +26,6 @@ from sluicegate.contracts.errors import BadValue, Unavailable
 
 TIMEOUT_S: Final = 5.0
 SOURCES_MAX: Final = 100
-EVERY_S_MIN: Final = 0.1
-EVERY_S_MAX: Final = 3_600.0
 
 
 def add_source(parser: ArgumentParser) -> None:
@@ -38,18 +37,12 @@ def add_source(parser: ArgumentParser) -> None:
         "--url", action="append", default=[], metavar="URL", help="another address; may be repeated"
     )
     add_token_flags(parser, "with the grant audit")
-    parser.add_argument(
-        "--every", default=1.0, type=float, metavar="S", help="seconds between looks (default 1)"
-    )
-    parser.add_argument("--once", action="store_true", help="show one picture, and exit")
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each picture")
-    parser.add_argument("--plain", action="store_true", help="lines, also on a terminal")
+    add_view_flags(parser)
 
 
 def board_sources(arguments: Namespace) -> list[ServiceAddress]:
     """The dispatchers that the flags name, each once."""
-    if not EVERY_S_MIN <= arguments.every <= EVERY_S_MAX:
-        raise BadValue("--every", arguments.every, "give seconds from 0.1 to 3600")
+    check_view_flags(arguments)
     urls = list(dict.fromkeys([*arguments.at, *arguments.url])) or [AT_DEFAULT]
     if len(urls) > SOURCES_MAX:
         raise BadValue("--url", len(urls), f"give at most {SOURCES_MAX}")

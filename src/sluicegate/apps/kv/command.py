@@ -6,11 +6,10 @@ Light to import: what serves is imported when it is to run.
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from importlib import import_module
-from typing import Final, NamedTuple
+from typing import Final
 
 from sluicegate.apps.kv.settings import KvSettings
-from sluicegate.command_line.verbs import add_verb
+from sluicegate.command_line.verbs import VerbEntry, add_verbs, run_verb
 from sluicegate.service.command import add_service_flags, reader_of, settings_to_serve
 
 EXAMPLES: Final = """\
@@ -35,40 +34,28 @@ callers and certificates again; SIGTERM ends it when what is under way is done.
 """
 
 
-class KvVerb(NamedTuple):
-    """One row: a module with `EXAMPLES`, `add_arguments` and `run`."""
-
-    name: str
-    help: str
-    module: str
-
-
-VERBS: Final = (
-    KvVerb("top", "callers, refusals, stress and hot keys of dispatchers, live", "top.command"),
-    KvVerb("hot", "the hot keys of dispatchers, live", "hot"),
-    KvVerb("costs", "what dispatchers have learned of costs", "costs"),
-    KvVerb("load", "upload millions of rows beside live traffic", "load.command"),
-    KvVerb("calibrate", "measure an engine, and print what operations cost", "calibrate"),
-    KvVerb("backup", "copy the embedded engine of a running dispatcher", "backup"),
-)
 _PACKAGE: Final = "sluicegate.apps.kv"
+VERBS: Final = (
+    VerbEntry("top", "callers, refusals, stress and hot keys of dispatchers, live", "top.command"),
+    VerbEntry("hot", "the hot keys of dispatchers, live", "hot"),
+    VerbEntry("costs", "what dispatchers have learned of costs", "costs"),
+    VerbEntry("load", "upload millions of rows beside live traffic", "load.command"),
+    VerbEntry("calibrate", "measure an engine, and print what operations cost", "calibrate"),
+    VerbEntry("backup", "copy the embedded engine of a running dispatcher", "backup"),
+)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The flags of the server, and the verbs."""
     add_service_flags(parser, KvSettings)
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs; without one it serves")
-    for verb in VERBS:
-        module = import_module(f"{_PACKAGE}.{verb.module}")
-        module.add_arguments(add_verb(verbs, verb.name, verb.help, module.EXAMPLES))
+    add_verbs(parser, _PACKAGE, VERBS)
 
 
 def run(arguments: Namespace) -> int:
     """Serve until stopped, or run the verb."""
-    for verb in VERBS:
-        if arguments.verb == verb.name:
-            code: int = import_module(f"{_PACKAGE}.{verb.module}").run(arguments)
-            return code
+    code = run_verb(arguments, _PACKAGE, VERBS)
+    if code is not None:
+        return code
     settings = settings_to_serve(KvSettings, arguments)
     if settings is None:
         return 0

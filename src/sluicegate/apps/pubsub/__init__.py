@@ -5,6 +5,7 @@ node_settings        flags of one node of a cluster
 nodes, feed, moves   channels whose home is another node: passed on, read once, and moved
 channel, history     messages in their order: one channel, and the window on the log of them all
 service              publish, subscribe and read, each with its limits
+top, accounts_view   accounts over the nodes, live; demo is a cluster to look at
 session, fan_out     a WebSocket connection; what is written to them all
 handler, page, app   HTTP and server-sent events; the page; the parts in their order
 """

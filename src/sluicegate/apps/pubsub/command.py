@@ -9,6 +9,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Final
 
 from sluicegate.apps.pubsub.settings import PubSubSettings
+from sluicegate.command_line.verbs import VerbEntry, add_verbs, run_verb
 from sluicegate.service.command import add_service_flags, reader_of, settings_to_serve
 
 EXAMPLES: Final = """\
@@ -20,6 +21,7 @@ examples:
       --tls-cert chain.pem --tls-key key.pem              for others than this machine
   sluicegate pubsub --node n1 --members n1=10.0.0.1:7090,n2=10.0.0.2:7090 --listen 10.0.0.1:7090 \\
       --access accounts.toml --tls-cert n1.pem --tls-key n1.key      one limit over several nodes
+  sluicegate pubsub cluster -n 5                          a cluster to look at, on this machine
 
 then, from two other terminals:
   curl -N http://127.0.0.1:7090/v1/channels/news/events
@@ -33,13 +35,24 @@ certificates again; SIGTERM ends it.
 """
 
 
+_PACKAGE: Final = "sluicegate.apps.pubsub"
+VERBS: Final = (
+    VerbEntry("top", "accounts over the nodes of a cluster, live", "top"),
+    VerbEntry("cluster", "a cluster on this machine, with an account far over its limit", "demo"),
+)
+
+
 def add_arguments(parser: ArgumentParser) -> None:
-    """The flags."""
+    """The flags of the server, and the verbs."""
     add_service_flags(parser, PubSubSettings)
+    add_verbs(parser, _PACKAGE, VERBS)
 
 
 def run(arguments: Namespace) -> int:
-    """Serve until a signal ends it."""
+    """Serve until a signal ends it, or run the verb."""
+    code = run_verb(arguments, _PACKAGE, VERBS)
+    if code is not None:
+        return code
     settings = settings_to_serve(PubSubSettings, arguments)
     if settings is None:
         return 0

@@ -10,18 +10,17 @@ import json
 import threading
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from typing import Any, Final, TextIO
 
 from sluicegate.apps.kv.address import dispatcher_at
 from sluicegate.apps.kv.board_source import board_sources, read_boards
 from sluicegate.command_line.board_rates import picture
 from sluicegate.command_line.boards import BoardSample
+from sluicegate.command_line.live_view import open_view
 from sluicegate.contracts.errors import Unavailable
 
 Lines = Callable[[dict[str, Any]], list[str]]
-Show = Callable[[list[str]], None]
-_PLAIN_TERMINALS: Final = frozenset({"", "dumb"})
 # What comes of a board that is not of the form it should have.
 _UNREADABLE: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
@@ -39,7 +38,7 @@ def show(
     sources = board_sources(arguments)
     wait = threading.Event().wait if pause is None else pause
     with ExitStack() as stack:
-        put = _put(arguments, out, terminal, stack)
+        put = open_view(arguments, out, terminal, stack)
         try:
             before: Sequence[BoardSample] = read_boards(sources)
             while True:
@@ -76,37 +75,3 @@ def _readable(
         else:
             samples.append(sample)
     return samples
-
-
-def _put(arguments: Namespace, out: TextIO, terminal: str, stack: ExitStack) -> Show:
-    """In place where that can be, lines where not."""
-    lines_said = arguments.json or arguments.once or arguments.plain
-    if not lines_said and out.isatty() and terminal not in _PLAIN_TERMINALS:
-        try:
-            screen, put = _screen(out)
-        except ModuleNotFoundError:
-            out.write("the view in place needs rich; pip install '.[kv]' in the checkout\n")
-        else:
-            stack.enter_context(screen)
-            return put
-    return lambda lines: _write(out, lines)
-
-
-def _screen(out: TextIO) -> tuple[AbstractContextManager[object], Show]:
-    from rich.console import Console  # noqa: PLC0415 - an extra
-    from rich.live import Live  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    console = Console(file=out, highlight=False, markup=False, emoji=False)
-    live = Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop")
-
-    def put(lines: list[str]) -> None:
-        room = [*lines[: max(1, console.height - 1)], "Ctrl-C ends"]
-        live.update(Text("\n".join(room), no_wrap=True, overflow="ellipsis"), refresh=True)
-
-    return live, put
-
-
-def _write(out: TextIO, lines: list[str]) -> None:
-    out.write("\n".join(lines) + "\n\n")
-    out.flush()

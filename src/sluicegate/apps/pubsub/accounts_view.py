@@ -1,0 +1,149 @@
+"""Accounts view: two looks at the nodes of a cluster as one picture, and the picture as lines.
+
+Pure: what nodes say in, plain values and lines out. Counts become rates by the node's own clock; a
+node that restarted counts from zero, and one that was not there before has no rates yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from sluicegate.command_line.board_rates import per_s
+from sluicegate.command_line.text import counted, harmless, rate, table
+
+NAME_CHARS_MAX: Final = 40
+ROWS_MAX: Final = 20
+_CUT: Final = "\N{HORIZONTAL ELLIPSIS}"
+_NONE: Final[Mapping[str, Any]] = {}
+
+
+class NodeSample(NamedTuple):
+    """What a node says under `cluster` of its state; or why there is nothing."""
+
+    url: str
+    state: Mapping[str, Any] | None
+    error: str = ""
+
+
+def picture_of(before: Sequence[NodeSample], after: Sequence[NodeSample]) -> dict[str, Any]:
+    """What the accounts do over all nodes, between these two looks."""
+    earlier = {sample.url: sample.state for sample in before}
+    accounts: dict[str, dict[str, Any]] = {}
+    for sample in after:
+        if sample.state is None:
+            continue
+        old = earlier.get(sample.url)
+        seen = {} if old is None else {one["account"]: one for one in old["accounts"]}
+        for one in sample.state["accounts"]:
+            _add(accounts, one, seen.get(one["account"], _NONE), old, sample.state)
+    return {
+        "nodes": [_node(sample) for sample in after],
+        "accounts": sorted(
+            (_finished(one) for one in accounts.values()),
+            key=lambda one: (-one["attempted"], one["account"]),
+        ),
+    }
+
+
+def _add(
+    accounts: dict[str, dict[str, Any]],
+    one: Mapping[str, Any],
+    old: Mapping[str, Any],
+    before: Mapping[str, Any] | None,
+    after: Mapping[str, Any],
+) -> None:
+    found = accounts.setdefault(
+        one["account"],
+        {
+            "account": one["account"],
+            "attempted": 0.0,
+            "admitted": 0.0,
+            "limit": 0,
+            "masters": set(),
+            "age_us": -1,
+            "factor": 0.0,
+            "weighed": 0.0,
+        },
+    )
+    attempted = per_s(before, after, old.get("attempted", 0), one["attempted"])
+    found["attempted"] += attempted
+    found["admitted"] += per_s(before, after, old.get("admitted", 0), one["admitted"])
+    found["limit"] = max(found["limit"], one["per_s"])
+    found["factor"] = max(found["factor"], one["factor"])
+    found["weighed"] += attempted * one["factor"]
+    if one["heard_us"] >= 0:
+        found["masters"].add(one["master"])
+        # Of those on whom the account is: what an idle node once heard is of no account.
+        if attempted or found["age_us"] < 0:
+            found["age_us"] = max(found["age_us"], one["heard_us"])
+
+
+def _finished(one: dict[str, Any]) -> dict[str, Any]:
+    """The factor that the account meets: each node's, by what is attempted there."""
+    weighed, attempted = one.pop("weighed"), one["attempted"]
+    factor = weighed / attempted if attempted else one["factor"]
+    return {**one, "factor": factor, "masters": sorted(one["masters"])}
+
+
+def _node(sample: NodeSample) -> dict[str, Any]:
+    if sample.state is None:
+        return {"url": sample.url, "node": "", "error": sample.error, "failing": {}, "members": []}
+    state = sample.state
+    return {
+        "url": sample.url,
+        "node": state["node"],
+        "error": "",
+        "failing": dict(state["failing"]),
+        "members": list(state["members"]),
+    }
+
+
+def lines_of(picture: Mapping[str, Any], *, rows: int = ROWS_MAX) -> list[str]:
+    """The picture for people. Accounts choose their names, which never control a terminal."""
+    nodes, accounts = picture["nodes"], picture["accounts"]
+    alive = [one for one in nodes if not one["error"]]
+    attempted = sum(one["attempted"] for one in accounts)
+    admitted = sum(one["admitted"] for one in accounts)
+    members = {name for one in alive for name in one["members"]}
+    named = counted(max(len(members), len(nodes)), "node")
+    rates = f"{rate(attempted)} messages/s attempted, {rate(admitted)} admitted"
+    lines = [f"{len(alive)} of {named}: {rates}"]
+    lines += [
+        f"  {_plain(one['url'], 80)} does not answer: {_plain(one['error'], 80)}"
+        for one in nodes
+        if one["error"]
+    ]
+    failing: dict[str, list[str]] = {}
+    for one in alive:
+        for name in one["failing"]:
+            failing.setdefault(name, []).append(one["node"])
+    lines += [
+        f"  {_plain(name)} does not answer {', '.join(map(_plain, by))}"
+        for name, by in sorted(failing.items())
+    ]
+    if accounts:
+        cells = [_cells(one) for one in accounts[:rows]]
+        head = ("account", "attempted/s", "admitted/s", "limit/s", "factor", "age", "master")
+        lines += ["", *table(head, cells, left=1)]
+    if len(accounts) > rows:
+        lines.append(f"  and {counted(len(accounts) - rows, 'account')} more")
+    return lines
+
+
+def _cells(one: Mapping[str, Any]) -> tuple[str, ...]:
+    limit, age_us = one["limit"], one["age_us"]
+    return (
+        _plain(one["account"]),
+        rate(one["attempted"]),
+        rate(one["admitted"]),
+        rate(limit) if limit else "-",
+        f"{one['factor']:.3f}",
+        "never" if age_us < 0 else f"{age_us / 1_000:,.0f} ms",
+        ", ".join(map(_plain, one["masters"])) or "-",
+    )
+
+
+def _plain(text: object, chars_max: int = NAME_CHARS_MAX) -> str:
+    clean = harmless(str(text)[: chars_max + 1]).replace("\n", " ").replace("\t", " ")
+    return clean if len(clean) <= chars_max else clean[: chars_max - 1] + _CUT
