@@ -2,114 +2,12 @@
 
 from __future__ import annotations
 
-import random
-from collections import Counter
-from collections.abc import Sequence
-from typing import final
-
 import pytest
 
 from sluicegate.cluster.account_limiter import AccountLimiter
-from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
-from sluicegate.contracts.permit import Outcome
-from sluicegate.contracts.request import Request
-from sluicegate.contracts.suppression import FactorMessage, SuppressReport
-from sluicegate.policies.suppress_master import AccountLimit
 from sluicegate.testing import SeededChance
-
-S = 1_000_000
-STEP_US = 10_000
-DELAY_US = 20_000
-L = 500
-START_US = 1_000_000_000_000_000
-
-
-def limit_of(_: str) -> AccountLimit | None:
-    return AccountLimit(L)
-
-
-@final
-class Nodes:
-    """A cluster. `alive` answer and are attempted; what the others were told is up to the test."""
-
-    def __init__(self, count: int = 5, *, seed: int = 1, loss: float = 0.0) -> None:
-        self.now_us = START_US
-        self.rng = random.Random(seed)
-        self.loss = loss
-        self.names = [f"n{number}" for number in range(count)]
-        self.alive: dict[str, AccountLimiter] = {}
-        for name in self.names:
-            self.start(name)
-        self.tell(self.names)
-        self.on_the_way: list[tuple[int, str, str, SuppressReport | FactorMessage]] = []
-        self.messages = 0
-        self.admitted: dict[str, list[int]] = {}  # of an account, each tenth of a second
-        self.suppressed = Counter[str]()
-        self.owed = 0.0
-
-    def start(self, name: str, boot: int = 1) -> None:
-        chance = SeededChance(self.rng.randrange(1_000))
-        self.alive[name] = AccountLimiter(name, boot, limit_of, chance, self.now_us)
-
-    def tell(self, members: Sequence[str]) -> None:
-        for name in members:
-            if name in self.alive:
-                self.alive[name].change_members(members)
-
-    def run(self, seconds: float, rates: dict[str, float], spread: Sequence[str] = ()) -> None:
-        """Attempt each account at its rate, at nodes drawn from `spread` or all that are alive."""
-        for step in range(round(seconds * S / STEP_US)):
-            self.now_us += STEP_US
-            for account, rate in rates.items():
-                tenths = self.admitted.setdefault(account, [])
-                if step % 10 == 0:
-                    tenths.append(0)
-                for _ in range(int(rate * STEP_US / S + self.rng.random())):
-                    node = self.alive[self.rng.choice(list(spread or self.alive))]
-                    permit = node.admit(Request("k", caller=account), self.now_us)
-                    if isinstance(permit, Decision):
-                        self.suppressed[account] += 1
-                    else:
-                        tenths[-1] += 1
-                        permit.end(Outcome.SUCCESS, self.now_us)
-            self._exchange()
-
-    def rate(self, account: str, last_s: float) -> float:
-        """What was admitted of it lately, in limits."""
-        tenths = self.admitted[account][-round(last_s * 10) :]
-        return sum(tenths) * 10 / len(tenths) / L
-
-    def highest(self, account: str, since: int, span_s: float) -> float:
-        """The highest rate of any span of `span_s` from a tenth of a second on, in limits."""
-        width = round(span_s * 10)
-        tenths = self.admitted[account][since:]
-        return max(
-            sum(tenths[at : at + width]) * 10 / width / L
-            for at in range(max(len(tenths) - width + 1, 1))
-        )
-
-    def _exchange(self) -> None:
-        for name, node in self.alive.items():
-            for member, report in node.reports(self.now_us):
-                self._send(name, member, report)
-        due = [one for one in self.on_the_way if one[0] <= self.now_us]
-        self.on_the_way = [one for one in self.on_the_way if one[0] > self.now_us]
-        for _, source, target, message in due:
-            if target not in self.alive:
-                continue
-            node = self.alive[target]
-            if isinstance(message, FactorMessage):
-                node.receive_factors(source, message, self.now_us)
-                continue
-            answer = node.receive_report(message, self.now_us)
-            if answer is not None:
-                self._send(target, source, answer)
-
-    def _send(self, source: str, target: str, message: SuppressReport | FactorMessage) -> None:
-        self.messages += 1
-        if self.rng.random() >= self.loss:
-            self.on_the_way.append((self.now_us + DELAY_US, source, target, message))
+from tests.cluster.world import START_US, L, Nodes, limit_of
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.05])
@@ -164,6 +62,50 @@ def test_a_master_that_dies_leaves_nobody_unlimited(seed: int) -> None:
     for account in rates:
         assert nodes.highest(account, back, 1) <= 1.5
         assert 0.95 <= nodes.rate(account, 3) <= 1.05
+
+
+@pytest.mark.parametrize("master", [0, 4])  # on the larger side, and on the other
+def test_in_a_divided_cluster_the_larger_side_alone_has_new_masters(master: int) -> None:
+    nodes = Nodes()
+    first = nodes.alive["n0"]
+    names = (f"account {number}" for number in range(100))
+    account = next(name for name in names if first.master_of(name) == nodes.names[master])
+    rates = {account: 10.0 * L}
+    nodes.run(6, rates)
+    parted = len(nodes.admitted[account])
+    sides = [nodes.names[:3], nodes.names[3:]]
+    nodes.cut = set(sides[1])
+    nodes.run(1, rates)
+    for side in sides:
+        for name in side:
+            nodes.alive[name].change_live(side, nodes.now_us)
+    assert first.master_of(account) in sides[0]
+    assert nodes.alive["n4"].master_of(account) == nodes.names[master]
+    nodes.run(65, rates)  # longer than any node is remembered that says nothing
+    assert nodes.highest(account, parted, 1) <= 1.5
+    assert 0.9 <= nodes.rate(account, 50) <= 1.05
+    nodes.cut = set()
+    healed = len(nodes.admitted[account])
+    for node in nodes.alive.values():
+        node.change_live(nodes.names, nodes.now_us)
+    nodes.run(8, rates)
+    assert nodes.highest(account, healed, 1) <= 1.5
+    assert 0.95 <= nodes.rate(account, 4) <= 1.05
+
+
+@pytest.mark.parametrize(("dead", "least"), [(True, 0.95), (False, 0.7)])
+def test_the_part_of_a_node_that_is_dead_is_the_others_and_of_one_that_may_serve_is_not(
+    dead: bool, least: float
+) -> None:
+    nodes = Nodes()
+    nodes.run(6, {"a": 10.0 * L})
+    gone = nodes.alive["n0"].master_of("a")
+    others = [name for name in nodes.names if name != gone]
+    del nodes.alive[gone]
+    for node in nodes.alive.values():
+        node.change_live(others, nodes.now_us, [gone] if dead else [])
+    nodes.run(5, {"a": 10.0 * L})
+    assert least <= nodes.rate("a", 3) <= least + 0.12
 
 
 def test_a_master_that_restarts_at_once_is_believed_again() -> None:

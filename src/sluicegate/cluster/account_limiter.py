@@ -12,7 +12,7 @@ master of an account asks itself within `reports`, without a message.
 
 Members are all nodes that there are to be; masters are chosen among those that live
 (`change_live`). A member that does not live keeps its part of each account, for it may be cut off
-and not dead; one that is no member any more has none.
+and serving, unless it is said to be dead; one that is no member any more has none.
 
 When the members change, an account whose master is another one now is reported to it at once, with
 the fraction that is rejected here; the new master goes on with that until it has seen enough by
@@ -92,7 +92,7 @@ class AccountLimiter:
         """The names of those among which masters are chosen, in their order."""
         return self._live.weights.keys()
 
-    def change_members(self, names: Collection[str]) -> None:
+    def change_members(self, names: Collection[str], now_us: int = 0) -> None:
         """Take over who there is; all of them live until it is said otherwise."""
         if self.name not in names:
             raise BadValue("members", ", ".join(names), f"name this node, {self.name!r}, too")
@@ -100,20 +100,30 @@ class AccountLimiter:
             raise BadValue("members", len(names), f"name at most {NODES_MAX} nodes")
         gone = self._members - set(names)
         self._members = frozenset(names)
-        self.change_live(names)
+        self.change_live(names, now_us)
         for member in gone:
             self._node.disconnect(member)
             self._master.forget_node(member)
 
-    def change_live(self, names: Collection[str]) -> None:
+    def change_live(self, names: Collection[str], now_us: int, dead: Collection[str] = ()) -> None:
         """Divide the accounts anew among these members and this one; those that stay where they
         are notice nothing.
+
+        Those that are not `dead` for certain may be serving, and keep their part of each account.
+        Without more than half of those that may be, nothing is divided anew: an account whose
+        master is out of reach is held as in silence, or each side would have a master of its own.
         """
         live = {self.name} | (self._members & set(names))
-        self._live = Rendezvous(dict.fromkeys(live, 1.0))
-        self._node.assign(self._live.owner, len(self._members))
-        for member in self._members - live:
-            self._node.disconnect(member)
+        dead = self._members & set(dead) - live
+        absent = self._members - live - dead
+        if len(live) > len(absent):
+            self._live = Rendezvous(dict.fromkeys(live, 1.0))
+            self._node.assign(self._live.owner, len(self._members))
+            for member in absent | dead:
+                self._node.disconnect(member)
+        for member in dead:
+            self._master.forget_node(member)
+        self._master.divide(absent, len(self._members), now_us)
 
     def master_of(self, account: str) -> str:
         """Which member decides on an account."""

@@ -9,7 +9,9 @@ It answers reports (`report`, behind the RESP door's `SG.REPORT`), and every `in
 to the masters of its accounts, one report under way a master: what a slow master does not answer
 waits here and is not sent twice. A report that fails says nothing; the policy repeats it, and holds
 what it last heard meanwhile. A peer that has not answered for `gone_us` is master of nothing until
-it answers a probe; who comes after it goes on with the fractions that the nodes have heard.
+it answers a probe; who comes after it goes on with the fractions that the nodes have heard. If
+nothing listens where it was, it is dead; else it may be cut off, and what it may admit by itself
+is left to it.
 
 A peer reports in its own name: whoever calls must be granted `report`, and be called as the node it
 reports for, so that nobody forges another's usage.
@@ -40,6 +42,7 @@ _log: Final = logging.getLogger("sluicegate.cluster")
 SECOND_US: Final = 1_000_000
 GONE_US: Final = 1_000_000
 _PROBE_S: Final = 0.25
+_KNOCK_S: Final = 1.0
 
 
 class ClusterStats(NamedTuple):
@@ -73,6 +76,9 @@ class ClusterNode:
         self._failing_since: dict[str, float] = {}
         self._probed_s = 0.0
         self._suspects: set[str] = set()
+        self._dead: set[str] = set()
+        self._chosen: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+        self._knocks: dict[str, asyncio.Task[None]] = {}
         self._settings = replace(settings, kind="a node of the cluster")
         self._clock = clock
         self._chance = chance
@@ -90,7 +96,7 @@ class ClusterNode:
 
     async def close(self) -> None:
         """Stop reporting; return when all sockets are closed."""
-        tasks = [*self._under_way.values()]
+        tasks = [*self._under_way.values(), *self._knocks.values()]
         if self._ticking is not None:
             tasks.append(self._ticking)
         for task in tasks:
@@ -101,7 +107,7 @@ class ClusterNode:
     def change_peers(self, peers: Mapping[str, Endpoint]) -> None:
         """Take over who is alive, this node left out or not."""
         others = {name: at for name, at in peers.items() if name != self.limiter.name}
-        self.limiter.change_members({self.limiter.name, *others})
+        self.limiter.change_members({self.limiter.name, *others}, self._clock.now_us())
         for name, link in list(self._links.items()):
             if others.get(name) != link.endpoint:
                 del self._links[name]
@@ -154,8 +160,11 @@ class ClusterNode:
         """Choose masters among those that have not failed for too long."""
         last_s = asyncio.get_running_loop().time() - self._gone_s
         live = {name for name in self._links if self._failing_since.get(name, last_s + 1) > last_s}
-        if live | {self.limiter.name} != set(self.limiter.live):
-            self.limiter.change_live(live)
+        gone = self._links.keys() - live
+        dead = self._dead & gone
+        if (frozenset(live), frozenset(dead)) != self._chosen:
+            self._chosen = frozenset(live), frozenset(dead)
+            self.limiter.change_live(live, self._clock.now_us(), dead)
 
     def _probe(self) -> None:
         """Ask those that fail whether they answer again, and those that may whether they do."""
@@ -167,6 +176,26 @@ class ClusterNode:
         self._suspects.clear()
         for member in asked - self._under_way.keys():
             self._send(member, self.limiter.probe())
+        for member in self._failing_since.keys() - self._knocks.keys():
+            knock = asyncio.get_running_loop().create_task(self._knock(member))
+            self._knocks[member] = knock
+
+    async def _knock(self, member: str) -> None:
+        """Find out whether anything listens where a peer was."""
+        link = self._links.get(member)
+        try:
+            if link is not None:
+                async with asyncio.timeout(_KNOCK_S):
+                    at = link.endpoint
+                    _, writer = await asyncio.open_connection(at.host, at.port)
+                self._dead.discard(member)
+                writer.close()
+        except ConnectionRefusedError:
+            self._dead.add(member)
+        except (OSError, TimeoutError):
+            self._dead.discard(member)
+        finally:
+            del self._knocks[member]
 
     async def _exchange(self, member: str, link: RedisNode, report: SuppressReport) -> None:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -189,5 +218,6 @@ class ClusterNode:
 
     def _forget_failure(self, member: str) -> None:
         self._failing_since.pop(member, None)
+        self._dead.discard(member)
         if self.failing.pop(member, None) is not None:
             _log.info("%s answers reports", member)

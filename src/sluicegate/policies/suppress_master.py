@@ -23,7 +23,8 @@ slow and a fast estimate goes on rejecting for 24 s after a burst has ended. The
 A node that is not heard for `silent_us` (two heartbeats) may be cut off, and will by itself go over
 to L / N of each account. So what the others may have of an account that is over is L less those
 parts; whether it is over is judged by the whole L, for a node that died has left its traffic to the
-others.
+others. A master that has just taken over may not know such a node: who knows the members says which
+of them are `absent`, and their parts are left out for as long as they are.
 
 The seed's form is `form="mean"`: 24 s in four sub-intervals, that in progress left out when it
 would lower the mean, and the excess over L plus B / 24 s decides (`kernels/moving_rate.py`). It
@@ -50,7 +51,7 @@ Bounds: `accounts_max` accounts (what comes above is not suppressed, and counted
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from math import sqrt
 from typing import Final, NamedTuple, final
@@ -193,9 +194,11 @@ class SuppressMaster:
     """Decides how much of each account is rejected."""
 
     __slots__ = (
+        "_absent",
         "_accounts",
         "_limit_of",
         "_live_share",
+        "_members",
         "_nodes",
         "_reports",
         "_shared_us",
@@ -223,7 +226,9 @@ class SuppressMaster:
         self._accounts: dict[str, _Account] = {}
         self._nodes: dict[str, _Node] = {}
         self._reports = self._void = self._untracked = 0
-        self._live_share = 1.0  # of the nodes that we know, those that are not cut off
+        self._live_share = 1.0  # of all nodes, those that are not cut off
+        self._absent: frozenset[str] = frozenset()
+        self._members = 1
         self._shared_us = now_us
 
     def receive(self, report: SuppressReport, now_us: int) -> FactorMessage | None:
@@ -254,6 +259,12 @@ class SuppressMaster:
             if account.factor > 0.0
         ]
         return self._message(factors)
+
+    def divide(self, absent: Collection[str], members: int, now_us: int) -> None:
+        """Leave their parts of so many to members that may be cut off and serving."""
+        self._absent = frozenset(absent)
+        self._members = max(members, len(self._absent) + 1)
+        self._update_live_share(now_us)
 
     def forget_node(self, name: str) -> None:
         """Forget a node that is gone for good; its part of each account is the others'."""
@@ -302,9 +313,12 @@ class SuppressMaster:
     def _update_live_share(self, now_us: int) -> None:
         """Update which part of the nodes has reported lately; at least one has, just now."""
         self._shared_us = now_us
-        silent_us = self.settings.silent_us
-        live = sum([now_us - node.heard_us < silent_us for node in self._nodes.values()])
-        self._live_share = max(live, 1) / max(len(self._nodes), 1)
+        silent_us, absent = self.settings.silent_us, self._absent
+        known = [node for name, node in self._nodes.items() if name not in absent]
+        live = sum([now_us - node.heard_us < silent_us for node in known])
+        self._live_share = max(live, 1) / max(len(known), 1)
+        if absent:
+            self._live_share *= (self._members - len(absent)) / self._members
 
     def _fold(
         self, account: _Account, report: SuppressReport, count: AccountCount, now_us: int
@@ -390,7 +404,7 @@ class SuppressMaster:
             self.term,
             self.generation,
             self.settings.valid_us,
-            max(len(self._nodes), 1),
+            max(len(self._nodes), self._members if self._absent else 1),
             tuple(factors),
         )
 

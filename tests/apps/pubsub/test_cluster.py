@@ -49,7 +49,7 @@ def test_an_account_at_ten_times_its_limit_is_held_to_it_also_when_its_master_is
             home = others[int(now_s / 0.7) % len(others)]
             return others[number % len(others)], channels["bob", home]
         nodes = cluster.names if now_s < 6 else others
-        return nodes[number % len(nodes)], channels["ann", cluster.names[number // 7 % 5]]
+        return nodes[number % len(nodes)], channels["ann", nodes[number // 7 % len(nodes)]]
 
     load = Load(cluster, WHO)
     rates = {"ann": 10.0 * L, "bob": 0.99 * L}
@@ -60,7 +60,7 @@ def test_an_account_at_ten_times_its_limit_is_held_to_it_also_when_its_master_is
         cluster.restart(master)
     assert 0.9 * L <= load.rate("ann", 4, 6) <= 1.1 * L
     assert load.highest("ann", 4, 10, 2.0) <= 1.5 * L
-    assert load.rate("ann", 8, 10) >= 0.7 * L
+    assert load.rate("ann", 8, 10) >= 0.88 * L, "what a dead node had is the others'"
     assert not load.refused["bob"]
     assert not load.failed["bob"]
     assert load.rate("bob", 0, 10) >= 0.95 * L
