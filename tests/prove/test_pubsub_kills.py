@@ -1,0 +1,33 @@
+"""A million messages over three nodes that are killed under them: accepted is delivered, or told.
+
+A slice in CI is 30,000 messages. Each channel's messages are counted at a node that is not killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.apps.pubsub.cluster import PubSubCluster
+from tests.apps.pubsub.kills import check_delivered, publish_under_kills
+from tests.prove.seeds import seeds, whole
+
+MILLION = 1_000_000
+IN_CI = 30_000
+FLAGS = ("--account-rate", "0", "--channel-rate", "0", "--history-bytes", str(1 << 32))
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("seed", seeds(full=1, part=1))
+def test_accepted_is_delivered_or_told_though_nodes_are_killed(tmp_path: Path, seed: int) -> None:
+    messages = MILLION if whole() else IN_CI
+    with PubSubCluster(tmp_path, 3, *FLAGS) as cluster:
+        run = asyncio.run(
+            publish_under_kills(cluster, messages=messages, kills=max(4, messages // 25_000))
+        )
+    check_delivered(run)
+    accepted = sum(map(len, run.accepted.values()))
+    assert accepted + run.in_doubt == messages
+    assert run.in_doubt < messages // 10
