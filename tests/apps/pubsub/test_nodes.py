@@ -202,6 +202,7 @@ def test_a_home_that_hangs_slows_nothing_that_is_at_home_elsewhere(cluster: PubS
             slowest_s = max(slowest_s, time.monotonic() - began_s)
         assert slowest_s < 1.0
         assert n3.publish(stuck, 1, ANN)[1]["reason"] == "home_unavailable"
+        assert n3.metric("sluicegate_pubsub_refused_total", reason="home_unavailable") > 0
     finally:
         cluster.nodes["n1"].signal(signal.SIGCONT)
     until(lambda: n3.publish(stuck, 2, ANN)[0] == 200, "n1 to go on")

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from sluicegate.apps.pubsub.account_limits import read_limits
+from sluicegate.contracts.errors import BadValue
 from sluicegate.policies.access import token_digest
 from tests.apps.pubsub.process import PubSubProcess, Subscriber
 from tests.engines.child import until
@@ -186,6 +188,44 @@ def test_an_account_over_its_rate_is_held_to_it_and_another_is_not(tmp_path: Pat
         page = server.history("news", token=ANN)
         assert [one["data"] for one in page["messages"]] == accepted
         assert [server.publish("news", n, BOB)[0] for n in range(5)] == [200] * 5
+
+
+def test_each_account_has_the_limit_that_the_file_says_now(tmp_path: Path) -> None:
+    access, limits = access_of(tmp_path), tmp_path / "limits.toml"
+    limits.write_text("[accounts.ann]\nrate = 100000\n")
+    flags = ("--access", access, "--limits", str(limits), "--account-rate", "10")
+
+    def refused(server: PubSubProcess, token: str) -> int:
+        return sum(server.publish("news", n, token)[0] == 429 for n in range(100))
+
+    with PubSubProcess(tmp_path, *flags, "--channel-rate", "0") as server:
+        assert refused(server, ANN) == 0
+        assert refused(server, BOB) > 0
+        limits.write_text("[accounts.ann]\nrate = 10\nburst = 20\n")
+        server.signal(signal.SIGHUP)
+        until(lambda: refused(server, ANN), "ann to be held")
+        limits.write_text("[accounts.ann]\nrate = -1\n")
+        server.signal(signal.SIGHUP)
+        until(lambda: "the limits stay as they are" in server.log.read_text(), "the complaint")
+        assert refused(server, ANN) > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[accounts.ann]\nrates = 1\n", "accounts.ann.rates"),
+        ("[accounts.ann]\nrate = true\n", "accounts.ann.rate"),
+        ("[accounts.ann]\nburst = 5\n", "accounts.ann.rate"),
+        ("[account.ann]\n", "account"),
+        ("accounts = 3\n", "accounts"),
+        ("[accounts\n", "--limits"),
+    ],
+)
+def test_limits_that_cannot_be_used_are_named(tmp_path: Path, text: str, named: str) -> None:
+    file = tmp_path / "limits.toml"
+    file.write_text(text)
+    with pytest.raises(BadValue, match=named):
+        read_limits(str(file))
 
 
 def test_a_channel_over_its_rate_is_refused_in_its_own_name(tmp_path: Path) -> None:

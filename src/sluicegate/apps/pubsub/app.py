@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from typing import ClassVar, Final, final
 
 from sluicegate import __version__
+from sluicegate.apps.pubsub.account_limits import AccountLimits
 from sluicegate.apps.pubsub.channel import tag_of
 from sluicegate.apps.pubsub.fan_out import FanOut
 from sluicegate.apps.pubsub.handler import SCHEMAS, PubSubHandler
@@ -41,7 +43,6 @@ from sluicegate.doors.websocket.door import WebSocketDoor
 from sluicegate.doors.websocket.session import Socket
 from sluicegate.doors.websocket.settings import WebSocketSettings
 from sluicegate.kernels.token_bucket import TokenBucket
-from sluicegate.policies.suppress_master import AccountLimit
 from sluicegate.service.app import App, Site
 from sluicegate.service.siblings import ALONE, WorkerId
 from sluicegate.service.status import Part
@@ -79,10 +80,11 @@ class PubSubApp(App[PubSubSettings]):
             tag=tag_of(settings.node) if settings.node else None,
         )
         # A start later than another has a higher number.
+        self.limits = AccountLimits(settings.limits, settings.account_rate, settings.account_burst)
         self.limiter = AccountLimiter(
             settings.node or NODE,
             now_us,
-            self._limit_of,
+            self.limits.limit_of,
             SystemChance(),
             now_us,
             node=suppress_settings(settings),
@@ -126,6 +128,10 @@ class PubSubApp(App[PubSubSettings]):
         grace_us = int(self.settings.grace_s * _US)
         await asyncio.to_thread(self.history.close, grace_us)
 
+    def reload(self) -> None:
+        """Read the limits again."""
+        self.limits.reload()
+
     # Doors.
 
     def resp(self, access: Access) -> RespDoor | None:
@@ -166,7 +172,7 @@ class PubSubApp(App[PubSubSettings]):
             "Messages refused, by the limit.",
             [
                 MetricSample("_total", (("reason", name),), count)
-                for name, count in self.service.refused.items()
+                for name, count in self._refused().items()
             ],
         )
         yield counter(
@@ -206,6 +212,13 @@ class PubSubApp(App[PubSubSettings]):
 
     # Inside.
 
+    def _refused(self) -> Mapping[str, int]:
+        """By reason; what is refused at a channel's home is counted there."""
+        refused = Counter(self.service.refused)
+        if self.nodes is not None:
+            refused.update(self.nodes.refused)
+        return refused
+
     def _node_metrics(self) -> Iterable[MetricFamily]:
         stats = self.node.stats()
         yield counters(
@@ -220,6 +233,11 @@ class PubSubApp(App[PubSubSettings]):
             "sluicegate_pubsub_reports_forged",
             "Reports refused, for they were in the name of another node.",
             stats.forged,
+        )
+        yield counter(
+            "sluicegate_pubsub_forwarded",
+            "Messages passed on to the homes of their channels.",
+            0 if self.nodes is None else self.nodes.forwarded,
         )
         yield gauge(
             "sluicegate_pubsub_nodes_failing",
@@ -278,10 +296,6 @@ class PubSubApp(App[PubSubSettings]):
     def _bucket(self) -> TokenBucket | None:
         rate = self.settings.channel_rate
         return TokenBucket(rate, _US) if rate else None
-
-    def _limit_of(self, _account: str) -> AccountLimit | None:
-        rate = self.settings.account_rate
-        return AccountLimit(rate, self.settings.account_burst or rate) if rate else None
 
     async def _trim(self) -> None:
         while True:

@@ -34,7 +34,7 @@ from sluicegate.apps.pubsub.channel import (
 )
 from sluicegate.apps.pubsub.history import MESSAGE_BYTES
 from sluicegate.client.pubsub import PubSubClient, PubSubMessage, Received
-from sluicegate.contracts.errors import SluicegateError
+from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.wire.json_objects import encode_json
 
 LINGER_S: Final = 0.5
@@ -124,6 +124,8 @@ class Feed:
                 timer.cancel()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+        if not self._begun.done():
+            self._begun.set_exception(Unavailable("this node", "it is going away"))
 
     # Inside.
 

@@ -21,6 +21,7 @@ from sluicegate.client.pubsub import PubSubClient
 from sluicegate.cluster.node import ClusterNode
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import (
+    BadValue,
     Forbidden,
     Refused,
     SluicegateError,
@@ -56,7 +57,7 @@ class Nodes:
     """Made within the loop that uses it; `close` ends what it has started."""
 
     def __init__(self, settings: NodeSettings, cluster: ClusterNode) -> None:
-        self.refused = 0
+        self.refused: dict[str, int] = {}
         self.forwarded = 0
         self._name = settings.node
         self._cluster = cluster
@@ -156,7 +157,7 @@ class Nodes:
         return home not in self._cluster.limiter.live or (tried and not peer.client.connected)
 
     def _refuse(self, reason: Reason) -> NoReturn:
-        self.refused += 1
+        self.refused[reason.name] = self.refused.get(reason.name, 0) + 1
         raise Refused(Decision(False, 0, RETRY_US, RETRY_US, reason, RULE_ID))
 
     def _end_feed(self, feed: Feed) -> None:
@@ -191,9 +192,7 @@ def _client_of(settings: NodeSettings, endpoint: Endpoint) -> PubSubClient:
     scheme = "ws"
     if settings.tls_cert:
         scheme = "wss"
-        context = ssl.create_default_context(cafile=settings.node_ca or None)
-        context.load_cert_chain(settings.tls_cert, settings.tls_key)
-        connecting["ssl"] = context
+        connecting["ssl"] = _context_of(settings)
     return PubSubClient(
         f"{scheme}://{endpoint}",
         token=settings.node_token,
@@ -202,3 +201,15 @@ def _client_of(settings: NodeSettings, endpoint: Endpoint) -> PubSubClient:
         backoff=_BACKOFF,
         **connecting,
     )
+
+
+def _context_of(settings: NodeSettings) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=settings.node_ca or None)
+    except (OSError, ssl.SSLError) as error:
+        raise BadValue("--node-ca", settings.node_ca, f"it cannot be used: {error}") from None
+    try:
+        context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        raise BadValue("--tls-cert", settings.tls_cert, f"it cannot be used: {error}") from None
+    return context

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final
 
+from sluicegate.apps.pubsub.account_limits import RATE_MAX
 from sluicegate.apps.pubsub.node_settings import NodeSettings
 from sluicegate.service.common_settings import LISTEN, ServiceSettings
 from sluicegate.service.settings import Setting, seconds, whole
 
 LISTEN_DEFAULT: Final = "127.0.0.1:7090"
-_RATE_MAX: Final = 1_000_000_000
 _DAY_S: Final = 86_400.0
 
 
@@ -39,14 +39,21 @@ class PubSubSettings(ServiceSettings, NodeSettings):
         Setting(
             "messages a second of an account, one for the publisher and one a subscriber; "
             "0 is no limit",
-            whole(0, _RATE_MAX),
+            whole(0, RATE_MAX),
         ),
     ] = 10_000
     account_burst: Annotated[
-        int, Setting("of them at once; 0 is those of a second", whole(0, _RATE_MAX))
+        int, Setting("of them at once; 0 is those of a second", whole(0, RATE_MAX))
     ] = 0
+    limits: Annotated[
+        str,
+        Setting(
+            "rates and bursts of accounts by name: a TOML file; SIGHUP reads it again",
+            metavar="FILE",
+        ),
+    ] = ""
     channel_rate: Annotated[
-        int, Setting("messages a second published in a channel; 0 is no limit", whole(0, _RATE_MAX))
+        int, Setting("messages a second published in a channel; 0 is no limit", whole(0, RATE_MAX))
     ] = 50
     channels_max: Annotated[int, Setting("channels in use at a time", whole(1, 10_000_000))] = (
         100_000
