@@ -64,14 +64,15 @@ def test_a_master_that_dies_leaves_nobody_unlimited(seed: int) -> None:
         assert 0.95 <= nodes.rate(account, 3) <= 1.05
 
 
+@pytest.mark.parametrize("times", [2.0, 10.0])
 @pytest.mark.parametrize("master", [0, 4])  # on the larger side, and on the other
-def test_in_a_divided_cluster_the_larger_side_alone_has_new_masters(master: int) -> None:
+def test_in_a_divided_cluster_the_sides_admit_the_limit_together(master: int, times: float) -> None:
     nodes = Nodes()
     first = nodes.alive["n0"]
     names = (f"account {number}" for number in range(100))
     account = next(name for name in names if first.master_of(name) == nodes.names[master])
-    rates = {account: 10.0 * L}
-    nodes.run(6, rates)
+    rates = {account: times * L}
+    nodes.run(20, rates)
     parted = len(nodes.admitted[account])
     sides = [nodes.names[:3], nodes.names[3:]]
     nodes.cut = set(sides[1])
@@ -82,15 +83,17 @@ def test_in_a_divided_cluster_the_larger_side_alone_has_new_masters(master: int)
     assert first.master_of(account) in sides[0]
     assert nodes.alive["n4"].master_of(account) == nodes.names[master]
     nodes.run(65, rates)  # longer than any node is remembered that says nothing
-    assert nodes.highest(account, parted, 1) <= 1.5
-    assert 0.9 <= nodes.rate(account, 50) <= 1.05
+    if times > 5:
+        assert nodes.highest(account, parted, 1) <= 1.5
+    assert 0.9 <= nodes.rate(account, 30) <= 1.05
     nodes.cut = set()
     healed = len(nodes.admitted[account])
     for node in nodes.alive.values():
         node.change_live(nodes.names, nodes.now_us)
     nodes.run(8, rates)
-    assert nodes.highest(account, healed, 1) <= 1.5
-    assert 0.95 <= nodes.rate(account, 4) <= 1.05
+    if times > 5:
+        assert nodes.highest(account, healed, 1) <= 1.5
+        assert 0.95 <= nodes.rate(account, 4) <= 1.05
 
 
 @pytest.mark.parametrize(("dead", "least"), [(True, 0.95), (False, 0.7)])

@@ -111,19 +111,21 @@ class AccountLimiter:
 
         Those that are not `dead` for certain may be serving, and keep their part of each account.
         Without more than half of those that may be, nothing is divided anew: an account whose
-        master is out of reach is held as in silence, or each side would have a master of its own.
+        master is out of reach is held as in silence, or each side would have a master of its own;
+        and a master goes by this side's part alone.
         """
         live = {self.name} | (self._members & set(names))
         dead = self._members & set(dead) - live
         absent = self._members - live - dead
-        if len(live) > len(absent):
+        minority = len(live) <= len(absent)
+        if not minority:
             self._live = Rendezvous(dict.fromkeys(live, 1.0))
             self._node.assign(self._live.owner, len(self._members))
             for member in absent | dead:
                 self._node.disconnect(member)
         for member in dead:
             self._master.forget_node(member)
-        self._master.divide(absent, len(self._members), now_us)
+        self._master.divide(absent, len(self._members), now_us, minority=minority)
 
     def master_of(self, account: str) -> str:
         """Which member decides on an account."""

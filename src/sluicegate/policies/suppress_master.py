@@ -24,7 +24,9 @@ A node that is not heard for `silent_us` (two heartbeats) may be cut off, and wi
 to L / N of each account. So what the others may have of an account that is over is L less those
 parts; whether it is over is judged by the whole L, for a node that died has left its traffic to the
 others. A master that has just taken over may not know such a node: who knows the members says which
-of them are `absent`, and their parts are left out for as long as they are.
+of them are `absent`, and their parts are left out for as long as they are. If those are as many as
+answer, or more, they may have a master of their own, which goes by the whole L: this one then
+goes by its part alone.
 
 The seed's form is `form="mean"`: 24 s in four sub-intervals, that in progress left out when it
 would lower the mean, and the excess over L plus B / 24 s decides (`kernels/moving_rate.py`). It
@@ -199,6 +201,7 @@ class SuppressMaster:
         "_limit_of",
         "_live_share",
         "_members",
+        "_minority",
         "_nodes",
         "_reports",
         "_shared_us",
@@ -229,6 +232,7 @@ class SuppressMaster:
         self._live_share = 1.0  # of all nodes, those that are not cut off
         self._absent: frozenset[str] = frozenset()
         self._members = 1
+        self._minority = False
         self._shared_us = now_us
 
     def receive(self, report: SuppressReport, now_us: int) -> FactorMessage | None:
@@ -260,10 +264,13 @@ class SuppressMaster:
         ]
         return self._message(factors)
 
-    def divide(self, absent: Collection[str], members: int, now_us: int) -> None:
+    def divide(
+        self, absent: Collection[str], members: int, now_us: int, *, minority: bool = False
+    ) -> None:
         """Leave their parts of so many to members that may be cut off and serving."""
         self._absent = frozenset(absent)
         self._members = max(members, len(self._absent) + 1)
+        self._minority = minority
         self._update_live_share(now_us)
 
     def forget_node(self, name: str) -> None:
@@ -380,22 +387,24 @@ class SuppressMaster:
         within(f"suppress_master.burst of {name[:40]}", limit.burst, -1, WEIGHT_MAX)
 
     def _decide(self, account: _Account, now_us: int) -> float:
-        per_s = float(account.per_s)
+        per_s, burst, share = float(account.per_s), account.burst, self._live_share
+        if self._minority:
+            per_s, burst, share = per_s * share, round(burst * share), 1.0
         if account.mean is not None:
             count, span_us = account.mean.mean(now_us)
             if self.settings.form == LINEAR:
                 return linear_factor(count * SECOND_US / span_us, per_s)
-            allowance = burst_allowance(account.burst, span_us)
+            allowance = burst_allowance(burst, span_us)
             return exact_factor(count * SECOND_US / span_us, per_s, allowance)
         over, rate = estimate(
             account.windows,
             per_s,
-            account.burst,
+            burst,
             now_us,
             delay_us=self.settings.delay_us,
             sigmas=self.settings.sigmas,
         )
-        return exact_factor(rate, per_s * self._live_share) if over else 0.0
+        return exact_factor(rate, per_s * share) if over else 0.0
 
     def _message(self, factors: list[AccountFactor]) -> FactorMessage:
         self.generation += 1
