@@ -178,8 +178,10 @@ def test_the_connections_of_a_caller_far_over_its_quota_rest_and_it_is_told(
             connect() as others,
         ):
             assert 0 < await ask_until_slowed(hammer, "hammer", pace, BURST + 2) <= DELAY_MS
-            assert 0 < (await second("hammer")).slowed_ms <= DELAY_MS
+            told_ms = (await second("hammer")).slowed_ms
+            assert 0 < told_ms <= DELAY_MS
             assert pace.slowed == 2
+            until_s = asyncio.get_running_loop().time() + told_ms / 1_000
             reads = quotas.reads["hammer"]
             asked = [asyncio.ensure_future(ask("hammer")) for ask in (hammer, second)]
             # Others are served as ever, also one who asks for twice its quota.
@@ -187,8 +189,9 @@ def test_the_connections_of_a_caller_far_over_its_quota_rest_and_it_is_told(
             assert sum(answer.served for answer in answers) == 2 * BURST
             assert not any(answer.slowed_ms for answer in answers)
             assert all([(await others("good")).served for _ in range(10)])
-            assert quotas.reads["hammer"] == reads
-            assert pace.slowed == 2
+            if asyncio.get_running_loop().time() < until_s:  # else they may have been read again
+                assert quotas.reads["hammer"] == reads
+                assert pace.slowed == 2
             for one in asked:
                 one.cancel()
             await asyncio.gather(*asked, return_exceptions=True)

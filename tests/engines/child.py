@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
+from urllib.error import HTTPError
 
 POLL_GAP_S = 0.05
 PATIENCE_S = 60.0
@@ -131,6 +132,8 @@ def until(
                 return found
         except Exception as error:  # a server that is coming up fails in every way
             last = error
+            if isinstance(error, HTTPError):
+                error.close()  # it is the response, too
         dead = [child for child in children if child.exit_code is not None]
         if dead or time.monotonic() >= deadline:
             why = f"{dead[0].name} ended" if dead else f"not within {within_s:g} s"

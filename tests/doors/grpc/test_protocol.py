@@ -89,6 +89,9 @@ def test_what_is_under_way_is_answered_in_a_drain_and_the_rest_goes_elsewhere(
         futures = [later.future(b"%d" % n, timeout=CALL_S_MAX) for n in range(200)]
         until(server, lambda: server.door.counts.calls > 1)
         assert server.running.do(server.door.drain(5.0))
+        until(server, lambda: any(each.done() for each in futures))
+        for each in futures:
+            each.cancel()  # what was not begun waits for a server that is gone
         done = [each for each in futures if each.code() is grpc.StatusCode.OK]
         assert [each.result() for each in done] == [b"%d" % n for n in range(200)][
             : len(done)

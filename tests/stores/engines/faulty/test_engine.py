@@ -120,7 +120,7 @@ def test_what_is_not_of_the_plan_is_for_the_engine_within() -> None:
 
 def test_a_slow_shard_and_a_long_scan_are_answered_after_what_came_later() -> None:
     async def story() -> None:
-        url = "faulty+memory:?slots=4&work_ms=1&row_us=2000&shards=2&slow_shard=1&slow_times=50"
+        url = "faulty+memory:?slots=4&work_ms=1&row_us=2000&shards=2&slow_shard=1&slow_times=500"
         engine = cast("FaultyEngine", open_engine(url))
         slow, fast = (next(p for p in NAMES if shard_number(p, 2) == shard) for shard in (1, 0))
         await engine.write([Change("t", fast, b"%d" % row, b"v") for row in range(20)])
