@@ -54,6 +54,8 @@ CASES: tuple[tuple[str, str, str, str], ...] = (
      "it.wait_us(3, draw())"),
     ("breaker", "Circuit, CircuitSettings, SUCCESS", "it = Circuit(CircuitSettings())",
      "t = tick(); it.leave(it.enter(t), SUCCESS, 100, t, 0.5)"),
+    ("burst_allowance", "BurstAllowance",
+     "it = BurstAllowance(); it.record_refusal(1 << 40, 1 << 60, 1)", "it.record(1, 32, tick())"),
     ("client_throttle", "ThrottleWindow", "it = ThrottleWindow()",
      "t = tick(); it.admit(draw(), t); it.record_accept(t)"),
     ("codel", "Codel", "it = Codel()", "it.drop(1000, tick())"),
