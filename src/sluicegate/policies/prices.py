@@ -45,6 +45,7 @@ from sluicegate.contracts.request import Request
 from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.latency_ratio import LatencyRatio, RatioSettings
 from sluicegate.kernels.token_bucket import PRICE_MAX_MILLI, PRICE_ONE_MILLI
+from sluicegate.policies.budgets import Pricing
 from sluicegate.policies.settings import check_ranges
 from sluicegate.policies.stress import StressSource, StressState
 
@@ -121,6 +122,7 @@ class PriceSettings:
     pause_windows_max: int = ranged(120, 1, _WINDOWS_MAX)
     hold_windows: int = ranged(10, 1, _WINDOWS_MAX)
     cells_max: int = ranged(1_000, 1, 1 << 20)
+    moves: bool = True  # else only the signs are kept, for whoever goes by them
 
     def __post_init__(self) -> None:
         check_ranges("prices", self)
@@ -224,6 +226,8 @@ class _Cell:
         self.charged = self.refused = 0
         crowded = picture.crowded or 1_000 * refused > settings.load_permille * charged
         self.troubled = self.ratio.stressed and crowded
+        if not settings.moves:
+            return
         if not self.troubled:
             self._trying = False
             self._since = _Signs()
@@ -287,7 +291,7 @@ class LocalPrices:
         self._count = 0
 
     def price_milli(self, request: Request, now_us: int) -> int:
-        """What a request unit costs this request now, in thousandths."""
+        """What a request unit costs this request now, in thousandths, which is charged."""
         cell = self._cell(request)
         if cell is None:
             return PRICE_ONE_MILLI
@@ -356,3 +360,24 @@ class LocalPrices:
         cell = _Cell(self.settings)
         self._cells.setdefault(request.shard, {})[request.operation] = cell
         return cell
+
+
+@final
+class SignsBeside:
+    """Another pricing, or none, while `LocalPrices` keep the signs that a penalty goes by.
+
+    They look at what is charged, so somebody has to tell them of it.
+    """
+
+    __slots__ = ("_pricing", "_signs")
+
+    def __init__(self, signs: LocalPrices, pricing: Pricing | None) -> None:
+        self._signs = signs
+        self._pricing = pricing
+
+    def price_milli(self, request: Request, now_us: int) -> int:
+        """By the other one."""
+        self._signs.price_milli(request, now_us)
+        return (
+            PRICE_ONE_MILLI if self._pricing is None else self._pricing.price_milli(request, now_us)
+        )

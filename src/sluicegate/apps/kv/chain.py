@@ -21,13 +21,13 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.kernels.cost_model import Weights, read_weights, write_weights
-from sluicegate.policies.budgets import Budget
+from sluicegate.policies.budgets import Budget, Pricing
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
 from sluicegate.policies.deadline import Deadline, DeadlineSettings
 from sluicegate.policies.penalty import Penalty, PenaltySettings
 from sluicegate.policies.places import HEAVY_SHARE, Places
-from sluicegate.policies.prices import LocalPrices, PriceSettings
+from sluicegate.policies.prices import LocalPrices, PriceSettings, SignsBeside
 from sluicegate.policies.queue.operation_queue import OperationQueue
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.policies.request_units import RequestUnits, RequestUnitsSettings
@@ -97,10 +97,16 @@ class PolicyChain:
                 ratio_hard=min(ratio, 0.3),
             )
         )
-        self.local_prices = LocalPrices(self.stress, PriceSettings(ratio_enter=ratio))
+        local = settings.prices == "local"
+        self.local_prices = LocalPrices(self.stress, PriceSettings(ratio_enter=ratio, moves=local))
         self.prices: LocalPrices | Shed = self.local_prices
+        pricing: Pricing = self.local_prices
         if settings.prices == "mussel":
             self.prices = Shed(self.stress, chance, ShedSettings(form="prices"))
+        if not local:
+            pricing = SignsBeside(
+                self.local_prices, self.prices if settings.prices == "mussel" else None
+            )
         self.levels = Shed(
             self.stress, chance, ShedSettings(form="levels", raise_permille=RAISE_PERMILLE)
         )
@@ -116,7 +122,7 @@ class PolicyChain:
                 carry=settings.learn,
             ),
             budget=budget,
-            pricing=None if settings.prices == "off" else self.prices,
+            pricing=pricing,
             penalties=self.penalty,
         )
         self.queue = Queue(_queue(settings, plain=not layers))
