@@ -8,8 +8,12 @@ What counts is a failure: an error of the backend, a time-out, no connection. A 
 a quota), a cancelled call and the caller's own fault say nothing about its health. The seed's form,
 where a back-pressure error trips the breaker at once, for the time it asks for, is
 `on_pressure="trip"`; by default a refusal is left to the client throttle, which holds back in
-proportion where a breaker holds back all. An `unproven` refusal is a failure like others: what said
-it may be one of many behind a name, and the rest must not be stopped with it.
+proportion where a breaker holds back all. So it is in any case where the backend says that it still
+admits `pressure_permille` of what comes: at three times what a service can do, breakers that trip
+left a fifth of it unused (`benchmarks/resilience_peers.py`), the throttle next to nothing.
+
+An `unproven` refusal is a failure like others: what said it may be one of many behind a name, and
+the rest must not be stopped with it.
 
     permit.end_with(result, now_us)    how the call went, in the terms of `policies/call_result.py`
     permit.end(outcome, now_us)        if no more is known: DROPPED is a failure
@@ -62,6 +66,7 @@ class BreakerSettings(CircuitSettings):
     by_operation: bool = True
     by_criticality: bool = False
     on_pressure: str = IGNORE_PRESSURE
+    pressure_permille: int = ranged(100, 1, 1_001)  # trips below; 1,001: whatever it says
     keys_max: int = ranged(10_000, 1, KEYS_MAX)
     idle_us: int = 60_000_000
 
@@ -279,7 +284,12 @@ class BreakerPermit:
             return self._end(SUCCESS, now_us)
         if result.is_failure or (result.unproven and kind is ResultKind.OVERLOADED):
             return self._end(FAILURE, now_us)
-        if kind is ResultKind.OVERLOADED and self._policy.settings.on_pressure == TRIP_ON_PRESSURE:
+        settings = self._policy.settings
+        if (
+            kind is ResultKind.OVERLOADED
+            and settings.on_pressure == TRIP_ON_PRESSURE
+            and result.admitted_permille < settings.pressure_permille
+        ):
             if self._ended:
                 return False
             self._ended = True

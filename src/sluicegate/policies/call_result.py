@@ -77,6 +77,7 @@ class CallResult(Generic[T]):
 
     __slots__ = (
         "admits",
+        "admitted_permille",
         "age_us",
         "degraded",
         "dont_retry",
@@ -98,6 +99,7 @@ class CallResult(Generic[T]):
         dont_retry: bool = False,
         admits: Criticality | None = None,
         unproven: bool = False,
+        admitted_permille: int = 0,
     ) -> None:
         self.kind = kind
         self.value = value
@@ -106,6 +108,7 @@ class CallResult(Generic[T]):
         self.dont_retry = dont_retry
         self.admits = admits
         self.unproven = unproven
+        self.admitted_permille = admitted_permille  # of what comes, though this was refused
         self.degraded = False
         self.age_us = 0
         self.stop_reason = ""

@@ -74,7 +74,9 @@ def test_a_spent_quota_is_not_repeated_and_opens_no_breaker() -> None:
 
 
 def test_a_dead_backend_is_asked_no_more_once_its_breaker_is_open() -> None:
-    client = made(breaker={"failures_in_row": 3}, retry={"attempts": [1, 1, 1, 1]})
+    client = made(
+        breaker={"failures_in_row": 3, "open_us": 60_000_000}, retry={"attempts": [1, 1, 1, 1]}
+    )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
     for _ in range(3):

@@ -258,8 +258,6 @@ def test_a_protected_service_without_a_place_is_asked_once(ask: Ask, serve_prote
                     time.sleep(0.005)
             assert code_of(ask, client, port, "/T/Page") is CODE.UNAVAILABLE
             assert service.begun == 0
-            with pytest.raises(Refused):
-                ask(client, port, "/T/Page")
             assert protection.light.stack.stats().refused == 1
         finally:
             service.gate.set()

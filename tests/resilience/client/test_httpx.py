@@ -95,7 +95,10 @@ def test_an_attempt_that_hangs_is_given_up_and_the_next_one_answers(sync: bool) 
 
 @both
 def test_a_dead_backend_is_asked_no_more_once_its_breaker_is_open(sync: bool) -> None:
-    client = made(breaker={"failures_in_row": 5}, retry_budget={"reserve_milli_per_s": 0})
+    client = made(
+        breaker={"failures_in_row": 5, "open_us": 60_000_000},
+        retry_budget={"reserve_milli_per_s": 0},
+    )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     for _ in range(5):

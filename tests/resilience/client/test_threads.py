@@ -43,7 +43,7 @@ class WatchedChance:
 
 
 def made(hosts: HostGroup | None = None, chance: WatchedChance | None = None) -> ResilientClient:
-    table = {"retry": {"base_us": 1}, "breaker": {"failures_in_row": 1}}
+    table = {"retry": {"base_us": 1}, "breaker": {"failures_in_row": 1, "open_us": 60 * S}}
     return ResilientClient(client_settings(table), hosts, chance=chance, pause=lambda _: None)
 
 

@@ -78,7 +78,13 @@ def result_of_code(outcome: Any, code: Any, trailers: Metadata) -> CallResult[An
     mark = parse_overload_mark(_values(trailers, FIELD))
     if mark is not None:
         after_us = max(mark.after_ms * 1_000, 1)
-        return CallResult(refusal, outcome, retry_after_us=after_us, dont_retry=not mark.retry)
+        return CallResult(
+            refusal,
+            outcome,
+            retry_after_us=after_us,
+            dont_retry=not mark.retry,
+            admitted_permille=mark.admitted_permille,
+        )
     found = _values(trailers, PUSHBACK)
     if not found:
         return CallResult(kind, outcome)

@@ -61,7 +61,13 @@ def _result_of_refusal(response: T, status: int, values: FieldValues) -> CallRes
     mark = parse_overload_mark(values(FIELD))
     if mark is not None:
         after_us = max(mark.after_ms * 1_000, 1)
-        return CallResult(kind, response, retry_after_us=after_us, dont_retry=not mark.retry)
+        return CallResult(
+            kind,
+            response,
+            retry_after_us=after_us,
+            dont_retry=not mark.retry,
+            admitted_permille=mark.admitted_permille,
+        )
     after_us = 1_000_000 * retry_after_s(values)
     if status == 429:
         return CallResult(kind, response, retry_after_us=after_us)

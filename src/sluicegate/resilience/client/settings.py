@@ -3,7 +3,8 @@
 What differs from the policies' own defaults: back-pressure trips the breaker, and is repeated only
 after the time it asks for, so that an overloaded backend is spared; and five failures in a row open
 nothing, since a backend that refuses a third of its calls at random shows five in a row every few
-hundred.
+hundred. A breaker looks again within a second, for an outage may be as short, and at least once a
+minute.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ from sluicegate.policies.settings import check_ranges
 
 T = TypeVar("T")
 
-_BREAKER: Final[dict[str, Any]] = {"failures_in_row": 20, "on_pressure": TRIP_ON_PRESSURE}
+_BREAKER: Final[dict[str, Any]] = {
+    "failures_in_row": 20,
+    "on_pressure": TRIP_ON_PRESSURE,
+    "open_us": 1_000_000,
+    "open_us_max": 60_000_000,
+}
 _RETRY: Final[dict[str, Any]] = {"on_overload": WHEN_TOLD}
 
 
