@@ -24,6 +24,7 @@ from sluicegate.contracts.errors import (
 )
 from sluicegate.contracts.reasons import CHANNEL_LIMITED
 from sluicegate.kernels.backoff import BackoffSettings
+from tests.apps.pubsub.cluster import token_of, write_access
 from tests.apps.pubsub.process import PubSubProcess
 from tests.apps.pubsub.test_whole import ANN, UNLIMITED, access_of
 from tests.engines.child import PATIENCE_S, free_port
@@ -163,6 +164,44 @@ def test_who_is_not_known_is_told_at_once(tmp_path: Path) -> None:
                 await reader.publish("news", 1)
 
     with PubSubProcess(tmp_path, "--access", access_of(tmp_path)) as server:
+        run(lambda: story(server))
+
+
+def test_one_that_may_be_known_soon_is_tried_again(tmp_path: Path) -> None:
+    """As nodes do: with no `final` statuses a refused handshake is no reason to give up."""
+    port = free_port("127.0.0.1")
+    file = tmp_path / "access.toml"
+    settings: Any = {"token": token_of("ann"), "final": (), "timeout_ms": PATIENCE_MS, **SOON}
+
+    async def story() -> None:
+        async with PubSubClient(f"ws://127.0.0.1:{port}", **settings) as client:
+            write_access(file, [], ["bob"])
+            with PubSubProcess(tmp_path, "--access", str(file), port=port) as server:
+                asked = asyncio.create_task(client.publish("news", 1))
+                while client.reconnects < 3:
+                    await asyncio.sleep(0.01)
+                assert not asked.done()
+            server.log.unlink()
+            write_access(file, [], ["bob", "ann"])
+            with PubSubProcess(tmp_path, "--access", str(file), port=port):
+                assert await asked > 0
+
+    run(story)
+
+
+def test_a_subscription_that_ends_late_leaves_the_next_one_alone(tmp_path: Path) -> None:
+    async def story(server: PubSubProcess) -> None:
+        async with client_of(server) as client:
+            async with client.subscribe("news") as first:
+                client.discard(first)
+                second = client.subscribe("news")
+                await second.__aenter__()
+            await client.publish("news", 1)
+            one = await second.next()
+            assert isinstance(one, PubSubMessage)
+            assert one.data == 1
+
+    with PubSubProcess(tmp_path, *UNLIMITED) as server:
         run(lambda: story(server))
 
 

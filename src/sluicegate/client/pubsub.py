@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, Final, NamedTuple, Self, TypeAlias, final
 from urllib.parse import urlsplit
 
@@ -45,9 +45,10 @@ except ModuleNotFoundError as error:
 SUBPROTOCOL: Final = Subprotocol("sluicegate.pubsub.v1")
 PATH: Final = "/v1/socket"
 UNDER_WAY_MAX: Final = 256  # publishes that wait for their answer; more wait to be sent
+READS_MAX: Final = 16  # pages under way: beside the publishes, which never wait for them
 MESSAGE_BYTES_MAX: Final = 4 << 20  # that are received
 _SERVICE: Final = "the pub/sub service"
-_FINAL: Final = (401, 403, 404, 421)  # answers to a handshake that another try will get too
+FINAL: Final = (401, 403, 404, 421)  # answers to a handshake that another try will get too
 
 
 class PubSubMessage(NamedTuple):
@@ -102,9 +103,13 @@ class PubSubClient:
         buffer_max: int = 1_000,
         backoff: BackoffSettings | None = None,
         chance: Chance | None = None,
+        final: Container[int] = FINAL,
         **connecting: Any,
     ) -> None:
-        """`connecting` is for the connect of `websockets`, as `ssl` or `proxy`."""
+        """`connecting` is for the connect of `websockets`, as `ssl` or `proxy`.
+
+        A handshake that is answered with one of the statuses in `final` is not tried again.
+        """
         parts = urlsplit(url)
         if parts.scheme not in ("ws", "wss") or not parts.hostname:
             raise BadValue("url", url, "give ws://HOST:PORT, or wss:// for TLS")
@@ -118,6 +123,7 @@ class PubSubClient:
         self._backoff = Backoff(
             BackoffSettings(base_us=250_000, wait_us_max=10_000_000) if backoff is None else backoff
         )
+        self._final = final
         self._draw = (SystemChance() if chance is None else chance).draw
         headers = {"Authorization": f"Bearer {token}"} if token else None
         self._connecting = {
@@ -135,6 +141,7 @@ class PubSubClient:
         self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._last_id = 0
         self._places = asyncio.Semaphore(UNDER_WAY_MAX)
+        self._reads = asyncio.Semaphore(READS_MAX)
         self._subscriptions: dict[str, ChannelSubscription] = {}
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -145,12 +152,12 @@ class PubSubClient:
         `Refused` if a limit does not let it in, and `Unavailable` if no answer came in
         time: then it may have been accepted all the same.
         """
-        message = await self._ask_in_time("publish", channel, timeout_ms, data=data)
+        message = await self._ask_in_time(self._places, "publish", channel, timeout_ms, data=data)
         return int(message["position"])
 
     async def read(self, channel: str, after: int = 0, count: int = 64) -> PubSubPage:
         """Messages behind a position that were accepted before, at most so many, oldest first."""
-        page = await self._ask_in_time("read", channel, None, after=after, count=count)
+        page = await self._ask_in_time(self._reads, "read", channel, None, after=after, count=count)
         gap = page["gap"]
         messages = [
             PubSubMessage(one["position"], one["at_us"], channel, one["data"])
@@ -208,7 +215,12 @@ class PubSubClient:
 
     async def remove(self, subscription: ChannelSubscription) -> None:
         """Unsubscribe."""
-        if self._subscriptions.pop(subscription.channel, None) is not None:
+        self.discard(subscription)
+
+    def discard(self, subscription: ChannelSubscription) -> None:
+        """Unsubscribe at once; nothing is done if another one has its channel meanwhile."""
+        if self._subscriptions.get(subscription.channel) is subscription:
+            del self._subscriptions[subscription.channel]
             self.unsubscribe(subscription)
 
     def resubscribe(self, subscription: ChannelSubscription) -> None:
@@ -226,17 +238,23 @@ class PubSubClient:
 
     def count_readers(self, subscription: ChannelSubscription) -> None:
         """Say for how many a node reads, if it is connected; else it is said when it is."""
-        if self._socket is not None and self._subscriptions.get(subscription.channel):
+        current = self._subscriptions.get(subscription.channel)
+        if self._socket is not None and current is subscription:
             self._start(None, "readers", {"readers": subscription.readers}, subscription.channel)
 
     # Inside.
 
     async def _ask_in_time(
-        self, kind: str, channel: str, timeout_ms: float | None, **more: Any
+        self,
+        places: asyncio.Semaphore,
+        kind: str,
+        channel: str,
+        timeout_ms: float | None,
+        **more: Any,
     ) -> dict[str, Any]:
         timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1e3
         try:
-            async with asyncio.timeout(timeout_s), self._places:
+            async with asyncio.timeout(timeout_s), places:
                 await self._connect()
                 return await self._ask(kind, channel, **more)
         except TimeoutError:
@@ -307,7 +325,7 @@ class PubSubClient:
                     self._problem = "it has ended the connection"
             except InvalidStatus as error:
                 self._problem = str(error)
-                if error.response.status_code in _FINAL:
+                if error.response.status_code in self._final:
                     self._give_up(_handshake_error(error.response.status_code, self._problem))
                     return
             except (OSError, TimeoutError, WebSocketException) as error:

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Self, cast, final
 
+import pytest
+
 from sluicegate.apps.pubsub.channel import NOW, ChannelKey, Gap, Piece
-from sluicegate.apps.pubsub.feed import Feed, FeedWindow, RemoteReading
+from sluicegate.apps.pubsub.feed import Feed, FeedWindow, RemoteReading, message_of
 from sluicegate.client.pubsub import (
     LostContinuity,
     PubSubClient,
@@ -26,18 +28,24 @@ def message(position: int) -> PubSubMessage:
 
 @final
 class Home:
-    """Has messages 1 to `newest`, those from `first` on; says them when `said` is called."""
+    """Has messages 1 to `newest`, those from `first` on; says them when `said` is called.
 
-    def __init__(self, newest: int, first: int = 1) -> None:
+    Those from `last` on are of other channels.
+    """
+
+    def __init__(self, newest: int, first: int = 1, last: int | None = None) -> None:
         self.newest = newest
+        self.last = last
+        self.refusals = 0
+        self.discarded = 0
         self.first = first
         self.pages = 0
         self.dead = False
         self.readers: int | None = None
         self.position = newest
-        self._said: asyncio.Queue[Received] = asyncio.Queue()
+        self._said: asyncio.Queue[Received | Unavailable] = asyncio.Queue()
 
-    def say(self, *those: Received) -> None:
+    def say(self, *those: Received | Unavailable) -> None:
         for one in those:
             self._said.put_nowait(one)
 
@@ -52,6 +60,9 @@ class Home:
         assert channel == "ann/news"
         return self
 
+    def discard(self, subscription: object) -> None:
+        self.discarded += 1
+
     def count_readers(self, subscription: object) -> None:
         assert subscription is self
 
@@ -60,12 +71,14 @@ class Home:
             raise Unavailable("the home", "it is dead")
         self.pages += 1
         begin = max(after + 1, self.first)
-        there = [message(at) for at in range(begin, min(begin + count, self.newest + 1))]
+        last = self.newest if self.last is None else self.last
+        there = [message(at) for at in range(begin, min(begin + count, last + 1))]
         gap = LostContinuity(after, self.first, None) if after + 1 < self.first else None
         return PubSubPage(tuple(there), self.first - 1, self.newest, gap)
 
     async def __aenter__(self) -> Self:
         if self.dead:
+            self.refusals += 1
             raise Unavailable("the home", "it is dead")
         return self
 
@@ -76,7 +89,10 @@ class Home:
         return self
 
     async def __anext__(self) -> Received:
-        return await self._said.get()
+        one = await self._said.get()
+        if isinstance(one, Unavailable):
+            raise one
+        return one
 
 
 async def take(reading: RemoteReading, count: int) -> list[int | Gap]:
@@ -87,6 +103,12 @@ async def take(reading: RemoteReading, count: int) -> list[int | Gap]:
             found += [_plain(one) for one in reading.take(10, 1 << 20)]
             await asyncio.sleep(0)
     return found
+
+
+async def take_plain(reading: RemoteReading, count: int) -> list[int]:
+    """So many messages, and no gap."""
+    found = await take(reading, count)
+    return [one for one in found if isinstance(one, int)]
 
 
 def _plain(piece: Piece) -> int | Gap:
@@ -121,6 +143,65 @@ def test_one_who_resumes_reads_pages_until_the_feed_has_what_follows() -> None:
         assert await take(reading, 5) == list(range(201, 206))
         assert reading.take(10, 1 << 20) == []
         assert home.pages <= 4
+
+    story(home, tell)
+
+
+def test_one_who_resumes_in_a_quiet_channel_asks_the_home_once() -> None:
+    """Other channels count in the same positions, so the feed begins behind the channel's last."""
+    home = Home(200, last=50)
+
+    async def tell(feed: Feed) -> None:
+        reading = RemoteReading(feed, 50)
+        for _ in range(100):
+            assert not reading.take(10, 1 << 20)
+            await asyncio.sleep(0)
+        assert home.pages == 1
+        home.last = None
+        home.publish(1)
+        assert await take(reading, 1) == [201]
+
+    story(home, tell)
+
+
+def test_a_loss_before_a_reader_has_begun_is_not_in_its_way() -> None:
+    async def run() -> None:
+        home = Home(10)
+        feed = Feed(KEY, cast("PubSubClient", home), FeedWindow(1 << 20), lambda _: None)
+        reading = RemoteReading(feed, NOW)
+        home.say(LostContinuity(10, 12, None))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert reading.begun is None
+        home.newest = 12
+        home.publish(1)
+        assert await take(reading, 1) == [13]
+        assert home.pages == 0
+        await feed.close()
+
+    asyncio.run(run())
+
+
+def test_a_home_that_refuses_again_and_again_is_one_notice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sluicegate.apps.pubsub.feed.RETRY_S", 0)
+    home = Home(10)
+
+    async def tell(feed: Feed) -> None:
+        reading = RemoteReading(feed, 10)
+        found: list[Piece] = []
+        for _ in range(2):
+            home.dead, before = True, home.refusals
+            home.say(Unavailable("the home", "it refuses"))
+            async with asyncio.timeout(10):
+                while home.refusals < before + 5:
+                    found += reading.take(10, 1 << 20)
+                    await asyncio.sleep(0)
+            home.dead = False
+            home.publish(1)
+            found += [message_of(KEY, message(one)) for one in await take_plain(reading, 1)]
+        assert [_plain(one) for one in found] == [Gap(10, 11, 0), 11, Gap(11, 12, 0), 12]
 
     story(home, tell)
 

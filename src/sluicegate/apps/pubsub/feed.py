@@ -80,6 +80,7 @@ class Feed:
         self.client = client
         self.channel: Channel | None = None
         self.readings: set[RemoteReading] = set()
+        self._away = False  # the home refused or did not answer, and its readers know
         self._newest = 0  # that was received
         self._window = window
         self._end = end
@@ -117,11 +118,16 @@ class Feed:
         for reading in list(self.readings):
             reading.interrupt()
 
-    async def close(self) -> None:
-        """Read no more."""
+    def stop(self) -> None:
+        """Unsubscribe at once, so that the next feed of this channel can subscribe."""
         for timer in (self._lingers, self._counts):
             if timer is not None:
                 timer.cancel()
+        self.client.discard(self._subscription)
+
+    async def close(self) -> None:
+        """Read no more."""
+        self.stop()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         if not self._begun.done():
@@ -145,6 +151,7 @@ class Feed:
             try:
                 self._subscription.readers = len(self.readings)
                 async with self._subscription as received:
+                    self._away = False
                     if self.channel is None:
                         self._newest = received.position or 0
                         self.channel = Channel(self.key, self._newest, None)
@@ -157,7 +164,9 @@ class Feed:
                     self._end(self)
                     return
                 _log.warning("%s is not read at the moment: %s", self.name, error)
-                self.interrupt()
+                if not self._away:
+                    self._away = True
+                    self.interrupt()
                 await asyncio.sleep(RETRY_S)
                 self._subscription = self.client.subscribe(self.name, self._newest)
 
@@ -228,6 +237,8 @@ class RemoteReading:
 
     def catch_up(self) -> None:
         """Read the home's history from here on, until the feed has what follows."""
+        if self.position == NOW:  # it has not begun, and will with what the feed has then
+            return
         if self._place is not None:
             self._place.close()
             self._place = None
@@ -316,6 +327,8 @@ class RemoteReading:
             self.wake.set()
         else:
             # All that there is was taken: what comes next comes from the feed, though it may lag.
+            # Other channels count in the same positions, so the feed may begin far behind ours.
+            self.position = max(self.position, page.newest)
             self._wait_for_feed()
 
     def _wait_for_feed(self) -> None:

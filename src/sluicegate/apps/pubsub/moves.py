@@ -20,6 +20,7 @@ from sluicegate.apps.pubsub.channel import ChannelKey
 from sluicegate.apps.pubsub.feed import name_of
 from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.hash_ring import Rendezvous
+from sluicegate.stores.files.segments import sync_folder
 
 FILE: Final = "members.json"
 VERSION: Final = 1
@@ -77,6 +78,7 @@ class Moves:
             file.flush()
             os.fsync(file.fileno())
         new.replace(self._path)
+        sync_folder(str(self._path.parent))
         return True
 
     def moved(self, key: ChannelKey) -> int:

@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn, final
 
-from sluicegate.apps.pubsub.channel import ChannelKey, Message
+from sluicegate.apps.pubsub.channel import ChannelKey, Gap, Message
 from sluicegate.apps.pubsub.feed import Feed, FeedWindow, RemoteReading, message_of, name_of
 from sluicegate.apps.pubsub.node_settings import NodeSettings, members_of
 from sluicegate.apps.pubsub.service import HistoryPage
@@ -38,6 +38,7 @@ RETRY_US: Final = 1_000_000
 LOOK_S: Final = 0.1  # between two looks at who is connected
 SUSPECT_S: Final = 0.2  # that a home may take to answer until it is asked whether it is there
 BUFFER_MAX: Final = 4_096  # messages of a channel that wait to be taken in
+ANSWER_BYTES_MAX: Final = 16 << 20  # a page, and a message that JSON writes longer than it came
 _BACKOFF: Final = BackoffSettings(base_us=100_000, wait_us_max=1_000_000)
 
 
@@ -120,24 +121,35 @@ class Nodes:
             feed = peer.feeds[key] = Feed(key, peer.client, self._window, self._end_feed)
         return RemoteReading(feed, after)
 
-    async def read(self, home: str, key: ChannelKey, after: int, count: int) -> HistoryPage:
+    async def read(
+        self, home: str, key: ChannelKey, after: int, count: int, bytes_max: int
+    ) -> HistoryPage:
         """Read the history at its channel's home."""
         peer = self._peers[home]
         if self._away(home, peer):
             self._refuse(HOME_UNAVAILABLE)
         messages: list[Message] = []
-        cut = newest = 0
+        cut = newest = size = 0
+        gap: Gap | None = None
         try:
-            while len(messages) < count:
+            while len(messages) < count and size < bytes_max:
                 page = await peer.client.read(name_of(key), after, count - len(messages))
                 cut, newest = max(cut, page.cut), page.newest
+                if page.gap is not None:
+                    if messages:  # the next page says it to who asks behind these
+                        break
+                    gap = Gap(*page.gap)
                 if not page.messages:
                     break
-                messages += [message_of(key, one) for one in page.messages]
+                for one in page.messages:
+                    if size >= bytes_max:
+                        break
+                    messages.append(message_of(key, one))
+                    size += messages[-1].size
                 after = messages[-1].position
         except (Unavailable, Unauthenticated, Forbidden) as error:
             raise _of_home(home, error) from None
-        return HistoryPage(messages, cut, newest)
+        return HistoryPage(messages, cut, newest, gap)
 
     def state(self) -> object:
         """What there is to see of each other node."""
@@ -165,6 +177,7 @@ class Nodes:
         for peer in self._peers.values():
             if peer.feeds.get(feed.key) is feed:
                 del peer.feeds[feed.key]
+                feed.stop()
                 task = asyncio.get_running_loop().create_task(feed.close())
                 self._ends.add(task)
                 task.add_done_callback(self._ends.discard)
@@ -188,7 +201,7 @@ def _of_home(home: str, error: SluicegateError) -> Unavailable:
 
 
 def _client_of(settings: NodeSettings, endpoint: Endpoint) -> PubSubClient:
-    connecting: dict[str, Any] = {"proxy": None}
+    connecting: dict[str, Any] = {"proxy": None, "max_size": ANSWER_BYTES_MAX}
     scheme = "ws"
     if settings.tls_cert:
         scheme = "wss"
@@ -199,6 +212,7 @@ def _client_of(settings: NodeSettings, endpoint: Endpoint) -> PubSubClient:
         timeout_ms=settings.forward_s * 1_000,
         buffer_max=BUFFER_MAX,
         backoff=_BACKOFF,
+        final=(),  # a node that is not known yet, or no more, may be known soon
         **connecting,
     )
 

@@ -53,7 +53,9 @@ class Elsewhere(Protocol):
         """Read along."""
         ...
 
-    async def read(self, home: str, key: ChannelKey, after: int, count: int) -> HistoryPage:
+    async def read(
+        self, home: str, key: ChannelKey, after: int, count: int, bytes_max: int
+    ) -> HistoryPage:
         """Read."""
         ...
 
@@ -134,7 +136,7 @@ class PubSub:
         key = _key(account, name)
         if home := self._home_of(key, here=here):
             assert self._elsewhere is not None
-            return await self._elsewhere.read(home, key, after, count)
+            return await self._elsewhere.read(home, key, after, count, bytes_max)
         history = self.history
         channel = history.channels.get(key) or history.empty_channel(key)
         newest, foreign = history.newest, history.foreign(after)
