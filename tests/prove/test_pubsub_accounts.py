@@ -10,6 +10,7 @@ import pytest
 
 from sluicegate.kernels.hash_ring import Rendezvous
 from tests.apps.pubsub.cluster import Load, PubSubCluster
+from tests.engines.child import PATIENCE_S
 from tests.prove.seeds import seeds
 
 L = 100
@@ -42,18 +43,27 @@ def test_an_account_at_ten_times_its_limit_is_held_to_it_also_when_its_master_is
         return nodes[number % len(nodes)], channels["ann", nodes[number // 7 % len(nodes)]]
 
     load = Load(cluster, WHO)
-    rates = {"ann": 10.0 * L, "bob": 0.99 * L}
+    # Short of its limit by what a machine that stalls for a second makes a burst of.
+    rates = {"ann": 10.0 * L, "bob": 0.8 * L}
+    settled_s: list[float] = []
+
+    def enough(now_s: float) -> bool:
+        """What a dead node had is the others'."""
+        if now_s >= 10 and load.rate("ann", now_s - 2.5, now_s - 0.5) >= 0.88 * L:
+            settled_s.append(now_s)
+        return bool(settled_s)
+
     kill = [(6.2, cluster.nodes[master].child.kill)]
     try:
-        asyncio.run(load.run(10.0, rates, place, kill))
+        asyncio.run(load.run(PATIENCE_S, rates, place, kill, enough))
     finally:
         cluster.restart(master)
     assert 0.9 * L <= load.rate("ann", 4, 6) <= 1.1 * L
-    assert load.highest("ann", 4, 10, 2.0) <= 1.5 * L
-    assert load.rate("ann", 8, 10) >= 0.88 * L, "what a dead node had is the others'"
+    assert settled_s
+    assert load.highest("ann", 4, settled_s[0], 2.0) <= 1.5 * L
     assert not load.refused["bob"]
     assert not load.failed["bob"]
-    assert load.rate("bob", 0, 10) >= 0.95 * L
+    assert load.rate("bob", 0, 10) >= 0.75 * L
 
 
 @pytest.mark.prove

@@ -13,8 +13,8 @@ it answers a probe; who comes after it goes on with the fractions that the nodes
 nothing listens where it was, it is dead; else it may be cut off, and what it may admit by itself
 is left to it.
 
-A peer reports in its own name: whoever calls must be granted `report`, and be called as the node it
-reports for, so that nobody forges another's usage.
+A peer reports in its own name: whoever calls must be granted `report`, be a member, and be
+called as the node it reports for, so that nobody forges another's usage.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class ClusterNode:
     def report(self, report: SuppressReport, by: Identity) -> FactorMessage | None:
         """Answer a peer; None for a report from before its last start."""
         by.require(Grant.REPORT)
-        if report.node != by.name:
+        if report.node != by.name or by.name not in self.limiter.members:
             self._forged += 1
             raise Forbidden(by.name, f"{Grant.REPORT.value} for {report.node[:40]!r}")
         return self.limiter.receive_report(report, self._clock.now_us())

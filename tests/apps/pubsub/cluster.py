@@ -47,12 +47,13 @@ class PubSubCluster:
         count: int,
         *flags: str,
         accounts: Sequence[str] = ("ann", "bob"),
+        strangers: Sequence[str] = (),
         apart: bool = False,
     ) -> None:
         self.names = [f"n{number + 1}" for number in range(count)]
         self.ports = {name: free_port("127.0.0.1") for name in self.names}
         self.members = ",".join(f"{name}=127.0.0.1:{self.ports[name]}" for name in self.names)
-        self._access = write_access(folder / "access.toml", self.names, accounts)
+        self._access = write_access(folder / "access.toml", [*self.names, *strangers], accounts)
         self._folder = folder
         self._flags = flags
         self._apart = apart
@@ -127,9 +128,10 @@ class Load:
         rates: dict[str, float],
         place: Callable[[str, float, int], tuple[str, str]],
         events: Sequence[tuple[float, Callable[[], object]]] = (),
+        enough: Callable[[float], bool] = lambda _: False,
     ) -> None:
-        """Publish for so long; `place` says at which node and in which channel, by the account,
-        the instant and the number of the publish."""
+        """Publish for so long, or until it is `enough`; `place` says at which node and in
+        which channel, by the account, the instant and the number of the publish."""
         loop = asyncio.get_running_loop()
         async with AsyncExitStack() as stack:
             for account in self._accounts:
@@ -141,7 +143,7 @@ class Load:
             left = list(events)
             self._began_s = loop.time()
             sent = dict.fromkeys(rates, 0)
-            while (now_s := loop.time() - self._began_s) < seconds:
+            while (now_s := loop.time() - self._began_s) < seconds and not enough(now_s):
                 for at_s, do in [one for one in left if one[0] <= now_s]:
                     do()
                     left.remove((at_s, do))

@@ -5,6 +5,7 @@ That a limit holds over five of them is in `tests/prove/test_pubsub_accounts.py`
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import socket
@@ -16,7 +17,8 @@ import pytest
 
 from sluicegate.apps.pubsub import top
 from sluicegate.apps.pubsub.settings import PubSubSettings
-from sluicegate.contracts.errors import BadValue, Unavailable
+from sluicegate.client.pubsub import PubSubClient
+from sluicegate.contracts.errors import BadValue, Forbidden, Unavailable
 from sluicegate.contracts.suppression import AccountCount, SuppressReport
 from sluicegate.kernels.hash_ring import Rendezvous
 from sluicegate.service.settings import settings_from
@@ -32,7 +34,7 @@ FLAGS = ("--account-rate", str(L), "--channel-rate", "0")
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PubSubCluster]:
-    with PubSubCluster(tmp_path_factory.mktemp("cluster"), 3, *FLAGS) as running:
+    with PubSubCluster(tmp_path_factory.mktemp("cluster"), 3, *FLAGS, strangers=("n9",)) as running:
         yield running
 
 
@@ -78,7 +80,24 @@ def test_nobody_forges_a_report(cluster: PubSubCluster) -> None:
         assert _say(node, command("AUTH", token_of(token)) + flood).startswith(reply)
     assert _say(node, flood).startswith(b"-NOAUTH")
     assert node.metric("sluicegate_pubsub_reports_forged_total") == 1
+    left = encode_report(SuppressReport("n9", 1 << 52, ()))
+    assert _say(node, command("AUTH", token_of("n9")) + left).startswith(b"-NOPERM")
     assert node.publish("c", 1, token_of("bob"))[0] == 200
+
+
+def test_who_is_no_member_speaks_for_no_account(cluster: PubSubCluster) -> None:
+    """Though it is granted `report`: a node that has left, say."""
+    home = cluster.home_of("c", "bob")
+
+    async def publish(name: str) -> int:
+        url = f"ws://127.0.0.1:{cluster.ports[home]}"
+        async with PubSubClient(url, token=token_of(name)) as client:
+            return await client.publish("bob/c", 1)
+
+    with pytest.raises(Forbidden, match="n9"):
+        asyncio.run(publish("n9"))
+    member = next(name for name in cluster.names if name != home)
+    assert asyncio.run(publish(member)) > 0  # the control
 
 
 def test_a_node_is_told_what_it_needs_to_be_one(tmp_path: Path) -> None:

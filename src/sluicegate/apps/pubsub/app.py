@@ -33,7 +33,7 @@ from sluicegate.apps.pubsub.settings import PubSubSettings
 from sluicegate.cluster.account_limiter import AccountLimiter
 from sluicegate.cluster.node import ClusterNode
 from sluicegate.command_line.text import counted
-from sluicegate.contracts.access import Access, Grant, Identity
+from sluicegate.contracts.access import Access, Identity
 from sluicegate.doors.http.message import Handler, HttpReply, HttpRequest
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.resp.cluster.commands import CLUSTER
@@ -246,7 +246,7 @@ class PubSubApp(App[PubSubSettings]):
         )
 
     def _open_socket(self, request: HttpRequest, by: Identity) -> HttpReply:
-        of_node = self.service.clustered and by.may(Grant.REPORT)
+        of_node = self.service.is_node(by)
         bounds = self._node_bounds if of_node else self._session_bounds
 
         def open_session(socket: Socket) -> PubSubSession:

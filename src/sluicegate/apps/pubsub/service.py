@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, Protocol, final
 from sluicegate.apps.pubsub.channel import Channel, ChannelKey, ChannelReading, Gap, Message
 from sluicegate.apps.pubsub.history import ChannelHistory
 from sluicegate.cluster.account_limiter import AccountLimiter
+from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, Unavailable
@@ -74,9 +75,13 @@ class PubSub:
         self.history = history
         self.limiter = limiter
         self.refused: dict[str, int] = {}
-        self.clustered = elsewhere is not None
         self._clock = clock
         self._elsewhere = elsewhere
+
+    def is_node(self, identity: Identity) -> bool:
+        """Whether this is another node of the cluster, which speaks for accounts."""
+        member = self._elsewhere is not None and identity.name in self.limiter.members
+        return member and identity.may(Grant.REPORT)
 
     async def publish(self, account: str, name: str, data: object, *, here: bool = False) -> int:
         """Accept a message, durably, and return its position.

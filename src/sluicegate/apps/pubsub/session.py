@@ -3,8 +3,9 @@
     asks    publish, subscribe, unsubscribe, read, each with an `id` that its reply repeats
     told    accepted, subscribed, unsubscribed, history, error; and by itself: message, gap
 
-Another node of the cluster (by the grant `report`) speaks for accounts: it calls a channel
-`account/channel`, gets only what has its home here, and says for how many it reads (`readers`).
+Another node of the cluster (a member with the grant `report`) speaks for accounts: it calls a
+channel `account/channel`, gets only what has its home here, and says for how many it reads
+(`readers`).
 
 A subscription is a place in its channel, so there is nothing to bound for it but how many there
 are. What is sent is taken from the channels when the connection has room and pace for it: who reads
@@ -174,7 +175,7 @@ class PubSubSession:
         """Whose channel this is, and what it is called there; what is wanted must be granted."""
         identity = self._identity
         account, slash, name = channel.rpartition("/")
-        if slash and self._service.clustered and identity.may(Grant.REPORT):
+        if slash and self._service.is_node(identity):
             return _Place(account, name, here=True)
         identity.require(grant)
         return _Place(identity.name, channel, here=False)
