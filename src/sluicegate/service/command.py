@@ -55,8 +55,11 @@ def begin(arguments: Namespace, effective: Effective[S]) -> S | None:
 
 
 def new_token() -> str:
-    """Return a token that nobody can guess."""
-    return base64.urlsafe_b64encode(os.urandom(TOKEN_BYTES)).decode().rstrip("=")
+    """Return a token that nobody can guess, and that no command takes for a flag."""
+    while True:
+        token = base64.urlsafe_b64encode(os.urandom(TOKEN_BYTES)).decode().rstrip("=")
+        if not token.startswith("-"):
+            return token
 
 
 def _print_new_token() -> None:
