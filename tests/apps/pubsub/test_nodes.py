@@ -1,4 +1,7 @@
-"""Channels over the nodes of a cluster: each has its home, and is had from everywhere."""
+"""Channels over the nodes of a cluster: each has its home, and is had from everywhere.
+
+Nodes that are killed again and again are in `tests/prove/test_pubsub_kills.py`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ import pytest
 
 from sluicegate.client.pubsub import PubSubClient, PubSubPage
 from tests.apps.pubsub.cluster import PubSubCluster, token_of
-from tests.apps.pubsub.kills import check_delivered, publish_under_kills
 from tests.apps.pubsub.process import Subscriber
 from tests.engines.child import until
 
@@ -218,13 +220,6 @@ def test_a_home_that_is_killed_takes_its_channels_with_it_and_nothing_else(
         assert idle.take(1) == ["again"]
         page = n2.history(dead, after=positions[1], token=ANN)
         assert [one["data"] for one in page["messages"]] == [2, 3, 4, "last", "again"]
-
-
-def test_killed_again_and_again_nodes_deliver_what_they_accepted_or_say_what_is_lost(
-    cluster: PubSubCluster,
-) -> None:
-    run = asyncio.run(publish_under_kills(cluster, messages=1_000, kills=1))
-    check_delivered(run)
 
 
 def test_a_home_that_hangs_slows_nothing_that_is_at_home_elsewhere(cluster: PubSubCluster) -> None:
