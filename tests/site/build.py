@@ -23,7 +23,7 @@ from tests.site import frame, sections
 from tests.site.page import Part, SitePage, parse, source
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-FOLDERS: Final = ("docs", "deploy")
+FOLDERS: Final = ("docs", "deploy", "examples")
 REFERENCE: Final = "reference/python.html"
 PICTURES: Final = (".png", ".svg")
 TEXT_CHARS_MAX: Final = 4_000  # of a part, in the search

@@ -8,7 +8,10 @@ from typing import Final
 _GUIDES: Final = "docs/guides/"
 # Patterns in order; a page belongs to the first that fits it.
 SECTIONS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
-    ("Start here", ("README.md", f"{_GUIDES}up.md", "docs/proof.md", "docs/glossary.md")),
+    (
+        "Start here",
+        ("README.md", f"{_GUIDES}up.md", "examples/README.md", "docs/proof.md", "docs/glossary.md"),
+    ),
     (
         "In a program",
         tuple(
