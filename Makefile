@@ -91,6 +91,10 @@ prove: $(VENV)/.installed ## the long proofs: SLUICEGATE_PROVE_SEED picks the sl
 docs: $(VENV)/.installed ## the documentation as a site with search, in build/site; its links checked
 	$(VENV)/bin/python -m tests.site.build build/site
 
+.PHONY: release-check
+release-check: $(VENV)/.installed dist/.wheel ## wheel and archive in clean environments of every Python that runs here
+	$(VENV)/bin/python -m tests.release dist $(PYTHONS)
+
 .PHONY: screenshot
 screenshot: $(VENV)/.engines ## the README's picture of the console, anew; takes six minutes and Chromium
 	$(VENV)/bin/python -m tests.browser.screenshot docs/pictures/console.png
