@@ -65,7 +65,7 @@ body.paused .state::before { content: "paused"; }
 .numbers a { border: 1px solid var(--grid); border-radius: 8px; color: var(--ink); display: block;
   padding: 8px 12px; text-decoration: none; }
 .numbers a:hover { border-color: var(--link); }
-.numbers b { display: block; font-size: 21px; font-variant-numeric: tabular-nums;
+.numbers b { display: block; font-size: 19px; font-variant-numeric: tabular-nums;
   font-weight: 600; white-space: nowrap; }
 .numbers span { color: var(--muted); font-size: 13px; }
 .charts { display: grid; gap: 8px 28px;
