@@ -107,8 +107,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         "breaker counts 429 as failure",
         "policies/breaker.py",
-        "        if result.is_failure:",
-        "        if result.is_failure or kind is ResultKind.LIMITED:",
+        "        if result.is_failure or (result.unproven",
+        "        if result.is_failure or kind is ResultKind.LIMITED or (result.unproven",
         "on evidence",
         "client",
     ),
