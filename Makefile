@@ -26,9 +26,10 @@ SOURCES := $(shell find src -name '*.py')
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 TESTS ?= tests
 PYTEST_ARGS ?=
-# One process a core; a file's tests share what they start, so they stay together.
+# One process a core; a file's tests share what they start, so they stay together. Files go in their
+# order: by the number of their tests, few and slow ones would be last, and one process alone with them.
 WORKERS ?= auto
-SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile
+SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help
 help: ## this list
