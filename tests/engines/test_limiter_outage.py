@@ -30,6 +30,7 @@ ATTEMPTS = 3  # of a part: one stall of the machine is more than one in ten thou
 
 
 @pytest.mark.engine
+@pytest.mark.alone
 @needs("h2load")
 def test_while_redis_is_paused_and_killed_answers_come_within_10_ms(
     tmp_path: Path, redis_server: RedisServer

@@ -41,7 +41,7 @@ from sluicegate.lab.drills.drill import (
 from sluicegate.lab.drills.slots import FLAGS, SLOTS
 from sluicegate.wire.resp import command
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.alone]
 
 TRIES = 3
 LOOSER = 4.0  # times the bar, of times
