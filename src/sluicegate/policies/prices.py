@@ -122,7 +122,7 @@ class PriceSettings:
     pause_windows_max: int = ranged(120, 1, _WINDOWS_MAX)
     hold_windows: int = ranged(10, 1, _WINDOWS_MAX)
     cells_max: int = ranged(1_000, 1, 1 << 20)
-    moves: bool = True  # else only the signs are kept, for whoever goes by them
+    moves: bool = True  # else all stay plain, and only the signs are kept
 
     def __post_init__(self) -> None:
         check_ranges("prices", self)
@@ -364,20 +364,18 @@ class LocalPrices:
 
 @final
 class SignsBeside:
-    """Another pricing, or none, while `LocalPrices` keep the signs that a penalty goes by.
+    """Another pricing, while `LocalPrices` keep the signs that a penalty goes by.
 
     They look at what is charged, so somebody has to tell them of it.
     """
 
     __slots__ = ("_pricing", "_signs")
 
-    def __init__(self, signs: LocalPrices, pricing: Pricing | None) -> None:
+    def __init__(self, signs: LocalPrices, pricing: Pricing) -> None:
         self._signs = signs
         self._pricing = pricing
 
     def price_milli(self, request: Request, now_us: int) -> int:
         """By the other one."""
         self._signs.price_milli(request, now_us)
-        return (
-            PRICE_ONE_MILLI if self._pricing is None else self._pricing.price_milli(request, now_us)
-        )
+        return self._pricing.price_milli(request, now_us)

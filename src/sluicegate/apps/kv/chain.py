@@ -97,16 +97,13 @@ class PolicyChain:
                 ratio_hard=min(ratio, 0.3),
             )
         )
-        local = settings.prices == "local"
-        self.local_prices = LocalPrices(self.stress, PriceSettings(ratio_enter=ratio, moves=local))
+        moves = settings.prices == "local"  # else they keep the signs that the penalty goes by
+        self.local_prices = LocalPrices(self.stress, PriceSettings(ratio_enter=ratio, moves=moves))
         self.prices: LocalPrices | Shed = self.local_prices
         pricing: Pricing = self.local_prices
         if settings.prices == "mussel":
             self.prices = Shed(self.stress, chance, ShedSettings(form="prices"))
-        if not local:
-            pricing = SignsBeside(
-                self.local_prices, self.prices if settings.prices == "mussel" else None
-            )
+            pricing = SignsBeside(self.local_prices, self.prices)
         self.levels = Shed(
             self.stress, chance, ShedSettings(form="levels", raise_permille=RAISE_PERMILLE)
         )

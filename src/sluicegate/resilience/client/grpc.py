@@ -32,7 +32,7 @@ from sluicegate.doors.claims import criticality_of
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import Call, ResilientClient
 from sluicegate.resilience.client.claims import CRITICALITY_FIELD, class_claims, class_of
-from sluicegate.resilience.client.http_results import answer_of, refuse_hosts
+from sluicegate.resilience.client.http_results import answer_of, refuse_hosts, result_of_mark
 from sluicegate.resilience.context import remaining_us
 from sluicegate.resilience.overload_mark import AFTER_MS_MAX, FIELD, PUSHBACK, parse_overload_mark
 
@@ -77,14 +77,7 @@ def result_of_code(outcome: Any, code: Any, trailers: Metadata) -> CallResult[An
     refusal = ResultKind.OVERLOADED if code is _CODES.UNAVAILABLE else kind
     mark = parse_overload_mark(_values(trailers, FIELD))
     if mark is not None:
-        after_us = max(mark.after_ms * 1_000, 1)
-        return CallResult(
-            refusal,
-            outcome,
-            retry_after_us=after_us,
-            dont_retry=not mark.retry,
-            admitted_permille=mark.admitted_permille,
-        )
+        return result_of_mark(refusal, outcome, mark)
     found = _values(trailers, PUSHBACK)
     if not found:
         return CallResult(kind, outcome)

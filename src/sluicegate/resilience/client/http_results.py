@@ -28,7 +28,7 @@ from sluicegate.doors.claims import criticality_of, left_us_of
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.claims import CRITICALITY_FIELD, DEADLINE_FIELD, class_of
-from sluicegate.resilience.overload_mark import FIELD, parse_overload_mark
+from sluicegate.resilience.overload_mark import FIELD, OverloadMark, parse_overload_mark
 
 T = TypeVar("T")
 # The values of a field by its name, in any case; each line of it is one.
@@ -60,20 +60,24 @@ def _result_of_refusal(response: T, status: int, values: FieldValues) -> CallRes
     kind = ResultKind.LIMITED if status == 429 else ResultKind.OVERLOADED
     mark = parse_overload_mark(values(FIELD))
     if mark is not None:
-        after_us = max(mark.after_ms * 1_000, 1)
-        return CallResult(
-            kind,
-            response,
-            retry_after_us=after_us,
-            dont_retry=not mark.retry,
-            admitted_permille=mark.admitted_permille,
-        )
+        return result_of_mark(kind, response, mark)
     after_us = 1_000_000 * retry_after_s(values)
     if status == 429:
         return CallResult(kind, response, retry_after_us=after_us)
     if after_us == 0:
         return CallResult(ResultKind.FAILED, response)
     return CallResult(kind, response, retry_after_us=after_us, unproven=True)
+
+
+def result_of_mark(kind: ResultKind, response: T, mark: OverloadMark) -> CallResult[T]:
+    """Return the result of a refusal that says when to come back, and how much is admitted."""
+    return CallResult(
+        kind,
+        response,
+        retry_after_us=max(mark.after_ms * 1_000, 1),
+        dont_retry=not mark.retry,
+        admitted_permille=mark.admitted_permille,
+    )
 
 
 def retry_after_s(values: FieldValues) -> int:
