@@ -81,6 +81,9 @@ bench: $(COMPILED)/.bench ## every claim of the README, measured against its pee
 bench-peers: $(COMPILED)/.bench ## the rate-limit service beside throttlecrab and gubernator, built from source
 	$(COMPILED)/bin/python -m benchmarks.service_peers $(ARGS)
 
+# Engines need the processor more than they wait, and so do proofs.
+engines prove: WORKERS = auto
+
 .PHONY: engines
 engines: $(VENV)/.engines $(ENVOY)/.installed ## tests on real Kafka, Cassandra and Chromium, which it fetches by itself where it can
 	$(VENV)/bin/python -m tests.engines fetch
