@@ -172,7 +172,7 @@ def test_what_a_limit_refuses_at_the_home_is_refused_in_the_same_words_everywher
         channel = small.channel_at("n1")
         for _ in range(9):
             stack.enter_context(Subscriber(small.nodes["n2"], channel, token=ANN))
-        time.sleep(0.2)  # the home has heard of all nine
+        time.sleep(1)  # the home has heard of all nine
         accepted = refused = 0
         while not refused:
             status, reply = small.nodes["n2"].publish(channel, "x", ANN)
