@@ -31,7 +31,9 @@ PYTEST_ARGS ?=
 # Three processes for two cores, as tests wait nearly half of their time. A file's tests share what they
 # start, so they stay together. Files go in their order: by the number of their tests, few and slow ones
 # would be last, and one process alone with them.
-WORKERS ?= $(shell echo $$(( ($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2 )))
+test test-compiled: WORKERS ?= $(shell echo $$(( ($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2 )))
+# Engines need the processor more than they wait, and so do proofs.
+engines prove: WORKERS ?= auto
 SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help
@@ -80,9 +82,6 @@ bench: $(COMPILED)/.bench ## every claim of the README, measured against its pee
 .PHONY: bench-peers
 bench-peers: $(COMPILED)/.bench ## the rate-limit service beside throttlecrab and gubernator, built from source
 	$(COMPILED)/bin/python -m benchmarks.service_peers $(ARGS)
-
-# Engines need the processor more than they wait, and so do proofs.
-engines prove: WORKERS = auto
 
 .PHONY: engines
 engines: $(VENV)/.engines $(ENVOY)/.installed ## tests on real Kafka, Cassandra and Chromium, which it fetches by itself where it can

@@ -95,8 +95,8 @@ class PubSubSession:
 
     __slots__ = (
         "_asleep_until", "_awake", "_buckets", "_clock", "_closed", "_fan_out", "_identity", "_max",
-        "_names", "_service", "_socket", "_subscriptions", "_taken_max",
-        "_tasks", "_waiting",
+        "_names", "_service", "_socket", "_subscriptions", "_taken_bytes", "_taken_max", "_tasks",
+        "_waiting",
     )  # fmt: skip
 
     def __init__(
@@ -114,7 +114,9 @@ class PubSubSession:
         self._fan_out = fan_out
         self._clock = clock
         self._max = bounds.subscriptions_max
+        # At once no more than a second's worth.
         self._taken_max = min(TAKEN_MAX, bounds.messages_per_s or TAKEN_MAX)
+        self._taken_bytes = min(TAKEN_BYTES, bounds.bytes_per_s or TAKEN_BYTES)
         self._buckets = tuple(
             (TokenBucket(rate, _US, debt_max=1 << 30), cost)
             for cost, rate in enumerate((bounds.messages_per_s, bounds.bytes_per_s))
@@ -325,7 +327,7 @@ class PubSubSession:
             return
         subscription = next(iter(waiting))
         del waiting[subscription]
-        pieces = subscription.take(self._taken_max, TAKEN_BYTES)  # and wakes us, if there is more
+        pieces = subscription.take(self._taken_max, self._taken_bytes)  # wakes us, if more
         if pieces:
             frames = self._fan_out.frames_of(subscription.key, pieces, self._names[subscription])
             self._socket.send_now(frames)
