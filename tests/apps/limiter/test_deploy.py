@@ -51,17 +51,13 @@ class Client:
 
 @pytest.fixture
 def client(tmp_path: Path, service: Service) -> Iterator[Client]:
-    """Envoy and the limiter as shipped. The minute in which a test counts is this test's alone.
-
-    A test's machine may be slower than 20 ms, so Envoy waits longer here.
-    """
+    """Envoy and the limiter as shipped. The minute in which a test counts is this test's alone."""
     with (
         LimiterProcess(tmp_path, "--rules", str(RULES), "--shed", "off") as limiter,
         EnvoyProxy(
             tmp_path,
             limiter_port=limiter.port,
             service_port=service.port,
-            filter_settings={"timeout": "10s"},
             health_checks=True,
         ) as proxy,
         closing(Client(proxy.port)) as asker,

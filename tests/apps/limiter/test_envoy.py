@@ -17,7 +17,7 @@ import pytest
 from tests.apps.limiter.conftest import Service
 from tests.apps.limiter.process import LimiterProcess, rules_file
 from tests.engines.child import PATIENCE_S, until
-from tests.engines.envoy import GET, EnvoyProxy, envoy_binary
+from tests.engines.envoy import GET, SHIPPED_S, EnvoyProxy, envoy_binary
 
 if TYPE_CHECKING:
     from tests.engines.redis import RedisServer
@@ -156,11 +156,11 @@ def test_envoys_own_health_check_finds_it_well(
 
 
 def test_every_answer_comes_within_envoys_20_ms_under_load(
-    front: tuple[EnvoyProxy, LimiterProcess],
+    tmp_path: Path, service: Service, front: tuple[EnvoyProxy, LimiterProcess]
 ) -> None:
-    proxy, _ = front
+    _, process = front
 
-    def late() -> int:
+    def late(proxy: EnvoyProxy) -> int:
         before = proxy.stat("ratelimit.error")
         threads = [
             threading.Thread(target=lambda: [get(proxy, user="vast") for _ in range(100)])
@@ -172,9 +172,16 @@ def test_every_answer_comes_within_envoys_20_ms_under_load(
             thread.join()
         return proxy.stat("ratelimit.error") - before  # a late answer counts as an error
 
-    # Other tests run beside this one, and the machine may stall: more than one in a hundred is
-    # ours, if it is so each time. Alone it is timed in tests/engines.
-    assert any(late() <= 8 for _ in range(3))
+    with EnvoyProxy(
+        tmp_path,
+        limiter_port=process.port,
+        service_port=service.port,
+        timeout_s=SHIPPED_S,
+        rate_limits=[BY_USER],
+    ) as proxy:
+        # Other tests run beside this one, and the machine may stall: more than one in a hundred is
+        # ours, if it is so each time. Alone it is timed in tests/engines.
+        assert any(late(proxy) <= 8 for _ in range(3))
 
 
 @pytest.mark.parametrize("size", [10, 20_000, 61_000])
@@ -193,7 +200,7 @@ def test_what_a_client_says_of_its_trace_is_no_way_past_the_limit(
             tmp_path,
             limiter_port=process.port,
             service_port=service.port,
-            filter_settings={"timeout": "5s", "failure_mode_deny": False},
+            filter_settings={"failure_mode_deny": False},
             rate_limits=[BY_USER],
             tracing=True,
         ) as proxy,
@@ -229,7 +236,7 @@ def test_dynamic_metadata_reaches_envoys_access_log(tmp_path: Path, service: Ser
 
 
 @pytest.mark.parametrize(("failure", "status"), [("open", 200), ("closed", 429), ("local", 200)])
-def test_with_redis_stopped_the_failure_policy_answers_within_10_ms_and_says_so(
+def test_with_redis_stopped_the_failure_policy_answers_and_says_so(
     tmp_path: Path, service: Service, redis_server: RedisServer, failure: str, status: int
 ) -> None:
     with (
@@ -248,16 +255,19 @@ def test_with_redis_stopped_the_failure_policy_answers_within_10_ms_and_says_so(
         ) as proxy,
     ):  # fmt: skip
         until(lambda: "x-ratelimit-limit" in get(proxy, user="vast").headers, "asked")
+        # The first call may find the limiter's connection not made yet. How soon the policy answers
+        # is timed alone, in tests/engines.
+        errors = proxy.stat("ratelimit.error")
         redis_server.pause()
         try:
             paused = [get(proxy, user="vast") for _ in range(20)]
         finally:
             redis_server.resume()
-        # In deny mode a late answer would be a 500.
+        # In deny mode it would be a 500 if Envoy had to do without an answer.
         assert {answer.status for answer in paused} == {status}
         if status == 200:
             assert all("x-ratelimit-error" in answer.body for answer in paused)
-        assert proxy.stat("ratelimit.error") == 0
+        assert proxy.stat("ratelimit.error") == errors
         until(
             lambda: process.metric("sluicegate_dead_letters_written_total") >= len(paused),
             "the letters",
@@ -265,7 +275,7 @@ def test_with_redis_stopped_the_failure_policy_answers_within_10_ms_and_says_so(
         redis_server.kill()
         killed = [get(proxy, user="vast") for _ in range(20)]
         assert {answer.status for answer in killed} == {status}
-        assert proxy.stat("ratelimit.error") == 0
+        assert proxy.stat("ratelimit.error") == errors
         redis_server.restart()
 
         def well() -> bool:
@@ -323,7 +333,11 @@ def test_a_limiter_that_is_late_leaves_the_same_mark(tmp_path: Path, service: Se
     with (
         limiter(tmp_path) as process,
         EnvoyProxy(
-            tmp_path, limiter_port=process.port, service_port=service.port, rate_limits=[BY_USER]
+            tmp_path,
+            limiter_port=process.port,
+            service_port=service.port,
+            timeout_s=SHIPPED_S,
+            rate_limits=[BY_USER],
         ) as proxy,
     ):
         until(lambda: "x-ratelimit-error" not in get(proxy, user="vast").body, "asked")
