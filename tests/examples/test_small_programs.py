@@ -53,7 +53,7 @@ def test_two_processes_of_the_web_app_hold_one_limit_together(
         command = [
             *(
                 "env",
-                f"STORE_URL={redis_server.url}",
+                f"STORE_URL={redis_server.patient_url}",
                 sys.executable,
                 "-m",
                 "uvicorn",

@@ -131,7 +131,9 @@ def test_fail_local_goes_on_counting_here(
 
 def test_a_store_that_returns_is_asked_again(redis_server: RedisServer) -> None:
     async def story() -> None:
-        async with Limiter("100/day", store_url=redis_server.url, failure="closed") as limiter:
+        async with Limiter(
+            "100/day", store_url=redis_server.patient_url, failure="closed"
+        ) as limiter:
             redis_server.kill()
             assert not await limiter.atake("ann")
             redis_server.restart()

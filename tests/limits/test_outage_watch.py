@@ -150,7 +150,7 @@ def test_a_store_that_comes_back_is_told(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(outage_watch, "CALM_US", 0)
-    with Limiter("5/minute", store_url=redis_server.url) as limiter:
+    with Limiter("5/minute", store_url=redis_server.patient_url) as limiter:
         assert not limiter.take("ann").degraded
         assert log.messages == []
         limiter._remote.watch.fail(GONE, Failure.OPEN)  # type: ignore[union-attr]
@@ -164,7 +164,7 @@ def test_a_store_that_comes_back_is_told(
 def test_a_limiter_may_require_its_store(nowhere: str, redis_server: RedisServer) -> None:
     with pytest.raises(Unavailable, match=r"Redis at 127\.0\.0\.1"):
         Limiter("5/minute", store_url=nowhere, require_store=True)
-    with Limiter("5/minute", store_url=redis_server.url, require_store=True) as limiter:
+    with Limiter("5/minute", store_url=redis_server.patient_url, require_store=True) as limiter:
         assert limiter.peek("ready").remaining == 4
     assert Limiter("5/minute", require_store=True).take("ann")
     with pytest.raises(BadValue, match="require_store"):
@@ -176,7 +176,7 @@ def test_ready_returns_when_the_store_answers_and_raises_when_it_does_not(
 ) -> None:
     async def story() -> None:
         await Limiter("5/minute").ready()
-        async with Limiter("5/minute", store_url=redis_server.url) as limiter:
+        async with Limiter("5/minute", store_url=redis_server.patient_url) as limiter:
             await limiter.ready()
         async with Limiter("5/minute", store_url=nowhere) as limiter:
             with pytest.raises(Unavailable, match=r"Redis at 127\.0\.0\.1"):

@@ -124,7 +124,7 @@ def test_a_task_waits_for_its_estimate() -> None:
 
 
 def test_an_estimate_waits_for_a_store(redis_server: RedisServer) -> None:
-    with Limiter("20/second", store_url=redis_server.url, prefix="waits") as limiter:
+    with Limiter("20/second", store_url=redis_server.patient_url, prefix="waits") as limiter:
         assert limiter.reserve("ann", 20)
         waited = limiter.reserve("ann", 4, wait_s=5)
         assert waited

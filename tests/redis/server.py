@@ -56,6 +56,11 @@ class RedisServer(RedisMembers):
         trust = f"?ssl_ca_certs={self.certificates.authority}" if self.certificates else ""
         return f"redis{'s' if self.tls else ''}://{who}{HOST}:{self.port}/0{trust}"
 
+    @property
+    def patient_url(self) -> str:
+        """For tests that are about something else than the 10 ms that a store waits by default."""
+        return f"{self.url}{'&' if '?' in self.url else '?'}timeout_ms=20000"
+
     def __enter__(self) -> Self:
         super().__enter__()
         self._as_started = self._state()

@@ -114,7 +114,7 @@ def test_on_redis_leases_are_counted_to_the_unit(
     watched: Watched, redis_server: RedisServer
 ) -> None:
     limiter = Limiter(
-        store_url=redis_server.url,
+        store_url=redis_server.patient_url,
         rules={"api": Rule("1000/hour", lease=50)},
         observer=watched.observer,
     )
@@ -141,7 +141,7 @@ def trip_places(watched: Watched) -> range:
 def test_round_trips_are_counted_with_what_they_carried(
     watched: Watched, redis_server: RedisServer
 ) -> None:
-    limiter = Limiter("100/hour", store_url=redis_server.url, observer=watched.tally)
+    limiter = Limiter("100/hour", store_url=redis_server.patient_url, observer=watched.tally)
 
     async def ask() -> None:
         async with limiter:

@@ -49,7 +49,7 @@ def dispatchers(
             process = KvProcess(
                 own, "--engine", "memory:", "--access", access, "--hot", "off",
                 "--prices", "off", "--groups", write_groups(folder),
-                "--store", f"redis://127.0.0.1:{server.port}", *flags,
+                "--store", server.patient_url, *flags,
             )  # fmt: skip
             fleet.append(stack.enter_context(process))
         for one in fleet:

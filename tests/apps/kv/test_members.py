@@ -160,7 +160,7 @@ async def until(condition: Callable[[], bool], one: HeartbeatMembers) -> None:
 def test_who_joins_leaves_dies_and_pauses_is_seen(redis_server: RedisServer) -> None:
     async def story() -> None:
         clients: list[RedisClient] = [
-            open_client(redis_server.url, SeededChance()) for _ in range(3)
+            open_client(redis_server.patient_url, SeededChance()) for _ in range(3)
         ]
         one, two, three = (
             HeartbeatMembers(client, name, settings=SOON, hot=lambda: {"t:k": 7})
@@ -191,7 +191,7 @@ def test_who_joins_leaves_dies_and_pauses_is_seen(redis_server: RedisServer) -> 
 
 def test_a_beat_of_a_newer_version_counts_but_is_not_read(redis_server: RedisServer) -> None:
     async def story() -> None:
-        client = open_client(redis_server.url, SeededChance())
+        client = open_client(redis_server.patient_url, SeededChance())
         args = ["newer", b'{"v":9}', SOON.gone_us, 9]
         await client.run_script(BEAT, [SOON.key], args)  # type: ignore[arg-type]
         one = HeartbeatMembers(client, "one", settings=SOON)
@@ -209,7 +209,7 @@ def test_a_fleet_spends_one_quota_of_a_real_redis(redis_server: RedisServer) -> 
     async def story() -> None:
         clock = SystemClock()
         settings = LeasedBudgetSettings(quota_ru=500, epoch_us=86_400_000_000)
-        stores = [RedisStore(redis_server.url, SeededChance()) for _ in range(3)]
+        stores = [RedisStore(redis_server.patient_url, SeededChance()) for _ in range(3)]
         fleet = [Shares(LeasedBudget(settings), clock, store=store) for store in stores]
         keepers = [asyncio.ensure_future(one.run()) for one in fleet]
         await asyncio.sleep(0)

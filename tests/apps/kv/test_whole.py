@@ -199,7 +199,7 @@ def test_killed_amid_writes_it_has_everything_it_acknowledged(tmp_path: Path) ->
 
 def test_workers_share_a_port_and_an_engine(tmp_path: Path, redis_server: RedisServer) -> None:
     data = f"lmdb:{tmp_path / 'data'}"
-    flags = ["--engine", data, "--workers", "2", "--store", redis_server.url]
+    flags = ["--engine", data, "--workers", "2", "--store", redis_server.patient_url]
     with KvProcess(tmp_path, *flags) as kv:
 
         def client() -> redis.Redis:

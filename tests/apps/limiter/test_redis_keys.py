@@ -49,7 +49,7 @@ NAMES = {
 
 
 def test_rules_that_share_a_limit_have_keys_with_their_own_names(redis_server: RedisServer) -> None:
-    assert _names(redis_server, Limiter(store_url=redis_server.url)) == NAMES
+    assert _names(redis_server, Limiter(store_url=redis_server.patient_url)) == NAMES
 
 
 def test_limiters_elsewhere_count_beside_our_rules_also_where_rules_share_a_limit(
@@ -58,7 +58,7 @@ def test_limiters_elsewhere_count_beside_our_rules_also_where_rules_share_a_limi
     owned: list[Store] = []
 
     def open_store() -> Store:
-        owned.append(RedisStore(redis_server.url, SeededChance(7)))
+        owned.append(RedisStore(redis_server.patient_url, SeededChance(7)))
         return NamespacedStore(owned[0])
 
     names = _names(redis_server, Limiter(open_store=open_store), owned)

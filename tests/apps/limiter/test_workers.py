@@ -29,7 +29,7 @@ def limiter(tmp_path: Path, redis_server: RedisServer) -> Iterator[LimiterProces
     with LimiterProcess(
         tmp_path,
         "--rules", rules_file(tmp_path, NATIVE),
-        "--store", f"redis://127.0.0.1:{redis_server.port}",
+        "--store", redis_server.patient_url,
         "--workers", str(WORKERS),
         "--shed", "off",
     ) as process:  # fmt: skip

@@ -192,7 +192,7 @@ def test_a_client_that_reads_nothing_costs_no_more_than_it_may(port: int) -> Non
 
 def test_counts_in_redis_are_shared_by_doors(redis_server: RedisServer) -> None:
     async def story() -> None:
-        fars = [RedisThrottle(redis_server.url, SeededChance(n)) for n in range(2)]
+        fars = [RedisThrottle(redis_server.patient_url, SeededChance(n)) for n in range(2)]
         doors = [RespDoor(Service(far), Tokens()) for far in fars]
         for far in fars:
             await far.connect()

@@ -99,7 +99,9 @@ def test_answers_of_redis_are_those_of_the_reference(
     ]
 
     async def story() -> None:
-        async with Limiter(store_url=redis_any.url, prefix=f"mesh-{uuid4().hex}") as limiter:
+        async with Limiter(
+            store_url=redis_any.patient_url, prefix=f"mesh-{uuid4().hex}"
+        ) as limiter:
             mesh = Mesh(
                 limiter,
                 OpenGate(),
@@ -116,7 +118,7 @@ def test_answers_of_redis_are_those_of_the_reference(
 def test_keys_in_redis_read_well(redis_any: RedisServer) -> None:
     async def story() -> list[bytes]:
         prefix = f"mesh-{uuid4().hex}"
-        async with Limiter(store_url=redis_any.url, prefix=prefix) as limiter:
+        async with Limiter(store_url=redis_any.patient_url, prefix=prefix) as limiter:
             shop = World(far_rules(), MeshSettings(semantics=ENVOY), limiter)
             answer = shop.mesh.should_rate_limit(MeshRequest("shop", [USER]), 0)
             assert not isinstance(answer, MeshResponse)
