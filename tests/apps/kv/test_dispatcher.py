@@ -245,7 +245,7 @@ def test_a_multi_get_stops_reading_soon_after_its_answer_is_too_large() -> None:
                 assert engine.read_bytes <= 18 * MIB
             rows = await each(one, places[:15])
             assert all(row is not None and len(row.value) == MIB for row in rows)
-            assert one.dispatcher._memory.size_bytes == 0
+            assert one.dispatcher.memory.size_bytes == 0
 
     asyncio.run(story())
 
@@ -266,7 +266,7 @@ def test_places_that_weigh_little_are_read_together_once_that_is_known() -> None
             for _ in range(2):
                 assert await each(one, missing, "other") == [None] * 100
             assert isinstance(one.dispatcher.get_each("other", missing, CallContext(ANYBODY)), list)
-            assert one.dispatcher._memory.size_bytes == 0
+            assert one.dispatcher.memory.size_bytes == 0
 
     asyncio.run(story())
 
@@ -307,7 +307,7 @@ def test_all_multi_gets_together_hold_a_bounded_number_of_bytes() -> None:
             assert len(refused) >= 30
             assert len(results) - len(refused) >= 8
             assert engine.under_way_max <= RESPONSE_BYTES_MAX + 16 * MIB
-            assert one.dispatcher._memory.size_bytes == 0
+            assert one.dispatcher.memory.size_bytes == 0
             assert one.chain.stack.stats().under_way == 0
             assert len(await each(one, places)) == 15
 
@@ -325,7 +325,7 @@ def test_who_gives_up_amid_a_multi_get_holds_nothing_any_more() -> None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
                 await asyncio.sleep(0)
-                assert one.dispatcher._memory.size_bytes == 0
+                assert one.dispatcher.memory.size_bytes == 0
                 assert one.chain.stack.stats().under_way == 0
 
     asyncio.run(story())

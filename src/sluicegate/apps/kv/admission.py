@@ -239,3 +239,13 @@ def attributes_of(rows: int, size_bytes: int | None = None) -> dict[str, str]:
     if size_bytes is None:
         return {ROWS: str(rows)}
     return {ROWS: str(rows), SIZE: str(size_bytes)}
+
+
+def next_part(call: CallContext, request: Request) -> CallContext:
+    """Return the context of a request's next part: the same deadline, a new arrival."""
+    return CallContext(
+        call.identity,
+        criticality=call.criticality,
+        deadline_us=request.deadline_us,
+        strong=call.strong,
+    )

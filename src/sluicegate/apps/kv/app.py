@@ -209,7 +209,7 @@ class KvApp(App[KvSettings]):
         """Quotas, and how far a scan goes at a time."""
         self.quotas.change(self.settings)
         self.callers.apply()
-        self.dispatcher.chunk_ru = self.settings.chunk_ru
+        self.dispatcher.scans.chunk_ru = self.settings.chunk_ru
 
     def reload(self) -> None:
         """Read the rules again."""

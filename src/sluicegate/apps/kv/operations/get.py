@@ -1,0 +1,140 @@
+"""Gets: the row at one place, from memory, from a read that others wait for too, or by itself.
+
+A read that need not wait is answered without a coroutine; most need not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import final
+
+from sluicegate.apps.kv.admission import Admission
+from sluicegate.apps.kv.chain import GET
+from sluicegate.apps.kv.shield.hot_reads import HotReads
+from sluicegate.apps.kv.shield.keys import key_of
+from sluicegate.apps.kv.shield.shield import Shield
+from sluicegate.apps.kv.tables.tables import Tables
+from sluicegate.contracts.checks import MaybeAwaitable
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.key_values import CallContext, Row
+from sluicegate.contracts.request import Request
+from sluicegate.policies.coalesce import Flight
+from sluicegate.policies.hot_key import COLD, FRESH, MISS, NEGATIVE, REFRESH
+from sluicegate.policies.stack import StackPermit
+
+
+@final
+class Gets:
+    """Reads of one place each."""
+
+    __slots__ = ("_admission", "_clock", "_hot", "_tables")
+
+    def __init__(
+        self, admission: Admission, tables: Tables, hot: HotReads | None, clock: Clock
+    ) -> None:
+        self._admission = admission
+        self._tables = tables
+        self._hot = hot
+        self._clock = clock
+
+    def get(
+        self, table: str, partition: bytes, sort: bytes, call: CallContext
+    ) -> MaybeAwaitable[Row | None]:
+        """The row at one place."""
+        now_us = self._clock.now_us()
+        shield = None if self._hot is None else self._hot.keys
+        if shield is None:
+            return self._read_one(
+                table, partition, sort, key_of(table, partition, sort), call, now_us
+            )
+        key = shield.key(table, partition, sort)
+        state, row = shield.look(key, now_us, strong=call.strong)
+        if state == COLD:
+            return self._read_one(table, partition, sort, key, call, now_us)
+        if state == FRESH or state == NEGATIVE:  # noqa: PLR1714, SIM109 - as mypyc likes it
+            self._admission.cached(call.identity.name, now_us)
+            return row
+        shard = self._tables.shard_of(table, partition)
+        request = self._admission.request(GET, table, key, shard, call)
+        fetch = _Fetch(self, table, partition, sort)
+        if state == REFRESH:
+            shield.fetch_ahead(key, request, self._clock, fetch.fly)
+            self._admission.cached(call.identity.name, now_us)
+            return row
+        return self._share(shield, key, None if state == MISS else row, request, fetch)
+
+    async def _share(
+        self, shield: Shield[Row], key: str, stale: Row | None, request: Request, fetch: _Fetch
+    ) -> Row | None:
+        row = await shield.read(key, stale, request, self._clock, fetch.fly)
+        measured = request.measured
+        if measured is not None and measured.from_cache:
+            self._admission.cached(request.caller, self._clock.now_us())
+        return row
+
+    def _read_one(
+        self, table: str, partition: bytes, sort: bytes, key: str, call: CallContext, now_us: int
+    ) -> MaybeAwaitable[Row | None]:
+        """Through the chain; without waiting, if that can be."""
+        admission = self._admission
+        shard = self._tables.shard_of(table, partition)
+        request = admission.request(GET, table, key, shard, call)
+        if admission.prompt(request, now_us):
+            permit = admission.now(request, now_us)
+            if permit is not None:
+                try:
+                    row = self._tables.read_one(table, partition, sort, now_us)
+                except BaseException as error:
+                    admission.failed(permit, error)
+                    raise
+                if row is None or isinstance(row, Row):
+                    self._complete_get(permit, key, row, now_us)
+                    return row
+                return admission.guarded(permit, self._finish(permit, key, row, now_us))
+        return self.read_later(table, partition, sort, request)
+
+    async def read_later(
+        self, table: str, partition: bytes, sort: bytes, request: Request
+    ) -> Row | None:
+        """Through the chain, after whatever has to be waited for."""
+        permit = await self._admission.later(request)
+        now_us = self._clock.now_us()
+        try:
+            row = self._tables.read_one(table, partition, sort, now_us)
+        except BaseException as error:
+            self._admission.failed(permit, error)
+            raise
+        if row is None or isinstance(row, Row):
+            self._complete_get(permit, request.key, row, now_us)
+            return row
+        return await self._finish(permit, request.key, row, now_us)
+
+    async def _finish(
+        self, permit: StackPermit, key: str, later: Awaitable[Row | None], began_us: int
+    ) -> Row | None:
+        row = await self._admission.in_time(permit, later)
+        self._complete_get(permit, key, row, began_us)
+        return row
+
+    def _complete_get(self, permit: StackPermit, key: str, row: Row | None, began_us: int) -> None:
+        size = 0 if row is None else row.size_bytes
+        self._admission.done(permit, began_us, 1, size)
+        if self._hot is not None:
+            self._hot.keys.record_read(key, row)
+
+
+@final
+class _Fetch:
+    """The read of one place, for all its waiters."""
+
+    __slots__ = ("_gets", "_partition", "_sort", "_table")
+
+    def __init__(self, gets: Gets, table: str, partition: bytes, sort: bytes) -> None:
+        self._gets = gets
+        self._table = table
+        self._partition = partition
+        self._sort = sort
+
+    async def fly(self, flight: Flight[Row | None]) -> Row | None:
+        """Read with the request of the flight, which has the highest class of its waiters."""
+        return await self._gets.read_later(self._table, self._partition, self._sort, flight.request)
