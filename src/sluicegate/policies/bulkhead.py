@@ -12,6 +12,10 @@ nine healthy ones answer 8% of what they are asked; with 40 places a shard they 
 With a pool, a part that has as many as its cap is refused first, so that a slow one never takes
 more of the pool than its cap. Keep `cap` well below `pool`.
 
+**Classes.** A part that is full again and again keeps places for the higher classes, as many as
+they need there (`class_reserve.py`); `classes=False` serves whoever asks first. So does a part
+that may have the whole pool: who enters that is for the queue in front of it to say.
+
 **Fewer places.** `resize` says how many all parts have together now; each cap is the same share of
 them as of the pool, so that a slow part has no larger share of few places than of many.
 
@@ -23,7 +27,7 @@ Shards that are not named have a compartment while anybody is in them; more than
 once share one. A fixed cap remembers nothing else. An adaptive one keeps the numbers of idle
 shards, and forgets the one that has been idle longest when it needs its room.
 
-Cost: a look-up and four additions. Bounds: `pool`, `shards_max`; each compartment its cap.
+Cost: a look-up and six additions. Bounds: `pool`, `shards_max`; each compartment its cap.
 """
 
 from __future__ import annotations
@@ -34,11 +38,13 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, final
 
 from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import BULKHEAD_FULL
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.bounds import ranged
+from sluicegate.policies.class_reserve import ClassReserve
 from sluicegate.policies.concurrency import AdaptiveLimit, AdaptiveSettings
 from sluicegate.policies.settings import check_ranges, within
 
@@ -59,6 +65,7 @@ class BulkheadSettings:
     pool: int = ranged(200, 1, CAP_MAX)
     adaptive: AdaptiveSettings | None = None  # its limit_max is held to the cap
     shards_max: int = ranged(1_024, 1, SHARDS_MAX)
+    classes: bool = True
 
     def __post_init__(self) -> None:
         check_ranges("bulkhead", self)
@@ -73,7 +80,7 @@ class BulkheadStats(NamedTuple):
     shards: int  # that are tracked
     full: int  # of them, that are at their cap
     admitted: int
-    refused: int  # because the part was full
+    refused: int  # because the part was full, or its places kept for higher classes
     refused_pool: int  # because all of them were
 
 
@@ -81,12 +88,15 @@ class BulkheadStats(NamedTuple):
 class Compartment:
     """What is at work in one part."""
 
-    __slots__ = ("cap", "inflight", "number", "service_us", "shard")
+    __slots__ = ("cap", "inflight", "number", "reserve", "service_us", "shard")
 
-    def __init__(self, shard: str, cap: int, number: AdaptiveLimit | None) -> None:
+    def __init__(
+        self, shard: str, cap: int, number: AdaptiveLimit | None, reserve: ClassReserve | None
+    ) -> None:
         self.shard = shard
         self.cap = cap
         self.number = number
+        self.reserve = reserve
         self.inflight = 0
         self.service_us = 0
 
@@ -96,12 +106,24 @@ class Compartment:
             return self.cap
         return self.number.limit
 
+    def has_room(self, criticality: Criticality, now_us: int) -> bool:
+        """Whether one of this class may enter."""
+        limit = self.limit()
+        reserve = self.reserve
+        if reserve is None:
+            return self.inflight < limit
+        reserve.ask(criticality, now_us)
+        if self.inflight < reserve.limit(criticality, limit):
+            return True
+        reserve.record_refusal(now_us)
+        return False
+
 
 @final
 class BulkheadPermit:
     """One unit at work in one part."""
 
-    __slots__ = ("_begun_us", "_bulkhead", "_compartment", "_open", "_request")
+    __slots__ = ("_begun_us", "_bulkhead", "_compartment", "_criticality", "_open", "_request")
 
     def __init__(
         self, bulkhead: Bulkhead, compartment: Compartment, request: Request, begun_us: int
@@ -110,6 +132,7 @@ class BulkheadPermit:
         self._compartment = compartment
         self._request = request
         self._begun_us = begun_us
+        self._criticality = request.criticality  # a flight's may be raised while it is at work
         self._open = True
 
     def end(self, outcome: Outcome, now_us: int, *, spent: bool = True) -> bool:
@@ -122,6 +145,8 @@ class BulkheadPermit:
         if spent and outcome is not Outcome.IGNORE:
             self._learn(compartment, outcome, inflight, now_us)
         compartment.inflight = inflight - 1
+        if compartment.reserve is not None:
+            compartment.reserve.leave(self._criticality)
         self._bulkhead.release(compartment)
         return True
 
@@ -172,8 +197,8 @@ class Bulkhead:
         """Return a place in the part that the request needs, or a refusal."""
         compartment = self._compartments.get(request.shard)
         if compartment is None:
-            compartment = self._open(request.shard)
-        if compartment.inflight >= compartment.limit():
+            compartment = self._open(request.shard, now_us)
+        if not compartment.has_room(request.criticality, now_us):
             self._refused += 1
             return self._refuse(compartment)
         if self.inflight >= self.pool:
@@ -184,6 +209,8 @@ class Bulkhead:
         if compartment.inflight == 0 and self._idle:
             self._idle.pop(compartment.shard, None)
         compartment.inflight += 1
+        if compartment.reserve is not None:
+            compartment.reserve.enter(request.criticality)
         self.inflight += 1
         self._admitted += 1
         return BulkheadPermit(self, compartment, request, now_us)
@@ -242,7 +269,7 @@ class Bulkhead:
         cap = self._caps.get(shard, self.settings.cap)
         return max(1, cap * self.pool // self.settings.pool)
 
-    def _open(self, shard: str) -> Compartment:
+    def _open(self, shard: str, now_us: int) -> Compartment:
         """A compartment for a shard that has none; when there are too many, the one for all."""
         # The one for all is beside them, and is not forgotten to make room for one of them.
         own = len(self._compartments) - (_OVERFLOW in self._compartments)
@@ -257,7 +284,10 @@ class Bulkhead:
         cap = self._cap(shard)
         adaptive = self.settings.adaptive
         number = None if adaptive is None else AdaptiveLimit(adaptive)
-        compartment = Compartment(shard, cap, number)
+        # A part that may have the whole pool is no part: what is in front of it keeps its order.
+        parted = self._caps.get(shard, self.settings.cap) < self.settings.pool
+        reserve = ClassReserve(now_us) if self.settings.classes and parted else None
+        compartment = Compartment(shard, cap, number, reserve)
         self._compartments[shard] = compartment
         return compartment
 
