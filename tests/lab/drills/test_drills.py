@@ -158,6 +158,7 @@ def test_every_drill_is_in_the_table_by_its_name_and_can_be_told() -> None:
     names = {
         "hot-key",
         "hot-range",
+        "headroom",
         "overload",
         "neighbour",
         "shard",

@@ -54,6 +54,7 @@ def drills_by_name() -> dict[str, Drill]:
         flood,
         game,
         hammer,
+        headroom,
         hot_key,
         hot_range,
         neighbour,
@@ -68,6 +69,7 @@ def drills_by_name() -> dict[str, Drill]:
     modules = (
         hot_key,
         hot_range,
+        headroom,
         overload,
         neighbour,
         shard,

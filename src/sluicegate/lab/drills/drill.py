@@ -22,13 +22,24 @@ NONE: Final = "none"
 MUSSEL_PRICES: Final = "mussel-prices"  # the layers, with one ladder of prices for everything
 COSTS_UNLEARNED: Final = "costs-unlearned"  # the layers, charged by what is said of a request
 NO_PRICES: Final = "no-prices"  # the layers without prices: the queue alone
-POLICIES: Final = (LAYERS, GENERATION_ONE, NONE, MUSSEL_PRICES, COSTS_UNLEARNED, NO_PRICES)
+HALF_PLACES: Final = "half-places"  # the layers, with half the places that a drill's engine has
+POLICIES: Final = (
+    LAYERS,
+    GENERATION_ONE,
+    NONE,
+    MUSSEL_PRICES,
+    COSTS_UNLEARNED,
+    NO_PRICES,
+    HALF_PLACES,
+)
 
 
 def policy_flags(policy: str) -> tuple[str, ...]:
     """Return the dispatcher's flags."""
     if policy == NO_PRICES:
         return ("--policy", LAYERS, "--prices", "off")
+    if policy == HALF_PLACES:
+        return ("--policy", LAYERS, "--places", "4", "--find-places", "off")
     if policy == MUSSEL_PRICES:
         return ("--policy", LAYERS, "--prices", "mussel")
     if policy == COSTS_UNLEARNED:
