@@ -29,6 +29,7 @@ from sluicegate.apps.kv.metrics import (
     of_store,
     of_stress,
 )
+from sluicegate.apps.kv.quota_capture import CapturedBudget, open_capture
 from sluicegate.apps.kv.quotas import Quotas, minute_quota, node_of
 from sluicegate.apps.kv.refusals import RefusalRing
 from sluicegate.apps.kv.rollups import Rollups
@@ -103,12 +104,16 @@ class KvApp(App[KvSettings]):
         self.engine = open_engine(settings.engine)
         self.quotas = Quotas(settings, worker.number, self.clock, self.chance)
         self.minute_quota = minute_quota(settings, self.clock, self.chance)
+        self.capture = open_capture(settings, self.clock)
+        captured: CapturedBudget | None = None
+        if self.capture is not None:
+            captured = CapturedBudget(self.quotas.spent_from, self.capture)
         self.store = self._make_store_watch()
         self.chain = PolicyChain(
             settings,
             self.chance,
             self.usage,
-            budget=self.quotas.spent_from,
+            budget=captured or self.quotas.spent_from,
             weights=read_weights_file(settings.weights),
             shard_places=shard_places_of(settings, self.engine),
             minute_quota=self.minute_quota,
@@ -120,7 +125,9 @@ class KvApp(App[KvSettings]):
             set_quotas=self.quotas.set_quotas,
             set_classes=self.chain.replace_classes,
         )
-        self.chain.units.penalize(self.callers)
+        self.chain.units.penalize(
+            self.callers if captured is None else captured.penalties(self.callers)
+        )
         self.engine_watch = StoreWatch(
             self.clock,
             "what needs it is refused",
@@ -203,6 +210,8 @@ class KvApp(App[KvSettings]):
             await self.minute_quota.close()
         if self.chain.layered:
             await self.costs.close()
+        if self.capture is not None:
+            self.capture.close()
         await self.engine.close()
 
     def change(self, before: KvSettings) -> None:
@@ -282,6 +291,7 @@ class KvApp(App[KvSettings]):
             "penalty": chain.penalty.stats,
             "prices": chain.prices.stats,
             "keeper": self.keeper.stats,
+            "capture": lambda: None if self.capture is None else self.capture.stats(),
             "places": lambda: None if chain.places is None else chain.places.stats(),
             "engine": lambda: {
                 "name": self.engine.name,

@@ -215,6 +215,16 @@ class KvSettings(RulesSettings):
         str, Setting("keep what callers use in this folder, to tune quotas by", metavar="DIR")
     ] = ""
     usage_days: Annotated[int, Setting("how long that is kept", whole(1, 400, "DAYS"))] = 35
+    capture: Annotated[
+        str,
+        Setting("keep what callers ask in this folder, so that quotas can be tried", metavar="DIR"),
+    ] = ""
+    capture_share: Annotated[
+        float, Setting("the share of callers that are captured, all or none of each", SHARE)
+    ] = 1.0
+    capture_bytes_max: Annotated[
+        int, Setting("bytes of captures that are kept", whole(64 << 20, 1 << 50, "BYTES"))
+    ] = 1 << 30
 
     def check(self) -> None:
         """Raise for settings that do not go together."""
@@ -241,6 +251,9 @@ class KvSettings(RulesSettings):
         if self.quota_ru * self.epoch_ms // 1_000 > RU_MAX:
             remedy = f"a quota of an epoch (--epoch-ms) is at most {RU_MAX:,}"
             raise BadValue("--quota-ru", self.quota_ru, remedy)
+        if self.capture and (self.groups or self.policy != "layers"):
+            remedy = "it takes --policy layers, and quotas that are not lent (no --groups)"
+            raise BadValue("--capture", self.capture, remedy)
         if not self.groups:
             return
         if self.policy != "layers":

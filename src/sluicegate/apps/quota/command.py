@@ -16,6 +16,7 @@ from typing import Final
 
 from sluicegate.apps.quota.names import describe_unwritable, display_name, is_writable
 from sluicegate.apps.quota.page import page_of
+from sluicegate.apps.quota.replay_command import REPLAY, add_replay_arguments, run_replay
 from sluicegate.apps.quota.rulebook_file import RulebookFile
 from sluicegate.apps.quota.rules_edit import quotas_in, with_quotas
 from sluicegate.apps.quota.series import RU_MAX, Caller, Month, TuneSettings, callers_of
@@ -33,6 +34,7 @@ examples:
   sluicegate quota tune --usage /var/lib/sluicegate-usage --rules rules/callers.yaml
   sluicegate quota tune --usage usage --rules callers.yaml --out quotas.html --write
   sluicegate quota tune --usage usage --file book --under callers.yaml --reason "monthly"
+  sluicegate quota replay /var/lib/sluicegate-asked --quota shop=400
 """
 TUNE: Final = (
     EXAMPLES
@@ -77,10 +79,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--cert", default="", metavar="FILE", help="a client certificate for it")
     add("--cert-key", default="", metavar="FILE", help="its key")
     add("--as", dest="who", default="", metavar="NAME", help="the proposer, in a folder here")
+    about = "try quotas on what callers really asked"
+    add_replay_arguments(add_verb(verbs, "replay", about, REPLAY))
 
 
 def run(arguments: Namespace) -> int:
-    """Tune, show, and file."""
+    """Tune, show, and file; or replay."""
+    if arguments.verb == "replay":
+        return run_replay(arguments)
     days = whole(DAYS_MIN, DAYS_MAX)(arguments.days, "--days")
     settings = _tune_settings(arguments, days)
     default = _ru(arguments.default, "--default", 1)

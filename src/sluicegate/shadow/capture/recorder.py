@@ -95,7 +95,7 @@ class Capture:
     def __init__(self, settings: CaptureSettings, *, clock: Clock) -> None:
         key = open_key(settings.key_path)
         self._sample = Sample(key, settings.share)
-        self._log = CaptureLog(settings, key, clock=clock, paced=True)
+        self._log = CaptureLog(settings, key if settings.redact else None, clock=clock, paced=True)
         self._clock = clock
         self._headers: Final = tuple(sorted(settings.headers))
         self._mesh_keys: Final = settings.mesh_keys

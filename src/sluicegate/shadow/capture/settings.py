@@ -28,6 +28,7 @@ class CaptureSettings:
     folder: str
     key_file: str = ""
     share: int = ranged(100, 0, ALL)
+    redact: bool = True  # off where names must stay and nothing else is kept
     # What stays as it is: single values, and all values of a header or a descriptor's key.
     plain_values: tuple[str, ...] = ()
     plain_names: tuple[str, ...] = ()

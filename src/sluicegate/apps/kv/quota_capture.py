@@ -1,0 +1,84 @@
+"""Quota capture: what callers asked of their budgets, kept so that quotas can be tried on it.
+
+Stands before the budget that request units are charged to, and hands everything on. What was
+charged, and what was corrected afterwards, goes as a check into the capture that the limiter has
+too (`shadow/capture`): a thread writes it, nothing waits, and what does not fit is counted as lost.
+
+Names of callers and tables are kept as they are, since quotas are set by name; keys and values are
+not kept at all.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from sluicegate.apps.kv.settings import KvSettings
+from sluicegate.apps.kv.tables.jobs import KEEPER
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.verdict import Verdict
+from sluicegate.policies.budgets import Budget, Penalties
+from sluicegate.shadow.capture.recorder import Capture
+from sluicegate.shadow.capture.settings import CaptureSettings
+from sluicegate.shadow.quota_asks import charge_of, settlement_of
+from sluicegate.shadow.traffic import ALL
+
+
+@final
+class CapturedBudget:
+    """A budget that is captured.
+
+    It is asked for the penalty of a request just before that is charged, which is how it knows
+    what a charge is for.
+    """
+
+    __slots__ = ("_budget", "_capture", "_penalties", "_request")
+
+    def __init__(self, budget: Budget, capture: Capture) -> None:
+        self._budget = budget
+        self._capture = capture
+        self._penalties: Penalties | None = None
+        self._request: Request | None = None
+
+    def penalties(self, penalties: Penalties) -> Penalties:
+        """These, seen by the capture."""
+        self._penalties = penalties
+        return self
+
+    def price_milli(self, request: Request, now_us: int) -> int:
+        """The penalty of a request that is about to be charged."""
+        self._request = request
+        assert self._penalties is not None
+        return self._penalties.price_milli(request, now_us)
+
+    def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
+        """Charge, and note it."""
+        verdict = self._budget.charge(caller, mru, now_us)
+        request, self._request = self._request, None
+        if caller != KEEPER:  # which has no quota
+            query = charge_of(caller, mru, request)
+            self._capture.note_check(query, now_us, not verdict.allowed)
+        return verdict
+
+    def settle(self, caller: str, mru: int, now_us: int) -> None:
+        """Correct, and note it."""
+        self._budget.settle(caller, mru, now_us)
+        if caller != KEEPER:
+            self._capture.note_check(settlement_of(caller, mru), now_us, False)
+
+    def payable_mru(self, caller: str, now_us: int) -> int:
+        """As the budget says."""
+        return self._budget.payable_mru(caller, now_us)
+
+
+def open_capture(settings: KvSettings, clock: Clock) -> Capture | None:
+    """The capture that is set, if one is."""
+    if not settings.capture:
+        return None
+    bounds = CaptureSettings(
+        folder=settings.capture,
+        share=round(settings.capture_share * ALL),
+        retain_bytes=settings.capture_bytes_max,
+        redact=False,  # quotas are set by name, and no key or value is kept
+    )
+    return Capture(bounds, clock=clock)
