@@ -10,6 +10,7 @@ import pytest
 from sluicegate.apps.quota.replay import asks_of, play, smallest_quota
 from sluicegate.cli import main
 from sluicegate.contracts.checks import CheckRequest
+from sluicegate.shadow.quota_asks import read_asked, settlement_of
 from sluicegate.shadow.traffic import ADMITTED, REFUSED, TrafficBuilder
 from tests.apps.kv.process import KvProcess, access_file, token_of
 
@@ -65,12 +66,19 @@ def test_a_correction_counts_if_its_charge_was_admitted() -> None:
         (1, "/settle/back", 4_000, ADMITTED),
         (2, put, 6_000, ADMITTED),
         (3, "/settle/more", 3_000, ADMITTED),
-        (4, put, 6_000, REFUSED),
+        (4, put, 4_000, REFUSED),
     )
     asks = asks_of(built.build())["shop"]
-    assert play("shop", asks, 8, SECOND_US)[:3] == (2, 1, 6_000)
+    assert play("shop", asks, 8, SECOND_US)[:3] == (2, 1, 4_000)
     # The second charge is refused: what it was corrected by does not count against the third.
-    assert play("shop", asks, 7, SECOND_US)[:3] == (1, 2, 12_000)
+    assert play("shop", asks, 7, SECOND_US)[:3] == (2, 1, 6_000)
+
+
+@pytest.mark.parametrize("mru", [3_000, -4_000])
+def test_a_correction_is_read_as_it_was_kept(mru: int) -> None:
+    asked = read_asked(settlement_of("shop", mru))
+    assert asked is not None
+    assert (asked.caller, asked.mru, asked.operation) == ("shop", mru, "")
 
 
 def test_the_smallest_quota_refuses_nothing_and_one_less_does() -> None:
