@@ -26,7 +26,8 @@ _ANSWER: Final[Mapping[str, object]] = {
     "retry_after_ms": whole(-1, "-1: waiting does not help."),
     "cluster_utilization_status": {
         "type": "string",
-        "description": "DEGRADED_MODE while what matters less is shed; else empty.",
+        "description": "DEGRADED_MODE while the worker that answers sheds what matters less; "
+        "else empty. It tells nothing of other workers and nodes.",
     },
     "reset_after_ms": whole(0),
     "limit": whole(0, "0 without a rule."),
