@@ -11,10 +11,8 @@ import ctypes
 import logging
 import os
 import select
-import shutil
 import signal
 import sys
-import tempfile
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -22,6 +20,7 @@ from functools import partial
 from typing import Final, final
 
 from sluicegate.contracts.errors import SluicegateError
+from sluicegate.service.temporary_folder import temporary_folder
 from sluicegate.system import now_us
 
 DEATHS_MAX: Final = 5
@@ -44,11 +43,8 @@ def run_workers(app: str, count: int, serve: ServeIn) -> int:
     """One worker in this process, or several below it; the exit code when all have ended."""
     if count == 1:
         return serve("", 0, print_ready)
-    folder = tempfile.mkdtemp(prefix=f"sluicegate-{app}-")
-    try:
-        return WorkerSupervisor(count, partial(serve, folder), print_ready).run()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with temporary_folder(app) as folder:
+        return WorkerSupervisor(count, partial(serve, str(folder)), print_ready).run()
 
 
 def print_ready(words: str) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
@@ -20,6 +19,7 @@ from sluicegate.apps.up.children import ChildProcess, stop_all
 from sluicegate.apps.up.story_parts import CALLERS, LIMITER_RULES, QUOTAS, token_of
 from sluicegate.contracts.errors import MissingPackage
 from sluicegate.policies.access import token_digest
+from sluicegate.service.temporary_folder import temporary_folder
 
 CHILD: Final = "sluicegate.apps.up.child"
 STORY: Final = "sluicegate.apps.up.story"
@@ -146,9 +146,9 @@ def missing_package(plan: UpService) -> str:
 @asynccontextmanager
 async def started(*, own_ports: bool, load: bool) -> AsyncIterator[Services]:
     """Have them start while the block runs, and ended after it."""
-    with tempfile.TemporaryDirectory(prefix="sluicegate-up-") as folder:
+    with temporary_folder("up") as folder:
         services = Services(own_ports=own_ports, load=load)
-        starting = asyncio.create_task(services.start(Path(folder)))
+        starting = asyncio.create_task(services.start(folder))
         try:
             yield services
         finally:
