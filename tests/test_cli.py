@@ -86,7 +86,7 @@ def test_a_wrong_flag_is_one_line_that_says_where_to_look(
         (
             ModuleNotFoundError("no", name="lmdb"),
             1,
-            "sluicegate fail needs the package lmdb; pip install '.[kv]' in the checkout",
+            "the package lmdb is missing; pip install '.[kv]' in the checkout",
         ),
     ],
 )

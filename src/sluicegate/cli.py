@@ -21,6 +21,7 @@ from typing import Final, NamedTuple, NoReturn, Protocol, cast
 
 from sluicegate import BadValue, SluicegateError, __version__
 from sluicegate.command_line.text import harmless
+from sluicegate.contracts.errors import MissingPackage
 
 DONE: Final = 0
 COULD_NOT: Final = 1
@@ -208,8 +209,7 @@ def _run(command: CommandEntry, arguments: list[str]) -> int:
         # One of our own that is missing is a bug, and so is one that no extra brings.
         if not command.extra or error.name is None or error.name.startswith("sluicegate"):
             raise
-        get = f"pip install '.[{command.extra}]' in the checkout"
-        return _fail(f"{parser.prog} needs the package {error.name}; {get}", COULD_NOT)
+        return _fail(str(MissingPackage(error.name, command.extra)), COULD_NOT)
 
 
 def _parser() -> Parser:

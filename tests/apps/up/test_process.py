@@ -243,6 +243,5 @@ def test_without_its_extra_it_says_how_to_get_it() -> None:
     result = run(script=script)
     assert result.returncode == 1
     assert result.stderr == (
-        "sluicegate: sluicegate up needs the package httptools; "
-        "pip install '.[server]' in the checkout\n"
+        "sluicegate: the package httptools is missing; pip install '.[server]' in the checkout\n"
     )
