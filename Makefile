@@ -152,7 +152,7 @@ $(VENV)/bin/python $(COMPILED)/bin/python $(ENVOY)/bin/python:
 
 $(VENV)/.server: $(VENV)/bin/python $(MANIFEST)
 	@echo "sluicegate: installing into $(VENV)"
-	@SLUICEGATE_COMPILE=0 $(VENV)/bin/python $(PIP) install --no-build-isolation --editable '.[server]'
+	@SLUICEGATE_COMPILE=0 $(VENV)/bin/python $(PIP) install --no-build-isolation --editable '.[server,images]'
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.server
