@@ -28,7 +28,7 @@ from sluicegate.contracts.criticality import Criticality
 WINDOW_US: Final = 1_000_000
 FIRST_US: Final = 100_000  # from a first refusal until places are kept
 _FLOOR_BITS: Final = 4  # a sixteenth
-_KEPT_BITS: Final = 2  # a quarter
+KEPT_BITS: Final = 2  # a quarter
 _ALL: Final = 1 << 20
 _SELDOM: Final = _ALL // 32
 
@@ -74,7 +74,7 @@ class ClassReserve:
         """How many of so many places may be taken when one more of this class enters."""
         if not self._keeps or self._at_work[criticality] < places >> _FLOOR_BITS:
             return places
-        return places - min(self._kept[criticality], places >> _KEPT_BITS)
+        return places - min(self._kept[criticality], places >> KEPT_BITS)
 
     def _begin_window(self, now_us: int) -> None:
         # A window without anybody, or two, tell nothing of who comes now.

@@ -33,6 +33,7 @@ from sluicegate.lab.hunt.stage import (
     speeds_of,
 )
 from sluicegate.lab.world import World
+from sluicegate.policies.class_reserve import KEPT_BITS
 from sluicegate.policies.queue.queue import WAITER_BYTES
 from sluicegate.policies.stack import StackPermit
 from sluicegate.testing import START_US
@@ -107,7 +108,7 @@ class _Server:
             unit.status = REFUSED
             reason = admission.reason
             if reason is BULKHEAD_FULL:
-                self._check_refusal(request.shard)
+                self._check_refusal(request)
             unit.reason = "" if reason is None else reason.name
             return
         await self._work(request, load, unit, admission)
@@ -224,9 +225,14 @@ class _Server:
             self.rest_us = now_us
         self.limit_before, self.busiest = limit, self.at_work
 
-    def _check_refusal(self, shard: str) -> None:
+    def _check_refusal(self, request: Request) -> None:
+        shard = request.shard
         cap = self.chain.bulkhead.limit(shard)
-        if self.at_work_of[shard] < cap and self.at_work < self.chain.pool:
+        # The last places of a part may be kept for higher classes.
+        open_places = (
+            cap if request.criticality is Criticality.CRITICAL else cap - (cap >> KEPT_BITS)
+        )
+        if self.at_work_of[shard] < open_places and self.at_work < self.chain.pool:
             sentence = f"{shard} refused with {self.at_work_of[shard]} of {cap} at work"
             self.record.add_violation("refused for a reason", sentence)
 
