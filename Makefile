@@ -53,7 +53,7 @@ test: $(VENV)/.installed $(ENVOY)/.installed ## every test that needs no engine 
 test-compiled: $(COMPILED)/.installed $(ENVOY)/.installed ## the same tests on the compiled build
 	@# Isolated from src/ by the working folder, so that what is tested is what was built.
 	@rm -rf build/compiled && mkdir -p build/compiled
-	@cp -r tests benchmarks deploy docs examples *.md LICENSE pyproject.toml setup.py build/compiled/
+	@cp -r tests benchmarks deploy docs examples *.md LICENSE pyproject.toml setup.py .gitignore build/compiled/
 	@ln -s "$(CURDIR)/src" build/compiled/src
 	cd build/compiled && SLUICEGATE_EXPECT_COMPILED=$${SLUICEGATE_EXPECT_COMPILED-1} \
 		$(CURDIR)/$(COMPILED)/bin/pytest -m "not engine and not prove and not install" $(SIDE_BY_SIDE) \
