@@ -30,6 +30,7 @@ class ServiceAddress(NamedTuple):
     url: str
     token: str = ""
     ca: str = ""
+    tls_name: str = ""  # whom its certificate is for, where that is not the host of the URL
 
 
 class ServiceResponse(NamedTuple):
@@ -115,7 +116,7 @@ class ServiceClient:
         self.what = what
         self._prefix = at.path.rstrip("/")
         self._headers = {"Authorization": f"Bearer {address.token}"} if address.token else {}
-        self._connection = _connection(at, address.ca, timeout_s)
+        self._connection = _connection(at, address, timeout_s)
 
     def call(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
@@ -143,16 +144,36 @@ class ServiceClient:
 
 
 def _connection(
-    at: SplitResult, ca: str, timeout_s: float
+    at: SplitResult, address: ServiceAddress, timeout_s: float
 ) -> http.client.HTTPConnection | http.client.HTTPSConnection:
     host = at.hostname or ""
     if at.scheme == "http":
         return http.client.HTTPConnection(host, at.port, timeout=timeout_s)
     try:
-        context = ssl.create_default_context(cafile=ca or None)
+        context = ssl.create_default_context(cafile=address.ca or None)
     except (OSError, ssl.SSLError) as error:
-        raise BadValue("--ca", ca, f"it cannot be read: {error}") from None
+        raise BadValue("--ca", address.ca, f"it cannot be read: {error}") from None
+    if address.tls_name:
+        return _NamedConnection(host, at.port, timeout_s, context, address.tls_name)
     return http.client.HTTPSConnection(host, at.port, timeout=timeout_s, context=context)
+
+
+class _NamedConnection(http.client.HTTPConnection):
+    """To an address, over TLS with a certificate that is for a name."""
+
+    default_port = http.client.HTTPS_PORT
+
+    def __init__(
+        self, host: str, port: int | None, timeout_s: float, context: ssl.SSLContext, tls_name: str
+    ) -> None:
+        super().__init__(host, port, timeout=timeout_s)
+        self._context = context
+        self._tls_name = tls_name
+
+    def connect(self) -> None:
+        """Connect, and check whose certificate is shown."""
+        super().connect()
+        self.sock = self._context.wrap_socket(self.sock, server_hostname=self._tls_name)
 
 
 def check_url(url: str, flag: str, example: str) -> None:

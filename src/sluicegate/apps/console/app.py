@@ -41,6 +41,7 @@ class ConsoleApp(App[ConsoleSettings]):
             self.clock,
             every_s=settings.every_s,
             timeout_s=settings.timeout_s,
+            gone_s=settings.gone_s,
         )
         self.board = Board(FleetReadings(int(settings.history_s / settings.every_s)))
         self.live = Live(self.board.parts)

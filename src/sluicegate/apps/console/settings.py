@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final
+from urllib.parse import urlsplit
 
 from sluicegate.command_line.service_client import check_url
 from sluicegate.contracts.errors import BadValue
@@ -14,6 +15,7 @@ from sluicegate.service.settings import Setting, SettingType, one_of, seconds, w
 LISTEN_DEFAULT: Final = "127.0.0.1:7050"
 SERVICES_DEFAULT: Final = ("http://127.0.0.1:7070", "http://127.0.0.1:7080")
 NODES_MAX: Final = 10_000
+DNS: Final = "dns+"  # before the URL of a name that stands for a service at each of its addresses
 # Where the lab may be used: whoever may start a run uses this machine.
 OFF: Final = "off"
 LOOPBACK: Final = "loopback"
@@ -21,7 +23,10 @@ ANYWHERE: Final = "anywhere"
 
 
 def _parse_url(text: str, where: str) -> str:
-    check_url(text, where, SERVICES_DEFAULT[0])
+    url = text.removeprefix(DNS)
+    check_url(url, where, SERVICES_DEFAULT[0])
+    if url != text and urlsplit(url).port is None:
+        raise BadValue(where, text, f"write it with a port, as {DNS}https://limiter.internal:7070")
     return text.rstrip("/")
 
 
@@ -35,7 +40,10 @@ class ConsoleSettings(ServiceSettings):
     )
     services: Annotated[
         tuple[str, ...],
-        Setting("a limiter or dispatcher to show", SettingType(_parse_url, "URL")),
+        Setting(
+            "a service to show; dns+http://NAME:PORT is one at each address that the name has",
+            SettingType(_parse_url, "URL"),
+        ),
     ] = SERVICES_DEFAULT
     services_token: Annotated[
         str,
@@ -54,6 +62,13 @@ class ConsoleSettings(ServiceSettings):
     timeout_s: Annotated[
         float, Setting("a service that does not answer for so long is gone", seconds(0.1, 60))
     ] = 2.0
+    gone_s: Annotated[
+        float,
+        Setting(
+            "an address that its name has no more is shown as gone for so long",
+            seconds(1, 86_400),
+        ),
+    ] = 600.0
     history_s: Annotated[
         int, Setting("seconds that charts can show", whole(60, 86_400, "SECONDS"))
     ] = 3_600
