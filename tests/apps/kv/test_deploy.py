@@ -29,7 +29,7 @@ def test_the_kubernetes_manifest_starts_a_dispatcher_that_is_ready(
     )
     assert manifest.container["command"] == ["sluicegate", "kv"]
     manifest.check_labels()
-    manifest.set_environment("SLUICEGATE_KV_", redis_server.port, monkeypatch)
+    manifest.set_environment("SLUICEGATE_KV_", monkeypatch, redis_port=redis_server.port)
     context, token = manifest.context, token_of("shop")
     with KvProcess(tmp_path) as kv:
         for path in manifest.probes():
@@ -63,12 +63,3 @@ def test_the_dashboard_and_the_alerts_ask_only_for_metrics_that_there_are(
     assert len(json.loads(dashboard.read_text())["panels"]) > 10
     (group,) = yaml.safe_load(alerts.read_text())["groups"]
     assert all(rule["annotations"]["what_to_do"] for rule in group["rules"])
-
-
-def test_the_image_is_that_of_the_manifest() -> None:
-    recipe = (DEPLOY / "Containerfile").read_text()
-    deployment = next(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
-    pod = deployment["spec"]["template"]["spec"]
-    assert f"-t {pod['containers'][0]['image']} " in recipe
-    assert f"USER {pod['securityContext']['runAsUser']}\n" in recipe
-    assert f"EXPOSE {pod['containers'][0]['ports'][0]['containerPort']}\n" in recipe

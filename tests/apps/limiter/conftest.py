@@ -1,4 +1,4 @@
-"""Gives these tests a real Redis, shared with all other folders, and what Envoy protects."""
+"""Gives these tests what Envoy protects."""
 
 from __future__ import annotations
 
@@ -9,13 +9,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
 import pytest
-
-FIXTURES = "tests.engines.fixtures"
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if not config.pluginmanager.has_plugin(FIXTURES):
-        config.pluginmanager.import_plugin(FIXTURES)
 
 
 class Service(NamedTuple):

@@ -143,7 +143,7 @@ def test_the_kubernetes_manifest_starts_a_limiter_that_is_ready(
     manifest = Manifest(DEPLOY / "kubernetes.yaml", tmp_path, rules=RULES, callers=callers)
     assert manifest.container["command"] == ["sluicegate", "limiter"]
     manifest.check_labels()
-    manifest.set_environment("SLUICEGATE_LIMITER_", redis_server.port, monkeypatch)
+    manifest.set_environment("SLUICEGATE_LIMITER_", monkeypatch, redis_port=redis_server.port)
     context = manifest.context
     with LimiterProcess(tmp_path, "--shed", "off") as limiter:
         for path in manifest.probes():
