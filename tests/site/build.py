@@ -7,24 +7,20 @@ the network, and the pages open from a disk as from a server.
 
 from __future__ import annotations
 
-import inspect
 import json
 import posixpath
 import shutil
 import sys
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-import sluicegate
-from tests.site import frame, sections
+from tests.site import frame, reference, sections
 from tests.site.page import Part, SitePage, parse, source
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDERS: Final = ("docs", "deploy", "examples")
-REFERENCE: Final = "reference/python.html"
 PICTURES: Final = (".png", ".svg")
 TEXT_CHARS_MAX: Final = 4_000  # of a part, in the search
 
@@ -110,7 +106,8 @@ def write_site(site: Site, root: Path, out: Path) -> None:
         (name, [frame.NavEntry(url_of(path), _name(site.pages[path])) for path in paths])
         for name, paths in ordered
     ]
-    nav.insert(-1, ("Reference", [frame.NavEntry(REFERENCE, "Public names of the package")]))
+    made = reference.pages(root)
+    nav.insert(-1, ("Reference", [frame.NavEntry(page.url, page.title) for page in made]))
 
     def write(url: str, title: str, body: str) -> None:
         file = out / url
@@ -121,9 +118,9 @@ def write_site(site: Site, root: Path, out: Path) -> None:
     for path, page in site.pages.items():
         write(url_of(path), page.title, page.html)
         index += [_entry(url_of(path), page.title, part) for part in page.parts if part.text]
-    html, parts = _reference()
-    write(REFERENCE, "Public names of the package", html)
-    index += [_entry(REFERENCE, "Python", part) for part in parts]
+    for one in made:
+        write(one.url, one.title, one.html)
+        index += [_entry(one.url, one.title, part) for part in one.parts]
     for path in site.sources:
         write(source_url(path), path, source(path, (root / path).read_text(encoding="utf-8")))
     for path in site.pictures:
@@ -143,28 +140,6 @@ def _entry(url: str, title: str, part: Part) -> tuple[str, str, str, str]:
     words = " ".join(" ".join(part.text).split())
     at = f"{url}#{part.anchor}" if part.anchor else url
     return at, title, part.heading, words[:TEXT_CHARS_MAX]
-
-
-def _reference() -> tuple[str, list[Part]]:
-    """The public names of the package, with what their docstrings say."""
-    rows, parts = [], []
-    for name in sluicegate.__all__:
-        thing = getattr(sluicegate, name)
-        try:
-            how = f"{name}{inspect.signature(thing)}"
-        except (TypeError, ValueError):
-            how = name
-        words = inspect.getdoc(thing) or ""
-        rows.append(f'<dt id="{name}"><code>{escape(how)}</code></dt><dd>{escape(words)}</dd>')
-        parts.append(Part(name, name, [words]))
-        if inspect.isclass(thing):
-            for method, member in inspect.getmembers(thing, inspect.isfunction):
-                text = inspect.getdoc(member)
-                if method[0] != "_" and text:
-                    signature = escape(f"{name}.{method}{inspect.signature(member)}")
-                    rows.append(f"<dt><code>{signature}</code></dt><dd>{escape(text)}</dd>")
-    words = "What <code>from sluicegate import ...</code> has."
-    return f"<h1>Public names of the package</h1><p>{words}</p><dl>{''.join(rows)}</dl>", parts
 
 
 def main(out: Path) -> int:

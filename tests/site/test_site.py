@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sluicegate.contracts.reasons import REASONS
 from tests.site.build import ROOT, page_paths, read_site, url_of, write_site
 from tests.site.page import parse
 
@@ -49,6 +50,25 @@ def test_the_search_has_every_heading(built: Path) -> None:
     assert "guides/up.html#the-services" in found
     assert "reference/python.html#Limiter" in found
     assert any("hot key" in text for *_, text in index)
+
+
+def test_the_reference_is_what_the_code_says(built: Path) -> None:
+    def page(name: str) -> str:
+        return (built / "reference" / f"{name}.html").read_text(encoding="utf-8")
+
+    python = page("python")
+    for anchor in ("Limiter.take", "sluicegate.resilience.server.asgi.protect"):
+        assert f'id="{anchor}"' in python
+    assert "(self" not in python
+    assert "ForwardRef" not in python
+    settings = page("settings")
+    assert "<code>--quota-ru RU</code>" in settings
+    assert "SLUICEGATE_KV_LISTEN" in settings
+    reasons = page("reasons")
+    assert all(f"<code>{name}</code>" in reasons for name in REASONS)
+    assert "GET /v1/tables/{table}/rows/{partition}/{sort}" in page("http-kv")
+    assert "POST /v1/images" in page("http-images")
+    assert "rpc Check(RateLimitRequest) returns (RateLimitResponse);" in page("grpc")
 
 
 @pytest.mark.parametrize(
