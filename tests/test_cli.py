@@ -60,7 +60,7 @@ def test_a_command_that_is_not_there_is_told_with_the_nearest(
     output = capsys.readouterr().err
     assert output == (
         "sluicegate: there is no command 'docter'; did you mean 'doctor'? "
-        "there are up, limits, lab, limiter, kv, pubsub, images, console, resilience, quota, "
+        "there are up, limits, lab, limiter, kv, pubsub, images, console, top, resilience, quota, "
         "rules, why, dlq, doctor; see sluicegate --help\n"
     )
     assert cli.main(["--verbose"]) == 2

@@ -40,6 +40,7 @@ examples:
   sluicegate pubsub             channels to publish and subscribe to, with limits for accounts
   sluicegate images serve       images of a catalogue, resized on demand and stored once
   sluicegate console            see in a browser what services admit and refuse, and why
+  sluicegate top                the same in a terminal
   sluicegate rules status       what the nodes that follow a rulebook run
   sluicegate lab run overload   a claim about overload, tried on virtual time
   sluicegate resilience drill   what breaks a service of yours: overload, slow dependencies
@@ -104,6 +105,11 @@ COMMANDS: Final = (
         "a page of what limiters and dispatchers admit and refuse, and why, live",
         "sluicegate.apps.console.command",
         extra="server",
+    ),
+    CommandEntry(
+        "top",
+        "the same in a terminal: what services admit and refuse, and why, live",
+        "sluicegate.apps.console.top",
     ),
     CommandEntry(
         "resilience",

@@ -68,11 +68,16 @@ def add_token_flags(parser: ArgumentParser, grant: str) -> None:
 def address_from(url: str, arguments: Namespace, *, flag: str, example: str) -> ServiceAddress:
     """The service at a URL, with the token of the flags; `flag` is where the URL stood."""
     check_url(url, flag, example)
-    token = arguments.token or os.environ.get(TOKEN_VARIABLE, "")
+    return ServiceAddress(url, token_from(arguments), arguments.ca)
+
+
+def token_from(arguments: Namespace) -> str:
+    """The token of the flags, or of the variable."""
+    token = str(arguments.token or os.environ.get(TOKEN_VARIABLE, ""))
     if not (token.isascii() and token.isprintable()):
         remedy = f"give letters, digits and signs of ASCII, or set {TOKEN_VARIABLE}"
         raise BadValue("--token", "(not shown)", remedy)
-    return ServiceAddress(url, token, arguments.ca)
+    return token
 
 
 def ask(

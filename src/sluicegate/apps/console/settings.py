@@ -22,7 +22,8 @@ LOOPBACK: Final = "loopback"
 ANYWHERE: Final = "anywhere"
 
 
-def _parse_url(text: str, where: str) -> str:
+def parse_services_url(text: str, where: str) -> str:
+    """Return the URL of a service, or of a name that stands for several."""
     url = text.removeprefix(DNS)
     check_url(url, where, SERVICES_DEFAULT[0])
     if url != text and urlsplit(url).port is None:
@@ -42,7 +43,7 @@ class ConsoleSettings(ServiceSettings):
         tuple[str, ...],
         Setting(
             "a service to show; dns+http://NAME:PORT is one at each address that the name has",
-            SettingType(_parse_url, "URL"),
+            SettingType(parse_services_url, "URL"),
         ),
     ] = SERVICES_DEFAULT
     services_token: Annotated[
