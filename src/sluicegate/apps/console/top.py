@@ -42,8 +42,8 @@ examples:
   sluicegate top --once                              one picture, as lines
   sluicegate top --json | jq .classes                for programs
 
-The token, with the grant audit, is in {TOKEN_VARIABLE}. `sluicegate console` is the same in a browser,
-with more pages; `sluicegate kv top` and `sluicegate pubsub top` show one kind of service closer.
+The token, with the grant audit, is in {TOKEN_VARIABLE}. `sluicegate console` is the same in a
+browser, with more pages; `kv top` and `pubsub top` show one kind of service closer.
 """
 
 
