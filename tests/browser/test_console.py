@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import pytest
 
 from tests.apps.console.process import HOSTILE, ConsoleProcess, Fleet, started_fleet
+from tests.apps.console.provider import console_at, provider
 from tests.apps.kv.process import access_file, token_of
 
 if TYPE_CHECKING:
@@ -248,5 +249,21 @@ def test_people_log_in_and_out(chromium: Browser, tmp_path: Path) -> None:
         expect(page.locator("body")).to_have_class("live")
         keep(page, "console-logged-in")
         page.get_by_role("button", name="Log out ann").click()
+        expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+        context.close()
+
+
+def test_people_log_in_at_a_provider_and_come_back_to_where_they_were(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    people = [{"sub": "ann", "email": "ann@shop.example", "groups": ["ops"]}]
+    with provider(tmp_path, people) as issuer, console_at(tmp_path, issuer) as console:
+        context = chromium.new_context(base_url=f"http://localhost:{console.port}")
+        page = context.new_page()
+        page.goto("/nodes")
+        page.get_by_role("link", name="Log in at").click()
+        page.get_by_text("ann", exact=True).first.click()
+        expect(page.get_by_role("heading", name="Nodes")).to_be_visible()
+        page.get_by_role("button", name="Log out ann@shop.example").click()
         expect(page.get_by_role("heading", name="Log in")).to_be_visible()
         context.close()

@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import ClassVar, final
 
 from sluicegate.apps.console.fleet import Fleet
+from sluicegate.apps.console.groups import parse_group_grants
 from sluicegate.apps.console.handler import Board, ConsoleHandler
 from sluicegate.apps.console.lab_runs import LabRuns
 from sluicegate.apps.console.live import Live
+from sluicegate.apps.console.oidc import OidcLogins, OidcSettings
 from sluicegate.apps.console.picture import picture_of
 from sluicegate.apps.console.readings import FleetReadings
 from sluicegate.apps.console.rulebook import CALL_S_MAX, RulebookAccess
@@ -17,6 +19,8 @@ from sluicegate.apps.console.sessions import Sessions
 from sluicegate.apps.console.settings import OFF, ConsoleSettings
 from sluicegate.command_line.service_client import ServiceAddress
 from sluicegate.command_line.text import counted
+from sluicegate.contracts.access import Access, Grant, Identity
+from sluicegate.contracts.clock import Clock
 from sluicegate.doors.http.message import Handler
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.limits.glass.sources import open_source
@@ -57,6 +61,7 @@ class ConsoleApp(App[ConsoleSettings]):
             if settings.rulebook
             else None
         )
+        self.oidc = _oidc_of(settings, self.clock) if settings.oidc_issuer else None
         self.lab = None if settings.lab == OFF else LabRuns(self.clock)
         self.glass = open_source(settings.glass) if settings.glass else None
 
@@ -74,6 +79,8 @@ class ConsoleApp(App[ConsoleSettings]):
             await self.glass.close()
         if self.rulebook is not None:
             await self.rulebook.close()
+        if self.oidc is not None:
+            await self.oidc.close()
         await self.fleet.close()
 
     def http(self, site: Site) -> Handler:
@@ -83,13 +90,18 @@ class ConsoleApp(App[ConsoleSettings]):
             self.live,
             self.fleet.ask_each,
             site.access,
-            Sessions(site.access.by_token, self.settings.session_s, tls=self._tls),
+            Sessions(
+                lambda token: self._person(site.access, token),
+                self.settings.session_s,
+                tls=self._tls,
+            ),
             self.clock,
             site.hosts,
             rulebook=self.rulebook,
             read_only=self.settings.read_only,
             glass=self.glass,
             lab=self.lab,
+            oidc=self.oidc,
         )
         return self.handler_of(site, handler.routes(), handler=handler)
 
@@ -108,6 +120,30 @@ class ConsoleApp(App[ConsoleSettings]):
             "nodes": lambda: [node._asdict() for node in self.board.picture.nodes],
         }
 
+    def _person(self, access: Access, token: str) -> Identity | None:
+        found = None if self.oidc is None else self.oidc.person(token)
+        return found or access.by_token(token)
+
     def _show(self) -> None:
         self.board.add(picture_of(self.fleet.nodes, self.clock.now_us()))
         self.live.notify()
+
+
+def _oidc_of(settings: ConsoleSettings, clock: Clock) -> OidcLogins:
+    grants: dict[str, frozenset[Grant]] = {}
+    for text in settings.oidc_grants:
+        group, granted = parse_group_grants(text, "--oidc-grants")
+        grants[group] = grants.get(group, frozenset()) | granted
+    return OidcLogins(
+        OidcSettings(
+            issuer=settings.oidc_issuer,
+            client=settings.oidc_client,
+            secret=settings.oidc_secret,
+            url=settings.oidc_url.rstrip("/"),
+            name_claim=settings.oidc_name,
+            groups_claim=settings.oidc_groups,
+            grants=grants,
+            ca=settings.oidc_ca,
+        ),
+        clock,
+    )

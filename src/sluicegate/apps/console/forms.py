@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hmac
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from html import escape
 from typing import Final, final
@@ -69,9 +69,10 @@ def fields_in(body: bytes) -> Mapping[str, str]:
     return {name: values[0] for name, values in fields.items()}
 
 
-def html(text: str, status: int = 200) -> HttpReply:
+def html(text: str, status: int = 200, *, cookies: Sequence[bytes] = ()) -> HttpReply:
     """Return the reply that is a page, or a part of one."""
-    return HttpReply(status, text.encode("utf-8", "replace"), HTML, _FRAMELESS)
+    headers = _FRAMELESS + tuple((b"set-cookie", cookie) for cookie in cookies)
+    return HttpReply(status, text.encode("utf-8", "replace"), HTML, headers)
 
 
 def go_to(path: str, cookie: bytes = b"") -> HttpReply:

@@ -11,10 +11,12 @@ from urllib.parse import quote
 
 from sluicegate.apps.console.changes import ChangeRoutes
 from sluicegate.apps.console.emergency import EmergencyRoutes
-from sluicegate.apps.console.forms import FORM, FormGuard, fields_in, go_to, html, own_path
+from sluicegate.apps.console.forms import FormGuard, go_to, html
 from sluicegate.apps.console.lab import LabRoutes
 from sluicegate.apps.console.lab_runs import LabRuns
 from sluicegate.apps.console.live import Live, PageView
+from sluicegate.apps.console.login import LoginRoutes
+from sluicegate.apps.console.oidc import OidcLogins
 from sluicegate.apps.console.pages import frame, rules, tables
 from sluicegate.apps.console.pages.images import images
 from sluicegate.apps.console.pages.overview import overview
@@ -52,7 +54,6 @@ _TABLES: Final[Mapping[str, Callable[[FleetPicture], dict[str, str]]]] = {
     "dead-letters": tables.dead_letters,
     "nodes": tables.nodes,
 }
-_WRONG_TOKEN: Final = "This token is nobody's."
 AskEach = Callable[..., Awaitable[list[tuple[str, object, str]]]]
 
 
@@ -97,6 +98,7 @@ class ConsoleHandler(HttpHandler):
         read_only: bool = False,
         glass: GlassSource | None = None,
         lab: LabRuns | None = None,
+        oidc: OidcLogins | None = None,
     ) -> None:
         super().__init__(access, hosts)
         self._board = board
@@ -110,7 +112,7 @@ class ConsoleHandler(HttpHandler):
                 + ("" if rulebook is None else "." + rulebook.sessions.name_in(cookies))
             )
         )
-        self._more: list[Route] = []
+        self._more = LoginRoutes(sessions, clock, oidc).routes()
         if rulebook is not None:
             changes = ChangeRoutes(rulebook, guard, self._render, clock, read_only=read_only)
             self._more += changes.routes()
@@ -175,25 +177,6 @@ class ConsoleHandler(HttpHandler):
                 grant=Grant.AUDIT,
                 parameters=(Parameter("page", "Which.", TEXT, "path", required=True), minutes),
             ),
-            Route("GET", "/login", self._login_page, "Asks for a token.", page, open=True),
-            Route(
-                "POST",
-                "/login",
-                self._login,
-                "Begins a session.",
-                {303: RouteResponse("To the page that was asked for.", empty=True)},
-                open=True,
-                content_types=(FORM,),
-            ),
-            Route(
-                "POST",
-                "/logout",
-                self._logout,
-                "Ends a session.",
-                {303: RouteResponse("To /login.", empty=True)},
-                open=True,
-                any_type=True,
-            ),
         )
 
     def identify(self, request: HttpRequest) -> Identity | HttpReply:
@@ -250,20 +233,6 @@ class ConsoleHandler(HttpHandler):
 
     def _limiters(self) -> int:
         return sum(node.app == LIMITER for node in self._board.picture.nodes)
-
-    def _login_page(self, request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
-        return html(frame.login(own_path(query_of(request, ("next",)).get("next", ""))))
-
-    def _login(self, _request: HttpRequest, _by: Identity, body: bytes) -> HttpReply:
-        fields = fields_in(body)
-        path = own_path(fields.get("next", ""))
-        cookie = self._sessions.begin(fields.get("token", ""), self._clock.now_us())
-        if cookie is None:
-            return html(frame.login(path, _WRONG_TOKEN), 403)
-        return go_to(path, cookie)
-
-    def _logout(self, request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
-        return go_to("/login", self._sessions.end(request.header(b"cookie")))
 
     def _who(self, by: Identity) -> str:
         return by.name if self.access.anonymous is None else ""

@@ -78,14 +78,19 @@ class Sessions(Generic[T]):
 
     def name_in(self, cookies: bytes) -> str:
         """Return the name that these cookies show, of a session or not."""
-        try:
-            jar: Mapping[str, object] = SimpleCookie(cookies.decode("latin-1"))
-        except CookieError:
-            return ""
-        return str(getattr(jar.get(self._cookie), "value", ""))
+        return cookie_in(cookies, self._cookie)
 
     def _set(self, value: str, age_s: int) -> bytes:
         return (
             f"{self._cookie}={value}; Path=/; Max-Age={age_s}; HttpOnly; SameSite=Strict"
             f"{self._secure}"
         ).encode()
+
+
+def cookie_in(cookies: bytes, name: str) -> str:
+    """Return the value of a cookie; empty where there is none."""
+    try:
+        jar: Mapping[str, object] = SimpleCookie(cookies.decode("latin-1"))
+    except CookieError:
+        return ""
+    return str(getattr(jar.get(name), "value", ""))

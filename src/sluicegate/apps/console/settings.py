@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final
 from urllib.parse import urlsplit
 
+from sluicegate.apps.console.groups import check_provider_url, parse_group_grants
 from sluicegate.command_line.service_client import check_url
 from sluicegate.contracts.errors import BadValue
 from sluicegate.doors.binding import address_of, is_private
@@ -29,6 +30,11 @@ def parse_services_url(text: str, where: str) -> str:
     if url != text and urlsplit(url).port is None:
         raise BadValue(where, text, f"write it with a port, as {DNS}https://limiter.internal:7070")
     return text.rstrip("/")
+
+
+def _parse_grants(text: str, where: str) -> str:
+    parse_group_grants(text, where)
+    return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +83,44 @@ class ConsoleSettings(ServiceSettings):
         int, Setting("seconds after which people log in again", whole(60, 604_800, "SECONDS"))
     ] = 28_800
 
+    oidc_issuer: Annotated[
+        str,
+        Setting("an OpenID Connect provider at which people may log in", metavar="URL"),
+    ] = ""
+    oidc_client: Annotated[
+        str, Setting("what the console is called there, its client id", metavar="ID")
+    ] = ""
+    oidc_secret: Annotated[
+        str,
+        Setting(
+            "its secret there, if it has one; better in the variable", metavar="SECRET", secret=True
+        ),
+    ] = ""
+    oidc_url: Annotated[
+        str,
+        Setting(
+            "the console's own URL as browsers write it; the provider sends them back to "
+            "URL/login/back",
+            metavar="URL",
+        ),
+    ] = ""
+    oidc_grants: Annotated[
+        tuple[str, ...],
+        Setting(
+            "what the people of a group may do: ops=audit,operate; the group * is all",
+            SettingType(_parse_grants, "GROUP=GRANT,..."),
+        ),
+    ] = ()
+    oidc_groups: Annotated[
+        str, Setting("the claim that has the groups of a person", metavar="CLAIM")
+    ] = "groups"
+    oidc_name: Annotated[str, Setting("the claim that people are called by", metavar="CLAIM")] = (
+        "email"
+    )
+    oidc_ca: Annotated[
+        str, Setting("authorities of the provider's certificate, PEM", metavar="FILE")
+    ] = ""
+
     rulebook: Annotated[
         str,
         Setting(
@@ -113,6 +157,15 @@ class ConsoleSettings(ServiceSettings):
         if self.lab == LOOPBACK and public:
             remedy = f"others can reach {public[0]}; if they may use this machine, say {ANYWHERE}"
             raise BadValue("--lab", self.lab, remedy)
+        if self.oidc_issuer:
+            check_provider_url(self.oidc_issuer, "--oidc-issuer")
+            check_provider_url(self.oidc_url, "--oidc-url")
+            for flag, value in (("client", self.oidc_client), ("grants", self.oidc_grants)):
+                if not value:
+                    raise BadValue(f"--oidc-{flag}", "", "give it with --oidc-issuer")
+            if not (self.access or self.token):
+                remedy = "everybody may do everything without it: give --access or --token, too"
+                raise BadValue("--oidc-issuer", self.oidc_issuer, remedy)
         if len(set(self.services)) != len(self.services):
             twice = next(url for url in self.services if self.services.count(url) > 1)
             raise BadValue("--services", twice, "give each service once")

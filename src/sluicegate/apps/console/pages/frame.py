@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final, Protocol
+from urllib.parse import quote
 
 from sluicegate.apps.console.script import SCRIPT
 from sluicegate.apps.console.sentence import Sentence
@@ -198,8 +199,8 @@ def going_on(sentence: Sentence) -> str:
     )
 
 
-def login(next_path: str, mistake: str = "") -> str:
-    """Return the page that asks who one is."""
+def login(next_path: str, mistake: str = "", *, provider: str = "") -> str:
+    """Return the page that asks who one is; `provider` is where one may log in, too."""
     wrong = f'<p class="bad" role="alert">{escape(mistake)}</p>' if mistake else ""
     form = (
         '<form class="search" method="post" action="/login">'
@@ -210,4 +211,19 @@ def login(next_path: str, mistake: str = "") -> str:
         '<p class="quiet">A token of the access file (--access), with the grant audit; '
         "sluicegate console --new-token makes one.</p>"
     )
-    return render_page("Log in - Sluicegate", ["<h1>Log in</h1>", wrong, form], _STYLE, served=True)
+    there = (
+        f'<p><a href="/login/oidc?next={escape(quote(next_path))}">Log in at '
+        f"{escape(provider)}</a></p>"
+        if provider
+        else ""
+    )
+    parts = ["<h1>Log in</h1>", wrong, there, form]
+    return render_page("Log in - Sluicegate", parts, _STYLE, served=True)
+
+
+def logged_in(path: str) -> str:
+    """Return the page that goes on to where one wanted to go."""
+    go_on = f'<p><a href="{escape(path)}">Go on</a></p>'
+    page = render_page("Logged in - Sluicegate", ["<h1>Logged in</h1>", go_on], _STYLE, served=True)
+    refresh = f'<meta http-equiv="refresh" content="0;url={escape(path)}">'
+    return page.replace("<head>", f"<head>{refresh}", 1)
