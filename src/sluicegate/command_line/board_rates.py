@@ -106,8 +106,18 @@ def _sum_rates(
 def _callers(pairs: Pairs) -> list[dict[str, Any]]:
     """Return the callers, the largest spender first."""
     rates = _sum_rates(pairs, "callers", "caller", ("mru", "admitted", "refused"))
+    quotas: dict[str, int] = {}  # every dispatcher says that of the fleet
+    for _, after in pairs:
+        for one in after.get("callers", ()):
+            caller = str(one["caller"])
+            quotas[caller] = max(quotas.get(caller, 0), int(one.get("quota_ru", 0)))
     entries = [
-        {"caller": caller, "ru": sums["mru"] / 1_000, **_without(sums, "mru")}
+        {
+            "caller": caller,
+            "ru": sums["mru"] / 1_000,
+            **_without(sums, "mru"),
+            "quota_ru": quotas.get(caller, 0),
+        }
         for caller, sums in rates.items()
     ]
     return sorted(entries, key=lambda one: (-one["ru"], -one["refused"], one["caller"]))

@@ -20,6 +20,7 @@ _RIGHT: Final = 96
 _TOP: Final = 12
 _BOTTOM: Final = 30
 _LINES_TALL: Final = 220
+_SPARK: Final = (120, 22)
 _BARS_LEFT: Final = 110
 _TICKS_MAX: Final = 5
 _STEPS: Final = (1, 2, 5, 10)
@@ -178,6 +179,22 @@ def line_chart(
         return picture.render()
     picture.line("cursor", _LEFT, _TOP, _LEFT, floor)
     return picture.render() + '<p class="readout" aria-live="polite"></p>'
+
+
+def spark_line(title: str, values: Sequence[float]) -> str:
+    """Draw a small line from 0 up, without axes, to stand in a row; nothing for fewer than two."""
+    if len(values) < 2:
+        return ""
+    picture = Picture(title, *_SPARK)
+    wide, tall = _SPARK
+    most = max(values) or 1.0
+    step = (wide - 2) / (len(values) - 1)
+    height = tall - 2
+    picture.path(
+        "spark",
+        [(1 + at * step, tall - 1 - value / most * height) for at, value in enumerate(values)],
+    )
+    return picture.render()
 
 
 def bar_chart(title: str, rows: Sequence[tuple[str, Sequence[BarSegment]]]) -> str:

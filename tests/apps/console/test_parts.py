@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from sluicegate.apps.console.live import Live, PageView
-from sluicegate.apps.console.picture import ClassFlow, FleetPicture
-from sluicegate.apps.console.readings import POINTS_MAX, FleetReadings
+from sluicegate.apps.console.pages import tables
+from sluicegate.apps.console.picture import ClassFlow, FleetPicture, picture_of
+from sluicegate.apps.console.readings import POINTS_MAX, TRENDS_MAX, FleetReadings
 from sluicegate.apps.console.sessions import SESSIONS_MAX, Sessions
 from sluicegate.contracts.access import Grant
 from sluicegate.policies.access import Credential, KnownCallers, token_digest
+from tests.apps.console.states import START_US, dispatcher, looked
 
 SECOND_US = 1_000_000
 TOKEN = "a-long-enough-token"
@@ -152,3 +155,32 @@ def test_sessions_are_bounded_and_odd_cookies_are_nobodys() -> None:
     assert sessions.find(last, 0) is not None
     for odd in (b"", b"sluicegate", b"sluicegate=", b"\xff=\x00", b"a" * 10_000):
         assert sessions.find(odd, 0) is None
+
+
+def test_callers_are_shown_with_their_quota_and_their_last_hour() -> None:
+    def state(at_s: float, mru: int) -> dict[str, Any]:
+        caller = {"caller": "ann", "mru": mru, "admitted": 0, "refused": 0, "quota_ru": 100}
+        return dispatcher(at_s, callers=[caller, caller | {"caller": "bob", "quota_ru": 0}])
+
+    readings, spent = FleetReadings(10), 0
+    for minute, ru_a_second in enumerate((10, 50, 95)):
+        before, spent = spent, spent + ru_a_second * 1_000
+        at_s = 60.0 * minute
+        node = looked(state(at_s, before), state(at_s + 1, spent))
+        picture = picture_of([node], START_US + round(at_s * SECOND_US))
+        readings.add(picture)
+    assert [round(ru) for ru in readings.trend("ann")] == [10, 50, 95]
+    page = tables.callers(picture, readings)["callers"]
+    assert '<td class="number bad">95%</td>' in page  # next to nothing of it is left
+    assert page.count('<td class="number">-</td>') == 2  # no quota, so no share of it
+    assert page.count('class="spark"') == 2
+
+
+def test_the_hours_of_callers_that_are_gone_are_forgotten() -> None:
+    readings = FleetReadings(10)
+    for minute in range(3):
+        names = [f"{minute}-{n}" for n in range(TRENDS_MAX)]
+        dispatchers = {"callers": [{"caller": name, "ru": 1.0} for name in names]}
+        readings.add(FleetPicture(minute * 60 * SECOND_US, dispatchers=dispatchers))
+    assert readings.trend("0-0") == []
+    assert readings.trend("2-0") == [1.0]

@@ -46,7 +46,6 @@ LIVE_PAGES: Final = (
     "nodes",
 )  # fmt: skip
 _TABLES: Final[Mapping[str, Callable[[FleetPicture], dict[str, str]]]] = {
-    "callers": tables.callers,
     "hot-keys": tables.hot_keys,
     "queues": tables.queues,
     "accounts": tables.accounts,
@@ -77,6 +76,8 @@ class Board:
         top = {frame.SENTENCE: frame.going_on(sentence_of(self.picture))}
         if view.page == "overview":
             return top | overview(self.picture, self.readings, view.span_s)
+        if view.page == "callers":
+            return top | tables.callers(self.picture, self.readings)
         return top | _TABLES[view.page](self.picture)
 
 

@@ -1,7 +1,8 @@
 """Readings: what charts show, a reading each round, for as long as the settings say.
 
-Bound: `readings_max` readings of a few numbers. A chart has at most `POINTS_MAX` points: of the
-readings that share one, rates are averaged and of delays the worst counts.
+Bound: `readings_max` readings of a few numbers, and of the `TRENDS_MAX` callers who spend most the
+means of `TREND_MINUTES` minutes. A chart has at most `POINTS_MAX` points: of the readings that
+share one, rates are averaged and of delays the worst counts.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Final, NamedTuple, final
 from sluicegate.apps.console.picture import CLASSES, FleetPicture
 
 POINTS_MAX: Final = 240
+TRENDS_MAX: Final = 200
+TREND_MINUTES: Final = 60
 _US: Final = 1_000_000
 
 
@@ -32,14 +35,27 @@ class Reading(NamedTuple):
 Value = Callable[[Reading], "float | None"]
 
 
+class _Minute:
+    """What a caller spent in one minute."""
+
+    __slots__ = ("count", "number", "total_ru")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.total_ru = 0.0
+        self.count = 0
+
+
 @final
 class FleetReadings:
-    """FleetReadings, the oldest first."""
+    """The readings, the oldest first."""
 
-    __slots__ = ("_readings",)
+    __slots__ = ("_minute", "_readings", "_trends")
 
     def __init__(self, readings_max: int) -> None:
         self._readings: deque[Reading] = deque(maxlen=readings_max)
+        self._trends: dict[str, deque[_Minute]] = {}
+        self._minute = 0
 
     def add(self, picture: FleetPicture) -> None:
         """Keep the numbers of a picture."""
@@ -56,6 +72,24 @@ class FleetReadings:
                 picture.utilization,
             )
         )
+
+        self._add_callers(picture)
+
+    def trend(self, caller: str) -> list[float]:
+        """Return what a caller spent a second, a mean for each of the last minutes it was seen."""
+        return [one.total_ru / one.count for one in self._trends.get(caller, ())]
+
+    def _add_callers(self, picture: FleetPicture) -> None:
+        minute = self._minute = picture.at_us // (60 * _US)
+        for one in picture.dispatchers.get("callers", ())[:TRENDS_MAX]:
+            trend = self._trends.setdefault(one["caller"], deque(maxlen=TREND_MINUTES))
+            if not trend or trend[-1].number != minute:
+                trend.append(_Minute(minute))
+            trend[-1].total_ru += one["ru"]
+            trend[-1].count += 1
+        if len(self._trends) > 2 * TRENDS_MAX:
+            latest = sorted(self._trends.items(), key=lambda one: one[1][-1].number)
+            self._trends = dict(latest[-TRENDS_MAX:])
 
     def curve(self, span_s: int, value: Value, *, worst: bool = False) -> list[float | None]:
         """Values of the last seconds, None where there are none; with `worst` not their mean."""

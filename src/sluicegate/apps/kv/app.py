@@ -333,8 +333,12 @@ class KvApp(App[KvSettings]):
     def _board(self) -> object:
         now_us = self.clock.now_us()
         chain, hot = self.chain, self.hot
+        quotas = self.callers.quotas_a_second()
+        others_ru = self.settings.quota_ru if self.settings.policy == "layers" else 0
         usage = {
-            name: CallerUse(used.mru, used.admitted + used.cached, used.refused)
+            name: CallerUse(
+                used.mru, used.admitted + used.cached, used.refused, quotas.get(name, others_ru)
+            )
             for name, used in self.usage.now().items()
         }
         engine = {name: EngineUse(*used) for name, used in self.usage.operations().items()}

@@ -30,11 +30,12 @@ OTHERS: Final = "(others)"  # no caller can be called so
 
 
 class CallerUse(NamedTuple):
-    """What one caller did since the beginning; units in thousandths."""
+    """What one caller did since the beginning, units in thousandths; and its quota a second."""
 
     mru: int
     admitted: int
     refused: int
+    quota_ru: int = 0  # over all dispatchers; 0 is none, or not known
 
 
 class EngineUse(NamedTuple):
@@ -121,7 +122,8 @@ def _callers(usage: Mapping[str, CallerUse]) -> list[dict[str, object]]:
     callers: list[tuple[str, CallerUse]] = by_use[:CALLERS_MAX]
     rest = [use for _, use in by_use[CALLERS_MAX:]]
     if rest:
-        callers.append((OTHERS, CallerUse(*(sum(column) for column in zip(*rest, strict=True)))))
+        others = CallerUse(*(sum(column) for column in zip(*rest, strict=True)))
+        callers.append((OTHERS, others._replace(quota_ru=0)))
     return [{"caller": caller, **use._asdict()} for caller, use in callers]
 
 

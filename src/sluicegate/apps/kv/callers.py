@@ -107,6 +107,13 @@ class CallerTable:
                 quotas[caller] = max(1, units_in(rule.kind.limit, self._epoch_us))
         return quotas
 
+    def quotas_a_second(self) -> dict[str, int]:
+        """By caller of the rules, request units a second."""
+        return {
+            caller: quota_ru * 1_000_000 // self._epoch_us
+            for caller, quota_ru in self.quotas().items()
+        }
+
     def _of(self, caller: str) -> CallerRules:
         """What this caller goes by."""
         books = self._books

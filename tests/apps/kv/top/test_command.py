@@ -56,7 +56,7 @@ def recorded(at_s: float = 0.0, count: int = 0, **some: Any) -> dict[str, Any]:
         ),
         "refusals": {"quota_spent": count, "deadline": 0},
         "usage": {
-            "ann": CallerUse(5_000 * count, 2 * count, 0),
+            "ann": CallerUse(5_000 * count, 2 * count, 0, 100),
             "bob": CallerUse(1_000 * count, 0, count),
         },
         "picture": StressState(
@@ -102,8 +102,8 @@ def test_counts_become_rates_by_the_time_between_the_boards() -> None:
     figures = picture_of()
     assert figures["work"] == {"entered": 150, "admitted": 100, "refused": 50, "under_way": 7}
     assert figures["callers"] == [
-        {"caller": "ann", "ru": 250, "admitted": 100, "refused": 0},
-        {"caller": "bob", "ru": 50, "admitted": 0, "refused": 50},
+        {"caller": "ann", "ru": 250, "admitted": 100, "refused": 0, "quota_ru": 100},
+        {"caller": "bob", "ru": 50, "admitted": 0, "refused": 50, "quota_ru": 0},
     ]
     assert figures["refusals"] == {"quota_spent": 50, "deadline": 0}
     assert figures["engine"] == [{"operation": "get", "worked": 50, "failed": 0, "mean_us": 250}]
@@ -165,7 +165,9 @@ def test_the_callers_on_the_board_are_bounded_and_the_rest_is_one() -> None:
     callers = recorded(usage=usage)["callers"]
     assert len(callers) == CALLERS_MAX + 1
     assert callers[0]["caller"] == f"c{CALLERS_MAX + 4:04}"
-    assert callers[-1] == {"caller": OTHERS, "mru": 10, "admitted": 5, "refused": 10}
+    assert callers[-1] == {
+        "caller": OTHERS, "mru": 10, "admitted": 5, "refused": 10, "quota_ru": 0
+    }  # fmt: skip
 
 
 def test_a_store_that_is_gone_for_some_is_told_with_the_one_that_lost_it_first() -> None:
@@ -200,7 +202,7 @@ def test_the_lines_tell_who_is_served_who_is_refused_and_what_is_hot() -> None:
         "1 dispatcher: 350 asked/s, 200 answered from memory, 100 admitted, 50 refused, 7 under",
         "stressed (ratio): latency ratio 0.28 of get",
         "queue: 9 waiting (4.0 KiB), delay 12.00 ms, 60 of 64 places, overloaded",
-        "ann     250   100         0",
+        "ann     250   250%      100         0",
         "quota_spent  50",
         "BULK         2.50",
         "get     50     0.25 ms",

@@ -72,6 +72,8 @@ body.paused .state::before { content: "paused"; }
 .charts { display: grid; gap: 8px 28px;
   grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); }
 .charts h2 { font-size: 15px; }
+td svg { margin: 0; width: 120px; }
+svg .spark { fill: none; stroke: var(--c1); stroke-width: 1.5; }
 svg[data-plot] { cursor: crosshair; touch-action: pan-y; }
 .cursor { stroke: var(--muted); visibility: hidden; } .reading .cursor { visibility: visible; }
 .readout { color: var(--muted); font-size: 13px; font-variant-numeric: tabular-nums; margin: 0;

@@ -9,32 +9,49 @@ from urllib.parse import quote
 
 from sluicegate.apps.console.pages.overview import span
 from sluicegate.apps.console.picture import CLASSES, FleetPicture, NodeRow
+from sluicegate.apps.console.readings import FleetReadings
+from sluicegate.command_line.charts import spark_line
 from sluicegate.command_line.page import cell, escape_name, number, quiet, row, section, table
 from sluicegate.command_line.text import ago, counted, duration, per_second
 
 ROWS_MAX: Final = 200
+NEARLY: Final = 0.9  # of a quota
 _MIB: Final = 1 << 20
 
 
-def callers(picture: FleetPicture) -> dict[str, str]:
-    """Return who asks for how much."""
+def callers(picture: FleetPicture, readings: FleetReadings) -> dict[str, str]:
+    """Return who asks for how much, of what they may have."""
     found: Sequence[Mapping[str, Any]] = picture.dispatchers.get("callers", ())
     rows = [
         row(
             cell(_why(one["caller"]), "name"),
             number(f"{one['ru']:,.1f}"),
+            number(f"{one['quota_ru']:,}" if one["quota_ru"] else "-"),
+            _share_of(one["ru"], one["quota_ru"]),
             number(per_second(one["admitted"])),
             number(per_second(one["refused"]), bad=one["refused"] > 0),
+            cell(spark_line(f"{one['caller']}: units a second", readings.trend(one["caller"]))),
         )
         for one in found[:ROWS_MAX]
     ]
     if not rows:
         words = "No dispatcher has served anybody yet. Limiters do not count by caller."
         return {"callers": quiet(words)}
+    heads = ("RU a second", "quota", "of it", "admitted", "refused", "the last hour")
     return {
-        "callers": table(("caller",), ("request units a second", "admitted", "refused"), rows)
-        + quiet("Those who spent most since the start come first; a name leads to its refusals.")
+        "callers": table(("caller",), heads, rows)
+        + quiet(
+            "Those who spend most come first; a name leads to its refusals. For what quotas should "
+            "be, sluicegate quota tune reads a month of what dispatchers keep with --usage."
+        )
     }
+
+
+def _share_of(ru: float, quota_ru: int) -> str:
+    if not quota_ru:
+        return number("-")
+    share = ru / quota_ru
+    return number(f"{share:.0%}", bad=share >= NEARLY)
 
 
 def hot_keys(picture: FleetPicture) -> dict[str, str]:

@@ -162,11 +162,17 @@ def _callers(callers: Sequence[Mapping[str, Any]], rows: int) -> list[str]:
     if not callers:
         return []
     cells = [
-        (printable(one["caller"]), rate(one["ru"]), rate(one["admitted"]), rate(one["refused"]))
+        (
+            printable(one["caller"]),
+            rate(one["ru"]),
+            f"{one['ru'] / one['quota_ru']:.0%}" if one["quota_ru"] else "-",
+            rate(one["admitted"]),
+            rate(one["refused"]),
+        )
         for one in callers[:rows]
     ]
     return [
-        *table(("caller", "RU/s", "admitted/s", "refused/s"), cells),
+        *table(("caller", "RU/s", "of quota", "admitted/s", "refused/s"), cells),
         *_more(callers, rows, "caller"),
     ]
 
