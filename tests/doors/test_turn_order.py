@@ -143,7 +143,7 @@ class Grpc:
         return data.count(b"\0\0\0\0\1x")
 
 
-LANGUAGES = {
+LANGUAGES: dict[str, Resp | Http | Grpc] = {
     "HTTP": Http(),
     "gRPC": Grpc(),
     "kv RESP": Resp(("GET", "t:k"), KEY_VALUES),
