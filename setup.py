@@ -27,7 +27,14 @@ from setuptools.extension import Extension
 PYTHON_MIN = (3, 11)
 SRC = Path("src")
 # Whole folders that are compiled, then single hot files of those that are not.
-FOLDERS = ("kernels", "contracts", "policies", "policies/queue", "stores/memory")
+FOLDERS = (
+    "kernels",
+    "contracts",
+    "policies",
+    "policies/queue",
+    "policies/shed",
+    "stores/memory",
+)
 # What mypyc reads about but must not compile. rulebook.py: the ledger's codec asks for the types of
 # its fields, which a compiled NamedTuple forgets. chance.py, clock.py, image.py, observer.py: what
 # a user may subclass, and nobody may subclass a compiled Protocol. edge.py: what it leaves open is

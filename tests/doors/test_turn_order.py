@@ -21,12 +21,16 @@ from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.key_values import CallContext, Row
 from sluicegate.doors.binding import Address
 from sluicegate.doors.connection import PeerInfo
+from sluicegate.doors.grpc.methods import CallMetadata, Methods
+from sluicegate.doors.grpc.protocol import GrpcDoor
+from sluicegate.doors.grpc.settings import GrpcSettings
 from sluicegate.doors.http.message import TEXT, Finish, HttpReply, HttpRequest
 from sluicegate.doors.http.protocol import HttpDoor
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.resp.kv.commands import KEY_VALUES
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
+from sluicegate.lab.drills.grpc_calls import GREETING, GrpcCall
 from sluicegate.testing import HandClock
 from sluicegate.wire.resp import command
 from tests.doors.listening import run
@@ -35,6 +39,7 @@ from tests.doors.resp.service import Tokens
 READ_US = 100
 TURN_US = 1_000
 SLICE = TURN_US // READ_US  # reads of a turn
+PRESSING = 60
 IDENTITIES = {
     name: Identity(name, EVERY_GRANT, {"*": EVERY_TABLE_GRANT}, Criticality[name])
     for name in ("BULK", "CRITICAL")
@@ -48,13 +53,15 @@ class Reads:
     def __init__(self) -> None:
         self.clock = HandClock(1_000_000)
         self.served: list[str] = []
+        self.waited_us: list[int] = []  # before it was served, as far as the door knows
 
-    def serve(self, by: Identity) -> None:
+    def serve(self, by: Identity, arrived_us: int = 0) -> None:
         self.served.append(by.name)
+        self.waited_us.append(self.clock.now_us() - arrived_us)
         self.clock.advance(us=READ_US)
 
     def get(self, table: str, partition: bytes, sort: bytes, call: CallContext) -> Row | None:
-        self.serve(call.identity)
+        self.serve(call.identity, call.arrived_us)
         return None
 
     def throttle(self, request: ThrottleRequest, by: Identity) -> ThrottleResponse:
@@ -92,10 +99,10 @@ class Http:
     def door(self, reads: Reads) -> Any:
         def handle(request: HttpRequest) -> Finish:
             request.identity = IDENTITIES[request.path[1:]]
-            return partial(finish, request.identity)
+            return partial(finish, request.identity, reads.clock.now_us() - request.lag_us)
 
-        def finish(by: Identity, body: bytes) -> HttpReply:
-            reads.serve(by)
+        def finish(by: Identity, arrived_us: int, body: bytes) -> HttpReply:
+            reads.serve(by, arrived_us)
             return HttpReply(200, b"served", TEXT)
 
         door = HttpDoor(handle, reads.clock, HttpSettings(turn_us_max=TURN_US))
@@ -111,8 +118,34 @@ class Http:
         return data.count(b"HTTP/1.1 200")
 
 
-LANGUAGES = {
+class Grpc:
+    """gRPC: who asks is in each call's metadata, and how long ago the call came is told with it."""
+
+    def __init__(self) -> None:
+        self.calls = {name: GrpcCall("/t.Test/Get", name, b"x") for name in IDENTITIES}
+
+    def door(self, reads: Reads) -> Any:
+        def get(message: bytes, by: Identity, metadata: CallMetadata) -> bytes:
+            reads.serve(by, reads.clock.now_us() - metadata.waited_us)
+            return message
+
+        settings = GrpcSettings(turn_us_max=TURN_US)
+        methods = Methods({}, {}, with_metadata={"/t.Test/Get": get})
+        return GrpcDoor(methods, TOKENS, reads.clock, settings)
+
+    def greeting(self, name: str) -> bytes:
+        return GREETING + self.request(name, 0)
+
+    def request(self, name: str, number: int) -> bytes:
+        return self.calls[name].on(2 * number + 1)
+
+    def answers(self, data: bytes) -> int:
+        return data.count(b"\0\0\0\0\1x")
+
+
+LANGUAGES: dict[str, Resp | Http | Grpc] = {
     "HTTP": Http(),
+    "gRPC": Grpc(),
     "kv RESP": Resp(("GET", "t:k"), KEY_VALUES),
     "limiter RESP": Resp(("CL.THROTTLE", "k", "10", "10", "60")),
 }
@@ -121,7 +154,7 @@ LANGUAGES = {
 class Caller(asyncio.Protocol):
     """One connection; with `presses` it asks again as soon as it has an answer."""
 
-    def __init__(self, language: Resp | Http, name: str, *, presses: bool) -> None:
+    def __init__(self, language: Resp | Http | Grpc, name: str, *, presses: bool) -> None:
         self.language = language
         self.name = name
         self.presses = presses
@@ -156,7 +189,7 @@ class Caller(asyncio.Protocol):
 @pytest.mark.parametrize("connections", [30, 300])
 @pytest.mark.parametrize("language", LANGUAGES.values(), ids=LANGUAGES)
 def test_critical_waits_for_a_turn_or_two_of_the_lowest_class_however_many_press(
-    language: Resp | Http, connections: int
+    language: Resp | Http | Grpc, connections: int
 ) -> None:
     async def story() -> None:
         reads = Reads()
@@ -184,6 +217,37 @@ def test_critical_waits_for_a_turn_or_two_of_the_lowest_class_however_many_press
                 await critical.answered.wait()
                 waited.append(reads.served.index("CRITICAL"))
             assert max(waited) <= 2 * SLICE + 2
+        server.close()
+        await server.wait_closed()
+
+    run(story)
+
+
+@pytest.mark.parametrize("language", [one for one in LANGUAGES if one != "limiter RESP"])
+def test_what_stands_in_socket_and_line_counts_as_waited_though_the_service_answers_at_once(
+    language: str,
+) -> None:
+    """A round of all who press takes `PRESSING` reads; what was in the socket is reckoned."""
+
+    async def story() -> None:
+        reads = Reads()
+        loop = asyncio.get_running_loop()
+        speaks = LANGUAGES[language]
+        server = await loop.create_server(speaks.door(reads), "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with AsyncExitStack() as ended:
+            for _ in range(PRESSING):
+                make = partial(Caller, speaks, "BULK", presses=True)
+                _, caller = await loop.create_connection(make, "127.0.0.1", port)
+                ended.push_async_callback(caller.end)
+            while len(reads.served) < 5 * PRESSING:
+                await asyncio.sleep(0)
+            reads.waited_us.clear()
+            while len(reads.waited_us) < 5 * PRESSING:
+                await asyncio.sleep(0)
+            round_us = PRESSING * READ_US
+            mean_us = sum(reads.waited_us) / len(reads.waited_us)
+            assert abs(mean_us - round_us) <= 2 * TURN_US
         server.close()
         await server.wait_closed()
 

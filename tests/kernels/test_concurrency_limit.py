@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import heapq
-import math
 import random
 from collections import deque
 from functools import cache
@@ -10,196 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.kernels.concurrency_limit import (
-    LIMIT_MAX,
-    Aimd,
-    Gradient2,
-    SampleWindow,
-    Vegas,
-    WindowSample,
-)
+from sluicegate.kernels.aimd import Aimd
+from sluicegate.kernels.concurrency_limit import LIMIT_MAX, SampleWindow, WindowSample
+from sluicegate.kernels.gradient2 import Gradient2
+from sluicegate.kernels.vegas import Vegas
+from tests.kernels.adaptive_numbers import updated
 
 MS = 1_000
 SECOND = 1_000_000
 
 Limit = Aimd | Vegas | Gradient2
-
-
-def updated(limit: Limit, rtt_us: int, *, times: int = 1, inflight: int = 1_000_000) -> int:
-    for _ in range(times):
-        limit.update(rtt_us, inflight, False, 0.5)
-    return limit.limit
-
-
-# AIMD
-
-
-def test_aimd_grows_by_one_while_the_limit_is_used() -> None:
-    aimd = Aimd(initial=20)
-    assert aimd.update(10 * MS, 10, False, 0.5) == 21
-    assert aimd.update(10 * MS, 10, False, 0.5) == 21  # 10 of 21: not half
-    assert aimd.update(10 * MS, 11, False, 0.5) == 22
-
-
-def test_aimd_falls_by_a_tenth_for_a_drop_or_a_timeout_and_by_one_at_least() -> None:
-    aimd = Aimd(initial=100, timeout_us=50 * MS)
-    assert aimd.update(1, 1, True, 0.5) == 90
-    assert aimd.update(50 * MS, 100, False, 0.5) == 91
-    assert aimd.update(50 * MS + 1, 1, False, 0.5) == 81
-    small = Aimd(initial=5, backoff=0.9)
-    assert [small.update(1, 1, True, 0.5) for _ in range(6)] == [4, 3, 2, 1, 1, 1]
-    assert Aimd(initial=20, backoff=math.nextafter(1, 0)).update(1, 1, True, 0.5) == 19
-
-
-# Vegas
-
-
-def test_vegas_grows_fast_without_a_queue_slowly_with_a_small_one_and_falls_with_a_large() -> None:
-    for rtt_us, limit in (
-        (100 * MS, 56),  # no queue: 6 decades up
-        (102 * MS, 56),  # 50 * 2/102 = 0.98: still no more than one waits
-        (103 * MS, 51),  # 1.46, so 2 wait
-        (105 * MS, 50),  # 2.4, so 3 wait: no longer fewer than 3
-        (113 * MS, 50),  # 5.8, so 6 wait: not more than 6
-        (114 * MS, 49),  # 6.1, so 7 wait
-    ):
-        vegas = Vegas(initial=50, probe_multiplier=1_000)
-        updated(vegas, 100 * MS)
-        assert updated(vegas, rtt_us) == limit
-
-
-def test_vegas_takes_steps_of_a_decade_of_its_limit() -> None:
-    for initial, after in ((9, 15), (99, 105), (100, 112), (1_000, 1_018)):
-        vegas = Vegas(initial=initial, limit_max=LIMIT_MAX, probe_multiplier=1_000)
-        updated(vegas, MS)
-        assert updated(vegas, MS) == after
-
-
-def test_vegas_believes_a_smaller_latency_by_a_quarter_and_originally_at_once() -> None:
-    for drain, unloaded_us in ((True, 97_500), (False, 90_000)):
-        vegas = Vegas(initial=50, probe_multiplier=1_000, drain=drain)
-        updated(vegas, 100 * MS)
-        assert updated(vegas, 90 * MS) == 50
-        assert vegas.unloaded_us == unloaded_us
-
-
-def test_vegas_probes_by_halving_its_limit_and_believes_only_the_second_update() -> None:
-    vegas = Vegas(initial=10, probe_multiplier=1)
-    assert updated(vegas, 100 * MS) == 10
-    assert updated(vegas, 150 * MS, times=8) == 10  # 3.3 wait: as it should be
-    assert vegas.update(150 * MS, 10, False, 0.0) == 5
-    assert vegas.update(150 * MS, 10, False, 0.0) == 5  # still what was queued before
-    assert vegas.update(120 * MS, 5, False, 0.0) == 10
-    assert vegas.unloaded_us == 120 * MS
-    # A draw of 0 brings the next one after half as many updates.
-    limits = [vegas.update(180 * MS, 10, False, 0.5) for _ in range(5)]
-    assert limits == [10, 10, 10, 10, 5]
-
-
-def test_vegas_needs_no_drain_when_fewer_than_half_are_at_work() -> None:
-    vegas = Vegas(initial=10, probe_multiplier=1)
-    updated(vegas, 100 * MS)
-    limits = [vegas.update(300 * MS, 4, False, 0.5) for _ in range(9)]
-    assert limits == [10] * 9
-    assert vegas.unloaded_us == 300 * MS
-
-
-def test_vegas_in_its_original_form_believes_the_latency_it_has() -> None:
-    vegas = Vegas(initial=10, probe_multiplier=1, drain=False)
-    updated(vegas, 100 * MS)
-    limits = [vegas.update(150 * MS, 10, False, 0.5) for _ in range(9)]
-    assert limits == [10] * 9
-    assert vegas.unloaded_us == 150 * MS
-
-
-def test_a_drop_reduces_vegas_and_calls_off_its_probe() -> None:
-    vegas = Vegas(initial=200, probe_multiplier=1_000)
-    assert vegas.update(0, 0, True, 0.5) == 198
-    vegas = Vegas(initial=10, probe_multiplier=1)
-    updated(vegas, 100 * MS)
-    updated(vegas, 150 * MS, times=9)
-    assert vegas.limit == 5
-    assert vegas.update(900 * MS, 5, True, 0.5) == 9
-    updated(vegas, 130 * MS)
-    assert vegas.unloaded_us == 100 * MS
-
-
-# Gradient2
-
-
-def test_gradient2_grows_by_its_queue_allowance_while_latency_is_within_the_tolerance() -> None:
-    gradient2 = Gradient2(initial=100, queue=4, smoothing=0.5, tolerance=1.5)
-    updated(gradient2, 100 * MS, times=10, inflight=0)
-    assert updated(gradient2, 100 * MS) == 102
-    assert updated(gradient2, 150 * MS) == 104
-
-
-def test_gradient2_falls_in_proportion_to_the_latency_and_by_half_at_most() -> None:
-    for rtt_us, limit in ((300 * MS, 54), (200 * MS, 79), (30_000 * MS, 54)):
-        gradient2 = Gradient2(initial=100, queue=4, smoothing=1.0, tolerance=1.5)
-        updated(gradient2, 100 * MS, times=10, inflight=0)
-        assert updated(gradient2, rtt_us) == limit
-
-
-def test_gradient2_warms_up_with_the_plain_mean_and_goes_on_with_a_slow_one() -> None:
-    gradient2 = Gradient2(long_updates=9, probe_updates=0)
-    for rtt_us in range(1, 11):
-        gradient2.update(rtt_us, 0, False, 0.5)
-    assert gradient2.baseline_us == pytest.approx(5.5)
-    gradient2.update(10, 0, False, 0.5)
-    assert gradient2.baseline_us == pytest.approx(5.5 + 4.5 * 0.2)
-
-
-def test_gradient2_comes_down_quickly_when_latency_has_more_than_halved() -> None:
-    gradient2 = Gradient2(long_updates=1_000_000)
-    updated(gradient2, 1_000, times=10, inflight=0)
-    updated(gradient2, 500, inflight=0)
-    assert gradient2.baseline_us > 999
-    updated(gradient2, 499, inflight=0)
-    assert gradient2.baseline_us == pytest.approx(950, rel=0.001)
-
-
-def test_a_loaded_baseline_falls_and_does_not_rise() -> None:
-    gradient2 = Gradient2(long_updates=9, probe_updates=1_000)
-    updated(gradient2, 100, times=10, inflight=0)
-    updated(gradient2, 150)
-    assert gradient2.baseline_us == 100
-    updated(gradient2, 90)
-    assert gradient2.baseline_us == pytest.approx(98)
-    updated(gradient2, 198, inflight=0)
-    assert gradient2.baseline_us == pytest.approx(118)
-    original = Gradient2(long_updates=9, probe_updates=0)
-    updated(original, 100, times=10, inflight=0)
-    updated(original, 150)
-    assert original.baseline_us == pytest.approx(110)
-
-
-def test_gradient2_probes_by_halving_its_limit_and_believes_only_the_second_update() -> None:
-    gradient2 = Gradient2(initial=40, probe_updates=4, smoothing=1.0, queue=4, limit_max=48)
-    updated(gradient2, 100 * MS, times=10, inflight=0)
-    assert updated(gradient2, 150 * MS, times=4) == 48
-    assert gradient2.update(150 * MS, 48, False, 0.0) == 24
-    assert gradient2.update(150 * MS, 48, False, 0.0) == 24
-    assert gradient2.baseline_us == 100 * MS
-    assert gradient2.update(120 * MS, 24, False, 0.0) == 48
-    assert gradient2.baseline_us == 120 * MS
-    # A draw of 0 brings the next one after half as many updates.
-    assert [gradient2.update(180 * MS, 48, False, 0.5) for _ in range(3)] == [48, 48, 24]
-
-
-def test_a_drop_reduces_gradient2_teaches_it_nothing_and_calls_off_its_probe() -> None:
-    gradient2 = Gradient2(initial=100, probe_updates=1)
-    updated(gradient2, 100 * MS, times=10, inflight=0)
-    assert gradient2.update(1, 0, True, 0.5) == 90
-    assert gradient2.baseline_us == 100 * MS
-    updated(gradient2, 100 * MS, times=2)
-    assert gradient2.limit == 45
-    assert gradient2.update(1, 0, True, 0.5) == 81
-    updated(gradient2, 130 * MS, times=2)
-    assert gradient2.baseline_us == 100 * MS  # the probe begins anew
-
-
-# All three
 
 
 @pytest.mark.parametrize("limit", [Aimd(), Vegas(), Gradient2()])
@@ -275,52 +94,6 @@ def test_bounds_outside_their_range_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=field):
         make(**bounds)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("settings", "field"),
-    [
-        ({"backoff": 0.49}, "backoff"),
-        ({"backoff": 1.0}, "backoff"),
-        ({"backoff": float("nan")}, "backoff"),
-    ],
-)
-def test_aimd_refuses_a_backoff_outside_its_range(settings: dict[str, float], field: str) -> None:
-    with pytest.raises(ValueError, match=f"{field} must be from 0.5"):
-        Aimd(**settings)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("timeout_us", [0, 3_600 * SECOND + 1])
-def test_aimd_refuses_a_timeout_outside_its_range(timeout_us: int) -> None:
-    with pytest.raises(ValueError, match="timeout_us must be from 1"):
-        Aimd(timeout_us=timeout_us)
-
-
-@pytest.mark.parametrize("probe_multiplier", [0, LIMIT_MAX + 1])
-def test_vegas_refuses_a_multiplier_outside_its_range(probe_multiplier: int) -> None:
-    with pytest.raises(ValueError, match="probe_multiplier must be from 1"):
-        Vegas(probe_multiplier=probe_multiplier)
-
-
-@pytest.mark.parametrize(
-    ("settings", "field"),
-    [
-        ({"tolerance": 0.99}, "tolerance"),
-        ({"tolerance": float("inf")}, "tolerance"),
-        ({"tolerance": float("nan")}, "tolerance"),
-        ({"smoothing": 0.0}, "smoothing"),
-        ({"smoothing": 1.1}, "smoothing"),
-        ({"smoothing": float("nan")}, "smoothing"),
-        ({"queue": 0}, "queue"),
-        ({"long_updates": 0}, "long_updates"),
-        ({"probe_updates": -1}, "probe_updates"),
-    ],
-)
-def test_gradient2_refuses_settings_outside_their_range(
-    settings: dict[str, float], field: str
-) -> None:
-    with pytest.raises(ValueError, match=f"{field} must be"):
-        Gradient2(**settings)  # type: ignore[arg-type]
 
 
 @given(

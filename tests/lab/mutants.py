@@ -32,8 +32,9 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         "LIFO without expiry",
-        "policies/queue/queue.py",
-        "        self._queue.expire(now_us, lost)\n        self._remove_lost(lost, now_us)\n",
+        "policies/queue/line_book.py",
+        "        self._queue.expire(now_us, lost)\n"
+        "        self._remove_lost(lost, now_us, removed)\n",
         "        return\n",
         "in time",
         "server",
@@ -82,7 +83,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         "slack rule off",
-        "policies/queue/queue.py",
+        "policies/queue/line_book.py",
         "int(self._service.quantile(settings.slack_quantile, now_us) or 0)",
         "0",
         "not in vain",
@@ -220,7 +221,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         "concurrency limit grows while idle",
-        "kernels/concurrency_limit.py",
+        "kernels/vegas.py",
         "        if inflight * 2 < self._estimate:\n            return self.limit\n",
         "",
         "no growth at rest",
@@ -237,8 +238,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         "new places wait for an old one to be given back",
         "policies/queue/queue.py",
-        "        self.places = places\n        self._serve(now_us)\n",
-        "        self.places = places\n",
+        "        book.places = places\n        self._serve(now_us)\n",
+        "        book.places = places\n",
         "no idle hands",
         "server",
     ),
@@ -252,9 +253,9 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         "what matters most is shed first",
-        "policies/shed.py",
-        "            level = place * self._cohorts +",
-        "            level = (CLASSES - 1 - place) * self._cohorts +",
+        "policies/shed/levels.py",
+        "        level = place * self._cohorts +",
+        "        level = (CLASSES - 1 - place) * self._cohorts +",
         "critical goes last",
         "server",
     ),

@@ -107,12 +107,12 @@ class AdaptiveLifo(Generic[T]):
         "_latest_us",
         "_length_max",
         "_newest",
-        "_oldest",
         "_standing_us",
         "_turned_back_us",
         "_weight_max",
         "length",
         "lifo",
+        "oldest",
         "weight",
     )
 
@@ -130,7 +130,7 @@ class AdaptiveLifo(Generic[T]):
         self._length_max = length_max
         self._weight_max = weight_max
         self._standing_us = _NEVER_STANDS if standing_us is None else standing_us
-        self._oldest: QueueEntry[T] | None = None
+        self.oldest: QueueEntry[T] | None = None  # to look at; the next is its `newer`
         self._newest: QueueEntry[T] | None = None
         self._begun_us = 0  # When the first entry since it was last empty came.
         self._latest_us = 0
@@ -165,7 +165,7 @@ class AdaptiveLifo(Generic[T]):
             return entry
         newest = self._newest
         if newest is None:
-            self._oldest = entry
+            self.oldest = entry
             self._begun_us = at_us
         else:
             newest.newer = entry
@@ -180,7 +180,7 @@ class AdaptiveLifo(Generic[T]):
         """Take out the entry whose turn it is, or None."""
         at_us = self.expire(now_us, lost)
         while True:
-            entry = self._newest if self.lifo else self._oldest
+            entry = self._newest if self.lifo else self.oldest
             if entry is None:
                 return None
             if at_us < entry.expires_us:
@@ -203,7 +203,7 @@ class AdaptiveLifo(Generic[T]):
     def evict(self, now_us: int, lost: list[QueueEntry[T]]) -> bool:
         """Push out the entry least likely to be served in time; False if there is none."""
         at_us = self.expire(now_us, lost)
-        entry = self._oldest if self.lifo else self._newest
+        entry = self.oldest if self.lifo else self._newest
         if entry is None:
             return False
         self._remove(entry, OVERFLOWED, at_us)
@@ -216,11 +216,11 @@ class AdaptiveLifo(Generic[T]):
         Returns the time of the queue's own clock.
         """
         at_us = self._clock(now_us)
-        entry = self._oldest
+        entry = self.oldest
         while entry is not None and entry.expires_us <= at_us:
             self._remove(entry, EXPIRED, at_us)
             lost.append(entry)
-            entry = self._oldest
+            entry = self.oldest
         if (
             entry is not None
             and not self.lifo
@@ -240,7 +240,7 @@ class AdaptiveLifo(Generic[T]):
         if weight > self._weight_max:
             return False
         while self.length >= self._length_max or self.weight + weight > self._weight_max:
-            oldest = self._oldest
+            oldest = self.oldest
             if oldest is None or not self.lifo:
                 return False
             self._remove(oldest, OVERFLOWED, at_us)
@@ -250,7 +250,7 @@ class AdaptiveLifo(Generic[T]):
     def _remove(self, entry: QueueEntry[T], fate: int, at_us: int) -> None:
         older, newer = entry.older, entry.newer
         if older is None:
-            self._oldest = newer
+            self.oldest = newer
         else:
             older.newer = newer
         if newer is None:

@@ -13,6 +13,10 @@ slow-call windows of Hystrix and resilience4j, and the generations of Sony's gob
     half-open  `probes` calls pass, no more. `probe_successes` good ones close the breaker; as soon
                as they cannot be reached any more, it opens again.
 
+Each state is a type. It is asked what follows from a call or a result, and answers with the state
+that does, itself if nothing changes; the circuit goes into it. What a state counts lives and ends
+with it.
+
 Every change of state begins a new *generation*. `enter` answers the generation it let the call
 into, and `leave` must bring it back: the result of a call that began before the change says nothing
 about the state after it, and is void.
@@ -32,7 +36,8 @@ still succeeds. It does not count calls in flight; that is the bulkhead's work.
 A clock that goes backwards keeps the breaker open longer by the step and counts results into the
 current bucket; it never lets an extra call in.
 
-Cost: two comparisons to enter; a division and a few additions to leave, and forgetting old buckets.
+Cost: a call of the state and a comparison to enter; a division and a few additions to leave, and
+forgetting old buckets.
 Bounds: 3 * `buckets` counters while closed, none while open, about 430 bytes in all by default.
 """
 
@@ -93,181 +98,61 @@ class CircuitSettings:
             )
 
 
+class _State:
+    """What a call and a result meet, by itself in a state that people hold: nothing changes it."""
+
+    __slots__ = ("number", "openings")
+
+    def __init__(self, number: int, openings: int) -> None:
+        self.number = number
+        self.openings = openings  # in a row, without a closing between them
+
+    def enter(self, now_us: int) -> _State | None:
+        """The state that a call goes into, or None: it is refused."""
+        return self if self.number == FORCED_CLOSED else None
+
+    def retry_after_us(self, now_us: int) -> int:
+        """How long a refused caller should wait."""
+        return 0 if self.number == FORCED_CLOSED else NEVER
+
+    def leave(self, outcome: int, latency_us: int, now_us: int, draw: float) -> _State:
+        """The state after a result."""
+        return self
+
+
 @final
-class Circuit:
-    """One circuit to one backend; ask `enter`, and tell `leave` how the call went."""
+class _Closed(_State):
+    """All calls pass, and their results are counted in the buckets of the window."""
 
     __slots__ = (
-        "_bucket",
-        "_bucket_us",
-        "_calls",
-        "_counts",
-        "_failed",
-        "_generation",
-        "_openings",
-        "_probes_in",
-        "_row",
-        "_settings",
-        "_slow",
-        "_state",
-        "_until_us",
-    )
+        "_bucket", "_bucket_us", "_calls", "_counts", "_failed", "_row", "_settings", "_slow",
+    )  # fmt: skip
 
     def __init__(self, settings: CircuitSettings) -> None:
+        super().__init__(CLOSED, 0)
         self._settings = settings
         self._bucket_us = settings.window_us // settings.buckets
-        self._state = CLOSED
-        self._generation = 1
-        self._openings = 0  # in a row, without a closing between them
-        self._until_us = (
-            0  # open: when the open time ends; half-open: when lost probes are given up
-        )
-        self._probes_in = 0  # let in since half-open began, less those that were IGNORED
         self._row = 0  # failures since the last success
-        # What has been reported: of the window while closed, of the probes while half-open.
         self._calls = 0
         self._failed = 0
         self._slow = 0
         self._counts: list[int] = []  # calls, failed and slow of each bucket; empty until needed
         self._bucket = 0  # the current bucket's number since the clock's zero
 
-    @property
-    def state(self) -> int:
-        """The state as of the last call; an open time that has run out ends at the next `enter`."""
-        return self._state
-
-    @property
-    def generation(self) -> int:
-        """Counts the changes of state, from 1."""
-        return self._generation
-
-    def enter(self, now_us: int) -> int:
-        """Let a call in: the generation to hand to `leave`, or `REFUSED` (0)."""
-        state = self._state
-        if state in (CLOSED, FORCED_CLOSED):
-            return self._generation
-        if state == FORCED_OPEN or not self._probe_may_enter(now_us):
-            return REFUSED
-        if state == OPEN or self._probes_in >= self._settings.probes:
-            self._begin(HALF_OPEN)
-        self._probes_in += 1
-        until_us = now_us + self._settings.probe_us_max
-        if until_us > self._until_us:
-            self._until_us = until_us
-        return self._generation
+    def enter(self, now_us: int) -> _State | None:
+        return self
 
     def retry_after_us(self, now_us: int) -> int:
-        """How long a refused caller should wait: 0 if it need not, `NEVER` if held open by hand.
+        return 0
 
-        Exact while open. While half-open it depends on probes that have not reported yet: it is
-        the first open time, and never later than when lost probes are given up.
-        """
-        state = self._state
-        if state in (CLOSED, FORCED_CLOSED):
-            return 0
-        if state == FORCED_OPEN:
-            return NEVER
-        if self._probe_may_enter(now_us):
-            return 0
-        left_us = self._until_us - now_us
-        if state == HALF_OPEN and left_us > self._settings.open_us:
-            return self._settings.open_us
-        return left_us
-
-    def leave(
-        self, generation: int, outcome: int, latency_us: int, now_us: int, draw: float
-    ) -> int:
-        """Report how a call ended; answers the state after it.
-
-        `draw` places the end of the open time, and is read only when this result opens the breaker.
-        """
-        if not SUCCESS <= outcome <= IGNORED:
-            raise ValueError(f"outcome must be SUCCESS, FAILURE or IGNORED, not {outcome}")
-        state = self._state
-        if generation != self._generation or state == FORCED_CLOSED:
-            return state
+    def leave(self, outcome: int, latency_us: int, now_us: int, draw: float) -> _State:
         if outcome == IGNORED:
-            if state == HALF_OPEN and self._probes_in > self._calls:
-                self._probes_in -= 1
-            return state
+            return self
         settings = self._settings
         failed = outcome == FAILURE
-        slow = settings.slow_percent > 0 and latency_us >= settings.slow_us
-        if state == CLOSED:
-            self._row = self._row + 1 if failed else 0
-            self._count(failed, slow, now_us)
-            if self._should_open():
-                self._open(now_us, draw)
-        elif state == HALF_OPEN:
-            self._judge_probe(failed or slow, now_us, draw)
-        return self._state
-
-    def trip(self, now_us: int, draw: float, told_us: int = 0) -> None:
-        """Open at once, for the time that a server asked for (at most `open_us_max`).
-
-        Such an opening doubles nothing: the server knows when it can do more. `told_us` at 0 says
-        nothing, and the open time is drawn.
-        """
-        if self._state in (FORCED_OPEN, FORCED_CLOSED):
-            return
-        if told_us > self._settings.open_us_max:
-            told_us = self._settings.open_us_max
-        if self._state != OPEN:
-            if told_us <= 0:
-                self._open(now_us, draw)
-                return
-            self._until_us = now_us
-            self._begin(OPEN)
-        if now_us + told_us > self._until_us:
-            self._until_us = now_us + told_us
-
-    def force_open(self) -> None:
-        """Refuse everything until `release`."""
-        self._begin(FORCED_OPEN)
-
-    def force_closed(self) -> None:
-        """Let everything in and count nothing until `release`."""
-        self._begin(FORCED_CLOSED)
-
-    def release(self) -> None:
-        """End a forced state: closed, with nothing remembered."""
-        if self._state in (FORCED_OPEN, FORCED_CLOSED):
-            self._openings = 0
-            self._begin(CLOSED)
-
-    def _probe_may_enter(self, now_us: int) -> bool:
-        if self._state == HALF_OPEN and self._probes_in < self._settings.probes:
-            return True
-        return now_us >= self._until_us
-
-    def _begin(self, state: int) -> None:
-        self._state = state
-        self._generation += 1
-        self._probes_in = 0
-        self._row = 0
-        self._calls = 0
-        self._failed = 0
-        self._slow = 0
-        self._counts = []
-
-    def _open(self, now_us: int, draw: float) -> None:
-        settings = self._settings
-        longest_us = ceiling_us(self._openings, settings.open_us, settings.open_us_max)
-        open_us = between_us(longest_us - longest_us // 2, longest_us, draw)
-        self._openings += 1
-        self._until_us = now_us + open_us
-        self._begin(OPEN)
-
-    def _judge_probe(self, failed: bool, now_us: int, draw: float) -> None:
-        settings = self._settings
-        self._calls += 1
-        if failed:
-            self._failed += 1
-        if self._failed > settings.probes - settings.probe_successes:
-            self._open(now_us, draw)
-        elif self._calls - self._failed >= settings.probe_successes:
-            self._openings = 0
-            self._begin(CLOSED)
+        self._row = self._row + 1 if failed else 0
+        self._count(failed, _is_slow(latency_us, settings), now_us)
+        return _opened(settings, 0, now_us, draw) if self._should_open() else self
 
     def _should_open(self) -> bool:
         settings = self._settings
@@ -309,3 +194,170 @@ class Circuit:
         self._failed -= counts[at + 1]
         self._slow -= counts[at + 2]
         counts[at] = counts[at + 1] = counts[at + 2] = 0
+
+
+@final
+class _Open(_State):
+    """All calls are refused until its time is over; then the first is a probe."""
+
+    __slots__ = ("_settings", "until_us")
+
+    def __init__(self, settings: CircuitSettings, openings: int, until_us: int) -> None:
+        super().__init__(OPEN, openings)
+        self._settings = settings
+        self.until_us = until_us
+
+    def enter(self, now_us: int) -> _State | None:
+        if now_us < self.until_us:
+            return None
+        return _HalfOpen(self._settings, self.openings, now_us).enter(now_us)
+
+    def retry_after_us(self, now_us: int) -> int:
+        return max(0, self.until_us - now_us)
+
+
+@final
+class _HalfOpen(_State):
+    """A few probes pass, and what they find decides."""
+
+    __slots__ = ("_calls", "_failed", "_probes_in", "_settings", "_until_us")
+
+    def __init__(self, settings: CircuitSettings, openings: int, now_us: int) -> None:
+        super().__init__(HALF_OPEN, openings)
+        self._settings = settings
+        self._until_us = now_us  # when lost probes are given up
+        self._probes_in = 0  # let in, less those that were IGNORED
+        self._calls = 0  # that have reported
+        self._failed = 0
+
+    def enter(self, now_us: int) -> _State | None:
+        settings = self._settings
+        if self._probes_in >= settings.probes:
+            if now_us < self._until_us:
+                return None
+            return _HalfOpen(settings, self.openings, now_us).enter(now_us)
+        until_us = now_us + settings.probe_us_max
+        if until_us > self._until_us:
+            self._until_us = until_us
+        self._probes_in += 1
+        return self
+
+    def retry_after_us(self, now_us: int) -> int:
+        if self._probes_in < self._settings.probes or now_us >= self._until_us:
+            return 0
+        return min(self._settings.open_us, self._until_us - now_us)
+
+    def leave(self, outcome: int, latency_us: int, now_us: int, draw: float) -> _State:
+        settings = self._settings
+        if outcome == IGNORED:
+            if self._probes_in > self._calls:
+                self._probes_in -= 1
+            return self
+        self._calls += 1
+        if outcome == FAILURE or _is_slow(latency_us, settings):
+            self._failed += 1
+        if self._failed > settings.probes - settings.probe_successes:
+            return _opened(settings, self.openings, now_us, draw)
+        if self._calls - self._failed >= settings.probe_successes:
+            return _Closed(settings)
+        return self
+
+
+def _is_slow(latency_us: int, settings: CircuitSettings) -> bool:
+    return settings.slow_percent > 0 and latency_us >= settings.slow_us
+
+
+def _opened(settings: CircuitSettings, openings: int, now_us: int, draw: float) -> _Open:
+    """Open once more, for longer than the time before."""
+    longest_us = ceiling_us(openings, settings.open_us, settings.open_us_max)
+    open_us = between_us(longest_us - longest_us // 2, longest_us, draw)
+    return _Open(settings, openings + 1, now_us + open_us)
+
+
+@final
+class Circuit:
+    """One circuit to one backend; ask `enter`, and tell `leave` how the call went."""
+
+    __slots__ = ("_at", "_generation", "_settings")
+
+    def __init__(self, settings: CircuitSettings) -> None:
+        self._settings = settings
+        self._at: _State = _Closed(settings)
+        self._generation = 1
+
+    @property
+    def state(self) -> int:
+        """The state as of the last call; an open time that has run out ends at the next `enter`."""
+        return self._at.number
+
+    @property
+    def generation(self) -> int:
+        """Counts the changes of state, from 1."""
+        return self._generation
+
+    def enter(self, now_us: int) -> int:
+        """Let a call in: the generation to hand to `leave`, or `REFUSED` (0)."""
+        at = self._at.enter(now_us)
+        if at is None:
+            return REFUSED
+        if at is not self._at:
+            self._begin(at)
+        return self._generation
+
+    def retry_after_us(self, now_us: int) -> int:
+        """How long a refused caller should wait: 0 if it need not, `NEVER` if held open by hand.
+
+        Exact while open. While half-open it depends on probes that have not reported yet: it is
+        the first open time, and never later than when lost probes are given up.
+        """
+        return self._at.retry_after_us(now_us)
+
+    def leave(
+        self, generation: int, outcome: int, latency_us: int, now_us: int, draw: float
+    ) -> int:
+        """Report how a call ended; answers the state after it.
+
+        `draw` places the end of the open time, and is read only when this result opens the breaker.
+        """
+        if not SUCCESS <= outcome <= IGNORED:
+            raise ValueError(f"outcome must be SUCCESS, FAILURE or IGNORED, not {outcome}")
+        at = self._at
+        if generation == self._generation:
+            at = at.leave(outcome, latency_us, now_us, draw)
+            if at is not self._at:
+                self._begin(at)
+        return at.number
+
+    def trip(self, now_us: int, draw: float, told_us: int = 0) -> None:
+        """Open at once, for the time that a server asked for (at most `open_us_max`).
+
+        Such an opening doubles nothing: the server knows when it can do more. `told_us` at 0 says
+        nothing, and the open time is drawn.
+        """
+        at, settings = self._at, self._settings
+        if at.number in (FORCED_OPEN, FORCED_CLOSED):
+            return
+        until_us = now_us + min(told_us, settings.open_us_max)
+        if isinstance(at, _Open):
+            at.until_us = max(at.until_us, until_us)
+        elif told_us > 0:
+            self._begin(_Open(settings, at.openings, until_us))
+        else:
+            self._begin(_opened(settings, at.openings, now_us, draw))
+
+    def force_open(self) -> None:
+        """Refuse everything until `release`."""
+        self._begin(_State(FORCED_OPEN, 0))
+
+    def force_closed(self) -> None:
+        """Let everything in and count nothing until `release`."""
+        self._begin(_State(FORCED_CLOSED, 0))
+
+    def release(self) -> None:
+        """End a forced state: closed, with nothing remembered."""
+        if self._at.number in (FORCED_OPEN, FORCED_CLOSED):
+            self._begin(_Closed(self._settings))
+
+    def _begin(self, at: _State) -> None:
+        self._at = at
+        self._generation += 1

@@ -6,7 +6,7 @@ is either served or waits, and the part that is served is unloaded / latency of 
     limit  <-  (1 - gain) * limit + gain * (limit * unloaded / latency + queue)
 
 rests where just `queue` units wait, a fifth of the square root of the limit and one at least. It
-differs from Vegas (`concurrency_limit.py`), which adds or takes one each time, in two ways that
+differs from Vegas (`vegas.py`), which adds or takes one each time, in two ways that
 matter: a step is as large as the error, so half the capacity is found in a few updates; and what
 one noisy window does to the limit is divided by ten (by two, if it is off by a fifth).
 

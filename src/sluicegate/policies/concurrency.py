@@ -37,16 +37,12 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import CONCURRENCY_LIMITED, OVERLOADED, Reason
 from sluicegate.contracts.request import Request
+from sluicegate.kernels.aimd import Aimd
 from sluicegate.kernels.bounds import ranged
-from sluicegate.kernels.concurrency_limit import (
-    LIMIT_MAX,
-    SPAN_US_MAX,
-    Aimd,
-    Gradient2,
-    SampleWindow,
-    Vegas,
-)
+from sluicegate.kernels.concurrency_limit import LIMIT_MAX, SPAN_US_MAX, SampleWindow
 from sluicegate.kernels.fast_limit import FastLimit
+from sluicegate.kernels.gradient2 import Gradient2
+from sluicegate.kernels.vegas import Vegas
 from sluicegate.policies.settings import check_ranges, one_of, part_of, within
 
 PARTITIONS_MAX: Final = 1_000

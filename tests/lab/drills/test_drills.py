@@ -169,6 +169,8 @@ def test_every_drill_is_in_the_table_by_its_name_and_can_be_told() -> None:
         "byte-hog",
         "game",
         "flood",
+        "flood-resp",
+        "flood-grpc",
         "hammer",
     }
     assert set(command.drills_by_name()) == names

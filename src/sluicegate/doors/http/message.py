@@ -24,8 +24,8 @@ class HttpRequest:
     """The head of a request. Header names are in lower case, in the order in which they came.
 
     `raw_path` is the path as it was sent: what stands in it may be any bytes, slashes too. It had
-    waited for `lag_us` when its head was read. A handler that counts time from there writes down
-    when that was, in `arrived_us`, and who asks, in `identity`.
+    waited for `lag_us`, in its socket and in line, when its head was read. A handler that counts
+    time from there writes down when that was, in `arrived_us`, and who asks, in `identity`.
     """
 
     __slots__ = (

@@ -183,7 +183,8 @@ class HttpProtocol(asyncio.Protocol):
         self._class = STRANGER  # of who was last identified on this connection
         self._caller = ""
         self._reads = 0
-        self._lag_us = 0  # that what was read had waited in its socket
+        self._ready_us = 0  # since when what is to be done waits for others alone
+        self._rests = False  # put off, as its callers are far over their quota
         self._pace: ConnectionPace | None = None
         if door.pace is not None:
             self._pace = ConnectionPace(door.pace, door.clock)
@@ -212,11 +213,12 @@ class HttpProtocol(asyncio.Protocol):
         """Parse it, and answer what can be answered."""
         if self._discarding:
             return
+        if not (self._share.waiting and self._has_unparsed()):
+            self._ready_us = self._door.clock.now_us() - self._door.turns.lag_us()
         left = self._unparsed[self._parsed_to :]
         self._unparsed = left + data if left else data
         self._parsed_to = 0
         self._reads += 1
-        self._lag_us = self._door.turns.lag_us()
         self._work(free=self._class == STRANGER and self._reads <= NEW_READS_MAX)
 
     def _feed(self, data: bytes) -> None:
@@ -254,6 +256,7 @@ class HttpProtocol(asyncio.Protocol):
     def resume_writing(self) -> None:
         """It has caught up."""
         self._blocked = False
+        self._note_ready()
         if self._readable is not None:
             self._readable.set()
         self._work()
@@ -521,6 +524,9 @@ class HttpProtocol(asyncio.Protocol):
         if self._working:
             return
         self._working = True
+        if self._rests and not self._share.waiting:
+            self._rests = False
+            self._note_ready()  # that it was put off is no queue
         self._share.begin()
         self._answer_all()
         while self._may_parse() and (free or self._enter()):
@@ -536,7 +542,15 @@ class HttpProtocol(asyncio.Protocol):
 
     def _enter(self) -> bool:
         """Whether one more portion may be worked on in this turn; if not, it waits for the next."""
-        return self._share.enter_or_wait(self._class, self._caller)
+        share = self._share
+        if share.enter_or_wait(self._class, self._caller):
+            return True
+        if share.served:
+            self._note_ready()  # from here on it waits for others alone
+        return False
+
+    def _note_ready(self) -> None:
+        self._ready_us = self._door.clock.now_us()
 
     def _may_parse(self) -> bool:
         """Whether there is something to parse, and room for it."""
@@ -599,7 +613,7 @@ class HttpProtocol(asyncio.Protocol):
         first.begun = True
         request = first.request
         assert request is not None
-        request.lag_us = self._lag_us
+        request.lag_us = max(0, self._door.clock.now_us() - self._ready_us)
         try:
             outcome = self._door.handler(request)
         except Exception:
@@ -645,6 +659,7 @@ class HttpProtocol(asyncio.Protocol):
             self._uncount(first)
         if first.reply is None:
             first.reply = reply
+        self._note_ready()  # what came behind it had to wait for its own kind
         self._work()
 
     def _uncount(self, exchange: _Exchange) -> None:
@@ -663,6 +678,7 @@ class HttpProtocol(asyncio.Protocol):
             return
         delay_us = self._pace.rest_us()
         if delay_us > 0:
+            self._rests = True
             self._share.rest(delay_us, self._class, self._caller)
 
     # Writing.

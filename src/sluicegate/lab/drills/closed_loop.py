@@ -17,9 +17,10 @@ from typing import Any, Final, NamedTuple, final
 
 from sluicegate.command_line.process_pool import process_pool
 from sluicegate.lab.drills import generator
-from sluicegate.lab.drills.generator import NIL, ErrorText, new_reader
+from sluicegate.lab.drills.generator import NIL, new_reader
+from sluicegate.lab.drills.grpc_calls import GrpcCall, GrpcNumbers, GrpcReplies
 from sluicegate.lab.drills.load import CONNECTIONS_MAX, DEPTH_MAX, DrillLoad
-from sluicegate.lab.drills.record import LoadRecord
+from sluicegate.lab.drills.record import ErrorText, LoadRecord
 from sluicegate.policies.settings import within
 from sluicegate.system import now_us
 
@@ -35,7 +36,7 @@ class ClosedLoop:
     """One population of callers that never pause."""
 
     port: int
-    commands: tuple[bytes, ...]  # in turns
+    commands: tuple[bytes, ...] | tuple[GrpcCall, ...]  # in turns
     greeting: tuple[bytes, ...] = ()
     connections: int
     depth: int = 1  # requests under way on each
@@ -97,32 +98,34 @@ class _Callers:
     def __init__(self, loop: ClosedLoop) -> None:
         self._loop = loop
         self._epoll = select.epoll()
-        self._connections: dict[int, tuple[socket.socket, Any]] = {}
+        self._connections: dict[int, tuple[socket.socket, Any, GrpcNumbers]] = {}
         self._next = 0
         for _ in range(loop.connections):
-            sock = generator.connect(loop.port, loop.greeting)
-            self._connections[sock.fileno()] = (sock, new_reader())
+            grpc = isinstance(loop.commands[0], GrpcCall)
+            sock = generator.connect(loop.port, loop.greeting, grpc=grpc)
+            reader = GrpcReplies() if grpc else new_reader()
+            self._connections[sock.fileno()] = (sock, reader, GrpcNumbers())
             self._epoll.register(sock.fileno(), select.EPOLLIN)
 
     def press(self, span_us: int) -> ClosedLoopRecord:
         answers: dict[str, int] = {}
         loop = self._loop
         began_us = now_us()
-        for sock, _ in self._connections.values():
-            sock.sendall(self._take(loop.depth))
+        for sock, _, numbers in self._connections.values():
+            sock.sendall(self._take(loop.depth, numbers))
         while self._connections and now_us() - began_us < span_us:
             for file, _ in self._epoll.poll(_POLL_S):
                 self._answer(file, answers)
         return ClosedLoopRecord(answers, loop.connections - len(self._connections), span_us)
 
     def close(self) -> None:
-        for sock, _ in self._connections.values():
+        for sock, _, _ in self._connections.values():
             sock.close()
         self._epoll.close()
 
     def _answer(self, file: int, answers: dict[str, int]) -> None:
         """Read the replies of a connection, and send as many requests again."""
-        sock, reader = self._connections[file]
+        sock, reader, numbers = self._connections[file]
         try:
             data = sock.recv(_READ_BYTES)
         except OSError:
@@ -142,12 +145,16 @@ class _Callers:
             answers[word] = answers.get(word, 0) + 1
             count += 1
             reply = reader.gets()
-        if count:
-            sock.sendall(self._take(count))  # the buffer has room for what was just answered
+        if count:  # the buffer has room for what was just answered
+            sock.sendall(self._take(count, numbers))
 
-    def _take(self, count: int) -> bytes:
-        """The next commands."""
+    def _take(self, count: int, numbers: GrpcNumbers) -> bytes:
+        """The next commands, for this connection."""
         commands = self._loop.commands
         at = self._next
         self._next = at + count
-        return b"".join([commands[(at + n) % len(commands)] for n in range(count)])
+        taken: list[bytes] = []
+        for number in range(at, at + count):
+            one = commands[number % len(commands)]
+            taken.append(numbers.frame(one) if isinstance(one, GrpcCall) else one)
+        return b"".join(taken)

@@ -52,6 +52,7 @@ def drills_by_name() -> dict[str, Drill]:
     from sluicegate.lab.drills import (  # noqa: PLC0415
         byte_hog,
         flood,
+        flood_limiter,
         game,
         hammer,
         headroom,
@@ -82,7 +83,8 @@ def drills_by_name() -> dict[str, Drill]:
         flood,
         hammer,
     )
-    return {module.DRILL.name: module.DRILL for module in modules}
+    drills = [*(module.DRILL for module in modules), flood_limiter.RESP, flood_limiter.GRPC]
+    return {drill.name: drill for drill in drills}
 
 
 def run(arguments: Namespace) -> int:

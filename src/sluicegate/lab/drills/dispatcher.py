@@ -24,8 +24,8 @@ from typing import Any, Final, NamedTuple, Self, final
 
 from sluicegate.command_line import service_client
 from sluicegate.contracts.errors import Unavailable
-from sluicegate.lab.drills.generator import HOST, ErrorText, exchange, new_reader
-from sluicegate.lab.drills.record import REFUSALS
+from sluicegate.lab.drills.generator import HOST, exchange, new_reader
+from sluicegate.lab.drills.record import REFUSALS, ErrorText
 from sluicegate.policies.access import token_digest
 from sluicegate.system import now_us
 from sluicegate.wire.resp import command
@@ -38,7 +38,9 @@ LOG_LINES: Final = 12
 _PARENT_GUARD: Final = Path(__file__).with_name("parent_guard.py")
 _LOG_BYTES: Final = 64 << 10
 _POLL_S: Final = 0.05
-_READY: Final = re.compile(r"^sluicegate kv is ready:.*?127\.0\.0\.1:(\d+)", re.MULTILINE)
+_READY: Final = re.compile(
+    r"^sluicegate (?:kv|limiter) is ready:.*?127\.0\.0\.1:(\d+)", re.MULTILINE
+)
 _REDIS_READY: Final = "Ready to accept connections"
 NO_QUOTAS: Final[Mapping[str, int]] = {}
 ENDLESS_RU: Final = 1_000_000_000
@@ -188,6 +190,17 @@ class DrillDispatcher:
 
 
 @final
+class DrillLimiter:
+    """One `sluicegate limiter`."""
+
+    __slots__ = ("port", "process")
+
+    def __init__(self, process: _Process) -> None:
+        self.process = process
+        self.port = int(process.wait_for_log(_READY)[1])
+
+
+@final
 class DrillFleet:
     """All that a drill starts, in a folder of its own."""
 
@@ -227,6 +240,22 @@ class DrillFleet:
             self._processes.append(process)
             processes.append(process)
         return [DrillDispatcher(process) for process in processes]
+
+    def limiter(self, rules: Sequence[str], *flags: str) -> DrillLimiter:
+        """Start a rate-limit service with these files of rules, and wait until it is ready."""
+        name = f"sluicegate limiter {len(self._processes) + 1}"
+        files = [self.folder / f"rules-{number}.yaml" for number in range(len(rules))]
+        for file, text in zip(files, rules, strict=True):
+            file.write_text(text, "utf-8")
+        words = [
+            sys.executable, "-m", "sluicegate.cli",
+            "limiter", "--listen", f"{HOST}:0", "--access", str(self._access),
+            *[word for file in files for word in ("--rules", str(file))],
+            *flags,
+        ]  # fmt: skip
+        process = _Process(name, words, self.folder / f"limiter-{len(self._processes) + 1}.log")
+        self._processes.append(process)
+        return DrillLimiter(process)
 
     def redis(self) -> str:
         """Start a Redis, and say where it is."""

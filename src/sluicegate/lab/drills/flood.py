@@ -2,8 +2,9 @@
 
 The engine is LMDB: it answers inside the loop, so no queue ever has anybody in it, and what stands
 in line stands in sockets. Who serves sockets in the order in which they are readable has CRITICAL
-wait behind all others. The flood has all the quota that it can use: nothing but the order at the
-door is tried.
+wait behind all others. One flood has all the quota that it can use: nothing but the order at the
+door is tried. Another has a quota that it is far over, and CRITICAL one of half as much again as it
+needs.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from sluicegate.lab.drills.drill import (
     DrillSetting,
     policy_flags,
 )
-from sluicegate.lab.drills.slots import NO_QUOTA, fill, gets, keys, reads
+from sluicegate.lab.drills.slots import NO_QUOTA, fill, gets, keys, quota_ru, reads
 
 FLOOD: Final = DrillCaller("flood", "BULK")
+BOUNDED: Final = DrillCaller("bounded", "BULK")
 CRITICAL: Final = DrillCaller("critical", "CRITICAL")
+BOUNDED_RU: Final = 100  # a second
 READS_PER_S: Final = 100
 CONNECTIONS: Final = 20
 KEYS: Final = 2_000  # none is hot
@@ -37,7 +40,8 @@ SIZES: Final = {300: 5.0, 1_000: 10.0}
 def drill(setting: DrillSetting) -> DrillOutcome:
     """Alone, then beside each flood."""
     names = keys("drill", KEYS)
-    with DrillFleet((FLOOD, CRITICAL)) as fleet:
+    quotas = {CRITICAL.name: quota_ru(READS_PER_S, work_ms=0.0), BOUNDED.name: BOUNDED_RU}
+    with DrillFleet((FLOOD, BOUNDED, CRITICAL), quotas) as fleet:
         dispatcher = fleet.dispatcher(
             f"lmdb:{fleet.folder}/engine", "--hot", "off", *NO_QUOTA, *policy_flags(setting.policy)
         )
@@ -46,15 +50,16 @@ def drill(setting: DrillSetting) -> DrillOutcome:
             CRITICAL, dispatcher.port, names, Poisson(READS_PER_S), connections=CONNECTIONS
         )
         loops = {
-            f"{size:,} connections": (
+            f"{size:,} connections{'' if who is FLOOD else ' over their quota'}": (
                 ClosedLoop(
                     port=dispatcher.port,
                     commands=gets(names),
-                    greeting=FLOOD.greeting,
+                    greeting=who.greeting,
                     connections=size,
                 ),
                 more_ms,
             )
+            for who in (FLOOD, BOUNDED)
             for size, more_ms in SIZES.items()
         }
         return play_each(setting, stream, WARM_US, "CRITICAL", loops)

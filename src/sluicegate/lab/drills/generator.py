@@ -23,13 +23,15 @@ from contextlib import ExitStack
 from typing import Any, Final, final
 
 from sluicegate.command_line.process_pool import process_pool
-from sluicegate.contracts.errors import MissingPackage, SluicegateError, Unavailable
+from sluicegate.contracts.errors import MissingPackage, Unavailable
+from sluicegate.lab.drills.grpc_calls import GrpcCall, GrpcNumbers, GrpcReplies, greet
 from sluicegate.lab.drills.load import DrillLoad, LoadStream, Schedule, schedule
 from sluicegate.lab.drills.record import (
     FIRST_ERROR,
     SERVED,
     UNANSWERED,
     UNSENT,
+    ErrorText,
     LoadRecord,
     StreamRecord,
 )
@@ -46,15 +48,11 @@ _READ_BYTES: Final = 1 << 18
 _SPIN_US: Final = 50
 
 
-class ErrorText(SluicegateError):  # noqa: N818 - it names the thing
-    """An error reply."""
-
-
 @final
 class LoadConnection:
     """One connection: the numbers of what is under way, in the order of their replies."""
 
-    __slots__ = ("file", "idle", "number", "pending", "pool", "reader", "sock", "unwritten")
+    __slots__ = ("file", "idle", "numbers", "pending", "pool", "reader", "sock", "unwritten")
 
     def __init__(self, sock: socket.socket, reader: Any, pool: ConnectionPool) -> None:
         self.sock = sock
@@ -64,6 +62,7 @@ class LoadConnection:
         self.pending: deque[int] = deque()
         self.unwritten: list[bytes] = []
         self.idle = True
+        self.numbers = GrpcNumbers()
 
 
 @final
@@ -163,7 +162,9 @@ class Generator:
             stream = pool.stream
             for number in range(stream.connections):
                 port = stream.ports[number % len(stream.ports)]
-                connection = LoadConnection(connect(port, stream.greeting), new_reader(), pool)
+                sock = connect(port, stream.greeting, grpc=stream.grpc)
+                reader = GrpcReplies() if stream.grpc else new_reader()
+                connection = LoadConnection(sock, reader, pool)
                 pool.connections.append(connection)
                 pool.idle.append(connection)
                 self._connections[connection.file] = connection
@@ -242,7 +243,10 @@ class Generator:
             return  # it stays unsent
         if not connection.unwritten:
             self._unflushed.append(connection)
-        connection.unwritten.append(pool.stream.commands[self._plan.commands[at]])
+        command = pool.stream.commands[self._plan.commands[at]]
+        if isinstance(command, GrpcCall):
+            command = connection.numbers.frame(command)
+        connection.unwritten.append(command)
         connection.pending.append(at)
         pool.pending += 1
         self._pending += 1
@@ -339,7 +343,7 @@ def new_reader() -> Any:
     return hiredis.Reader(replyError=ErrorText, notEnoughData=False)
 
 
-def connect(port: int, greeting: tuple[bytes, ...]) -> socket.socket:
+def connect(port: int, greeting: tuple[bytes, ...], *, grpc: bool = False) -> socket.socket:
     """Open a connection, greet, and leave it without blocking."""
     try:
         sock = socket.create_connection((HOST, port), HELLO_S_MAX)
@@ -347,6 +351,8 @@ def connect(port: int, greeting: tuple[bytes, ...]) -> socket.socket:
         raise Unavailable(f"{HOST}:{port}", str(error)) from None
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
+        if grpc:
+            greet(sock)
         for reply in exchange(sock, *greeting):
             if isinstance(reply, ErrorText):
                 raise Unavailable(f"{HOST}:{port}", str(reply))  # noqa: TRY301 - it closes, then

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, final
 
+from sluicegate.contracts.errors import SluicegateError
 from sluicegate.contracts.reasons import REASONS
 from sluicegate.lab.measures import quantile
 
@@ -30,6 +31,10 @@ LATE_US_MAX: Final = 5_000  # of the latest hundredth of all that is sent
 BUSY_MAX: Final = 0.8
 UNSENT_MAX: Final = 0.001  # of all that was due
 US: Final = 1_000_000
+
+
+class ErrorText(SluicegateError):  # noqa: N818 - it names the thing
+    """An error reply."""
 
 
 @final

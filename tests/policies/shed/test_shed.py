@@ -20,6 +20,7 @@ from sluicegate.kernels.priority_shed import cohort
 from sluicegate.kernels.utilization_shed import Ramp
 from sluicegate.policies.prices import PriceLadder
 from sluicegate.policies.shed import Shed, ShedSettings
+from sluicegate.policies.shed.levels import LevelsForm
 from sluicegate.policies.stress import Stress, StressLevel, StressState
 from sluicegate.testing import SeededChance
 
@@ -270,10 +271,12 @@ def test_the_hint_to_come_back_is_longer_for_what_matters_less_and_bounded() -> 
 
 def test_the_cohorts_that_are_remembered_are_bounded() -> None:
     shed = made(HandStress(), callers_max=10)
+    form = shed._form
+    assert isinstance(form, LevelsForm)
     for number in range(95):
         passes(shed, BULK, NOW, f"c{number}")
-        assert len(shed._cohort_of) <= 10
-    assert len(shed._cohort_of) == 5
+        assert len(form._cohort_of) <= 10
+    assert len(form._cohort_of) == 5
 
 
 def test_what_a_later_stage_refuses_has_come_all_the_same() -> None:

@@ -1,0 +1,376 @@
+"""The line book: who stands in line, in which order, until when, and who has to go instead.
+
+It is the queue without its gate: no loop, no futures, no places to give away. It is handed waiters
+and answers with the next to begin, or with those who have to go and why; the gate acts on that.
+
+A waiter stands in its class's line of `kernels/weighted_queue.py`, and in a heap of who expires
+next, for the lines are looked at from their ends. Nowhere else: who has left a line says so itself.
+
+Who goes has one of three reasons. QUEUE_FULL: no room, or
+pushed out by somebody who matters more. QUEUE_TIMEOUT: the rule, or `wait_us_max`. DEADLINE: what
+is left is less than the work takes (p99 of what was measured here). Refusing only what has expired
+already is worthless: at twice the load everything would be served a moment too late. Whose whole
+time is less than twice the p99 may still wait for half of it: a tail must not shut out a short
+deadline.
+
+The target grows with the service time of an *unloaded* service, measured while at most half of the
+places are taken; 5 ms is right for 10 ms of work, and sheds for nothing where it takes 100.
+
+Both bounds leave room for bursts: where refusing has left places idle that the refused could have
+used in time, all may wait for longer (`kernels/burst_allowance.py`), the newest first.
+
+With `line_us` the line itself is short while the queue is saturated (`saturation.py`). Then what is
+not CRITICAL stands in line no longer than `line_us` or one work takes, and no more of it than the
+places serve in that time; who would be more is refused at once, the least important first.
+
+Cost: O(classes) each time somebody joins or leaves; the heap's logarithm. Bounds: `length_max` and
+`bytes_max` over all classes, `wait_us_max`, `WEIGHTS_MAX` operations; the heap is at most twice the
+line, and a little.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import Final, NamedTuple, final
+
+from sluicegate.contracts.reasons import DEADLINE, QUEUE_FULL, QUEUE_TIMEOUT, Reason
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.adaptive_lifo import OVERFLOWED, QUEUED, QueueEntry
+from sluicegate.kernels.burst_allowance import BurstAllowance, BurstAllowanceSettings
+from sluicegate.kernels.verdict import NEVER
+from sluicegate.kernels.weighted_queue import WeightedQueue
+from sluicegate.kernels.windowed_quantile import WindowedQuantile
+from sluicegate.policies.queue.saturation import Saturation
+from sluicegate.policies.queue.settings import QueueSettings, queue_classes, rule_for
+
+_FIT_EVERY: Final = 32
+_EXPIRIES_KEPT: Final = 64
+_SLACK_EVERY_US: Final = 100_000
+
+
+class Waiter:
+    """One unit in line; the gate knows what to do when it leaves."""
+
+    __slots__ = ("entry", "expires_us", "lane", "latest_us", "queued_us", "request")
+
+    def __init__(self, request: Request, now_us: int) -> None:
+        self.request = request
+        self.queued_us = now_us
+        self.lane = 0
+        self.latest_us = -1  # from then on it is too late for its deadline
+        self.expires_us = 0  # and from then on for whatever reason
+        self.entry: QueueEntry[Waiter] | None = None
+
+    @property
+    def queued(self) -> bool:
+        """Whether it stands in line."""
+        return self.entry is not None and self.entry.fate == QUEUED
+
+
+class LineRemoval(NamedTuple):
+    """Somebody who has to go, why, and after how long it is worth coming again."""
+
+    waiter: Waiter
+    reason: Reason
+    retry_us: int
+
+
+@final
+class LineBook:
+    """All lines of a queue, before so many `places`; `removed` takes who has to go."""
+
+    __slots__ = (
+        "_arrivals",
+        "_expiries",
+        "_lanes",
+        "_learned",
+        "_lines",
+        "_newest_first",
+        "_numbers",
+        "_queue",
+        "_rules",
+        "_service",
+        "_service_us",
+        "_settings",
+        "_slack_due_us",
+        "_unloaded_us",
+        "burst",
+        "places",
+        "saturation",
+        "slack_us",
+        "waiting",
+    )
+
+    def __init__(self, settings: QueueSettings) -> None:
+        self._settings = settings
+        self._numbers = {name: at for at, name in enumerate(settings.weights, 1)}
+        self._lanes = 1 + len(settings.weights)
+        classes = queue_classes(settings)
+        self._queue: WeightedQueue[Waiter] = WeightedQueue(
+            classes, length_max=settings.length_max, weight_max=settings.bytes_max
+        )
+        self._lines = [self._queue.queue(lane) for lane in range(len(classes))]
+        self._rules = [rule_for(settings) for _ in classes]
+        # Who expires next, whatever its place: the kernel does not look into the middle of a line.
+        self._expiries: list[tuple[int, int, Waiter]] = []
+        self._arrivals = 0
+        self._service = WindowedQuantile()
+        self._service_us = self._unloaded_us = self._learned = self._slack_due_us = 0
+        self.saturation = Saturation(settings.line_us)
+        burst_us_max = settings.burst_us_max if settings.form == "codel" else 0
+        self.burst = BurstAllowance(BurstAllowanceSettings(allowance_us_max=burst_us_max))
+        self._newest_first = False  # while bursts make long lines
+        self.places = settings.places
+        self.slack_us = 0  # what the work takes, of which the deadline has to leave as much
+        self.waiting = 0
+
+    @property
+    def bytes(self) -> int:
+        """What all who wait weigh."""
+        return self._queue.weight
+
+    @property
+    def standing(self) -> bool:
+        """Whether a class stands."""
+        return self._is_standing(len(self._rules))
+
+    @property
+    def target_us(self) -> int:
+        """The delay that is still good."""
+        return self._rules[0].target_us()
+
+    def add(self, waiter: Waiter, weight: int, now_us: int, removed: list[LineRemoval]) -> None:
+        """Have somebody stand in line who has found no place."""
+        timeout_us = self._settings.wait_us_max
+        self.saturation.record_full()
+        left_us = waiter.request.remaining_us(now_us)
+        if left_us is not None:
+            left_us -= min(self.slack_us, left_us // 2)
+            waiter.latest_us = now_us + left_us
+            timeout_us = min(timeout_us, left_us)
+        self._push(waiter, self._lane(waiter.request), timeout_us, weight, now_us, removed)
+
+    def next(self, now_us: int, removed: list[LineRemoval]) -> Waiter | None:
+        """Take out who is to begin now; who has stood too long goes before."""
+        found: Waiter | None = None
+        lost: list[QueueEntry[Waiter]] = []
+        while self.waiting and found is None:
+            self._drop_standing(now_us, removed)
+            floors = not self._is_standing(2 * self._lanes)
+            entry = self._queue.pop(now_us, lost, floors)
+            if lost:
+                self._remove_lost(lost, now_us, removed)
+                lost.clear()
+            self.waiting = len(self._queue)
+            if entry is None:
+                break
+            if self._is_late(entry.item, now_us):
+                removed.append(LineRemoval(entry.item, DEADLINE, NEVER))
+            else:
+                found = entry.item
+        return found
+
+    def remove(self, waiter: Waiter, now_us: int) -> None:
+        """Take somebody out who wants to go."""
+        entry = waiter.entry
+        if entry is not None and self._lines[waiter.lane].cancel(entry, now_us):
+            self.waiting -= 1
+
+    def move(self, request: Request, now_us: int, removed: list[LineRemoval]) -> bool:
+        """Move a waiting unit to the class it is of now; False if it does not wait."""
+        waiter = self._find(request)
+        if waiter is None or waiter.entry is None:
+            return False
+        lane = self._lane(request)
+        if lane == waiter.lane:
+            return True
+        left_us = self._settings.wait_us_max - (now_us - waiter.queued_us)
+        if waiter.latest_us >= 0:
+            left_us = min(left_us, waiter.latest_us - now_us)
+        self.remove(waiter, now_us)
+        self._push(waiter, lane, left_us, waiter.entry.weight, now_us, removed)
+        return True
+
+    def sweep(self, now_us: int, removed: list[LineRemoval]) -> None:
+        """Take out who has expired, wherever it stands."""
+        lost: list[QueueEntry[Waiter]] = []
+        self._queue.expire(now_us, lost)
+        self._remove_lost(lost, now_us, removed)
+        expiries = self._expiries
+        while expiries and expiries[0][0] <= now_us:
+            waiter = heappop(expiries)[2]
+            if waiter.expires_us <= now_us and waiter.queued:
+                self.remove(waiter, now_us)
+                self._expire(waiter, now_us, removed)
+        self.waiting = len(self._queue)
+
+    def delay_us(self, now_us: int) -> int:
+        """How long the one that waits longest has waited; 0 if nobody does."""
+        longest_us = 0
+        for line in self._lines:
+            oldest = line.oldest
+            if oldest is not None:
+                longest_us = max(longest_us, now_us - oldest.item.queued_us)
+        return longest_us
+
+    def learn(self, service_us: int, unloaded: bool, now_us: int) -> None:
+        """Record how long the work took."""
+        if service_us < 0:  # The clock went back.
+            return
+        settings = self._settings
+        if settings.slack_quantile > 0.0:
+            self._service.add(service_us, now_us)
+            if now_us >= self._slack_due_us or now_us < self._slack_due_us - _SLACK_EVERY_US:
+                self._slack_due_us = now_us + _SLACK_EVERY_US
+                self.slack_us = int(self._service.quantile(settings.slack_quantile, now_us) or 0)
+        self._service_us += (service_us - self._service_us) // 8
+        if not unloaded or not settings.adaptive_target:
+            return
+        if self._learned == 0:
+            self._unloaded_us = service_us
+        self._unloaded_us += (service_us - self._unloaded_us) // 16
+        if self._learned % _FIT_EVERY == 0:
+            for rule in self._rules:
+                rule.fit(self._unloaded_us)
+        self._learned += 1
+
+    def record_idle(self, idle: int, now_us: int) -> None:
+        """Record how many places are idle; the newest go first while bursts make long lines."""
+        burst = self.burst
+        burst.record(idle, self.places, now_us)
+        target_us = self._rules[0].target_us()
+        newest_first = burst.us > 2 * target_us
+        if newest_first is self._newest_first or self._settings.standing_us is not None:
+            return
+        self._newest_first = newest_first
+        for line in self._lines:
+            line.stand_after(4 * target_us if newest_first else None)
+
+    def _push(
+        self,
+        waiter: Waiter,
+        lane: int,
+        timeout_us: int,
+        weight: int,
+        now_us: int,
+        removed: list[LineRemoval],
+    ) -> None:
+        lost: list[QueueEntry[Waiter]] = []
+        rule = self._rules[lane]
+        length = self._lines[lane].length
+        timeout_us = min(timeout_us, rule.timeout_us(length, now_us))
+        if length == 0 and self._lower_class_waits(lane):
+            rule.record_empty()
+        waiter.lane = lane
+        cost = max(1, waiter.request.cost_ru)
+        self._queue.limit(self._room(lane))
+        if lane >= self._lanes:
+            timeout_us = self.saturation.wait_us(timeout_us, self._service_us, self.burst.us)
+        waiter.entry = self._queue.push(lane, waiter, timeout_us, now_us, lost, weight, cost)
+        waiter.expires_us = now_us + timeout_us
+        if waiter.entry.fate == QUEUED:
+            self._watch(waiter)
+        if lost:
+            self._remove_lost(lost, now_us, removed)
+        self.waiting = len(self._queue)
+
+    def _watch(self, waiter: Waiter) -> None:
+        """Have it expire wherever it stands."""
+        self._arrivals += 1
+        heappush(self._expiries, (waiter.expires_us, self._arrivals, waiter))
+        if len(self._expiries) > 2 * self.waiting + _EXPIRIES_KEPT:
+            self._expiries = [expiry for expiry in self._expiries if expiry[2].queued]
+            heapify(self._expiries)
+
+    def _is_late(self, waiter: Waiter, now_us: int) -> bool:
+        """The work may take longer now than it did when this unit was queued."""
+        left_us = waiter.request.remaining_us(now_us)
+        if left_us is None:
+            return False
+        budget_us = left_us + max(0, now_us - waiter.queued_us)
+        return left_us < min(self.slack_us, budget_us // 2) or left_us == 0
+
+    def _drop_standing(self, now_us: int, removed: list[LineRemoval]) -> None:
+        for lane, line in enumerate(self._lines):
+            rule = self._rules[lane]
+            entry = line.oldest
+            while entry is not None:
+                waiter = entry.item
+                delay_us = now_us - waiter.queued_us
+                if self.burst.us:
+                    delay_us = max(0, delay_us - self.burst.us)
+                if not rule.drop(delay_us, now_us):
+                    break
+                line.cancel(entry, now_us)
+                retry_us = self._settings.interval_us
+                self._remove_early(LineRemoval(waiter, QUEUE_TIMEOUT, retry_us), now_us, removed)
+                entry = line.oldest
+
+    def _expire(self, waiter: Waiter, now_us: int, removed: list[LineRemoval]) -> None:
+        """Its time is over."""
+        if 0 <= waiter.latest_us <= now_us:
+            removed.append(LineRemoval(waiter, DEADLINE, NEVER))
+        else:
+            retry_us = self._settings.interval_us
+            self._remove_early(LineRemoval(waiter, QUEUE_TIMEOUT, retry_us), now_us, removed)
+
+    def _remove_lost(
+        self, lost: list[QueueEntry[Waiter]], now_us: int, removed: list[LineRemoval]
+    ) -> None:
+        for entry in lost:
+            if entry.fate == OVERFLOWED:
+                removal = LineRemoval(entry.item, QUEUE_FULL, self._drained_us())
+                self._remove_early(removal, now_us, removed)
+            else:
+                self._expire(entry.item, now_us, removed)
+
+    def _remove_early(self, removal: LineRemoval, now_us: int, removed: list[LineRemoval]) -> None:
+        """Somebody goes who might still have been served in time."""
+        waiter = removal.waiter
+        late_us = waiter.queued_us + self._settings.wait_us_max
+        if waiter.latest_us >= 0:
+            late_us = min(late_us, waiter.latest_us)
+        self.burst.record_refusal(self._service_us, late_us, now_us)
+        removed.append(removal)
+
+    def _room(self, lane: int) -> int:
+        """How many may be in line when one of this class comes."""
+        room = self.saturation.room(self.places, self._service_us, self.burst.us)
+        if room is None:
+            return self._settings.length_max
+        if lane >= self._lanes:
+            return room
+        # What is CRITICAL is judged by how long it has stood, not by its number.
+        critical = 2  # who comes, and one more
+        for line in self._lines[: self._lanes]:
+            critical += line.length
+        return max(room, critical)
+
+    def _drained_us(self) -> int:
+        """When all who wait now will have been served."""
+        return max(1_000, len(self._queue) * self._service_us // self.places)
+
+    def _find(self, request: Request) -> Waiter | None:
+        for line in self._lines:
+            entry = line.oldest
+            while entry is not None:
+                if entry.item.request is request:
+                    return entry.item
+                entry = entry.newer
+        return None
+
+    def _lower_class_waits(self, lane: int) -> bool:
+        """Whether somebody of a class that matters less is in line."""
+        for less in range((lane // self._lanes + 1) * self._lanes, len(self._lines)):
+            if self._lines[less].length:
+                return True
+        return False
+
+    def _is_standing(self, lanes: int) -> bool:
+        for lane in range(lanes):
+            if self._lines[lane].length and self._rules[lane].overloaded():
+                return True
+        return False
+
+    def _lane(self, request: Request) -> int:
+        return request.criticality * self._lanes + self._numbers.get(request.operation, 0)

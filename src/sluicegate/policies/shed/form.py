@@ -1,0 +1,50 @@
+"""What all forms of shedding answer: whether a unit may pass, at what price, and where they stand.
+
+The stage asks; a form never counts what it refused, nor looks at a clock of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.request import Request
+from sluicegate.kernels.token_bucket import PRICE_ONE_MILLI
+from sluicegate.policies.prices import CLASSES
+from sluicegate.policies.stress import StressState
+
+PASS: Final = -1
+PLAIN_MILLI: Final = (PRICE_ONE_MILLI,) * CLASSES
+
+
+class ShedStanding(NamedTuple):
+    """Where a form stands now, as the statistics show it."""
+
+    level: int
+    levels: int
+    prices_milli: tuple[int, ...]
+    utilization: float
+
+
+class ShedForm:
+    """By itself one that refuses nobody and has one price."""
+
+    __slots__ = ("_levels_max",)
+
+    def __init__(self, levels_max: int) -> None:
+        self._levels_max = levels_max
+
+    def judge(self, request: Request, now_us: int) -> int:
+        """`PASS`, or after how long this unit may come again."""
+        return PASS
+
+    def price_milli(self, criticality: Criticality) -> int:
+        """What a request unit costs this class, in thousandths."""
+        return PRICE_ONE_MILLI
+
+    def end_window(self, picture: StressState, quiet: int) -> None:
+        """Move by the stress of a window, after so many in which nothing came."""
+
+    def standing(self) -> ShedStanding:
+        """Where it stands."""
+        return ShedStanding(self._levels_max, self._levels_max, PLAIN_MILLI, 0.0)

@@ -1,0 +1,116 @@
+"""Shed: under stress, what matters less goes first.
+
+It reads the state of `stress` once each `window_us` (for prices `price_window_us`), and acts in
+one of three forms, each in a file of its name:
+
+    form           what it does                               heeds              from
+    levels         refuses above a level that moves           crowded            DAGOR (2018)
+    prices         refuses nobody; request units cost more    slow or crowded    Mussel (2025)
+    utilization    refuses by ramps over the utilization      utilization        Netflix (2024)
+
+**levels** is the default. Before `queue`, which keeps its own delay short and goes by class too, it
+has little left to do (one refusal in a hundred in the lab's `priority`); without a queue that
+refuses it comes too late, for a plain line is full of the dead before the level is down.
+
+A `floor` of 1% of what would be refused passes in the two forms that refuse, so that no class
+starves unseen; in hard overload nothing does. Windows without any traffic open the gate,
+`CATCH_UP_MAX` at once.
+
+What comes is counted whether or not a later stage refuses it, so there is nothing to take back.
+
+Cost: a look at the time, and the form's. Bounds: the form's.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from sluicegate.contracts.chance import Chance
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.policy import NOTHING_HELD, NothingHeld
+from sluicegate.contracts.reasons import SHED
+from sluicegate.contracts.request import Request
+from sluicegate.policies.prices import CLASSES
+from sluicegate.policies.shed.form import ShedForm
+from sluicegate.policies.shed.levels import LevelsForm
+from sluicegate.policies.shed.prices import PricesForm
+from sluicegate.policies.shed.settings import ShedSettings, ShedStats
+from sluicegate.policies.shed.utilization import UtilizationForm
+from sluicegate.policies.stress import StressSource
+
+RULE_ID: Final = "shed"
+# After so many quiet windows the gate is open, whatever it was.
+CATCH_UP_MAX: Final = 128
+
+
+@final
+class Shed:
+    """Judges by class and stress, in one of the three forms."""
+
+    __slots__ = (
+        "_admitted", "_begin_us", "_due_us", "_form", "_refusals", "_stress", "_window_us",
+        "_windows", "settings",
+    )  # fmt: skip
+
+    def __init__(
+        self, stress: StressSource, chance: Chance, settings: ShedSettings | None = None
+    ) -> None:
+        settings = ShedSettings() if settings is None else settings
+        self.settings = settings
+        self._stress = stress
+        self._form = _form(settings, chance)
+        by_price = settings.form == "prices"
+        self._window_us = settings.price_window_us if by_price else settings.window_us
+        self._begin_us = 0
+        self._due_us = -1
+        self._windows = 0
+        self._admitted = [0] * CLASSES
+        self._refusals = [0] * CLASSES
+
+    def admit(self, request: Request, now_us: int) -> NothingHeld | Decision:
+        """Admit it or not by its class; it holds nothing."""
+        if now_us >= self._due_us or now_us < self._begin_us:
+            self._end_window(now_us)
+        place: int = request.criticality
+        retry_us = self._form.judge(request, now_us)
+        if retry_us >= 0:
+            self._refusals[place] += 1
+            return Decision(False, 0, retry_us, retry_us, SHED, RULE_ID)
+        self._admitted[place] += 1
+        return NOTHING_HELD
+
+    def price_milli(self, request: Request, now_us: int) -> int:
+        """What a request unit costs its class now, in thousandths; 1,000 in the other forms."""
+        if now_us >= self._due_us or now_us < self._begin_us:
+            self._end_window(now_us)
+        return self._form.price_milli(request.criticality)
+
+    def stats(self) -> ShedStats:
+        """Counts since the start, and where the form stands."""
+        standing = self._form.standing()
+        return ShedStats(
+            self.settings.form,
+            tuple(self._admitted),
+            tuple(self._refusals),
+            standing.level,
+            standing.levels,
+            standing.prices_milli,
+            standing.utilization,
+            self._windows,
+        )
+
+    def _end_window(self, now_us: int) -> None:
+        """A window is over, or several in which nothing came."""
+        passed = (now_us - self._begin_us) // self._window_us if self._windows > 0 else 1
+        self._begin_us = now_us
+        self._due_us = now_us + self._window_us
+        self._windows += 1
+        self._form.end_window(self._stress.read(now_us), min(passed - 1, CATCH_UP_MAX))
+
+
+def _form(settings: ShedSettings, chance: Chance) -> ShedForm:
+    if settings.form == "levels":
+        return LevelsForm(chance, settings)
+    if settings.form == "prices":
+        return PricesForm(settings)
+    return UtilizationForm(chance, settings)

@@ -1,0 +1,122 @@
+"""Who stands in line, and who goes instead: without a loop, by a clock that is moved by hand."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from sluicegate.contracts.criticality import Criticality
+from sluicegate.contracts.reasons import DEADLINE, QUEUE_FULL, QUEUE_TIMEOUT
+from sluicegate.contracts.request import Request
+from sluicegate.policies.queue.line_book import LineBook, LineRemoval, Waiter
+from sluicegate.policies.queue.rules import FORMS
+from sluicegate.policies.queue.settings import QueueSettings
+
+MS = 1_000
+CRITICAL, DEGRADED, BEST_EFFORT, BULK = Criticality
+
+
+def joined(
+    book: LineBook,
+    now_us: int,
+    removed: list[LineRemoval],
+    criticality: Criticality = DEGRADED,
+    deadline_us: int | None = None,
+) -> Waiter:
+    waiter = Waiter(Request("k", criticality=criticality, deadline_us=deadline_us), now_us)
+    book.add(waiter, 1_000, now_us, removed)
+    return waiter
+
+
+def test_what_matters_more_is_next_and_in_a_class_who_came_first() -> None:
+    book, removed = LineBook(QueueSettings()), list[LineRemoval]()
+    order = (BULK, DEGRADED, CRITICAL, DEGRADED)
+    waiters = [joined(book, at, removed, criticality) for at, criticality in enumerate(order)]
+    assert (book.waiting, book.bytes, book.delay_us(10)) == (4, 4_000, 10)
+    found = [book.next(10, removed) for _ in range(5)]
+    assert found == [waiters[2], waiters[1], waiters[3], waiters[0], None]
+    assert (book.waiting, book.bytes, removed) == (0, 0, [])
+
+
+def test_who_expires_in_the_middle_of_a_line_goes_by_the_sweep() -> None:
+    book, removed = LineBook(QueueSettings(wait_us_max=50 * MS)), list[LineRemoval]()
+    first = joined(book, 0, removed)
+    short = joined(book, 0, removed, deadline_us=5 * MS)
+    last = joined(book, 0, removed)
+    book.sweep(5 * MS - 1, removed)
+    assert not removed
+    book.sweep(5 * MS, removed)
+    assert [(one.waiter, one.reason) for one in removed] == [(short, DEADLINE)]
+    assert [one.queued for one in (first, short, last)] == [True, False, True]
+    book.sweep(50 * MS, removed)
+    assert [one.reason for one in removed[1:]] == [QUEUE_TIMEOUT] * 2
+    assert book.waiting == 0
+
+
+def test_who_has_no_room_goes_at_once_and_says_so_itself() -> None:
+    book, removed = LineBook(QueueSettings(length_max=2)), list[LineRemoval]()
+    lowest = joined(book, 0, removed, BULK)
+    joined(book, 0, removed, CRITICAL)
+    joined(book, 0, removed, CRITICAL)
+    assert [(one.waiter, one.reason) for one in removed] == [(lowest, QUEUE_FULL)]
+    refused = joined(book, 0, removed, BULK)
+    assert removed[-1].waiter is refused
+    assert not refused.queued
+    assert book.waiting == 2
+
+
+def test_who_is_moved_stands_behind_who_was_there_and_keeps_its_time() -> None:
+    book, removed = LineBook(QueueSettings(wait_us_max=50 * MS)), list[LineRemoval]()
+    there = joined(book, 0, removed, CRITICAL)
+    moved = joined(book, 0, removed, BULK)
+    moved.request.criticality = CRITICAL
+    assert book.move(moved.request, 20 * MS, removed)
+    assert moved.expires_us == 50 * MS
+    assert [book.next(20 * MS, removed) for _ in range(2)] == [there, moved]
+    assert not book.move(moved.request, 20 * MS, removed)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("seed", range(5))
+def test_everybody_who_joined_leaves_once_and_the_count_is_what_stands(
+    form: str, seed: int
+) -> None:
+    chance = random.Random(seed)
+    settings = QueueSettings(
+        form=form, length_max=12, wait_us_max=40 * MS, line_us=None if seed % 2 else 4 * MS
+    )
+    book, removed = LineBook(settings), list[LineRemoval]()
+    there: list[Waiter] = []
+    everybody: list[Waiter] = []
+    left: list[Waiter] = []
+    now_us = 0
+    for _ in range(600):
+        now_us += chance.choice((0, 100, 2 * MS))
+        step = chance.random()
+        if step < 0.6:
+            deadline_us = chance.choice((None, now_us + chance.randint(0, 60 * MS)))
+            criticality = chance.choice(list(Criticality))
+            everybody.append(joined(book, now_us, removed, criticality, deadline_us))
+            there.append(everybody[-1])
+        elif step < 0.9:
+            found = book.next(now_us, removed)
+            if found is not None:
+                assert found.expires_us > now_us
+                left.append(found)
+        elif step < 0.95:
+            book.sweep(now_us, removed)
+            assert all(one.expires_us > now_us for one in there if one.queued)
+        elif there:
+            gone = chance.choice(there)
+            if gone.queued:
+                left.append(gone)
+            book.remove(gone, now_us)
+        left += [removal.waiter for removal in removed]
+        removed.clear()
+        there = [one for one in there if one.queued]
+        assert book.waiting == len(there)
+        assert book.bytes == 1_000 * len(there)
+    book.sweep(now_us + settings.wait_us_max, removed)
+    left += [removal.waiter for removal in removed]
+    assert sorted(map(id, left)) == sorted(map(id, everybody))
