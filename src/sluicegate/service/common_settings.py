@@ -12,7 +12,15 @@ from typing import Annotated, Final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.rules.web.addresses import network_remedy
-from sluicegate.service.settings import Setting, SettingsBase, SettingType, one_of, seconds, whole
+from sluicegate.service.settings import (
+    SHARE,
+    Setting,
+    SettingsBase,
+    SettingType,
+    one_of,
+    seconds,
+    whole,
+)
 
 PORT_MAX: Final = 65_535
 WORKERS_MAX: Final = 256
@@ -111,7 +119,41 @@ class ConnectionSettings(SettingsBase):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServiceSettings(AccessSettings, ConnectionSettings):
+class TraceSettings(SettingsBase):
+    """Traces."""
+
+    traces: Annotated[
+        str,
+        Setting(
+            "send spans by OTLP over HTTP to this collector, as http://127.0.0.1:4318",
+            metavar="URL",
+        ),
+    ] = ""
+    traces_share: Annotated[
+        float,
+        Setting(
+            "the share of requests that are traced though nobody asks for it", SHARE, live=True
+        ),
+    ] = 0.01
+    traces_per_s: Annotated[
+        int,
+        Setting(
+            "requests a second that are traced at most, whoever asks for it",
+            whole(1, 1_000_000),
+            live=True,
+        ),
+    ] = 100
+
+    def check(self) -> None:
+        """Raise for what is no address of a collector."""
+        super().check()
+        scheme, mark, rest = self.traces.partition("://")
+        if self.traces and not (mark and rest and scheme in ("http", "https")):
+            raise BadValue("--traces", self.traces, "give http://HOST:PORT or https://HOST:PORT")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceSettings(AccessSettings, ConnectionSettings, TraceSettings):
     """The service itself."""
 
     listen: Annotated[tuple[str, ...], LISTEN] = ("127.0.0.1:0",)

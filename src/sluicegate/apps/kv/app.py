@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import ClassVar, Final, final
+from typing import TYPE_CHECKING, ClassVar, Final, final
 
 from sluicegate import __version__
 from sluicegate.apps.kv.admission import Admission, attributes_of
@@ -54,9 +54,9 @@ from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.contracts.key_values import CallContext, Upload
 from sluicegate.doors.grpc.key_values import KeyValuesServicer
 from sluicegate.doors.grpc.methods import Methods
+from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.kv.handler import KvHttp
 from sluicegate.doors.http.kv.settings import KvHttpSettings
-from sluicegate.doors.http.message import Handler
 from sluicegate.doors.resp.kv.commands import KEY_VALUES
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
@@ -74,6 +74,9 @@ from sluicegate.system import SystemChance
 from sluicegate.telemetry.prometheus import MetricFamily
 from sluicegate.telemetry.usage_files import UsageWriter
 from sluicegate.wire.key_values_messages import KvBounds
+
+if TYPE_CHECKING:
+    from sluicegate.apps.kv.spans import WorkSpans
 
 _FAILING_US: Final = 1_000_000  # until that is no moment's trouble
 _FORGET_US: Final = 10_000_000  # without traffic it is tried again: no request, no answer
@@ -109,6 +112,7 @@ class KvApp(App[KvSettings]):
         if self.capture is not None:
             captured = CapturedBudget(self.quotas.spent_from, self.capture)
         self.store = self._make_store_watch()
+        spans = self._work_spans()
         self.chain = PolicyChain(
             settings,
             self.chance,
@@ -117,6 +121,7 @@ class KvApp(App[KvSettings]):
             weights=read_weights_file(settings.weights),
             shard_places=shard_places_of(settings, self.engine),
             minute_quota=self.minute_quota,
+            spans=spans,
         )
         layered = self.chain.layered
         self.callers = CallerTable(
@@ -138,7 +143,9 @@ class KvApp(App[KvSettings]):
         self.refusals = RefusalRing(
             self.chain, self.quotas.standing, entries_max=settings.audit_refusals
         )
-        self.admission = Admission(self.chain, self.clock, supply, self.engine_watch, self.refusals)
+        self.admission = Admission(
+            self.chain, self.clock, supply, self.engine_watch, self.refusals, spans
+        )
         tables = TableSettings(
             tables_max=settings.tables_max, value_bytes_max=settings.value_bytes_max
         )
@@ -173,6 +180,13 @@ class KvApp(App[KvSettings]):
         self.rules = RulesSource(self.callers.put_in_force, self.callers.put_fleet)
         self._bounds = KvBounds(value_bytes_max=settings.value_bytes_max)
         self._views: Mapping[str, TableView] = {}
+
+    def _work_spans(self) -> WorkSpans | None:
+        if self.tracing is None:
+            return None
+        from sluicegate.apps.kv.spans import WorkSpans  # noqa: PLC0415 - its packages are optional
+
+        return WorkSpans(self.tracing.provider)
 
     # Life.
 
@@ -248,7 +262,7 @@ class KvApp(App[KvSettings]):
             self.pace,
         )
 
-    def http(self, site: Site) -> Handler:
+    def http(self, site: Site) -> HttpHandler:
         """Rows, ranges, uploads, what there is to see, backups."""
         settings = self.settings
         bounds = KvHttpSettings(
@@ -266,7 +280,7 @@ class KvApp(App[KvSettings]):
             engine=self.engine,
             backups=settings.backups,
         )
-        return KvHttp(self.dispatcher, status, site.access, self.clock, bounds).handle
+        return KvHttp(self.dispatcher, status, site.access, self.clock, bounds)
 
     # What there is to see.
 

@@ -77,6 +77,7 @@ class PolicyChain:
         weights: Mapping[str, Weights],
         shard_places: int,
         minute_quota: WaitingPolicy | None = None,
+        spans: StackObserver | None = None,
     ) -> None:
         self.layered = layers = settings.policy == "layers"
         self.classed = settings.policy != "none"  # else all are alike
@@ -144,6 +145,8 @@ class PolicyChain:
             observers += [self.stress, self.local_prices]
         if self.places is not None:
             observers.append(self.places)
+        if spans is not None:
+            observers.append(spans)
         self.stack = Stack(*self._stages(settings, minute_quota), observers=observers)
 
     def _stages(self, settings: KvSettings, minute_quota: WaitingPolicy | None) -> list[StackStage]:

@@ -41,8 +41,8 @@ from sluicegate.contracts.store import Store
 from sluicegate.doors.grpc.mesh import MeshServicer
 from sluicegate.doors.grpc.methods import Methods
 from sluicegate.doors.grpc.rate_limiter import RateLimiterServicer
+from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.limiter.handler import LimiterHttp, LimiterHttpSettings
-from sluicegate.doors.http.message import Handler
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
 from sluicegate.kernels.utilization_shed import DEFAULT_RAMPS, Ramp
@@ -68,6 +68,7 @@ from sluicegate.stores.event_logs import check_log, open_log
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.system import SystemChance, SystemClock, now_us
 from sluicegate.telemetry.audit_ring import AuditRing
+from sluicegate.telemetry.observer_group import ObserverGroup
 from sluicegate.telemetry.prometheus import MetricFamily, gauge
 from sluicegate.telemetry.service_metrics import OUTCOMES, ServiceMetrics
 from sluicegate.telemetry.store_metrics import StoreMetrics
@@ -110,10 +111,14 @@ class LimiterApp(App[LimiterSettings]):
                 lambda: self.store_metrics.last_failure,
                 harsh=settings.rls_semantics == Semantics.ENVOY.value,
             )
-        self.ledger = ServiceLedger(self.service_metrics, self.ring, box)
+        spans = None if self.tracing is None else self.tracing.decisions
+        self.ledger = ServiceLedger(self.service_metrics, self.ring, box, spans)
         self.gate = _gate(settings)
         self.store, self.limiter, self.throttle, self._connects = _stores(
-            settings, self.store_metrics
+            settings,
+            self.store_metrics
+            if self.tracing is None
+            else ObserverGroup(self.store_metrics, self.tracing.round_trips),
         )
         self.limiter.pin()
         self.mesh = Mesh(self.limiter, self.gate, self.ledger, settings=_mesh_settings(settings))
@@ -247,16 +252,14 @@ class LimiterApp(App[LimiterSettings]):
         )
         return RespDoor(self.service, access, bounds, clock=self.clock)
 
-    def http(self, site: Site) -> Handler:
+    def http(self, site: Site) -> HttpHandler:
         """Checks, leases, the audit, Envoy's question as JSON."""
         bounds = LimiterHttpSettings(
             hosts=site.hosts, metrics_open=self.settings.metrics_open, version=__version__
         )
         status = LimiterStatus(site.status, self.rules.status, self.ring)
         search = RuleSearch(lambda: self.book, self.service_metrics)
-        return LimiterHttp(
-            self.service, status, site.access, self.clock, bounds, (search.route(),)
-        ).handle
+        return LimiterHttp(self.service, status, site.access, self.clock, bounds, (search.route(),))
 
     # What there is to see.
 
@@ -375,7 +378,7 @@ def _gate_settings(settings: LimiterSettings) -> GateSettings:
 
 
 def _stores(
-    settings: LimiterSettings, observer: StoreMetrics
+    settings: LimiterSettings, observer: Observer
 ) -> tuple[Store, Limiter, Throttle, Connects]:
     failure = Failure(settings.failure)
     if not settings.shared:
