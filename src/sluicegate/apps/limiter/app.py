@@ -13,6 +13,7 @@ from typing import ClassVar, Final, final
 
 from sluicegate import __version__
 from sluicegate.apps.limiter.dead_letters import DeadLetterWriter
+from sluicegate.apps.limiter.fleet_state import FleetState, SharedMark
 from sluicegate.apps.limiter.ledger import ServiceLedger
 from sluicegate.apps.limiter.metrics import (
     CLASSES,
@@ -32,7 +33,6 @@ from sluicegate.apps.limiter.throttle import RemoteThrottle, Throttle
 from sluicegate.apps.limiter.trial_rules import TrialRules
 from sluicegate.command_line.text import counted
 from sluicegate.contracts.access import Access
-from sluicegate.contracts.checks import Gate
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, SluicegateError
@@ -83,6 +83,7 @@ SERVICES: Final = (
     "sluicegate.v1.RateLimiter",
 )
 BULK_BYTES_MAX: Final = 64 << 10  # of one word of a RESP command
+SHEDS: Final = "sheds"  # the name of the mark of limiters that shed
 Connects = tuple[Callable[[], Awaitable[None]], ...]
 _log: Final = logging.getLogger("sluicegate.limiter")
 
@@ -114,12 +115,16 @@ class LimiterApp(App[LimiterSettings]):
         spans = None if self.tracing is None else self.tracing.decisions
         self.ledger = ServiceLedger(self.service_metrics, self.ring, box, spans)
         self.gate = _gate(settings)
-        self.store, self.limiter, self.throttle, self._connects = _stores(
+        self.store, self.limiter, self.throttle, self._connects, mark = _stores(
             settings,
             self.store_metrics
             if self.tracing is None
             else ObserverGroup(self.store_metrics, self.tracing.round_trips),
         )
+        self.fleet: FleetState | None = None
+        if mark is not None:
+            node = f"{settings.node or socket.gethostname()}-{worker.number}"
+            self.fleet = FleetState(self.gate, mark, node, self.clock)
         self.limiter.pin()
         self.mesh = Mesh(self.limiter, self.gate, self.ledger, settings=_mesh_settings(settings))
         self.checker = Checker(self.limiter, self.gate, self.ledger)
@@ -150,6 +155,8 @@ class LimiterApp(App[LimiterSettings]):
         if isinstance(self.gate, UtilizationGate):
             monitor = Monitor(self.gate, self.service_metrics, machine=self.settings.shed_machine)
             self.background.start("monitor", monitor.run)
+        if self.fleet is not None:
+            self.background.start("fleet", self.fleet.run)
 
     async def close(self) -> None:
         """Close the parts, the last that was made first."""
@@ -279,6 +286,8 @@ class LimiterApp(App[LimiterSettings]):
         }
         if isinstance(self.gate, UtilizationGate):
             parts["gate"] = self.gate.stats
+        if self.fleet is not None:
+            parts["fleet"] = self.fleet.state
         if self.dead_letters is not None:
             parts["dead_letters"] = self.dead_letters.stats
         if self.capture is not None:
@@ -360,7 +369,7 @@ def _capture(settings: LimiterSettings, clock: Clock) -> Capture | None:
     return Capture(bounds, clock=clock)
 
 
-def _gate(settings: LimiterSettings) -> Gate:
+def _gate(settings: LimiterSettings) -> UtilizationGate | OpenGate:
     return (
         UtilizationGate(SystemChance(), _gate_settings(settings)) if settings.shed else OpenGate()
     )
@@ -379,23 +388,23 @@ def _gate_settings(settings: LimiterSettings) -> GateSettings:
 
 def _stores(
     settings: LimiterSettings, observer: Observer
-) -> tuple[Store, Limiter, Throttle, Connects]:
+) -> tuple[Store, Limiter, Throttle, Connects, SharedMark | None]:
     failure = Failure(settings.failure)
     if not settings.shared:
         limiter = Limiter(failure=failure, keys_max=settings.keys_max)
         store: Store = MemoryStore(now_us, keys_max=settings.keys_max)
-        return store, limiter, Throttle(now_us, settings.keys_max, None, failure), ()
-    store, throttle, connects = _open_redis(settings.store, observer)
+        return store, limiter, Throttle(now_us, settings.keys_max, None, failure), (), None
+    store, throttle, connects, mark = _open_redis(settings.store, observer)
     limiter = Limiter(
         open_store=lambda: store,
         failure=failure,
         keys_max=settings.keys_max,
         observer=observer,
     )
-    return store, limiter, Throttle(now_us, settings.keys_max, throttle, failure), connects
+    return store, limiter, Throttle(now_us, settings.keys_max, throttle, failure), connects, mark
 
 
-def _open_redis(url: str, observer: Observer) -> tuple[Store, RemoteThrottle, Connects]:
+def _open_redis(url: str, observer: Observer) -> tuple[Store, RemoteThrottle, Connects, SharedMark]:
     # Here, because memory needs none of it and no package for it.
     from sluicegate.stores.redis.settings import parse_url, schemes_text  # noqa: PLC0415
     from sluicegate.stores.redis.store import RedisStore  # noqa: PLC0415
@@ -407,7 +416,7 @@ def _open_redis(url: str, observer: Observer) -> tuple[Store, RemoteThrottle, Co
     redis = parse_url(url, defaults={"timeout_us": STORE_TIMEOUT_US})
     store = RedisStore(redis, SystemChance(), observer=observer, clock=now_us)
     throttle = RedisThrottle(redis, SystemChance(), observer=observer, clock=now_us)
-    return store, throttle, (store.connect, throttle.connect)
+    return store, throttle, (store.connect, throttle.connect), store.mark(SHEDS)
 
 
 def _mesh_settings(settings: LimiterSettings) -> MeshSettings:
