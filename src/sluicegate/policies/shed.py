@@ -220,6 +220,11 @@ class Shed:
         self._admitted[place] += 1
         return NOTHING_HELD
 
+    def replace_ramps(self, ramps: RampSettings) -> None:
+        """Go by these from the next window on, in the form `utilization`."""
+        self._ramps = UtilizationShed(ramps)
+        self._due_us = -1
+
     def price_milli(self, request: Request, now_us: int) -> int:
         """What a request unit costs its class now, in thousandths; 1,000 in the other forms."""
         if now_us >= self._due_us or now_us < self._begin_us:

@@ -60,17 +60,18 @@ from sluicegate.doors.http.kv.settings import KvHttpSettings
 from sluicegate.doors.resp.kv.commands import KEY_VALUES
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
+from sluicegate.kernels.utilization_shed import RampSettings
 from sluicegate.policies.refusal_pace import RefusalPace
 from sluicegate.policies.stack import StackPermit
 from sluicegate.protos import KEY_VALUES as KEY_VALUES_PROTO
 from sluicegate.protos import descriptor_set
 from sluicegate.service.app import App, GrpcServices, Site
-from sluicegate.service.background import measure_lag
+from sluicegate.service.background import busy_share, measure_lag
 from sluicegate.service.rules_source import RulesSource
 from sluicegate.service.siblings import ALONE, WorkerId
 from sluicegate.service.status import Part
 from sluicegate.stores.open_engine import open_engine
-from sluicegate.system import SystemChance
+from sluicegate.system import SystemChance, thread_times
 from sluicegate.telemetry.prometheus import MetricFamily
 from sluicegate.telemetry.usage_files import UsageWriter
 from sluicegate.wire.key_values_messages import KvBounds
@@ -78,6 +79,7 @@ from sluicegate.wire.key_values_messages import KvBounds
 if TYPE_CHECKING:
     from sluicegate.apps.kv.spans import WorkSpans
 
+_LOOK_US: Final = 250_000  # between two looks at how full the event loop is
 _FAILING_US: Final = 1_000_000  # until that is no moment's trouble
 _FORGET_US: Final = 10_000_000  # without traffic it is tried again: no request, no answer
 START_TRIES: Final = 30  # one a second
@@ -180,6 +182,7 @@ class KvApp(App[KvSettings]):
         self.rules = RulesSource(self.callers.put_in_force, self.callers.put_fleet)
         self._bounds = KvBounds(value_bytes_max=settings.value_bytes_max)
         self._views: Mapping[str, TableView] = {}
+        self._times, self._times_us = thread_times(), self.clock.now_us()
 
     def _work_spans(self) -> WorkSpans | None:
         if self.tracing is None:
@@ -233,6 +236,7 @@ class KvApp(App[KvSettings]):
         self.quotas.change(self.settings)
         self.callers.apply()
         self.dispatcher.scans.chunk_ru = self.settings.chunk_ru
+        self.chain.levels.replace_ramps(RampSettings(ramps=self.settings.ramps))
 
     def reload(self) -> None:
         """Read the rules again."""
@@ -412,7 +416,13 @@ class KvApp(App[KvSettings]):
     def _loop_lag(self, late_us: int) -> None:
         # The CPU of the whole machine is left out: who else works there is no business of ours,
         # and our own shows in the loop.
-        self.chain.stress.record_loop_lag(late_us, self.clock.now_us())
+        now_us = self.clock.now_us()
+        self.chain.stress.record_loop_lag(late_us, now_us)
+        passed_us = now_us - self._times_us
+        if self.settings.shed_form == "utilization" and passed_us >= _LOOK_US:
+            times = thread_times()
+            self.chain.stress.record_utilization(busy_share(self._times, times, passed_us), now_us)
+            self._times, self._times_us = times, now_us
 
     async def _admit_bulk(self, call: CallContext, rows: int, size_bytes: int) -> StackPermit:
         """How uploads, folding and sweeping enter: as everything else does, in the lowest class."""

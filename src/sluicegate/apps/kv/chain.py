@@ -106,7 +106,11 @@ class PolicyChain:
             self.prices = Shed(self.stress, chance, ShedSettings(form="prices"))
             pricing = SignsBeside(self.local_prices, self.prices)
         self.levels = Shed(
-            self.stress, chance, ShedSettings(form="levels", raise_permille=RAISE_PERMILLE)
+            self.stress,
+            chance,
+            ShedSettings(
+                form=settings.shed_form, raise_permille=RAISE_PERMILLE, ramps=settings.ramps
+            ),
         )
         self.penalty = Penalty(self.local_prices, PenaltySettings(times_max=settings.penalty_max))
         self.units = RequestUnits(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.service.common_settings import LISTEN, RulesSettings
+from sluicegate.service.common_settings import LISTEN, RampsSettings, RulesSettings
 from sluicegate.service.settings import SHARE, Setting, SettingType, one_of, whole
 from sluicegate.stores.redis.settings import schemes_text
 
@@ -29,7 +29,7 @@ def _parse_quota_status(text: str, where: str) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KvSettings(RulesSettings):
+class KvSettings(RulesSettings, RampsSettings):
     """The dispatcher."""
 
     VARIABLES: ClassVar[str] = "SLUICEGATE_KV_"
@@ -154,6 +154,14 @@ class KvSettings(RulesSettings):
         int, Setting("the time a caller has who names none", whole(1, 3_600_000, "MS"))
     ] = 10_000
     # Under stress.
+    shed_form: Annotated[
+        str,
+        Setting(
+            "what is shed: the lowest classes while work queues, as many as it takes (levels), or "
+            "by --shed-ramps as the event loop fills up",
+            one_of("levels", "utilization"),
+        ),
+    ] = "levels"
     ratio: Annotated[
         str,
         Setting(

@@ -45,7 +45,6 @@ from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.limiter.handler import LimiterHttp, LimiterHttpSettings
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
-from sluicegate.kernels.utilization_shed import DEFAULT_RAMPS, Ramp
 from sluicegate.limits.dead_letters import DeadLetters
 from sluicegate.limits.limiter import Limiter
 from sluicegate.limits.rule import Failure
@@ -153,7 +152,12 @@ class LimiterApp(App[LimiterSettings]):
         )
         await self._connect()
         if isinstance(self.gate, UtilizationGate):
-            monitor = Monitor(self.gate, self.service_metrics, machine=self.settings.shed_machine)
+            monitor = Monitor(
+                self.gate,
+                self.service_metrics,
+                machine=self.settings.shed_machine,
+                pressure=self.settings.shed_pressure,
+            )
             self.background.start("monitor", monitor.run)
         if self.fleet is not None:
             self.background.start("fleet", self.fleet.run)
@@ -376,14 +380,7 @@ def _gate(settings: LimiterSettings) -> UtilizationGate | OpenGate:
 
 
 def _gate_settings(settings: LimiterSettings) -> GateSettings:
-    critical = None
-    ramps = [ramp for ramp in DEFAULT_RAMPS if ramp is not None]
-    lowest = Ramp(min(settings.shed_from, ramps[-1].full), ramps[-1].full)
-    if settings.shed_critical_from < 1:
-        begin = settings.shed_critical_from
-        critical = Ramp(begin, 1.0)
-        ramps[0] = Ramp(min(ramps[0].begin, begin), min(ramps[0].full, begin))
-    return GateSettings(ramps=(critical, ramps[0], ramps[1], lowest))
+    return GateSettings(ramps=settings.ramps)
 
 
 def _stores(
