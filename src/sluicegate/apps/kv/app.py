@@ -60,7 +60,6 @@ from sluicegate.doors.http.kv.settings import KvHttpSettings
 from sluicegate.doors.resp.kv.commands import KEY_VALUES
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
-from sluicegate.kernels.utilization_shed import RampSettings
 from sluicegate.policies.refusal_pace import RefusalPace
 from sluicegate.policies.stack import StackPermit
 from sluicegate.protos import KEY_VALUES as KEY_VALUES_PROTO
@@ -232,11 +231,14 @@ class KvApp(App[KvSettings]):
         await self.engine.close()
 
     def change(self, before: KvSettings) -> None:
-        """Quotas, and how far a scan goes at a time."""
+        """Quotas, times, what is shed, what is hot, and how much is kept of refusals."""
         self.quotas.change(self.settings)
         self.callers.apply()
         self.dispatcher.scans.chunk_ru = self.settings.chunk_ru
-        self.chain.levels.replace_ramps(RampSettings(ramps=self.settings.ramps))
+        self.chain.change(self.settings)
+        self.refusals.resize(self.settings.audit_refusals)
+        if self.hot is not None:
+            self.hot.replace(_shield(self.settings))
 
     def reload(self) -> None:
         """Read the rules again."""

@@ -43,6 +43,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple, final
 
@@ -246,6 +247,11 @@ class Queue:
         self.inflight -= 1
         if self._waiting:
             self._serve(now_us)
+
+    def replace_times(self, wait_us_max: int, line_us: int | None) -> None:
+        """How long it waits at most, and in a line that is short; of who joins from now on."""
+        self.settings = replace(self.settings, wait_us_max=wait_us_max, line_us=line_us)
+        self._saturation.line_us = line_us
 
     def resize(self, places: int, now_us: int) -> None:
         """Have so many places from now on; more of them begin at once, fewer as permits end."""
