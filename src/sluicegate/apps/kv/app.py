@@ -37,6 +37,7 @@ from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.kv.shield.hot_reads import HotReads
 from sluicegate.apps.kv.shield.settings import HotPlace, ShieldSettings
 from sluicegate.apps.kv.status import KvStatus
+from sluicegate.apps.kv.still_watch import StillWatch
 from sluicegate.apps.kv.store_watch import START, StoreWatch
 from sluicegate.apps.kv.tables.catalogue import Catalogue, TableView
 from sluicegate.apps.kv.tables.catalogue_state import UploadState
@@ -140,6 +141,9 @@ class KvApp(App[KvSettings]):
             what=f"the engine {self.engine.name}",
             forget_us=_FORGET_US,
         )
+        self.still = StillWatch(
+            self.chain.stack.stats, self.clock, f"the engine {self.engine.name}"
+        )
         supply = self.quotas.supply if layered else None
         self.refusals = RefusalRing(
             self.chain, self.quotas.standing, entries_max=settings.audit_refusals
@@ -205,6 +209,7 @@ class KvApp(App[KvSettings]):
         background = self.background
         self.quotas.start(background, self._hottest)
         background.start("loop lag", partial(measure_lag, self._loop_lag))
+        background.start("still", self.still.run)
         background.start("catalogue", self.catalogue.follow)
         background.start("keeper", self.keeper.follow)
         background.start("sweep", self.keeper.follow_sweep)
@@ -317,15 +322,16 @@ class KvApp(App[KvSettings]):
                 "name": self.engine.name,
                 "durability": self.engine.durability,
                 **self.engine_watch.state(),
+                "still": self.still.why(),
             },
         }
 
     def not_ready(self) -> str:
-        """Why it should get no traffic: it is draining, or its engine has failed for a while."""
+        """Why it should get no traffic: it is draining, or its engine fails, or stands still."""
         engine = self.engine_watch.stats()
         if engine.gone and self.clock.now_us() - engine.since_us >= _FAILING_US:
             return super().not_ready() or f"the engine {self.engine.name} fails: {engine.why}"
-        return super().not_ready()
+        return super().not_ready() or self.still.why()
 
     def hot_board(self, k: int) -> list[HotPlace]:
         """The hottest keys, and what became of their reads."""
@@ -341,7 +347,7 @@ class KvApp(App[KvSettings]):
         yield from of_queue(chain.queue.stats(), chain.queue.delay_us(now_us))
         if self.pace is not None:
             yield from of_pace(self.pace)
-        yield from of_engine(self.engine_watch.stats())
+        yield from of_engine(self.engine_watch.stats(), still=self.still.still)
         if self.hot is not None:
             yield from of_shield(self.hot.stats())
         yield from self.quotas.families()
