@@ -30,7 +30,7 @@ Ramps = tuple[Ramp | None, ...]
 
 
 def read_ramps(
-    text: str, *, begin: float = FROM_DEFAULT, critical_from: float = NEVER, field: str
+    text: str, *, field: str, begin: float = FROM_DEFAULT, critical_from: float = NEVER
 ) -> Ramps:
     """Return the ramps of that name, the most important class first, or those that are written.
 
