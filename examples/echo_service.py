@@ -20,7 +20,8 @@ from sluicegate import Limiter
 from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.contracts.errors import Refused
 from sluicegate.doors.grpc.methods import Methods
-from sluicegate.doors.http.message import Handler, HttpReply, HttpRequest
+from sluicegate.doors.http.handler import HttpHandler
+from sluicegate.doors.http.message import HttpReply, HttpRequest
 from sluicegate.doors.http.routes import Route, RouteResponse
 from sluicegate.doors.resp.connection_commands import CONNECTION
 from sluicegate.doors.resp.protocol import RespDoor
@@ -74,7 +75,7 @@ class EchoApp(App[EchoSettings]):
         row = Command("SAY", 2, 2, False, say, "Return the text")
         return RespDoor(self, access, table=CommandTable((*CONNECTION, row), lambda _: None))
 
-    def http(self, site: Site) -> Handler:
+    def http(self, site: Site) -> HttpHandler:
         """POST /echo, beside health, metrics and state."""
 
         def say(_request: HttpRequest, identity: Identity, body: bytes) -> HttpReply:

@@ -9,17 +9,22 @@ from pathlib import Path
 
 import pytest
 
+from sluicegate.apps.kv.app import KvApp
 from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.limiter.app import LimiterApp
 from sluicegate.apps.limiter.settings import LimiterSettings
 from sluicegate.contracts.checks import STATUS_DEGRADED, STATUS_NORMAL
+from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.reasons import DEADLINE
+from sluicegate.contracts.request import Request
 from sluicegate.policies.utilization_gate import Readings, UtilizationGate
 from sluicegate.service.live_settings import changes, reread
 from sluicegate.service.settings import fields_of, settings_from
 from tests.apps.kv.process import KvProcess
 from tests.engines.child import until
 
+LATE = Decision(False, 0, 0, 0, DEADLINE, "deadline")
 LOG = logging.getLogger("sluicegate.test")
 
 
@@ -68,11 +73,56 @@ def test_a_limiter_sheds_by_the_ramp_of_the_reload() -> None:
 
 def test_live_settings_say_so_in_the_help() -> None:
     assert {one.name for one in fields_of(KvSettings) if one.live} == {
+        "audit_refusals",
+        "cache_bytes",
         "chunk_ru",
+        "deadline_ms",
         "grace_s",
+        "hot_min",
+        "hot_permille",
+        "hot_ttl_ms",
         "log",
+        "penalty_max",
+        "queue_ms",
         "quota_ru",
+        "shed_critical_from",
+        "shed_from",
+        "shed_ramps",
+        "traces_per_s",
+        "traces_share",
     }
+
+
+def test_a_dispatcher_goes_by_each_live_setting_of_the_reload() -> None:
+    async def story() -> None:
+        app = KvApp(settings_from(KvSettings, "--engine", "memory:"))
+        before, app.settings = app.settings, settings_from(
+            KvSettings,
+            *("--engine", "memory:", "--deadline-ms", "50", "--queue-ms", "3"),
+            *("--penalty-max", "2"),
+            *("--hot-min", "7", "--hot-permille", "9", "--hot-ttl-ms", "1000"),
+            *("--cache-bytes", "8192", "--audit-refusals", "2", "--shed-ramps", "together"),
+        )  # fmt: skip
+        now_us = app.clock.now_us()
+        ring = app.refusals
+        for name in ("ann", "bob", "eve"):
+            ring.record(Request("key", caller=name, operation="get"), LATE, now_us)
+        app.change(before)
+        request = Request("key", caller="ann", operation="get")
+        app.chain.deadline.admit(request, now_us)
+        assert request.remaining_us(now_us) == 50_000
+        assert app.chain.queue.settings.wait_us_max == 50_000
+        assert app.chain.queue.settings.line_us == 3_000
+        assert app.chain.penalty.settings.times_max == 2
+        assert app.hot is not None
+        for shield in (app.hot.keys, app.hot.ranges.shield):
+            hot = shield.settings
+            assert (hot.hot_min, hot.hot_permille, hot.ttl_us) == (7, 9, 1_000_000)
+            assert hot.cache_bytes_max == 4_096
+        assert sorted(one.entity for one in ring.find(None)) == ["bob", "eve"]
+        await app.engine.close()
+
+    asyncio.run(story())
 
 
 def test_a_running_dispatcher_gives_more_after_sighup(tmp_path: Path) -> None:

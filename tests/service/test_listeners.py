@@ -11,7 +11,9 @@ import pytest
 
 from sluicegate.contracts.access import Identity
 from sluicegate.contracts.errors import BadValue, SluicegateError
-from sluicegate.doors.http.message import Handler, HttpReply, HttpRequest
+from sluicegate.doors.http.handler import HttpHandler
+from sluicegate.doors.http.message import HttpReply, HttpRequest
+from sluicegate.doors.http.routes import Route
 from sluicegate.policies.access import OpenAccess
 from sluicegate.service.app import App, Site
 from sluicegate.service.common_settings import ServiceSettings
@@ -35,14 +37,15 @@ class ThingApp(App[ServiceSettings]):
     def change_callers(self, identities: Sequence[Identity]) -> None:
         self.callers = [one.name for one in identities]
 
-    def http(self, site: Site) -> Handler:
+    def http(self, site: Site) -> HttpHandler:
         self.sites.append(site)
         text = b"siblings" if isinstance(site.access, OpenAccess) else b"callers"
 
-        def answer(_request: HttpRequest) -> HttpReply:
+        def answer(_request: HttpRequest, _identity: Identity, _body: bytes) -> HttpReply:
             return HttpReply(200, text, close=True)
 
-        return answer
+        anywhere = Site(site.status, site.access, None)
+        return self.handler_of(anywhere, (Route("GET", "/", answer, "Whom it is for.", {}),))
 
 
 async def get(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:

@@ -60,6 +60,7 @@ ANSWERS: Final = st.builds(
     st.just(-1) | st.integers(1, 2**53),
     st.sampled_from(Criticality),
     TEXT,
+    TEXT,
 )
 LEASES: Final = st.builds(LeaseResponse, TEXT, UINT32, st.integers(0, 2**53), ANSWERS)
 
@@ -83,6 +84,7 @@ def answered_theirs(answer: CheckResponse) -> pb.RateLimitResponse:
         reason="" if decision.reason is None else decision.reason.name,
         without_store=decision.degraded,
         priority=pb.PriorityBucket.Value(answer.priority.name),
+        node_utilization_status=answer.node_status,
     )
 
 

@@ -59,21 +59,27 @@ class CheckRequest:
 
 @final
 class CheckResponse:
-    """The decision that binds, the limit it was made under, and the service's own status.
+    """The decision that binds, its limit, the fleet's status and the worker's own.
 
     Without a rule, `decision.rule_id` is empty and `limit` is -1. `decision.degraded` marks what a
     failure policy decided. `decision.reason` says why work was refused.
     """
 
-    __slots__ = ("decision", "limit", "priority", "status")
+    __slots__ = ("decision", "limit", "node_status", "priority", "status")
 
     def __init__(
-        self, decision: Decision, limit: int, priority: Criticality, status: str = STATUS_NORMAL
+        self,
+        decision: Decision,
+        limit: int,
+        priority: Criticality,
+        status: str = STATUS_NORMAL,
+        node_status: str = STATUS_NORMAL,
     ) -> None:
         self.decision = decision
         self.limit = limit
         self.priority = priority  # the one that counts: the claim, clamped to what is allowed
         self.status = status
+        self.node_status = node_status
 
 
 @final
@@ -311,7 +317,11 @@ class Gate(Protocol):
         ...
 
     def status(self) -> str:
-        """Return one of the STATUS words."""
+        """Return one of the STATUS words, of the fleet: the worst of those that were heard of."""
+        ...
+
+    def node_status(self) -> str:
+        """Return one of the STATUS words, of this worker alone."""
         ...
 
 

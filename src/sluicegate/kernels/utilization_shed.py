@@ -11,7 +11,8 @@ at which all of it is:
                    CRITICAL never; a setting may give it a ramp, from 0.80 at the earliest
 
 The ramps may touch and not overlap: one class is refused wholly before the first of the next is. So
-no unit is refused while a less important one is admitted, whatever the draws.
+no unit is refused while a less important one is admitted, whatever the draws. Or classes that stand
+next to each other have the same ramp, and are refused alike (`TOGETHER_RAMPS`).
 
 What was changed. Utilization is noisy, and refusing brings it down, so the shedder would flap. Its
 *effective* utilization rises at once and falls only by as much as the measured one is more than
@@ -53,6 +54,11 @@ DEFAULT_RAMPS: Final[tuple[Ramp | None, ...]] = (
     Ramp(0.70, 0.80),  # BEST_EFFORT
     Ramp(0.60, 0.70),  # BULK
 )
+
+
+# BULK and BEST_EFFORT alike, and nobody else, as in the congestion mode of a service that keeps its
+# room for what is critical.
+TOGETHER_RAMPS: Final[tuple[Ramp | None, ...]] = (None, None, Ramp(0.60, 0.80), Ramp(0.60, 0.80))
 
 
 def follow(effective: float, utilization: float, hysteresis: float) -> float:
@@ -129,6 +135,7 @@ def _check_ramps(ramps: Sequence[Ramp | None]) -> None:
     if not 1 <= len(ramps) <= CLASSES_MAX:
         raise ValueError(f"ramps must be from 1 to {CLASSES_MAX} of them, not {len(ramps)}")
     ceiling = 1.0  # Where the next more important class begins to be refused.
+    above: Ramp | None = None
     for criticality, ramp in enumerate(ramps):
         if ramp is None:
             if criticality > 0 and ramps[criticality - 1] is not None:
@@ -139,9 +146,12 @@ def _check_ramps(ramps: Sequence[Ramp | None]) -> None:
         begin, full = ramp
         if criticality == 0 and not begin >= CRITICAL_BEGIN_MIN:
             raise ValueError(f"ramps[0] must begin at {CRITICAL_BEGIN_MIN} or later, not {begin}")
+        if ramp == above:
+            continue
         if not 0.0 <= begin <= full <= ceiling:
             raise ValueError(
                 f"ramps[{criticality}] must rise within 0 to {ceiling}, where the next more "
                 f"important class begins, not from {begin} to {full}"
             )
         ceiling = begin
+        above = ramp

@@ -196,6 +196,18 @@ class HotKey(Generic[V]):
         self._cold = self._missed = self._served = self._refreshed = self._stale = 0
         self._filled = self._void = self._untracked = 0
 
+    def replace(self, settings: HotKeySettings) -> None:
+        """Go by these thresholds and bounds of the cache; what is kept keeps its own end.
+
+        Counters and their window stay as they are.
+        """
+        self.settings = settings
+        cache = self._cache
+        cache.bytes_max = settings.cache_bytes_max  # the next answer makes room
+        cache.entry_bytes_max = settings.entry_bytes_max
+        cache.ttl_us = settings.ttl_us
+        cache.negative_ttl_us = min(settings.negative_ttl_us, settings.ttl_us)
+
     @property
     def staleness_us_max(self) -> int:
         """How much older than its fetch an answer can be: fresh, and after an error."""

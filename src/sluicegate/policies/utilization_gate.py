@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, final
+from typing import ClassVar, Final, NamedTuple, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.checks import STATUS_DEGRADED, STATUS_NORMAL
@@ -114,6 +114,7 @@ class UtilizationGate:
         "_refused",
         "_rule_id",
         "_signals",
+        "fleet_sheds",
         "settings",
         "shedding",
         "worst",
@@ -128,6 +129,7 @@ class UtilizationGate:
         self._refused = [0] * CLASSES
         self._passed = [0] * CLASSES
         self.shedding = False
+        self.fleet_sheds = False  # whoever hears of the others sets it
 
     def replace(self, settings: GateSettings) -> None:
         """Go by these from the next readings on."""
@@ -166,7 +168,11 @@ class UtilizationGate:
         return None
 
     def status(self) -> str:
-        """Whether anything is being shed now."""
+        """Whether anything is being shed now, here or anywhere in the fleet."""
+        return STATUS_DEGRADED if self.shedding or self.fleet_sheds else STATUS_NORMAL
+
+    def node_status(self) -> str:
+        """Whether anything is being shed here."""
         return STATUS_DEGRADED if self.shedding else STATUS_NORMAL
 
     def stats(self) -> GateStats:
@@ -185,12 +191,20 @@ class UtilizationGate:
 class OpenGate:
     """Sheds nothing, by setting."""
 
-    __slots__ = ()
+    __slots__ = ("fleet_sheds",)
+    shedding: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self.fleet_sheds = False  # whoever hears of the others sets it
 
     def refusal(self, priority: Criticality, caller: str) -> Decision | None:
         """Never."""
         return None
 
     def status(self) -> str:
+        """Whether another of the fleet sheds."""
+        return STATUS_DEGRADED if self.fleet_sheds else STATUS_NORMAL
+
+    def node_status(self) -> str:
         """Always calm."""
         return STATUS_NORMAL

@@ -16,7 +16,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n sluicegate/v1/rate_limiter.proto\x12\rsluicegate.v1\"\xea\x01\n\x10RateLimitRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x15\n\rresource_path\x18\x02 \x01(\t\x12=\n\x07headers\x18\x03 \x03(\x0b\x32,.sluicegate.v1.RateLimitRequest.HeadersEntry\x12\x0e\n\x06weight\x18\x04 \x01(\r\x12/\n\x08priority\x18\x05 \x01(\x0e\x32\x1d.sluicegate.v1.PriorityBucket\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x8a\x02\n\x11RateLimitResponse\x12\x0f\n\x07\x61llowed\x18\x01 \x01(\x08\x12\x18\n\x10remaining_tokens\x18\x02 \x01(\r\x12\x16\n\x0eretry_after_ms\x18\x03 \x01(\x03\x12\"\n\x1a\x63luster_utilization_status\x18\x04 \x01(\t\x12\x16\n\x0ereset_after_ms\x18\x05 \x01(\x03\x12\r\n\x05limit\x18\x06 \x01(\x03\x12\x0f\n\x07rule_id\x18\x07 \x01(\t\x12\x0e\n\x06reason\x18\x08 \x01(\t\x12\x15\n\rwithout_store\x18\t \x01(\x08\x12/\n\x08priority\x18\n \x01(\x0e\x32\x1d.sluicegate.v1.PriorityBucket\"F\n\x11\x43heckBatchRequest\x12\x31\n\x08requests\x18\x01 \x03(\x0b\x32\x1f.sluicegate.v1.RateLimitRequest\"I\n\x12\x43heckBatchResponse\x12\x33\n\tresponses\x18\x01 \x03(\x0b\x32 .sluicegate.v1.RateLimitResponse\"\x1e\n\rResetResponse\x12\r\n\x05rules\x18\x01 \x01(\r\"O\n\x0cLeaseRequest\x12\x30\n\x07request\x18\x01 \x01(\x0b\x32\x1f.sluicegate.v1.RateLimitRequest\x12\r\n\x05units\x18\x02 \x01(\r\"s\n\rLeaseResponse\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\r\n\x05units\x18\x02 \x01(\r\x12\x10\n\x08valid_ms\x18\x03 \x01(\x03\x12/\n\x05\x63heck\x18\x04 \x01(\x0b\x32 .sluicegate.v1.RateLimitResponse\"2\n\x0fGiveBackRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\r\n\x05units\x18\x02 \x01(\r\"$\n\x10GiveBackResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\r*h\n\x0ePriorityBucket\x12\x1f\n\x1bPRIORITY_BUCKET_UNSPECIFIED\x10\x00\x12\x0c\n\x08\x43RITICAL\x10\x01\x12\x0c\n\x08\x44\x45GRADED\x10\x02\x12\x0f\n\x0b\x42\x45ST_EFFORT\x10\x03\x12\x08\n\x04\x42ULK\x10\x04\x32\xd0\x03\n\x0bRateLimiter\x12J\n\x05\x43heck\x12\x1f.sluicegate.v1.RateLimitRequest\x1a .sluicegate.v1.RateLimitResponse\x12Q\n\nCheckBatch\x12 .sluicegate.v1.CheckBatchRequest\x1a!.sluicegate.v1.CheckBatchResponse\x12I\n\x04Peek\x12\x1f.sluicegate.v1.RateLimitRequest\x1a .sluicegate.v1.RateLimitResponse\x12\x46\n\x05Reset\x12\x1f.sluicegate.v1.RateLimitRequest\x1a\x1c.sluicegate.v1.ResetResponse\x12\x42\n\x05Lease\x12\x1b.sluicegate.v1.LeaseRequest\x1a\x1c.sluicegate.v1.LeaseResponse\x12K\n\x08GiveBack\x12\x1e.sluicegate.v1.GiveBackRequest\x1a\x1f.sluicegate.v1.GiveBackResponseB-\n\rsluicegate.v1P\x01Z\x1asluicegate/v1;sluicegatev1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n sluicegate/v1/rate_limiter.proto\x12\rsluicegate.v1\"\xea\x01\n\x10RateLimitRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x15\n\rresource_path\x18\x02 \x01(\t\x12=\n\x07headers\x18\x03 \x03(\x0b\x32,.sluicegate.v1.RateLimitRequest.HeadersEntry\x12\x0e\n\x06weight\x18\x04 \x01(\r\x12/\n\x08priority\x18\x05 \x01(\x0e\x32\x1d.sluicegate.v1.PriorityBucket\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xab\x02\n\x11RateLimitResponse\x12\x0f\n\x07\x61llowed\x18\x01 \x01(\x08\x12\x18\n\x10remaining_tokens\x18\x02 \x01(\r\x12\x16\n\x0eretry_after_ms\x18\x03 \x01(\x03\x12\"\n\x1a\x63luster_utilization_status\x18\x04 \x01(\t\x12\x16\n\x0ereset_after_ms\x18\x05 \x01(\x03\x12\r\n\x05limit\x18\x06 \x01(\x03\x12\x0f\n\x07rule_id\x18\x07 \x01(\t\x12\x0e\n\x06reason\x18\x08 \x01(\t\x12\x15\n\rwithout_store\x18\t \x01(\x08\x12/\n\x08priority\x18\n \x01(\x0e\x32\x1d.sluicegate.v1.PriorityBucket\x12\x1f\n\x17node_utilization_status\x18\x0b \x01(\t\"F\n\x11\x43heckBatchRequest\x12\x31\n\x08requests\x18\x01 \x03(\x0b\x32\x1f.sluicegate.v1.RateLimitRequest\"I\n\x12\x43heckBatchResponse\x12\x33\n\tresponses\x18\x01 \x03(\x0b\x32 .sluicegate.v1.RateLimitResponse\"\x1e\n\rResetResponse\x12\r\n\x05rules\x18\x01 \x01(\r\"O\n\x0cLeaseRequest\x12\x30\n\x07request\x18\x01 \x01(\x0b\x32\x1f.sluicegate.v1.RateLimitRequest\x12\r\n\x05units\x18\x02 \x01(\r\"s\n\rLeaseResponse\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\r\n\x05units\x18\x02 \x01(\r\x12\x10\n\x08valid_ms\x18\x03 \x01(\x03\x12/\n\x05\x63heck\x18\x04 \x01(\x0b\x32 .sluicegate.v1.RateLimitResponse\"2\n\x0fGiveBackRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\r\n\x05units\x18\x02 \x01(\r\"$\n\x10GiveBackResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\r*h\n\x0ePriorityBucket\x12\x1f\n\x1bPRIORITY_BUCKET_UNSPECIFIED\x10\x00\x12\x0c\n\x08\x43RITICAL\x10\x01\x12\x0c\n\x08\x44\x45GRADED\x10\x02\x12\x0f\n\x0b\x42\x45ST_EFFORT\x10\x03\x12\x08\n\x04\x42ULK\x10\x04\x32\xd0\x03\n\x0bRateLimiter\x12J\n\x05\x43heck\x12\x1f.sluicegate.v1.RateLimitRequest\x1a .sluicegate.v1.RateLimitResponse\x12Q\n\nCheckBatch\x12 .sluicegate.v1.CheckBatchRequest\x1a!.sluicegate.v1.CheckBatchResponse\x12I\n\x04Peek\x12\x1f.sluicegate.v1.RateLimitRequest\x1a .sluicegate.v1.RateLimitResponse\x12\x46\n\x05Reset\x12\x1f.sluicegate.v1.RateLimitRequest\x1a\x1c.sluicegate.v1.ResetResponse\x12\x42\n\x05Lease\x12\x1b.sluicegate.v1.LeaseRequest\x1a\x1c.sluicegate.v1.LeaseResponse\x12K\n\x08GiveBack\x12\x1e.sluicegate.v1.GiveBackRequest\x1a\x1f.sluicegate.v1.GiveBackResponseB-\n\rsluicegate.v1P\x01Z\x1asluicegate/v1;sluicegatev1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -26,28 +26,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\rsluicegate.v1P\001Z\032sluicegate/v1;sluicegatev1'
   _globals['_RATELIMITREQUEST_HEADERSENTRY']._loaded_options = None
   _globals['_RATELIMITREQUEST_HEADERSENTRY']._serialized_options = b'8\001'
-  _globals['_PRIORITYBUCKET']._serialized_start=1024
-  _globals['_PRIORITYBUCKET']._serialized_end=1128
+  _globals['_PRIORITYBUCKET']._serialized_start=1057
+  _globals['_PRIORITYBUCKET']._serialized_end=1161
   _globals['_RATELIMITREQUEST']._serialized_start=52
   _globals['_RATELIMITREQUEST']._serialized_end=286
   _globals['_RATELIMITREQUEST_HEADERSENTRY']._serialized_start=240
   _globals['_RATELIMITREQUEST_HEADERSENTRY']._serialized_end=286
   _globals['_RATELIMITRESPONSE']._serialized_start=289
-  _globals['_RATELIMITRESPONSE']._serialized_end=555
-  _globals['_CHECKBATCHREQUEST']._serialized_start=557
-  _globals['_CHECKBATCHREQUEST']._serialized_end=627
-  _globals['_CHECKBATCHRESPONSE']._serialized_start=629
-  _globals['_CHECKBATCHRESPONSE']._serialized_end=702
-  _globals['_RESETRESPONSE']._serialized_start=704
-  _globals['_RESETRESPONSE']._serialized_end=734
-  _globals['_LEASEREQUEST']._serialized_start=736
-  _globals['_LEASEREQUEST']._serialized_end=815
-  _globals['_LEASERESPONSE']._serialized_start=817
-  _globals['_LEASERESPONSE']._serialized_end=932
-  _globals['_GIVEBACKREQUEST']._serialized_start=934
-  _globals['_GIVEBACKREQUEST']._serialized_end=984
-  _globals['_GIVEBACKRESPONSE']._serialized_start=986
-  _globals['_GIVEBACKRESPONSE']._serialized_end=1022
-  _globals['_RATELIMITER']._serialized_start=1131
-  _globals['_RATELIMITER']._serialized_end=1595
+  _globals['_RATELIMITRESPONSE']._serialized_end=588
+  _globals['_CHECKBATCHREQUEST']._serialized_start=590
+  _globals['_CHECKBATCHREQUEST']._serialized_end=660
+  _globals['_CHECKBATCHRESPONSE']._serialized_start=662
+  _globals['_CHECKBATCHRESPONSE']._serialized_end=735
+  _globals['_RESETRESPONSE']._serialized_start=737
+  _globals['_RESETRESPONSE']._serialized_end=767
+  _globals['_LEASEREQUEST']._serialized_start=769
+  _globals['_LEASEREQUEST']._serialized_end=848
+  _globals['_LEASERESPONSE']._serialized_start=850
+  _globals['_LEASERESPONSE']._serialized_end=965
+  _globals['_GIVEBACKREQUEST']._serialized_start=967
+  _globals['_GIVEBACKREQUEST']._serialized_end=1017
+  _globals['_GIVEBACKRESPONSE']._serialized_start=1019
+  _globals['_GIVEBACKRESPONSE']._serialized_end=1055
+  _globals['_RATELIMITER']._serialized_start=1164
+  _globals['_RATELIMITER']._serialized_end=1628
 # @@protoc_insertion_point(module_scope)

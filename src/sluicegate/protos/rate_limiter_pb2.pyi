@@ -123,15 +123,18 @@ class RateLimitResponse(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     WITHOUT_STORE_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
+    NODE_UTILIZATION_STATUS_FIELD_NUMBER: _builtins.int
     allowed: _builtins.bool
     remaining_tokens: _builtins.int
     """at most 4294967295"""
     retry_after_ms: _builtins.int
     """never too early; 0 if allowed, -1 if no waiting will help"""
     cluster_utilization_status: _builtins.str
-    """empty, or DEGRADED_MODE while lesser work is shed"""
+    """empty, or DEGRADED_MODE while lesser work is shed,"""
     reset_after_ms: _builtins.int
-    """until the limit is whole again"""
+    """here or by any that shares the store and was heard in the last seconds
+    until the limit is whole again
+    """
     limit: _builtins.int
     """of which remaining_tokens are left; 0 if no rule applied"""
     rule_id: _builtins.str
@@ -142,6 +145,8 @@ class RateLimitResponse(_message.Message):
     """nothing could be counted, and a failure policy decided"""
     priority: Global___PriorityBucket.ValueType
     """what the request was taken for"""
+    node_utilization_status: _builtins.str
+    """as cluster_utilization_status, of this worker alone"""
     def __init__(
         self,
         *,
@@ -155,10 +160,11 @@ class RateLimitResponse(_message.Message):
         reason: _builtins.str = ...,
         without_store: _builtins.bool = ...,
         priority: Global___PriorityBucket.ValueType = ...,
+        node_utilization_status: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed", b"allowed", "cluster_utilization_status", b"cluster_utilization_status", "limit", b"limit", "priority", b"priority", "reason", b"reason", "remaining_tokens", b"remaining_tokens", "reset_after_ms", b"reset_after_ms", "retry_after_ms", b"retry_after_ms", "rule_id", b"rule_id", "without_store", b"without_store"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed", b"allowed", "cluster_utilization_status", b"cluster_utilization_status", "limit", b"limit", "node_utilization_status", b"node_utilization_status", "priority", b"priority", "reason", b"reason", "remaining_tokens", b"remaining_tokens", "reset_after_ms", b"reset_after_ms", "retry_after_ms", b"retry_after_ms", "rule_id", b"rule_id", "without_store", b"without_store"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -16,7 +16,6 @@ from sluicegate.contracts.access import Access, Identity
 from sluicegate.doors.grpc.methods import Methods
 from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.health import status_routes
-from sluicegate.doors.http.message import Handler
 from sluicegate.doors.http.openapi import Schema, document_route
 from sluicegate.doors.http.routes import Route
 from sluicegate.doors.http.schemas import EVERYWHERE, FREE
@@ -29,6 +28,7 @@ from sluicegate.service.bounds import http_settings
 from sluicegate.service.common_settings import ServiceSettings
 from sluicegate.service.siblings import ALONE, WorkerId
 from sluicegate.service.status import Part, WorkerStatus
+from sluicegate.service.tracing import open_tracing
 from sluicegate.system import SystemClock
 from sluicegate.telemetry.prometheus import MetricFamily
 
@@ -65,6 +65,7 @@ class App(Generic[S]):
         self.worker = worker
         self.clock = SystemClock()
         self.background = Background(self.name)
+        self.tracing = open_tracing(settings, self.name, worker.number, self.clock)
         self.draining = False
         self.pace: RefusalPace | None = None  # of callers far over their quota, at every door
 
@@ -80,6 +81,8 @@ class App(Generic[S]):
         """End background work, then close the parts."""
         await self.background.close()
         await self.close()
+        if self.tracing is not None:
+            await self.tracing.close()
 
     def change(self, before: S) -> None:
         """Take over `self.settings`, of which some that are live differ from those before."""
@@ -104,7 +107,7 @@ class App(Generic[S]):
         """The RESP door."""
         return None
 
-    def http(self, site: Site) -> Handler:
+    def http(self, site: Site) -> HttpHandler:
         """The handler of HTTP requests."""
         return self.handler_of(site, ())
 
@@ -114,7 +117,7 @@ class App(Generic[S]):
         routes: Sequence[Route],
         schemas: Mapping[str, Schema] = NO_SCHEMAS,
         handler: HttpHandler | None = None,
-    ) -> Handler:
+    ) -> HttpHandler:
         """A handler of these routes, and of health, metrics, state and their OpenAPI document."""
         handler = handler or HttpHandler(site.access, site.hosts)
         handler.serve(
@@ -128,7 +131,7 @@ class App(Generic[S]):
             summary=(type(self).__doc__ or "").partition("\n")[0],
             version=__version__,
         )
-        return handler.handle
+        return handler
 
     def http_settings(self) -> HttpSettings:
         """Bounds of HTTP."""

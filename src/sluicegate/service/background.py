@@ -12,10 +12,12 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final, final
 
+from sluicegate.system import ThreadTimes
 from sluicegate.telemetry.prometheus import MetricFamily, MetricSample
 
 PAUSE_S: Final = 1.0
 LAG_TICK_US: Final = 50_000
+REST_WEIGHT: Final = 5  # with a twelfth of the time at rest it is 60% full, with a fifth empty
 
 
 @final
@@ -89,3 +91,14 @@ async def measure_lag(report: Callable[[int], None]) -> None:
         due_s = loop.time() + tick_s
         await asyncio.sleep(tick_s)
         report(max(0, int((loop.time() - due_s) * 1e6)))
+
+
+def busy_share(before: ThreadTimes, now: ThreadTimes, passed_us: int) -> float:
+    """How full an event loop was: its thread's times before and after so many microseconds.
+
+    It is as full as the share of time in which it computes; but one that hardly ever rests is full
+    however little of a core it gets, and one that rests is not, however long it waits for the core.
+    """
+    ran_us = now.ran_us - before.ran_us
+    rest_us = max(0, passed_us - ran_us - (now.waited_us - before.waited_us))
+    return min(max(ran_us, passed_us - REST_WEIGHT * rest_us, 0) / passed_us, 1.0)

@@ -11,11 +11,29 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from sluicegate.contracts.errors import BadValue
+from sluicegate.kernels.utilization_shed import CRITICAL_BEGIN_MIN
+from sluicegate.policies.ramps import (
+    FROM_DEFAULT,
+    NEVER,
+    ONE_BY_ONE,
+    TOGETHER,
+    Ramps,
+    read_ramps,
+)
 from sluicegate.rules.web.addresses import network_remedy
-from sluicegate.service.settings import Setting, SettingsBase, SettingType, one_of, seconds, whole
+from sluicegate.service.settings import (
+    SHARE,
+    Setting,
+    SettingsBase,
+    SettingType,
+    one_of,
+    seconds,
+    whole,
+)
 
 PORT_MAX: Final = 65_535
 WORKERS_MAX: Final = 256
+SHED_FROM_MAX: Final = 0.7  # where all of BULK is shed, one class after the other
 _ADDRESS: Final = re.compile(r"(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:\[\]]+)):(?P<port>[0-9]{1,5})")
 
 
@@ -111,7 +129,41 @@ class ConnectionSettings(SettingsBase):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServiceSettings(AccessSettings, ConnectionSettings):
+class TraceSettings(SettingsBase):
+    """Traces."""
+
+    traces: Annotated[
+        str,
+        Setting(
+            "send spans by OTLP over HTTP to this collector, as http://127.0.0.1:4318",
+            metavar="URL",
+        ),
+    ] = ""
+    traces_share: Annotated[
+        float,
+        Setting(
+            "the share of requests that are traced though nobody asks for it", SHARE, live=True
+        ),
+    ] = 0.01
+    traces_per_s: Annotated[
+        int,
+        Setting(
+            "requests a second that are traced at most, whoever asks for it",
+            whole(1, 1_000_000),
+            live=True,
+        ),
+    ] = 100
+
+    def check(self) -> None:
+        """Raise for what is no address of a collector."""
+        super().check()
+        scheme, mark, rest = self.traces.partition("://")
+        if self.traces and not (mark and rest and scheme in ("http", "https")):
+            raise BadValue("--traces", self.traces, "give http://HOST:PORT or https://HOST:PORT")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceSettings(AccessSettings, ConnectionSettings, TraceSettings):
     """The service itself."""
 
     listen: Annotated[tuple[str, ...], LISTEN] = ("127.0.0.1:0",)
@@ -199,3 +251,57 @@ class RulesSettings(WorkerSettings):
         if self.rulebook and not self.rulebook_keys:
             remedy = "give the public key that signs it, as keys/signing.pub.pem of the rulebook"
             raise BadValue("--rulebook-keys", "", remedy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RampsSettings(SettingsBase):
+    """Shedding by utilization."""
+
+    shed_ramps: Annotated[
+        str,
+        Setting(
+            f"which class is shed from which utilization: {ONE_BY_ONE}; {TOGETHER}, BULK and "
+            "BEST_EFFORT alike; or BEST_EFFORT:0.7-0.8,BULK:0.6-0.7",
+            metavar="RAMPS",
+            live=True,
+        ),
+    ] = ONE_BY_ONE
+    shed_from: Annotated[
+        float, Setting("utilization at which the first of them begins", SHARE, live=True)
+    ] = FROM_DEFAULT
+    shed_critical_from: Annotated[
+        float,
+        Setting(
+            "utilization at which even CRITICAL is shed, 0.8 at the least; 1 is never",
+            SHARE,
+            live=True,
+        ),
+    ] = NEVER
+
+    @property
+    def ramps(self) -> Ramps:
+        """The ramps that these say."""
+        return read_ramps(
+            self.shed_ramps,
+            begin=self.shed_from,
+            critical_from=self.shed_critical_from,
+            field="--shed-ramps",
+        )
+
+    def check(self) -> None:
+        """Raise for ramps that are none, or that are said twice."""
+        super().check()
+        if self.shed_critical_from < CRITICAL_BEGIN_MIN:
+            remedy = f"give {CRITICAL_BEGIN_MIN} or more"
+            raise BadValue("--shed-critical-from", self.shed_critical_from, remedy)
+        if self.shed_from > SHED_FROM_MAX:
+            remedy = f"give at most {SHED_FROM_MAX}; {FROM_DEFAULT} is the default"
+            raise BadValue("--shed-from", self.shed_from, remedy)
+        ramps = self.ramps
+        if self.shed_ramps not in (ONE_BY_ONE, TOGETHER):
+            for name, value, default in (
+                ("--shed-from", self.shed_from, FROM_DEFAULT),
+                ("--shed-critical-from", self.shed_critical_from, NEVER),
+            ):
+                if value != default:
+                    raise BadValue(name, value, f"leave it out: --shed-ramps says it, {ramps}")

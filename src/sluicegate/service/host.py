@@ -98,6 +98,8 @@ class _Served:
         if after is not before:
             logging.getLogger().setLevel(after.log.upper())
             app.settings = after
+            if app.tracing is not None:
+                app.tracing.change(after)
             app.change(before)
             self._log.info("in force from now on: %s", ", ".join(changes(before, after).live))
 

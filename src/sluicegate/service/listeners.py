@@ -50,6 +50,8 @@ class Listeners:
         self._health = GrpcHealth(app.serving, services.names if services else ("",))
         self._grpc = None if services is None else self._grpc_door(services)
         self._resp = app.resp(self._access)
+        if self._resp is not None and app.tracing is not None:
+            self._resp.wrap_commands(app.tracing.trace_command)
         self._public: Listener | None = None
         self._private: Listener | None = None
         self._bound: list[str] = []
@@ -151,6 +153,8 @@ class Listeners:
             open=health.open,
         )
         app = self._app
+        if app.tracing is not None:
+            whole = app.tracing.trace_methods(whole)
         return GrpcDoor(whole, self._access, app.clock, grpc_settings(self._settings), app.pace)
 
     def _http_door(self, access: Access, hosts: frozenset[str] | None, *, alone: bool) -> HttpDoor:
@@ -168,11 +172,15 @@ class Listeners:
             alone=alone,
         )
         handler = app.http(Site(status, access, hosts))
-        return HttpDoor(handler, app.clock, app.http_settings(), None if alone else app.pace)
+        if app.tracing is not None and not alone:
+            app.tracing.trace_routes(handler)
+        return HttpDoor(handler.handle, app.clock, app.http_settings(), None if alone else app.pace)
 
     def _all_metrics(self) -> Iterable[MetricFamily]:
         yield from self._app.metrics()
         yield from self._app.background.metrics()
+        if self._app.tracing is not None:
+            yield from self._app.tracing.metrics()
         yield from self.metrics()
 
 

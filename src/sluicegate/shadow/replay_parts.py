@@ -42,6 +42,10 @@ class CalmGate:
         """All is calm."""
         return STATUS_NORMAL
 
+    def node_status(self) -> str:
+        """So it is here."""
+        return STATUS_NORMAL
+
 
 @final
 class DecisionLedger:

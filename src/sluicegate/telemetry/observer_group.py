@@ -21,10 +21,11 @@ _log = logging.getLogger("sluicegate.telemetry")
 class ObserverGroup:
     """Calls each of `observers`, in order."""
 
-    __slots__ = ("_failures", "_lock", "observers")
+    __slots__ = ("_failures", "_lock", "observers", "wants_decisions")
 
     def __init__(self, *observers: Observer) -> None:
         self.observers = observers
+        self.wants_decisions = any(getattr(one, "wants_decisions", True) for one in observers)
         self._failures = [0] * len(observers)
         self._lock = RLock()
 

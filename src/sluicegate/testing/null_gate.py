@@ -23,6 +23,10 @@ class NullGate:
         """Return all is calm."""
         return ""
 
+    def node_status(self) -> str:
+        """Return so it is here."""
+        return ""
+
     def record_decision(
         self,
         entity: str,

@@ -157,4 +157,5 @@ def _response_fields(response: CheckResponse) -> dict[str, object]:
         "reason": "" if decision.reason is None else decision.reason.name,
         "without_store": decision.degraded,
         "priority": response.priority.name,
+        "node_utilization_status": response.node_status,
     }

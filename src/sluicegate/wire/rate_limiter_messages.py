@@ -299,6 +299,9 @@ def encode_check_response(response: CheckResponse) -> bytes:
         parts.append(b"\x48\x01")
     parts.append(b"\x50")
     parts.append(varint_bytes(int(response.priority) + 1))
+    if response.node_status:
+        parts.append(b"\x5a")
+        parts.append(text_bytes(response.node_status))
     return b"".join(parts)
 
 

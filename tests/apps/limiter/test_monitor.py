@@ -19,16 +19,19 @@ ADMITTED = Decision(True, 1, 0, 0, None, "login")
 class World:
     """A monitor over a machine whose times are set by hand."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, *, machine: bool = False) -> None:
+    def __init__(
+        self, patch: pytest.MonkeyPatch, *, machine: bool = False, pressure: bool = False
+    ) -> None:
         self.now_us = self.ran_us = self.waited_us = self.throttled_us = 0
         self.load = Load(0.0, None)
         patch.setattr(module, "thread_times", lambda: ThreadTimes(self.ran_us, self.waited_us))
         patch.setattr(module, "now_us", lambda: self.now_us)
         patch.setattr(module, "Throttling", lambda: self)
         patch.setattr(module, "LoadMeter", lambda: self)
+        patch.setattr(module, "read_pressure", lambda: self.load.pressure)
         self.gate = UtilizationGate(SeededChance(1))
         self.metrics = ServiceMetrics()
-        self.monitor = Monitor(self.gate, self.metrics, machine=machine)
+        self.monitor = Monitor(self.gate, self.metrics, machine=machine, pressure=pressure)
 
     def look(self) -> Load:
         return self.load
@@ -124,16 +127,20 @@ def test_it_stops_when_the_load_is_gone(world: World) -> None:
     assert world.shed == ""
 
 
-def test_the_machine_counts_where_it_is_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, machine=True)
-    for load, signal in (
-        (Load(1.0, None), "machine_cpu"),
-        (Load(0.1, Pressure(0.0, 0.9, 0.0)), "machine_io"),
-        (Load(0.1, Pressure(0.0, 0.0, 0.9)), "machine_memory"),
+@pytest.mark.parametrize("machine", [False, True])
+@pytest.mark.parametrize("pressure", [False, True])
+def test_the_machine_and_its_pressure_count_each_where_it_is_asked_to(
+    monkeypatch: pytest.MonkeyPatch, machine: bool, pressure: bool
+) -> None:
+    world = World(monkeypatch, machine=machine, pressure=pressure)
+    for load, signal, counts in (
+        (Load(1.0, Pressure(1.0, 0.0, 0.0)), "machine_cpu", machine),
+        (Load(0.1, Pressure(0.0, 0.9, 0.0)), "machine_io", pressure),
+        (Load(0.1, Pressure(0.0, 0.0, 0.9)), "machine_memory", pressure),
     ):
         world.load = load
         world.pass_looks(12, ran=0.01)
-        assert world.shed == signal
+        assert world.shed == (signal if counts else "")
 
 
 def test_a_shed_is_logged_once_with_its_signal_and_the_switch(

@@ -44,6 +44,7 @@ def test_a_decision_is_no_http_error_unless_it_is_asked_to_be(loop: str, far: bo
                 "remaining_tokens": 1,
                 "retry_after_ms": 0,
                 "cluster_utilization_status": "",
+                "node_utilization_status": "",
                 "reset_after_ms": 60_000,
                 "limit": 5,
                 "rule_id": "r-1",

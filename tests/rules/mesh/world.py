@@ -45,6 +45,9 @@ class OpenGate:
     def status(self) -> str:
         return STATUS_DEGRADED if self.sheds else STATUS_NORMAL
 
+    def node_status(self) -> str:
+        return self.status()
+
 
 class Noted:
     """Keeps what it is told."""

@@ -35,6 +35,9 @@ class OpenGate:
     def status(self) -> str:
         return self.word
 
+    def node_status(self) -> str:
+        return self.word
+
 
 class RecordingLedger:
     """A ledger that is read afterwards."""

@@ -21,7 +21,7 @@ from sluicegate.command_line.service_client import ServiceAddress
 from sluicegate.command_line.text import counted
 from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.contracts.clock import Clock
-from sluicegate.doors.http.message import Handler
+from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.limits.glass.sources import open_source
 from sluicegate.service.app import App, Site
@@ -83,7 +83,7 @@ class ConsoleApp(App[ConsoleSettings]):
             await self.oidc.close()
         await self.fleet.close()
 
-    def http(self, site: Site) -> Handler:
+    def http(self, site: Site) -> HttpHandler:
         """The pages."""
         handler = ConsoleHandler(
             self.board,

@@ -21,7 +21,7 @@ from sluicegate.apps.images.settings import ImagesSettings
 from sluicegate.apps.images.signatures import path_of, signed_path
 from sluicegate.command_line.page import escape_name
 from sluicegate.command_line.text import counted, duration
-from sluicegate.doors.http.message import Handler
+from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.service.app import App, Site
 from sluicegate.service.siblings import ALONE, WorkerId
@@ -73,7 +73,7 @@ class ImagesApp(App[ImagesSettings]):
 
     # Doors.
 
-    def http(self, site: Site) -> Handler:
+    def http(self, site: Site) -> HttpHandler:
         """Images, uploads, prefetch, the gallery."""
         handler = ImagesHandler(
             self.parts.pipeline,

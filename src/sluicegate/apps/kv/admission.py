@@ -44,11 +44,24 @@ class Supply(Protocol):
         """What to wait for before one is judged once more; None: the refusal stands."""
 
 
+class AdmissionSpans(Protocol):
+    """Shows traced requests what became of them; `spans.WorkSpans` is one. It may not raise."""
+
+    def refuse(self, request: Request, decision: Decision) -> None:
+        """It was refused."""
+
+    def refuse_cached(self, decision: Decision) -> None:
+        """So was one that would have been answered from memory."""
+
+    def serve_cached(self) -> None:
+        """It was answered from memory."""
+
+
 @final
 class Admission:
     """The way into one chain."""
 
-    __slots__ = ("_chain", "_clock", "_refusals", "_stack", "_supply", "_watch")
+    __slots__ = ("_chain", "_clock", "_refusals", "_spans", "_stack", "_supply", "_watch")
 
     def __init__(
         self,
@@ -57,9 +70,11 @@ class Admission:
         supply: Supply | None,
         watch: StoreWatch | None = None,
         refusals: RefusalRing | None = None,
+        spans: AdmissionSpans | None = None,
     ) -> None:
         """`watch` is told which operations the engine has answered, and which not."""
         self._refusals = refusals
+        self._spans = spans
         self._chain = chain
         self._stack = chain.stack
         self._clock = clock
@@ -132,6 +147,8 @@ class Admission:
     def _refused(self, request: Request, decision: Decision, now_us: int) -> Refused:
         if self._refusals is not None:
             self._refusals.record(request, decision, now_us)
+        if self._spans is not None:
+            self._spans.refuse(request, decision)
         return Refused(decision)
 
     def _more(self, verdict: Decision, caller: str) -> Awaitable[bool] | None:
@@ -196,6 +213,9 @@ class Admission:
     def cached(self, caller: str, now_us: int) -> None:
         """Charge for an answer without the engine; raises `Refused` if that cannot be paid."""
         chain = self._chain
+        spans = self._spans
+        if spans is not None:
+            spans.serve_cached()
         if not chain.layered:
             chain.usage.cached(caller, 0)
             return
@@ -205,6 +225,8 @@ class Admission:
                 chain.usage.refuse_cached(caller, refusal)
                 if self._refusals is not None:
                     self._refusals.record_cached(caller, refusal, now_us)
+                if spans is not None:
+                    spans.refuse_cached(refusal)
                 raise Refused(refusal)
             chain.units.owe_cached(caller, now_us)  # more of its quota is on its way
         chain.usage.cached(caller, chain.units.settings.cached_mru)

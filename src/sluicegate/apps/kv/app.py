@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import ClassVar, Final, final
+from typing import TYPE_CHECKING, ClassVar, Final, final
 
 from sluicegate import __version__
 from sluicegate.apps.kv.admission import Admission, attributes_of
@@ -37,6 +37,7 @@ from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.kv.shield.hot_reads import HotReads
 from sluicegate.apps.kv.shield.settings import HotPlace, ShieldSettings
 from sluicegate.apps.kv.status import KvStatus
+from sluicegate.apps.kv.still_watch import StillWatch
 from sluicegate.apps.kv.store_watch import START, StoreWatch
 from sluicegate.apps.kv.tables.catalogue import Catalogue, TableView
 from sluicegate.apps.kv.tables.catalogue_state import UploadState
@@ -54,9 +55,9 @@ from sluicegate.contracts.errors import SluicegateError, Unavailable
 from sluicegate.contracts.key_values import CallContext, Upload
 from sluicegate.doors.grpc.key_values import KeyValuesServicer
 from sluicegate.doors.grpc.methods import Methods
+from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.kv.handler import KvHttp
 from sluicegate.doors.http.kv.settings import KvHttpSettings
-from sluicegate.doors.http.message import Handler
 from sluicegate.doors.resp.kv.commands import KEY_VALUES
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
@@ -65,16 +66,20 @@ from sluicegate.policies.stack import StackPermit
 from sluicegate.protos import KEY_VALUES as KEY_VALUES_PROTO
 from sluicegate.protos import descriptor_set
 from sluicegate.service.app import App, GrpcServices, Site
-from sluicegate.service.background import measure_lag
+from sluicegate.service.background import busy_share, measure_lag
 from sluicegate.service.rules_source import RulesSource
 from sluicegate.service.siblings import ALONE, WorkerId
 from sluicegate.service.status import Part
 from sluicegate.stores.open_engine import open_engine
-from sluicegate.system import SystemChance
+from sluicegate.system import SystemChance, thread_times
 from sluicegate.telemetry.prometheus import MetricFamily
 from sluicegate.telemetry.usage_files import UsageWriter
 from sluicegate.wire.key_values_messages import KvBounds
 
+if TYPE_CHECKING:
+    from sluicegate.apps.kv.spans import WorkSpans
+
+_LOOK_US: Final = 250_000  # between two looks at how full the event loop is
 _FAILING_US: Final = 1_000_000  # until that is no moment's trouble
 _FORGET_US: Final = 10_000_000  # without traffic it is tried again: no request, no answer
 START_TRIES: Final = 30  # one a second
@@ -109,6 +114,7 @@ class KvApp(App[KvSettings]):
         if self.capture is not None:
             captured = CapturedBudget(self.quotas.spent_from, self.capture)
         self.store = self._make_store_watch()
+        spans = self._work_spans()
         self.chain = PolicyChain(
             settings,
             self.chance,
@@ -117,6 +123,7 @@ class KvApp(App[KvSettings]):
             weights=read_weights_file(settings.weights),
             shard_places=shard_places_of(settings, self.engine),
             minute_quota=self.minute_quota,
+            spans=spans,
         )
         layered = self.chain.layered
         self.callers = CallerTable(
@@ -134,11 +141,16 @@ class KvApp(App[KvSettings]):
             what=f"the engine {self.engine.name}",
             forget_us=_FORGET_US,
         )
+        self.still = StillWatch(
+            self.chain.stack.stats, self.clock, f"the engine {self.engine.name}"
+        )
         supply = self.quotas.supply if layered else None
         self.refusals = RefusalRing(
             self.chain, self.quotas.standing, entries_max=settings.audit_refusals
         )
-        self.admission = Admission(self.chain, self.clock, supply, self.engine_watch, self.refusals)
+        self.admission = Admission(
+            self.chain, self.clock, supply, self.engine_watch, self.refusals, spans
+        )
         tables = TableSettings(
             tables_max=settings.tables_max, value_bytes_max=settings.value_bytes_max
         )
@@ -173,6 +185,14 @@ class KvApp(App[KvSettings]):
         self.rules = RulesSource(self.callers.put_in_force, self.callers.put_fleet)
         self._bounds = KvBounds(value_bytes_max=settings.value_bytes_max)
         self._views: Mapping[str, TableView] = {}
+        self._times, self._times_us = thread_times(), self.clock.now_us()
+
+    def _work_spans(self) -> WorkSpans | None:
+        if self.tracing is None:
+            return None
+        from sluicegate.apps.kv.spans import WorkSpans  # noqa: PLC0415 - its packages are optional
+
+        return WorkSpans(self.tracing.provider)
 
     # Life.
 
@@ -189,6 +209,7 @@ class KvApp(App[KvSettings]):
         background = self.background
         self.quotas.start(background, self._hottest)
         background.start("loop lag", partial(measure_lag, self._loop_lag))
+        background.start("still", self.still.run)
         background.start("catalogue", self.catalogue.follow)
         background.start("keeper", self.keeper.follow)
         background.start("sweep", self.keeper.follow_sweep)
@@ -215,10 +236,14 @@ class KvApp(App[KvSettings]):
         await self.engine.close()
 
     def change(self, before: KvSettings) -> None:
-        """Quotas, and how far a scan goes at a time."""
+        """Quotas, times, what is shed, what is hot, and how much is kept of refusals."""
         self.quotas.change(self.settings)
         self.callers.apply()
         self.dispatcher.scans.chunk_ru = self.settings.chunk_ru
+        self.chain.change(self.settings)
+        self.refusals.resize(self.settings.audit_refusals)
+        if self.hot is not None:
+            self.hot.replace(_shield(self.settings))
 
     def reload(self) -> None:
         """Read the rules again."""
@@ -248,7 +273,7 @@ class KvApp(App[KvSettings]):
             self.pace,
         )
 
-    def http(self, site: Site) -> Handler:
+    def http(self, site: Site) -> HttpHandler:
         """Rows, ranges, uploads, what there is to see, backups."""
         settings = self.settings
         bounds = KvHttpSettings(
@@ -266,7 +291,7 @@ class KvApp(App[KvSettings]):
             engine=self.engine,
             backups=settings.backups,
         )
-        return KvHttp(self.dispatcher, status, site.access, self.clock, bounds).handle
+        return KvHttp(self.dispatcher, status, site.access, self.clock, bounds)
 
     # What there is to see.
 
@@ -297,15 +322,16 @@ class KvApp(App[KvSettings]):
                 "name": self.engine.name,
                 "durability": self.engine.durability,
                 **self.engine_watch.state(),
+                "still": self.still.why(),
             },
         }
 
     def not_ready(self) -> str:
-        """Why it should get no traffic: it is draining, or its engine has failed for a while."""
+        """Why it should get no traffic: it is draining, or its engine fails, or stands still."""
         engine = self.engine_watch.stats()
         if engine.gone and self.clock.now_us() - engine.since_us >= _FAILING_US:
             return super().not_ready() or f"the engine {self.engine.name} fails: {engine.why}"
-        return super().not_ready()
+        return super().not_ready() or self.still.why()
 
     def hot_board(self, k: int) -> list[HotPlace]:
         """The hottest keys, and what became of their reads."""
@@ -321,7 +347,7 @@ class KvApp(App[KvSettings]):
         yield from of_queue(chain.queue.stats(), chain.queue.delay_us(now_us))
         if self.pace is not None:
             yield from of_pace(self.pace)
-        yield from of_engine(self.engine_watch.stats())
+        yield from of_engine(self.engine_watch.stats(), still=self.still.still)
         if self.hot is not None:
             yield from of_shield(self.hot.stats())
         yield from self.quotas.families()
@@ -402,7 +428,13 @@ class KvApp(App[KvSettings]):
     def _loop_lag(self, late_us: int) -> None:
         # The CPU of the whole machine is left out: who else works there is no business of ours,
         # and our own shows in the loop.
-        self.chain.stress.record_loop_lag(late_us, self.clock.now_us())
+        now_us = self.clock.now_us()
+        self.chain.stress.record_loop_lag(late_us, now_us)
+        passed_us = now_us - self._times_us
+        if self.settings.shed_form == "utilization" and passed_us >= _LOOK_US:
+            times = thread_times()
+            self.chain.stress.record_utilization(busy_share(self._times, times, passed_us), now_us)
+            self._times, self._times_us = times, now_us
 
     async def _admit_bulk(self, call: CallContext, rows: int, size_bytes: int) -> StackPermit:
         """How uploads, folding and sweeping enter: as everything else does, in the lowest class."""

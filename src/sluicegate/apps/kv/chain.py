@@ -13,6 +13,7 @@ bytes: a get, a multi-get, a chunk of a scan, a put, a batch, a chunk of a bulk 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, final
 
 from sluicegate.apps.kv.settings import KvSettings
@@ -21,6 +22,7 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.policy import WaitingPolicy
 from sluicegate.kernels.cost_model import Weights, read_weights, write_weights
+from sluicegate.kernels.utilization_shed import RampSettings
 from sluicegate.policies.budgets import Budget, Pricing
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
 from sluicegate.policies.criticality import CriticalityClamp, CriticalitySettings
@@ -77,6 +79,7 @@ class PolicyChain:
         weights: Mapping[str, Weights],
         shard_places: int,
         minute_quota: WaitingPolicy | None = None,
+        spans: StackObserver | None = None,
     ) -> None:
         self.layered = layers = settings.policy == "layers"
         self.classed = settings.policy != "none"  # else all are alike
@@ -105,7 +108,11 @@ class PolicyChain:
             self.prices = Shed(self.stress, chance, ShedSettings(form="prices"))
             pricing = SignsBeside(self.local_prices, self.prices)
         self.levels = Shed(
-            self.stress, chance, ShedSettings(form="levels", raise_permille=RAISE_PERMILLE)
+            self.stress,
+            chance,
+            ShedSettings(
+                form=settings.shed_form, raise_permille=RAISE_PERMILLE, ramps=settings.ramps
+            ),
         )
         self.penalty = Penalty(self.local_prices, PenaltySettings(times_max=settings.penalty_max))
         self.units = RequestUnits(
@@ -144,6 +151,8 @@ class PolicyChain:
             observers += [self.stress, self.local_prices]
         if self.places is not None:
             observers.append(self.places)
+        if spans is not None:
+            observers.append(spans)
         self.stack = Stack(*self._stages(settings, minute_quota), observers=observers)
 
     def _stages(self, settings: KvSettings, minute_quota: WaitingPolicy | None) -> list[StackStage]:
@@ -165,6 +174,16 @@ class PolicyChain:
             waits("queue", self.queue),
             at_once("bulkhead", self.bulkhead),
         ]
+
+    def change(self, settings: KvSettings) -> None:
+        """Take over what is live of these settings."""
+        wait_us = settings.deadline_ms * _MS
+        self.deadline.settings = replace(self.deadline.settings, default_us=wait_us)
+        if self.layered:
+            self.queue.replace_times(wait_us, settings.queue_ms * _MS)
+            self.heavy.replace_wait(wait_us)
+        self.penalty.settings = replace(self.penalty.settings, times_max=settings.penalty_max)
+        self.levels.replace_ramps(RampSettings(ramps=settings.ramps))
 
     def replace_classes(self, highest: Mapping[str, Criticality]) -> None:
         """The highest class of each caller is another from now on."""

@@ -112,9 +112,10 @@ def of_store(state: StoreState) -> Iterable[MetricFamily]:
     yield counter("sluicegate_kv_store_losses", "How often it was lost.", state.losses)
 
 
-def of_engine(state: StoreState) -> Iterable[MetricFamily]:
+def of_engine(state: StoreState, *, still: bool) -> Iterable[MetricFamily]:
     """Whether the engine does what it is asked."""
     yield gauge("sluicegate_kv_engine_answers", "1: the engine does.", int(not state.gone))
+    yield gauge("sluicegate_kv_engine_still", "1: of its work none ends.", int(still))
     yield counter("sluicegate_kv_engine_losses", "How often it failed.", state.losses)
 
 

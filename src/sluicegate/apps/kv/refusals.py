@@ -78,6 +78,11 @@ class RefusalRing:
         self._entries: deque[_Entry] = deque(maxlen=entries_max)
         self._open: dict[tuple[str, ...], _Entry] = {}
 
+    def resize(self, entries_max: int) -> None:
+        """Keep so many from now on; the newest stay."""
+        if entries_max != self._entries.maxlen:
+            self._entries = deque(self._entries, maxlen=entries_max)
+
     def record(self, request: Request, decision: Decision, now_us: int) -> None:
         """Keep one refusal."""
         stage = decision.rule_id.partition(":")[0]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.service.common_settings import LISTEN, RulesSettings
+from sluicegate.service.common_settings import LISTEN, RampsSettings, RulesSettings
 from sluicegate.service.settings import SHARE, Setting, SettingType, one_of, whole
 from sluicegate.stores.redis.settings import schemes_text
 
@@ -29,7 +29,7 @@ def _parse_quota_status(text: str, where: str) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KvSettings(RulesSettings):
+class KvSettings(RulesSettings, RampsSettings):
     """The dispatcher."""
 
     VARIABLES: ClassVar[str] = "SLUICEGATE_KV_"
@@ -142,6 +142,7 @@ class KvSettings(RulesSettings):
         Setting(
             "how long what is not CRITICAL waits for a place while nearly all have to wait",
             whole(1, 60_000, "MS"),
+            live=True,
         ),
     ] = 12
     queue_length: Annotated[int, Setting("operations that wait for a place", whole(1, 1 << 20))] = (
@@ -151,9 +152,17 @@ class KvSettings(RulesSettings):
         64 << 20
     )
     deadline_ms: Annotated[
-        int, Setting("the time a caller has who names none", whole(1, 3_600_000, "MS"))
+        int, Setting("the time a caller has who names none", whole(1, 3_600_000, "MS"), live=True)
     ] = 10_000
     # Under stress.
+    shed_form: Annotated[
+        str,
+        Setting(
+            "what is shed: the lowest classes while work queues, as many as it takes (levels), or "
+            "by --shed-ramps as the event loop fills up",
+            one_of("levels", "utilization"),
+        ),
+    ] = "levels"
     ratio: Annotated[
         str,
         Setting(
@@ -180,22 +189,28 @@ class KvSettings(RulesSettings):
         Setting(
             "times what callers pay at most who keep slowing the engine down; 1 is never",
             whole(1, 1_000, "TIMES"),
+            live=True,
         ),
     ] = 4
     # Hot keys.
     hot: Annotated[bool, Setting("serve hot keys from memory, and read each once")] = True
     hot_ttl_ms: Annotated[
-        int, Setting("how old such an answer may be", whole(1, 600_000, "MS"))
+        int, Setting("how old such an answer may be", whole(1, 600_000, "MS"), live=True)
     ] = 3_000
     hot_min: Annotated[
-        int, Setting("reads a second at the least that make a key hot", whole(1, 1 << 40))
+        int,
+        Setting("reads a second at the least that make a key hot", whole(1, 1 << 40), live=True),
     ] = 24
     hot_permille: Annotated[
         int,
-        Setting("and at least so many of a thousand of this dispatcher's reads", whole(0, 1_000)),
+        Setting(
+            "and at least so many of a thousand of this dispatcher's reads",
+            whole(0, 1_000),
+            live=True,
+        ),
     ] = 1
     cache_bytes: Annotated[
-        int, Setting("bytes of answers kept for them", whole(4_096, _BYTES_MAX, "BYTES"))
+        int, Setting("bytes of answers kept for them", whole(4_096, _BYTES_MAX, "BYTES"), live=True)
     ] = 32 << 20
     # Bounds.
     tables_max: Annotated[int, Setting("tables", whole(1, 1_000_000))] = 10_000
@@ -209,7 +224,7 @@ class KvSettings(RulesSettings):
         ),
     ] = 8 << 20
     audit_refusals: Annotated[
-        int, Setting("refusals kept for `sluicegate why`", whole(1, 10_000_000))
+        int, Setting("refusals kept for `sluicegate why`", whole(1, 10_000_000), live=True)
     ] = 8_192
     usage: Annotated[
         str, Setting("keep what callers use in this folder, to tune quotas by", metavar="DIR")

@@ -13,6 +13,7 @@ from typing import ClassVar, Final, final
 
 from sluicegate import __version__
 from sluicegate.apps.limiter.dead_letters import DeadLetterWriter
+from sluicegate.apps.limiter.fleet_state import FleetState, SharedMark
 from sluicegate.apps.limiter.ledger import ServiceLedger
 from sluicegate.apps.limiter.metrics import (
     CLASSES,
@@ -32,7 +33,6 @@ from sluicegate.apps.limiter.throttle import RemoteThrottle, Throttle
 from sluicegate.apps.limiter.trial_rules import TrialRules
 from sluicegate.command_line.text import counted
 from sluicegate.contracts.access import Access
-from sluicegate.contracts.checks import Gate
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.errors import BadValue, SluicegateError
@@ -41,11 +41,10 @@ from sluicegate.contracts.store import Store
 from sluicegate.doors.grpc.mesh import MeshServicer
 from sluicegate.doors.grpc.methods import Methods
 from sluicegate.doors.grpc.rate_limiter import RateLimiterServicer
+from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.limiter.handler import LimiterHttp, LimiterHttpSettings
-from sluicegate.doors.http.message import Handler
 from sluicegate.doors.resp.protocol import RespDoor
 from sluicegate.doors.resp.settings import RespSettings
-from sluicegate.kernels.utilization_shed import DEFAULT_RAMPS, Ramp
 from sluicegate.limits.dead_letters import DeadLetters
 from sluicegate.limits.limiter import Limiter
 from sluicegate.limits.rule import Failure
@@ -68,6 +67,7 @@ from sluicegate.stores.event_logs import check_log, open_log
 from sluicegate.stores.memory.store import MemoryStore
 from sluicegate.system import SystemChance, SystemClock, now_us
 from sluicegate.telemetry.audit_ring import AuditRing
+from sluicegate.telemetry.observer_group import ObserverGroup
 from sluicegate.telemetry.prometheus import MetricFamily, gauge
 from sluicegate.telemetry.service_metrics import OUTCOMES, ServiceMetrics
 from sluicegate.telemetry.store_metrics import StoreMetrics
@@ -82,6 +82,7 @@ SERVICES: Final = (
     "sluicegate.v1.RateLimiter",
 )
 BULK_BYTES_MAX: Final = 64 << 10  # of one word of a RESP command
+SHEDS: Final = "sheds"  # the name of the mark of limiters that shed
 Connects = tuple[Callable[[], Awaitable[None]], ...]
 _log: Final = logging.getLogger("sluicegate.limiter")
 
@@ -110,11 +111,19 @@ class LimiterApp(App[LimiterSettings]):
                 lambda: self.store_metrics.last_failure,
                 harsh=settings.rls_semantics == Semantics.ENVOY.value,
             )
-        self.ledger = ServiceLedger(self.service_metrics, self.ring, box)
+        spans = None if self.tracing is None else self.tracing.decisions
+        self.ledger = ServiceLedger(self.service_metrics, self.ring, box, spans)
         self.gate = _gate(settings)
-        self.store, self.limiter, self.throttle, self._connects = _stores(
-            settings, self.store_metrics
+        self.store, self.limiter, self.throttle, self._connects, mark = _stores(
+            settings,
+            self.store_metrics
+            if self.tracing is None
+            else ObserverGroup(self.store_metrics, self.tracing.round_trips),
         )
+        self.fleet: FleetState | None = None
+        if mark is not None:
+            node = f"{settings.node or socket.gethostname()}-{worker.number}"
+            self.fleet = FleetState(self.gate, mark, node, self.clock)
         self.limiter.pin()
         self.mesh = Mesh(self.limiter, self.gate, self.ledger, settings=_mesh_settings(settings))
         self.checker = Checker(self.limiter, self.gate, self.ledger)
@@ -143,8 +152,15 @@ class LimiterApp(App[LimiterSettings]):
         )
         await self._connect()
         if isinstance(self.gate, UtilizationGate):
-            monitor = Monitor(self.gate, self.service_metrics, machine=self.settings.shed_machine)
+            monitor = Monitor(
+                self.gate,
+                self.service_metrics,
+                machine=self.settings.shed_machine,
+                pressure=self.settings.shed_pressure,
+            )
             self.background.start("monitor", monitor.run)
+        if self.fleet is not None:
+            self.background.start("fleet", self.fleet.run)
 
     async def close(self) -> None:
         """Close the parts, the last that was made first."""
@@ -247,16 +263,14 @@ class LimiterApp(App[LimiterSettings]):
         )
         return RespDoor(self.service, access, bounds, clock=self.clock)
 
-    def http(self, site: Site) -> Handler:
+    def http(self, site: Site) -> HttpHandler:
         """Checks, leases, the audit, Envoy's question as JSON."""
         bounds = LimiterHttpSettings(
             hosts=site.hosts, metrics_open=self.settings.metrics_open, version=__version__
         )
         status = LimiterStatus(site.status, self.rules.status, self.ring)
         search = RuleSearch(lambda: self.book, self.service_metrics)
-        return LimiterHttp(
-            self.service, status, site.access, self.clock, bounds, (search.route(),)
-        ).handle
+        return LimiterHttp(self.service, status, site.access, self.clock, bounds, (search.route(),))
 
     # What there is to see.
 
@@ -276,6 +290,8 @@ class LimiterApp(App[LimiterSettings]):
         }
         if isinstance(self.gate, UtilizationGate):
             parts["gate"] = self.gate.stats
+        if self.fleet is not None:
+            parts["fleet"] = self.fleet.state
         if self.dead_letters is not None:
             parts["dead_letters"] = self.dead_letters.stats
         if self.capture is not None:
@@ -357,42 +373,35 @@ def _capture(settings: LimiterSettings, clock: Clock) -> Capture | None:
     return Capture(bounds, clock=clock)
 
 
-def _gate(settings: LimiterSettings) -> Gate:
+def _gate(settings: LimiterSettings) -> UtilizationGate | OpenGate:
     return (
         UtilizationGate(SystemChance(), _gate_settings(settings)) if settings.shed else OpenGate()
     )
 
 
 def _gate_settings(settings: LimiterSettings) -> GateSettings:
-    critical = None
-    ramps = [ramp for ramp in DEFAULT_RAMPS if ramp is not None]
-    lowest = Ramp(min(settings.shed_from, ramps[-1].full), ramps[-1].full)
-    if settings.shed_critical_from < 1:
-        begin = settings.shed_critical_from
-        critical = Ramp(begin, 1.0)
-        ramps[0] = Ramp(min(ramps[0].begin, begin), min(ramps[0].full, begin))
-    return GateSettings(ramps=(critical, ramps[0], ramps[1], lowest))
+    return GateSettings(ramps=settings.ramps)
 
 
 def _stores(
-    settings: LimiterSettings, observer: StoreMetrics
-) -> tuple[Store, Limiter, Throttle, Connects]:
+    settings: LimiterSettings, observer: Observer
+) -> tuple[Store, Limiter, Throttle, Connects, SharedMark | None]:
     failure = Failure(settings.failure)
     if not settings.shared:
         limiter = Limiter(failure=failure, keys_max=settings.keys_max)
         store: Store = MemoryStore(now_us, keys_max=settings.keys_max)
-        return store, limiter, Throttle(now_us, settings.keys_max, None, failure), ()
-    store, throttle, connects = _open_redis(settings.store, observer)
+        return store, limiter, Throttle(now_us, settings.keys_max, None, failure), (), None
+    store, throttle, connects, mark = _open_redis(settings.store, observer)
     limiter = Limiter(
         open_store=lambda: store,
         failure=failure,
         keys_max=settings.keys_max,
         observer=observer,
     )
-    return store, limiter, Throttle(now_us, settings.keys_max, throttle, failure), connects
+    return store, limiter, Throttle(now_us, settings.keys_max, throttle, failure), connects, mark
 
 
-def _open_redis(url: str, observer: Observer) -> tuple[Store, RemoteThrottle, Connects]:
+def _open_redis(url: str, observer: Observer) -> tuple[Store, RemoteThrottle, Connects, SharedMark]:
     # Here, because memory needs none of it and no package for it.
     from sluicegate.stores.redis.settings import parse_url, schemes_text  # noqa: PLC0415
     from sluicegate.stores.redis.store import RedisStore  # noqa: PLC0415
@@ -404,7 +413,7 @@ def _open_redis(url: str, observer: Observer) -> tuple[Store, RemoteThrottle, Co
     redis = parse_url(url, defaults={"timeout_us": STORE_TIMEOUT_US})
     store = RedisStore(redis, SystemChance(), observer=observer, clock=now_us)
     throttle = RedisThrottle(redis, SystemChance(), observer=observer, clock=now_us)
-    return store, throttle, (store.connect, throttle.connect)
+    return store, throttle, (store.connect, throttle.connect), store.mark(SHEDS)
 
 
 def _mesh_settings(settings: LimiterSettings) -> MeshSettings:

@@ -11,6 +11,7 @@ from typing import final
 
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.observer import Observer
 from sluicegate.contracts.rule import Limit
 from sluicegate.system import now_us
 from sluicegate.telemetry.audit_ring import AuditRing
@@ -27,17 +28,24 @@ class ServiceLedger:
     `decided` and `refused` count, for each class, what was decided since `reset_counts`.
     """
 
-    __slots__ = ("_offer", "decided", "metrics", "refused", "ring")
+    __slots__ = ("_offer", "_spans", "decided", "metrics", "refused", "ring")
 
-    def __init__(self, metrics: ServiceMetrics, ring: AuditRing, offer: Offer | None) -> None:
+    def __init__(
+        self,
+        metrics: ServiceMetrics,
+        ring: AuditRing,
+        offer: Offer | None,
+        spans: Observer | None = None,
+    ) -> None:
         self.metrics = metrics
         self.ring = ring
         self._offer = offer
+        self._spans = spans
         self.reset_counts()
 
     def fork(self) -> ServiceLedger:
         """One that records in the same places, and counts by itself."""
-        return ServiceLedger(self.metrics, self.ring, self._offer)
+        return ServiceLedger(self.metrics, self.ring, self._offer, self._spans)
 
     def reset_counts(self) -> None:
         """Count from nothing: other rules are in force."""
@@ -61,5 +69,7 @@ class ServiceLedger:
             self.refused[priority] += 1
         self.metrics.record_decision(rule_id, priority, decision, at_us - began_us)
         self.ring.record(entity, rule_id, cost, priority, decision, at_us)
+        if self._spans is not None:
+            self._spans.record_decision(decision, entity, began_us, at_us)
         if decision.degraded and self._offer is not None:
             self._offer(entity, rule_id, cost, priority, decision, at_us, limit)

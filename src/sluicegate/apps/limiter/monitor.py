@@ -2,11 +2,10 @@
 
 It measures what the service does and suffers itself, so that it never refuses for what its
 neighbours do. The loop's lag is how late its own timer comes, less what the scheduler gave to
-others meanwhile. The loop is as full as the share of time in which it computes; but one that hardly
-ever rests is full however little of a core it gets, and one that rests is not, however long it
-waits for the core between. The queue time is what decisions took on average, which is the store's
-doing as soon as there is one; while fewer than one is under way at a time, nobody stands behind
-another. With `machine`, the machine's CPU and pressure count too, whoever causes them.
+others meanwhile; how full it is says `background.busy_share`. The queue time is what decisions took
+on average, which is the store's doing as soon as there is one; while fewer than one is under way at
+a time, nobody stands behind another. With `machine`, the machine's CPU counts too, whoever causes
+it, and with `pressure` what its tasks wait for: PSI of disks and memory, each a signal of its own.
 
 Each reading is smoothed over about a second: one look of a quarter of a second is no overload.
 """
@@ -17,14 +16,13 @@ import logging
 from typing import Final, final
 
 from sluicegate.policies.utilization_gate import SIGNALS, Readings, UtilizationGate
-from sluicegate.service.background import LAG_TICK_US, measure_lag
-from sluicegate.system import LoadMeter, Throttling, now_us, thread_times
+from sluicegate.service.background import LAG_TICK_US, busy_share, measure_lag
+from sluicegate.system import LoadMeter, Throttling, now_us, read_pressure, thread_times
 from sluicegate.telemetry.service_metrics import ServiceMetrics
 
 LOOK_US: Final = 250_000
 LOG_EVERY_US: Final = 60_000_000  # what comes and goes faster is told once
 _SMOOTHING: Final = 0.3  # of the newest look
-_REST_WEIGHT: Final = 5  # with a twelfth of the time at rest it is 60% full, with a fifth empty
 
 _log: Final = logging.getLogger("sluicegate.limiter")
 
@@ -34,11 +32,17 @@ class Monitor:
     """Feeds a gate. It is made in the thread of the event loop that it measures."""
 
     def __init__(
-        self, gate: UtilizationGate, tally: ServiceMetrics, *, machine: bool = False
+        self,
+        gate: UtilizationGate,
+        tally: ServiceMetrics,
+        *,
+        machine: bool = False,
+        pressure: bool = False,
     ) -> None:
         self._gate = gate
         self._tally = tally
         self._machine = LoadMeter() if machine else None
+        self._pressure = pressure
         self._throttling = Throttling()
         self._held_us = self._throttling.held_us()
         self._times = self._ticked = thread_times()
@@ -66,19 +70,17 @@ class Monitor:
     def look(self, passed_us: int) -> None:
         """Feed the gate with what was measured in the time that has passed."""
         times, held_us = thread_times(), self._throttling.held_us()
-        ran_us = times.ran_us - self._times.ran_us
-        rest_us = max(0, passed_us - ran_us - (times.waited_us - self._times.waited_us))
         decisions, took_us = self._tally.decisions, self._tally.took_us
         count, their_us = decisions - self._decisions, took_us - self._took_us
-        load = None if self._machine is None else self._machine.look()
-        pressure = None if load is None else load.pressure
+        machine = None if self._machine is None else self._machine.look().cpu
+        pressure = read_pressure() if self._pressure else None
         settings = self._gate.settings
         newest = Readings(
-            cpu=min(max(ran_us, passed_us - _REST_WEIGHT * rest_us) / passed_us, 1.0),
+            cpu=busy_share(self._times, times, passed_us),
             throttled=min((held_us - self._held_us) / passed_us, settings.throttled_full),
             lag_us=min(self._late_us // max(self._ticks, 1), settings.lag_us_full),
             queue_us=min(their_us // count, settings.queue_us_full) if their_us > passed_us else 0,
-            machine_cpu=0.0 if load is None else load.cpu,
+            machine_cpu=machine or 0.0,
             machine_io=0.0 if pressure is None else pressure.io,
             machine_memory=0.0 if pressure is None else pressure.memory,
         )

@@ -7,16 +7,14 @@ from typing import Annotated, ClassVar, Final
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.limits.rule import Failure
-from sluicegate.service.common_settings import LISTEN, RulesSettings
+from sluicegate.service.common_settings import LISTEN, RampsSettings, RulesSettings
 from sluicegate.service.settings import SHARE, Setting, one_of, whole
 
 LISTEN_DEFAULT: Final = "127.0.0.1:7070"
-SHED_FROM_MAX: Final = 0.7
-SHED_CRITICAL_FROM_MIN: Final = 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
-class LimiterSettings(RulesSettings):
+class LimiterSettings(RulesSettings, RampsSettings):
     """The limiter."""
 
     VARIABLES: ClassVar[str] = "SLUICEGATE_LIMITER_"
@@ -45,19 +43,12 @@ class LimiterSettings(RulesSettings):
     ] = True
     shed_machine: Annotated[
         bool,
-        Setting("shed by the machine's CPU and pressure too, whichever program causes them"),
+        Setting("shed by the machine's CPU too, whichever program causes it"),
     ] = False
-    shed_from: Annotated[
-        float, Setting("utilization at which BULK begins to be shed", SHARE, live=True)
-    ] = 0.6
-    shed_critical_from: Annotated[
-        float,
-        Setting(
-            "utilization at which even CRITICAL is shed, 0.8 at the least; 1 is never",
-            SHARE,
-            live=True,
-        ),
-    ] = 1.0
+    shed_pressure: Annotated[
+        bool,
+        Setting("shed when tasks of the machine wait for its disks or memory (PSI), likewise"),
+    ] = False
     dlq: Annotated[
         str,
         Setting(
@@ -163,10 +154,4 @@ class LimiterSettings(RulesSettings):
             raise BadValue("--workers", self.workers, remedy)
         if not self.rls_near_ratio:
             raise BadValue("--rls-near-ratio", self.rls_near_ratio, "give a share above 0")
-        if self.shed_critical_from < SHED_CRITICAL_FROM_MIN:
-            remedy = f"give {SHED_CRITICAL_FROM_MIN} or more"
-            raise BadValue("--shed-critical-from", self.shed_critical_from, remedy)
-        if self.shed_from > SHED_FROM_MAX:
-            remedy = f"give at most {SHED_FROM_MAX}; 0.6 is the default"
-            raise BadValue("--shed-from", self.shed_from, remedy)
         super().check()

@@ -34,7 +34,8 @@ from sluicegate.cluster.account_limiter import AccountLimiter
 from sluicegate.cluster.node import ClusterNode
 from sluicegate.command_line.text import counted
 from sluicegate.contracts.access import Access, Identity
-from sluicegate.doors.http.message import Handler, HttpReply, HttpRequest
+from sluicegate.doors.http.handler import HttpHandler
+from sluicegate.doors.http.message import HttpReply, HttpRequest
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.resp.cluster.commands import CLUSTER
 from sluicegate.doors.resp.protocol import RespDoor
@@ -140,7 +141,7 @@ class PubSubApp(App[PubSubSettings]):
             return None
         return RespDoor(self.node, access, RespSettings(version=__version__), CLUSTER)
 
-    def http(self, site: Site) -> Handler:
+    def http(self, site: Site) -> HttpHandler:
         """Publish, subscribe, history."""
         settings = self.settings
         handler = PubSubHandler(

@@ -14,7 +14,7 @@ from sluicegate.apps.rulebook.assembly import Assembly
 from sluicegate.apps.rulebook.settings import RulebookSettings
 from sluicegate.contracts.access import Access, Grant
 from sluicegate.contracts.rulebook import STATES
-from sluicegate.doors.http.message import Handler
+from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.rules.handler import RulesHttp
 from sluicegate.doors.http.rules.settings import RulesHttpSettings
 from sluicegate.doors.http.settings import HttpSettings
@@ -65,7 +65,7 @@ class RulebookApp(App[RulebookSettings]):
             return super().access()
         return KnownCallers((), anonymous={Grant.READ_RULES})
 
-    def http(self, site: Site) -> Handler:
+    def http(self, site: Site) -> HttpHandler:
         """The admin API."""
         self._http = RulesHttp(
             self._assembly.admin,
@@ -79,7 +79,7 @@ class RulebookApp(App[RulebookSettings]):
             ),
             reports={"html": page_of, "text": text_of},
         )
-        return self._http.handle
+        return self._http
 
     def http_settings(self) -> HttpSettings:
         """Bounds of HTTP."""

@@ -100,6 +100,11 @@ class RouteTable:
         }
         self._templates = [(_pattern(path), path) for path in self._by_path if "{" in path]
 
+    def wrap(self, wrap: Callable[[Route], Route]) -> None:
+        """Serve each row as `wrap` returns it."""
+        for methods in self._by_path.values():
+            methods.update({method: wrap(route) for method, route in methods.items()})
+
     def values_in(self, path: str) -> Mapping[str, str]:
         """Return what a request's path has in the places of its row; empty without places."""
         return self._row_of(path)[1]

@@ -23,6 +23,8 @@ from sluicegate.doors.resp.session import ANYBODY, Command, Reply, Session
 from sluicegate.wire.resp import OK, SimpleString, encode_reply, error_line, whole_number
 from sluicegate.wire.text import text_of
 
+TRACEPARENT_BYTES: Final = (55, 512)  # of version 00, and at most of a later one
+
 # What clients compare with the Redis they know.
 REDIS_VERSION: Final = "7.0.0"
 
@@ -218,6 +220,14 @@ _CLIENT: Final[dict[bytes, tuple[int, Callable[[Session, list[bytes]], bytes]]]]
 }
 
 
+def trace(session: Session, parts: list[bytes]) -> bytes:
+    """SG.TRACE traceparent: whose span the next command belongs to, where commands are traced."""
+    if not TRACEPARENT_BYTES[0] <= len(parts[1]) <= TRACEPARENT_BYTES[1]:
+        return SYNTAX
+    session.traceparent = parts[1]
+    return OK
+
+
 def info(session: Session, parts: list[bytes]) -> bytes:
     """INFO [section]...: what clients look for before they trust a server."""
     state = session.state
@@ -283,6 +293,7 @@ CONNECTION: Final = (
     Command("CLIENT", 2, 0, False, client, "What is known of connections"),
     Command("COMMAND", 1, 0, False, command, "This table"),
     Command("INFO", 1, 0, False, info, "What is known of the server"),
+    Command("SG.TRACE", 2, 2, False, trace, "Whose span the next command belongs to"),
     Command("QUIT", 1, 0, True, quit_, "Ends the connection"),
     Command("RESET", 1, 1, True, reset, "The connection as it was at first"),
     Command("SELECT", 2, 2, False, select, "The database: there is only 0"),

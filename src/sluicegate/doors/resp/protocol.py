@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, cast, final
 
@@ -28,7 +28,7 @@ from sluicegate.doors.resp.connection_commands import run
 from sluicegate.doors.resp.errors import reply_to_error
 from sluicegate.doors.resp.limiter.commands import LIMITER
 from sluicegate.doors.resp.order import Order
-from sluicegate.doors.resp.session import CommandTable, Reply, RespState, Session
+from sluicegate.doors.resp.session import Command, CommandTable, Reply, RespState, Session
 from sluicegate.doors.resp.settings import RespSettings
 from sluicegate.doors.turns import Turns, TurnShare, class_of
 from sluicegate.policies.refusal_pace import RefusalPace
@@ -516,6 +516,10 @@ class RespDoor:
         session = Session(state, state.connections, peer, names)
         # Not a subclass: a compiled class has none but compiled ancestors.
         return cast("asyncio.Protocol", RespProtocol(state, session, self.turns))
+
+    def wrap_commands(self, wrap: Callable[[Command], Command]) -> None:
+        """Run each command as `wrap` returns it, on connections that are yet to come."""
+        self._shared.table = self._shared.table.with_rows(wrap)
 
     def forget(self) -> None:
         """Look up the identity of each open connection again: who may do what has changed.

@@ -111,6 +111,7 @@ class Session:
         "strong",
         "timeout_us",
         "token",
+        "traceparent",
         "transaction",
         "user",
         "watched",
@@ -142,6 +143,7 @@ class Session:
         self.timeout_us = 0  # from a command's arrival to its deadline; 0 is for ever
         self.criticality: Criticality | None = None
         self.strong = False
+        self.traceparent = b""  # of the next command alone, where commands are traced
         # Where a table has transactions: what is queued, and what is watched until it is executed.
         self.transaction: Transaction | None = None
         self.watched: list[Any] = []
@@ -187,6 +189,7 @@ class Session:
         self.timeout_us = 0
         self.criticality = None
         self.strong = False
+        self.traceparent = b""
 
     def end_transaction(self) -> None:
         """Forget what is queued and watched."""
@@ -269,6 +272,20 @@ class Command:
         self.accesses = accesses
         self.plan = plan
 
+    def with_run(self, run: Run) -> Command:
+        """The same command, run by something else."""
+        return Command(
+            self.name,
+            self.least,
+            self.most,
+            self.open,
+            run,
+            self.summary,
+            self.keys,
+            self.accesses,
+            self.plan,
+        )
+
     def describe(self) -> list[object]:
         """Return the row of COMMAND INFO."""
         arity = self.least if self.least == self.most else -self.least
@@ -317,6 +334,11 @@ class CommandTable:
         }
         # Whether any of them must wait for those before it on its connection.
         self.ordered = any(row.accesses != FREE for row in rows)
+
+    def with_rows(self, wrap: Callable[[Command], Command]) -> CommandTable:
+        """The same table, each row as `wrap` returns it."""
+        rows = [wrap(row) for row in self.rows]
+        return CommandTable(rows, self.make_state, self.normalize_key, self.enqueue)
 
     def find(self, word: bytes) -> Command | None:
         """Return the command of that name, in any case."""

@@ -139,6 +139,11 @@ class LineBook:
         """The delay that is still good."""
         return self._rules[0].target_us()
 
+    def replace_times(self, settings: QueueSettings) -> None:
+        """Go by how long these settings let anybody wait; of who joins from now on."""
+        self._settings = settings
+        self.saturation.line_us = settings.line_us
+
     def add(self, waiter: Waiter, weight: int, now_us: int, removed: list[LineRemoval]) -> None:
         """Have somebody stand in line who has found no place."""
         timeout_us = self._settings.wait_us_max

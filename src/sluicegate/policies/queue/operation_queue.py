@@ -50,6 +50,10 @@ class OperationQueue:
             return NOTHING_HELD
         return await self._queue.admit(request, clock)
 
+    def replace_wait(self, wait_us_max: int) -> None:
+        """How long it waits at most; of who joins from now on."""
+        self._queue.replace_times(wait_us_max, self._queue.settings.line_us)
+
     def resize(self, places: int, now_us: int) -> None:
         """Have so many places from now on."""
         self._queue.resize(places, now_us)

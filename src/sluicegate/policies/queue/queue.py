@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple, cast, final
 
 from sluicegate.contracts.clock import Clock
@@ -178,6 +179,11 @@ class Queue:
         self.inflight -= 1
         if book.waiting:
             self._serve(now_us)
+
+    def replace_times(self, wait_us_max: int, line_us: int | None) -> None:
+        """How long it waits at most, and in a line that is short; of who joins from now on."""
+        self.settings = replace(self.settings, wait_us_max=wait_us_max, line_us=line_us)
+        self._book.replace_times(self.settings)
 
     def resize(self, places: int, now_us: int) -> None:
         """Have so many places from now on; more of them begin at once, fewer as permits end."""

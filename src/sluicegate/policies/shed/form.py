@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.token_bucket import PRICE_ONE_MILLI
+from sluicegate.kernels.utilization_shed import RampSettings
 from sluicegate.policies.prices import CLASSES
 from sluicegate.policies.stress import StressState
 
@@ -44,6 +45,9 @@ class ShedForm:
 
     def end_window(self, picture: StressState, quiet: int) -> None:
         """Move by the stress of a window, after so many in which nothing came."""
+
+    def replace_ramps(self, ramps: RampSettings) -> None:
+        """Go by these from now on, in a form that has ramps."""
 
     def standing(self) -> ShedStanding:
         """Where it stands."""

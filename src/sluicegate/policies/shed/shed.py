@@ -30,6 +30,7 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.policy import NOTHING_HELD, NothingHeld
 from sluicegate.contracts.reasons import SHED
 from sluicegate.contracts.request import Request
+from sluicegate.kernels.utilization_shed import RampSettings
 from sluicegate.policies.prices import CLASSES
 from sluicegate.policies.shed.form import ShedForm
 from sluicegate.policies.shed.levels import LevelsForm
@@ -78,6 +79,11 @@ class Shed:
             return Decision(False, 0, retry_us, retry_us, SHED, RULE_ID)
         self._admitted[place] += 1
         return NOTHING_HELD
+
+    def replace_ramps(self, ramps: RampSettings) -> None:
+        """Go by these from the next window on, in the form `utilization`."""
+        self._form.replace_ramps(ramps)
+        self._due_us = -1
 
     def price_milli(self, request: Request, now_us: int) -> int:
         """What a request unit costs its class now, in thousandths; 1,000 in the other forms."""

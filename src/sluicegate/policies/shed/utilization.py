@@ -13,7 +13,7 @@ from typing import final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.request import Request
-from sluicegate.kernels.utilization_shed import UtilizationShed
+from sluicegate.kernels.utilization_shed import RampSettings, UtilizationShed
 from sluicegate.policies.prices import CLASSES
 from sluicegate.policies.shed.form import PASS, PLAIN_MILLI, ShedForm, ShedStanding
 from sluicegate.policies.shed.settings import ShedSettings
@@ -44,6 +44,10 @@ class UtilizationForm(ShedForm):
     def end_window(self, picture: StressState, quiet: int) -> None:
         """Take in the utilization."""
         self._ramps.observe(picture.utilization or 0.0)
+
+    def replace_ramps(self, ramps: RampSettings) -> None:
+        """Go by these from now on; the utilization is read again."""
+        self._ramps = UtilizationShed(ramps)
 
     def standing(self) -> ShedStanding:
         """The utilization, with its backlash."""

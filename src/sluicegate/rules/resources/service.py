@@ -371,10 +371,12 @@ class Checker:
         self._ledger.record_decision(
             resolved.user, rule_id, weight, priority, decision, now_us, limit
         )
-        return CheckResponse(decision, units_max, priority, self._gate.status())
+        gate = self._gate
+        return CheckResponse(decision, units_max, priority, gate.status(), gate.node_status())
 
     def _respond(self, priority: Criticality, limit: int, decision: Decision) -> CheckResponse:
-        return CheckResponse(decision, limit, priority, self._gate.status())
+        gate = self._gate
+        return CheckResponse(decision, limit, priority, gate.status(), gate.node_status())
 
 
 def _admit_unlimited() -> Decision:

@@ -28,6 +28,7 @@ from sluicegate.stores.redis.counters import (
     counter_for,
 )
 from sluicegate.stores.redis.errors import as_unavailable
+from sluicegate.stores.redis.mark import RedisMark
 from sluicegate.stores.redis.script import load_scripts
 from sluicegate.stores.redis.settings import CLUSTER, WINDOWS, RedisSettings, parse_url
 from sluicegate.stores.redis.slots import slot_of
@@ -119,6 +120,11 @@ class RedisStore:
     async def connect(self) -> None:
         """Return when connected, or raise what prevents it. The first request does it too."""
         await self._client.connect()
+
+    def mark(self, name: str) -> RedisMark:
+        """A word that all who share this store leave each other under that name."""
+        assert not isinstance(self._client, ThreadClient)  # marks are for loops
+        return RedisMark(self._client, f"{self.prefix}:{name}")
 
     async def take(
         self, charges: Sequence[Charge], *, keep: bool = True, count_refused: bool = False

@@ -53,14 +53,15 @@ class HotReads:
         raised: Callable[[Request, int], object] | None = None,
     ) -> None:
         """`raised` as in `Shield`."""
-        cache_bytes = max(1, settings.cache_bytes_max // 2)
-        halved = replace(
-            settings,
-            cache_bytes_max=cache_bytes,
-            entry_bytes_max=min(settings.entry_bytes_max, cache_bytes),
-        )
+        halved = _halved(settings)
         self.keys: Shield[Row] = Shield(halved, chance, raised)
         self.ranges = RangeShield(halved, chance, raised)
+
+    def replace(self, settings: ShieldSettings) -> None:
+        """Go by these from now on, as far as they can change."""
+        halved = _halved(settings)
+        self.keys.replace(halved)
+        self.ranges.shield.replace(halved)
 
     def begin_writes(self, table: str, places: Iterable[Place]) -> WritesUnderWay:
         """These are about to be written: cache nothing of them until `end_writes`."""
@@ -132,3 +133,13 @@ class HotReads:
         """End what is fetched ahead."""
         await self.keys.close()
         await self.ranges.shield.close()
+
+
+def _halved(settings: ShieldSettings) -> ShieldSettings:
+    """Keys and ranges have half of the cache each."""
+    cache_bytes = max(1, settings.cache_bytes_max // 2)
+    return replace(
+        settings,
+        cache_bytes_max=cache_bytes,
+        entry_bytes_max=min(settings.entry_bytes_max, cache_bytes),
+    )

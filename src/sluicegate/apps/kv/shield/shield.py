@@ -164,6 +164,11 @@ class Shield(Generic[V]):
         self._ahead_skipped = self._ahead_failed = 0
         self._barred = self._expired = self._stale_served = self._led_astray = 0
 
+    def replace(self, settings: ShieldSettings) -> None:
+        """Go by these from now on; counters, windows and flights stay as they are."""
+        self.settings = settings
+        self._hot.replace(settings.hot_key())
+
     @property
     def staleness_us_max(self) -> int:
         """How much older than its fetch an answer can be: fresh, and after an error."""

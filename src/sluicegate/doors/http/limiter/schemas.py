@@ -26,8 +26,8 @@ _ANSWER: Final[Mapping[str, object]] = {
     "retry_after_ms": whole(-1, "-1: waiting does not help."),
     "cluster_utilization_status": {
         "type": "string",
-        "description": "DEGRADED_MODE while the worker that answers sheds what matters less; "
-        "else empty. It tells nothing of other workers and nodes.",
+        "description": "DEGRADED_MODE while the worker that answers sheds what matters less, or "
+        "any that shares its store was heard to in the last seconds; else empty.",
     },
     "reset_after_ms": whole(0),
     "limit": whole(0, "0 without a rule."),
@@ -35,6 +35,10 @@ _ANSWER: Final[Mapping[str, object]] = {
     "reason": {"type": "string", "description": "Why it is refused; empty if it is not."},
     "without_store": {"type": "boolean", "description": "A failure policy decided, not the count."},
     "priority": _PRIORITY,
+    "node_utilization_status": {
+        "type": "string",
+        "description": "cluster_utilization_status, of the worker that answers alone.",
+    },
 }
 
 SCHEMAS: Final[Mapping[str, Mapping[str, object]]] = {

@@ -46,6 +46,7 @@ from sluicegate.stores.engines.lmdb.names import SpaceNames
 from sluicegate.stores.engines.lmdb.url import LmdbSettings
 
 DELETED_AT_ONCE_MAX: Final = 500  # rows of a dropped space in one transaction
+FULL_BYTES: Final = 1 << 20  # a disk with less room than this is full
 
 
 @final
@@ -432,14 +433,23 @@ class LmdbEngine:
             self._names.check_format(txn, self._settings.folder)
             return self._names.next_dropped(txn) is not None
 
+    def _disk_full(self, detail: str) -> bool:
+        """Whether an error of the disk is that it is full: of a part of a write LMDB says less."""
+        if "Input/output error" not in detail:
+            return False
+        with suppress(OSError):
+            disk = os.statvfs(self._settings.folder)
+            return disk.f_bavail * disk.f_frsize < FULL_BYTES
+        return False
+
     def _unavailable(self, error: lmdb.Error) -> Unavailable:
         detail = str(error)
         if isinstance(error, lmdb.TxnFullError):
             detail += "; write less in one call"
         elif isinstance(error, lmdb.PanicError):
             detail += "; an earlier sync failed: look after the disk, and start again"
-        elif "No space left" in detail or "File too large" in detail:
-            detail += "; make room on the disk, or drop what is not needed"
+        elif "No space left" in detail or "File too large" in detail or self._disk_full(detail):
+            detail += "; the disk is full: make room on it, or drop what is not needed"
         elif "already open" in detail:
             detail += "; open it once in a process"
         return Unavailable(self._what, detail)
