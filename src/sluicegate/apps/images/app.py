@@ -109,6 +109,7 @@ class ImagesApp(App[ImagesSettings]):
             "queue": self.parts.queue.stats,
             "origins": self.parts.origin.states,
             "hot": self._hot,
+            "downloads": self._downloads,
             "workers": self.parts.processor.stats,
             "storage": self._storage,
             "collection": lambda: self.collected,
@@ -150,6 +151,11 @@ class ImagesApp(App[ImagesSettings]):
                 for kind, count in self.parts.origin.failed.items()
             ],
         )
+        room = self.parts.origin.room
+        yield gauge("sluicegate_images_held_bytes", "Bytes that downloads hold.", room.used)
+        yield counter(
+            "sluicegate_images_room_refused", "Downloads refused for want of room.", room.refused
+        )
         hot = self._hot()
         yield counter("sluicegate_images_hot", "Requests served from memory.", hot["hits"])
         yield gauge("sluicegate_images_hot_bytes", "Bytes of variants in memory.", hot["bytes"])
@@ -184,6 +190,16 @@ class ImagesApp(App[ImagesSettings]):
             "images": sum(len(handler.hot) for handler in self._handlers),
             "bytes": sum(handler.hot.bytes_used for handler in self._handlers),
             "unsigned": sum(handler.unsigned for handler in self._handlers),
+        }
+
+    def _downloads(self) -> dict[str, int]:
+        room = self.parts.origin.room
+        return {
+            "held_bytes": room.used,
+            "held_bytes_most": room.used_max,
+            "held_bytes_max": room.bytes_max,
+            "wait_for_room": room.waiting,
+            "refused": room.refused,
         }
 
     def _storage(self) -> dict[str, int]:

@@ -91,4 +91,5 @@ def _origin_settings(settings: ImagesSettings) -> OriginSettings:
         redirects_max=settings.origin_redirects_max,
         per_host=settings.origin_per_host,
         downloads_max=settings.origin_downloads_max,
+        held_bytes_max=settings.origin_held_bytes_max,
     )

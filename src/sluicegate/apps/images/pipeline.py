@@ -256,7 +256,10 @@ class ImagePipeline:
                 raise
             return before._replace(failure="refused")  # served on, and not remembered
         else:
-            record = await self._downloaded(url, before, download, force)
+            try:
+                record = await self._downloaded(url, before, download, force)
+            finally:
+                download.held.free()
         await self.maps.put_url(record)
         if before is not None and before.content != record.content:
             self.changes[slot_of(url)] += 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final
 
 from sluicegate.apps.images.failures import FailureLifetimes
+from sluicegate.apps.images.room import STEP_BYTES
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.image_spec import check_presets
 from sluicegate.service.common_settings import LISTEN, NETWORK, PORT_MAX, ServiceSettings
@@ -81,6 +82,13 @@ class OriginFlags(SettingsBase):
     origin_bytes_max: Annotated[
         int, Setting("bytes of an original", whole(1, 1 << 30, "BYTES"))
     ] = 32 << 20
+    origin_held_bytes_max: Annotated[
+        int,
+        Setting(
+            "bytes that downloads under way hold together; beyond, they wait for room",
+            whole(1 << 20, 1 << 40, "BYTES"),
+        ),
+    ] = 256 << 20
     origin_timeout_s: Annotated[
         float, Setting("time for a whole download, redirects included", seconds(0.01, 3_600))
     ] = 20.0
@@ -217,6 +225,10 @@ class ImagesSettings(OriginFlags, MemoryFlags, ProcessFlags, ServiceSettings):
     def check(self) -> None:
         """Raise for a way around the signatures."""
         super().check()
+        least = self.origin_bytes_max + STEP_BYTES
+        if self.origin_held_bytes_max < least:
+            remedy = f"give at least {least:,}: room for one original (--origin-bytes-max)"
+            raise BadValue("--origin-held-bytes-max", self.origin_held_bytes_max, remedy)
         keys = {"imgproxy": self.imgproxy_key, "thumbor": self.thumbor_key}
         for name in self.foreign_urls:
             if self.sign_key and not keys[name]:
