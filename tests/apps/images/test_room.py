@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,12 @@ BOUND = 3 * ONE
 
 def test_downloads_far_over_the_bound_all_end_and_never_hold_more() -> None:
     async def story() -> None:
-        bounds = {"bytes_max": ONE, "held_bytes_max": BOUND, "timeout_s": 15.0, "idle_s": 10.0}
+        bounds: dict[str, Any] = {
+            "bytes_max": ONE,
+            "held_bytes_max": BOUND,
+            "timeout_s": 15.0,
+            "idle_s": 10.0,
+        }
         async with origin_of(per_host=64, **bounds) as (server, origin):
             bodies = {f"/{at}": bytes([at]) * (ONE - at) for at in range(24)}
             for path, body in bodies.items():
@@ -45,7 +51,11 @@ def test_downloads_far_over_the_bound_all_end_and_never_hold_more() -> None:
 
 def test_whoever_waits_too_long_is_refused_by_a_reason_and_the_host_is_not_blamed() -> None:
     async def story() -> None:
-        bounds = {"bytes_max": ONE, "held_bytes_max": ONE + STEP_BYTES, "idle_s": 0.3}
+        bounds: dict[str, Any] = {
+            "bytes_max": ONE,
+            "held_bytes_max": ONE + STEP_BYTES,
+            "idle_s": 0.3,
+        }
         async with origin_of(**bounds) as (server, origin):
             server.pages["/a"] = Page(bytes(ONE))
             first = await origin.fetch(server.url("/a"))
@@ -66,7 +76,7 @@ def test_whoever_waits_too_long_is_refused_by_a_reason_and_the_host_is_not_blame
 
 def test_what_fails_or_is_cancelled_holds_nothing() -> None:
     async def story() -> None:
-        bounds = {"bytes_max": ONE, "held_bytes_max": BOUND}
+        bounds: dict[str, Any] = {"bytes_max": ONE, "held_bytes_max": BOUND}
         async with origin_of(**bounds) as (server, origin):
             server.pages["/endless"] = Page(endless=True)
             server.pages["/stall"] = Page(bytes(ONE), stall_after=ONE // 2)

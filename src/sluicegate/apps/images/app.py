@@ -16,7 +16,7 @@ from sluicegate.apps.images.collect import Collected
 from sluicegate.apps.images.handler import SCHEMAS, ImagesHandler
 from sluicegate.apps.images.parts import ImageParts
 from sluicegate.apps.images.pipeline import UPLOAD
-from sluicegate.apps.images.report import StoredSample, make_report, report_page
+from sluicegate.apps.images.report import Report, StoredSample, make_report, report_page
 from sluicegate.apps.images.settings import ImagesSettings
 from sluicegate.apps.images.signatures import path_of, signed_path
 from sluicegate.command_line.page import escape_name
@@ -29,6 +29,7 @@ from sluicegate.service.status import Part
 from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counter, counters, gauge
 
 SAMPLES: Final = 60
+GALLERY_WAIT_S: Final = 5.0  # for the first count
 TILE_SPEC: Final = "w=240,h=240,fit=inside"
 _US: Final = 1_000_000
 _MEANINGS: Final = {
@@ -58,6 +59,9 @@ class ImagesApp(App[ImagesSettings]):
         self.parts = ImageParts(settings, processors.open_processor(settings), self.clock)
         self.collected: Collected | None = None
         self._handlers: list[ImagesHandler] = []
+        self._report: Report | None = None
+        self._report_us = 0
+        self._counting: asyncio.Task[None] | None = None
 
     # Life.
 
@@ -69,6 +73,9 @@ class ImagesApp(App[ImagesSettings]):
 
     async def close(self) -> None:
         """Close the parts."""
+        if self._counting is not None:
+            self._counting.cancel()
+            await asyncio.gather(self._counting, return_exceptions=True)
         await self.parts.close()
 
     # Doors.
@@ -212,16 +219,40 @@ class ImagesApp(App[ImagesSettings]):
         }
 
     async def _gallery(self) -> str:
-        report = await make_report(self.parts.maps, samples=SAMPLES)
+        """The page, of what was counted at most `gallery_every_s` ago; or that it is counted."""
+        counting = self._counting
+        now_us = self.clock.now_us()
+        old = self._report is None or (
+            now_us - self._report_us >= self.settings.gallery_every_s * _US
+        )
+        if counting is None and old:
+            counting = self._counting = asyncio.create_task(self._count())
+        if counting is not None and self._report is None:
+            await asyncio.wait([counting], timeout=GALLERY_WAIT_S)
+        report = self._report or Report()
         counts = self.parts.pipeline.counts
-        words = (
+        done = (
             f"Since the start: {counted(self._hot()['hits'], 'request')} from memory, "
             f"{counted(counts.variant_hits, 'variant')} from the store, "
             f"{counted(counts.processed, 'image')} processed; "
             f"{duration(counts.saved_us)} of processing were not needed."
         )
+        words = [done]
+        if self._report is None:
+            words.append("What is stored is being counted; look again in a while.")
+        elif old:
+            ago = duration(now_us - self._report_us)
+            words.append(f"What is stored was counted {ago} ago, and is being counted again.")
         tiles = [self._tile(sample) for sample in report.samples]
-        return report_page(report, title="Images", tiles=tiles, words=[words])
+        return report_page(report, title="Images", tiles=tiles, words=words)
+
+    async def _count(self) -> None:
+        """Walk over all maps: one walk at a time, however many look."""
+        try:
+            self._report = await make_report(self.parts.maps, samples=SAMPLES)
+            self._report_us = self.clock.now_us()
+        finally:
+            self._counting = None
 
     def _tile(self, sample: StoredSample) -> str:
         source = sample.name.removeprefix(UPLOAD)

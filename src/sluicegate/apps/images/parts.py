@@ -69,6 +69,7 @@ class ImageParts:
             engine=self.processor.engine,
             grace_s=self.settings.collect_grace_s,
             keep_s=self.settings.keep_s,
+            marks_bytes_max=self.settings.collect_bytes_max,
             progress=progress,
         )
 

@@ -138,6 +138,13 @@ class MemoryFlags(SettingsBase):
         float,
         Setting("remove it so long after that; longer than any write", seconds(1, _YEARS_S)),
     ] = 3_600.0
+    collect_bytes_max: Annotated[
+        int,
+        Setting(
+            "memory of a collection; with less than a byte for each content it keeps some longer",
+            whole(1 << 16, 1 << 36, "BYTES"),
+        ),
+    ] = 32 << 20
     hot_bytes: Annotated[
         int, Setting("bytes of variants served from memory", whole(1 << 16, 1 << 40, "BYTES"))
     ] = 64 << 20
@@ -218,6 +225,9 @@ class ImagesSettings(OriginFlags, MemoryFlags, ProcessFlags, ServiceSettings):
     ] = 20_000
     prefetch_max: Annotated[int, Setting("images of one prefetch", whole(1, 100_000))] = 1_000
     prefetch_at_once: Annotated[int, Setting("of them at a time", whole(1, 10_000))] = 8
+    gallery_every_s: Annotated[
+        float, Setting("count what is stored at most so often for the gallery", seconds(0, _DAY_S))
+    ] = 60.0
     message_bytes_max: Annotated[int, Setting("bytes of an upload", whole(1, 1 << 30, "BYTES"))] = (
         32 << 20
     )

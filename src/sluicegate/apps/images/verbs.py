@@ -146,11 +146,11 @@ def collect(arguments: Namespace) -> int:
     sys.stdout.write(
         f"{counted(found.urls, 'URL')} and {counted(found.variants, 'variant')} point to "
         f"{counted(found.contents, 'blob')}, {size(found.bytes)}: "
-        f"{counted(len(found.errors), 'error')}\n"
+        f"{counted(found.failed, 'error')}\n"
     )
     for error in found.errors[:ERRORS_SHOWN]:
         sys.stderr.write(f"sluicegate: {clip(error, 300)}\n")
-    return 1 if found.errors else 0
+    return 1 if found.failed else 0
 
 
 def load(arguments: Namespace) -> int:
