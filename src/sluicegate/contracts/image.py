@@ -68,7 +68,8 @@ class ImageInfo(NamedTuple):
     height: int
     pages: int
     transparent: bool  # whether it has an alpha channel
-    perceptual_hash: int  # 64 bits; alike for pictures that look alike
+    perceptual_hash: int  # 64 bits of brightness; alike for pictures that look alike
+    colours: bytes  # of 4 x 4 parts of it, 3 bytes each: what the hash does not see
     placeholder: bytes
 
 

@@ -14,7 +14,7 @@ are always mistaken.
 
 Bits for a digest, and p:    27: 0.0002    16: 0.0014    10: 0.009    5: 0.10    2.5: 0.48
 
-Cost: a hash and 5 bits, about 2 us interpreted. Bound: the bytes that it is made with, and no more
+Cost: a hash and 5 bits, about 2 us interpreted. Bounds: the bytes that it is made with, and no more
 however many are added.
 """
 

@@ -14,9 +14,16 @@ from typing import ClassVar, Final, final
 from sluicegate.apps.images import processors
 from sluicegate.apps.images.collect import Collected
 from sluicegate.apps.images.handler import SCHEMAS, ImagesHandler
+from sluicegate.apps.images.looks import LookCounts
 from sluicegate.apps.images.parts import ImageParts
 from sluicegate.apps.images.pipeline import UPLOAD
-from sluicegate.apps.images.report import Report, StoredSample, make_report, report_page
+from sluicegate.apps.images.report import (
+    NearPairs,
+    Report,
+    make_pairs,
+    make_report,
+    report_page,
+)
 from sluicegate.apps.images.settings import ImagesSettings
 from sluicegate.apps.images.signatures import path_of, signed_path
 from sluicegate.command_line.page import escape_name
@@ -29,6 +36,7 @@ from sluicegate.service.status import Part
 from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counter, counters, gauge
 
 SAMPLES: Final = 60
+LOOKS_SEEN: Final = 10_000  # originals that the gallery compares; `report --alike` does all
 GALLERY_WAIT_S: Final = 5.0  # for the first count
 TILE_SPEC: Final = "w=240,h=240,fit=inside"
 _US: Final = 1_000_000
@@ -46,6 +54,13 @@ _MEANINGS: Final = {
     "stale": "Requests served an original whose origin could not be asked.",
     "mended": "Damaged blobs that were made again.",
 }
+_LOOKS: Final = {
+    "looked": "Originals compared with those that look like them.",
+    "alike": "Of these, originals that look like one that was there.",
+    "shared": "Requests served the variant of another original that looks alike.",
+    "passed_over": "Originals not compared for now, since too many waited.",
+    "failed": "Originals that could not be compared.",
+}
 
 
 @final
@@ -60,6 +75,7 @@ class ImagesApp(App[ImagesSettings]):
         self.collected: Collected | None = None
         self._handlers: list[ImagesHandler] = []
         self._report: Report | None = None
+        self._near: NearPairs | None = None
         self._report_us = 0
         self._counting: asyncio.Task[None] | None = None
 
@@ -117,6 +133,7 @@ class ImagesApp(App[ImagesSettings]):
             "origins": self.parts.origin.states,
             "hot": self._hot,
             "downloads": self._downloads,
+            "looks": self._looks,
             "workers": self.parts.processor.stats,
             "storage": self._storage,
             "collection": lambda: self.collected,
@@ -158,6 +175,10 @@ class ImagesApp(App[ImagesSettings]):
                 for kind, count in self.parts.origin.failed.items()
             ],
         )
+        looks = self._looks()
+        if looks is not None:
+            for name, meaning in _LOOKS.items():
+                yield counter(f"sluicegate_images_looks_{name}", meaning, getattr(looks, name))
         room = self.parts.origin.room
         yield gauge("sluicegate_images_held_bytes", "Bytes that downloads hold.", room.used)
         yield counter(
@@ -198,6 +219,10 @@ class ImagesApp(App[ImagesSettings]):
             "bytes": sum(handler.hot.bytes_used for handler in self._handlers),
             "unsigned": sum(handler.unsigned for handler in self._handlers),
         }
+
+    def _looks(self) -> LookCounts | None:
+        looks = self.parts.pipeline.looks
+        return None if looks is None else looks.counts
 
     def _downloads(self) -> dict[str, int]:
         room = self.parts.origin.room
@@ -243,22 +268,30 @@ class ImagesApp(App[ImagesSettings]):
         elif old:
             ago = duration(now_us - self._report_us)
             words.append(f"What is stored was counted {ago} ago, and is being counted again.")
-        tiles = [self._tile(sample) for sample in report.samples]
-        return report_page(report, title="Images", tiles=tiles, words=words)
+        tiles = [
+            self._tile(sample.name, counted(sample.variants, "variant"))
+            for sample in report.samples
+        ]
+        return report_page(
+            report, title="Images", tiles=tiles, words=words, near=self._near, tile=self._tile
+        )
 
     async def _count(self) -> None:
         """Walk over all maps: one walk at a time, however many look."""
         try:
-            self._report = await make_report(self.parts.maps, samples=SAMPLES)
+            looks = self.parts.pipeline.looks
+            report = await make_report(self.parts.maps, samples=SAMPLES)
+            if looks is not None:
+                self._near = await make_pairs(looks, looks_max=LOOKS_SEEN)
+            self._report = report
             self._report_us = self.clock.now_us()
         finally:
             self._counting = None
 
-    def _tile(self, sample: StoredSample) -> str:
-        source = sample.name.removeprefix(UPLOAD)
+    def _tile(self, name: str, words: str) -> str:
+        source = name.removeprefix(UPLOAD)
         keys = self.settings.sign_key
         path = signed_path(keys[0], TILE_SPEC, source) if keys else path_of(TILE_SPEC, source)
-        words = counted(sample.variants, "variant")
         return (
             f'<li><img src="{escape(path)}" alt="" loading="lazy">'
             f"<span>{escape_name(source)}</span><span>{words}</span></li>"

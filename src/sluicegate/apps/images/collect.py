@@ -1,6 +1,7 @@
 """Collect: find what nothing refers to any more, and check all that is referred to.
 
-Mark: every content of a URL or an upload, and every variant of such a content. Sweep: what is not
+Mark: every content of a URL or an upload, the one whose variants it shares (`looks.py`), and every
+variant of these. Sweep: what is not
 marked is condemned; what still is not marked in a later run, begun a grace period after, is gone
 and its blob deleted. Both are swaps, so a writer that has taken it up meanwhile keeps it
 (`contents.py` has the writer's side). Blobs without a record, which a killed writer leaves, are
@@ -31,13 +32,15 @@ from sluicegate.apps.images.contents import (
     is_referable,
     parse_blob_name,
 )
-from sluicegate.apps.images.maps import CONTENTS, ORPHANS, URLS, VARIANTS, ImageMaps
+from sluicegate.apps.images.looks import forget_look
+from sluicegate.apps.images.maps import CONTENTS, LOOKS, ORPHANS, URLS, VARIANTS, ImageMaps
 from sluicegate.apps.images.pipeline import UPLOAD
 from sluicegate.apps.images.records import (
     CONDEMNED,
     GONE,
     LIVE,
     ContentRecord,
+    LookRecord,
     UrlRecord,
     VariantRecord,
     decode,
@@ -68,6 +71,7 @@ class Collected:
     urls_removed: int = 0
     variants: int = 0
     variants_removed: int = 0
+    looks_removed: int = 0
     contents: int = 0
     condemned: int = 0
     spared: int = 0  # condemned before, and referred to again
@@ -132,6 +136,7 @@ class Collector:
         salt = begun_us.to_bytes(8, "big", signed=True)
         originals, marked = [DigestFilter(self._marks_bytes_max // 2, salt) for _ in range(2)]
         await self._mark_urls(found, originals, marked, begun_us)
+        await self._mark_firsts(found, originals, marked, begun_us)
         await self._mark_variants(found, originals, marked, begun_us)
         found.mistaken = marked.mistaken
         await self._sweep(found, marked, begun_us)
@@ -224,6 +229,20 @@ class Collector:
         if record.url.startswith(UPLOAD) or not self._keep_us:
             return False
         return now_us - max(record.checked_us, record.until_us) >= self._keep_us
+
+    async def _mark_firsts(
+        self, found: Collected, originals: DigestFilter, marked: DigestFilter, now_us: int
+    ) -> None:
+        """Originals whose variants others share are needed as long as those are."""
+        async for entry in self._entries("looks", LOOKS):
+            look = decode(LookRecord, entry[2])
+            if look.same_as and entry[0] in originals:
+                originals.add(bytes.fromhex(look.same_as))
+                marked.add(bytes.fromhex(look.same_as))
+        async for entry in self._entries("looks", LOOKS):
+            old = now_us - decode(LookRecord, entry[2]).at_us >= self._grace_us
+            if old and entry[0] not in originals:
+                found.looks_removed += await forget_look(self._maps, entry)
 
     async def _mark_variants(
         self, found: Collected, originals: DigestFilter, marked: DigestFilter, now_us: int

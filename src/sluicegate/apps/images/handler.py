@@ -3,6 +3,7 @@
 GET  /img/{spec}/{url or upload id}    a variant; hot ones from memory, without a task
 POST /v1/images                        upload: the id is the digest of the bytes
 POST /v1/prefetch                      have many made; progress as JSON lines
+GET  /v1/near                          what looks like an image
 GET  /gallery                          what is stored, to look at
 """
 
@@ -18,7 +19,13 @@ from sluicegate.apps.images.answers import failure_reply, image_reply
 from sluicegate.apps.images.failures import NoImageError
 from sluicegate.apps.images.foreign_urls import ForeignForm, foreign_forms
 from sluicegate.apps.images.origin import URL_CHARS_MAX
-from sluicegate.apps.images.pipeline import Image, ImagePipeline, slot_of, try_in_bulk
+from sluicegate.apps.images.pipeline import (
+    Image,
+    ImagePipeline,
+    normal_url,
+    slot_of,
+    try_in_bulk,
+)
 from sluicegate.apps.images.processors import read_spec
 from sluicegate.apps.images.settings import ImagesSettings
 from sluicegate.apps.images.signatures import PREFIX, refuse_signature
@@ -54,6 +61,16 @@ SCHEMAS: Final = {
             "known": {**BOOL, "description": "Whether the same bytes were there before."},
         },
         ("id", "bytes", "known"),
+    ),
+    "Near": fields(
+        {
+            "id": text("The SHA-256 of its bytes."),
+            "shares_with": text("The id of the one whose variants it is served; empty is none."),
+            "near": several(
+                fields({"id": TEXT, "url": TEXT, "bits": whole(0)}, ("id", "url", "bits"))
+            ),
+        },
+        ("id", "shares_with", "near"),
     ),
     "Prefetch": fields({"images": several(fields({"url": TEXT, "spec": TEXT}, ("url", "spec")))}),
 }
@@ -154,6 +171,18 @@ class ImagesHandler(HttpHandler):
                 {200: RouteResponse("A line of JSON for each, as it ends.", "", _LINES.decode())},
                 request_schema="Prefetch",
                 grant=Grant.FETCH,
+            ),
+            Route(
+                "GET",
+                "/v1/near",
+                self._show_near,
+                "Originals that look like this one, the nearest first.",
+                {
+                    200: RouteResponse("Those within --near-distance.", "Near"),
+                    404: RouteResponse("It is not known, or was not compared yet.", "Problem"),
+                },
+                grant=Grant.AUDIT,
+                parameters=(Parameter("url", "Its URL, or the id of an upload.", TEXT),),
             ),
             Route(
                 "GET",
@@ -312,6 +341,28 @@ class ImagesHandler(HttpHandler):
         if image.placeholder:
             made["placeholder"] = f"data:image/webp;base64,{image.placeholder}"
         return {**line, **made}
+
+    async def _show_near(self, request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
+        url = query_of(request, ("url",)).get("url", "")
+        if not url:
+            raise BadValue("url", url, "give the URL of an image, or the id of an upload")
+        looks = self._pipeline.looks
+        record = await self._pipeline.maps.url(normal_url(url))
+        look = None
+        if looks is not None and record is not None and record.content:
+            look = await looks.look_of(record.content)
+        if looks is None or record is None or look is None:
+            return problem(404, "Not Found", "it is not known, or was not compared yet (--near)")
+        near = await looks.near(record.content, look, looks.distance)
+        return json_reply(
+            {
+                "id": record.content,
+                "shares_with": look.same_as,
+                "near": [
+                    {"id": one.digest, "url": one.look.url, "bits": one.distance} for one in near
+                ],
+            }
+        )
 
     async def _show_gallery(self, request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
         return HttpReply(200, (await self._gallery()).encode(), _HTML)

@@ -26,6 +26,7 @@ URLS: Final = "images/urls"
 CONTENTS: Final = "images/contents"
 VARIANTS: Final = "images/variants"
 ORPHANS: Final = "images/orphans"
+LOOKS: Final = "images/looks"
 WALKED_AT_ONCE: Final = 1_000
 
 T = TypeVar("T")

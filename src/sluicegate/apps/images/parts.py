@@ -57,6 +57,8 @@ class ImageParts:
                 recheck_s=settings.recheck_s,
                 waiters_max=settings.waiters_max,
                 lifetimes=settings.lifetimes(),
+                near=settings.near,
+                near_distance=settings.near_distance,
             ),
         )
 
@@ -75,6 +77,8 @@ class ImageParts:
 
     async def close(self) -> None:
         """Close them, the last that was made first."""
+        if self.pipeline.looks is not None:
+            await self.pipeline.looks.close()
         await self.processor.close()
         await self.origin.close()
         await self.contents.close()

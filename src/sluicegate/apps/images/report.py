@@ -12,13 +12,14 @@ memory, and the first `MERCHANTS_MAX` merchants; the others are counted together
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from sluicegate.apps.images.collect import YIELD_EVERY, Progress, no_progress
+from sluicegate.apps.images.looks import Looks
 from sluicegate.apps.images.maps import CONTENTS, URLS, VARIANTS, ImageMaps
 from sluicegate.apps.images.pipeline import UPLOAD
 from sluicegate.apps.images.records import (
@@ -48,6 +49,7 @@ UPLOADS: Final = "uploads"
 OTHERS: Final = "other hosts"
 MERCHANTS_MAX: Final = 10_000
 MERCHANTS_SHOWN: Final = 20
+PAIRS_SHOWN: Final = 20
 _DIGEST: Final = 32
 # A row is a digest, what it says of it, and a number: the size of a content, or a merchant's.
 _STORED, _HAD = b"\0", b"\1"
@@ -60,6 +62,9 @@ STYLE: Final = """
   list-style: none; padding: 0; }
 .tiles li { background: var(--soft); border-radius: 8px; overflow: hidden; padding: 8px; }
 .tiles img { display: block; height: 120px; object-fit: contain; width: 100%; }
+.pairs { display: grid; gap: 12px; grid-template-columns: repeat(auto-fill, minmax(320px, 1fr)); }
+.tiles.pair { grid-template-columns: 1fr 1fr; margin: 0; }
+@media (max-width: 400px) { .pairs { grid-template-columns: 1fr; } }
 .tiles span { display: block; font-size: 12.5px; overflow-wrap: anywhere; }
 """
 
@@ -121,6 +126,46 @@ class Report:
             "which is remembered."
         )
         return [stored, made]
+
+
+class NearPair(NamedTuple):
+    """Two originals that look alike, by how many of 64 bits apart."""
+
+    url: str
+    other: str
+    distance: int
+    shared: bool
+
+
+@dataclass
+class NearPairs:
+    """Pairs: all are counted, the first are shown."""
+
+    distance: int
+    pairs: int = 0
+    whole: bool = True
+    shown: list[NearPair] = field(default_factory=list)
+
+    def sentence(self) -> str:
+        """It in words."""
+        among = "" if self.whole else " so far"
+        return (
+            f"{counted(self.pairs, 'pair')} of originals look alike{among}: at most "
+            f"{self.distance} of 64 bits apart, with the same colours and shape."
+        )
+
+
+async def make_pairs(
+    looks: Looks, *, looks_max: int | None = None, progress: Progress = no_progress
+) -> NearPairs:
+    """Find what looks alike."""
+    found = NearPairs(looks.distance, whole=looks_max is None)
+    async for look, near in looks.pairs(looks_max, progress):
+        found.pairs += 1
+        if len(found.shown) < PAIRS_SHOWN:
+            shared = bool(look.same_as or near.look.same_as)
+            found.shown.append(NearPair(look.url, near.look.url, near.distance, shared))
+    return found
 
 
 async def make_report(
@@ -233,7 +278,13 @@ HEAD: Final = ("merchant", "URLs", "failed", "contents", "asked for", "stored", 
 
 
 def report_page(
-    report: Report, *, title: str, tiles: Sequence[str] = (), words: Sequence[str] = ()
+    report: Report,
+    *,
+    title: str,
+    tiles: Sequence[str] = (),
+    words: Sequence[str] = (),
+    near: NearPairs | None = None,
+    tile: Callable[[str, str], str] | None = None,
 ) -> str:
     """The report as a page; `tiles` are pictures of originals, as HTML."""
     rows = merchant_rows(report)
@@ -265,6 +316,32 @@ def report_page(
             ),
         ),
     ]
+    if near is not None:
+        body.append(_near_section(near, tile))
     if tiles:
         body.append(section("Originals", f'<ul class="tiles">{"".join(tiles)}</ul>'))
     return render_page(title, body, STYLE, served=True, images=bool(tiles))
+
+
+def _near_section(near: NearPairs, tile: Callable[[str, str], str] | None) -> str:
+    """Pairs that look alike, as pictures beside each other where those can be served."""
+    parts = [f"<p>{escape_words(near.sentence())}</p>"]
+    if tile is not None and near.shown:
+        pairs = "".join(
+            f'<ul class="tiles pair">{tile(one.url, _bits(one))}{tile(one.other, _bits(one))}</ul>'
+            for one in near.shown
+        )
+        parts.append(f'<div class="pairs">{pairs}</div>')
+    elif near.shown:
+        rows = [
+            row(
+                cell(escape_name(one.url), "name"), cell(escape_name(one.other)), number(_bits(one))
+            )
+            for one in near.shown
+        ]
+        parts.append(table(("of", "and"), ("apart",), rows))
+    return section("Nearly alike", *parts)
+
+
+def _bits(pair: NearPair) -> str:
+    return counted(pair.distance, "bit") + (", shared" if pair.shared else "")

@@ -10,6 +10,7 @@ from sluicegate.apps.images.failures import FailureLifetimes
 from sluicegate.apps.images.room import STEP_BYTES
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.image_spec import check_presets
+from sluicegate.kernels.perceptual_hash import DISTANCE_MAX
 from sluicegate.service.common_settings import LISTEN, NETWORK, PORT_MAX, ServiceSettings
 from sluicegate.service.settings import (
     Setting,
@@ -164,6 +165,16 @@ class ProcessFlags(SettingsBase):
     """Processing."""
 
     processes: Annotated[int, Setting("worker processes", whole(1, 1_024))] = os.cpu_count() or 1
+    near: Annotated[
+        str,
+        Setting(
+            "originals that look alike: report them, or share the variants of the first",
+            one_of("off", "report", "share"),
+        ),
+    ] = "report"
+    near_distance: Annotated[
+        int, Setting("how many of 64 bits alike ones may differ in", whole(0, DISTANCE_MAX))
+    ] = 4
     process_s: Annotated[
         float, Setting("end a worker that takes longer for one image", seconds(0.01, 600))
     ] = 15.0

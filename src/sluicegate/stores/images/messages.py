@@ -27,6 +27,7 @@ from sluicegate.stores.images.formats import MEDIA_TYPES
 
 LENGTHS: Final = struct.Struct(">II")
 HEAD_BYTES_MAX: Final = 1 << 16
+COLOURS_BYTES: Final = 4 * 4 * 3
 _DETAIL_CHARS_MAX: Final = 500
 _MEDIA_TYPES: Final = frozenset(MEDIA_TYPES.values())
 
@@ -80,6 +81,7 @@ def described(info: ImageInfo) -> WorkerMessage:
     """Return the answer that says what an original is."""
     head = info._asdict()
     del head["placeholder"]
+    head["colours"] = info.colours.hex()
     return WorkerMessage(head, info.placeholder)
 
 
@@ -109,8 +111,16 @@ def read_described(answer: WorkerMessage) -> ImageInfo:
         _whole(head, "pages"),
         head.get("transparent") is True,
         _whole(head, "perceptual_hash", (1 << 64) - 1),
+        _colours(head),
         answer.body,
     )
+
+
+def _colours(head: dict[str, Any]) -> bytes:
+    value = head.get("colours")
+    if not isinstance(value, str) or len(value) != 2 * COLOURS_BYTES:
+        raise ValueError(f"colours is {str(value)[:100]!r}")
+    return bytes.fromhex(value)
 
 
 def _raise_refusal(head: dict[str, Any]) -> None:

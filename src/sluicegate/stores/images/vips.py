@@ -46,6 +46,7 @@ except (ImportError, OSError) as error:
 # Part of the engine's name: raise it when the same input makes other bytes than before.
 REVISION: Final = 1
 AVIF_EFFORT: Final = 3
+COLOURS_SIDE: Final = 4
 PLACEHOLDER_SIDE: Final = 32
 PLACEHOLDER_QUALITY: Final = 30
 _LOADERS: Final = ("Jpeg", "Png", "Webp", "Nsgif", "Tiff", "Heif")
@@ -124,6 +125,7 @@ def describe_image(data: bytes, limits: ImageLimits) -> ImageInfo:
             source.pages,
             source.transparent,
             _perceptual_hash(source),
+            _colours(source),
             _placeholder(small),
         )
     except pyvips.Error as error:
@@ -249,6 +251,13 @@ def _perceptual_hash(source: _Source) -> int:
     return difference_hash(
         grey.colourspace("b-w").cast("uchar").write_to_memory()[: COLUMNS * ROWS]
     )
+
+
+def _colours(source: _Source) -> bytes:
+    small = _scale(source, COLOURS_SIDE, COLOURS_SIDE)
+    if small.hasalpha():
+        small = small.flatten(background=[255, 255, 255])
+    return bytes(small.cast("uchar").write_to_memory()[: COLOURS_SIDE * COLOURS_SIDE * 3])
 
 
 def _number(image: Any, name: str, default: int) -> int:
