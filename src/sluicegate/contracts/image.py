@@ -57,6 +57,7 @@ class Processed(NamedTuple):
     width: int
     height: int
     placeholder: bytes
+    source_pixels: int = 0  # of the original, as far as it was decoded
 
 
 class ImageInfo(NamedTuple):

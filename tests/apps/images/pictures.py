@@ -52,6 +52,7 @@ class PillowProcessor:
             await self.gate.wait()
         try:
             image = Image.open(BytesIO(original))
+            pixels = image.width * image.height
             image.thumbnail((spec.width, spec.width))
         except UnidentifiedImageError:
             raise ImageFailure(ImageErrorKind.WRONG_TYPE, "it is no image") from None
@@ -59,7 +60,7 @@ class PillowProcessor:
             raise ImageFailure(ImageErrorKind.CORRUPT, str(error)) from None
         out = BytesIO()
         image.save(out, "PNG")
-        return Processed(out.getvalue(), "image/png", *image.size, placeholder=b"small")
+        return Processed(out.getvalue(), "image/png", *image.size, b"small", pixels)
 
     async def describe(self, original: Original) -> ImageInfo:
         assert isinstance(original, bytes)

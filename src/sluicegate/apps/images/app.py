@@ -134,6 +134,7 @@ class ImagesApp(App[ImagesSettings]):
             "hot": self._hot,
             "downloads": self._downloads,
             "looks": self._looks,
+            "request_units": self._units,
             "workers": self.parts.processor.stats,
             "storage": self._storage,
             "collection": lambda: self.collected,
@@ -187,6 +188,14 @@ class ImagesApp(App[ImagesSettings]):
         hot = self._hot()
         yield counter("sluicegate_images_hot", "Requests served from memory.", hot["hits"])
         yield gauge("sluicegate_images_hot_bytes", "Bytes of variants in memory.", hot["bytes"])
+        units = self.parts.pipeline.units
+        stats = units.units.stats()
+        yield counter(
+            "sluicegate_images_pixels", "Pixels made, in decoded ones of a JPEG.", units.pixels
+        )
+        yield counter(
+            "sluicegate_images_quota_refused", "Variants refused: a quota is spent.", stats.refused
+        )
         workers = self.parts.processor.stats()
         yield gauge("sluicegate_images_workers", "Worker processes that live.", workers.alive)
         yield counter("sluicegate_images_replaced", "Worker processes replaced.", workers.replaced)
@@ -219,6 +228,11 @@ class ImagesApp(App[ImagesSettings]):
             "bytes": sum(handler.hot.bytes_used for handler in self._handlers),
             "unsigned": sum(handler.unsigned for handler in self._handlers),
         }
+
+    def _units(self) -> dict[str, object]:
+        units = self.parts.pipeline.units
+        stats = units.units.stats()
+        return {"refused": stats.refused, "usage_ru": units.usage_ru()}
 
     def _looks(self) -> LookCounts | None:
         looks = self.parts.pipeline.looks

@@ -11,6 +11,7 @@ from sluicegate.apps.images.origin import Origin, OriginSettings
 from sluicegate.apps.images.pipeline import ImagePipeline, PipelineSettings
 from sluicegate.apps.images.processors import StartableProcessor
 from sluicegate.apps.images.settings import ImagesSettings
+from sluicegate.apps.images.units import PixelUnits, QuotaBudgets
 from sluicegate.contracts.clock import Clock
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.stores.blob_stores import open_blobs
@@ -60,6 +61,7 @@ class ImageParts:
                 near=settings.near,
                 near_distance=settings.near_distance,
             ),
+            PixelUnits(QuotaBudgets(settings.quota_ru, settings.quota_burst_s, settings.quotas())),
         )
 
     def collector(self, progress: Progress = no_progress) -> Collector:

@@ -28,6 +28,7 @@ from sluicegate.apps.images.looks import Looks
 from sluicegate.apps.images.maps import ImageMaps
 from sluicegate.apps.images.origin import Download, Validators, check_url
 from sluicegate.apps.images.records import UrlRecord, VariantRecord
+from sluicegate.apps.images.units import PixelUnits, QuotaBudgets
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, Unavailable
@@ -159,8 +160,10 @@ class ImagePipeline:
         queue: Queue,
         clock: Clock,
         settings: PipelineSettings | None = None,
+        units: PixelUnits | None = None,
     ) -> None:
         self.settings = settings or PipelineSettings()
+        self.units = units or PixelUnits(QuotaBudgets(0, 1, {}))
         self.maps = maps
         self.contents = contents
         self.processor = processor
@@ -439,7 +442,12 @@ class ImagePipeline:
     async def _process(
         self, original: str, spec: ImageSpec, request: Request
     ) -> tuple[Processed, int]:
-        """Process; also return how long that took."""
+        """Process, within the caller's quota; also return how long that took."""
+        stored = (await self.maps.content(original)).record
+        size = 0 if stored is None else stored.size
+        charged, units = self.units.admit(request, size, spec, self._clock.now_us())
+        if isinstance(units, Decision):
+            raise Refused(units)
 
         async def process(data: bytes) -> tuple[Processed, int]:
             begun_us = self._clock.now_us()
@@ -449,9 +457,19 @@ class ImagePipeline:
                 took_us = self._clock.now_us() - begun_us
                 self.counts.processed += 1
                 self.counts.process_us += took_us
+            self.units.measure(charged, made, took_us)
             return made, took_us
 
-        return await self._at_work(original, request, process)
+        spent, outcome = False, Outcome.IGNORE
+        try:
+            found = await self._at_work(original, request, process)
+            spent, outcome = True, Outcome.SUCCESS
+        except ImageFailure:
+            spent, outcome = True, Outcome.DROPPED  # it cost what was expected, more or less
+            raise
+        finally:
+            units.end(outcome, self._clock.now_us(), spent=spent)
+        return found
 
     async def _at_work(
         self, original: str, request: Request, work: Callable[[bytes], Awaitable[T]]

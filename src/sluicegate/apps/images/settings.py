@@ -24,6 +24,7 @@ from sluicegate.service.settings import (
 SERVICE: Final = "http://127.0.0.1:7060"
 LISTEN_DEFAULT: Final = "127.0.0.1:7060"
 KEY_CHARS_MIN: Final = 16
+RU_MAX: Final = 1 << 30
 _DAY_S: Final = 86_400.0
 _YEARS_S: Final = 10 * 366 * _DAY_S
 _LIFETIMES: Final = FailureLifetimes()
@@ -57,9 +58,17 @@ def _parse_hex(text: str, where: str) -> str:
     return text
 
 
+def _parse_quota(text: str, where: str) -> str:
+    name, _, units = text.rpartition(":")
+    if not name or not (units.isascii() and units.isdigit() and 0 < int(units) <= RU_MAX):
+        raise BadValue(where, text, "write CALLER:RU, request units a second, as shop:50")
+    return text
+
+
 FOREIGN: Final = one_of("imgproxy", "thumbor")
 HEX: Final = SettingType(_parse_hex, "HEX")
 PRESET: Final = SettingType(_parse_preset, "NAME:SPEC")
+QUOTA: Final = SettingType(_parse_quota, "CALLER:RU")
 PORT: Final = SettingType(_parse_port, "PORT")
 KEY: Final = SettingType(_parse_key, "KEY")
 
@@ -190,6 +199,19 @@ class ProcessFlags(SettingsBase):
         int, Setting("images that wait for a worker; beyond, the least critical are refused",
                      whole(1, 1 << 20))
     ] = 1_000  # fmt: skip
+    quota_ru: Annotated[
+        int,
+        Setting(
+            "request units (pixels made) a second for each caller; 0 is no quota",
+            whole(0, RU_MAX, "RU"),
+        ),
+    ] = 0
+    caller_quota: Annotated[
+        tuple[str, ...], Setting("another quota for one caller, as shop:50", QUOTA)
+    ] = ()
+    quota_burst_s: Annotated[
+        int, Setting("seconds of a quota that may be spent at once", whole(1, 3_600))
+    ] = 10
     queue_wait_s: Annotated[float, Setting("longest wait for a worker", seconds(0.01, 600))] = 10.0
 
 
@@ -255,6 +277,11 @@ class ImagesSettings(OriginFlags, MemoryFlags, ProcessFlags, ServiceSettings):
             if self.sign_key and not keys[name]:
                 remedy = f"give --{name}-key too, or its URLs need no signature"
                 raise BadValue("--foreign-urls", name, remedy)
+
+    def quotas(self) -> dict[str, int]:
+        """Request units a second by caller, for those that are named."""
+        pairs = (one.rpartition(":") for one in self.caller_quota)
+        return {name: int(units) for name, _, units in pairs}
 
     def presets(self) -> dict[str, str]:
         """Specifications by their names."""

@@ -73,6 +73,7 @@ def processed(made: Processed) -> WorkerMessage:
         "width": made.width,
         "height": made.height,
         "data_bytes": len(made.data),
+        "source_pixels": made.source_pixels,
     }
     return WorkerMessage(head, made.data + made.placeholder)
 
@@ -96,6 +97,7 @@ def read_processed(answer: WorkerMessage) -> Processed:
         _whole(head, "width"),
         _whole(head, "height"),
         answer.body[size:],
+        _whole(head, "source_pixels", 1 << 40),
     )
 
 

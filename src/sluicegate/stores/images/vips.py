@@ -104,6 +104,7 @@ def process_image(data: bytes, spec: ImageSpec, limits: ImageLimits) -> Processe
             picture.width,
             picture.height,
             _placeholder(picture),
+            source.width * source.height,
         )
     except pyvips.Error as error:
         raise _failure(error) from None
