@@ -333,15 +333,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--urls", type=int, default=2_000)
     parser.add_argument("--calls", type=int, default=20_000)
+    parser.add_argument("--part", choices=("hot", "weeks"), help="only this one")
     flags = parser.parse_args()
     bars = Bars()
-    parts: list[Callable[[Path], None]] = [
-        lambda folder: hot(folder, bars),
-        lambda folder: catalogue_weeks(folder, flags.urls, flags.calls, bars),
-    ]
-    for part in parts:
-        with tempfile.TemporaryDirectory() as folder:
-            part(Path(folder))
+    parts: dict[str, Callable[[Path], None]] = {
+        "hot": lambda folder: hot(folder, bars),
+        "weeks": lambda folder: catalogue_weeks(folder, flags.urls, flags.calls, bars),
+    }
+    for name, part in parts.items():
+        if flags.part in (None, name):
+            with tempfile.TemporaryDirectory() as folder:
+                part(Path(folder))
     bars.exit()
 
 

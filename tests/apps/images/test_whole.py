@@ -303,3 +303,28 @@ def test_stats_are_those_of_the_running_service(server: ImagesProcess) -> None:
     assert shown.returncode == 0, shown.stderr
     assert b"not processed again" in shown.stdout
     assert json.loads(command("stats", "--at", server.url, "--json").stdout)["pipeline"]
+
+
+def test_a_hot_image_is_the_same_answer_whether_its_head_was_made_before_or_not(
+    server: ImagesProcess, origin: OriginServer
+) -> None:
+    origin.pages["/hot"] = Page(
+        picture(77), headers={"Last-Modified": "Wed, 01 Nov 2023 10:00:00 GMT"}
+    )
+    url = origin.url("/hot")
+    cold = server.image(url)
+    hot = [server.image(url) for _ in range(3)]
+    for one in hot:
+        assert (one.status, one.body) == (cold.status, cold.body)
+        assert {**one.headers, "date": "", "cache-control": ""} == {
+            **cold.headers, "date": "", "cache-control": "",
+        }  # fmt: skip
+        left_s = int(one.headers["cache-control"].removeprefix("max-age="))
+        assert left_s <= int(cold.headers["cache-control"].removeprefix("max-age="))
+    tag = cold.headers["etag"]
+    assert server.get(path(url), if_none_match=tag).status == 304
+    part = server.get(path(url), range="bytes=1-3")
+    assert (part.status, part.body) == (206, cold.body[1:4])
+    head = server.get(path(url), method="HEAD")
+    assert (head.status, head.body) == (200, b"")
+    assert head.headers["content-length"] == str(len(cold.body))

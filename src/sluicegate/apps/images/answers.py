@@ -15,7 +15,7 @@ from sluicegate.doors.http.etags import ANY, IF_NONE_MATCH, wanted_tags
 from sluicegate.doors.http.message import Headers, HttpReply, HttpRequest, problem
 
 TAG_CHARS: Final = 32
-_CONDITIONS: Final = frozenset((IF_NONE_MATCH, b"range"))
+CONDITIONS: Final = frozenset((IF_NONE_MATCH, b"range"))
 _RANGE: Final = re.compile(rb"bytes=(\d{0,15})-(\d{0,15})")
 
 
@@ -35,7 +35,7 @@ def image_reply(
     if negotiated:
         headers += ((b"vary", b"accept"),)
     for name, _ in request.headers:
-        if name in _CONDITIONS:
+        if name in CONDITIONS:
             return _conditional(image, request, tag, headers)
     return HttpReply(200, image.data, image.type.encode(), headers)
 

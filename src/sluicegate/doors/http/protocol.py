@@ -19,6 +19,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final, cast, final
 from urllib.parse import unquote
@@ -52,6 +53,7 @@ from sluicegate.policies.refusal_pace import RefusalPace
 _log: Final = logging.getLogger("sluicegate.http")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 SLOWED_MS: Final = b"x-sluicegate-slowed-ms"  # how much later this connection is read
+UNQUOTED_MAX: Final = 256  # paths, of `url_bytes_max` at most
 _NEVER: Final = float("inf")
 _VERSIONS: Final = ("1.1", "1.0")
 _OFFER: Final = (b"connection", b"upgrade", b"http2-settings")
@@ -377,7 +379,7 @@ class HttpProtocol(asyncio.Protocol):
         version: str = parser.get_http_version()
         method: str = parser.get_method().decode("ascii")
         raw_path, query = _target(self._url)
-        path = unquote(raw_path) if "%" in raw_path else raw_path
+        path = _unquoted(raw_path) if "%" in raw_path else raw_path
         request = HttpRequest(method, path, query, self._headers, self._peer, raw_path)
         bad = self._bad or self._mistake_in(request, version)
         keep_alive = version == "1.1" and bool(parser.should_keep_alive())
@@ -804,10 +806,16 @@ def _recorded(pace: ConnectionPace, request: HttpRequest, reply: HttpReply) -> H
         slowed_us = pace.record_refused(request.identity.name)
         if slowed_us > 0:
             slowed_ms = b"%d" % -(-slowed_us // 1_000)
-            return reply._replace(headers=(*reply.headers, (SLOWED_MS, slowed_ms)))
+            return reply._replace(headers=(*reply.headers, (SLOWED_MS, slowed_ms)), head=b"")
     elif reply.status < HTTPStatus.BAD_REQUEST or reply.status == HTTPStatus.NOT_FOUND:
         pace.record_served(request.identity.name)
     return reply
+
+
+@lru_cache(UNQUOTED_MAX)
+def _unquoted(raw_path: str) -> str:
+    """The path that is meant; those asked for again and again are remembered."""
+    return unquote(raw_path)
 
 
 def _target(url: bytes) -> tuple[str, bytes]:
