@@ -42,7 +42,7 @@ from PIL import Image
 
 from benchmarks.rounds import ROUNDS, Bars
 from sluicegate.command_line.charts import Curve, line_chart
-from sluicegate.command_line.page import render_page, section
+from sluicegate.command_line.page import color_key, render_page
 from sluicegate.contracts.image import ImageLimits
 from sluicegate.contracts.image_spec import parse_spec
 from sluicegate.stores.images import vips
@@ -58,6 +58,7 @@ CHANGED: Final = 1_000_000  # numbers of contents from here on are of changed im
 NEW_SPEC: Final = "w=64,format=webp"
 WITHOUT_CALLS: Final = 200
 P50_MS, P90_MS = 3.0, 10.0
+KINDS: Final = (("cold", "cold week"), ("warm", "warm week"), ("without", "no maps"))
 BARE: Final = """
 import sys
 from pathlib import Path
@@ -331,22 +332,27 @@ def draw(weeks: dict[str, list[float]], file: str, words: str) -> None:
     shares = [at / 200 for at in range(201)]
     curves = [
         Curve(name, kind, [math.log10(quantile(sorted(times), share) * 1e6) for share in shares])
-        for (name, times), kind in zip(weeks.items(), ("cold", "warm", "without"), strict=True)
+        for (name, times), kind in zip(weeks.items(), dict(KINDS), strict=True)
     ]
     chart = line_chart(
         "Time of a call, the fastest first", curves, "all calls",
-        lambda value: f"{10 ** value / 1_000:.3g} ms", begins="the fastest",
+        lambda value: f"{10 ** value / 1_000:,.5g} ms", begins="the fastest",
     )  # fmt: skip
     style = "".join(
         f":root {{ --{kind}: {light}; }} "
         f"@media (prefers-color-scheme: dark) {{ :root {{ --{kind}: {dark}; }} }} "
-        f".line.{kind} {{ stroke: var(--{kind}); }} "
+        f".line.{kind} {{ stroke: var(--{kind}); }} .fill.{kind} {{ fill: var(--{kind}); }} "
         for kind, light, dark in (
             ("cold", "#1d5fa8", "#7db7f5"), ("warm", "#1f7a4d", "#58c58f"),
             ("without", "#b3261e", "#ff8f84"),
         )
     )  # fmt: skip
-    body = ["<h1>A week of calls for images</h1>", f"<p>{escape(words)}</p>", section("", chart)]
+    body = [
+        "<h1>A week of calls for images</h1>",
+        f"<p>{escape(words)}</p>",
+        chart,
+        color_key(KINDS),
+    ]
     Path(file).write_text(render_page("Images", body, style), encoding="utf-8")
 
 

@@ -323,6 +323,12 @@ def test_a_hot_image_is_the_same_answer_whether_its_head_was_made_before_or_not(
         assert left_s <= int(cold.headers["cache-control"].removeprefix("max-age="))
     tag = cold.headers["etag"]
     assert server.get(path(url), if_none_match=tag).status == 304
+    date = cold.headers["last-modified"]
+    assert server.get(path(url), if_modified_since=date).status == 304
+    # A tag says more than a date, and another date nothing (RFC 9110, 13.1.3).
+    assert server.get(path(url), if_modified_since=date, if_none_match='"x"').status == 200
+    later = "Thu, 02 Nov 2023 10:00:00 GMT"
+    assert server.get(path(url), if_modified_since=later).status == 200
     part = server.get(path(url), range="bytes=1-3")
     assert (part.status, part.body) == (206, cold.body[1:4])
     head = server.get(path(url), method="HEAD")

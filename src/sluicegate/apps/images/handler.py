@@ -162,6 +162,7 @@ class ImagesHandler(HttpHandler):
                     Parameter("expires", "When it ends, seconds since the epoch.", whole(0)),
                     Parameter("Last-Modified", "Of a version you know of.", TEXT, "header"),
                 ),
+                name="image",
             ),
             Route(
                 "POST",
@@ -171,6 +172,7 @@ class ImagesHandler(HttpHandler):
                 {200: RouteResponse("It is stored, durably.", "Uploaded")},
                 grant=Grant.UPLOAD,
                 content_types=_UPLOADS,
+                name="upload",
             ),
             Route(
                 "POST",
@@ -180,6 +182,7 @@ class ImagesHandler(HttpHandler):
                 {200: RouteResponse("A line of JSON for each, as it ends.", "", _LINES.decode())},
                 request_schema="Prefetch",
                 grant=Grant.FETCH,
+                name="prefetch",
             ),
             Route(
                 "GET",
@@ -192,6 +195,7 @@ class ImagesHandler(HttpHandler):
                 },
                 grant=Grant.AUDIT,
                 parameters=(Parameter("url", "Its URL, or the id of an upload.", TEXT),),
+                name="near",
             ),
             Route(
                 "GET",
@@ -200,6 +204,7 @@ class ImagesHandler(HttpHandler):
                 "A page of what is stored, and what was saved.",
                 {200: RouteResponse("HTML.", "", "text/html")},
                 grant=Grant.AUDIT,
+                name="gallery",
             ),
         )
 

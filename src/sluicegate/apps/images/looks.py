@@ -45,7 +45,6 @@ SHAPE_PERMILLE_MAX: Final = 20
 BITS_MIN: Final = 6  # of the hash, of either kind: a plain picture has fewer
 BACKLOG_MAX: Final = 1_000
 ROWS_MAX: Final = 1_000
-YIELD_EVERY: Final = 100
 _HASH_BYTES: Final = 8
 _log: Final = logging.getLogger("sluicegate.images")
 
@@ -125,22 +124,10 @@ class Looks:
                     found.append(NearImage(bits, other, there))
         return sorted(found)
 
-    async def pairs(
-        self, looks_max: int | None = None, progress: Callable[[str, int], object] | None = None
-    ) -> AsyncIterator[tuple[LookRecord, NearImage]]:
-        """Each two that look alike, once; of so many originals, None is all."""
-        number = 0
+    async def walk(self) -> AsyncIterator[tuple[str, LookRecord]]:
+        """All originals that were looked at."""
         async for entry in self._maps.walk(LOOKS):
-            if looks_max is not None and number >= looks_max:
-                return
-            number += 1
-            if progress is not None and number % YIELD_EVERY == 0:
-                progress("looks", number)
-            await asyncio.sleep(0)
-            digest, look = entry[0].hex(), decode(LookRecord, entry[2])
-            for near in await self.near(digest, look, self.distance):
-                if near.digest > digest:
-                    yield look, near
+            yield entry[0].hex(), decode(LookRecord, entry[2])
 
     # What is seen.
 

@@ -58,11 +58,11 @@ STYLE: Final = """
 :root { --kept: #1d5fa8; --saved: #1f7a4d; }
 @media (prefers-color-scheme: dark) { :root { --kept: #7db7f5; --saved: #58c58f; } }
 .fill.kept { fill: var(--kept); } .fill.saved { fill: var(--saved); }
-.tiles { display: grid; gap: 12px; grid-template-columns: repeat(auto-fill, minmax(168px, 1fr));
+.tiles { display: grid; gap: 12px; grid-template-columns: repeat(auto-fill, minmax(148px, 1fr));
   list-style: none; padding: 0; }
 .tiles li { background: var(--soft); border-radius: 8px; overflow: hidden; padding: 8px; }
 .tiles img { display: block; height: 120px; object-fit: contain; width: 100%; }
-.pairs { display: grid; gap: 12px; grid-template-columns: repeat(auto-fill, minmax(320px, 1fr)); }
+.pairs { display: grid; gap: 20px; grid-template-columns: repeat(auto-fill, minmax(320px, 1fr)); }
 .tiles.pair { grid-template-columns: 1fr 1fr; margin: 0; }
 @media (max-width: 400px) { .pairs { grid-template-columns: 1fr; } }
 .tiles span { display: block; font-size: 12.5px; overflow-wrap: anywhere; }
@@ -158,13 +158,21 @@ class NearPairs:
 async def make_pairs(
     looks: Looks, *, looks_max: int | None = None, progress: Progress = no_progress
 ) -> NearPairs:
-    """Find what looks alike."""
-    found = NearPairs(looks.distance, whole=looks_max is None)
-    async for look, near in looks.pairs(looks_max, progress):
-        found.pairs += 1
-        if len(found.shown) < PAIRS_SHOWN:
-            shared = bool(look.same_as or near.look.same_as)
-            found.shown.append(NearPair(look.url, near.look.url, near.distance, shared))
+    """Find what looks alike, each pair once; of so many originals, None is all."""
+    found = NearPairs(looks.distance)
+    number = 0
+    async for digest, look in looks.walk():
+        if number == looks_max:
+            found.whole = False
+            break
+        number = await _step(progress, "looks", number)
+        for near in await looks.near(digest, look, looks.distance):
+            if near.digest < digest:
+                continue
+            found.pairs += 1
+            if len(found.shown) < PAIRS_SHOWN:
+                shared = bool(look.same_as or near.look.same_as)
+                found.shown.append(NearPair(look.url, near.look.url, near.distance, shared))
     return found
 
 
