@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
@@ -142,20 +141,6 @@ def test_an_upload_is_stored_once_and_has_an_id(server: ImagesProcess) -> None:
     assert server.get(f"/img/w=8,format=png/{answers[0]['id']}").status == 200
     assert server.get("/img/w=8,format=png/" + "0" * 64).status == 404
     assert server.get("/v1/images", method="POST", body=b"").status == 400
-
-
-def test_a_thousand_at_once_for_a_new_image_cause_one_download(
-    server: ImagesProcess, origin: OriginServer
-) -> None:
-    origin.pages["/crowd.png"] = Page(picture(5), head_after_s=0.2)
-    url = origin.url("/crowd.png")
-    before = server.metric("sluicegate_images_processed_total")
-    with ThreadPoolExecutor(50) as pool:
-        found = list(pool.map(lambda _: server.image(url).body, range(1_000)))
-    assert len(set(found)) == 1
-    assert origin.asked["/crowd.png"] == 1
-    assert server.metric("sluicegate_images_processed_total") - before == 1
-    assert server.metric("sluicegate_images_hot_total") > 0
 
 
 def test_a_prefetch_tells_its_progress(server: ImagesProcess, origin: OriginServer) -> None:

@@ -129,6 +129,7 @@ class ImagesApp(App[ImagesSettings]):
         """The parts of /v1/state."""
         return {
             "pipeline": lambda: self.parts.pipeline.counts,
+            "sharing": self.parts.pipeline.sharing,
             "queue": self.parts.queue.stats,
             "origins": self.parts.origin.states,
             "hot": self._hot,

@@ -42,7 +42,7 @@ from sluicegate.contracts.image import (
 from sluicegate.contracts.image_spec import ImageSpec
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
-from sluicegate.policies.coalesce import Coalesce, CoalesceSettings
+from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, CoalesceStats
 from sluicegate.policies.queue.queue import Queue
 from sluicegate.stores.images.formats import HEAD_BYTES, SOURCE_FORMATS, sniff_image
 
@@ -204,6 +204,10 @@ class ImagePipeline:
                 self.counts.mended += 1
                 force = True
         raise Unavailable("the blob store", "what is written to it comes back damaged")
+
+    def sharing(self) -> dict[str, CoalesceStats]:
+        """Who waits for a download or a variant that another one asked for."""
+        return {"urls": self._urls.stats(), "variants": self._variants.stats()}
 
     async def upload(self, data: bytes, request: Request) -> ImageUpload:
         """Keep an image that has no URL; durable when it returns. What is none is a `BadValue`."""
