@@ -241,7 +241,12 @@ def _write(picture: Any, name: str, spec: ImageSpec) -> bytes:
 
 def _placeholder(picture: Any) -> bytes:
     side = PLACEHOLDER_SIDE
-    small = picture.thumbnail_image(side, height=side, size="down")
+    factor = -(-max(picture.width, picture.height) // side)
+    if picture.hasalpha() or factor < 4 or min(picture.width, picture.height) < factor:
+        small = picture.thumbnail_image(side, height=side, size="down")
+    else:
+        # A mean of whole pixels is enough for what is shown blurred, and a third of the time.
+        small = picture.shrinkv(factor).shrinkh(factor)
     return bytes(small.webpsave_buffer(Q=PLACEHOLDER_QUALITY, keep="none"))
 
 
