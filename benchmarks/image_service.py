@@ -131,8 +131,8 @@ def nginx(folder: Path, body: Path) -> Iterator[str]:
 
 
 @contextmanager
-def running(folder: Path, name: str, command: list[str], port: int) -> Iterator[None]:
-    """A server until it is not needed."""
+def running(folder: Path, name: str, command: list[str], port: int) -> Iterator[int]:
+    """A server until it is not needed; its process."""
 
     def answers() -> bool:
         try:
@@ -146,7 +146,7 @@ def running(folder: Path, name: str, command: list[str], port: int) -> Iterator[
     child = Child(name, command, folder / f"{name}.log")
     try:
         until(answers, name, children=[child])
-        yield
+        yield child.pid
     finally:
         child.stop()
 
