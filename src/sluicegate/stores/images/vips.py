@@ -44,8 +44,10 @@ except (ImportError, OSError) as error:
     raise MissingPackage("pyvips", "images") from error
 
 # Part of the engine's name: raise it when the same input makes other bytes than before.
-REVISION: Final = 1
+REVISION: Final = 2
 AVIF_EFFORT: Final = 3
+SPARE: Final = 1.5
+_JPEG_SHRINKS: Final = (2, 4, 8)
 COLOURS_SIDE: Final = 4
 PLACEHOLDER_SIDE: Final = 32
 PLACEHOLDER_QUALITY: Final = 30
@@ -91,7 +93,7 @@ def process_image(data: bytes, spec: ImageSpec, limits: ImageLimits) -> Processe
             source.width, source.height, spec.width, spec.height, spec.fit, spec.enlarge
         )
         _check_result(fit, limits)
-        picture = _scale(source, fit.scaled_width, fit.scaled_height)
+        picture = _scale(source, fit.scaled_width, fit.scaled_height, to_be_seen=True)
         # What has several readers is decoded once: what follows is small.
         picture = _cut(picture.copy_memory(), fit, spec)
         name = spec.format
@@ -184,19 +186,39 @@ def _check_result(fit: ImageFit, limits: ImageLimits) -> None:
             raise _too_large(f"{size}; result_pixels_max is {limits.result_pixels_max:,}")
 
 
-def _scale(source: _Source, width: int, height: int) -> Any:
+def _scale(source: _Source, width: int, height: int, *, to_be_seen: bool = False) -> Any:
     """Return the original upright, in sRGB, of exactly this size; not decoded yet."""
     # A profile takes as long to apply as all the rest, so only those that have one pay for it.
     colours = {"output_profile": "srgb"} if source.profile else {}
-    scaled = pyvips.Image.thumbnail_buffer(
-        source.data,
-        width,
-        height=height,
-        size="force",
-        option_string=f"[fail_on={_fail_on(source.format)}]",
-        **colours,
-    )
+    shrink = _jpeg_shrink(source, width, height) if to_be_seen else 1  # a hash sees more
+    if shrink > 1:
+        loaded = pyvips.Image.jpegload_buffer(
+            source.data, shrink=shrink, access="sequential", fail_on=_fail_on(source.format)
+        )
+        scaled = loaded.thumbnail_image(width, height=height, size="force", **colours)
+    else:
+        scaled = pyvips.Image.thumbnail_buffer(
+            source.data,
+            width,
+            height=height,
+            size="force",
+            option_string=f"[fail_on={_fail_on(source.format)}]",
+            **colours,
+        )
     return scaled if scaled.interpretation == "srgb" else scaled.colourspace("srgb")
+
+
+def _jpeg_shrink(source: _Source, width: int, height: int) -> int:
+    """By how much a JPEG is made smaller as it is decoded; 1 leaves it to the library.
+
+    The library leaves twice the result to its own scaling. With `SPARE` times it a photo that is
+    made 7.5 times smaller takes a fifth less time, and is 52 dB from what Pillow makes of all its
+    pixels, instead of 54: nobody sees either.
+    """
+    if source.format.name != "jpeg":
+        return 1
+    least = min(source.width / width, source.height / height)
+    return max((one for one in _JPEG_SHRINKS if least >= one * SPARE), default=1)
 
 
 def _cut(picture: Any, fit: ImageFit, spec: ImageSpec) -> Any:
