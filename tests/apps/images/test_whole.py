@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -319,3 +320,29 @@ def test_a_hot_image_is_the_same_answer_whether_its_head_was_made_before_or_not(
     head = server.get(path(url), method="HEAD")
     assert (head.status, head.body) == (200, b"")
     assert head.headers["content-length"] == str(len(cold.body))
+
+
+def test_uploads_hold_no_more_than_their_bound_together(tmp_path: Path) -> None:
+    body = picture(1, width=600, height=400) + bytes(700_000)
+    head = "POST /v1/images HTTP/1.1\r\nHost: {}\r\nContent-Type: image/png\r\n"
+    bounds = ("--uploads-bytes-max", str(1 << 20), "--message-bytes-max", str(1 << 20))
+    with ImagesProcess(tmp_path, *bounds) as server:
+
+        def begin(sent: int) -> socket.socket:
+            one = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+            where = head.format(f"127.0.0.1:{server.port}")
+            one.sendall(f"{where}Content-Length: {len(body)}\r\n\r\n".encode() + body[:sent])
+            return one
+
+        def status(one: socket.socket) -> int:
+            return int(one.recv(4_096).split()[1])
+
+        with begin(len(body) - 1) as first:
+            with begin(len(body) - 1) as second:
+                assert status(second) == 503
+            first.sendall(body[-1:])
+            assert status(first) == 200
+        # What it held is free again, for one that is given up and for another.
+        begin(len(body) - 1).close()
+        until(lambda: server.get("/v1/images", method="POST", body=body, content_type="image/png")
+              .status == 200, "room")  # fmt: skip

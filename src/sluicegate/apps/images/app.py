@@ -114,6 +114,7 @@ class ImagesApp(App[ImagesSettings]):
         return replace(
             super().http_settings(),
             requests_max=self.settings.waiters_max,
+            bodies_bytes_max=self.settings.uploads_bytes_max,
             answer_timeout_s=self.settings.timeout_s + 5,
             body_timeout_s=self.settings.timeout_s,
         )

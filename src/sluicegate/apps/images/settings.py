@@ -265,6 +265,14 @@ class ImagesSettings(OriginFlags, MemoryFlags, ProcessFlags, ServiceSettings):
         32 << 20
     )
 
+    uploads_bytes_max: Annotated[
+        int,
+        Setting(
+            "bytes of all uploads under way together; beyond, they are refused",
+            whole(1 << 20, 1 << 40, "BYTES"),
+        ),
+    ] = 256 << 20
+
     def check(self) -> None:
         """Raise for a way around the signatures."""
         super().check()
@@ -272,6 +280,9 @@ class ImagesSettings(OriginFlags, MemoryFlags, ProcessFlags, ServiceSettings):
         if self.origin_held_bytes_max < least:
             remedy = f"give at least {least:,}: room for one original (--origin-bytes-max)"
             raise BadValue("--origin-held-bytes-max", self.origin_held_bytes_max, remedy)
+        if self.uploads_bytes_max < self.message_bytes_max:
+            remedy = f"give at least {self.message_bytes_max:,}: one upload (--message-bytes-max)"
+            raise BadValue("--uploads-bytes-max", self.uploads_bytes_max, remedy)
         keys = {"imgproxy": self.imgproxy_key, "thumbor": self.thumbor_key}
         for name in self.foreign_urls:
             if self.sign_key and not keys[name]:

@@ -83,6 +83,7 @@ class HttpDoor:
         self.settings = HttpSettings() if settings is None else settings
         self.requests = 0
         self.under_way = 0
+        self.body_bytes = 0
         self.streams = 0
         self.overloaded = 0
         self.bad_requests = 0
@@ -127,6 +128,7 @@ class _Exchange:
         "counted",
         "expects",
         "finish",
+        "held_bytes",
         "keep_alive",
         "reply",
         "request",
@@ -150,6 +152,7 @@ class _Exchange:
         self.written = False
         self.body = bytearray()
         self.size = 0
+        self.held_bytes = 0  # of its body, until there is a reply
         self.rest = 0  # of a body whose length was said
         self.finish: Finish | None = None
         self.task: asyncio.Task[None] | None = None
@@ -402,7 +405,14 @@ class HttpProtocol(asyncio.Protocol):
         exchange.rest -= len(body)
         if exchange.size > self._settings.body_bytes_max:
             self._refuse_body(exchange, BODY_TOO_LARGE)
-        elif exchange.reply is None:
+        elif exchange.reply is not None:
+            return
+        elif self._door.body_bytes + len(body) > self._settings.bodies_bytes_max:
+            self._door.overloaded += 1
+            self._refuse_body(exchange, TOO_MANY)
+        else:
+            self._door.body_bytes += len(body)
+            exchange.held_bytes += len(body)
             exchange.body += body
 
     def on_message_complete(self) -> None:
@@ -453,6 +463,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _refuse_body(self, exchange: _Exchange, reply: HttpReply) -> None:
         exchange.body.clear()
+        self._free_body(exchange)
         exchange.keep_alive = False
         if exchange.written:
             self._end()  # it has its answer, and goes on
@@ -653,6 +664,11 @@ class HttpProtocol(asyncio.Protocol):
         if exchange.counted:
             exchange.counted = False
             self._door.under_way -= 1
+        self._free_body(exchange)
+
+    def _free_body(self, exchange: _Exchange) -> None:
+        self._door.body_bytes -= exchange.held_bytes
+        exchange.held_bytes = 0
 
     def _log_fault(self) -> HttpReply:
         self._door.faults += 1
