@@ -51,6 +51,7 @@ from sluicegate.contracts.errors import BadValue
 from sluicegate.kernels.digest_filter import DigestFilter
 
 BLOBS_AT_ONCE: Final = 1 << 16
+GENERATIONS_MAX: Final = 1_000  # blobs of one content
 PREFIX_CHARS_MAX: Final = len("ab/") + 8
 ERRORS_MAX: Final = 1_000  # that are kept; all are counted
 PREFIXES: Final = [f"{one:02x}/" for one in range(256)]
@@ -307,7 +308,7 @@ class Collector:
             if (
                 parsed is None
                 or not await self._is_orphan(*parsed)
-                or name not in await self._contents.names(name, 2)
+                or name not in await self._contents.names(name, GENERATIONS_MAX)
             ):
                 await self._maps.remove(ORPHANS, entry)
 
