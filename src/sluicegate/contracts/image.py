@@ -57,6 +57,7 @@ class Processed(NamedTuple):
     width: int
     height: int
     placeholder: bytes
+    source_pixels: int = 0  # of the original, as far as it was decoded
 
 
 class ImageInfo(NamedTuple):
@@ -68,7 +69,8 @@ class ImageInfo(NamedTuple):
     height: int
     pages: int
     transparent: bool  # whether it has an alpha channel
-    perceptual_hash: int  # 64 bits; alike for pictures that look alike
+    perceptual_hash: int  # 64 bits of brightness; alike for pictures that look alike
+    colours: bytes  # of 4 x 4 parts of it, 3 bytes each: what the hash does not see
     placeholder: bytes
 
 

@@ -12,7 +12,8 @@ bands differs in at most r bits or one of the others in at most r - 1: so it is 
 every band with that many of its bits flipped. What is found is compared whole. A BK-tree, the usual
 choice, visits most of its nodes at d = 8; this one looks at 188 places and what lies there.
 
-Pictures of one colour all have the hash 0, and are alike to it: do not share by hash alone.
+Pictures of one colour all have the hash 0, and a red coat has that of a blue one: do not share by
+hash alone. A store of many keeps each hash at `bands_of` it and looks at `bands_near` another.
 
 Bounds: `hashes_max` distinct hashes, then `add` refuses; `distance` up to `DISTANCE_MAX`. Cost: 4
 table entries a hash; a look-up takes 1 to 4 places for d <= 3, 20 to 68 for d <= 7, 188 for d = 8,
@@ -73,6 +74,23 @@ def _flips() -> list[list[int]]:
 _FLIPS: Final = _flips()
 
 
+def bands_of(hash_: int) -> list[tuple[int, int]]:
+    """Return where a hash is kept: each band, and the bits of it."""
+    return [(which, hash_ >> which * _BAND_BITS & _BAND) for which in range(_BANDS)]
+
+
+def bands_near(hash_: int, distance: int) -> list[tuple[int, int]]:
+    """Return where all that is at most so far away is kept, with more that is not."""
+    within("distance", distance, 0, DISTANCE_MAX)
+    radius, more = distance // _BANDS, distance % _BANDS
+    found: list[tuple[int, int]] = []
+    for which, key in bands_of(hash_):
+        reach = radius if which <= more else radius - 1
+        for count in range(reach + 1):
+            found += [(which, key ^ flip) for flip in _FLIPS[count]]
+    return found
+
+
 @final
 class HashIndex:
     """Distinct hashes; `find` returns those within a distance, the nearest first."""
@@ -99,8 +117,8 @@ class HashIndex:
         if len(self._hashes) >= self.hashes_max:
             return False
         self._hashes.add(hash_)
-        for which, band in enumerate(self._bands):
-            key = hash_ >> which * _BAND_BITS & _BAND
+        for which, key in bands_of(hash_):
+            band = self._bands[which]
             found = band.get(key)
             if found is None:
                 band[key] = {hash_}
@@ -113,8 +131,8 @@ class HashIndex:
         if hash_ not in self._hashes:
             return
         self._hashes.remove(hash_)
-        for which, band in enumerate(self._bands):
-            key = hash_ >> which * _BAND_BITS & _BAND
+        for which, key in bands_of(hash_):
+            band = self._bands[which]
             found = band[key]
             found.remove(hash_)
             if not found:
@@ -122,16 +140,10 @@ class HashIndex:
 
     def find(self, hash_: int, distance: int) -> list[NearHash]:
         """Return the hashes at most that many bits away, the nearest first, then by number."""
-        within("distance", distance, 0, DISTANCE_MAX)
-        radius, more = distance // _BANDS, distance % _BANDS
         seen: set[int] = set()
-        for which, band in enumerate(self._bands):
-            key = hash_ >> which * _BAND_BITS & _BAND
-            reach = radius if which <= more else radius - 1
-            for count in range(reach + 1):
-                for flip in _FLIPS[count]:
-                    there = band.get(key ^ flip)
-                    if there is not None:
-                        seen |= there
+        for which, key in bands_near(hash_, distance):
+            there = self._bands[which].get(key)
+            if there is not None:
+                seen |= there
         found = [NearHash((one ^ hash_).bit_count(), one) for one in seen]
         return sorted([one for one in found if one.distance <= distance])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Self
@@ -21,6 +22,7 @@ class Page(NamedTuple):
     stall_after: int | None = None  # bytes, after which nothing comes any more
     endless: bool = False
     reset: bool = False
+    gate: threading.Event | None = None  # that is set before the head comes
 
 
 class OriginServer:
@@ -81,6 +83,8 @@ class OriginServer:
     ) -> bool:
         if page.head_after_s:
             await asyncio.sleep(page.head_after_s)
+        while page.gate is not None and not page.gate.is_set():
+            await asyncio.sleep(0.005)
         if page.reset:
             writer.transport.abort()
             return False

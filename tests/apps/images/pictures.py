@@ -15,6 +15,7 @@ from sluicegate.contracts.image import (
     Processed,
 )
 from sluicegate.contracts.image_spec import ImageSpec
+from sluicegate.kernels.perceptual_hash import COLUMNS, ROWS, difference_hash
 from sluicegate.stores.images.workers import ImageWorkersStats
 
 
@@ -41,6 +42,7 @@ class PillowProcessor:
     def __init__(self) -> None:
         self.engine = "pillow-of-the-tests/1"
         self.done: list[tuple[int, str]] = []
+        self.described = 0
         self.gate: asyncio.Event | None = None
 
     async def process(self, original: Original, spec: ImageSpec) -> Processed:
@@ -50,6 +52,7 @@ class PillowProcessor:
             await self.gate.wait()
         try:
             image = Image.open(BytesIO(original))
+            pixels = image.width * image.height
             image.thumbnail((spec.width, spec.width))
         except UnidentifiedImageError:
             raise ImageFailure(ImageErrorKind.WRONG_TYPE, "it is no image") from None
@@ -57,10 +60,27 @@ class PillowProcessor:
             raise ImageFailure(ImageErrorKind.CORRUPT, str(error)) from None
         out = BytesIO()
         image.save(out, "PNG")
-        return Processed(out.getvalue(), "image/png", *image.size, placeholder=b"small")
+        return Processed(out.getvalue(), "image/png", *image.size, b"small", pixels)
 
     async def describe(self, original: Original) -> ImageInfo:
-        raise NotImplementedError
+        assert isinstance(original, bytes)
+        self.described += 1
+        try:
+            image = Image.open(BytesIO(original)).convert("RGB")
+        except OSError as error:
+            raise ImageFailure(ImageErrorKind.CORRUPT, str(error)) from None
+        grey = image.convert("L").resize((COLUMNS, ROWS), Image.Resampling.BOX)
+        small = image.resize((4, 4), Image.Resampling.BOX)
+        return ImageInfo(
+            "png",
+            "image/png",
+            *image.size,
+            pages=1,
+            transparent=False,
+            perceptual_hash=difference_hash(grey.tobytes()),
+            colours=small.tobytes(),
+            placeholder=b"small",
+        )
 
     def stats(self) -> ImageWorkersStats:
         return ImageWorkersStats(1, 1, 0, 0, self.engine)

@@ -57,7 +57,7 @@ class Parts:
         )
 
     def collector(self, **settings: Any) -> Collector:
-        more: dict[str, Any] = {"grace_s": 60.0, "keep_s": 90 * DAY_S}
+        more: dict[str, Any] = {"grace_s": 60.0, "keep_s": 90 * DAY_S, "marks_bytes_max": 1 << 16}
         more["engine"] = self.processor.engine
         return Collector(self.maps, self.contents, self.clock, **(more | settings))
 

@@ -14,13 +14,20 @@ from PIL import Image as Pillow
 
 from sluicegate.apps.images.contents import Contents
 from sluicegate.apps.images.failures import FailureLifetimes, NoImageError
-from sluicegate.apps.images.pipeline import BULK_TRIES, PipelineSettings, try_in_bulk
+from sluicegate.apps.images.pipeline import (
+    BULK_TRIES,
+    Image,
+    PipelineSettings,
+    try_in_bulk,
+)
+from sluicegate.contracts.criticality import Criticality
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused
 from sluicegate.contracts.reasons import QUEUE_FULL
 from sluicegate.contracts.request import Request
+from sluicegate.policies.queue.queue import Queue, QueueSettings
 from tests.apps.images.origin_server import OriginServer, Page
-from tests.apps.images.pictures import picture
+from tests.apps.images.pictures import picture, sized
 from tests.apps.images.service_parts import Parts, parts_of
 
 HOUR_S = 3_600.0
@@ -397,5 +404,36 @@ def test_a_catalogue_processes_exactly_its_new_pairs_and_stores_each_content_onc
         new = second - first
         assert len(parts.processor.done) == len(first) + len(new)
         assert (await parts.collector().check()).errors == []
+
+    run(tmp_path, story)
+
+
+def test_before_the_workers_the_least_critical_makes_room(tmp_path: Path) -> None:
+    async def story(server: OriginServer, parts: Parts) -> None:
+        parts.pipeline.queue = Queue(QueueSettings(places=1, length_max=1, wait_us_max=10_000_000))
+        parts.processor.gate = asyncio.Event()
+        server.pages["/a"] = Page(picture(1))
+        url = server.url("/a")
+
+        def ask(width: int, criticality: Criticality) -> asyncio.Task[Image]:
+            request = Request(url, criticality=criticality)
+            return asyncio.create_task(parts.pipeline.image(url, sized(width), request))
+
+        async def waits(count: int) -> None:
+            while parts.pipeline.queue.stats().queued < count:
+                await asyncio.sleep(0.001)
+
+        first = ask(10, Criticality.DEGRADED)
+        while not parts.processor.done:
+            await asyncio.sleep(0.001)
+        bulk = ask(11, Criticality.BULK)
+        await waits(1)
+        critical = ask(12, Criticality.CRITICAL)
+        with pytest.raises(Refused) as raised:
+            await bulk
+        assert raised.value.decision.reason is QUEUE_FULL
+        parts.processor.gate.set()
+        assert (await first).width == 10
+        assert (await critical).width == 12
 
     run(tmp_path, story)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
@@ -142,20 +142,6 @@ def test_an_upload_is_stored_once_and_has_an_id(server: ImagesProcess) -> None:
     assert server.get(f"/img/w=8,format=png/{answers[0]['id']}").status == 200
     assert server.get("/img/w=8,format=png/" + "0" * 64).status == 404
     assert server.get("/v1/images", method="POST", body=b"").status == 400
-
-
-def test_a_thousand_at_once_for_a_new_image_cause_one_download(
-    server: ImagesProcess, origin: OriginServer
-) -> None:
-    origin.pages["/crowd.png"] = Page(picture(5), head_after_s=0.2)
-    url = origin.url("/crowd.png")
-    before = server.metric("sluicegate_images_processed_total")
-    with ThreadPoolExecutor(50) as pool:
-        found = list(pool.map(lambda _: server.image(url).body, range(1_000)))
-    assert len(set(found)) == 1
-    assert origin.asked["/crowd.png"] == 1
-    assert server.metric("sluicegate_images_processed_total") - before == 1
-    assert server.metric("sluicegate_images_hot_total") > 0
 
 
 def test_a_prefetch_tells_its_progress(server: ImagesProcess, origin: OriginServer) -> None:
@@ -303,3 +289,60 @@ def test_stats_are_those_of_the_running_service(server: ImagesProcess) -> None:
     assert shown.returncode == 0, shown.stderr
     assert b"not processed again" in shown.stdout
     assert json.loads(command("stats", "--at", server.url, "--json").stdout)["pipeline"]
+
+
+def test_a_hot_image_is_the_same_answer_whether_its_head_was_made_before_or_not(
+    server: ImagesProcess, origin: OriginServer
+) -> None:
+    origin.pages["/hot"] = Page(
+        picture(77), headers={"Last-Modified": "Wed, 01 Nov 2023 10:00:00 GMT"}
+    )
+    url = origin.url("/hot")
+    cold = server.image(url)
+    hot = [server.image(url) for _ in range(3)]
+    for one in hot:
+        assert (one.status, one.body) == (cold.status, cold.body)
+        assert {**one.headers, "date": "", "cache-control": ""} == {
+            **cold.headers, "date": "", "cache-control": "",
+        }  # fmt: skip
+        left_s = int(one.headers["cache-control"].removeprefix("max-age="))
+        assert left_s <= int(cold.headers["cache-control"].removeprefix("max-age="))
+    tag = cold.headers["etag"]
+    assert server.get(path(url), if_none_match=tag).status == 304
+    date = cold.headers["last-modified"]
+    assert server.get(path(url), if_modified_since=date).status == 304
+    # A tag says more than a date, and another date nothing (RFC 9110, 13.1.3).
+    assert server.get(path(url), if_modified_since=date, if_none_match='"x"').status == 200
+    later = "Thu, 02 Nov 2023 10:00:00 GMT"
+    assert server.get(path(url), if_modified_since=later).status == 200
+    part = server.get(path(url), range="bytes=1-3")
+    assert (part.status, part.body) == (206, cold.body[1:4])
+    head = server.get(path(url), method="HEAD")
+    assert (head.status, head.body) == (200, b"")
+    assert head.headers["content-length"] == str(len(cold.body))
+
+
+def test_uploads_hold_no_more_than_their_bound_together(tmp_path: Path) -> None:
+    body = picture(1, width=600, height=400) + bytes(700_000)
+    head = "POST /v1/images HTTP/1.1\r\nHost: {}\r\nContent-Type: image/png\r\n"
+    bounds = ("--uploads-bytes-max", str(1 << 20), "--message-bytes-max", str(1 << 20))
+    with ImagesProcess(tmp_path, *bounds) as server:
+
+        def begin(sent: int) -> socket.socket:
+            one = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+            where = head.format(f"127.0.0.1:{server.port}")
+            one.sendall(f"{where}Content-Length: {len(body)}\r\n\r\n".encode() + body[:sent])
+            return one
+
+        def status(one: socket.socket) -> int:
+            return int(one.recv(4_096).split()[1])
+
+        with begin(len(body) - 1) as first:
+            with begin(len(body) - 1) as second:
+                assert status(second) == 503
+            first.sendall(body[-1:])
+            assert status(first) == 200
+        # What it held is free again, for one that is given up and for another.
+        begin(len(body) - 1).close()
+        until(lambda: server.get("/v1/images", method="POST", body=body, content_type="image/png")
+              .status == 200, "room")  # fmt: skip

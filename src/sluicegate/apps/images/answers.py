@@ -15,7 +15,8 @@ from sluicegate.doors.http.etags import ANY, IF_NONE_MATCH, wanted_tags
 from sluicegate.doors.http.message import Headers, HttpReply, HttpRequest, problem
 
 TAG_CHARS: Final = 32
-_CONDITIONS: Final = frozenset((IF_NONE_MATCH, b"range"))
+IF_MODIFIED_SINCE: Final = b"if-modified-since"
+CONDITIONS: Final = frozenset((IF_NONE_MATCH, IF_MODIFIED_SINCE, b"range"))
 _RANGE: Final = re.compile(rb"bytes=(\d{0,15})-(\d{0,15})")
 
 
@@ -35,7 +36,7 @@ def image_reply(
     if negotiated:
         headers += ((b"vary", b"accept"),)
     for name, _ in request.headers:
-        if name in _CONDITIONS:
+        if name in CONDITIONS:
             return _conditional(image, request, tag, headers)
     return HttpReply(200, image.data, image.type.encode(), headers)
 
@@ -43,6 +44,10 @@ def image_reply(
 def _conditional(image: Image, request: HttpRequest, tag: str, headers: Headers) -> HttpReply:
     wanted = wanted_tags(request, IF_NONE_MATCH)
     if wanted and (ANY in wanted or tag in wanted):
+        return HttpReply(304, headers=headers)
+    # Of a date only that very one: an origin's may go back.
+    since = b"" if wanted else request.header(IF_MODIFIED_SINCE)
+    if since and since == image.last_modified.encode("latin-1", "replace"):
         return HttpReply(304, headers=headers)
     asked = request.header(b"range")
     condition = request.header(b"if-range")

@@ -14,9 +14,16 @@ from typing import ClassVar, Final, final
 from sluicegate.apps.images import processors
 from sluicegate.apps.images.collect import Collected
 from sluicegate.apps.images.handler import SCHEMAS, ImagesHandler
+from sluicegate.apps.images.looks import LookCounts
 from sluicegate.apps.images.parts import ImageParts
 from sluicegate.apps.images.pipeline import UPLOAD
-from sluicegate.apps.images.report import StoredSample, make_report, report_page
+from sluicegate.apps.images.report import (
+    NearPairs,
+    Report,
+    make_pairs,
+    make_report,
+    report_page,
+)
 from sluicegate.apps.images.settings import ImagesSettings
 from sluicegate.apps.images.signatures import path_of, signed_path
 from sluicegate.command_line.page import escape_name
@@ -29,6 +36,8 @@ from sluicegate.service.status import Part
 from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counter, counters, gauge
 
 SAMPLES: Final = 60
+LOOKS_SEEN: Final = 10_000  # originals that the gallery compares; `report --alike` does all
+GALLERY_WAIT_S: Final = 5.0  # for the first count
 TILE_SPEC: Final = "w=240,h=240,fit=inside"
 _US: Final = 1_000_000
 _MEANINGS: Final = {
@@ -45,6 +54,13 @@ _MEANINGS: Final = {
     "stale": "Requests served an original whose origin could not be asked.",
     "mended": "Damaged blobs that were made again.",
 }
+_LOOKS: Final = {
+    "looked": "Originals compared with those that look like them.",
+    "alike": "Of these, originals that look like one that was there.",
+    "shared": "Requests served the variant of another original that looks alike.",
+    "passed_over": "Originals not compared for now, since too many waited.",
+    "failed": "Originals that could not be compared.",
+}
 
 
 @final
@@ -58,6 +74,10 @@ class ImagesApp(App[ImagesSettings]):
         self.parts = ImageParts(settings, processors.open_processor(settings), self.clock)
         self.collected: Collected | None = None
         self._handlers: list[ImagesHandler] = []
+        self._report: Report | None = None
+        self._near: NearPairs | None = None
+        self._report_us = 0
+        self._counting: asyncio.Task[None] | None = None
 
     # Life.
 
@@ -69,6 +89,9 @@ class ImagesApp(App[ImagesSettings]):
 
     async def close(self) -> None:
         """Close the parts."""
+        if self._counting is not None:
+            self._counting.cancel()
+            await asyncio.gather(self._counting, return_exceptions=True)
         await self.parts.close()
 
     # Doors.
@@ -91,6 +114,7 @@ class ImagesApp(App[ImagesSettings]):
         return replace(
             super().http_settings(),
             requests_max=self.settings.waiters_max,
+            bodies_bytes_max=self.settings.uploads_bytes_max,
             answer_timeout_s=self.settings.timeout_s + 5,
             body_timeout_s=self.settings.timeout_s,
         )
@@ -106,9 +130,13 @@ class ImagesApp(App[ImagesSettings]):
         """The parts of /v1/state."""
         return {
             "pipeline": lambda: self.parts.pipeline.counts,
+            "sharing": self.parts.pipeline.sharing,
             "queue": self.parts.queue.stats,
             "origins": self.parts.origin.states,
             "hot": self._hot,
+            "downloads": self._downloads,
+            "looks": self._looks,
+            "request_units": self._units,
             "workers": self.parts.processor.stats,
             "storage": self._storage,
             "collection": lambda: self.collected,
@@ -150,9 +178,26 @@ class ImagesApp(App[ImagesSettings]):
                 for kind, count in self.parts.origin.failed.items()
             ],
         )
+        looks = self._looks()
+        if looks is not None:
+            for name, meaning in _LOOKS.items():
+                yield counter(f"sluicegate_images_looks_{name}", meaning, getattr(looks, name))
+        room = self.parts.origin.room
+        yield gauge("sluicegate_images_held_bytes", "Bytes that downloads hold.", room.used)
+        yield counter(
+            "sluicegate_images_room_refused", "Downloads refused for want of room.", room.refused
+        )
         hot = self._hot()
         yield counter("sluicegate_images_hot", "Requests served from memory.", hot["hits"])
         yield gauge("sluicegate_images_hot_bytes", "Bytes of variants in memory.", hot["bytes"])
+        units = self.parts.pipeline.units
+        stats = units.units.stats()
+        yield counter(
+            "sluicegate_images_pixels", "Pixels made, in decoded ones of a JPEG.", units.pixels
+        )
+        yield counter(
+            "sluicegate_images_quota_refused", "Variants refused: a quota is spent.", stats.refused
+        )
         workers = self.parts.processor.stats()
         yield gauge("sluicegate_images_workers", "Worker processes that live.", workers.alive)
         yield counter("sluicegate_images_replaced", "Worker processes replaced.", workers.replaced)
@@ -186,6 +231,25 @@ class ImagesApp(App[ImagesSettings]):
             "unsigned": sum(handler.unsigned for handler in self._handlers),
         }
 
+    def _units(self) -> dict[str, object]:
+        units = self.parts.pipeline.units
+        stats = units.units.stats()
+        return {"refused": stats.refused, "usage_ru": units.usage_ru()}
+
+    def _looks(self) -> LookCounts | None:
+        looks = self.parts.pipeline.looks
+        return None if looks is None else looks.counts
+
+    def _downloads(self) -> dict[str, int]:
+        room = self.parts.origin.room
+        return {
+            "held_bytes": room.used,
+            "held_bytes_most": room.used_max,
+            "held_bytes_max": room.bytes_max,
+            "wait_for_room": room.waiting,
+            "refused": room.refused,
+        }
+
     def _storage(self) -> dict[str, int]:
         contents = self.parts.contents
         return {
@@ -196,22 +260,54 @@ class ImagesApp(App[ImagesSettings]):
         }
 
     async def _gallery(self) -> str:
-        report = await make_report(self.parts.maps, samples=SAMPLES)
+        """The page, of what was counted at most `gallery_every_s` ago; or that it is counted."""
+        counting = self._counting
+        now_us = self.clock.now_us()
+        old = self._report is None or (
+            now_us - self._report_us >= self.settings.gallery_every_s * _US
+        )
+        if counting is None and old:
+            counting = self._counting = asyncio.create_task(self._count())
+        if counting is not None and self._report is None:
+            await asyncio.wait([counting], timeout=GALLERY_WAIT_S)
+        report = self._report or Report()
         counts = self.parts.pipeline.counts
-        words = (
+        done = (
             f"Since the start: {counted(self._hot()['hits'], 'request')} from memory, "
             f"{counted(counts.variant_hits, 'variant')} from the store, "
             f"{counted(counts.processed, 'image')} processed; "
             f"{duration(counts.saved_us)} of processing were not needed."
         )
-        tiles = [self._tile(sample) for sample in report.samples]
-        return report_page(report, title="Images", tiles=tiles, words=[words])
+        words = [done]
+        if self._report is None:
+            words.append("What is stored is being counted; look again in a while.")
+        elif old:
+            ago = duration(now_us - self._report_us)
+            words.append(f"What is stored was counted {ago} ago, and is being counted again.")
+        tiles = [
+            self._tile(sample.name, counted(sample.variants, "variant"))
+            for sample in report.samples
+        ]
+        return report_page(
+            report, title="Images", tiles=tiles, words=words, near=self._near, tile=self._tile
+        )
 
-    def _tile(self, sample: StoredSample) -> str:
-        source = sample.name.removeprefix(UPLOAD)
+    async def _count(self) -> None:
+        """Walk over all maps: one walk at a time, however many look."""
+        try:
+            looks = self.parts.pipeline.looks
+            report = await make_report(self.parts.maps, samples=SAMPLES)
+            if looks is not None:
+                self._near = await make_pairs(looks, looks_max=LOOKS_SEEN)
+            self._report = report
+            self._report_us = self.clock.now_us()
+        finally:
+            self._counting = None
+
+    def _tile(self, name: str, words: str) -> str:
+        source = name.removeprefix(UPLOAD)
         keys = self.settings.sign_key
         path = signed_path(keys[0], TILE_SPEC, source) if keys else path_of(TILE_SPEC, source)
-        words = counted(sample.variants, "variant")
         return (
             f'<li><img src="{escape(path)}" alt="" loading="lazy">'
             f"<span>{escape_name(source)}</span><span>{words}</span></li>"

@@ -1,6 +1,7 @@
 """Collect: find what nothing refers to any more, and check all that is referred to.
 
-Mark: every content of a URL or an upload, and every variant of such a content. Sweep: what is not
+Mark: every content of a URL or an upload, the one whose variants it shares (`looks.py`), and every
+variant of these. Sweep: what is not
 marked is condemned; what still is not marked in a later run, begun a grace period after, is gone
 and its blob deleted. Both are swaps, so a writer that has taken it up meanwhile keeps it
 (`contents.py` has the writer's side). Blobs without a record, which a killed writer leaves, are
@@ -10,7 +11,12 @@ noted, and claimed in a later run in the same way.
     record  live -> condemned          condemned -> gone             gone -> none
     blob                               deleted                       deleted once more
 
-Memory: 32 bytes and a set's place for each content that is marked, about 100 together.
+Memory: `marks_bytes_max` for the marks, however large the store is. They are two filters that never
+forget a mark (`kernels/digest_filter.py`), and take a few digests for marked that are not: those
+are kept until a run whose salt is not mistaken about them. `mistaken` says which share that is:
+with 32 MiB, 1 in 7,000 of 5 million contents, 1 in 12 of 25 million, half of 120 million, which
+then go in several runs. Besides, it holds a page of entries, and `BLOBS_AT_ONCE` names of blobs,
+about 10 MB.
 """
 
 from __future__ import annotations
@@ -26,21 +32,28 @@ from sluicegate.apps.images.contents import (
     is_referable,
     parse_blob_name,
 )
-from sluicegate.apps.images.maps import CONTENTS, ORPHANS, URLS, VARIANTS, ImageMaps
+from sluicegate.apps.images.looks import forget_look
+from sluicegate.apps.images.maps import CONTENTS, LOOKS, ORPHANS, URLS, VARIANTS, ImageMaps
 from sluicegate.apps.images.pipeline import UPLOAD
 from sluicegate.apps.images.records import (
     CONDEMNED,
     GONE,
     LIVE,
     ContentRecord,
+    LookRecord,
     UrlRecord,
     VariantRecord,
     decode,
 )
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.engine import Change, Entry
+from sluicegate.contracts.errors import BadValue
+from sluicegate.kernels.digest_filter import DigestFilter
 
-BLOBS_IN_PREFIX_MAX: Final = 10_000_000
+BLOBS_AT_ONCE: Final = 1 << 16
+GENERATIONS_MAX: Final = 1_000  # blobs of one content
+PREFIX_CHARS_MAX: Final = len("ab/") + 8
+ERRORS_MAX: Final = 1_000  # that are kept; all are counted
 PREFIXES: Final = [f"{one:02x}/" for one in range(256)]
 YIELD_EVERY: Final = 200  # entries, after which others have a turn
 
@@ -59,6 +72,7 @@ class Collected:
     urls_removed: int = 0
     variants: int = 0
     variants_removed: int = 0
+    looks_removed: int = 0
     contents: int = 0
     condemned: int = 0
     spared: int = 0  # condemned before, and referred to again
@@ -66,6 +80,7 @@ class Collected:
     bytes_removed: int = 0
     orphans: int = 0
     orphans_removed: int = 0
+    mistaken: float = 0.0  # the share of what is not marked that is kept as if it were
 
 
 @dataclass
@@ -76,7 +91,14 @@ class Checked:
     variants: int = 0
     contents: int = 0
     bytes: int = 0
-    errors: list[str] = field(default_factory=list)
+    failed: int = 0
+    errors: list[str] = field(default_factory=list)  # the first of them
+
+    def add_error(self, text: str) -> None:
+        """Count it, and keep it if there is room."""
+        self.failed += 1
+        if len(self.errors) < ERRORS_MAX:
+            self.errors.append(text)
 
 
 @final
@@ -92,6 +114,7 @@ class Collector:
         engine: str,
         grace_s: float,
         keep_s: float,
+        marks_bytes_max: int,
         progress: Progress = no_progress,
     ) -> None:
         """`engine` is whose variants are kept, empty is any; URLs not asked for `keep_s` go."""
@@ -101,61 +124,95 @@ class Collector:
         self._engine = engine
         self._grace_us = int(grace_s * 1e6)
         self._keep_us = int(keep_s * 1e6)
+        self._marks_bytes_max = marks_bytes_max
         self._progress = progress
+        self.blobs_at_once = BLOBS_AT_ONCE
         self.prefixes: Sequence[str] = PREFIXES  # of the blobs' names
 
     async def collect(self) -> Collected:
         """Do one run."""
         found = Collected()
         begun_us = self._clock.now_us()
-        originals = await self._mark_urls(found, begun_us)
-        marked = set(originals)
+        # Of another salt in each run, so that no content is taken for marked for ever.
+        salt = begun_us.to_bytes(8, "big", signed=True)
+        originals, marked = [DigestFilter(self._marks_bytes_max // 2, salt) for _ in range(2)]
+        await self._mark_urls(found, originals, marked, begun_us)
+        await self._mark_firsts(found, originals, marked, begun_us)
         await self._mark_variants(found, originals, marked, begun_us)
+        found.mistaken = marked.mistaken
         await self._sweep(found, marked, begun_us)
         await self._sweep_orphans(found, begun_us)
         return found
 
     async def check(self) -> Checked:
-        """Read every blob that an entry points to, and verify it."""
+        """Read and verify every blob; then see that every entry points to one that is good.
+
+        What is written or collected meanwhile is looked at again before it is called wrong.
+        """
         found = Checked()
-        verified: dict[tuple[str, int], bool] = {}
-
-        async def verify(what: str, digest: str, generation: int | None) -> None:
-            record = (await self._maps.content(digest)).record
-            if not is_referable(record):
-                found.errors.append(f"{what} points to {digest}, which is not stored")
-                return
-            assert record is not None
-            blob = (digest, record.generation if generation is None else generation)
-            if blob not in verified:
-                data = await self._contents.read(*blob, record.size)
-                verified[blob] = data is not None
-                found.bytes += record.size
-            if not verified[blob]:
-                found.errors.append(f"{what}: the blob {blob_name(*blob)} is missing or damaged")
-
+        damaged: set[bytes] = set()
+        async for entry in self._entries("contents", CONTENTS):
+            record = decode(ContentRecord, entry[2])
+            if is_referable(record) and not await self._is_good(found, entry, record.generation):
+                found.add_error(f"the blob {_blob_of(entry)} is missing or damaged")
+                if len(damaged) < ERRORS_MAX:
+                    damaged.add(entry[0])
         async for entry in self._entries("URLs", URLS):
             url = decode(UrlRecord, entry[2])
             found.urls += 1
             if url.content:
-                await verify(url.url, url.content, None)
+                await self._check_entry(found, URLS, entry, url.content, None, damaged)
         async for entry in self._entries("variants", VARIANTS):
             variant = decode(VariantRecord, entry[2])
             found.variants += 1
             if variant.content:
-                what = f"{variant.spec} of {entry[0].hex()}"
-                await verify(what, variant.content, variant.generation)
-        async for entry in self._entries("contents", CONTENTS):
-            if is_referable(decode(ContentRecord, entry[2])):
-                digest = entry[0].hex()
-                await verify(f"the content {digest}", digest, None)
-        found.contents = len(verified)
+                generation = variant.generation
+                await self._check_entry(
+                    found, VARIANTS, entry, variant.content, generation, damaged
+                )
         return found
+
+    async def _is_good(self, found: Checked, entry: Entry, generation: int) -> bool:
+        """Whether the blob of a content's entry is what it should be, if that is still so."""
+        digest, size = entry[0].hex(), decode(ContentRecord, entry[2]).size
+        found.contents += 1
+        found.bytes += size
+        if await self._contents.read(digest, generation, size) is not None:
+            return True
+        return not await self._is_still(CONTENTS, entry)
+
+    async def _check_entry(
+        self,
+        found: Checked,
+        space: str,
+        entry: Entry,
+        content: str,
+        generation: int | None,
+        damaged: set[bytes],
+    ) -> None:
+        """See that an entry points to a record, and that to a blob that is good."""
+        raw, record = await self._maps.content(content)
+        why = ""
+        if record is None or not is_referable(record):
+            why = f"points to {content}, which is not stored"
+        elif bytes.fromhex(content) in damaged:
+            why = f"points to {content}, whose blob is missing or damaged"
+        elif generation not in (None, record.generation):
+            assert raw is not None
+            assert generation is not None
+            if not await self._is_good(found, (bytes.fromhex(content), b"", raw), generation):
+                why = f"points to {blob_name(content, generation)}, which is missing or damaged"
+        if why and await self._is_still(space, entry):
+            found.add_error(f"{_name_of(space, entry)} {why}")
+
+    async def _is_still(self, space: str, entry: Entry) -> bool:
+        return await self._maps.read(space, (entry[0], entry[1])) == entry[2]
 
     # Mark.
 
-    async def _mark_urls(self, found: Collected, now_us: int) -> set[bytes]:
-        originals: set[bytes] = set()
+    async def _mark_urls(
+        self, found: Collected, originals: DigestFilter, marked: DigestFilter, now_us: int
+    ) -> None:
         async for entry in self._entries("URLs", URLS):
             record = decode(UrlRecord, entry[2])
             if self._is_forgotten(record, now_us) and await self._maps.remove(URLS, entry):
@@ -163,8 +220,9 @@ class Collector:
                 continue
             found.urls += 1
             if record.content:
-                originals.add(bytes.fromhex(record.content))
-        return originals
+                digest = bytes.fromhex(record.content)
+                originals.add(digest)
+                marked.add(digest)
 
     def _is_forgotten(self, record: UrlRecord, now_us: int) -> bool:
         if not record.content:
@@ -173,8 +231,22 @@ class Collector:
             return False
         return now_us - max(record.checked_us, record.until_us) >= self._keep_us
 
+    async def _mark_firsts(
+        self, found: Collected, originals: DigestFilter, marked: DigestFilter, now_us: int
+    ) -> None:
+        """Originals whose variants others share are needed as long as those are."""
+        async for entry in self._entries("looks", LOOKS):
+            look = decode(LookRecord, entry[2])
+            if look.same_as and entry[0] in originals:
+                originals.add(bytes.fromhex(look.same_as))
+                marked.add(bytes.fromhex(look.same_as))
+        async for entry in self._entries("looks", LOOKS):
+            old = now_us - decode(LookRecord, entry[2]).at_us >= self._grace_us
+            if old and entry[0] not in originals:
+                found.looks_removed += await forget_look(self._maps, entry)
+
     async def _mark_variants(
-        self, found: Collected, originals: set[bytes], marked: set[bytes], now_us: int
+        self, found: Collected, originals: DigestFilter, marked: DigestFilter, now_us: int
     ) -> None:
         async for entry in self._entries("variants", VARIANTS):
             record = decode(VariantRecord, entry[2])
@@ -190,7 +262,7 @@ class Collector:
 
     # Sweep.
 
-    async def _sweep(self, found: Collected, marked: set[bytes], begun_us: int) -> None:
+    async def _sweep(self, found: Collected, marked: DigestFilter, begun_us: int) -> None:
         async for entry in self._entries("contents", CONTENTS):
             digest, _, raw = entry
             record = decode(ContentRecord, raw)
@@ -216,22 +288,45 @@ class Collector:
 
     async def _sweep_orphans(self, found: Collected, begun_us: int) -> None:
         """Blobs that no record names: noted first, and claimed before they are deleted."""
-        noted = {entry[0]: entry async for entry in self._maps.walk(ORPHANS)}
         for number, prefix in enumerate(self.prefixes):
             self._progress("blobs", number)
-            for name in await self._contents.names(prefix, BLOBS_IN_PREFIX_MAX):
+            async for name in self._names(prefix):
                 parsed = parse_blob_name(name)
                 if parsed is None or not await self._is_orphan(*parsed):
                     continue
                 found.orphans += 1
-                note = noted.pop(name.encode(), None)
+                note = await self._maps.read(ORPHANS, (name.encode(), b""))
                 if note is None:
                     value = begun_us.to_bytes(8, "big")
                     await self._maps.engine.write([Change(ORPHANS, name.encode(), b"", value)])
-                elif begun_us - int.from_bytes(note[2], "big") >= self._grace_us:
-                    found.orphans_removed += await self._remove_orphan(name, note, *parsed)
-        for note in noted.values():  # they are no orphans any more
-            await self._maps.remove(ORPHANS, note)
+                elif begun_us - int.from_bytes(note, "big") >= self._grace_us:
+                    entry = (name.encode(), b"", note)
+                    found.orphans_removed += await self._remove_orphan(name, entry, *parsed)
+        async for entry in self._entries("notes", ORPHANS):
+            name = entry[0].decode()
+            parsed = parse_blob_name(name)
+            if (
+                parsed is None
+                or not await self._is_orphan(*parsed)
+                or name not in await self._contents.names(name, GENERATIONS_MAX)
+            ):
+                await self._maps.remove(ORPHANS, entry)
+
+    async def _names(self, prefix: str) -> AsyncIterator[str]:
+        """The names of blobs below a prefix; where they are too many, those of longer ones."""
+        try:
+            names = await self._contents.names(prefix, self.blobs_at_once)
+        except BadValue:
+            if len(prefix) >= PREFIX_CHARS_MAX:
+                raise
+            # A name of ours begins as its folder does, so the first two are known.
+            longer = prefix + prefix[:-1] if prefix.endswith("/") else prefix
+            for digit in "0123456789abcdef":
+                async for name in self._names(longer + digit):
+                    yield name
+        else:
+            for name in names:
+                yield name
 
     async def _is_orphan(self, digest: str, generation: int) -> bool:
         record = (await self._maps.content(digest)).record
@@ -258,3 +353,13 @@ class Collector:
                 self._progress(phase, number)
                 await asyncio.sleep(0)
         self._progress(phase, number)
+
+
+def _blob_of(entry: Entry) -> str:
+    return blob_name(entry[0].hex(), decode(ContentRecord, entry[2]).generation)
+
+
+def _name_of(space: str, entry: Entry) -> str:
+    if space == URLS:
+        return decode(UrlRecord, entry[2]).url
+    return f"{decode(VariantRecord, entry[2]).spec} of {entry[0].hex()}"

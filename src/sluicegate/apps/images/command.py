@@ -62,6 +62,7 @@ REPORT_EXAMPLES: Final = """\
 examples:
   sluicegate images report
   sluicegate images report --html report.html
+  sluicegate images report --alike         originals that look nearly the same, too
 """
 
 GC_EXAMPLES: Final = """\
@@ -100,6 +101,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     stats.add_argument("--json", action="store_true", help="print JSON")
     report = verb("report", "show what is stored and what was saved, by merchant", REPORT_EXAMPLES)
     report.add_argument("--html", metavar="FILE", default="", help="write a page with a picture")
+    report.add_argument(
+        "--alike", action="store_true", help="compare all originals, and show those that look alike"
+    )
     collect = verb("gc", "remove what nothing refers to, or check all that does", GC_EXAMPLES)
     collect.add_argument("--check", action="store_true", help="read and verify every blob")
     load = verb("import", "fetch and process the images of a catalogue", IMPORT_EXAMPLES)

@@ -98,6 +98,19 @@ class Contents:
             return None
         return await self.read(digest, record.generation, record.size)
 
+    async def take_up(self, digest: str) -> bool:
+        """Have collection leave it for a grace period at least; whether it is there still."""
+        for _ in range(TRIES_MAX):
+            raw, record = await self._maps.content(digest)
+            if record is None or record.state == GONE:
+                return False
+            if record.state == LIVE:
+                return True
+            live = record._replace(state=LIVE, since_us=self._clock.now_us())
+            if await self._maps.swap_content(digest, raw, live):
+                return True
+        raise Conflict(f"the content {digest}", "others write or collect it all the time")
+
     async def names(self, prefix: str, names_max: int) -> list[str]:
         """The names of blobs that begin so."""
         return list(await self._run(lambda: self._blobs.names(prefix, names_max=names_max)))

@@ -3,6 +3,7 @@
 GET  /img/{spec}/{url or upload id}    a variant; hot ones from memory, without a task
 POST /v1/images                        upload: the id is the digest of the bytes
 POST /v1/prefetch                      have many made; progress as JSON lines
+GET  /v1/near                          what looks like an image
 GET  /gallery                          what is stored, to look at
 """
 
@@ -14,11 +15,17 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, final
 
-from sluicegate.apps.images.answers import failure_reply, image_reply
+from sluicegate.apps.images.answers import CONDITIONS, failure_reply, image_reply
 from sluicegate.apps.images.failures import NoImageError
 from sluicegate.apps.images.foreign_urls import ForeignForm, foreign_forms
 from sluicegate.apps.images.origin import URL_CHARS_MAX
-from sluicegate.apps.images.pipeline import Image, ImagePipeline, slot_of, try_in_bulk
+from sluicegate.apps.images.pipeline import (
+    Image,
+    ImagePipeline,
+    normal_url,
+    slot_of,
+    try_in_bulk,
+)
 from sluicegate.apps.images.processors import read_spec
 from sluicegate.apps.images.settings import ImagesSettings
 from sluicegate.apps.images.signatures import PREFIX, refuse_signature
@@ -32,6 +39,7 @@ from sluicegate.doors.claims import CRITICALITY, criticality_of
 from sluicegate.doors.http.fields import query_of, whole_of
 from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.message import HttpReply, HttpRequest, json_bytes, json_reply, problem
+from sluicegate.doors.http.replies import prepared
 from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
 from sluicegate.doors.http.schemas import BOOL, TEXT, fields, several, text, whole
 from sluicegate.kernels.lru_ttl import FRESH, LruTtl
@@ -42,6 +50,8 @@ ACCEPT: Final = b"accept"
 LAST_MODIFIED: Final = b"last-modified"
 SECONDS_MAX: Final = 10**12
 _HOT_TTL_US: Final = 3_600_000_000  # an entry is also bound to the freshness of its URL
+_REPLY_BYTES: Final = 1_000  # of what is kept beside the image
+_SECOND_US: Final = 1_000_000
 _LINES: Final = b"application/x-ndjson"
 _HTML: Final = b"text/html; charset=utf-8"
 _UPLOADS: Final = ("image/*", "application/octet-stream")
@@ -54,6 +64,16 @@ SCHEMAS: Final = {
             "known": {**BOOL, "description": "Whether the same bytes were there before."},
         },
         ("id", "bytes", "known"),
+    ),
+    "Near": fields(
+        {
+            "id": text("The SHA-256 of its bytes."),
+            "shares_with": text("The id of the one whose variants it is served; empty is none."),
+            "near": several(
+                fields({"id": TEXT, "url": TEXT, "bits": whole(0)}, ("id", "url", "bits"))
+            ),
+        },
+        ("id", "shares_with", "near"),
     ),
     "Prefetch": fields({"images": several(fields({"url": TEXT, "spec": TEXT}, ("url", "spec")))}),
 }
@@ -68,13 +88,19 @@ class _Wanted(NamedTuple):
     modified: str
 
 
-class _Found(NamedTuple):
-    """An image, and whether another client would get another one."""
+@final
+class _Found:
+    """An image, whether another client would get another one, and the reply that it is."""
 
-    image: Image
-    negotiated: bool
-    slot: int  # of its URL
-    change: int  # how often URLs there had changed when it was asked for
+    __slots__ = ("change", "image", "negotiated", "reply", "reply_until_us", "slot")
+
+    def __init__(self, image: Image, negotiated: bool, slot: int, change: int) -> None:
+        self.image = image
+        self.negotiated = negotiated
+        self.slot = slot  # of its URL
+        self.change = change  # how often URLs there had changed when it was asked for
+        self.reply: HttpReply | None = None  # without conditions, good for a second
+        self.reply_until_us = 0
 
 
 @final
@@ -136,6 +162,7 @@ class ImagesHandler(HttpHandler):
                     Parameter("expires", "When it ends, seconds since the epoch.", whole(0)),
                     Parameter("Last-Modified", "Of a version you know of.", TEXT, "header"),
                 ),
+                name="image",
             ),
             Route(
                 "POST",
@@ -145,6 +172,7 @@ class ImagesHandler(HttpHandler):
                 {200: RouteResponse("It is stored, durably.", "Uploaded")},
                 grant=Grant.UPLOAD,
                 content_types=_UPLOADS,
+                name="upload",
             ),
             Route(
                 "POST",
@@ -154,6 +182,20 @@ class ImagesHandler(HttpHandler):
                 {200: RouteResponse("A line of JSON for each, as it ends.", "", _LINES.decode())},
                 request_schema="Prefetch",
                 grant=Grant.FETCH,
+                name="prefetch",
+            ),
+            Route(
+                "GET",
+                "/v1/near",
+                self._show_near,
+                "Originals that look like this one, the nearest first.",
+                {
+                    200: RouteResponse("Those within --near-distance.", "Near"),
+                    404: RouteResponse("It is not known, or was not compared yet.", "Problem"),
+                },
+                grant=Grant.AUDIT,
+                parameters=(Parameter("url", "Its URL, or the id of an upload.", TEXT),),
+                name="near",
             ),
             Route(
                 "GET",
@@ -162,6 +204,7 @@ class ImagesHandler(HttpHandler):
                 "A page of what is stored, and what was saved.",
                 {200: RouteResponse("HTML.", "", "text/html")},
                 grant=Grant.AUDIT,
+                name="gallery",
             ),
         )
 
@@ -191,18 +234,23 @@ class ImagesHandler(HttpHandler):
         self, spec: str, url: str, request: HttpRequest, by: Identity
     ) -> MaybeAwaitable[HttpReply]:
         accept = modified = b""
+        conditional = False
         for name, value in request.headers:
             if name == ACCEPT:
                 accept = accept or value
             elif name == LAST_MODIFIED:
                 modified = modified or value
-        wanted = _Wanted(spec, url, accept.decode("latin-1"), modified.decode("latin-1"))
+            elif name in CONDITIONS:
+                conditional = True
         now_us = self._clock.now_us()
         if not modified:
-            state, found = self.hot.get(_hot_key(wanted), now_us, 0.0)
+            state, found = self.hot.get(_hot_key(accept.decode("latin-1"), spec, url), now_us, 0.0)
             if state == FRESH and found is not None and self._is_good(found, now_us):
                 self.hot_hits += 1
-                return self._reply(found, request, now_us)
+                if conditional:
+                    return self._reply(found, request, now_us)
+                return self._hot_reply(found, request, now_us)
+        wanted = _Wanted(spec, url, accept.decode("latin-1"), modified.decode("latin-1"))
         return self._load(wanted, request, by)
 
     async def _load(self, wanted: _Wanted, request: HttpRequest, by: Identity) -> HttpReply:
@@ -211,13 +259,13 @@ class ImagesHandler(HttpHandler):
 
     async def _ask(self, wanted: _Wanted, request: Request) -> _Found:
         spec, negotiated = read_spec(wanted.spec, self.settings, wanted.accept)
-        key = _hot_key(wanted)
+        key = _hot_key(wanted.accept, wanted.spec, wanted.url)
         epoch = self.hot.begin(key)
         slot = slot_of(wanted.url)
         change = self._pipeline.changes[slot]
         image = await self._pipeline.image(wanted.url, spec, request, wanted.modified)
         found = _Found(image, negotiated, slot, change)
-        size = len(image.data) + len(key)
+        size = len(image.data) + len(key) + _REPLY_BYTES
         now_us = self._clock.now_us()
         self.hot.put(key, found, size, epoch=epoch, now_us=now_us, draw=0.0)
         return found
@@ -225,6 +273,14 @@ class ImagesHandler(HttpHandler):
     def _reply(self, found: _Found, request: HttpRequest, now_us: int) -> HttpReply:
         age_s = self.settings.max_age_s
         return image_reply(found.image, request, now_us, age_s, negotiated=found.negotiated)
+
+    def _hot_reply(self, found: _Found, request: HttpRequest, now_us: int) -> HttpReply:
+        """The whole image, with a head that is made once a second."""
+        if found.reply is None or not 0 < found.reply_until_us - now_us <= _SECOND_US:
+            found.reply_until_us = now_us + _SECOND_US
+            # Of its age at the end of that second: nobody is told to keep it too long.
+            found.reply = prepared(self._reply(found, request, found.reply_until_us))
+        return found.reply
 
     def _is_good(self, found: _Found, now_us: int) -> bool:
         """Whether its URL need not be asked, and was not found changed since."""
@@ -313,6 +369,28 @@ class ImagesHandler(HttpHandler):
             made["placeholder"] = f"data:image/webp;base64,{image.placeholder}"
         return {**line, **made}
 
+    async def _show_near(self, request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
+        url = query_of(request, ("url",)).get("url", "")
+        if not url:
+            raise BadValue("url", url, "give the URL of an image, or the id of an upload")
+        looks = self._pipeline.looks
+        record = await self._pipeline.maps.url(normal_url(url))
+        look = None
+        if looks is not None and record is not None and record.content:
+            look = await looks.look_of(record.content)
+        if looks is None or record is None or look is None:
+            return problem(404, "Not Found", "it is not known, or was not compared yet (--near)")
+        near = await looks.near(record.content, look, looks.distance)
+        return json_reply(
+            {
+                "id": record.content,
+                "shares_with": look.same_as,
+                "near": [
+                    {"id": one.digest, "url": one.look.url, "bits": one.distance} for one in near
+                ],
+            }
+        )
+
     async def _show_gallery(self, request: HttpRequest, _by: Identity, _body: bytes) -> HttpReply:
         return HttpReply(200, (await self._gallery()).encode(), _HTML)
 
@@ -333,5 +411,5 @@ class ImagesHandler(HttpHandler):
         )
 
 
-def _hot_key(wanted: _Wanted) -> str:
-    return f"{wanted.accept}\n{wanted.spec}\n{wanted.url}"
+def _hot_key(accept: str, spec: str, url: str) -> str:
+    return f"{accept}\n{spec}\n{url}"

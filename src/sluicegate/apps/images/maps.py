@@ -26,6 +26,7 @@ URLS: Final = "images/urls"
 CONTENTS: Final = "images/contents"
 VARIANTS: Final = "images/variants"
 ORPHANS: Final = "images/orphans"
+LOOKS: Final = "images/looks"
 WALKED_AT_ONCE: Final = 1_000
 
 T = TypeVar("T")
@@ -47,7 +48,7 @@ class ImageMaps:
 
     async def url(self, url: str) -> UrlRecord | None:
         """What is known of a URL."""
-        return _decoded(UrlRecord, await self._read(URLS, url_place(url)))
+        return _decoded(UrlRecord, await self.read(URLS, url_place(url)))
 
     async def put_url(self, record: UrlRecord) -> None:
         """Durable when it returns."""
@@ -56,7 +57,7 @@ class ImageMaps:
     async def variant(self, original: str, engine: str, spec: str) -> VariantRecord | None:
         """What is known of a variant of this original."""
         place = variant_place(original, engine, spec)
-        return _decoded(VariantRecord, await self._read(VARIANTS, place))
+        return _decoded(VariantRecord, await self.read(VARIANTS, place))
 
     async def put_variant(self, original: str, record: VariantRecord) -> None:
         """Durable when it returns."""
@@ -65,7 +66,7 @@ class ImageMaps:
 
     async def content(self, digest: str) -> Stored:
         """What is known of stored bytes."""
-        raw = await self._read(CONTENTS, content_place(digest))
+        raw = await self.read(CONTENTS, content_place(digest))
         return Stored(raw, _decoded(ContentRecord, raw))
 
     async def swap_content(
@@ -89,7 +90,8 @@ class ImageMaps:
         partition, sort, value = entry
         return await self.engine.swap(Change(space, partition, sort, None), value)
 
-    async def _read(self, space: str, place: Place) -> bytes | None:
+    async def read(self, space: str, place: Place) -> bytes | None:
+        """The value at a place."""
         return (await settled(self.engine.read(space, (place,))))[0]
 
     async def _put(self, space: str, place: Place, value: bytes) -> None:

@@ -10,9 +10,10 @@ resolving to its transport, where an address can be pinned only by rewriting the
 Host and SNI. Redirects are followed here, each as a URL of its own, with the same checks.
 
 Protection is the resilience kit: `ResilientClient` (deadline, retries in a budget, a breaker and a
-throttle for each host) and a `Bulkhead` with so many places for each host. Not followed: cookies,
-proxies of the environment, credentials in URLs. Nothing is decompressed: identity is asked for, and
-a body with another coding is refused, so no small body becomes a large one.
+throttle for each host), a `Bulkhead` with so many places for each host, and one `Room` for the
+bytes of all. Not followed: cookies, proxies of the environment, credentials in URLs. Nothing is
+decompressed: identity is asked for, and a body with another coding is refused, so no small body
+becomes a large one.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from sluicegate import __version__
 from sluicegate.apps.images.addresses import PORTS, AddressRules
+from sluicegate.apps.images.room import Held, Room
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, MissingPackage, Refused
@@ -35,6 +37,7 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
 from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.client_throttle import ClientThrottleSettings
 from sluicegate.policies.retry import RetrySettings
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.settings import ClientSettings
@@ -49,6 +52,7 @@ except ModuleNotFoundError as error:
 
 URL_CHARS_MAX: Final = 4_096
 CHUNK_BYTES: Final = 1 << 16
+ROOM_MARGIN_S: Final = 0.25  # who waits for room is refused before it is late: no fault of a host
 TAG_CHARS_MAX: Final = 1_024  # of an ETag that is sent back
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _GONE: Final = (404, 410)
@@ -65,11 +69,15 @@ class Validators(NamedTuple):
 
 
 class Download(NamedTuple):
-    """What an origin answered: the bytes, or None if it says that nothing has changed."""
+    """What an origin answered: the bytes, or None if it says that nothing has changed.
+
+    Whoever has it calls `held.free()` once the bytes are no longer needed.
+    """
 
     body: bytes | None
     validators: Validators
     took_us: int
+    held: Held
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +93,7 @@ class OriginSettings:
     redirects_max: int = 4
     per_host: int = 16  # downloads at a time
     downloads_max: int = 256  # of all hosts
+    held_bytes_max: int = 256 << 20  # by all downloads together
 
 
 @final
@@ -104,6 +113,9 @@ class Origin:
                 attempt_us=timeout_us,
                 margin_us=0,
                 retry=RetrySettings(attempts=(2, 2, 1, 1)),
+                # What is under way is not accepted yet. With so many places for a host and twice
+                # as many requests before the throttle judges, that alone never holds one back.
+                throttle=ClientThrottleSettings(requests_min=2 * settings.per_host),
             ),
             clock=clock,
         )
@@ -130,6 +142,7 @@ class Origin:
             ),
             headers={"User-Agent": f"sluicegate/{__version__}", "Accept-Encoding": "identity"},
         )
+        self.room = Room(settings.held_bytes_max, settings.bytes_max)
         self.downloads = 0
         self.unchanged = 0
         self.bytes = 0
@@ -143,17 +156,20 @@ class Origin:
         Raise `ImageFailure`; `Refused` where our own protection keeps the origin from being asked.
         """
         begun_us = self._clock.now_us()
+        held = Held(self.room)
         try:
-            body, validators = await self._follow(url, known, request)
-        except ImageFailure as error:
-            self.failed[error.kind] = self.failed.get(error.kind, 0) + 1
+            body, validators = await self._follow(url, known, request, held)
+        except BaseException as error:
+            held.free()
+            if isinstance(error, ImageFailure):
+                self.failed[error.kind] = self.failed.get(error.kind, 0) + 1
             raise
         if body is None:
             self.unchanged += 1
         else:
             self.downloads += 1
             self.bytes += len(body)
-        return Download(body, validators, self._clock.now_us() - begun_us)
+        return Download(body, validators, self._clock.now_us() - begun_us, held)
 
     async def close(self) -> None:
         """End all connections."""
@@ -166,13 +182,13 @@ class Origin:
     # Inside.
 
     async def _follow(
-        self, url: str, known: Validators | None, request: Request | None
+        self, url: str, known: Validators | None, request: Request | None, held: Held
     ) -> tuple[bytes | None, Validators]:
         deadline_us = self._clock.now_us() + int(self.settings.timeout_s * 1e6)
         if request is not None and request.deadline_us is not None:
             deadline_us = min(deadline_us, request.deadline_us)
         for _ in range(self.settings.redirects_max + 1):
-            found = await self._ask(check_url(url), known, request, deadline_us)
+            found = await self._ask(check_url(url), known, request, deadline_us, held)
             if not isinstance(found, str):
                 return found
             url, known = _redirected(url, found), None
@@ -181,7 +197,7 @@ class Origin:
         )
 
     async def _ask(
-        self, url: str, known: Validators | None, by: Request | None, deadline_us: int
+        self, url: str, known: Validators | None, by: Request | None, deadline_us: int, held: Held
     ) -> str | tuple[bytes | None, Validators]:
         """One hop, within our protection: an answer, or where it is said to be."""
         parts = urlsplit(url)
@@ -199,7 +215,7 @@ class Origin:
         outcome = Outcome.IGNORE
         try:
             result = await self._client.call(
-                lambda _: self._attempt(url, known), request, idempotent=True
+                lambda _: self._attempt(url, known, deadline_us, held), request, idempotent=True
             )
             outcome = result.outcome
         finally:
@@ -209,14 +225,15 @@ class Origin:
         return result.unwrap()
 
     async def _attempt(
-        self, url: str, known: Validators | None
+        self, url: str, known: Validators | None, deadline_us: int, held: Held
     ) -> CallResult[str | tuple[bytes | None, Validators]]:
         """One request. What is the origin's failure counts for its breaker; a 404 does not."""
         refusals: list[str] = []
         _refusals.set(refusals)
+        held.free()  # of an attempt before
         try:
-            return CallResult(ResultKind.OK, await self._send(url, known))
-        except ImageFailure as error:
+            return CallResult(ResultKind.OK, await self._send(url, known, deadline_us, held))
+        except (ImageFailure, Refused) as error:  # the latter by our own room
             return CallResult(ResultKind.REJECTED, error=error)
         except _FailingError as error:
             down = _down(f"the origin answers {error.status}")
@@ -241,7 +258,7 @@ class Origin:
             return CallResult(ResultKind.FAILED, error=_down(detail))
 
     async def _send(
-        self, url: str, known: Validators | None
+        self, url: str, known: Validators | None, deadline_us: int, held: Held
     ) -> str | tuple[bytes | None, Validators]:
         headers: dict[str, str] = {}
         if known is not None and known.etag:
@@ -265,9 +282,10 @@ class Origin:
             coding = answer.headers.get("Content-Encoding", "identity").strip().lower()
             if coding not in ("", "identity"):
                 raise ImageFailure(ImageErrorKind.WRONG_TYPE, f"the body is coded ({coding[:40]})")
-            return await self._read(answer), _validators_of(answer, Validators())
+            body = await self._read(answer, deadline_us, held)
+            return body, _validators_of(answer, Validators())
 
-    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
+    async def _read(self, answer: aiohttp.ClientResponse, deadline_us: int, held: Held) -> bytes:
         bytes_max = self.settings.bytes_max
         too_large = ImageFailure(ImageErrorKind.TOO_LARGE, f"it has more than {bytes_max:,} bytes")
         if (answer.content_length or 0) > bytes_max:
@@ -275,10 +293,12 @@ class Origin:
             raise too_large
         body = bytearray()
         async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
-            body += chunk
-            if len(body) > bytes_max:
+            if len(body) + len(chunk) > bytes_max:
                 answer.close()
                 raise too_large
+            left_s = (deadline_us - self._clock.now_us()) / 1e6 - ROOM_MARGIN_S
+            await held.add(len(chunk), max(0.0, min(self.settings.idle_s, left_s)))
+            body += chunk
         return bytes(body)
 
     def _open_socket(self, info: tuple[Any, ...]) -> socket.socket:

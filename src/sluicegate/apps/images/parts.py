@@ -11,6 +11,7 @@ from sluicegate.apps.images.origin import Origin, OriginSettings
 from sluicegate.apps.images.pipeline import ImagePipeline, PipelineSettings
 from sluicegate.apps.images.processors import StartableProcessor
 from sluicegate.apps.images.settings import ImagesSettings
+from sluicegate.apps.images.units import PixelUnits, QuotaBudgets
 from sluicegate.contracts.clock import Clock
 from sluicegate.policies.queue.queue import Queue, QueueSettings
 from sluicegate.stores.blob_stores import open_blobs
@@ -57,7 +58,10 @@ class ImageParts:
                 recheck_s=settings.recheck_s,
                 waiters_max=settings.waiters_max,
                 lifetimes=settings.lifetimes(),
+                near=settings.near,
+                near_distance=settings.near_distance,
             ),
+            PixelUnits(QuotaBudgets(settings.quota_ru, settings.quota_burst_s, settings.quotas())),
         )
 
     def collector(self, progress: Progress = no_progress) -> Collector:
@@ -69,11 +73,14 @@ class ImageParts:
             engine=self.processor.engine,
             grace_s=self.settings.collect_grace_s,
             keep_s=self.settings.keep_s,
+            marks_bytes_max=self.settings.collect_bytes_max,
             progress=progress,
         )
 
     async def close(self) -> None:
         """Close them, the last that was made first."""
+        if self.pipeline.looks is not None:
+            await self.pipeline.looks.close()
         await self.processor.close()
         await self.origin.close()
         await self.contents.close()
@@ -91,4 +98,5 @@ def _origin_settings(settings: ImagesSettings) -> OriginSettings:
         redirects_max=settings.origin_redirects_max,
         per_host=settings.origin_per_host,
         downloads_max=settings.origin_downloads_max,
+        held_bytes_max=settings.origin_held_bytes_max,
     )

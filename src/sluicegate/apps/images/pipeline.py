@@ -24,17 +24,25 @@ from typing import Final, NamedTuple, Protocol, TypeVar, final
 
 from sluicegate.apps.images.contents import Contents
 from sluicegate.apps.images.failures import FailureLifetimes, NoImageError, kind_of, lifetime_us
+from sluicegate.apps.images.looks import Looks
 from sluicegate.apps.images.maps import ImageMaps
 from sluicegate.apps.images.origin import Download, Validators, check_url
 from sluicegate.apps.images.records import UrlRecord, VariantRecord
+from sluicegate.apps.images.units import PixelUnits, QuotaBudgets
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, Unavailable
-from sluicegate.contracts.image import ImageErrorKind, ImageFailure, ImageProcessor, Processed
+from sluicegate.contracts.image import (
+    ImageErrorKind,
+    ImageFailure,
+    ImageInfo,
+    ImageProcessor,
+    Processed,
+)
 from sluicegate.contracts.image_spec import ImageSpec
 from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.request import Request
-from sluicegate.policies.coalesce import Coalesce, CoalesceSettings
+from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, CoalesceStats
 from sluicegate.policies.queue.queue import Queue
 from sluicegate.stores.images.formats import HEAD_BYTES, SOURCE_FORMATS, sniff_image
 
@@ -66,6 +74,8 @@ class PipelineSettings:
     fresh_s: float = 3_600.0
     recheck_s: float = 1.0
     waiters_max: int = 20_000
+    near: str = "off"  # what is done with originals that look alike: "report", or "share" variants
+    near_distance: int = 4
     lifetimes: FailureLifetimes = field(default_factory=FailureLifetimes)
 
 
@@ -150,8 +160,10 @@ class ImagePipeline:
         queue: Queue,
         clock: Clock,
         settings: PipelineSettings | None = None,
+        units: PixelUnits | None = None,
     ) -> None:
         self.settings = settings or PipelineSettings()
+        self.units = units or PixelUnits(QuotaBudgets(0, 1, {}))
         self.maps = maps
         self.contents = contents
         self.processor = processor
@@ -167,6 +179,14 @@ class ImagePipeline:
         self._urls: Coalesce[UrlRecord] = Coalesce(shared)
         self._variants: Coalesce[VariantRecord] = Coalesce(shared, queue.requeue)
         self._blobs: Coalesce[bytes | None] = Coalesce(shared)
+        self._firsts: Coalesce[str] = Coalesce(shared, queue.requeue)
+        near = self.settings.near
+        self.looks: Looks | None = None
+        if near != "off":
+            distance = self.settings.near_distance
+            self.looks = Looks(
+                maps, contents, clock, self._describe, distance=distance, shares=near == "share"
+            )
 
     async def image(self, url: str, spec: ImageSpec, request: Request, modified: str = "") -> Image:
         """The variant of what is at this URL, or of an upload.
@@ -184,6 +204,10 @@ class ImagePipeline:
                 self.counts.mended += 1
                 force = True
         raise Unavailable("the blob store", "what is written to it comes back damaged")
+
+    def sharing(self) -> dict[str, CoalesceStats]:
+        """Who waits for a download or a variant that another one asked for."""
+        return {"urls": self._urls.stats(), "variants": self._variants.stats()}
 
     async def upload(self, data: bytes, request: Request) -> ImageUpload:
         """Keep an image that has no URL; durable when it returns. What is none is a `BadValue`."""
@@ -256,7 +280,10 @@ class ImagePipeline:
                 raise
             return before._replace(failure="refused")  # served on, and not remembered
         else:
-            record = await self._downloaded(url, before, download, force)
+            try:
+                record = await self._downloaded(url, before, download, force)
+            finally:
+                download.held.free()
         await self.maps.put_url(record)
         if before is not None and before.content != record.content:
             self.changes[slot_of(url)] += 1
@@ -302,16 +329,20 @@ class ImagePipeline:
 
     async def _variant(self, url: UrlRecord, spec: ImageSpec, request: Request) -> Image:
         original, text = url.content, spec.canonical()
+        if self.looks is not None and self.looks.shares:
+            original = await self._shared(url, text, request)
         record = await self.maps.variant(original, self.processor.engine, text)
-        now_us = self._clock.now_us()
         key = f"{original} {text}"
-        if record is None or (record.failure and now_us >= record.until_us):
+        if not self._holds(record):
+            if self.looks is not None and not self.looks.shares:
+                self.looks.note(original, url.url)
             record = await self._variants.share(
                 key, request, self._clock, lambda flight: self._make(original, spec, flight.request)
             )
-        elif not record.failure:
+        elif record is not None and not record.failure:
             self.counts.variant_hits += 1
             self.counts.saved_us += record.took_us
+        assert record is not None
         if record.failure:
             self.counts.failures_cached += 1
             raise NoImageError(record.failure, record.detail, record.until_us)
@@ -348,6 +379,40 @@ class ImagePipeline:
             record.placeholder,
         )
 
+    def _holds(self, record: VariantRecord | None) -> bool:
+        """Whether it says what comes of a variant, and not that a failure is over."""
+        if record is None:
+            return False
+        return not record.failure or self._clock.now_us() < record.until_us
+
+    async def _shared(self, url: UrlRecord, text: str, request: Request) -> str:
+        """The original whose variants are served: this URL's, or one that it looks like."""
+        looks, own = self.looks, url.content
+        assert looks is not None
+        look = await looks.look_of(own)
+        first = own if look is None else look.same_as or own
+        if self._holds(await self.maps.variant(first, self.processor.engine, text)):
+            looks.counts.shared += first != own
+            return first
+        if look is None:
+            try:
+                first = await self._firsts.share(
+                    own,
+                    request,
+                    self._clock,
+                    lambda flight: looks.first_of(own, url.url, flight.request),
+                )
+            except ImageFailure:  # the same is found by processing, which remembers it
+                return own
+        if first != own and not await looks.is_there(first):
+            await looks.stand_alone(own)
+            return own
+        looks.counts.shared += first != own
+        return first
+
+    async def _describe(self, original: str, request: Request) -> ImageInfo:
+        return await self._at_work(original, request, self.processor.describe)
+
     async def _make(
         self, original: str, spec: ImageSpec, request: Request, *, again: bool = False
     ) -> VariantRecord:
@@ -355,11 +420,7 @@ class ImagePipeline:
         engine, text = self.processor.engine, spec.canonical()
         record = await self.maps.variant(original, engine, text)
         # Made while this one was on its way here; but for a failure that is over.
-        if (
-            record is not None
-            and not again
-            and (self._clock.now_us() < record.until_us or not record.failure)
-        ):
+        if record is not None and not again and self._holds(record):
             return record
         try:
             made, took_us = await self._process(original, spec, request)
@@ -385,7 +446,39 @@ class ImagePipeline:
     async def _process(
         self, original: str, spec: ImageSpec, request: Request
     ) -> tuple[Processed, int]:
-        """Process once the queue before the workers has a place; also return how long that took.
+        """Process, within the caller's quota; also return how long that took."""
+        stored = (await self.maps.content(original)).record
+        size = 0 if stored is None else stored.size
+        charged, units = self.units.admit(request, size, spec, self._clock.now_us())
+        if isinstance(units, Decision):
+            raise Refused(units)
+
+        async def process(data: bytes) -> tuple[Processed, int]:
+            begun_us = self._clock.now_us()
+            try:
+                made = await self.processor.process(data, spec)
+            finally:
+                took_us = self._clock.now_us() - begun_us
+                self.counts.processed += 1
+                self.counts.process_us += took_us
+            self.units.measure(charged, made, took_us)
+            return made, took_us
+
+        spent, outcome = False, Outcome.IGNORE
+        try:
+            found = await self._at_work(original, request, process)
+            spent, outcome = True, Outcome.SUCCESS
+        except ImageFailure:
+            spent, outcome = True, Outcome.DROPPED  # it cost what was expected, more or less
+            raise
+        finally:
+            units.end(outcome, self._clock.now_us(), spent=spent)
+        return found
+
+    async def _at_work(
+        self, original: str, request: Request, work: Callable[[bytes], Awaitable[T]]
+    ) -> T:
+        """Work on an original once the queue before the workers has a place.
 
         The original is read then and not before, so what waits costs no memory.
         """
@@ -397,20 +490,14 @@ class ImagePipeline:
             data = await self.contents.original(original)
             if data is None:
                 raise _DamagedError(original)
-            begun_us = self._clock.now_us()
-            try:
-                made = await self.processor.process(data, spec)
-            finally:
-                took_us = self._clock.now_us() - begun_us
-                self.counts.processed += 1
-                self.counts.process_us += took_us
+            made = await work(data)
             outcome = Outcome.SUCCESS
         except ImageFailure as error:
             outcome = Outcome.DROPPED if kind_of(error.kind).passing else Outcome.SUCCESS
             raise
         finally:
             permit.end(outcome, self._clock.now_us())
-        return made, took_us
+        return made
 
 
 class _DamagedError(Exception):

@@ -7,7 +7,7 @@ version. Times are microseconds since the epoch.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from sluicegate.contracts.errors import BadValue
 from sluicegate.wire.json_objects import encode_json, parse_object
@@ -63,10 +63,23 @@ class VariantRecord(NamedTuple):
     placeholder: str = ""
 
 
-R = TypeVar("R", UrlRecord, ContentRecord, VariantRecord)
+class LookRecord(NamedTuple):
+    """Original to what it looks like; `same_as` is the one whose variants it shares."""
+
+    url: str  # where it was seen first, or the upload
+    hash: int
+    colours: str  # in hex
+    width: int
+    height: int
+    at_us: int
+    same_as: str = ""
 
 
-def encode(record: UrlRecord | ContentRecord | VariantRecord) -> bytes:
+Record: TypeAlias = "UrlRecord | ContentRecord | VariantRecord | LookRecord"
+R = TypeVar("R", UrlRecord, ContentRecord, VariantRecord, LookRecord)
+
+
+def encode(record: Record) -> bytes:
     """The record as it is stored; fields that have their default are left out."""
     defaults = record._field_defaults
     named = record._asdict().items()

@@ -3,16 +3,23 @@
 A merchant is the host of its URLs; what was uploaded is `uploads`. All of it is counted from the
 maps, in one walk, so it is right after any restart. Content that several merchants have is stored
 once and counted for each of them; the sum over merchants is what would be stored without sharing.
+
+Which content is whose is found by sorting rows of digests in a temporary file (`sorted_rows.py`),
+so memory does not grow with the store: 48 bytes of the disk for each URL and content, 20 MB of
+memory, and the first `MERCHANTS_MAX` merchants; the others are counted together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from sluicegate.apps.images.collect import YIELD_EVERY, Progress, no_progress
+from sluicegate.apps.images.looks import Looks
 from sluicegate.apps.images.maps import CONTENTS, URLS, VARIANTS, ImageMaps
 from sluicegate.apps.images.pipeline import UPLOAD
 from sluicegate.apps.images.records import (
@@ -22,6 +29,7 @@ from sluicegate.apps.images.records import (
     VariantRecord,
     decode,
 )
+from sluicegate.apps.images.sorted_rows import ROWS_AT_ONCE, SortedRows
 from sluicegate.command_line.charts import BarSegment, bar_chart
 from sluicegate.command_line.page import (
     cell,
@@ -38,15 +46,25 @@ from sluicegate.command_line.page import (
 from sluicegate.command_line.text import counted, duration, percent, size
 
 UPLOADS: Final = "uploads"
+OTHERS: Final = "other hosts"
+MERCHANTS_MAX: Final = 10_000
 MERCHANTS_SHOWN: Final = 20
+PAIRS_SHOWN: Final = 20
+_DIGEST: Final = 32
+# A row is a digest, what it says of it, and a number: the size of a content, or a merchant's.
+_STORED, _HAD = b"\0", b"\1"
+_WIDTH: Final = _DIGEST + 1 + 8
 STYLE: Final = """
 :root { --kept: #1d5fa8; --saved: #1f7a4d; }
 @media (prefers-color-scheme: dark) { :root { --kept: #7db7f5; --saved: #58c58f; } }
 .fill.kept { fill: var(--kept); } .fill.saved { fill: var(--saved); }
-.tiles { display: grid; gap: 12px; grid-template-columns: repeat(auto-fill, minmax(168px, 1fr));
+.tiles { display: grid; gap: 12px; grid-template-columns: repeat(auto-fill, minmax(148px, 1fr));
   list-style: none; padding: 0; }
 .tiles li { background: var(--soft); border-radius: 8px; overflow: hidden; padding: 8px; }
 .tiles img { display: block; height: 120px; object-fit: contain; width: 100%; }
+.pairs { display: grid; gap: 20px; grid-template-columns: repeat(auto-fill, minmax(320px, 1fr)); }
+.tiles.pair { grid-template-columns: 1fr 1fr; margin: 0; }
+@media (max-width: 400px) { .pairs { grid-template-columns: 1fr; } }
 .tiles span { display: block; font-size: 12.5px; overflow-wrap: anywhere; }
 """
 
@@ -57,7 +75,7 @@ class Merchant:
 
     urls: int = 0
     failed: int = 0
-    contents: set[str] = field(default_factory=set)
+    contents: int = 0
     bytes_asked: int = 0  # of all its URLs
     bytes_stored: int = 0  # of its distinct contents
 
@@ -75,7 +93,7 @@ class Report:
     """All of it."""
 
     merchants: dict[str, Merchant] = field(default_factory=dict)
-    originals: set[str] = field(default_factory=set)
+    originals: int = 0
     bytes_asked: int = 0
     bytes_originals: int = 0
     bytes_variants: int = 0
@@ -97,7 +115,7 @@ class Report:
     def sentences(self) -> list[str]:
         """It in words."""
         share = percent(self.bytes_saved / self.bytes_asked if self.bytes_asked else None)
-        originals = counted(len(self.originals), "distinct original")
+        originals = counted(self.originals, "distinct original")
         stored = (
             f"{counted(self.urls, 'URL')} have {originals}: {size(self.bytes_originals)} are "
             f"stored instead of {size(self.bytes_asked)}, {share} saved."
@@ -110,22 +128,85 @@ class Report:
         return [stored, made]
 
 
+class NearPair(NamedTuple):
+    """Two originals that look alike, by how many of 64 bits apart."""
+
+    url: str
+    other: str
+    distance: int
+    shared: bool
+
+
+@dataclass
+class NearPairs:
+    """Pairs: all are counted, the first are shown."""
+
+    distance: int
+    pairs: int = 0
+    whole: bool = True
+    shown: list[NearPair] = field(default_factory=list)
+
+    def sentence(self) -> str:
+        """It in words."""
+        among = "" if self.whole else " so far"
+        return (
+            f"{counted(self.pairs, 'pair')} of originals look alike{among}: at most "
+            f"{self.distance} of 64 bits apart, with the same colours and shape."
+        )
+
+
+async def make_pairs(
+    looks: Looks, *, looks_max: int | None = None, progress: Progress = no_progress
+) -> NearPairs:
+    """Find what looks alike, each pair once; of so many originals, None is all."""
+    found = NearPairs(looks.distance)
+    number = 0
+    async for digest, look in looks.walk():
+        if number == looks_max:
+            found.whole = False
+            break
+        number = await _step(progress, "looks", number)
+        for near in await looks.near(digest, look, looks.distance):
+            if near.digest < digest:
+                continue
+            found.pairs += 1
+            if len(found.shown) < PAIRS_SHOWN:
+                shared = bool(look.same_as or near.look.same_as)
+                found.shown.append(NearPair(look.url, near.look.url, near.distance, shared))
+    return found
+
+
 async def make_report(
-    maps: ImageMaps, *, samples: int = 0, progress: Progress = no_progress
+    maps: ImageMaps,
+    *,
+    samples: int = 0,
+    progress: Progress = no_progress,
+    rows_at_once: int = ROWS_AT_ONCE,
 ) -> Report:
     """Count everything."""
     report = Report()
-    sizes: dict[str, int] = {}
-    at = 0
-    async for digest, _, raw in maps.walk(CONTENTS):
-        content = decode(ContentRecord, raw)
-        if content.state != GONE:
-            sizes[digest.hex()] = content.size
-        at = _step(progress, "contents", at)
     shown: dict[str, str] = {}
-    async for _, _, raw in maps.walk(URLS):
-        _add_url(report, decode(UrlRecord, raw), sizes, shown if len(shown) < samples else None)
-        at = _step(progress, "URLs", at)
+    with SortedRows(_WIDTH, rows_at_once) as rows:
+        at = 0
+        async for digest, _, raw in maps.walk(CONTENTS):
+            content = decode(ContentRecord, raw)
+            if content.state != GONE:
+                rows.add(_row(digest, _STORED, content.size))
+            at = await _step(progress, "contents", at)
+        numbers: dict[str, int] = {}
+        async for _, _, raw in maps.walk(URLS):
+            record = decode(UrlRecord, raw)
+            name = _count_url(report, record)
+            if record.content:
+                number = numbers.setdefault(name, len(numbers))
+                rows.add(_row(bytes.fromhex(record.content), _HAD, number))
+                if len(shown) < samples:
+                    shown.setdefault(record.content, record.url)
+            at = await _step(progress, "URLs", at)
+        names = list(numbers)
+        for _, of_digest in groupby(rows, lambda one: one[:_DIGEST]):
+            _count_content(report, names, of_digest)
+            at = await _step(progress, "originals", at)
     counts: dict[str, int] = {}
     async for digest, _, raw in maps.walk(VARIANTS):
         variant = decode(VariantRecord, raw)
@@ -136,37 +217,52 @@ async def make_report(
         original = digest.hex()
         if original in shown:
             counts[original] = counts.get(original, 0) + 1
-        at = _step(progress, "variants", at)
-    report.bytes_originals = sum(sizes.get(one, 0) for one in report.originals)
+        at = await _step(progress, "variants", at)
     report.samples = [StoredSample(name, one, counts.get(one, 0)) for one, name in shown.items()]
     return report
 
 
-def _step(progress: Progress, phase: str, at: int) -> int:
+async def _step(progress: Progress, phase: str, at: int) -> int:
     if at % YIELD_EVERY == 0:
         progress(phase, at)
+        await asyncio.sleep(0)
     return at + 1
 
 
-def _add_url(
-    report: Report, record: UrlRecord, sizes: dict[str, int], shown: dict[str, str] | None
-) -> None:
+def _row(digest: bytes, what: bytes, number: int) -> bytes:
+    return digest + what + number.to_bytes(8, "big")
+
+
+def _count_url(report: Report, record: UrlRecord) -> str:
+    """Count a URL for its merchant; the name of that."""
     uploaded = record.url.startswith(UPLOAD)
     name = UPLOADS if uploaded else urlsplit(record.url).hostname or ""
+    if name not in report.merchants and len(report.merchants) >= MERCHANTS_MAX:
+        name = OTHERS
     merchant = report.merchants.setdefault(name, Merchant())
     merchant.urls += 1
-    if not record.content:
-        merchant.failed += 1
-        return
-    length = sizes.get(record.content, 0)
-    merchant.bytes_asked += length
-    report.bytes_asked += length
-    if record.content not in merchant.contents:
-        merchant.contents.add(record.content)
-        merchant.bytes_stored += length
-    report.originals.add(record.content)
-    if shown is not None:
-        shown.setdefault(record.content, record.url)
+    merchant.failed += not record.content
+    return name
+
+
+def _count_content(report: Report, names: Sequence[str], rows: Iterator[bytes]) -> None:
+    """Count a content for those who have it: what is stored of it comes before them."""
+    size = 0
+    had = False
+    for one, same in groupby(rows):
+        number = int.from_bytes(one[_DIGEST + 1 :], "big")
+        if one[_DIGEST : _DIGEST + 1] == _STORED:
+            size = number
+            continue
+        had = True
+        merchant = report.merchants[names[number]]
+        asked = size * sum(1 for _ in same)
+        merchant.contents += 1
+        merchant.bytes_asked += asked
+        merchant.bytes_stored += size
+        report.bytes_asked += asked
+    report.originals += had
+    report.bytes_originals += size if had else 0
 
 
 def merchant_rows(report: Report) -> list[tuple[str, ...]]:
@@ -177,7 +273,7 @@ def merchant_rows(report: Report) -> list[tuple[str, ...]]:
             name,
             f"{one.urls:,}",
             f"{one.failed:,}",
-            f"{len(one.contents):,}",
+            f"{one.contents:,}",
             size(one.bytes_asked),
             size(one.bytes_stored),
             percent(1 - one.bytes_stored / one.bytes_asked if one.bytes_asked else None),
@@ -190,7 +286,13 @@ HEAD: Final = ("merchant", "URLs", "failed", "contents", "asked for", "stored", 
 
 
 def report_page(
-    report: Report, *, title: str, tiles: Sequence[str] = (), words: Sequence[str] = ()
+    report: Report,
+    *,
+    title: str,
+    tiles: Sequence[str] = (),
+    words: Sequence[str] = (),
+    near: NearPairs | None = None,
+    tile: Callable[[str, str], str] | None = None,
 ) -> str:
     """The report as a page; `tiles` are pictures of originals, as HTML."""
     rows = merchant_rows(report)
@@ -222,6 +324,32 @@ def report_page(
             ),
         ),
     ]
+    if near is not None:
+        body.append(_near_section(near, tile))
     if tiles:
         body.append(section("Originals", f'<ul class="tiles">{"".join(tiles)}</ul>'))
     return render_page(title, body, STYLE, served=True, images=bool(tiles))
+
+
+def _near_section(near: NearPairs, tile: Callable[[str, str], str] | None) -> str:
+    """Pairs that look alike, as pictures beside each other where those can be served."""
+    parts = [f"<p>{escape_words(near.sentence())}</p>"]
+    if tile is not None and near.shown:
+        pairs = "".join(
+            f'<ul class="tiles pair">{tile(one.url, _bits(one))}{tile(one.other, _bits(one))}</ul>'
+            for one in near.shown
+        )
+        parts.append(f'<div class="pairs">{pairs}</div>')
+    elif near.shown:
+        rows = [
+            row(
+                cell(escape_name(one.url), "name"), cell(escape_name(one.other)), number(_bits(one))
+            )
+            for one in near.shown
+        ]
+        parts.append(table(("of", "and"), ("apart",), rows))
+    return section("Nearly alike", *parts)
+
+
+def _bits(pair: NearPair) -> str:
+    return counted(pair.distance, "bit") + (", shared" if pair.shared else "")

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final
 
 from sluicegate.apps.images.failures import FailureLifetimes
+from sluicegate.apps.images.room import STEP_BYTES
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.image_spec import check_presets
+from sluicegate.kernels.perceptual_hash import DISTANCE_MAX
 from sluicegate.service.common_settings import LISTEN, NETWORK, PORT_MAX, ServiceSettings
 from sluicegate.service.settings import (
     Setting,
@@ -22,6 +24,7 @@ from sluicegate.service.settings import (
 SERVICE: Final = "http://127.0.0.1:7060"
 LISTEN_DEFAULT: Final = "127.0.0.1:7060"
 KEY_CHARS_MIN: Final = 16
+RU_MAX: Final = 1 << 30
 _DAY_S: Final = 86_400.0
 _YEARS_S: Final = 10 * 366 * _DAY_S
 _LIFETIMES: Final = FailureLifetimes()
@@ -55,9 +58,17 @@ def _parse_hex(text: str, where: str) -> str:
     return text
 
 
+def _parse_quota(text: str, where: str) -> str:
+    name, _, units = text.rpartition(":")
+    if not name or not (units.isascii() and units.isdigit() and 0 < int(units) <= RU_MAX):
+        raise BadValue(where, text, "write CALLER:RU, request units a second, as shop:50")
+    return text
+
+
 FOREIGN: Final = one_of("imgproxy", "thumbor")
 HEX: Final = SettingType(_parse_hex, "HEX")
 PRESET: Final = SettingType(_parse_preset, "NAME:SPEC")
+QUOTA: Final = SettingType(_parse_quota, "CALLER:RU")
 PORT: Final = SettingType(_parse_port, "PORT")
 KEY: Final = SettingType(_parse_key, "KEY")
 
@@ -81,6 +92,13 @@ class OriginFlags(SettingsBase):
     origin_bytes_max: Annotated[
         int, Setting("bytes of an original", whole(1, 1 << 30, "BYTES"))
     ] = 32 << 20
+    origin_held_bytes_max: Annotated[
+        int,
+        Setting(
+            "bytes that downloads under way hold together; beyond, they wait for room",
+            whole(1 << 20, 1 << 40, "BYTES"),
+        ),
+    ] = 256 << 20
     origin_timeout_s: Annotated[
         float, Setting("time for a whole download, redirects included", seconds(0.01, 3_600))
     ] = 20.0
@@ -130,6 +148,13 @@ class MemoryFlags(SettingsBase):
         float,
         Setting("remove it so long after that; longer than any write", seconds(1, _YEARS_S)),
     ] = 3_600.0
+    collect_bytes_max: Annotated[
+        int,
+        Setting(
+            "memory of a collection; with less than a byte for each content it keeps some longer",
+            whole(1 << 16, 1 << 36, "BYTES"),
+        ),
+    ] = 32 << 20
     hot_bytes: Annotated[
         int, Setting("bytes of variants served from memory", whole(1 << 16, 1 << 40, "BYTES"))
     ] = 64 << 20
@@ -149,6 +174,16 @@ class ProcessFlags(SettingsBase):
     """Processing."""
 
     processes: Annotated[int, Setting("worker processes", whole(1, 1_024))] = os.cpu_count() or 1
+    near: Annotated[
+        str,
+        Setting(
+            "originals that look alike: report them, or share the variants of the first",
+            one_of("off", "report", "share"),
+        ),
+    ] = "report"
+    near_distance: Annotated[
+        int, Setting("how many of 64 bits alike ones may differ in", whole(0, DISTANCE_MAX))
+    ] = 4
     process_s: Annotated[
         float, Setting("end a worker that takes longer for one image", seconds(0.01, 600))
     ] = 15.0
@@ -164,6 +199,19 @@ class ProcessFlags(SettingsBase):
         int, Setting("images that wait for a worker; beyond, the least critical are refused",
                      whole(1, 1 << 20))
     ] = 1_000  # fmt: skip
+    quota_ru: Annotated[
+        int,
+        Setting(
+            "request units (pixels made) a second for each caller; 0 is no quota",
+            whole(0, RU_MAX, "RU"),
+        ),
+    ] = 0
+    caller_quota: Annotated[
+        tuple[str, ...], Setting("another quota for one caller, as shop:50", QUOTA)
+    ] = ()
+    quota_burst_s: Annotated[
+        int, Setting("seconds of a quota that may be spent at once", whole(1, 3_600))
+    ] = 10
     queue_wait_s: Annotated[float, Setting("longest wait for a worker", seconds(0.01, 600))] = 10.0
 
 
@@ -210,18 +258,41 @@ class ImagesSettings(OriginFlags, MemoryFlags, ProcessFlags, ServiceSettings):
     ] = 20_000
     prefetch_max: Annotated[int, Setting("images of one prefetch", whole(1, 100_000))] = 1_000
     prefetch_at_once: Annotated[int, Setting("of them at a time", whole(1, 10_000))] = 8
+    gallery_every_s: Annotated[
+        float, Setting("count what is stored at most so often for the gallery", seconds(0, _DAY_S))
+    ] = 60.0
     message_bytes_max: Annotated[int, Setting("bytes of an upload", whole(1, 1 << 30, "BYTES"))] = (
         32 << 20
     )
 
+    uploads_bytes_max: Annotated[
+        int,
+        Setting(
+            "bytes of all uploads under way together; beyond, they are refused",
+            whole(1 << 20, 1 << 40, "BYTES"),
+        ),
+    ] = 256 << 20
+
     def check(self) -> None:
         """Raise for a way around the signatures."""
         super().check()
+        least = self.origin_bytes_max + STEP_BYTES
+        if self.origin_held_bytes_max < least:
+            remedy = f"give at least {least:,}: room for one original (--origin-bytes-max)"
+            raise BadValue("--origin-held-bytes-max", self.origin_held_bytes_max, remedy)
+        if self.uploads_bytes_max < self.message_bytes_max:
+            remedy = f"give at least {self.message_bytes_max:,}: one upload (--message-bytes-max)"
+            raise BadValue("--uploads-bytes-max", self.uploads_bytes_max, remedy)
         keys = {"imgproxy": self.imgproxy_key, "thumbor": self.thumbor_key}
         for name in self.foreign_urls:
             if self.sign_key and not keys[name]:
                 remedy = f"give --{name}-key too, or its URLs need no signature"
                 raise BadValue("--foreign-urls", name, remedy)
+
+    def quotas(self) -> dict[str, int]:
+        """Request units a second by caller, for those that are named."""
+        pairs = (one.rpartition(":") for one in self.caller_quota)
+        return {name: int(units) for name, _, units in pairs}
 
     def presets(self) -> dict[str, str]:
         """Specifications by their names."""

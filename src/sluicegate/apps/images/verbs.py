@@ -22,7 +22,15 @@ from sluicegate.apps.images.parts import ImageParts
 from sluicegate.apps.images.pipeline import try_in_bulk
 from sluicegate.apps.images.processors import read_spec
 from sluicegate.apps.images.progress import CommandProgress
-from sluicegate.apps.images.report import HEAD, make_report, merchant_rows, report_page
+from sluicegate.apps.images.report import (
+    HEAD,
+    NearPairs,
+    Report,
+    make_pairs,
+    make_report,
+    merchant_rows,
+    report_page,
+)
 from sluicegate.apps.images.settings import SERVICE, ImagesSettings
 from sluicegate.command_line.service_client import address_from, ask
 from sluicegate.command_line.text import clip, counted, duration, size, table
@@ -104,19 +112,31 @@ def stats(arguments: Namespace) -> int:
 def report(arguments: Namespace) -> int:
     """Print what is stored and what was saved, by merchant."""
 
-    async def work() -> Any:
+    async def work() -> tuple[Report, NearPairs | None]:
         with CommandProgress() as bar:
             async with opened(arguments) as parts:
-                return await make_report(parts.maps, progress=bar.phase)
+                looks = parts.pipeline.looks
+                found = await make_report(parts.maps, progress=bar.phase)
+                near = None
+                if arguments.alike:
+                    if looks is None:
+                        raise BadValue("--near", "off", "say report or share to have what is alike")
+                    near = await make_pairs(looks, progress=bar.phase)
+                return found, near
 
-    found = _run(work)
+    found, near = _run(work)
     if arguments.html:
         try:
-            Path(arguments.html).write_text(report_page(found, title="Images"), encoding="utf-8")
+            Path(arguments.html).write_text(
+                report_page(found, title="Images", near=near), encoding="utf-8"
+            )
         except OSError as error:
             raise BadValue("--html", arguments.html, f"it cannot be written: {error}") from None
     lines = [*found.sentences(), ""]
     lines += table(HEAD, [(clip(row[0], 40), *row[1:]) for row in merchant_rows(found)], left=1)
+    if near is not None:
+        rows = [(f"{one.distance}", one.url, one.other) for one in near.shown]
+        lines += ["", near.sentence(), "", *table(("bits", "of", "and"), rows, left=3)]
     sys.stdout.write("\n".join([*lines, ""]))
     return 0
 
@@ -146,11 +166,11 @@ def collect(arguments: Namespace) -> int:
     sys.stdout.write(
         f"{counted(found.urls, 'URL')} and {counted(found.variants, 'variant')} point to "
         f"{counted(found.contents, 'blob')}, {size(found.bytes)}: "
-        f"{counted(len(found.errors), 'error')}\n"
+        f"{counted(found.failed, 'error')}\n"
     )
     for error in found.errors[:ERRORS_SHOWN]:
         sys.stderr.write(f"sluicegate: {clip(error, 300)}\n")
-    return 1 if found.errors else 0
+    return 1 if found.failed else 0
 
 
 def load(arguments: Namespace) -> int:
@@ -165,6 +185,8 @@ def load(arguments: Namespace) -> int:
             await parts.processor.start()
             with CommandProgress(len(jobs)) as bar:
                 await _load_all(jobs, parts, arguments.at_once, failed, bar)
+                if parts.pipeline.looks is not None:
+                    await parts.pipeline.looks.drain()
         return len(jobs), failed
 
     total, failed = _run(work)

@@ -74,6 +74,9 @@ class HttpReply(NamedTuple):
     it is for a request that offers one (`HttpSettings.switch_offer`).
 
     `over_quota` is the refusal of a caller whose quota is spent, or could never pay for this.
+
+    `head` is status line and headers as they go out, but for the date and the end of the head: made
+    before (`replies.prepared`), for a reply that is sent again and again.
     """
 
     status: int
@@ -84,6 +87,7 @@ class HttpReply(NamedTuple):
     pieces: AsyncGenerator[bytes, None] | None = None
     over_quota: bool = False
     switch: Callable[[], asyncio.Protocol] | None = None
+    head: bytes = b""
 
 
 # A handler is shown the head. It replies at once, and the body is not even read; or it says who is

@@ -19,6 +19,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final, cast, final
 from urllib.parse import unquote
@@ -52,6 +53,7 @@ from sluicegate.policies.refusal_pace import RefusalPace
 _log: Final = logging.getLogger("sluicegate.http")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 SLOWED_MS: Final = b"x-sluicegate-slowed-ms"  # how much later this connection is read
+UNQUOTED_MAX: Final = 256  # paths, of `url_bytes_max` at most
 _NEVER: Final = float("inf")
 _VERSIONS: Final = ("1.1", "1.0")
 _OFFER: Final = (b"connection", b"upgrade", b"http2-settings")
@@ -81,6 +83,7 @@ class HttpDoor:
         self.settings = HttpSettings() if settings is None else settings
         self.requests = 0
         self.under_way = 0
+        self.body_bytes = 0
         self.streams = 0
         self.overloaded = 0
         self.bad_requests = 0
@@ -125,6 +128,7 @@ class _Exchange:
         "counted",
         "expects",
         "finish",
+        "held_bytes",
         "keep_alive",
         "reply",
         "request",
@@ -148,6 +152,7 @@ class _Exchange:
         self.written = False
         self.body = bytearray()
         self.size = 0
+        self.held_bytes = 0  # of its body, until there is a reply
         self.rest = 0  # of a body whose length was said
         self.finish: Finish | None = None
         self.task: asyncio.Task[None] | None = None
@@ -380,7 +385,7 @@ class HttpProtocol(asyncio.Protocol):
         version: str = parser.get_http_version()
         method: str = parser.get_method().decode("ascii")
         raw_path, query = _target(self._url)
-        path = unquote(raw_path) if "%" in raw_path else raw_path
+        path = _unquoted(raw_path) if "%" in raw_path else raw_path
         request = HttpRequest(method, path, query, self._headers, self._peer, raw_path)
         bad = self._bad or self._mistake_in(request, version)
         keep_alive = version == "1.1" and bool(parser.should_keep_alive())
@@ -403,7 +408,14 @@ class HttpProtocol(asyncio.Protocol):
         exchange.rest -= len(body)
         if exchange.size > self._settings.body_bytes_max:
             self._refuse_body(exchange, BODY_TOO_LARGE)
-        elif exchange.reply is None:
+        elif exchange.reply is not None:
+            return
+        elif self._door.body_bytes + len(body) > self._settings.bodies_bytes_max:
+            self._door.overloaded += 1
+            self._refuse_body(exchange, TOO_MANY)
+        else:
+            self._door.body_bytes += len(body)
+            exchange.held_bytes += len(body)
             exchange.body += body
 
     def on_message_complete(self) -> None:
@@ -454,6 +466,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _refuse_body(self, exchange: _Exchange, reply: HttpReply) -> None:
         exchange.body.clear()
+        self._free_body(exchange)
         exchange.keep_alive = False
         if exchange.written:
             self._end()  # it has its answer, and goes on
@@ -666,6 +679,11 @@ class HttpProtocol(asyncio.Protocol):
         if exchange.counted:
             exchange.counted = False
             self._door.under_way -= 1
+        self._free_body(exchange)
+
+    def _free_body(self, exchange: _Exchange) -> None:
+        self._door.body_bytes -= exchange.held_bytes
+        exchange.held_bytes = 0
 
     def _log_fault(self) -> HttpReply:
         self._door.faults += 1
@@ -820,10 +838,16 @@ def _recorded(pace: ConnectionPace, request: HttpRequest, reply: HttpReply) -> H
         slowed_us = pace.record_refused(request.identity.name)
         if slowed_us > 0:
             slowed_ms = b"%d" % -(-slowed_us // 1_000)
-            return reply._replace(headers=(*reply.headers, (SLOWED_MS, slowed_ms)))
+            return reply._replace(headers=(*reply.headers, (SLOWED_MS, slowed_ms)), head=b"")
     elif reply.status < HTTPStatus.BAD_REQUEST or reply.status == HTTPStatus.NOT_FOUND:
         pace.record_served(request.identity.name)
     return reply
+
+
+@lru_cache(UNQUOTED_MAX)
+def _unquoted(raw_path: str) -> str:
+    """The path that is meant; those asked for again and again are remembered."""
+    return unquote(raw_path)
 
 
 def _target(url: bytes) -> tuple[str, bytes]:

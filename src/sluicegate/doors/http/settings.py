@@ -18,6 +18,8 @@ class HttpSettings:
     head_bytes_max: int = ranged(32 * 1024, 256, 1024 * 1024)
     headers_max: int = ranged(100, 1, 10_000)
     body_bytes_max: int = ranged(1024 * 1024, 0, 2**30)
+    # Of all connections together: bytes of bodies that came, until there is a reply. Beyond, 503.
+    bodies_bytes_max: int = ranged(2**30, 1024, 2**40)
     # From a request's first byte to the end of its headers.
     head_timeout_s: float = ranged(10.0, 0.01, 3_600)
     body_timeout_s: float = ranged(10.0, 0.01, 3_600)

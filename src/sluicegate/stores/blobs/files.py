@@ -241,19 +241,18 @@ class FileBlobs:
                 elif not folder and is_name(path):
                     yield path
 
-    def _entries(self, segments: Sequence[str]) -> list[tuple[str, bool]]:
+    def _entries(self, segments: Sequence[str]) -> Iterator[tuple[str, bool]]:
+        """What is in a folder, one by one: it may be more than a list should hold."""
         try:
             with open_folder(self._root, segments) as folder, os.scandir(folder) as entries:
-                return [
-                    (entry.name, entry.is_dir(follow_symlinks=False))
-                    for entry in entries
-                    if not entry.name.startswith(".")
-                    and (
-                        entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)
-                    )
-                ]
+                for entry in entries:
+                    if entry.name.startswith("."):
+                        continue
+                    is_folder_too = entry.is_dir(follow_symlinks=False)
+                    if is_folder_too or entry.is_file(follow_symlinks=False):
+                        yield entry.name, is_folder_too
         except (FileNotFoundError, BlobInPathError):
-            return []
+            return
 
     @contextmanager
     def _lock(self) -> Iterator[None]:

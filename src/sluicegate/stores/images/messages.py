@@ -27,6 +27,7 @@ from sluicegate.stores.images.formats import MEDIA_TYPES
 
 LENGTHS: Final = struct.Struct(">II")
 HEAD_BYTES_MAX: Final = 1 << 16
+COLOURS_BYTES: Final = 4 * 4 * 3
 _DETAIL_CHARS_MAX: Final = 500
 _MEDIA_TYPES: Final = frozenset(MEDIA_TYPES.values())
 
@@ -72,6 +73,7 @@ def processed(made: Processed) -> WorkerMessage:
         "width": made.width,
         "height": made.height,
         "data_bytes": len(made.data),
+        "source_pixels": made.source_pixels,
     }
     return WorkerMessage(head, made.data + made.placeholder)
 
@@ -80,6 +82,7 @@ def described(info: ImageInfo) -> WorkerMessage:
     """Return the answer that says what an original is."""
     head = info._asdict()
     del head["placeholder"]
+    head["colours"] = info.colours.hex()
     return WorkerMessage(head, info.placeholder)
 
 
@@ -94,6 +97,7 @@ def read_processed(answer: WorkerMessage) -> Processed:
         _whole(head, "width"),
         _whole(head, "height"),
         answer.body[size:],
+        _whole(head, "source_pixels", 1 << 40),
     )
 
 
@@ -109,8 +113,16 @@ def read_described(answer: WorkerMessage) -> ImageInfo:
         _whole(head, "pages"),
         head.get("transparent") is True,
         _whole(head, "perceptual_hash", (1 << 64) - 1),
+        _colours(head),
         answer.body,
     )
+
+
+def _colours(head: dict[str, Any]) -> bytes:
+    value = head.get("colours")
+    if not isinstance(value, str) or len(value) != 2 * COLOURS_BYTES:
+        raise ValueError(f"colours is {str(value)[:100]!r}")
+    return bytes.fromhex(value)
 
 
 def _raise_refusal(head: dict[str, Any]) -> None:

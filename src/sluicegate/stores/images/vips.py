@@ -44,8 +44,11 @@ except (ImportError, OSError) as error:
     raise MissingPackage("pyvips", "images") from error
 
 # Part of the engine's name: raise it when the same input makes other bytes than before.
-REVISION: Final = 1
+REVISION: Final = 2
 AVIF_EFFORT: Final = 3
+SPARE: Final = 1.5
+_JPEG_SHRINKS: Final = (2, 4, 8)
+COLOURS_SIDE: Final = 4
 PLACEHOLDER_SIDE: Final = 32
 PLACEHOLDER_QUALITY: Final = 30
 _LOADERS: Final = ("Jpeg", "Png", "Webp", "Nsgif", "Tiff", "Heif")
@@ -90,7 +93,7 @@ def process_image(data: bytes, spec: ImageSpec, limits: ImageLimits) -> Processe
             source.width, source.height, spec.width, spec.height, spec.fit, spec.enlarge
         )
         _check_result(fit, limits)
-        picture = _scale(source, fit.scaled_width, fit.scaled_height)
+        picture = _scale(source, fit.scaled_width, fit.scaled_height, to_be_seen=True)
         # What has several readers is decoded once: what follows is small.
         picture = _cut(picture.copy_memory(), fit, spec)
         name = spec.format
@@ -103,6 +106,7 @@ def process_image(data: bytes, spec: ImageSpec, limits: ImageLimits) -> Processe
             picture.width,
             picture.height,
             _placeholder(picture),
+            source.width * source.height,
         )
     except pyvips.Error as error:
         raise _failure(error) from None
@@ -124,6 +128,7 @@ def describe_image(data: bytes, limits: ImageLimits) -> ImageInfo:
             source.pages,
             source.transparent,
             _perceptual_hash(source),
+            _colours(source),
             _placeholder(small),
         )
     except pyvips.Error as error:
@@ -181,19 +186,39 @@ def _check_result(fit: ImageFit, limits: ImageLimits) -> None:
             raise _too_large(f"{size}; result_pixels_max is {limits.result_pixels_max:,}")
 
 
-def _scale(source: _Source, width: int, height: int) -> Any:
+def _scale(source: _Source, width: int, height: int, *, to_be_seen: bool = False) -> Any:
     """Return the original upright, in sRGB, of exactly this size; not decoded yet."""
     # A profile takes as long to apply as all the rest, so only those that have one pay for it.
     colours = {"output_profile": "srgb"} if source.profile else {}
-    scaled = pyvips.Image.thumbnail_buffer(
-        source.data,
-        width,
-        height=height,
-        size="force",
-        option_string=f"[fail_on={_fail_on(source.format)}]",
-        **colours,
-    )
+    shrink = _jpeg_shrink(source, width, height) if to_be_seen else 1  # a hash sees more
+    if shrink > 1:
+        loaded = pyvips.Image.jpegload_buffer(
+            source.data, shrink=shrink, access="sequential", fail_on=_fail_on(source.format)
+        )
+        scaled = loaded.thumbnail_image(width, height=height, size="force", **colours)
+    else:
+        scaled = pyvips.Image.thumbnail_buffer(
+            source.data,
+            width,
+            height=height,
+            size="force",
+            option_string=f"[fail_on={_fail_on(source.format)}]",
+            **colours,
+        )
     return scaled if scaled.interpretation == "srgb" else scaled.colourspace("srgb")
+
+
+def _jpeg_shrink(source: _Source, width: int, height: int) -> int:
+    """By how much a JPEG is made smaller as it is decoded; 1 leaves it to the library.
+
+    The library leaves twice the result to its own scaling. With `SPARE` times it a photo that is
+    made 7.5 times smaller takes a fifth less time, and is 52 dB from what Pillow makes of all its
+    pixels, instead of 54: nobody sees either.
+    """
+    if source.format.name != "jpeg":
+        return 1
+    least = min(source.width / width, source.height / height)
+    return max((one for one in _JPEG_SHRINKS if least >= one * SPARE), default=1)
 
 
 def _cut(picture: Any, fit: ImageFit, spec: ImageSpec) -> Any:
@@ -238,7 +263,12 @@ def _write(picture: Any, name: str, spec: ImageSpec) -> bytes:
 
 def _placeholder(picture: Any) -> bytes:
     side = PLACEHOLDER_SIDE
-    small = picture.thumbnail_image(side, height=side, size="down")
+    factor = -(-max(picture.width, picture.height) // side)
+    if picture.hasalpha() or factor < 4 or min(picture.width, picture.height) < factor:
+        small = picture.thumbnail_image(side, height=side, size="down")
+    else:
+        # A mean of whole pixels is enough for what is shown blurred, and a third of the time.
+        small = picture.shrinkv(factor).shrinkh(factor)
     return bytes(small.webpsave_buffer(Q=PLACEHOLDER_QUALITY, keep="none"))
 
 
@@ -249,6 +279,13 @@ def _perceptual_hash(source: _Source) -> int:
     return difference_hash(
         grey.colourspace("b-w").cast("uchar").write_to_memory()[: COLUMNS * ROWS]
     )
+
+
+def _colours(source: _Source) -> bytes:
+    small = _scale(source, COLOURS_SIDE, COLOURS_SIDE)
+    if small.hasalpha():
+        small = small.flatten(background=[255, 255, 255])
+    return bytes(small.cast("uchar").write_to_memory()[: COLOURS_SIDE * COLOURS_SIDE * 3])
 
 
 def _number(image: Any, name: str, default: int) -> int:

@@ -1,0 +1,119 @@
+"""Images made for a second of CPU: the whole service, beside thumbor on the same originals.
+
+    python -m benchmarks.image_peers PROGRAM [calls of a round]
+
+PROGRAM is `thumbor` (of an environment of its own: `pip install thumbor`). Both are asked over HTTP
+for 400 pixels wide JPEGs of quality 80 from photographs of 3000 x 2000, one call after the other.
+thumbor reads its originals from files, keeps nothing, and makes each anew. The service has them
+stored, and is asked for another background each time, which is another variant of the same work:
+it makes, hashes and stores each. What counts is the CPU time of all processes of a server; the
+client's is nobody's. Bar: at least as many images.
+"""
+
+from __future__ import annotations
+
+import http.client
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from benchmarks.image_processing import cpu_s, originals
+from benchmarks.image_service import Shipped, running
+from benchmarks.rounds import ROUNDS, Bars
+from tests.apps.images.origin_server import Page
+from tests.apps.images.process import ImagesProcess, origin_in_thread, path
+from tests.engines.child import free_port
+
+CALLS: Final = 24
+WIDTH: Final = 400
+CONFIG: Final = """
+LOADER = "thumbor.loaders.file_loader"
+FILE_LOADER_ROOT_PATH = "{folder}"
+STORAGE = "thumbor.storages.no_storage"
+RESULT_STORAGE = None
+ALLOW_UNSAFE_URL = True
+QUALITY = 80
+"""
+
+
+def family(pid: int) -> list[int]:
+    """A process, and all that came of it."""
+    found = [pid]
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += family(int(child))
+    return found
+
+
+def get(port: int, target: str) -> bytes:
+    """A picture, whole."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("GET", target)
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    if answer.status != 200:
+        sys.exit(f"{target}: {answer.status} {body[:300]!r}")
+    return body
+
+
+@contextmanager
+def thumbor(folder: Path, program: str) -> Iterator[tuple[int, int]]:
+    """Its port and its process."""
+    port, config = free_port("127.0.0.1"), folder / "thumbor.conf"
+    config.write_text(CONFIG.format(folder=folder))
+    command = [program, "-p", str(port), "-i", "127.0.0.1", "-c", str(config), "-l", "error"]
+    with running(folder, "thumbor", command, port) as pid:
+        yield port, pid
+
+
+def main(program: str, calls: int) -> None:
+    """Ask both, in turns."""
+    bars = Bars()
+    with tempfile.TemporaryDirectory() as name, origin_in_thread() as origin:
+        folder = Path(name)
+        for number, data in enumerate(originals()):
+            (folder / f"{number}.jpg").write_bytes(data)
+            origin.pages[f"/{number}.jpg"] = Page(data)
+        count = len(origin.pages)
+        with Shipped(folder) as server, thumbor(folder, program) as (port, pid):
+            ask: dict[str, Callable[[int], bytes]] = {
+                "sluicegate": lambda call: get(server.port, own(server, origin.url, call, count)),
+                "thumbor": lambda call: get(port, f"/unsafe/{WIDTH}x0/{call % count}.jpg"),
+            }
+            pids = {"sluicegate": server.child.pid, "thumbor": pid}
+            made: dict[str, list[float]] = {one: [] for one in ask}
+            done = 0
+            for turn in range(ROUNDS + 1):  # the first is to warm
+                for one, work in ask.items():
+                    before = sum(map(cpu_s, family(pids[one])))
+                    sizes = [len(work(done + call)) for call in range(calls)]
+                    used = sum(map(cpu_s, family(pids[one]))) - before
+                    if turn:
+                        made[one].append(calls / used)
+                    else:
+                        print(f"{one}: {statistics.mean(sizes):,.0f} bytes an image")
+                done += calls
+    for one, found in made.items():
+        low, high = min(found), max(found)
+        median = statistics.median(found)
+        print(f"  {one:<12}{median:7.1f} images/CPU s  ({low:.1f} to {high:.1f})")
+    pairs = zip(made["sluicegate"], made["thumbor"], strict=True)
+    ratio = statistics.median(ours / theirs for ours, theirs in pairs)
+    bars.check(ratio >= 1, f"{ratio:.2f} of thumbor's (bar: 1)")
+    bars.exit()
+
+
+def own(server: ImagesProcess, url: Callable[[str], str], call: int, count: int) -> str:
+    """The path of a variant that was not made yet."""
+    return path(url(f"/{call % count}.jpg"), f"w={WIDTH},format=jpeg,q=80,bg={call:06x}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("say where thumbor is: python -m benchmarks.image_peers /path/to/bin/thumbor")
+    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else CALLS)

@@ -1,0 +1,116 @@
+"""Units: request units for pixels, charged to who has a variant made.
+
+    1 RU a variant, and 1 RU for each million pixels that are decoded or their worth in pixels that
+    are encoded (`policies/images/pixel_cost.py`)
+
+The policy of all services (`policies/request_units.py`): charged by what is expected, settled to
+what it was, refused as `quota_spent`, or `cost_above_limit` where the quota never suffices. What is
+served from memory or from the store costs nothing; who joins a variant under way pays nothing, the
+first pays. What is compared for likeness is the service's own wish, and nobody's cost.
+
+Bounds: `CALLERS_MAX` callers with a budget, the others share one; the usage of `SHOWN` is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, final
+
+from sluicegate.contracts.decision import Decision
+from sluicegate.contracts.image import Processed
+from sluicegate.contracts.image_spec import ImageSpec
+from sluicegate.contracts.request import Measured, Request
+from sluicegate.kernels.cost_model import Weights
+from sluicegate.kernels.space_saving import SpaceSaving
+from sluicegate.kernels.verdict import Verdict
+from sluicegate.policies.budgets import Budget, TokenBudgets
+from sluicegate.policies.images.pixel_cost import expected_pixel_cost, pixel_cost
+from sluicegate.policies.operation_cost import WorkShape
+from sluicegate.policies.request_units import (
+    RequestUnits,
+    RequestUnitsPermit,
+    RequestUnitsSettings,
+)
+
+CALLERS_MAX: Final = 10_000
+SHOWN: Final = 100
+ANONYMOUS: Final = "(anonymous)"
+_ROW_PIXELS: Final = 1_000  # what the policy counts as rows are thousands of pixels here
+_WEIGHTS: Final = Weights(1.0, _ROW_PIXELS / 1e6, 0.0, 0.0)
+_RU_ALL: Final = 1 << 40
+
+
+@final
+class QuotaBudgets:
+    """A budget a caller: one rate for all, but for those that are named."""
+
+    def __init__(self, quota_ru: int, burst_s: int, named: Mapping[str, int]) -> None:
+        self._named = {name: _budget(ru, burst_s, 1) for name, ru in named.items()}
+        free = TokenBudgets(_RU_ALL, _RU_ALL, 0, callers_max=1)
+        self._others = _budget(quota_ru, burst_s, CALLERS_MAX) if quota_ru else free
+
+    def charge(self, caller: str, mru: int, now_us: int) -> Verdict:
+        """Take from this caller's."""
+        return self._of(caller).charge(caller, mru, now_us)
+
+    def settle(self, caller: str, mru: int, now_us: int) -> None:
+        """Correct this caller's."""
+        self._of(caller).settle(caller, mru, now_us)
+
+    def payable_mru(self, caller: str, now_us: int) -> int:
+        """The most that one charge can be."""
+        return self._of(caller).payable_mru(caller, now_us)
+
+    def _of(self, caller: str) -> Budget:
+        return self._named.get(caller, self._others)
+
+
+@final
+class PixelUnits:
+    """Charges variants, and knows what each caller had made."""
+
+    def __init__(self, budget: Budget) -> None:
+        settings = RequestUnitsSettings(
+            name="images",
+            weights=_WEIGHTS,
+            margin_quantile=None,
+            correction_max=1_000,  # a plain PNG has that many times the pixels of its bytes
+            learn_rate=0.0,
+            ratios_max=0,
+        )
+        self.units = RequestUnits(settings, budget=budget, shape_of=_shape_of)
+        self.pixels = 0
+        self._usage = SpaceSaving(SHOWN)
+
+    def admit(
+        self, request: Request, size_bytes: int, spec: ImageSpec, now_us: int
+    ) -> tuple[Request, RequestUnitsPermit | Decision]:
+        """Charge what it is expected to cost; the request to be measured is a copy."""
+        copy = request.copy()
+        copy.cost = expected_pixel_cost(size_bytes, spec.width, spec.height, spec.format)
+        return copy, self.units.admit(copy, now_us)
+
+    def measure(self, request: Request, made: Processed, service_us: int) -> None:
+        """Say what it was, before its permit ends."""
+        form = made.media_type.removeprefix("image/")
+        pixels = pixel_cost(made.source_pixels, made.width * made.height, form)
+        request.measured = Measured(service_us, rows=_rows(pixels))
+        self.pixels += pixels
+        self._usage.update(request.caller or ANONYMOUS, _WEIGHTS.cost_mru(_rows(pixels), 0, 0.0))
+
+    def usage_ru(self) -> dict[str, int]:
+        """What callers had made, the heaviest first."""
+        return {str(one.key): one.count // 1_000 for one in self._usage.top(SHOWN)}
+
+
+def _budget(rate_ru: int, burst_s: int, callers_max: int) -> TokenBudgets:
+    burst_ru = rate_ru * burst_s
+    return TokenBudgets(rate_ru, burst_ru, burst_ru, callers_max=callers_max)
+
+
+def _shape_of(request: Request) -> WorkShape:
+    return WorkShape(_rows(request.cost))
+
+
+def _rows(pixels: int) -> int:
+    return -(-pixels // _ROW_PIXELS)
