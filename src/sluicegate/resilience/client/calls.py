@@ -25,11 +25,17 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import Refused
-from sluicegate.contracts.reasons import CLIENT_THROTTLED, DEADLINE
+from sluicegate.contracts.reasons import BREAKER_OPEN, CLIENT_THROTTLED, DEADLINE, NO_HOST
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.policies.balance import BalancePermit
-from sluicegate.policies.breaker import Breaker, BreakerChange, BreakerListener, BreakerPermit
+from sluicegate.policies.breaker import (
+    PRESSURE,
+    Breaker,
+    BreakerChange,
+    BreakerListener,
+    BreakerPermit,
+)
 from sluicegate.policies.call_result import CallResult, ResultKind, result_of_error
 from sluicegate.policies.client_throttle import ClientThrottle, ClientThrottlePermit
 from sluicegate.policies.hedge import Hedge
@@ -311,17 +317,17 @@ class ResilientClient:
             while True:
                 refused = call.enter()
                 if refused is not None:
-                    return _last_word(result, refused)
+                    return _handed_on(_last_word(result, refused))
                 if hedge is None:
                     result = await _attempt(call, work)
                 else:
                     result = await self._race(hedge, call, work)
                 wait_us = call.leave(result)
                 if wait_us == NEVER:
-                    return result
+                    return _handed_on(result)
                 await asyncio.sleep(wait_us / 1_000_000)
                 if call.is_too_late(result):
-                    return result
+                    return _handed_on(result)
         finally:
             call.close()
 
@@ -361,7 +367,7 @@ class ResilientClient:
             while True:
                 refused = call.enter()
                 if refused is not None:
-                    return _last_word(result, refused)
+                    return _handed_on(_last_word(result, refused))
                 try:
                     result = work(call)
                 except Exception as error:
@@ -370,10 +376,10 @@ class ResilientClient:
                         raise
                 wait_us = call.leave(result)
                 if wait_us == NEVER:
-                    return result
+                    return _handed_on(result)
                 self._pause(wait_us / 1_000_000)
                 if call.is_too_late(result):
-                    return result
+                    return _handed_on(result)
         finally:
             call.close()
 
@@ -399,6 +405,25 @@ def _last_word(result: CallResult[T] | None, refused: CallResult[object]) -> Cal
         return cast("CallResult[T]", refused)
     result.dont_retry = True
     result.stop_reason = refused.stop_reason
+    return result
+
+
+def _handed_on(result: CallResult[T]) -> CallResult[T]:
+    """Record an overload that is not to be repeated with the request that is being served.
+
+    A breaker that failures have opened is not one: the fault may be ours alone, and whoever asks us
+    does well to ask another of us.
+    """
+    if result.kind is not ResultKind.OVERLOADED or not result.dont_retry or result.unproven:
+        return result
+    served = served_request()
+    if served is None:
+        return result
+    if isinstance(result.error, Refused):
+        decision = result.error.decision
+        if decision.reason in (BREAKER_OPEN, NO_HOST) and decision.cause != PRESSURE:
+            return result
+    served.record_overload(result.retry_after_us)
     return result
 
 

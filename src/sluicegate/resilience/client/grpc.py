@@ -9,6 +9,7 @@ retries out of the channel's service config: one layer retries.
 
     UNAVAILABLE, an overload mark             OVERLOADED   after its time, unless it says not to
     UNAVAILABLE, grpc-retry-pushback-ms       OVERLOADED   after its time, if idempotent; -1: no
+    the others below, an overload mark        OVERLOADED   handed on by it: no
     UNAVAILABLE, UNKNOWN, INTERNAL, DATA_LOSS FAILED       if idempotent
     DEADLINE_EXCEEDED                         TIMED_OUT    if idempotent
     RESOURCE_EXHAUSTED                        LIMITED      after the time of a mark or a push-back
@@ -54,6 +55,7 @@ _KINDS: Final = {
     _CODES.RESOURCE_EXHAUSTED: ResultKind.LIMITED,
     _CODES.CANCELLED: ResultKind.CANCELLED,
 }
+_MAY_BE_MARKED: Final = (ResultKind.FAILED, ResultKind.TIMED_OUT, ResultKind.LIMITED)
 
 Metadata = Iterable[tuple[str, Any]] | None
 
@@ -72,12 +74,14 @@ class _Details(NamedTuple):
 def result_of_code(outcome: Any, code: Any, trailers: Metadata) -> CallResult[Any]:
     """Return the result that has this outcome."""
     kind = _KINDS.get(code, ResultKind.REJECTED)
-    if code not in (_CODES.UNAVAILABLE, _CODES.RESOURCE_EXHAUSTED):
+    if kind not in _MAY_BE_MARKED:
         return CallResult(kind, outcome)
-    refusal = ResultKind.OVERLOADED if code is _CODES.UNAVAILABLE else kind
+    refusal = kind if kind is ResultKind.LIMITED else ResultKind.OVERLOADED
     mark = parse_overload_mark(_values(trailers, FIELD))
     if mark is not None:
         return result_of_mark(refusal, outcome, mark)
+    if code not in (_CODES.UNAVAILABLE, _CODES.RESOURCE_EXHAUSTED):
+        return CallResult(kind, outcome)
     found = _values(trailers, PUSHBACK)
     if not found:
         return CallResult(kind, outcome)

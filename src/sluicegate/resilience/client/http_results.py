@@ -6,6 +6,7 @@
     503, neither                          FAILED       if idempotent
     429, a mark or a Retry-After          LIMITED      after its time
     429, neither                          LIMITED      no
+    other 5xx with an overload mark       OVERLOADED   handed on by it: no
     other 5xx, other 4xx                  FAILED, REJECTED
 
 A field that occurs twice, or has another form than the one it should, is as good as absent. The
@@ -50,6 +51,9 @@ def result_of_response(response: T, status: int, values: FieldValues) -> CallRes
         return _result_of_refusal(response, status, values)
     kind = ResultKind.OK
     if status >= 500:
+        mark = parse_overload_mark(values(FIELD))
+        if mark is not None:
+            return result_of_mark(ResultKind.OVERLOADED, response, mark)
         kind = ResultKind.FAILED
     elif status >= 400:
         kind = ResultKind.REJECTED
