@@ -24,7 +24,7 @@ from typing import Final, TypeVar, cast, final
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
-from sluicegate.contracts.errors import Refused
+from sluicegate.contracts.errors import BadValue, Refused
 from sluicegate.contracts.reasons import BREAKER_OPEN, CLIENT_THROTTLED, DEADLINE, NO_HOST
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.verdict import NEVER
@@ -259,6 +259,12 @@ class ResilientClient:
         self._changes: Subscribers[BreakerChange] = Subscribers()
         self.breaker.subscribe(self._changes.record)
 
+    def refuse_hedges(self, driver: str) -> None:
+        """Refuse a driver that cannot give up an attempt; a setting is never without effect."""
+        if self.hedge is not None:
+            remedy = f"leave [client.hedge] out for {driver}, whose calls cannot be given up"
+            raise BadValue("client.hedge", "a table", remedy)
+
     def subscribe(self, listener: BreakerListener) -> None:
         """Call it with every change of a breaker's state from now on, outside of the lock.
 
@@ -304,13 +310,12 @@ class ResilientClient:
         *,
         idempotent: bool = False,
         repeatable: bool = True,
-        hedgeable: bool = True,
     ) -> CallResult[T]:
         """Return the result of the last attempt; `work` is called for each with the call.
 
-        Two attempts run at once only if it is also `hedgeable`, and hedging is set.
+        Two attempts run at once only if hedging is set.
         """
-        hedge = self.hedge if idempotent and repeatable and hedgeable else None
+        hedge = self.hedge if idempotent and repeatable else None
         call = self.begin(request, idempotent=idempotent, repeatable=repeatable)
         try:
             result: CallResult[T] | None = None

@@ -27,13 +27,13 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple, final
 
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.contracts.errors import MissingPackage
+from sluicegate.contracts.errors import BadValue, MissingPackage
 from sluicegate.contracts.request import Request
 from sluicegate.doors.claims import criticality_of
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import Call, ResilientClient
 from sluicegate.resilience.client.claims import CRITICALITY_FIELD, class_claims, class_of
-from sluicegate.resilience.client.http_results import answer_of, refuse_hosts, result_of_mark
+from sluicegate.resilience.client.http_results import answer_of, result_of_mark
 from sluicegate.resilience.context import remaining_us
 from sluicegate.resilience.overload_mark import AFTER_MS_MAX, FIELD, PUSHBACK, parse_overload_mark
 
@@ -100,7 +100,10 @@ class _Door:
     """What both interceptors know of their backend."""
 
     def __init__(self, client: ResilientClient, backend: str, idempotent: Collection[str]) -> None:
-        refuse_hosts(client.hosts, "grpc")
+        if client.hosts is not None:
+            # An interceptor cannot say where its channel connects.
+            remedy = "give gRPC a client without hosts, and name them in the channel's target"
+            raise BadValue("client.hosts", client.hosts, remedy)
         self.client = client
         self._backend = backend
         self._idempotent = frozenset(idempotent)
@@ -147,6 +150,7 @@ class ResilientInterceptor(
     def __init__(
         self, client: ResilientClient, backend: str, *, idempotent: Collection[str] = ()
     ) -> None:
+        client.refuse_hedges("grpc.intercept_channel")
         self._door = _Door(client, backend, idempotent)
 
     def intercept_unary_unary(

@@ -23,7 +23,6 @@ from collections.abc import Callable, Collection, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Final, TypeVar
 
-from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request
 from sluicegate.doors.claims import criticality_of, left_us_of
 from sluicegate.policies.call_result import CallResult, ResultKind
@@ -147,7 +146,7 @@ def answer_of(result: CallResult[T]) -> T:
     return result.unwrap() if result.value is None else result.value
 
 
-def refuse_hosts(hosts: object, driver: str) -> None:
-    """Refuse a client with a group: the driver connects where the URL says, and only there."""
-    if hosts is not None:
-        raise BadValue("client.hosts", hosts, f"give {driver} a client without hosts")
+def netloc_at(netloc: str, host: str) -> str:
+    """Return the place of a URL with another host: whoever logs in there logs in here."""
+    user, at, _ = netloc.rpartition("@")
+    return f"{user}{at}{host}"
