@@ -9,7 +9,7 @@ retries out of the channel's service config: one layer retries.
 
     UNAVAILABLE, an overload mark             OVERLOADED   after its time, unless it says not to
     UNAVAILABLE, grpc-retry-pushback-ms       OVERLOADED   after its time, if idempotent; -1: no
-    the others below, an overload mark        OVERLOADED   handed on by it: no
+    those of the next two, a mark handed on   OVERLOADED   no
     UNAVAILABLE, UNKNOWN, INTERNAL, DATA_LOSS FAILED       if idempotent
     DEADLINE_EXCEEDED                         TIMED_OUT    if idempotent
     RESOURCE_EXHAUSTED                        LIMITED      after the time of a mark or a push-back
@@ -35,7 +35,13 @@ from sluicegate.resilience.client.calls import Call, ResilientClient
 from sluicegate.resilience.client.claims import CRITICALITY_FIELD, class_claims, class_of
 from sluicegate.resilience.client.http_results import answer_of, result_of_mark
 from sluicegate.resilience.context import remaining_us
-from sluicegate.resilience.overload_mark import AFTER_MS_MAX, FIELD, PUSHBACK, parse_overload_mark
+from sluicegate.resilience.overload_mark import (
+    AFTER_MS_MAX,
+    FIELD,
+    HANDED_ON,
+    PUSHBACK,
+    parse_overload_mark,
+)
 
 try:
     import grpc
@@ -78,9 +84,10 @@ def result_of_code(outcome: Any, code: Any, trailers: Metadata) -> CallResult[An
         return CallResult(kind, outcome)
     refusal = kind if kind is ResultKind.LIMITED else ResultKind.OVERLOADED
     mark = parse_overload_mark(_values(trailers, FIELD))
-    if mark is not None:
+    refuses = code in (_CODES.UNAVAILABLE, _CODES.RESOURCE_EXHAUSTED)
+    if mark is not None and (refuses or mark == HANDED_ON):
         return result_of_mark(refusal, outcome, mark)
-    if code not in (_CODES.UNAVAILABLE, _CODES.RESOURCE_EXHAUSTED):
+    if not refuses:
         return CallResult(kind, outcome)
     found = _values(trailers, PUSHBACK)
     if not found:

@@ -6,7 +6,7 @@
     503, neither                          FAILED       if idempotent
     429, a mark or a Retry-After          LIMITED      after its time
     429, neither                          LIMITED      no
-    other 5xx with an overload mark       OVERLOADED   handed on by it: no
+    other 5xx, a mark that is handed on   OVERLOADED   no
     other 5xx, other 4xx                  FAILED, REJECTED
 
 A field that occurs twice, or has another form than the one it should, is as good as absent. The
@@ -28,7 +28,12 @@ from sluicegate.doors.claims import criticality_of, left_us_of
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.claims import CRITICALITY_FIELD, DEADLINE_FIELD, class_of
-from sluicegate.resilience.overload_mark import FIELD, OverloadMark, parse_overload_mark
+from sluicegate.resilience.overload_mark import (
+    FIELD,
+    HANDED_ON,
+    OverloadMark,
+    parse_overload_mark,
+)
 
 T = TypeVar("T")
 # The values of a field by its name, in any case; each line of it is one.
@@ -50,10 +55,9 @@ def result_of_response(response: T, status: int, values: FieldValues) -> CallRes
         return _result_of_refusal(response, status, values)
     kind = ResultKind.OK
     if status >= 500:
-        mark = parse_overload_mark(values(FIELD))
-        if mark is not None:
-            return result_of_mark(ResultKind.OVERLOADED, response, mark)
         kind = ResultKind.FAILED
+        if parse_overload_mark(values(FIELD)) == HANDED_ON:
+            return result_of_mark(ResultKind.OVERLOADED, response, HANDED_ON)
     elif status >= 400:
         kind = ResultKind.REJECTED
     return CallResult(kind, response)

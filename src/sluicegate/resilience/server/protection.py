@@ -121,7 +121,7 @@ class Lane:
             return
         service_us = measured.service_us
         if outcome is Outcome.SUCCESS:
-            self._cost.learn(request.operation, service_us)
+            self._cost.learn(request.operation, service_us, now_us)
         number = self._number
         if number is not None:
             dropped = outcome is Outcome.DROPPED
@@ -221,12 +221,13 @@ class Protection:
 
     async def admit(self, request: Request) -> Admitted | Decision:
         """Wait for a place in the endpoint's lane; what is returned ends once."""
-        if self._lane(request).stack.ready(request, self._clock.now_us()):
+        now_us = self._clock.now_us()
+        if self._lane(request, now_us).stack.ready(request, now_us):
             return self.admit_now(request)
         endpoint = request.operation
-        heavy = self._cost.is_heavy(endpoint)
+        heavy = self._cost.is_heavy(endpoint, now_us)
         if not heavy:
-            self._cost.enter_light(endpoint)
+            self._cost.enter_light(endpoint, now_us)
         held = False
         try:
             stack = self.heavy.stack if heavy else self.light.stack
@@ -243,13 +244,14 @@ class Protection:
         """The same for a thread, or where nobody would have to wait."""
         endpoint = request.operation
         with self._lock:
-            heavy = self._cost.is_heavy(endpoint)
+            now_us = self._clock.now_us()
+            heavy = self._cost.is_heavy(endpoint, now_us)
             stack = self.heavy.stack if heavy else self.light.stack
-            admission = stack.admit_now(request, self._clock.now_us())
+            admission = stack.admit_now(request, now_us)
             if isinstance(admission, Decision):
                 return admission
             if not heavy:
-                self._cost.enter_light(endpoint)
+                self._cost.enter_light(endpoint, now_us)
             return Admitted(self, admission, heavy)
 
     def end(self, permit: StackPermit, outcome: Outcome, heavy: bool) -> bool:
@@ -271,7 +273,7 @@ class Protection:
             after_us=max(decision.retry_after_us, settings.watermark.retry_after_us),
             jitter=settings.jitter,
             draw=self._chance.draw(),
-            admitted_permille=self._lane(request).admitted_permille,
+            admitted_permille=self._lane(request, self._clock.now_us()).admitted_permille,
         )
 
     def stats(self) -> ProtectionStats:
@@ -302,8 +304,8 @@ class Protection:
         """Whether the time that a caller claimed is over, so that nobody waits for an answer."""
         return deadline_us is not None and self._clock.now_us() >= deadline_us
 
-    def _lane(self, request: Request) -> Lane:
-        return self.heavy if self._cost.is_heavy(request.operation) else self.light
+    def _lane(self, request: Request, now_us: int) -> Lane:
+        return self.heavy if self._cost.is_heavy(request.operation, now_us) else self.light
 
 
 def is_overload(decision: Decision) -> bool:
