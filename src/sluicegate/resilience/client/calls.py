@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from threading import Event, Lock
-from typing import Final, TypeVar, cast, final
+from typing import Final, Protocol, TypeVar, cast, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
@@ -49,6 +49,23 @@ from sluicegate.system import SystemChance, SystemClock
 
 T = TypeVar("T")
 
+
+class CallObserver(Protocol):
+    """What is shown each attempt when it has ended; `resilience/tracing.py` is one."""
+
+    def record_attempt(
+        self,
+        request: Request,
+        attempt: int,
+        host: str,
+        result: CallResult[object],
+        began_us: int,
+        now_us: int,
+    ) -> None:
+        """Take it; called outside of the lock. It may not raise."""
+        ...
+
+
 HOSTS_TRIED_MAX: Final = 3  # whose breakers refuse, before an attempt is refused
 
 _CANCELLED: Final[CallResult[object]] = CallResult(ResultKind.CANCELLED)
@@ -60,6 +77,7 @@ class Call:
 
     __slots__ = (
         "_balance",
+        "_began_us",
         "_breaker",
         "_client",
         "_clock",
@@ -92,6 +110,7 @@ class Call:
         self._throttle: ClientThrottlePermit | None = None
         self._tried: list[str] = []  # the hosts of earlier attempts
         self._wait_us = 0
+        self._began_us = 0  # for an observer
         self._open = True
         self.attempt = 0
         self.host = ""  # of this attempt, if there is a group to choose from
@@ -117,6 +136,8 @@ class Call:
         with self._client.lock:
             refused = self._enter()
         self._client.notify()
+        if self._client.observer is not None and refused is None:
+            self._began_us = self._clock.now_us()
         return refused
 
     def _enter(self) -> CallResult[object] | None:
@@ -160,6 +181,8 @@ class Call:
     def leave(self, result: CallResult[T]) -> int:
         """End the attempt; how long to wait for the next, or `NEVER`."""
         client = self._client
+        if client.observer is not None:
+            self._observe(client.observer, cast("CallResult[object]", result))
         with client.lock:
             self._end(cast("CallResult[object]", result))
             wait_us = client.retry.next_wait_us(
@@ -190,9 +213,19 @@ class Call:
 
     def finish(self, result: CallResult[object]) -> None:
         """End what this attempt holds, and judge nothing: whether it wins is not known yet."""
+        if self._client.observer is not None:
+            self._observe(self._client.observer, result)
         with self._client.lock:
             self._end(result)
         self._client.notify()
+
+    def _observe(self, observer: CallObserver, result: CallResult[object]) -> None:
+        """Show it the attempt, once: a race has shown each of its own."""
+        if self._began_us == 0:
+            return
+        began_us, self._began_us = self._began_us, 0
+        now_us = self._clock.now_us()
+        observer.record_attempt(self.request, self.attempt, self.host, result, began_us, now_us)
 
     def close(self) -> None:
         """End the call, once; an attempt that has no result was cancelled."""
@@ -229,6 +262,7 @@ class ResilientClient:
         "hedge",
         "hosts",
         "lock",
+        "observer",
         "retry",
         "settings",
         "throttle",
@@ -242,7 +276,9 @@ class ResilientClient:
         clock: Clock | None = None,
         chance: Chance | None = None,
         pause: Callable[[float], object] | None = None,
+        observer: CallObserver | None = None,
     ) -> None:
+        self.observer = observer
         self.settings = ClientSettings() if settings is None else settings
         self.hosts = hosts
         self.clock = SystemClock() if clock is None else clock

@@ -34,7 +34,14 @@ from sluicegate.policies.criticality import CriticalityClamp, CriticalitySetting
 from sluicegate.policies.deadline import Deadline
 from sluicegate.policies.endpoint_cost import EndpointCost
 from sluicegate.policies.queue.queue import Queue, QueueSettings
-from sluicegate.policies.stack import Stack, StackPermit, StackStats, at_once, waits
+from sluicegate.policies.stack import (
+    Stack,
+    StackObserver,
+    StackPermit,
+    StackStats,
+    at_once,
+    waits,
+)
 from sluicegate.policies.stress import Stress, StressState
 from sluicegate.policies.watermark import Watermark
 from sluicegate.resilience.context import ServedRequest
@@ -77,7 +84,11 @@ class Lane:
         stress: Stress,
         chance: Chance,
         threaded: bool,
+        observer: StackObserver | None,
     ) -> None:
+        observers: list[StackObserver] = [self, stress]
+        if observer is not None:
+            observers.append(observer)
         self._cost = cost
         self._chance = chance
         self._passed = _ALL  # of those who came last, as parts of _ALL
@@ -92,7 +103,7 @@ class Lane:
                 )
             places = ConcurrencySettings(name=queue.name, adaptive=number, shares=_SHARES)
             concurrency = at_once("concurrency", Concurrency(places, chance))
-            self.stack = Stack(*first, concurrency, observers=[self, stress])
+            self.stack = Stack(*first, concurrency, observers=observers)
             return
         if settings.concurrency is not None:
             self._number = AdaptiveLimit(settings.concurrency)
@@ -100,7 +111,7 @@ class Lane:
             *first,
             at_once("watermark", Watermark(lambda: self.queue.queued, settings.watermark)),
             waits("queue", self.queue),
-            observers=[self, stress],
+            observers=observers,
         )
 
     @property
@@ -156,6 +167,7 @@ class Protection:
         clock: Clock | None = None,
         chance: Chance | None = None,
         threaded: bool = False,
+        observer: StackObserver | None = None,
     ) -> None:
         settings = Resilience() if settings is None else settings
         chance = SystemChance() if chance is None else chance
@@ -180,7 +192,7 @@ class Protection:
         self.degradation = Degradation(self.stress, settings.degrade)
         # Threads wait for the pool of their server, and no timer shows for how long.
         self._lag = None if threaded else LoopLag(self._clock, self.stress.record_loop_lag)
-        shared = (self._deadline, criticality, self._cost, self.stress, chance, threaded)
+        shared = (self._deadline, criticality, self._cost, self.stress, chance, threaded, observer)
         self.light = Lane(settings, settings.queue, *shared)
         self.heavy = Lane(settings, settings.heavy_queue, *shared)
 
