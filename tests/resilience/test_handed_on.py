@@ -222,8 +222,9 @@ def test_a_backend_that_wants_no_retry_is_asked_once_whatever_is_above_it(
             # The middle is well, and nothing else that it does is held back.
             assert top.breaker.stats().not_closed == 0
             assert top.retry.stats().marked_final == 1
-            stats = protection.stats().light
-            assert (stats.under_way, stats.admitted) == (0, 1)
+        # Its server has ended: an abort is answered before the handler has.
+        stats = protection.stats().light
+        assert (stats.under_way, stats.admitted) == (0, 1)
 
 
 @each_door
