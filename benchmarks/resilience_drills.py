@@ -56,8 +56,8 @@ CAPACITY_PER_S: Final = SLOTS / WORK_S
 HURT_S: Final = (3.0, 13.0)
 SPEED_LEFT: Final = 0.3
 PATIENCE_S: Final = 1.0
-HOPS_WORK_S: Final = 0.16  # coarse, so that what this machine adds at each hop is little
-HOPS_PATIENCE_S: Final = 50 * HOPS_WORK_S  # as in the lab
+COARSE_WORK_S: Final = 0.16  # so that little is what this machine adds at each hop
+COARSE_PATIENCE_S: Final = 50 * COARSE_WORK_S  # as in the lab
 HOPS_P99_US: Final = 1_500_000  # of three pieces of work in a row
 WARM_S: Final = 6.0  # until hops have learned how long they take
 LATE_S_MAX: Final = 0.25
@@ -103,7 +103,7 @@ class Slots:
     async def refuse(self) -> None:
         """Hold one for a refusal."""
         async with self._slots:
-            await asyncio.sleep(WORK_S * self._service.refusal_cost)
+            await asyncio.sleep(self._service.work_s * self._service.refusal_cost)
 
     def arrive(self) -> None:
         """One more request has come."""
@@ -192,7 +192,7 @@ def client(**table: Any) -> ResilientClient:
 
 def driver_of(found: ResilientClient | None, patience_s: float) -> httpx.AsyncClient:
     """Return httpx as it is, or through a client of ours."""
-    limits = httpx.Limits(max_connections=2_000, max_keepalive_connections=100)
+    limits = httpx.Limits(max_connections=2_000, max_keepalive_connections=2_000)
     below = httpx.AsyncHTTPTransport(verify=False, limits=limits)
     transport = below if found is None else AsyncResilientTransport(found, below)
     return httpx.AsyncClient(transport=transport, timeout=patience_s)
@@ -205,7 +205,7 @@ def serve(service: Service) -> None:
     found = client() if service.kind == "protected" else None
     with socket.create_server(("127.0.0.1", 0), backlog=2_048) as listening:
         print(listening.getsockname()[1], flush=True)
-        app = served_app(service, driver_of(found, HOPS_PATIENCE_S))
+        app = served_app(service, driver_of(found, COARSE_PATIENCE_S))
         config = uvicorn.Config(
             app, log_level="error", access_log=False, lifespan="off", timeout_keep_alive=60
         )
@@ -372,14 +372,14 @@ async def retry_storm(bars: Bars) -> None:
 async def three_hops(bars: Bars) -> None:
     """Twice the capacity of three services in a row."""
     for kind in ("protected", "fifo"):
-        each = partial(Service, kind, work_s=HOPS_WORK_S)
+        each = partial(Service, kind, work_s=COARSE_WORK_S)
         with (
             running(each(places=SLOTS, behind=True)) as last,
             running(each(places=2 * SLOTS, next_port=last, behind=True)) as middle,
             running(each(places=3 * SLOTS, next_port=middle, assumed_us=HOPS_P99_US)) as first,
         ):
-            async with asking(first, "/work", None, patience_s=HOPS_PATIENCE_S) as ask:
-                load = await send_at(ask, 2 * SLOTS / HOPS_WORK_S, 40.0, HOPS_PATIENCE_S)
+            async with asking(first, "/work", None, patience_s=COARSE_PATIENCE_S) as ask:
+                load = await send_at(ask, 2 * SLOTS / COARSE_WORK_S, 40.0, COARSE_PATIENCE_S)
             worked = [await stats_of(port) for port in (first, middle, last)]
         good = {one.name for one in load.calls if one.ok}
         warm = {one.name for one in load.calls if one.due_s >= WARM_S}
@@ -395,9 +395,10 @@ async def three_hops(bars: Bars) -> None:
 async def costly_refusal(bars: Bars) -> None:
     """Ten times the load, and a refusal is not for nothing."""
     for ours in (client(retry={"attempts": [1, 1, 1, 1]}), None):
-        with running(Service("protected", refusal_cost=REFUSAL_COST)) as port:
-            async with asking(port, "/work", ours) as ask:
-                load = await send_at(ask, 10 * CAPACITY_PER_S, 10.0)
+        service = Service("protected", refusal_cost=REFUSAL_COST, work_s=COARSE_WORK_S)
+        with running(service) as port:
+            async with asking(port, "/work", ours, patience_s=COARSE_PATIENCE_S) as ask:
+                load = await send_at(ask, 10 * SLOTS / COARSE_WORK_S, 15.0, COARSE_PATIENCE_S)
             received = (await stats_of(port))["received"] / len(load.calls)
         # The first seconds are those in which clients learn; they are counted.
         goodput = 10 * load.goodput
