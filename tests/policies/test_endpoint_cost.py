@@ -11,42 +11,69 @@ def cost(**rules: bool) -> EndpointCost:
 
 def test_an_endpoint_is_heavy_while_its_work_takes_long() -> None:
     found = cost()
-    found.learn("a", 900)
-    assert not found.is_heavy("a")
+    found.learn("a", 900, 0)
+    assert not found.is_heavy("a", 0)
     for _ in range(20):
-        found.learn("a", 2_000)
-    assert found.is_heavy("a")
+        found.learn("a", 2_000, 0)
+    assert found.is_heavy("a", 0)
     for _ in range(5):
-        found.learn("a", 600)
-    assert found.is_heavy("a")  # not yet below half: it must not swing
+        found.learn("a", 600, 0)
+    assert found.is_heavy("a", 0)  # not yet below half: it must not swing
     for _ in range(40):
-        found.learn("a", 100)
-    assert not found.is_heavy("a")
+        found.learn("a", 100, 0)
+    assert not found.is_heavy("a", 0)
 
 
 def test_a_rule_stands_whatever_is_learned() -> None:
     found = cost(report=True, page=False)
-    found.learn("report", 1)
-    found.learn("page", 1 << 30)
-    assert found.is_heavy("report")
-    assert not found.is_heavy("page")
+    found.learn("report", 1, 0)
+    found.learn("page", 1 << 30, 0)
+    assert found.is_heavy("report", 0)
+    assert not found.is_heavy("page", 0)
 
 
 def test_one_endpoint_does_not_fill_the_light_places_while_others_are_served() -> None:
     found = cost()
     for _ in range(4):
-        found.enter_light("slow")
-    assert not found.is_heavy("slow")  # alone it may have them all
-    found.enter_light("quick")
-    assert found.is_heavy("slow")
-    assert not found.is_heavy("quick")
+        found.enter_light("slow", 0)
+    assert not found.is_heavy("slow", 0)  # alone it may have them all
+    found.enter_light("quick", 0)
+    assert found.is_heavy("slow", 0)
+    assert not found.is_heavy("quick", 0)
     found.leave_light("slow")
-    assert not found.is_heavy("slow")
+    assert not found.is_heavy("slow", 0)
+
+
+def test_quick_work_that_comes_in_a_crowd_is_not_sent_behind_heavy_work() -> None:
+    """Unless none of it ends any more."""
+    found = cost()
+    found.learn("other", 1, 0)
+    found.learn("quick", 100, 0)
+    for at_us in range(20):
+        found.enter_light("quick", at_us)
+    assert not found.is_heavy("quick", 10_000)
+    assert found.is_heavy("quick", 10_001)
+    found.learn("quick", 100, 12_000)
+    assert not found.is_heavy("quick", 22_000)
+    for _ in range(9):
+        found.learn("quick", 400, 22_000)
+    assert found.is_heavy("quick", 22_000)  # no longer quick: it keeps to its share
+
+
+def test_beside_heavy_ones_alone_an_endpoint_may_have_all_light_places() -> None:
+    found = cost()
+    for _ in range(4):
+        found.enter_light("page", 0)
+    found.learn("report", 500, 0)
+    assert found.is_heavy("page", 0)
+    for _ in range(20):
+        found.learn("report", 2_000, 0)
+    assert not found.is_heavy("page", 0)
 
 
 def test_invented_endpoints_share_one_place_in_memory() -> None:
     found = cost()
     for n in range(1_000):
-        found.learn(f"/{n}", 10)
+        found.learn(f"/{n}", 10, 0)
     assert len(found.means_us()) == 9
     assert OTHERS in found.means_us()

@@ -30,7 +30,7 @@ from sluicegate.contracts.permit import Outcome
 from sluicegate.contracts.reasons import NO_HOST
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.two_choices import HostLoad, LoadSettings, pick_two
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.call_result import ADMITS_ALL, CallResult, ResultKind
 from sluicegate.policies.outlier import Outlier
 from sluicegate.policies.settings import wrong_setting
 
@@ -192,7 +192,8 @@ class Balance:
     ) -> None:
         self._inflight -= 1
         kind = result.kind
-        if kind is ResultKind.CANCELLED or kind is ResultKind.LIMITED:
+        handed_on = kind is ResultKind.OVERLOADED and result.admitted_permille == ADMITS_ALL
+        if handed_on or kind is ResultKind.CANCELLED or kind is ResultKind.LIMITED:
             host.load.cancel(began_us)
             return
         if result.is_failure or kind is ResultKind.OVERLOADED:

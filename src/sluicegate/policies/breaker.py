@@ -56,6 +56,8 @@ from sluicegate.policies.settings import check_ranges, one_of, within, wrong_set
 RULE_ID: Final = "breaker"
 IGNORE_PRESSURE: Final = "ignore"
 TRIP_ON_PRESSURE: Final = "trip"
+# The cause of a refusal by a breaker that a back-pressure error opened.
+PRESSURE: Final = "the backend said that it has too much"
 
 
 @final
@@ -108,15 +110,16 @@ BreakerListener: TypeAlias = Callable[[BreakerChange], None]
 
 @final
 class _Entry:
-    """One circuit and when it was last used."""
+    """One circuit, when it was last used, and whether it was a refusal that opened it."""
 
-    __slots__ = ("circuit", "idle_us", "key", "state", "used_us")
+    __slots__ = ("circuit", "idle_us", "key", "pressed", "state", "used_us")
 
     def __init__(self, key: Key, circuit: Circuit, idle_us: int) -> None:
         self.key = key
         self.circuit = circuit
         self.state = circuit.state  # that listeners know of
         self.idle_us = idle_us
+        self.pressed = False
         self.used_us = 0
 
     def at_rest(self, now_us: int) -> bool:
@@ -167,7 +170,8 @@ class Breaker:
         if generation == REFUSED:
             self._refused += 1
             wait_us = entry.circuit.retry_after_us(now_us)
-            return Decision(False, 0, wait_us, max(wait_us, 0), BREAKER_OPEN, RULE_ID)
+            cause = PRESSURE if entry.pressed else ""
+            return Decision(False, 0, wait_us, max(wait_us, 0), BREAKER_OPEN, RULE_ID, cause=cause)
         entry.used_us = now_us
         if entry.circuit.state != entry.state:
             self._announce(entry, now_us)
@@ -231,6 +235,8 @@ class Breaker:
         # Only what may open it draws; a draw a call would be felt.
         draw = 0.0 if outcome == IGNORED else self._chance.draw()
         entry.circuit.leave(generation, outcome, took_us, now_us, draw)
+        if entry.circuit.generation != before:
+            entry.pressed = False
         self._count_opening(entry, before, now_us)
 
     def _record_pressure(self, entry: _Entry, generation: int, hint_us: int, now_us: int) -> None:
@@ -239,6 +245,7 @@ class Breaker:
         before = entry.circuit.generation
         if generation == before:
             entry.circuit.trip(now_us, self._chance.draw(), hint_us)
+            entry.pressed = True
         self._count_opening(entry, before, now_us)
 
     def _count_opening(self, entry: _Entry, generation_before: int, now_us: int) -> None:

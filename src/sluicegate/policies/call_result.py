@@ -57,6 +57,7 @@ class ResultKind(Enum):
 
 
 FAILURES: Final = (ResultKind.FAILED, ResultKind.TIMED_OUT, ResultKind.UNREACHED)
+ADMITS_ALL: Final = 1_000  # permille: what was refused was refused further down
 NOT_BEGUN: Final = (ResultKind.UNREACHED, ResultKind.OVERLOADED, ResultKind.LIMITED)
 
 _OUTCOMES: Final = {

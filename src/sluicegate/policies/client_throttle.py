@@ -12,7 +12,8 @@ it; what the gate refuses is not counted, for the throttle is to learn from what
 What a result means to the throttle: accepted is whatever the backend worked on, were it with an
 error of its own. Overload, a time-out and no connection are not. A quota's refusal will not get
 better by asking less, a cancelled call says nothing, and one that was unwound was never sent: they
-are entered as accepted, so that they hold nothing back.
+are entered as accepted, so that they hold nothing back. So is the overload of a backend that itself
+admits all that comes: it hands on what a backend of its own said.
 
 Cost: two look-ups, a draw, a division and a permit. Bounds: `keys_max` throttles and as many gates;
 one that is idle for the history has nothing to remember, and what comes above that passes unjudged
@@ -34,7 +35,7 @@ from sluicegate.contracts.request import Request
 from sluicegate.kernels.backoff import WAIT_US_MAX
 from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.client_throttle import ThrottleSettings, ThrottleWindow
-from sluicegate.policies.call_result import CallResult, ResultKind
+from sluicegate.policies.call_result import ADMITS_ALL, CallResult, ResultKind
 from sluicegate.policies.keyed_table import KEYS_MAX, Key, KeyedTable, key_of
 from sluicegate.policies.settings import check_ranges, wrong_setting
 
@@ -213,7 +214,8 @@ class ClientThrottlePermit:
 
     def end_with(self, result: CallResult[object], now_us: int) -> bool:
         """End it with the result of the call, and record the level that it carries."""
-        if not self._end(result.kind not in NOT_ACCEPTED, now_us):
+        accepted = result.kind not in NOT_ACCEPTED or result.admitted_permille == ADMITS_ALL
+        if not self._end(accepted, now_us):
             return False
         if result.admits is not None:
             self._policy.record_level(self._shard, result.admits, now_us)

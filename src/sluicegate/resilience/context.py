@@ -5,13 +5,16 @@ and `asyncio.to_thread`; a thread of a plain pool starts without one. A client r
 much time is left, who asks in the end, and how much that matters. Instants are of `system.now_us`:
 a deadline crosses processes only as the time that remains.
 
+It carries one thing the other way: a backend that has too much and wants no retry. If the request
+then fails, the door hands that on with its answer, so that only one layer repeats.
+
 A task that outlives its request keeps this context. So a door releases the deadline once the answer
 is out: it would stop whatever was begun there, such as a refresher, for good.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from typing import Final, Protocol, final
@@ -34,7 +37,14 @@ class Switches(Protocol):
 class ServedRequest:
     """The deadline, the criticality and the caller of the request that is being served."""
 
-    __slots__ = ("caller", "criticality", "deadline_us", "switches")
+    __slots__ = (
+        "caller",
+        "criticality",
+        "deadline_us",
+        "on_overload",
+        "overload_us",
+        "switches",
+    )
 
     def __init__(
         self,
@@ -48,6 +58,14 @@ class ServedRequest:
         self.criticality = criticality
         self.caller = caller
         self.switches = switches
+        self.overload_us = -1  # when to come back to a backend that refused this request's call
+        self.on_overload: Callable[[], None] | None = None
+
+    def record_overload(self, after_us: int) -> None:
+        """A call for this request ended with an overload that is not to be repeated."""
+        self.overload_us = max(self.overload_us, after_us, 0)
+        if self.on_overload is not None:
+            self.on_overload()
 
     def release_deadline(self) -> None:
         """Let it bind nothing any more: the answer is out, and what still runs is for no caller."""

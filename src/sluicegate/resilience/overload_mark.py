@@ -11,6 +11,10 @@ once.
 Over HTTP it stands on a 503 beside `Retry-After` in whole seconds, over gRPC in the trailers of
 UNAVAILABLE beside `grpc-retry-pushback-ms`, which is -1 where no retry is wanted. The form is
 exact: anything else is no mark, and a reader then goes by the status alone.
+
+A service that fails because a backend of its own has too much hands that on with whatever failure
+it answers: `retry=0, after-ms=0, admitted-permille=1000`. It refuses nothing itself, so nothing
+else is to be held back; but one layer repeats, and that was not ours to do.
 """
 
 from __future__ import annotations
@@ -60,6 +64,15 @@ def overload_mark(
     after_ms = -(-int(max(after_us, 0) * (1.0 + jitter * draw)) // 1_000)
     admitted = min(max(admitted_permille, 0), PERMILLE)
     return OverloadMark(retry, min(after_ms, AFTER_MS_MAX), admitted)
+
+
+HANDED_ON: Final = OverloadMark(retry=False, after_ms=0, admitted_permille=PERMILLE)
+
+
+def handed_on_fields(after_us: int) -> list[tuple[str, str]]:
+    """Return the fields of a failure that a backend's overload has led to, for HTTP."""
+    seconds = max(-(-min(after_us, AFTER_MS_MAX * 1_000) // 1_000_000), 1)
+    return [("retry-after", str(seconds)), (FIELD, HANDED_ON.text())]
 
 
 def parse_overload_mark(values: Sequence[str]) -> OverloadMark | None:

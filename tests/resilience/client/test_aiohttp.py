@@ -8,11 +8,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from sluicegate.contracts.errors import BadValue, Refused
+from sluicegate.contracts.errors import Refused
 from sluicegate.resilience.client.aiohttp import ResilientMiddleware
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.settings import client_settings
-from sluicegate.resilience.hosts.group import HostGroup
 from tests.resilience.client.server import (
     FAILING,
     GARBAGE,
@@ -101,9 +100,3 @@ def test_a_cancelled_caller_leaves_nothing_behind() -> None:
         asyncio.run(cancelled(server))
     assert client.retry.stats().inflight == client.breaker.stats().inflight == 0
     assert client.throttle.stats().inflight == 0
-
-
-def test_a_group_of_hosts_is_refused_since_nothing_would_go_to_them() -> None:
-    client = ResilientClient(None, HostGroup(lambda: ["a:1"]))
-    with pytest.raises(BadValue, match=r"client\.hosts"):
-        ResilientMiddleware(client)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ from sluicegate.policies.stress import StressSettings
 from sluicegate.resilience.context import ServedRequest, degraded, require_time, serve
 from sluicegate.resilience.server.asgi import ProtectedApp, protect
 from sluicegate.resilience.server.metrics import families
+from sluicegate.resilience.server.switch_file import SwitchFile
 from sluicegate.resilience.settings import Resilience, resilience_settings
 from sluicegate.system import now_us
 from sluicegate.telemetry.prometheus import page
@@ -101,3 +103,32 @@ def test_a_real_parser_reads_every_metric() -> None:
     shown = page(families(protect(show, Resilience(degrade=SWITCHES)).protection)).decode()
     parsed = {family.name: family for family in text_string_to_metric_families(shown)}
     assert parsed["sluicegate_resilience_stress"].samples[0].value == 0
+
+
+def test_switches_are_taken_from_the_file_and_a_bad_one_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "resilience.toml"
+
+    def write(text: str) -> None:
+        new = tmp_path / "new"
+        new.write_text(text)
+        new.replace(path)  # as a rename, so that it is complete at once
+        assert file.watch.poll()
+
+    path.write_text('[degrade]\nrecommendations = "never"\nhistory = "never"\n')
+    app = protect(show, Resilience.load(path))
+    file = SwitchFile(app.protection, str(path))
+    with served(app) as port:
+        url = f"http://127.0.0.1:{port}/"
+        assert httpx.get(url).text == "recommendations history"
+        write('[degrade]\nrecommendations = "always"\nhistory = "never"\n')
+        assert httpx.get(url).text == "history"
+        for bad in ('history = "never"', 'recommendations = "often"\nhistory = "never"', "= ="):
+            write(f"[degrade]\n{bad}\n")
+            assert file.failure
+            assert httpx.get(url).text == "history"
+        path.unlink()
+        assert file.watch.poll()
+        assert "resilience.toml" in file.failure
+        assert httpx.get(url).text == "history"
+        write('[degrade]\nrecommendations = "never"\nhistory = "always"\n')
+        assert (httpx.get(url).text, file.failure) == ("recommendations", "")

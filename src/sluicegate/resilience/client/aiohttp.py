@@ -2,8 +2,10 @@
 
     aiohttp.ClientSession(middlewares=[ResilientMiddleware(client)])
 
-What the transports of httpx promise holds here too. aiohttp's own time-outs stay as they are; an
-attempt that takes longer than `attempt_us` is cancelled. Middlewares came with aiohttp 3.12.
+What the transports of httpx promise holds here too, hosts of a group included; but a request of
+aiohttp cannot be sent twice at once, so there are no hedges. aiohttp's own time-outs stay as they
+are; an attempt that takes longer than `attempt_us` is cancelled. Middlewares came with aiohttp
+3.12.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ from sluicegate.resilience.client.claims import claims_of
 from sluicegate.resilience.client.http_results import (
     answer_of,
     is_idempotent,
-    refuse_hosts,
     request_of,
     result_of_response,
 )
+from sluicegate.resilience.hosts.sources import split_host
 
 try:
     import aiohttp
@@ -34,7 +36,7 @@ class ResilientMiddleware:
     """For `aiohttp.ClientSession`."""
 
     def __init__(self, client: ResilientClient) -> None:
-        refuse_hosts(client.hosts, "aiohttp")
+        client.refuse_hedges("aiohttp")
         self._client = client
 
     async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
@@ -48,6 +50,9 @@ class ResilientMiddleware:
                 last = None
             for name, value in claims_of(call):
                 request.headers[name] = value
+            if call.host:
+                address, port = split_host(call.host)
+                request.url = url.with_host(address).with_port(port)
             try:
                 last = await handler(request)
             except aiohttp.ClientError as error:
@@ -59,6 +64,8 @@ class ResilientMiddleware:
             return result_of_response(last, last.status, lambda name: headers.getall(name, ()))
 
         client, url, fields = self._client, request.url, request.headers
+        if client.hosts is not None and request.server_hostname is None:
+            request.server_hostname = url.raw_host  # what TLS verifies, wherever it connects
         work = request_of(
             client,
             request.method,
@@ -72,13 +79,14 @@ class ResilientMiddleware:
                 attempt,
                 work,
                 idempotent=is_idempotent(request.method, request.headers),
-                hedgeable=False,  # aiohttp's request cannot be sent twice at once
                 repeatable=not request.body or isinstance(request.body, bytes | BytesPayload),
             )
         except BaseException:
             if last is not None:
                 last.close()
             raise
+        finally:
+            request.url = url
         return answer_of(result)
 
 

@@ -19,17 +19,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from threading import Event, Lock
-from typing import Final, TypeVar, cast, final
+from typing import Final, Protocol, TypeVar, cast, final
 
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
-from sluicegate.contracts.errors import Refused
-from sluicegate.contracts.reasons import CLIENT_THROTTLED, DEADLINE
+from sluicegate.contracts.errors import BadValue, Refused
+from sluicegate.contracts.reasons import BREAKER_OPEN, CLIENT_THROTTLED, DEADLINE, NO_HOST
 from sluicegate.contracts.request import Request
 from sluicegate.kernels.verdict import NEVER
 from sluicegate.policies.balance import BalancePermit
-from sluicegate.policies.breaker import Breaker, BreakerChange, BreakerListener, BreakerPermit
+from sluicegate.policies.breaker import (
+    PRESSURE,
+    Breaker,
+    BreakerChange,
+    BreakerListener,
+    BreakerPermit,
+)
 from sluicegate.policies.call_result import CallResult, ResultKind, result_of_error
 from sluicegate.policies.client_throttle import ClientThrottle, ClientThrottlePermit
 from sluicegate.policies.hedge import Hedge
@@ -43,6 +49,23 @@ from sluicegate.system import SystemChance, SystemClock
 
 T = TypeVar("T")
 
+
+class CallObserver(Protocol):
+    """What is shown each attempt when it has ended; `resilience/tracing.py` is one."""
+
+    def record_attempt(
+        self,
+        request: Request,
+        attempt: int,
+        host: str,
+        result: CallResult[object],
+        began_us: int,
+        now_us: int,
+    ) -> None:
+        """Take it; called outside of the lock. It may not raise."""
+        ...
+
+
 HOSTS_TRIED_MAX: Final = 3  # whose breakers refuse, before an attempt is refused
 
 _CANCELLED: Final[CallResult[object]] = CallResult(ResultKind.CANCELLED)
@@ -54,6 +77,7 @@ class Call:
 
     __slots__ = (
         "_balance",
+        "_began_us",
         "_breaker",
         "_client",
         "_clock",
@@ -86,6 +110,7 @@ class Call:
         self._throttle: ClientThrottlePermit | None = None
         self._tried: list[str] = []  # the hosts of earlier attempts
         self._wait_us = 0
+        self._began_us = 0  # for an observer
         self._open = True
         self.attempt = 0
         self.host = ""  # of this attempt, if there is a group to choose from
@@ -111,6 +136,8 @@ class Call:
         with self._client.lock:
             refused = self._enter()
         self._client.notify()
+        if self._client.observer is not None and refused is None:
+            self._began_us = self._clock.now_us()
         return refused
 
     def _enter(self) -> CallResult[object] | None:
@@ -154,6 +181,8 @@ class Call:
     def leave(self, result: CallResult[T]) -> int:
         """End the attempt; how long to wait for the next, or `NEVER`."""
         client = self._client
+        if client.observer is not None:
+            self._observe(client.observer, cast("CallResult[object]", result))
         with client.lock:
             self._end(cast("CallResult[object]", result))
             wait_us = client.retry.next_wait_us(
@@ -184,9 +213,19 @@ class Call:
 
     def finish(self, result: CallResult[object]) -> None:
         """End what this attempt holds, and judge nothing: whether it wins is not known yet."""
+        if self._client.observer is not None:
+            self._observe(self._client.observer, result)
         with self._client.lock:
             self._end(result)
         self._client.notify()
+
+    def _observe(self, observer: CallObserver, result: CallResult[object]) -> None:
+        """Show it the attempt, once: a race has shown each of its own."""
+        if self._began_us == 0:
+            return
+        began_us, self._began_us = self._began_us, 0
+        now_us = self._clock.now_us()
+        observer.record_attempt(self.request, self.attempt, self.host, result, began_us, now_us)
 
     def close(self) -> None:
         """End the call, once; an attempt that has no result was cancelled."""
@@ -223,6 +262,7 @@ class ResilientClient:
         "hedge",
         "hosts",
         "lock",
+        "observer",
         "retry",
         "settings",
         "throttle",
@@ -236,7 +276,9 @@ class ResilientClient:
         clock: Clock | None = None,
         chance: Chance | None = None,
         pause: Callable[[float], object] | None = None,
+        observer: CallObserver | None = None,
     ) -> None:
+        self.observer = observer
         self.settings = ClientSettings() if settings is None else settings
         self.hosts = hosts
         self.clock = SystemClock() if clock is None else clock
@@ -252,6 +294,12 @@ class ResilientClient:
         )
         self._changes: Subscribers[BreakerChange] = Subscribers()
         self.breaker.subscribe(self._changes.record)
+
+    def refuse_hedges(self, driver: str) -> None:
+        """Refuse a driver that cannot give up an attempt; a setting is never without effect."""
+        if self.hedge is not None:
+            remedy = f"leave [client.hedge] out for {driver}, whose calls cannot be given up"
+            raise BadValue("client.hedge", "a table", remedy)
 
     def subscribe(self, listener: BreakerListener) -> None:
         """Call it with every change of a breaker's state from now on, outside of the lock.
@@ -298,30 +346,29 @@ class ResilientClient:
         *,
         idempotent: bool = False,
         repeatable: bool = True,
-        hedgeable: bool = True,
     ) -> CallResult[T]:
         """Return the result of the last attempt; `work` is called for each with the call.
 
-        Two attempts run at once only if it is also `hedgeable`, and hedging is set.
+        Two attempts run at once only if hedging is set.
         """
-        hedge = self.hedge if idempotent and repeatable and hedgeable else None
+        hedge = self.hedge if idempotent and repeatable else None
         call = self.begin(request, idempotent=idempotent, repeatable=repeatable)
         try:
             result: CallResult[T] | None = None
             while True:
                 refused = call.enter()
                 if refused is not None:
-                    return _last_word(result, refused)
+                    return _handed_on(_last_word(result, refused))
                 if hedge is None:
                     result = await _attempt(call, work)
                 else:
                     result = await self._race(hedge, call, work)
                 wait_us = call.leave(result)
                 if wait_us == NEVER:
-                    return result
+                    return _handed_on(result)
                 await asyncio.sleep(wait_us / 1_000_000)
                 if call.is_too_late(result):
-                    return result
+                    return _handed_on(result)
         finally:
             call.close()
 
@@ -361,7 +408,7 @@ class ResilientClient:
             while True:
                 refused = call.enter()
                 if refused is not None:
-                    return _last_word(result, refused)
+                    return _handed_on(_last_word(result, refused))
                 try:
                     result = work(call)
                 except Exception as error:
@@ -370,10 +417,10 @@ class ResilientClient:
                         raise
                 wait_us = call.leave(result)
                 if wait_us == NEVER:
-                    return result
+                    return _handed_on(result)
                 self._pause(wait_us / 1_000_000)
                 if call.is_too_late(result):
-                    return result
+                    return _handed_on(result)
         finally:
             call.close()
 
@@ -399,6 +446,25 @@ def _last_word(result: CallResult[T] | None, refused: CallResult[object]) -> Cal
         return cast("CallResult[T]", refused)
     result.dont_retry = True
     result.stop_reason = refused.stop_reason
+    return result
+
+
+def _handed_on(result: CallResult[T]) -> CallResult[T]:
+    """Record an overload that is not to be repeated with the request that is being served.
+
+    A breaker that failures have opened is not one: the fault may be ours alone, and whoever asks us
+    does well to ask another of us.
+    """
+    if result.kind is not ResultKind.OVERLOADED or not result.dont_retry or result.unproven:
+        return result
+    served = served_request()
+    if served is None:
+        return result
+    if isinstance(result.error, Refused):
+        decision = result.error.decision
+        if decision.reason in (BREAKER_OPEN, NO_HOST) and decision.cause != PRESSURE:
+            return result
+    served.record_overload(result.retry_after_us)
     return result
 
 

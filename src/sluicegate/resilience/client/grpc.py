@@ -9,6 +9,7 @@ retries out of the channel's service config: one layer retries.
 
     UNAVAILABLE, an overload mark             OVERLOADED   after its time, unless it says not to
     UNAVAILABLE, grpc-retry-pushback-ms       OVERLOADED   after its time, if idempotent; -1: no
+    those of the next two, a mark handed on   OVERLOADED   no
     UNAVAILABLE, UNKNOWN, INTERNAL, DATA_LOSS FAILED       if idempotent
     DEADLINE_EXCEEDED                         TIMED_OUT    if idempotent
     RESOURCE_EXHAUSTED                        LIMITED      after the time of a mark or a push-back
@@ -26,15 +27,21 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple, final
 
 from sluicegate.contracts.criticality import Criticality
-from sluicegate.contracts.errors import MissingPackage
+from sluicegate.contracts.errors import BadValue, MissingPackage
 from sluicegate.contracts.request import Request
 from sluicegate.doors.claims import criticality_of
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import Call, ResilientClient
 from sluicegate.resilience.client.claims import CRITICALITY_FIELD, class_claims, class_of
-from sluicegate.resilience.client.http_results import answer_of, refuse_hosts, result_of_mark
+from sluicegate.resilience.client.http_results import answer_of, result_of_mark
 from sluicegate.resilience.context import remaining_us
-from sluicegate.resilience.overload_mark import AFTER_MS_MAX, FIELD, PUSHBACK, parse_overload_mark
+from sluicegate.resilience.overload_mark import (
+    AFTER_MS_MAX,
+    FIELD,
+    HANDED_ON,
+    PUSHBACK,
+    parse_overload_mark,
+)
 
 try:
     import grpc
@@ -54,6 +61,7 @@ _KINDS: Final = {
     _CODES.RESOURCE_EXHAUSTED: ResultKind.LIMITED,
     _CODES.CANCELLED: ResultKind.CANCELLED,
 }
+_MAY_BE_MARKED: Final = (ResultKind.FAILED, ResultKind.TIMED_OUT, ResultKind.LIMITED)
 
 Metadata = Iterable[tuple[str, Any]] | None
 
@@ -72,12 +80,15 @@ class _Details(NamedTuple):
 def result_of_code(outcome: Any, code: Any, trailers: Metadata) -> CallResult[Any]:
     """Return the result that has this outcome."""
     kind = _KINDS.get(code, ResultKind.REJECTED)
-    if code not in (_CODES.UNAVAILABLE, _CODES.RESOURCE_EXHAUSTED):
+    if kind not in _MAY_BE_MARKED:
         return CallResult(kind, outcome)
-    refusal = ResultKind.OVERLOADED if code is _CODES.UNAVAILABLE else kind
+    refusal = kind if kind is ResultKind.LIMITED else ResultKind.OVERLOADED
     mark = parse_overload_mark(_values(trailers, FIELD))
-    if mark is not None:
+    refuses = code in (_CODES.UNAVAILABLE, _CODES.RESOURCE_EXHAUSTED)
+    if mark is not None and (refuses or mark == HANDED_ON):
         return result_of_mark(refusal, outcome, mark)
+    if not refuses:
+        return CallResult(kind, outcome)
     found = _values(trailers, PUSHBACK)
     if not found:
         return CallResult(kind, outcome)
@@ -96,7 +107,10 @@ class _Door:
     """What both interceptors know of their backend."""
 
     def __init__(self, client: ResilientClient, backend: str, idempotent: Collection[str]) -> None:
-        refuse_hosts(client.hosts, "grpc")
+        if client.hosts is not None:
+            # An interceptor cannot say where its channel connects.
+            remedy = "give gRPC a client without hosts, and name them in the channel's target"
+            raise BadValue("client.hosts", client.hosts, remedy)
         self.client = client
         self._backend = backend
         self._idempotent = frozenset(idempotent)
@@ -143,6 +157,7 @@ class ResilientInterceptor(
     def __init__(
         self, client: ResilientClient, backend: str, *, idempotent: Collection[str] = ()
     ) -> None:
+        client.refuse_hedges("grpc.intercept_channel")
         self._door = _Door(client, backend, idempotent)
 
     def intercept_unary_unary(

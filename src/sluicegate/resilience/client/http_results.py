@@ -6,6 +6,7 @@
     503, neither                          FAILED       if idempotent
     429, a mark or a Retry-After          LIMITED      after its time
     429, neither                          LIMITED      no
+    other 5xx, a mark that is handed on   OVERLOADED   no
     other 5xx, other 4xx                  FAILED, REJECTED
 
 A field that occurs twice, or has another form than the one it should, is as good as absent. The
@@ -22,13 +23,17 @@ from collections.abc import Callable, Collection, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Final, TypeVar
 
-from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.request import Request
 from sluicegate.doors.claims import criticality_of, left_us_of
 from sluicegate.policies.call_result import CallResult, ResultKind
 from sluicegate.resilience.client.calls import ResilientClient
 from sluicegate.resilience.client.claims import CRITICALITY_FIELD, DEADLINE_FIELD, class_of
-from sluicegate.resilience.overload_mark import FIELD, OverloadMark, parse_overload_mark
+from sluicegate.resilience.overload_mark import (
+    FIELD,
+    HANDED_ON,
+    OverloadMark,
+    parse_overload_mark,
+)
 
 T = TypeVar("T")
 # The values of a field by its name, in any case; each line of it is one.
@@ -51,6 +56,8 @@ def result_of_response(response: T, status: int, values: FieldValues) -> CallRes
     kind = ResultKind.OK
     if status >= 500:
         kind = ResultKind.FAILED
+        if parse_overload_mark(values(FIELD)) == HANDED_ON:
+            return result_of_mark(ResultKind.OVERLOADED, response, HANDED_ON)
     elif status >= 400:
         kind = ResultKind.REJECTED
     return CallResult(kind, response)
@@ -143,7 +150,7 @@ def answer_of(result: CallResult[T]) -> T:
     return result.unwrap() if result.value is None else result.value
 
 
-def refuse_hosts(hosts: object, driver: str) -> None:
-    """Refuse a client with a group: the driver connects where the URL says, and only there."""
-    if hosts is not None:
-        raise BadValue("client.hosts", hosts, f"give {driver} a client without hosts")
+def netloc_at(netloc: str, host: str) -> str:
+    """Return the place of a URL with another host: whoever logs in there logs in here."""
+    user, at, _ = netloc.rpartition("@")
+    return f"{user}{at}{host}"

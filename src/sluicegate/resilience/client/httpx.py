@@ -40,6 +40,7 @@ class ResilientTransport(httpx.BaseTransport):
     """For `httpx.Client`."""
 
     def __init__(self, client: ResilientClient, inner: httpx.BaseTransport | None = None) -> None:
+        client.refuse_hedges("httpx.Client")
         self._client = client
         self._inner = httpx.HTTPTransport() if inner is None else inner
 

@@ -2,8 +2,9 @@
 
     session.mount("https://", ResilientAdapter(client))
 
-What the transports of httpx promise holds here too. The time of an attempt bounds its connecting
-and each of its reads, as requests does it, up to the head of the response.
+What the transports of httpx promise holds here too, hosts of a group included. The time of an
+attempt bounds its connecting and each of its reads, as requests does it, up to the head of the
+response.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from sluicegate.resilience.client.http_results import (
     FieldValues,
     answer_of,
     is_idempotent,
-    refuse_hosts,
+    netloc_at,
     request_of,
     result_of_response,
 )
@@ -39,9 +40,11 @@ class ResilientAdapter(BaseAdapter):
 
     def __init__(self, client: ResilientClient, inner: BaseAdapter | None = None) -> None:
         super().__init__()
-        refuse_hosts(client.hosts, "requests")
+        client.refuse_hedges("requests")
         self._client = client
-        self._inner = HTTPAdapter() if inner is None else inner
+        if inner is None:
+            inner = HTTPAdapter() if client.hosts is None else NamedAdapter()
+        self._inner = inner
 
     def send(
         self,
@@ -54,7 +57,11 @@ class ResilientAdapter(BaseAdapter):
     ) -> requests.Response:
         """Send it, within the client's judgement."""
         last: requests.Response | None = None
+        own = request
         request = request.copy()  # the caller may send it again, and its claims are of this call
+        url = urlsplit(request.url or "")
+        if self._client.hosts is not None:
+            request.headers.setdefault("Host", url.netloc.rpartition("@")[2])
 
         def attempt(call: Call) -> CallResult[requests.Response]:
             nonlocal last
@@ -63,6 +70,8 @@ class ResilientAdapter(BaseAdapter):
                 last = None
             limits = _bounded(timeout, call.left_us / 1_000_000)
             request.headers.update(claims_of(call))
+            if call.host:
+                request.url = url._replace(netloc=netloc_at(url.netloc, call.host)).geturl()
             try:
                 last = self._inner.send(request, stream, limits, verify, cert, proxies)
             except requests.RequestException as error:
@@ -72,7 +81,6 @@ class ResilientAdapter(BaseAdapter):
                 return result
             return result_of_response(last, last.status_code, _values_of(last.headers))
 
-        url = urlsplit(request.url or "")
         method = request.method or "GET"
         host, port, values = url.hostname or "", url.port or url.scheme, _values_of(request.headers)
         try:
@@ -86,11 +94,34 @@ class ResilientAdapter(BaseAdapter):
             if last is not None:
                 last.close()
             raise
-        return answer_of(result)
+        found = answer_of(result)
+        if self._client.hosts is not None:
+            # Redirects and history go by the service's name.
+            found.url, found.request = own.url or "", own
+        return found
 
     def close(self) -> None:
         """Close the adapter below."""
         self._inner.close()
+
+
+@final
+class NamedAdapter(HTTPAdapter):
+    """For TLS: whatever host a connection goes to, it is the name in the Host header that counts.
+
+    Give it as `inner` with settings of your own.
+    """
+
+    def build_connection_pool_key_attributes(
+        self, request: requests.PreparedRequest, verify: Any, cert: Any = None
+    ) -> tuple[Any, Any]:
+        """Return what connections are shared by, the name included."""
+        host, pool = super().build_connection_pool_key_attributes(request, verify, cert)
+        name = urlsplit(f"//{request.headers.get('Host', '')}").hostname
+        named: dict[str, Any] = {**pool}
+        if host["scheme"] == "https" and name:
+            named |= {"server_hostname": name, "assert_hostname": name}
+        return host, named
 
 
 def _values_of(headers: Mapping[str, str | bytes]) -> FieldValues:

@@ -45,6 +45,8 @@ def resilient(
 
             return cast("F", call)
 
+        client.refuse_hedges(f"the plain function {function.__qualname__}")
+
         @functools.wraps(function)
         def call_now(*args: Any, **kwargs: Any) -> Any:
             def attempt(_: Call) -> CallResult[Any]:

@@ -1,6 +1,8 @@
 """Settings of a client: one value for each part, and how they are read from a table of TOML.
 
-What differs from the policies' own defaults: back-pressure trips the breaker, and is repeated only
+What differs from the policies' own defaults: the throttle looks at two seconds, since with ten it
+held callers back for three after a loss of 70% was over; back-pressure trips the breaker, and is
+repeated only
 after the time it asks for, so that an overloaded backend is spared; and five failures in a row open
 nothing, since a backend that refuses a third of its calls at random shows five in a row every few
 hundred. A breaker looks again within a second, for an outage may be as short, and at least once a
@@ -32,6 +34,7 @@ _BREAKER: Final[dict[str, Any]] = {
     "open_us": 1_000_000,
     "open_us_max": 60_000_000,
 }
+_THROTTLE: Final[dict[str, Any]] = {"history_us": 2_000_000}
 _RETRY: Final[dict[str, Any]] = {"on_overload": WHEN_TOLD}
 
 
@@ -41,6 +44,10 @@ def _breaker() -> BreakerSettings:
 
 def _retry() -> RetrySettings:
     return RetrySettings(**_RETRY)
+
+
+def _throttle() -> ClientThrottleSettings:
+    return ClientThrottleSettings(**_THROTTLE)
 
 
 @final
@@ -55,7 +62,7 @@ class ClientSettings:
     retry: RetrySettings = field(default_factory=_retry)
     retry_budget: RetryBudgetSettings = field(default_factory=RetryBudgetSettings)
     breaker: BreakerSettings = field(default_factory=_breaker)
-    throttle: ClientThrottleSettings = field(default_factory=ClientThrottleSettings)
+    throttle: ClientThrottleSettings = field(default_factory=_throttle)
     hedge: HedgeSettings | None = None  # no hedges; a table, even an empty one, asks for them
 
     def __post_init__(self) -> None:
@@ -69,7 +76,7 @@ def client_settings(table: Mapping[str, Any]) -> ClientSettings:
         "retry": _part("retry", RetrySettings, _RETRY, values),
         "retry_budget": _part("retry_budget", RetryBudgetSettings, {}, values),
         "breaker": _part("breaker", BreakerSettings, _BREAKER, values),
-        "throttle": _part("throttle", ClientThrottleSettings, {}, values),
+        "throttle": _part("throttle", ClientThrottleSettings, _THROTTLE, values),
     }
     if "hedge" in values:
         parts["hedge"] = _part("hedge", HedgeSettings, {}, values)

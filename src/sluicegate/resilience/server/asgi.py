@@ -8,6 +8,9 @@ problem details with an overload mark where we are overloaded. Its endpoint is t
 `endpoint` gives a scope, or its path. WebSockets and lifespan pass as they are, and so does what
 `bypass` names. A claim that cannot be understood is answered with 400.
 
+A failure (5xx) of a request whose call to a backend ended with an overload hands that on with a
+mark. It says nothing of our own places, so a limit that is found learns nothing from it.
+
 A permit is held until the application returns, streamed bodies included.
 """
 
@@ -25,6 +28,7 @@ from sluicegate.doors.claims import CRITICALITY, DEADLINE_MS, criticality_of, le
 from sluicegate.policies.deadline import refusal
 from sluicegate.policies.stack import outcome_of
 from sluicegate.resilience.context import ServedRequest, reset_served, set_served
+from sluicegate.resilience.overload_mark import handed_on_fields
 from sluicegate.resilience.server.protection import Protection
 from sluicegate.resilience.settings import Resilience
 
@@ -77,9 +81,9 @@ class ProtectedApp:
         outcome = Outcome.IGNORE
         try:
             await self.app(scope, receive, sender.send)
-            outcome = Outcome.DROPPED if sender.status in _OVERLOADED else Outcome.SUCCESS
+            outcome = sender.outcome
         except BaseException as error:
-            outcome = outcome_of(error)
+            outcome = outcome_of(error) if served.overload_us < 0 else Outcome.IGNORE
             raise
         finally:
             reset_served(token)
@@ -133,6 +137,13 @@ class _Sender:
         self._in_vain = False
         self.status = 0
 
+    @property
+    def outcome(self) -> Outcome:
+        if self.status not in _OVERLOADED:
+            return Outcome.SUCCESS
+        handed_on = self._served.overload_us >= 0 and not self._in_vain
+        return Outcome.IGNORE if handed_on else Outcome.DROPPED
+
     def send(self, message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":
             self.status = message["status"]
@@ -141,9 +152,19 @@ class _Sender:
                 self.status = 504
                 judgement = Judgement(refusal(), ())
                 return respond(judgement, [], self._send, "http", head=self._head)
+            if self.status >= 500 and self._served.overload_us >= 0:
+                message = _handing_on(message, self._served.overload_us)
         elif message["type"] == "http.response.body" and not message.get("more_body", False):
             self._served.release_deadline()
         return _nothing() if self._in_vain else self._send(message)
+
+
+def _handing_on(message: Message, after_us: int) -> Message:
+    """Add the mark, and nothing that the application has said itself."""
+    headers = list(message.get("headers", ()))
+    have = {name.lower() for name, _ in headers}
+    headers += [pair for pair in _raw(handed_on_fields(after_us)) if pair[0] not in have]
+    return {**message, "headers": headers}
 
 
 async def _nothing() -> None:

@@ -9,6 +9,9 @@ where we are overloaded, the mark is in its trailers. Threads have no line (`pro
 why), and the handlers of an asyncio server have one. What an asyncio server would run in threads of
 its own is not protected there: a line belongs to a loop.
 
+A call that fails after a backend of its own has said that it has too much hands that on in its
+trailers. What a handler returns after the time of its caller is not serialised.
+
 A permit is held until the handler has ended, streams included.
 """
 
@@ -23,11 +26,13 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, MissingPackage
 from sluicegate.contracts.guard import Judgement
 from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.reasons import DEADLINE
 from sluicegate.contracts.request import Request
 from sluicegate.doors.claims import CRITICALITY, criticality_of
 from sluicegate.doors.interceptors import behaviour_of, code_of, handler_like, message_of
 from sluicegate.policies.stack import outcome_of
 from sluicegate.resilience.context import serve
+from sluicegate.resilience.overload_mark import HANDED_ON
 from sluicegate.resilience.server.protection import Admitted, Protection
 from sluicegate.resilience.settings import Resilience
 
@@ -38,6 +43,8 @@ except ModuleNotFoundError as error:
     raise MissingPackage(error.name or "grpc", "grpc") from None
 
 HEALTH: Final = ("/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch")
+_IN_VAIN: Final = (grpc.StatusCode.DEADLINE_EXCEEDED, DEADLINE.sentence)
+_HANDED_ON: Final = tuple(HANDED_ON.grpc_trailers())
 _DROPPED: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
@@ -78,16 +85,28 @@ class _Door:
     def at_work(self, admitted: Admitted, request: Request, context: Any) -> Iterator[None]:
         """Let the handler work with the request's context; what it holds ends with the block."""
         outcome = Outcome.IGNORE
+        served = self.protection.served(request)
+        # An abort of an asyncio server is sent at once, so the trailers are set as soon as the
+        # overload is known. They say nothing beside a success.
+        served.on_overload = lambda: context.set_trailing_metadata(_HANDED_ON)
         try:
-            with serve(self.protection.served(request)) as served:
+            with serve(served):
                 yield
             served.release_deadline()
-            outcome = _outcome_of(context)
+            if served.overload_us < 0:
+                outcome = _outcome_of(context)
         except BaseException as error:
-            outcome = outcome_of(error)
+            if served.overload_us < 0:
+                outcome = Outcome.DROPPED if context.code() in _DROPPED else outcome_of(error)
             raise
         finally:
             admitted.end(outcome)
+
+    def is_in_vain(self, request: Request, context: Any) -> bool:
+        """Whether the time that the caller gave is over, and it waits no longer."""
+        return context.time_remaining() is not None and self.protection.is_in_vain(
+            request.deadline_us
+        )
 
 
 @final
@@ -126,8 +145,10 @@ class ProtectInterceptor(grpc.ServerInterceptor):
                 answer = behaviour(message, context)
                 if handler.response_streaming:
                     yield from answer
-                else:
-                    yield answer
+                    return
+                if door.is_in_vain(request, context):
+                    context.abort(*_IN_VAIN)
+                yield answer
 
         def one(message: Any, context: Any) -> Any:
             (answer,) = many(message, context)
@@ -176,7 +197,10 @@ class AsyncProtectInterceptor(grpc.aio.ServerInterceptor):
         async def one(message: Any, context: Any) -> Any:
             admitted, request = await enter(context)
             with door.at_work(admitted, request, context):
-                return await behaviour(message, context)
+                answer = await behaviour(message, context)
+                if door.is_in_vain(request, context):
+                    await context.abort(*_IN_VAIN)
+                return answer
 
         async def many(message: Any, context: Any) -> AsyncIterator[Any]:
             admitted, request = await enter(context)

@@ -34,7 +34,14 @@ from sluicegate.policies.criticality import CriticalityClamp, CriticalitySetting
 from sluicegate.policies.deadline import Deadline
 from sluicegate.policies.endpoint_cost import EndpointCost
 from sluicegate.policies.queue.queue import Queue, QueueSettings
-from sluicegate.policies.stack import Stack, StackPermit, StackStats, at_once, waits
+from sluicegate.policies.stack import (
+    Stack,
+    StackObserver,
+    StackPermit,
+    StackStats,
+    at_once,
+    waits,
+)
 from sluicegate.policies.stress import Stress, StressState
 from sluicegate.policies.watermark import Watermark
 from sluicegate.resilience.context import ServedRequest
@@ -77,7 +84,11 @@ class Lane:
         stress: Stress,
         chance: Chance,
         threaded: bool,
+        observer: StackObserver | None,
     ) -> None:
+        observers: list[StackObserver] = [self, stress]
+        if observer is not None:
+            observers.append(observer)
         self._cost = cost
         self._chance = chance
         self._passed = _ALL  # of those who came last, as parts of _ALL
@@ -92,7 +103,7 @@ class Lane:
                 )
             places = ConcurrencySettings(name=queue.name, adaptive=number, shares=_SHARES)
             concurrency = at_once("concurrency", Concurrency(places, chance))
-            self.stack = Stack(*first, concurrency, observers=[self, stress])
+            self.stack = Stack(*first, concurrency, observers=observers)
             return
         if settings.concurrency is not None:
             self._number = AdaptiveLimit(settings.concurrency)
@@ -100,7 +111,7 @@ class Lane:
             *first,
             at_once("watermark", Watermark(lambda: self.queue.queued, settings.watermark)),
             waits("queue", self.queue),
-            observers=[self, stress],
+            observers=observers,
         )
 
     @property
@@ -121,7 +132,7 @@ class Lane:
             return
         service_us = measured.service_us
         if outcome is Outcome.SUCCESS:
-            self._cost.learn(request.operation, service_us)
+            self._cost.learn(request.operation, service_us, now_us)
         number = self._number
         if number is not None:
             dropped = outcome is Outcome.DROPPED
@@ -156,6 +167,7 @@ class Protection:
         clock: Clock | None = None,
         chance: Chance | None = None,
         threaded: bool = False,
+        observer: StackObserver | None = None,
     ) -> None:
         settings = Resilience() if settings is None else settings
         chance = SystemChance() if chance is None else chance
@@ -180,7 +192,7 @@ class Protection:
         self.degradation = Degradation(self.stress, settings.degrade)
         # Threads wait for the pool of their server, and no timer shows for how long.
         self._lag = None if threaded else LoopLag(self._clock, self.stress.record_loop_lag)
-        shared = (self._deadline, criticality, self._cost, self.stress, chance, threaded)
+        shared = (self._deadline, criticality, self._cost, self.stress, chance, threaded, observer)
         self.light = Lane(settings, settings.queue, *shared)
         self.heavy = Lane(settings, settings.heavy_queue, *shared)
 
@@ -221,12 +233,13 @@ class Protection:
 
     async def admit(self, request: Request) -> Admitted | Decision:
         """Wait for a place in the endpoint's lane; what is returned ends once."""
-        if self._lane(request).stack.ready(request, self._clock.now_us()):
+        now_us = self._clock.now_us()
+        if self._lane(request, now_us).stack.ready(request, now_us):
             return self.admit_now(request)
         endpoint = request.operation
-        heavy = self._cost.is_heavy(endpoint)
+        heavy = self._cost.is_heavy(endpoint, now_us)
         if not heavy:
-            self._cost.enter_light(endpoint)
+            self._cost.enter_light(endpoint, now_us)
         held = False
         try:
             stack = self.heavy.stack if heavy else self.light.stack
@@ -243,13 +256,14 @@ class Protection:
         """The same for a thread, or where nobody would have to wait."""
         endpoint = request.operation
         with self._lock:
-            heavy = self._cost.is_heavy(endpoint)
+            now_us = self._clock.now_us()
+            heavy = self._cost.is_heavy(endpoint, now_us)
             stack = self.heavy.stack if heavy else self.light.stack
-            admission = stack.admit_now(request, self._clock.now_us())
+            admission = stack.admit_now(request, now_us)
             if isinstance(admission, Decision):
                 return admission
             if not heavy:
-                self._cost.enter_light(endpoint)
+                self._cost.enter_light(endpoint, now_us)
             return Admitted(self, admission, heavy)
 
     def end(self, permit: StackPermit, outcome: Outcome, heavy: bool) -> bool:
@@ -271,7 +285,7 @@ class Protection:
             after_us=max(decision.retry_after_us, settings.watermark.retry_after_us),
             jitter=settings.jitter,
             draw=self._chance.draw(),
-            admitted_permille=self._lane(request).admitted_permille,
+            admitted_permille=self._lane(request, self._clock.now_us()).admitted_permille,
         )
 
     def stats(self) -> ProtectionStats:
@@ -302,8 +316,8 @@ class Protection:
         """Whether the time that a caller claimed is over, so that nobody waits for an answer."""
         return deadline_us is not None and self._clock.now_us() >= deadline_us
 
-    def _lane(self, request: Request) -> Lane:
-        return self.heavy if self._cost.is_heavy(request.operation) else self.light
+    def _lane(self, request: Request, now_us: int) -> Lane:
+        return self.heavy if self._cost.is_heavy(request.operation, now_us) else self.light
 
 
 def is_overload(decision: Decision) -> bool:

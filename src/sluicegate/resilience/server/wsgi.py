@@ -2,8 +2,9 @@
 
     app.wsgi_app = protect(app.wsgi_app, Resilience())
 
-It is `resilience/server/asgi.py` without a line: a thread is admitted at once or refused. The
-permit is held until the server closes what the application returned, streamed bodies included.
+It is `resilience/server/asgi.py` without a line: a thread is admitted at once or refused. What that
+says of failures that are handed on and of answers that nobody waits for holds here too; the permit
+is held until the server closes what the application returned, streamed bodies included.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue
 from sluicegate.contracts.guard import Judgement
 from sluicegate.contracts.permit import Outcome
+from sluicegate.contracts.request import Request
 from sluicegate.doors.claims import CRITICALITY, DEADLINE_MS, criticality_of, left_us_of
 from sluicegate.doors.problem import CONTENT_TYPE, body, status_of
 from sluicegate.doors.proxies import Proxies
 from sluicegate.doors.wsgi import Environ, WsgiArrival, status_line
+from sluicegate.policies.deadline import refusal
 from sluicegate.policies.stack import outcome_of
 from sluicegate.resilience.context import ServedRequest, reset_served, set_served
+from sluicegate.resilience.overload_mark import handed_on_fields
 from sluicegate.resilience.server.protection import Admitted, Protection
 from sluicegate.resilience.settings import Resilience
 
@@ -69,18 +73,13 @@ class ProtectedWsgiApp:
             criticality=criticality,
             caller=caller,
         )
+        claimed_us = request.deadline_us if left_us >= 0 else None
         admitted = protection.admit_now(request)
         if isinstance(admitted, Decision):
-            judgement = Judgement(admitted, ())
             mark = protection.mark_of(admitted, request)
-            text = body(judgement)
             fields = [] if mark is None else mark.http_fields()
-            head = [*_head(CONTENT_TYPE, text), *fields]
-            start_response(status_line(status_of(judgement)), head)
-            return [] if environ["REQUEST_METHOD"] == "HEAD" else [text]
-        served = protection.served(request)
-        token = set_served(served)
-        return _Response(self.app, environ, start_response, admitted, served, token)
+            return _refuse(admitted, fields, environ, start_response)
+        return _Response(self, environ, start_response, admitted, request, claimed_us)
 
 
 def protect(
@@ -98,48 +97,64 @@ def protect(
 class _Response:
     """The application's chunks; what is held ends with them, on the thread that began."""
 
-    __slots__ = ("_admitted", "_chunks", "_iterator", "_outcome", "_served", "_token")
+    __slots__ = ("_admitted", "_chunks", "_instead", "_iterator", "_outcome", "_served", "_token")
 
     def __init__(
         self,
-        app: WSGIApplication,
+        door: ProtectedWsgiApp,
         environ: Environ,
         start_response: StartResponse,
         admitted: Admitted,
-        served: ServedRequest,
-        token: Token[ServedRequest | None],
+        request: Request,
+        claimed_us: int | None,
     ) -> None:
+        protection = door.protection
+        served = protection.served(request)
         self._admitted = admitted
-        self._served = served
-        self._token = token
+        self._served: ServedRequest = served
+        self._token: Token[ServedRequest | None] = set_served(served)
+        self._instead: list[bytes] | None = None  # of an answer that nobody waits for
         self._outcome = Outcome.SUCCESS
 
         def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None, /) -> Any:
-            if status.startswith(_DROPPED):
+            if protection.is_in_vain(claimed_us):
                 self._outcome = Outcome.DROPPED
+                if self._instead is None:
+                    self._instead = _refuse(refusal(), [], environ, start_response)
+                return _nowhere
+            if status.startswith("5"):
+                if served.overload_us >= 0:
+                    self._outcome = Outcome.IGNORE
+                    have = {name.lower() for name, _ in headers}
+                    fields = handed_on_fields(served.overload_us)
+                    headers = [*headers, *(pair for pair in fields if pair[0] not in have)]
+                elif status.startswith(_DROPPED):
+                    self._outcome = Outcome.DROPPED
             if exc_info is None:
                 return start_response(status, headers)
             return start_response(status, headers, exc_info)
 
         try:
-            self._chunks = app(environ, start)
+            self._chunks = door.app(environ, start)
             self._iterator = iter(self._chunks)
         except BaseException as error:
-            self._end(outcome_of(error))
+            self._end(self._outcome_of(error))
             raise
 
     def __iter__(self) -> Iterator[bytes]:
         return self
 
     def __next__(self) -> bytes:
+        if self._is_replaced():
+            return self._rest()
         try:
-            return next(self._iterator)
+            chunk = next(self._iterator)
         except StopIteration:
-            self._served.release_deadline()
-            raise
+            return self._rest()
         except BaseException as error:
-            self._outcome = outcome_of(error)
+            self._outcome = self._outcome_of(error)
             raise
+        return self._rest() if self._is_replaced() else chunk  # many begin with their first chunk
 
     def close(self) -> None:
         """End the request; servers call it whatever happened."""
@@ -150,9 +165,39 @@ class _Response:
         finally:
             self._end(self._outcome)
 
+    def _is_replaced(self) -> bool:
+        return self._instead is not None
+
+    def _rest(self) -> bytes:
+        """The answer in place of the application's; then it is out."""
+        if self._instead:
+            return self._instead.pop()
+        self._served.release_deadline()
+        raise StopIteration
+
+    def _outcome_of(self, error: BaseException) -> Outcome:
+        return outcome_of(error) if self._served.overload_us < 0 else Outcome.IGNORE
+
     def _end(self, outcome: Outcome) -> None:
         if self._admitted.end(outcome):
             reset_served(self._token)
+
+
+def _refuse(
+    decision: Decision,
+    fields: list[tuple[str, str]],
+    environ: Environ,
+    start_response: StartResponse,
+) -> list[bytes]:
+    """Begin an answer of problem details, and return its chunks."""
+    judgement = Judgement(decision, ())
+    text = body(judgement)
+    start_response(status_line(status_of(judgement)), [*_head(CONTENT_TYPE, text), *fields])
+    return [] if environ["REQUEST_METHOD"] == "HEAD" else [text]
+
+
+def _nowhere(chunk: bytes) -> None:
+    """Take a part of an answer that nobody waits for."""
 
 
 def _values(arrival: WsgiArrival, name: bytes) -> list[bytes]:
