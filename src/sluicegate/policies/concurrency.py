@@ -46,12 +46,11 @@ from sluicegate.kernels.concurrency_limit import (
     SampleWindow,
     Vegas,
 )
-from sluicegate.kernels.fast_limit import FastLimit
+from sluicegate.kernels.fast_limit import ROUNDS, FastLimit
 from sluicegate.policies.settings import check_ranges, one_of, part_of, within
 
 PARTITIONS_MAX: Final = 1_000
 ALGORITHMS: Final = ("fast", "vegas", "gradient2", "aimd", "fixed")
-ROUNDS: Final = 20  # of "fast": a window ends once every place was used so many times
 BY: Final = ("criticality", "caller")
 NO_SHARES: Final[Mapping[str, float]] = {}
 _OTHERS: Final = ""
