@@ -32,17 +32,13 @@ class Miss(NamedTuple):
 
 MISSES: Final[Mapping[str, Miss]] = {
     "deadline-chain": Miss(1004, "goodput of 0.9797 where 0.98 is asked; two of eight seeds miss"),
-    "gray-host": Miss(1001, "a healthy host is ejected in the calm hour; one of three seeds"),
 }
 UNNEEDED: Final[Mapping[str, str]] = {  # scenario, and the candidate that meets its goals
     "ablation": "without-ratio",
     "cache-flush": "without-coalesce",
-    "critical-excess": "without-shed",
     "deadline-chain": "without-deadline",
-    "gray-host": "without-ejection",
     "inversion": "without-raise",
     "noisy-neighbour": "without-classes",
-    "priority": "without-shed",
 }
 
 

@@ -21,9 +21,9 @@ from sluicegate.lab.measures import curves, figures
 from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.rigs.server_chain import (
     server_chain,
-    shed_alone,
+    with_shed,
     without_criticality,
-    without_shed,
+    without_queue,
 )
 from sluicegate.lab.scenario import OVER_CASES, PlotSpec, Scenario
 from sluicegate.lab.station_candidates import kernel_candidate, policy_candidate
@@ -62,9 +62,9 @@ SCENARIO: Final = Scenario(
     rigs={"2x": rig(2), "5x": rig(5), "10x": rig(10)},
     candidates={
         "chain": policy_candidate(server_chain),
-        "without-shed": policy_candidate(without_shed),
-        "without-queue": policy_candidate(shed_alone),
+        "without-queue": policy_candidate(without_queue),
         "without-criticality": policy_candidate(without_criticality),
+        "with-shed": policy_candidate(with_shed),
         "dagor": kernel_candidate(dagor),
         "pid": kernel_candidate(pid),
         "folly": kernel_candidate(folly_codel),
