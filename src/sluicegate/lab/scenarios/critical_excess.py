@@ -18,7 +18,7 @@ from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import curves, figures
 from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.rigs.server_chain import server_chain, turning, without_queue
-from sluicegate.lab.scenario import AS_BARS, PlotSpec, Scenario
+from sluicegate.lab.scenario import AS_BARS, PLACES, PlotSpec, Scenario
 from sluicegate.lab.station_candidates import kernel_candidate, policy_candidate
 
 WORKERS: Final = 16
@@ -54,6 +54,7 @@ SCENARIO: Final = Scenario(
     },
     ours="chain",
     must_fail=("fifo", "without-queue", "dagor-fixed"),
+    own_settings=PLACES,
     goals=(
         Goal(figure="goodput", at_least=0.97),
         Goal(figure="jain", at_least=0.95),

@@ -25,7 +25,7 @@ from sluicegate.lab.rigs.server_chain import (
     without_criticality,
     without_queue,
 )
-from sluicegate.lab.scenario import OVER_CASES, PlotSpec, Scenario
+from sluicegate.lab.scenario import OVER_CASES, PLACES, PlotSpec, Scenario
 from sluicegate.lab.station_candidates import kernel_candidate, policy_candidate
 
 WORKERS: Final = 16
@@ -72,6 +72,7 @@ SCENARIO: Final = Scenario(
     },
     ours="chain",
     must_fail=("fifo", "without-criticality", "without-queue"),
+    own_settings=PLACES,
     goals=(
         Goal(figure="success.critical", at_least=0.999),
         Goal(figure="success.degraded", at_least=0.995),
