@@ -23,6 +23,7 @@ ALL: list[Arrivals] = [
     Even(500),
     Steps(((0, 100), (3 * SECOND, 900))),
     OnOff(on_per_s=2_000, on_us=100_000, off_us=300_000),
+    OnOff(on_per_s=2_000, on_us=100_000, off_us=300_000, tail=1.5),
     Diurnal(mean_per_s=500, swing=0.8, day_us=SECOND),
     Replay((5, 5, 9, 4_000)),
 ]
@@ -47,6 +48,24 @@ def test_poisson_arrivals_have_their_rate_and_counts_that_scatter_like_their_mea
 
 def test_even_arrivals_do_not_drift() -> None:
     assert until(Even(3), 2 * SECOND) == [333_333, 666_666, 1_000_000, 1_333_333, 1_666_666]
+
+
+def test_pareto_bursts_have_the_mean_they_say_and_some_are_far_longer() -> None:
+    tail = OnOff(on_per_s=1_000, on_us=100_000, off_us=100_000, tail=3.0)
+    assert len(until(tail, 400 * SECOND)) == pytest.approx(200_000, rel=0.05)
+
+    def longest_pause_us(arrivals: Arrivals) -> int:
+        return max(late - early for early, late in pairwise(until(arrivals, 100 * SECOND)))
+
+    wild = OnOff(on_per_s=1_000, on_us=100_000, off_us=100_000, tail=1.5)
+    tame = OnOff(on_per_s=1_000, on_us=100_000, off_us=100_000)
+    assert longest_pause_us(wild) > 1.5 * longest_pause_us(tame)
+
+
+@pytest.mark.parametrize("tail", [1.0, -1.0, 101.0, float("nan")])
+def test_a_tail_without_a_mean_is_refused(tail: float) -> None:
+    with pytest.raises(BadValue, match="tail"):
+        OnOff(on_per_s=1, on_us=1, off_us=1, tail=tail)
 
 
 def test_a_step_changes_the_rate_when_it_says() -> None:

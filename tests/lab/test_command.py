@@ -50,6 +50,7 @@ SMALL = AScenario(
     measure=figures,
     columns=("goodput", "p99_ms", "refused_p99_ms", "queue_peak"),
     scale="one tenth of the time",
+    own_settings={"places 3": "a test has its own"},
 )
 
 
@@ -83,6 +84,7 @@ def test_a_run_prints_a_row_for_each_goal_and_ends_well(
     assert output.out.count("met ") == 3
     assert "seeds 0 to 1" in output.out
     assert "one tenth of the time" in output.out
+    assert "own setting: places 3: a test has its own" in output.out
     assert "repeat" not in output.out
     assert output.err == ""
 

@@ -64,11 +64,22 @@ def test_what_it_did_before_its_ejection_does_not_eject_it_again() -> None:
 
 def test_a_host_ten_times_slower_than_the_others_is_out() -> None:
     judge = outlier()
-    for n in range(2):
-        assert weights(judge, n * S)[7] == 1.0, "a p95 of fewer than 100 calls says little"
+    for n in range(16):
+        assert weights(judge, n * S)[7] == 1.0, "fifteen sweeps in a row must find it slow"
         second(judge, n * S, {}, {"h7": 100_000})
-    assert weights(judge, 2 * S)[7] == 0.0
+    assert weights(judge, 16 * S)[7] == 0.0
     assert judge.standing("h7").reason == "latency above the others"
+
+
+def test_one_bad_second_ejects_nobody_though_the_window_holds_it_for_ten() -> None:
+    judge = outlier()
+    for n in range(30):
+        second(judge, n * S, {}, {"h7": 100_000} if n in {5, 6} else {})
+        assert weights(judge, (n + 1) * S)[7] == 1.0
+    hasty = outlier(latency_sweeps=1)
+    for n in range(8):
+        second(hasty, n * S, {}, {"h7": 100_000} if n in {5, 6} else {})
+    assert weights(hasty, 8 * S)[7] == 0.0
 
 
 @pytest.mark.parametrize(

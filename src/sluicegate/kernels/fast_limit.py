@@ -10,10 +10,13 @@ differs from Vegas (`vegas.py`), which adds or takes one each time, in two ways 
 matter: a step is as large as the error, so half the capacity is found in a few updates; and what
 one noisy window does to the limit is divided by ten (by two, if it is off by a fifth).
 
-What was changed. FAST grows by `gain * queue` an update while nothing waits; here, from the third
-such update in a row on, growth is a sixteenth of the limit and doubles, up to a half. A start grows
-by a quarter at once, and ends with a deep probe. `MARGIN` is added to the unloaded latency, for one
-that is too low strands workers (the limit rests at queue / error), and one too high costs a place.
+What was changed. FAST grows by `gain * queue` an update while nothing waits. Here what latencies
+are below those of a short queue is added up, never below zero (Page's cumulative sum, 1954), and
+once it is more than chance makes of a window's mean, growth is a sixteenth of the limit and
+doubles, up to a half; where it ends, three updates go half of the way back. A start grows by a
+quarter at once, learns the latency while that does not rise, and ends with a deep probe. `MARGIN`
+is added to the unloaded latency, for one that is too low strands workers (the limit rests at queue
+/ error), and one too high costs a place.
 
 That latency is probed for: for two updates the limit is a fifth lower, one to empty the queue and
 one to measure. What is measured is averaged with what was known, unless it is a surprise, a fifth
@@ -45,7 +48,12 @@ from math import sqrt
 from typing import Final, final
 
 from sluicegate.kernels.bounds import within
-from sluicegate.kernels.concurrency_limit import LIMIT_MAX, AdaptiveNumber, check_draw
+from sluicegate.kernels.concurrency_limit import (
+    LIMIT_MAX,
+    SAMPLES_ENOUGH,
+    AdaptiveNumber,
+    check_draw,
+)
 
 QUEUE: Final = 0.2  # of the square root of the limit
 MARGIN: Final = 1.05  # an unloaded latency that is too low costs more than one too high
@@ -53,7 +61,9 @@ GAIN: Final = 0.1
 GAIN_FAR: Final = 0.5
 FAR: Final = 0.2  # of the limit
 GROWTH: Final = 1 / 16
-LUCKY: Final = 2  # windows without a queue that may be chance
+DEVIATIONS: Final = 4.5  # of a window's mean, before what was short is not chance
+RETURNING: Final = 3
+ROUNDS: Final = 20  # a window has so many ends for each place, as `SampleWindow` is told
 GROWTH_START: Final = 1 / 4
 GROWTH_MAX: Final = 1 / 2
 BACKOFF: Final = 0.9
@@ -61,7 +71,7 @@ DEPTH: Final = 0.8  # of the limit, in a probe
 DEPTH_MORE: Final = 0.6  # of that, in each stage of a probe that was surprised
 SURPRISE: Final = 0.2  # three times what chance does to the mean of 300 exponential latencies
 UPDATES_MIN: Final = 16.0  # between two probes of a small limit
-LEARN: Final = 0.125
+LEARN: Final = 1 / 16
 _STEADY: Final = 0
 _DRAINING: Final = 1
 _MEASURING: Final = 2
@@ -77,12 +87,14 @@ class FastLimit(AdaptiveNumber):
         "_deep",
         "_estimate",
         "_free",
+        "_grown",
         "_learned",
         "_phase",
         "_probe_multiplier",
         "_probe_share",
         "_probed",
         "_quick_us",
+        "_returning",
         "_starting",
         "_unloaded_us",
         "_updates",
@@ -102,7 +114,9 @@ class FastLimit(AdaptiveNumber):
         self._probe_share = 1.0
         self._phase = _STEADY
         self._updates = 0
-        self._free = 0  # updates in a row in which nothing waited
+        self._free = 0.0  # how far latencies were below those of a queue, added up
+        self._grown = 0  # updates in a row that found nothing waiting, and grew
+        self._returning = 0  # updates that go back quickly
         self._starting = True
         self._learned = 0  # windows without a queue
         self._quick_us = 0  # a latency far below the unloaded one, if the last was
@@ -155,22 +169,42 @@ class FastLimit(AdaptiveNumber):
         estimate = self._estimate
         queue = _queue(estimate)
         served = self._served(estimate, rtt_us)
-        # A start that stops at the first unlucky window would stop low.
-        slack = FAR * estimate if self._starting else queue / 2
-        if estimate - served < slack and not (self._starting and self.limit == self._limit_max):
-            self._free += 1
-            lucky = 0 if self._starting else LUCKY
-            if self._free > lucky:
-                share = GROWTH_START if self._starting else GROWTH
-                growth = min(share * 2.0 ** (self._free - lucky - 1), GROWTH_MAX)
-                return estimate + max(1.0, growth * estimate)
-        else:
-            self._free = 0
-            if self._starting:
-                self._starting = False
-                self._updates = LIMIT_MAX  # what was believed so far is to be seen at once
+        if self._grows(rtt_us, estimate, served, queue):
+            growth = (GROWTH_START if self._starting else GROWTH) * 2.0**self._grown
+            self._grown += 1
+            return estimate + max(1.0, min(growth, GROWTH_MAX) * estimate)
+        if self._starting:
+            self._starting = False
+            self._updates = LIMIT_MAX  # what was believed so far is to be seen at once
+            self._grown = 1
+        if self._grown > 0:  # too far, most likely
+            self._grown = 0
+            self._free = self._enough(estimate) / 2
+            self._returning = RETURNING
         off = served + queue - estimate
-        return estimate + (GAIN_FAR if abs(off) > FAR * estimate else GAIN) * off
+        far = abs(off) > FAR * estimate or self._returning > 0
+        if self._returning > 0:
+            self._returning -= 1
+        return estimate + (GAIN_FAR if far else GAIN) * off
+
+    def _grows(self, rtt_us: int, estimate: float, served: float, queue: float) -> bool:
+        """Whether nothing waits: at a start by this window, later by what windows add up to."""
+        if self._starting:
+            # A start that stops at the first unlucky window would stop low.
+            if estimate - served >= FAR * estimate or self.limit == self._limit_max:
+                return False
+            if rtt_us < self._unloaded_us * (1.0 + SURPRISE):
+                self._learn(rtt_us)  # more at work, and it takes no longer
+            return True
+        waits = MARGIN * estimate / (estimate - queue / 2)  # of the unloaded latency
+        short = waits - rtt_us / self._unloaded_us
+        enough = self._enough(estimate)
+        self._free = max(0.0, min(self._free + short, 2 * enough))
+        return short > 0.0 if self._grown > 0 else self._free > enough
+
+    def _enough(self, estimate: float) -> float:
+        """What is not chance: so many deviations of a window's mean."""
+        return DEVIATIONS / sqrt(max(float(SAMPLES_ENOUGH), ROUNDS * estimate))
 
     def _learn(self, rtt_us: int) -> None:
         """One more window without a queue; the first ones count alike."""
@@ -194,7 +228,8 @@ class FastLimit(AdaptiveNumber):
             return self.limit
         known_us = self._unloaded_us
         if abs(rtt_us - known_us) <= SURPRISE * known_us:
-            if not self._deep:  # there the last of a queue may be in it
+            # The last of a queue may be in what is still falling.
+            if not self._deep or rtt_us >= self._before_us * (1.0 - SURPRISE):
                 self._learn(rtt_us)
         elif not self._deep or rtt_us < self._before_us * (1.0 - SURPRISE):
             if self.limit > self._limit_min:
@@ -208,7 +243,8 @@ class FastLimit(AdaptiveNumber):
             served = self._served(float(self._before), self._before_us)
             estimate = min(max(served, float(self.limit)) + _queue(served), estimate)
         self._deep = False
-        self._free = 0
+        self._free = 0.0
+        self._grown = 0
         self._probed = estimate
         return self._hold(estimate)
 

@@ -16,6 +16,7 @@ from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.errors import BadValue
 
 RATE_PER_S_MAX: Final = 1e7
+TAIL_MAX: Final = 100.0
 _US: Final = 1e6
 
 
@@ -92,13 +93,15 @@ class Steps:
 class OnOff:
     """Bursts: Poisson at `on_per_s` for a while, then at `off_per_s`, over and over.
 
-    Both times are exponential around their means.
+    Both times are exponential around their means; with a `tail` above 1 they are Pareto, and the
+    longest ones are the longer the nearer to 1 it is.
     """
 
     on_per_s: float
     on_us: int
     off_us: int
     off_per_s: float = 0.0
+    tail: float = 0.0  # 0: exponential
 
     def __post_init__(self) -> None:
         _check_rate("on_per_s", self.on_per_s)
@@ -106,6 +109,8 @@ class OnOff:
         for field, us in (("on_us", self.on_us), ("off_us", self.off_us)):
             if us < 1:
                 raise BadValue(field, us, "give at least a microsecond")
+        if self.tail != 0.0 and not 1.0 < self.tail <= TAIL_MAX:
+            raise BadValue("tail", self.tail, f"give 0, or a number above 1, at most {TAIL_MAX:g}")
 
     def instants_us(self, chance: Chance) -> Iterator[int]:
         """Yield when they come."""
@@ -113,9 +118,16 @@ class OnOff:
         on = False
         while True:
             begin_us, on = end_us, not on
-            end_us -= (self.on_us if on else self.off_us) * math.log(1.0 - chance.draw())
+            end_us += (self.on_us if on else self.off_us) * self._length(chance.draw())
             per_s = self.on_per_s if on else self.off_per_s
             yield from _poisson_us(chance, per_s, begin_us, end_us)
+
+    def _length(self, draw: float) -> float:
+        """Of a mean of 1."""
+        if self.tail == 0.0:
+            return -math.log(1.0 - draw)
+        least = (self.tail - 1.0) / self.tail
+        return float(least * (1.0 - draw) ** (-1.0 / self.tail))
 
 
 @final

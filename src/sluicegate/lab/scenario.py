@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from shlex import quote
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, final
 
@@ -66,6 +66,13 @@ OVER_TIME: Final = "time"
 AS_BARS: Final = "bars"
 
 
+# Most rigs are played with it.
+PLACES: Final[Mapping[str, str]] = {
+    "places as many as workers": "it is for whoever sets up a service to say, and only the "
+    "dispatcher and `concurrency` find it; a third too few answer two thirds",
+}
+
+
 def no_curves(rig: object, result: object) -> Curves:
     """A scenario of which nothing is drawn over time."""
     return {}
@@ -91,12 +98,13 @@ class Scenario(Generic[Rig, Result]):
     plots: tuple[PlotSpec, ...] = ()
     scale: str = ""  # how the rigs differ in size from what the claim is about
     limits: str = ""  # where a goal cannot be met: why, and what was measured
+    own_settings: Mapping[str, str] = field(default_factory=dict)  # of ours, and why not as shipped
 
     def __post_init__(self) -> None:
         named = [("ours", self.ours), *(("must_fail", name) for name in self.must_fail)]
-        for field, name in named:
+        for part, name in named:
             if name not in self.candidates:
-                raise BadValue(field, name, f"give one of {', '.join(self.candidates)}")
+                raise BadValue(part, name, f"give one of {', '.join(self.candidates)}")
         if not self.must_fail:
             raise BadValue("must_fail", self.must_fail, "name at least one who must fail")
         for goal in self.goals:

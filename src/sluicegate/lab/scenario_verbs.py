@@ -111,6 +111,9 @@ def write_results(
     write(f"  run with {scenario.candidate(candidate).mode}\n")
     if scenario.scale:
         write(f"scale: {scenario.scale}\n")
+    if candidate == scenario.ours:
+        for setting, reason in scenario.own_settings.items():
+            write(f"own setting: {setting}: {reason}\n")
     rows = [
         (
             "met   " if one.met else "MISSED",

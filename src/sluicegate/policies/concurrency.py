@@ -40,14 +40,13 @@ from sluicegate.contracts.request import Request
 from sluicegate.kernels.aimd import Aimd
 from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.concurrency_limit import LIMIT_MAX, SPAN_US_MAX, SampleWindow
-from sluicegate.kernels.fast_limit import FastLimit
+from sluicegate.kernels.fast_limit import ROUNDS, FastLimit
 from sluicegate.kernels.gradient2 import Gradient2
 from sluicegate.kernels.vegas import Vegas
 from sluicegate.policies.settings import check_ranges, one_of, part_of, within
 
 PARTITIONS_MAX: Final = 1_000
 ALGORITHMS: Final = ("fast", "vegas", "gradient2", "aimd", "fixed")
-ROUNDS: Final = 20  # of "fast": a window ends once every place was used so many times
 BY: Final = ("criticality", "caller")
 NO_SHARES: Final[Mapping[str, float]] = {}
 _OTHERS: Final = ""

@@ -15,6 +15,8 @@ A request that breaks whatever host serves it is no host's fault. A key that has
 somewhere; so a hot key that fails on a few bad hosts and succeeds on the others hides none of them.
 
 A sweep of a second is not the usual ten: a host that fails fast does its harm in the first ones.
+A slow one must have been slow for `latency_sweeps` of them in a row, more than the window holds:
+where work varies, one second of long calls raises a p95 threefold for as long as it is in there.
 
 Cost: four additions and a logarithm a call; a sweep reads a quantile of each host. Bounds:
 `hosts_max` hosts with about 60 kB at most each; `poison_keys_max` keys that failed lately.
@@ -32,6 +34,7 @@ from sluicegate.kernels.backoff import WAIT_US_MAX
 from sluicegate.kernels.bounds import ranged
 from sluicegate.kernels.moving_rate import SlotRing
 from sluicegate.kernels.outlier import (
+    LATENCY,
     HostStats,
     HostVerdict,
     SweepSettings,
@@ -57,6 +60,7 @@ class OutlierSettings(SweepSettings):
 
     sweep_us: int = ranged(1_000_000, 1, WAIT_US_MAX)
     windows: int = ranged(10, 2, WINDOWS_MAX)
+    latency_sweeps: int = ranged(15, 1, WINDOWS_MAX)  # in a row that find it slow
     ramp_us: int = ranged(10_000_000, 0, WAIT_US_MAX)
     weight_least: float = 0.1
     hosts_max: int = ranged(1_000, 1, HOSTS_MAX)
@@ -111,6 +115,7 @@ class _Host:
         "reason",
         "requests",
         "row",
+        "slow_sweeps",
         "until_us",
     )
 
@@ -119,6 +124,7 @@ class _Host:
         self.failures = SlotRing(settings.windows, settings.sweep_us)
         self.latency = WindowedQuantile(settings.windows, settings.sweep_us, scale)
         self.row = 0
+        self.slow_sweeps = 0  # in a row that found it slow
         self.ejected = False
         self.until_us = 0
         self.ejections = 0
@@ -246,7 +252,7 @@ class Outlier:
         self._sweep_us = now_us + self.settings.sweep_us
         least = self.settings.requests_min
         stats = [host.host_stats(name, least, now_us) for name, host in self._hosts.items()]
-        verdicts = sweep(stats, self.settings, now_us, self._chance.draw())
+        verdicts = self._lasting(sweep(stats, self.settings, now_us, self._chance.draw()))
         for verdict in verdicts:
             host = self._hosts[verdict.name]
             if verdict.ejected:
@@ -286,6 +292,18 @@ class Outlier:
             self._recorded,
             poisonous,
         )
+
+    def _lasting(self, verdicts: list[HostVerdict]) -> list[HostVerdict]:
+        """Leave out whoever has not been slow for long: one bad second stays in the window."""
+        slow = {verdict.name for verdict in verdicts if verdict.reason == LATENCY}
+        for name, host in self._hosts.items():
+            host.slow_sweeps = host.slow_sweeps + 1 if name in slow else 0
+        least = self.settings.latency_sweeps
+        return [
+            verdict
+            for verdict in verdicts
+            if verdict.reason != LATENCY or self._hosts[verdict.name].slow_sweeps >= least
+        ]
 
     def _count(self) -> None:
         self.out = tuple([name for name, host in self._hosts.items() if host.ejected])

@@ -52,7 +52,7 @@ def test_the_chain_has_its_stages_in_order_and_only_critical_callers_may_say_so(
         assert stages[-1].own.places == rig(2).workers
         return [stage.name for stage in stages]
 
-    assert run(main, 1).value == ["deadline", "criticality", "shed", "queue"]
+    assert run(main, 1).value == ["deadline", "criticality", "queue"]
     assert clamp(BY_CLASS).callers == {
         f"critical-{caller}": Criticality.CRITICAL for caller in range(1_000)
     }

@@ -145,6 +145,8 @@ def _section(one: ScenarioReport, drawn: list[str]) -> Iterator[str]:
         yield f'<p class="limits">Limit: {escape(scenario.limits)}</p>'
     if scenario.scale:
         yield quiet(f"Scale: {escape(scenario.scale)}")
+    for setting, reason in scenario.own_settings.items():
+        yield quiet(f"Own setting: {escape(setting)}: {escape(reason)}")
     yield f'<div class="plots">{"".join(drawn)}</div>'
     yield from _goals(one)
     yield from _all_candidates(one)

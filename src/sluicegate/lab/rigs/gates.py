@@ -149,6 +149,7 @@ class _Station:
 
 SECOND_US: Final = 1_000_000
 SETTLE_US: Final = 10 * SECOND_US
+NEAR: Final = 0.25  # of the number of workers
 
 
 def settled(rig: GateRig, run: GateRun) -> list[tuple[int, list[int]]]:
@@ -174,6 +175,7 @@ def measure(rig: GateRig, run: GateRun) -> Figures:
     means = [(workers, fmean(limits)) for workers, limits in phases]
     third = max(len(means) // 6, 1) * 2  # phases of the first and of the last third
     return {
+        "astray": sum(share > NEAR for share in off) / len(off),
         "off_max": max(off),
         "p99_growth": quantile(took, 0.99) / alone_us - 1,
         "drift": max(

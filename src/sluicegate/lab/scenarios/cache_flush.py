@@ -37,7 +37,15 @@ from sluicegate.lab.durations import Exponential
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import timeline
 from sluicegate.lab.retries import NAIVE, SMART, Retrier, Retries
-from sluicegate.lab.scenario import OVER_TIME, Curves, Figures, PlotSpec, Scenario, candidate_maker
+from sluicegate.lab.scenario import (
+    OVER_TIME,
+    PLACES,
+    Curves,
+    Figures,
+    PlotSpec,
+    Scenario,
+    candidate_maker,
+)
 from sluicegate.lab.world import World, run
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
 from sluicegate.policies.queue.queue import Queue, QueueSettings
@@ -317,6 +325,7 @@ SCENARIO: Final = Scenario(
     },
     ours="guarded",
     must_fail=("look-aside", "without-queue"),
+    own_settings=PLACES,
     goals=(Goal(figure="refill", at_most=2.0),),
     measure=measure,
     curves=curves,

@@ -39,6 +39,7 @@ from sluicegate.lab.scenario import (
     AS_BARS,
     KERNELS,
     OVER_TIME,
+    PLACES,
     TASKS,
     Candidate,
     Curves,
@@ -197,6 +198,7 @@ SCENARIO: Final = Scenario(
     },
     ours="cooperating",
     must_fail=("fifo", "without-throttle"),
+    own_settings=PLACES,
     goals=(
         Goal(figure="goodput", at_least=0.95),
         Goal(figure="rejects_per_accept", at_most=1.2),

@@ -2,8 +2,8 @@
 
 When a whole class has to be cut, somebody is not served. It must not be all of them, as in a queue
 without control, nor the same users for hours, as where a level falls on a fixed order of users. The
-goal is to keep the workers busy, and to treat users alike over the hours in which the order of the
-cohorts changes.
+goal is to keep the workers busy, and to treat users alike. A queue refuses whoever has stood too
+long and knows no users; shedders by cohort do over the hours in which the order of those changes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from sluicegate.lab.baselines.queues import no_control
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import curves, figures
 from sluicegate.lab.rig import Rig, WorkKind
-from sluicegate.lab.rigs.server_chain import shed_alone, turning, without_shed
-from sluicegate.lab.scenario import AS_BARS, PlotSpec, Scenario
+from sluicegate.lab.rigs.server_chain import server_chain, turning, without_queue
+from sluicegate.lab.scenario import AS_BARS, PLACES, PlotSpec, Scenario
 from sluicegate.lab.station_candidates import kernel_candidate, policy_candidate
 
 WORKERS: Final = 16
@@ -44,9 +44,9 @@ SCENARIO: Final = Scenario(
     why="If not all can be served, the same ones should not go without for ever.",
     rigs={"2x": rig(2), "5x": rig(5)},
     candidates={
-        "chain": policy_candidate(turning(ROTATE_US)),
-        "without-shed": policy_candidate(without_shed),
-        "without-queue": policy_candidate(shed_alone),
+        "chain": policy_candidate(server_chain),
+        "without-queue": policy_candidate(without_queue),
+        "with-shed": policy_candidate(turning(ROTATE_US)),
         "dagor": kernel_candidate(dagor_each(ROTATE_US)),
         "dagor-fixed": kernel_candidate(dagor_each(HOUR_US)),
         "pid": kernel_candidate(pid),
@@ -54,6 +54,7 @@ SCENARIO: Final = Scenario(
     },
     ours="chain",
     must_fail=("fifo", "without-queue", "dagor-fixed"),
+    own_settings=PLACES,
     goals=(
         Goal(figure="goodput", at_least=0.97),
         Goal(figure="jain", at_least=0.95),

@@ -37,7 +37,7 @@ from sluicegate.lab.durations import Exponential
 from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import quantile
 from sluicegate.lab.rig import WorkKind
-from sluicegate.lab.scenario import AS_BARS, Figures, PlotSpec, Scenario, candidate_maker
+from sluicegate.lab.scenario import AS_BARS, PLACES, Figures, PlotSpec, Scenario, candidate_maker
 from sluicegate.lab.world import World, run
 from sluicegate.policies.bulkhead import Bulkhead, BulkheadSettings
 from sluicegate.policies.coalesce import Coalesce, CoalesceSettings, Flight
@@ -348,6 +348,12 @@ SCENARIO: Final = Scenario(
     },
     ours="chain",
     must_fail=("naive", "without-chunks"),
+    own_settings={
+        **PLACES,
+        "queue of a lock: form none": "whoever asks for it is at work already, and goes by "
+        "his deadline alone",
+        "bulkhead.cap as many as workers": "jobs that wait for a lock hold a worker each",
+    },
     goals=(Goal(figure="p99_ratio", at_most=1.2),),
     measure=measure,
     columns=("p99_ratio", "p99_ms", "p99_alone_ms", "success", "bulk_per_s"),

@@ -17,7 +17,7 @@ from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import curves, figures
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.rigs.station import station
-from sluicegate.lab.scenario import AS_BARS, DRILL, OVER_TIME, Candidate, PlotSpec, Scenario
+from sluicegate.lab.scenario import AS_BARS, DRILL, OVER_TIME, PLACES, Candidate, PlotSpec, Scenario
 from sluicegate.lab.station_candidates import BASELINES, OURS, StationCandidate
 
 WORKERS: Final = 8
@@ -47,6 +47,7 @@ SCENARIO: Final = Scenario(
     },
     ours="queue",
     must_fail=("fifo-pool",),
+    own_settings=PLACES,
     goals=(
         Goal(figure="success.get", at_least=0.999, cases=("calm",)),
         Goal(figure="goodput", at_least=0.98, cases=("2x",)),

@@ -19,7 +19,7 @@ from sluicegate.lab.measures import quantile, timeline
 from sluicegate.lab.rig import WorkKind
 from sluicegate.lab.rigs import tenants
 from sluicegate.lab.rigs.tenants import Tenants, TenantsRun
-from sluicegate.lab.scenario import AS_BARS, OVER_TIME, Curves, Figures, PlotSpec, Scenario
+from sluicegate.lab.scenario import AS_BARS, OVER_TIME, PLACES, Curves, Figures, PlotSpec, Scenario
 
 WORKERS: Final = 32
 READS: Final = 0.3  # of the capacity
@@ -96,6 +96,11 @@ SCENARIO: Final = Scenario(
     },
     ours="chunks",
     must_fail=("qps-quota", "ru-quota", "without-chunks"),
+    own_settings={
+        **PLACES,
+        "bulkhead.caps of scans as many as workers": "so that those that began also end",
+        "chunks of 10 RU": "20 ms of one worker, so that no read waits longer for one",
+    },
     goals=(
         Goal(figure="success.read", at_least=0.999),
         Goal(figure="p99_times_alone", at_most=1.5),

@@ -15,7 +15,7 @@ from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.measures import curves, figures
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.rigs.station import CAPACITY_PER_S, station
-from sluicegate.lab.scenario import OVER_CASES, Figures, PlotSpec, Scenario
+from sluicegate.lab.scenario import OVER_CASES, PLACES, Figures, PlotSpec, Scenario
 from sluicegate.lab.station_candidates import ALL
 
 LOADS: Final = (2, 5, 10)
@@ -44,6 +44,7 @@ SCENARIO: Final = Scenario(
     candidates=ALL,
     ours="queue",
     must_fail=("fifo", "fifo-pool"),
+    own_settings=PLACES,
     goals=(
         *(
             Goal(figure="goodput", at_least=0.98 * RIGS[f"{load}x"].ceiling(load), cases=(case,))

@@ -21,11 +21,11 @@ from sluicegate.lab.measures import curves, figures
 from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.rigs.server_chain import (
     server_chain,
-    shed_alone,
+    with_shed,
     without_criticality,
-    without_shed,
+    without_queue,
 )
-from sluicegate.lab.scenario import OVER_CASES, PlotSpec, Scenario
+from sluicegate.lab.scenario import OVER_CASES, PLACES, PlotSpec, Scenario
 from sluicegate.lab.station_candidates import kernel_candidate, policy_candidate
 
 WORKERS: Final = 16
@@ -62,9 +62,9 @@ SCENARIO: Final = Scenario(
     rigs={"2x": rig(2), "5x": rig(5), "10x": rig(10)},
     candidates={
         "chain": policy_candidate(server_chain),
-        "without-shed": policy_candidate(without_shed),
-        "without-queue": policy_candidate(shed_alone),
+        "without-queue": policy_candidate(without_queue),
         "without-criticality": policy_candidate(without_criticality),
+        "with-shed": policy_candidate(with_shed),
         "dagor": kernel_candidate(dagor),
         "pid": kernel_candidate(pid),
         "folly": kernel_candidate(folly_codel),
@@ -72,6 +72,7 @@ SCENARIO: Final = Scenario(
     },
     ours="chain",
     must_fail=("fifo", "without-criticality", "without-queue"),
+    own_settings=PLACES,
     goals=(
         Goal(figure="success.critical", at_least=0.999),
         Goal(figure="success.degraded", at_least=0.995),

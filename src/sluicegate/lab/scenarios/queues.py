@@ -14,7 +14,7 @@ from sluicegate.lab.goals import Goal
 from sluicegate.lab.measures import curves, figures
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.rigs.station import CAPACITY_PER_S, TIMEOUT_US, station
-from sluicegate.lab.scenario import OVER_CASES, PlotSpec, Scenario
+from sluicegate.lab.scenario import OVER_CASES, PLACES, PlotSpec, Scenario
 from sluicegate.lab.station_candidates import ALL
 
 
@@ -32,6 +32,7 @@ SCENARIO: Final = Scenario(
     candidates=ALL,
     ours="queue",
     must_fail=("lifo", "fifo-pool"),
+    own_settings=PLACES,
     goals=(
         Goal(figure="goodput", at_least=0.98),
         Goal(figure="queue_peak", at_most=2 * CAPACITY_PER_S * TIMEOUT_US / 1e6),

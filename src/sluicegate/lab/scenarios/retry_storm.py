@@ -17,7 +17,7 @@ from sluicegate.lab.measures import curves, figures, recovery_s
 from sluicegate.lab.retries import NAIVE, SMART, Retries
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.rigs.station import CAPACITY_PER_S, station
-from sluicegate.lab.scenario import AS_BARS, OVER_TIME, Figures, PlotSpec, Scenario
+from sluicegate.lab.scenario import AS_BARS, OVER_TIME, PLACES, Figures, PlotSpec, Scenario
 from sluicegate.lab.speed_profile import SpeedProfile
 from sluicegate.lab.station_candidates import ALL
 
@@ -46,6 +46,7 @@ SCENARIO: Final = Scenario(
     candidates=ALL,
     ours="queue",
     must_fail=("fifo", "fifo-pool"),
+    own_settings=PLACES,
     goals=(
         Goal(figure="recovery_s", at_most=1.0, cases=("budget",)),
         Goal(figure="amplification", at_most=1.15, cases=("budget",)),

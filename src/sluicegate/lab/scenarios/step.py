@@ -16,7 +16,7 @@ from sluicegate.lab.ledger import RunLedger
 from sluicegate.lab.measures import curves, figures, least_goodput, settled_s
 from sluicegate.lab.rig import Rig
 from sluicegate.lab.rigs.station import CAPACITY_PER_S, station
-from sluicegate.lab.scenario import OVER_TIME, Curves, Figures, PlotSpec, Scenario
+from sluicegate.lab.scenario import OVER_TIME, PLACES, Curves, Figures, PlotSpec, Scenario
 from sluicegate.lab.station_candidates import ALL
 
 STEP_US: Final = 3_000_000
@@ -47,6 +47,7 @@ SCENARIO: Final = Scenario(
     candidates=ALL,
     ours="queue",
     must_fail=("fifo", "fifo-pool"),
+    own_settings=PLACES,
     goals=(
         Goal(figure="settled_s", at_most=1.0),
         Goal(figure="least_goodput", at_least=0.95),

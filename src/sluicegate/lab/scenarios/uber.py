@@ -29,6 +29,7 @@ from sluicegate.lab.rig import Rig, WorkKind
 from sluicegate.lab.scenario import (
     AS_BARS,
     OVER_TIME,
+    PLACES,
     TASKS,
     Candidate,
     Curves,
@@ -208,6 +209,10 @@ SCENARIO: Final = Scenario(
     },
     ours="chain",
     must_fail=("token-bucket", "without-queue"),
+    own_settings={
+        **PLACES,
+        "request_units.rate_ru and burst_ru 1,000,000": "nobody is to be refused for his quota",
+    },
     goals=(
         Goal(figure="throughput_gain", at_least=0.80),
         Goal(figure="p99_cut", at_least=0.70),

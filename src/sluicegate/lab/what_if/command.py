@@ -89,7 +89,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="NAME",
         default="fifo",
         help="before the backend: fifo, a plain pool (default), or our policies: chain, queue, "
-        "without-shed",
+        "with-shed",
     )
     add("--queue", metavar="N", default="1000000", help="how many may wait (default 1e6)")
     add("--seed", metavar="N", default="0", help="the seed (default 0)")
