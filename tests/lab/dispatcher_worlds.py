@@ -19,6 +19,8 @@ STALL_US: Final = 4 * US
 WELL_US_MAX: Final = US
 FOUND_US: Final = 2 * US
 COLD_US: Final = 8 * US
+GREEDY_BEGIN_US: Final = KNOWN_US + 10 * US  # three windows blame, and four raise the price
+GREEDY_END_US: Final = GREEDY_BEGIN_US + 13 * US
 GOODPUT_MIN: Final = 0.85
 CRITICAL_MIN: Final = 0.95
 PLACES: Final = 64  # by default, and half of them for a shard
@@ -117,6 +119,30 @@ def overload(seed: int, settings: KvSettings = SHIPPED) -> KvRig:
         slots=slots,
         work_us=work_us,
         even_work=False,
+    )
+
+
+def greedy(settings: KvSettings) -> KvRig:
+    """One caller asks a shard that has become slow for six times what each of two others does."""
+    work_us = 5_000
+    each = {"shop": (20.0, 2.5), "app": (20.0, 2.5), "scraper": (120.0, 1.5)}
+    return KvRig(
+        callers=tuple(
+            KvCaller(
+                name=name,
+                arrivals=Poisson(per_s),
+                quota_ru=ceil(times * per_s * (1.125 + 0.1 * work_us / 1_000)),
+                shard=0,
+            )
+            for name, (per_s, times) in each.items()
+        ),
+        span_us=GREEDY_END_US,
+        settings=settings,
+        shards=4,
+        slots=2,
+        slots_by_shard=True,
+        work_us=work_us,
+        course=(EngineSpell(KNOWN_US, slow_shard=0, slow_times=5.0),),
     )
 
 

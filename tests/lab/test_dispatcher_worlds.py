@@ -11,8 +11,11 @@ from sluicegate.lab.rigs.dispatcher import play
 from sluicegate.policies import deadline, operation_cost
 from sluicegate.policies.stack import StackPermit
 from tests.lab.dispatcher_worlds import (
+    GREEDY_BEGIN_US,
+    GREEDY_END_US,
     WELL_US_MAX,
     cold,
+    greedy,
     harm_of_beginning,
     harm_of_slowness,
     losses_of_overload,
@@ -73,6 +76,16 @@ def test_taking_a_line_for_what_is_usual_is_found(
     monkeypatch.setattr(operation_cost._QuietTimes, "mean_us", lambda _: 1e9)
     [harm, *_] = harm_of_beginning(play(cold(seed), seed))
     assert "quota_spent" in harm
+
+
+def test_without_prices_the_penalty_gives_the_others_what_the_greedy_took() -> None:
+    served = {}
+    for times_max in (1, 4):
+        found = play(greedy(KvSettings(prices="off", penalty_max=times_max)), 0)
+        served[times_max] = [found.served(GREEDY_BEGIN_US, GREEDY_END_US, at) for at in (0, 1)]
+        penalised = {name for look in found.looks for name in look.penalised}
+        assert penalised == ({"scraper"} if times_max > 1 else set())
+    assert min(served[4]) > max(served[1]) + 0.1
 
 
 def test_a_run_is_a_function_of_its_seed() -> None:
