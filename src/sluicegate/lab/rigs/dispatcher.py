@@ -24,7 +24,6 @@ from typing import Final, NamedTuple, final
 
 from sluicegate.apps.kv.admission import Admission, attributes_of
 from sluicegate.apps.kv.chain import GET, PolicyChain, default_weights
-from sluicegate.apps.kv.quotas import Quotas
 from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.kv.usage import CallerUsage
 from sluicegate.contracts.access import Identity
@@ -223,6 +222,9 @@ class _Dispatcher:
     """The parts of a process, in its order; of a quota it has its part."""
 
     def __init__(self, world: World, rig: KvRig, name: str) -> None:
+        # Its store needs a driver, and scenarios are listed without.
+        from sluicegate.apps.kv.quotas import Quotas  # noqa: PLC0415
+
         settings = rig.settings
         chance = world.chance(name)
         quotas = Quotas(settings, 0, world.clock, chance)
