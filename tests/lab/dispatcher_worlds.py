@@ -18,15 +18,18 @@ RELAXED_US: Final = SLOW_END_US + 3 * US
 STALL_US: Final = 4 * US
 WELL_US_MAX: Final = US
 FOUND_US: Final = 2 * US
+COLD_US: Final = 8 * US
+GREEDY_BEGIN_US: Final = KNOWN_US + 10 * US  # three windows blame, and four raise the price
+GREEDY_END_US: Final = GREEDY_BEGIN_US + 13 * US
 GOODPUT_MIN: Final = 0.85
 CRITICAL_MIN: Final = 0.95
 PLACES: Final = 64  # by default, and half of them for a shard
 
 
-def callers(per_s: float, work_us: int) -> tuple[KvCaller, ...]:
+def callers(per_s: float, work_us: int, sigmas: float = 3.0) -> tuple[KvCaller, ...]:
     """One of each class, with a quota of 1.5 times what its busiest second needs."""
     each = per_s / len(Criticality)
-    busiest = each + 3 * sqrt(each)
+    busiest = each + sigmas * sqrt(each)
     read_ru = 1.0 + 0.1 + 0.025 + 0.1 * work_us / 1_000
     return tuple(
         KvCaller(
@@ -117,6 +120,57 @@ def overload(seed: int, settings: KvSettings = SHIPPED) -> KvRig:
         work_us=work_us,
         even_work=False,
     )
+
+
+def greedy(settings: KvSettings) -> KvRig:
+    """One caller asks a shard that has become slow for six times what each of two others does."""
+    work_us = 5_000
+    each = {"shop": (20.0, 2.5), "app": (20.0, 2.5), "scraper": (120.0, 1.5)}
+    return KvRig(
+        callers=tuple(
+            KvCaller(
+                name=name,
+                arrivals=Poisson(per_s),
+                quota_ru=ceil(times * per_s * (1.125 + 0.1 * work_us / 1_000)),
+                shard=0,
+            )
+            for name, (per_s, times) in each.items()
+        ),
+        span_us=GREEDY_END_US,
+        settings=settings,
+        shards=4,
+        slots=2,
+        slots_by_shard=True,
+        work_us=work_us,
+        course=(EngineSpell(KNOWN_US, slow_shard=0, slow_times=5.0),),
+    )
+
+
+def cold(seed: int, settings: KvSettings = SHIPPED) -> KvRig:
+    """A dispatcher that begins with no costs learned, at 85 to 96% of what its engine can do."""
+    chance = random.Random(seed)
+    slots = chance.choice((4, 8, 16))
+    capacity_per_s = chance.uniform(400, 1_000)
+    work_us = round(slots * US / capacity_per_s)
+    return KvRig(
+        callers=callers(chance.uniform(0.85, 0.96) * capacity_per_s, work_us, sigmas=1.0),
+        span_us=COLD_US,
+        settings=settings,
+        slots=slots,
+        work_us=work_us,
+    )
+
+
+def harm_of_beginning(found: KvRun) -> list[str]:
+    """Who was refused, though there was room for all."""
+    harm = []
+    for number, caller in enumerate(found.rig.callers):
+        ends = found.of(0, COLD_US - US, number)
+        refused = [one for one in ends if not one.served]
+        if len(refused) > max(1, 0.01 * len(ends)):
+            reasons = sorted({one.reason for one in refused})
+            harm.append(f"{caller.name}: {len(refused)} of {len(ends)} refused: {reasons}")
+    return harm
 
 
 def losses_of_overload(found: KvRun) -> list[str]:

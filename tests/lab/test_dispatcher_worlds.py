@@ -11,7 +11,12 @@ from sluicegate.lab.rigs.dispatcher import play
 from sluicegate.policies import deadline, operation_cost
 from sluicegate.policies.stack import StackPermit
 from tests.lab.dispatcher_worlds import (
+    GREEDY_BEGIN_US,
+    GREEDY_END_US,
     WELL_US_MAX,
+    cold,
+    greedy,
+    harm_of_beginning,
     harm_of_slowness,
     losses_of_overload,
     overload,
@@ -21,6 +26,7 @@ from tests.lab.dispatcher_worlds import (
 )
 
 WITHOUT_PLACES_LOST = (1, 3, 7, 28)
+IN_A_LINE_AT_FIRST = (1, 4)
 planted = pytest.mark.skipif(
     not (operation_cost.__file__ or "").endswith(".py"),
     reason="what is compiled cannot be replaced; the interpreted build is tried",
@@ -54,6 +60,32 @@ def test_giving_the_place_of_abandoned_work_away_is_found(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Admission, "_abandon", abandon)
     assert any(losses_of_overload(play(overload(seed), seed)) for seed in WITHOUT_PLACES_LOST)
+
+
+@pytest.mark.parametrize("seed", IN_A_LINE_AT_FIRST)
+def test_a_line_in_the_engine_is_not_what_reads_cost_a_new_dispatcher(seed: int) -> None:
+    assert harm_of_beginning(play(cold(seed), seed)) == []
+
+
+@planted
+@pytest.mark.parametrize("seed", IN_A_LINE_AT_FIRST)
+def test_taking_a_line_for_what_is_usual_is_found(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(operation_cost._QuietTimes, "p95_us", lambda _: 1e9)
+    monkeypatch.setattr(operation_cost._QuietTimes, "mean_us", lambda _: 1e9)
+    [harm, *_] = harm_of_beginning(play(cold(seed), seed))
+    assert "quota_spent" in harm
+
+
+def test_without_prices_the_penalty_gives_the_others_what_the_greedy_took() -> None:
+    served = {}
+    for times_max in (1, 4):
+        found = play(greedy(KvSettings(prices="off", penalty_max=times_max)), 0)
+        served[times_max] = [found.served(GREEDY_BEGIN_US, GREEDY_END_US, at) for at in (0, 1)]
+        penalised = {name for look in found.looks for name in look.penalised}
+        assert penalised == ({"scraper"} if times_max > 1 else set())
+    assert min(served[4]) > max(served[1]) + 0.1
 
 
 def test_a_run_is_a_function_of_its_seed() -> None:

@@ -48,8 +48,18 @@ class Service:
         self.dearest = {shard: list(PLAIN) for shard in self.took_us}
         self.run(WARM_S)
 
-    def run(self, seconds: float, *, refuse: float = 0.0, of: Sequence[str] = ()) -> None:
-        """Let time pass; of these shards a share is refused by the queue behind."""
+    def run(
+        self,
+        seconds: float,
+        *,
+        refuse: float = 0.0,
+        of: Sequence[str] = (),
+        wait_us: int | None = None,
+    ) -> None:
+        """Let time pass; of these shards a share is refused behind, and the rest is too late.
+
+        `wait_us` is how long callers wait, whatever the shard.
+        """
         end_us = self.now_us + round(seconds * S)
         while self.now_us < end_us:
             self.now_us += 10 * MS
@@ -63,6 +73,10 @@ class Service:
                         self.prices.record_refusal(request, "queue", full, self.now_us)
                         continue
                     request.measured = Measured(took_us)
+                    if wait_us is not None:
+                        request.deadline_us = self.now_us - took_us + wait_us
+                    elif shard in of:
+                        request.deadline_us = self.now_us
                     self.prices.record_end(request, Outcome.SUCCESS, self.now_us)
 
     def prices_of(self, shard: str) -> list[int]:
@@ -90,31 +104,72 @@ def test_a_crowd_alone_raises_nothing() -> None:
     assert service.dearest == {"s0": PLAIN, "s1": PLAIN}
 
 
+def test_what_a_queue_of_ours_refuses_raises_nothing() -> None:
+    service = Service()
+    service.stress.state = CROWDED
+    service.took_us["s0"] = 100 * MS
+    service.run(60, refuse=0.5, of=["s0"], wait_us=S)
+    assert service.dearest["s0"] == PLAIN
+    assert service.prices.is_troubled("s0", service.now_us), "which the penalty goes by"
+
+
 def test_a_slow_shard_that_has_too_much_to_do_becomes_dearer_and_the_others_do_not() -> None:
     service = Service()
     service.took_us["s0"] = 100 * MS
     service.run(4, refuse=0.5, of=["s0"])
-    assert service.dearest["s0"][Criticality.BULK] == 2_000
+    assert service.dearest["s0"][Criticality.BULK] >= 2_000
     assert service.dearest["s1"] == PLAIN
     assert service.dearest["s0"][Criticality.CRITICAL] == 1_000
+
+
+def test_a_step_that_shows_nothing_is_followed_by_the_next_before_all_is_taken_back() -> None:
+    service = Service()
+    service.took_us["s0"] = 100 * MS
+    courses = []
+    for _ in range(40):
+        service.run(0.5, refuse=0.5, of=["s0"])
+        courses.append(service.prices_of("s0"))
+    climbed = [one for one, before in pairwise([*courses, PLAIN]) if one != before]
+    assert [1_000, 4_000, 4_000, 4_000] in climbed
+    assert PLAIN in courses[courses.index([1_000, 4_000, 4_000, 4_000]) :]
+    assert service.prices.stats().in_vain >= 1
+
+
+def test_what_is_late_for_everybody_is_a_sign_of_load_where_no_queue_is_ours() -> None:
+    service = Service()
+    service.took_us["s0"] = 100 * MS
+    service.run(4, wait_us=90 * MS)
+    assert service.dearest["s0"][Criticality.BULK] >= 2_000
+    assert service.dearest["s1"] == PLAIN
+    service.took_us["s0"] = 10 * MS
+    service.run(8, wait_us=90 * MS)
+    assert service.prices_of("s0") == PLAIN
+
+
+def test_that_some_are_late_is_no_sign_of_load() -> None:
+    service = Service()
+    service.took_us["s0"] = 100 * MS
+    for number in range(80):
+        service.run(0.1, wait_us=(90 if number % 3 == 0 else 200) * MS)
+    assert service.dearest["s0"] == PLAIN
 
 
 def test_a_raise_that_does_not_help_is_taken_back_and_tried_ever_more_seldom() -> None:
     service = Service(window_us=100 * MS, pause_windows=10, pause_windows_max=80)
     service.took_us["s0"] = 100 * MS
-    raised_s = []
+    raised_us = []
     for _ in range(600):
         before = service.prices.stats().raises
         service.run(0.1, refuse=0.5, of=["s0"])
         if service.prices.stats().raises > before:
-            raised_s.append(service.now_us / S)
+            raised_us.append(service.now_us)
     stats = service.prices.stats()
     assert stats.raises >= 4
     assert stats.in_vain >= stats.raises - 1
-    pauses = [later - sooner for sooner, later in pairwise(raised_s)]
+    pauses = [later - sooner for sooner, later in pairwise(raised_us)]
     assert pauses == sorted(pauses), pauses
-    assert pauses[-1] > 5 * pauses[0]
-    assert max(map(max, service.dearest.values())) <= 2_000
+    assert pauses[-1] > 3 * pauses[0]
+    assert max(map(max, service.dearest.values())) <= 4_000
 
 
 def ever_slower(phase_s: float) -> Service:
@@ -135,7 +190,7 @@ def raised() -> Service:
 
 
 def test_what_helps_is_kept_and_raised_further_while_the_ratio_falls() -> None:
-    service = ever_slower(3)
+    service = ever_slower(2)
     assert service.dearest["s0"][Criticality.BULK] > 3_000
     assert max(service.dearest["s0"]) <= 4_000
     assert service.dearest["s0"][Criticality.CRITICAL] == 1_000
@@ -144,10 +199,10 @@ def test_what_helps_is_kept_and_raised_further_while_the_ratio_falls() -> None:
     assert [(one.operation, one.shard) for one in stats.cells] == [("get", "s0")]
 
 
-def test_all_classes_relax_together_within_three_seconds_of_the_end_of_trouble() -> None:
+def test_all_classes_relax_together_when_trouble_has_ended() -> None:
     service = raised()
     service.took_us["s0"] = 10 * MS
-    service.run(3)
+    service.run(8)
     assert service.prices_of("s0") == PLAIN
 
 
@@ -210,5 +265,5 @@ def test_whatever_happens_prices_are_ordered_bounded_and_come_back_to_one(
         assert prices[Criticality.BULK] <= 4_000
         assert service.dearest["s1"] == PLAIN or crowded
     service.took_us["s0"], service.stress.state = 10 * MS, CALM
-    service.run(3)
+    service.run(25)  # a rest, if trouble had come back, is at most 16 s
     assert service.prices_of("s0") == service.prices_of("s1") == PLAIN

@@ -599,7 +599,7 @@ def test_a_shard_that_is_slow_from_the_beginning_costs_little_where_others_are_n
 def test_what_was_usual_before_a_restart_is_usual_after_it() -> None:
     these = slow_units()
     cost = these._other
-    cost.restore(cost.weights, 1.0, {"s": 3.0})
+    cost.restore(cost.weights, 1.0, {"s": 3.0}, {"s": 3.0})
     read_often(these, START, seconds=2, took_ms=150)
     assert these.predict_mru(rows(1, shard="s")) < 1_300 * (1 + 1 + 3)
 
@@ -621,6 +621,51 @@ def test_rows_are_charged_whole_though_their_shard_is_slow() -> None:
     request.measured = Measured(600 * MS, rows=500)
     permit.end(OK, now_us)
     assert 498 < 1_000 - left_ru(these, "b", now_us) < 530
+
+
+def test_what_is_usual_of_a_new_shard_is_what_was_not_in_a_line() -> None:
+    operation = operation_of_time()
+    for number in range(400):  # a line of twenty, then of ten, and so on; once in 20 it is empty
+        beside = number % 20
+        operation.time("s", 10_000 * (1 + beside), beside, START + number * 5_000)
+    assert operation.latency_ms("s") < 1.3 * 20
+    assert operation.charged_ms("s", 100_000) < 30
+
+
+def test_without_peers_a_first_second_in_a_line_is_not_for_long_what_is_usual() -> None:
+    operation, now_us = operation_of_time(), START
+    for number in range(400):
+        now_us += 10_000
+        in_line = number < 100
+        operation.time("s", 80_000 if in_line else 10_000, 60, now_us)
+    for _ in range(100):  # the line is back
+        now_us += 10_000
+        operation.time("s", 80_000, 60, now_us)
+    charged = [operation.charged_ms("s", 80_000) for _ in range(10)]
+    assert max(charged) < 1.3 * 10
+
+
+def test_where_all_take_as_long_as_one_in_twenty_did_it_is_the_mean_that_counts() -> None:
+    operation, now_us = operation_of_time(), START
+    for number in range(1_000):  # for 40 s: a mean of 10 ms, a p95 of 48
+        now_us += 40_000
+        operation.time("s", 48_000 if number % 10 == 9 else 6_000, number % 4, now_us)
+    for _ in range(100):
+        now_us += 10_000
+        operation.time("s", 48_000, 50, now_us)
+    assert operation.charged_ms("s", 48_000) < 1.35 * 10.2
+
+
+def operation_of_time() -> OperationCost:
+    """One whose time costs, and that learns no weights."""
+    return OperationCost(
+        "get",
+        Weights(1.0, 1.0, 0.0, 1.0),
+        learn_rate=0.0,
+        correction_max=10,
+        margin_quantile=None,
+        latency_ms=1.0,
+    )
 
 
 S, MS = 1_000_000, 1_000
@@ -645,19 +690,12 @@ def read_often(these: RequestUnits, now_us: int, *, seconds: int, took_ms: int) 
 
 
 def test_one_that_took_long_is_looked_at_soon_and_many_are_not_each_looked_at() -> None:
-    operation = OperationCost(
-        "get",
-        Weights(1.0, 1.0, 0.0, 1.0),
-        learn_rate=0.0,
-        correction_max=10,
-        margin_quantile=None,
-        latency_ms=1.0,
-    )
+    operation = operation_of_time()
     for number in range(101):
-        operation.time("s", 1_000, START + number * 1_000)
+        operation.time("s", 1_000, 0, START + number * 1_000)
     calm_ms = operation.latency_ms("s")
     for number in range(100):
-        operation.time("s", 90_000, START + 101_000 + number * 100)
+        operation.time("s", 90_000, 0, START + 101_000 + number * 100)
         assert operation.latency_ms("s") == calm_ms
-    operation.time("s", 90_000, START + 151_000)
+    operation.time("s", 90_000, 0, START + 151_000)
     assert operation.latency_ms("s") > 2 * calm_ms

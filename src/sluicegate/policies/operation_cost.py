@@ -32,6 +32,13 @@ once where work gets quicker, and doubles in `USUAL_DOUBLES_US` where it stays s
 is new it is what is usual on the shard in the middle: a dispatcher may begin during an incident.
 Rows and bytes are charged whole at any time.
 
+**Nor is a line in it.** For the first `KNOWN_AFTER_US` nobody knows what work takes without one, so
+what is usual is taken from the `QUIET_MAX` that had the least other work beside them, and from the
+quickest second so far. A dispatcher that began at 95% of what its engine can do took the line for
+what reads cost, and refused 5% of even work for their quotas in its first 12 s, of memoryless work
+15%; now none, and 3%, which is what a day of such load costs by chance. In a line all take about as
+long, so their mean is near the p95; where it alone has risen it is the mean that is brought back.
+
 Cost: a look-up, an exponential when it learns; a request a chunk. Bounds: `ratios_max` callers over
 all operations; of the `LOOKS` oldest, one that is near 1 is forgotten first. `SHARDS_MAX` shards of
 an operation have a latency of their own, the rest share one.
@@ -55,6 +62,9 @@ SLOWER_MAX: Final = 1.25  # than usual, and still charged as it is
 USUAL_DOUBLES_US: Final = 600 * SECOND_US
 KNOWN_AFTER_US: Final = 30 * SECOND_US  # until then what is slow may be what is usual
 KNOWN_SAMPLES: Final = 20
+QUIET_MAX: Final = 32
+LATE_SAMPLES: Final = 32
+MEAN_SECONDS: Final = 60
 PEERS_MIN: Final = 3  # shards, to say of a new one whether it is slow
 _REFRESH_US: Final = 100_000
 _NEWS_US: Final = 50_000
@@ -145,31 +155,102 @@ class CallerRatios:
 
 
 @final
+class _MeanTimes:
+    """How long work takes in the mean: of late, and in the seconds before."""
+
+    __slots__ = ("_count", "_ends_us", "_seconds", "_sum_us", "last_us", "least_us", "long_us")
+
+    def __init__(self) -> None:
+        self._sum_us = self._count = self._seconds = 0
+        self._ends_us = -1
+        self.last_us = self.least_us = self.long_us = 0.0  # 0: not known yet
+
+    def add(self, service_us: int, now_us: int) -> None:
+        """It took so long; a second goes on until it has enough to say."""
+        if self._ends_us < 0:
+            self._ends_us = now_us + SECOND_US
+        self._sum_us += service_us
+        self._count += 1
+        if self.last_us == 0.0:
+            self.last_us = float(service_us)
+        self.last_us += (service_us - self.last_us) / LATE_SAMPLES
+        if self._count < KNOWN_SAMPLES or 0 < self._ends_us - now_us <= SECOND_US:
+            return
+        mean_us = self._sum_us / self._count
+        if self._seconds < MEAN_SECONDS:
+            self._seconds += 1
+        self.long_us += (mean_us - self.long_us) / self._seconds
+        if self.least_us == 0.0 or mean_us < self.least_us:
+            self.least_us = mean_us
+        self._sum_us = self._count = 0
+        self._ends_us = now_us + SECOND_US
+
+
+@final
+class _QuietTimes:
+    """How long work took that had the least other work beside it."""
+
+    __slots__ = ("_beside", "_service_us")
+
+    def __init__(self) -> None:
+        self._beside: list[int] = []
+        self._service_us: list[int] = []
+
+    def add(self, service_us: int, beside: int) -> None:
+        """It took so long, beside so many."""
+        if len(self._beside) >= QUIET_MAX:
+            most = max(self._beside)
+            if beside > most:
+                return
+            place = self._beside.index(most)  # the oldest of those
+            del self._beside[place], self._service_us[place]
+        self._beside.append(beside)
+        self._service_us.append(service_us)
+
+    def p95_us(self) -> float:
+        """Of few, one of the longest."""
+        return float(sorted(self._service_us)[int(0.95 * (len(self._service_us) - 1))])
+
+    def mean_us(self) -> float:
+        """Of as many as there are."""
+        return sum(self._service_us) / len(self._service_us)
+
+
+@final
 class _ShardLatency:
     """How long one class of work takes on one shard, and how long it usually does."""
 
     __slots__ = (
         "_at_us",
         "_known",
+        "_means",
         "_peers",
+        "_quiet",
         "_recent_us",
         "_since_us",
         "_times",
         "p95_ms",
+        "usual_mean_us",
         "usual_us",
     )
 
     def __init__(self, p95_ms: float, peers: dict[str, _ShardLatency]) -> None:
         self._peers = peers
         self._times = WindowedQuantile(6, 10 * SECOND_US)
+        self._means = _MeanTimes()
+        self._quiet: _QuietTimes | None = _QuietTimes()
         self._at_us = self._since_us = -1  # of the last look, and of the first sample
         self._known = False
         self.usual_us = self._recent_us = 0.0
+        self.usual_mean_us = 0.0  # 0: not known
         self.p95_ms = p95_ms
 
-    def add(self, service_us: int, now_us: int) -> None:
-        """It took so long."""
+    def add(self, service_us: int, beside: int, now_us: int) -> None:
+        """It took so long, and so many were under way when it was admitted."""
         self._times.add(service_us, now_us)
+        self._means.add(service_us, now_us)
+        if self._quiet is not None:
+            self._quiet.add(service_us, beside)
         if self._since_us < 0:
             self._since_us = now_us
         # What took long may be the first of many; a look is as dear as two reads, so not at each.
@@ -177,23 +258,29 @@ class _ShardLatency:
         if not 0 <= now_us - self._at_us < pause_us:
             self._look(now_us)
 
-    def restore_usual(self, p95_ms: float) -> None:
+    def restore_usual(self, p95_ms: float, mean_ms: float) -> None:
         """So long it took before: what is slower from the beginning is slow."""
         self.usual_us = p95_ms * 1_000
+        self.usual_mean_us = mean_ms * 1_000
         self._known = True
+        self._quiet = None
 
     def at_usual_speed(self, service_us: int) -> float:
         """How long it would have taken, in milliseconds."""
         most_us = SLOWER_MAX * self.usual_us
         us = float(service_us)
-        if self._recent_us > most_us:
-            us = us * most_us / self._recent_us
+        times = most_us / self._recent_us if self._recent_us > most_us else 1.0
+        # In a line all take about as long, so the mean is nearer to the p95 than it usually is.
+        mean_us = SLOWER_MAX * self.usual_mean_us
+        if 0.0 < mean_us < times * self._means.last_us:
+            times = mean_us / self._means.last_us
+        us *= times
         # The first slow ones come before it is known that all are.
         is_bound = self._known or len(self._peers) >= PEERS_MIN
         return (most_us if is_bound and us > most_us else us) / 1_000
 
     def _look(self, now_us: int) -> None:
-        times = self._times
+        times, means = self._times, self._means
         p95_us, recent_us = times.quantile(0.95, now_us), times.current.quantile(0.95)
         if p95_us is None or recent_us is None:
             return
@@ -201,19 +288,31 @@ class _ShardLatency:
         passed_us = min(max(now_us - since_us, 0), USUAL_DOUBLES_US)
         self._at_us = now_us
         self._recent_us = recent_us
-        if self._known:
-            grown_us = self.usual_us * (1.0 + passed_us / USUAL_DOUBLES_US)
-            self.usual_us = min(p95_us, grown_us)
-        else:
-            self.usual_us = min(p95_us, self._usual_of_peers_us(p95_us))
+        quiet = self._quiet
+        if quiet is not None:
+            self.usual_us = min(p95_us, self._usual_of_peers_us(quiet.p95_us()))
+            self.usual_mean_us = quiet.mean_us()
+            if 0.0 < means.least_us < self.usual_mean_us:
+                self.usual_mean_us = means.least_us
             is_old = now_us - self._since_us >= KNOWN_AFTER_US
-            self._known = is_old and times.count(now_us) >= KNOWN_SAMPLES
+            if is_old and times.count(now_us) >= KNOWN_SAMPLES:
+                self._known = True
+                self._quiet = None
+        else:
+            grown = 1.0 + passed_us / USUAL_DOUBLES_US
+            self.usual_us = min(p95_us, self.usual_us * grown)
+            if self.usual_mean_us == 0.0:  # restored without
+                self.usual_mean_us = means.long_us
+            elif means.long_us > 0.0:
+                self.usual_mean_us = min(means.long_us, self.usual_mean_us * grown)
         self.p95_ms = min(p95_us, SLOWER_MAX * self.usual_us) / 1_000
 
-    def _usual_of_peers_us(self, p95_us: float) -> float:
+    def _usual_of_peers_us(self, own_us: float) -> float:
         """What is usual on the shard in the middle; of few shards nobody can say which is slow."""
         usual = sorted([one.usual_us for one in self._peers.values() if one.usual_us > 0.0])
-        return usual[(len(usual) - 1) // 2] if len(usual) >= PEERS_MIN else p95_us
+        if len(usual) < PEERS_MIN:
+            return own_us
+        return min(own_us, usual[(len(usual) - 1) // 2])
 
 
 @final
@@ -256,13 +355,27 @@ class OperationCost:
         """The past p95 of each shard or table."""
         return {name: one.p95_ms for name, one in self._latencies.items()}
 
-    def restore(self, weights: Weights, margin: float, latencies_ms: Mapping[str, float]) -> None:
+    def means_ms(self) -> dict[str, float]:
+        """What it usually takes in the mean, on each shard or table where that is known."""
+        return {
+            name: one.usual_mean_us / 1_000
+            for name, one in self._latencies.items()
+            if one.usual_mean_us > 0.0
+        }
+
+    def restore(
+        self,
+        weights: Weights,
+        margin: float,
+        latencies_ms: Mapping[str, float],
+        means_ms: Mapping[str, float],
+    ) -> None:
         """Begin with what was learned before, where nothing has been learned since."""
         self.model.restore(weights, margin)
         for name, ms in latencies_ms.items():
             if len(self._latencies) < SHARDS_MAX and name not in self._latencies:
                 latency = _ShardLatency(ms, self._latencies)
-                latency.restore_usual(ms)
+                latency.restore_usual(ms, means_ms.get(name, 0.0))
                 self._latencies[name] = latency
 
     def predict_mru(self, shape: WorkShape, latency_ms: float, ratio: CostRatio | None) -> int:
@@ -286,8 +399,8 @@ class OperationCost:
         latency = latencies.get(shard) or latencies.get("")
         return service_us / 1_000 if latency is None else latency.at_usual_speed(service_us)
 
-    def time(self, shard: str, service_us: int, now_us: int) -> None:
-        """Take in how long it was in the backend."""
+    def time(self, shard: str, service_us: int, beside: int, now_us: int) -> None:
+        """Take in how long it was in the backend, and how many were under way when it came."""
         if self.weights.ms_ru == 0.0 or service_us <= 0:
             return
         latencies = self._latencies
@@ -298,7 +411,7 @@ class OperationCost:
                 latency = latencies.get(shard)
             if latency is None:
                 latency = latencies[shard] = _ShardLatency(self._first_ms, latencies)
-        latency.add(service_us, now_us)
+        latency.add(service_us, beside, now_us)
 
 
 def rows_each(

@@ -8,19 +8,30 @@ slowness has another cause than load, and where one shard of ten is slow; so her
 
     a cell          one operation on one shard: it has a ratio and a ladder of its own, so a request
                     to a healthy shard costs 1
-    trouble         the ratio is low *and* there is more work than gets done: this shard's requests
-                    are refused behind us, or the queue is long. Slow work alone raises nothing
-    a raise         is an experiment. Within `trial_windows` the ratio must be better, the queue
-                    shorter or the refusals fewer, by `gain_permille`. If not, load is not the
-                    cause: prices go back at once, and the next try waits, each time twice as long
+    trouble         the ratio is low *and* most of what the engine ends is too late for anybody,
+                    though the queue has let it in. Slow work alone raises nothing, nor does what a
+                    queue of ours refuses: it orders its line itself, better than a price could
+    a raise         comes after `trial_windows` of trouble, and is an experiment: in `step_windows`
+                    the ratio must be better, the queue shorter or the refusals fewer, by
+                    `gain_permille`. If not, it goes a step further, for as long as there is too
+                    much a little less shows nothing. If the last step does not help either, load is
+                    not the cause: prices go back at once, and the next try waits, each time twice
+                    as long
     a price         rises further while the ratio falls, to `price_max_milli`, class by class from
                     BULK up, never below what the class above pays. CRITICAL has none
     a price held    is lowered a step each `hold_windows`, to see whether it is still needed
-    no trouble      all classes come down together, by half a window
+    no trouble      all classes come down together, by half a window. If trouble is back within
+                    `relapse_windows` they go back to what has helped, and stay for `rest_windows`
+                    once it is over, each time twice as long, to `rest_windows_max`
 
 A price is at most 4, so whoever stays within a quarter of its quota never notices, and some of
 each class always flows; so there is always something to measure. A cell with too few samples to
 judge holds its ratio for two seconds, then it is neutral.
+
+What is it for, where there is a queue? For a line that is not ours. Several dispatchers before one
+engine have more places together than it has, and none of them can find fewer: whoever tries half
+gets half as much done, and gives them back. Then the line is in the engine, first come, first
+served, and our queues are empty. Only its latency tells. That is the lab's scenario `ablation`.
 
 Cost: two look-ups each charge, and a ratio's `add` each end. Bounds: `cells_max` cells; what comes
 beyond has no price.
@@ -53,6 +64,7 @@ CLASSES: Final = len(Criticality)
 # Refusals that say that there is more work than gets done, and not that somebody asks too much.
 _CROWDED: Final = (SHED, QUEUE_FULL, QUEUE_TIMEOUT, OVERLOADED, BULKHEAD_FULL)
 _WINDOWS_MAX: Final = 1 << 20
+LATE_AGAIN: Final = 2  # windows that may pass in between, before a first raise
 
 
 @final
@@ -71,6 +83,11 @@ class PriceLadder:
     def raised(self) -> bool:
         """Whether anybody pays more than the plain price."""
         return self.milli[CLASSES - 1] > PRICE_ONE_MILLI
+
+    @property
+    def is_at_its_end(self) -> bool:
+        """Whether no class can pay more."""
+        return self.milli[self._dearest] >= self._max_milli
 
     def raise_prices(self, factor_milli: int) -> None:
         """Priced classes cost more, and perhaps one more is priced."""
@@ -116,7 +133,13 @@ class PriceSettings:
     widen_at_milli: int = ranged(4_000, PRICE_ONE_MILLI + 1, PRICE_MAX_MILLI)
     price_max_milli: int = ranged(4_000, PRICE_ONE_MILLI + 1, PRICE_MAX_MILLI)
     dearest: Criticality = Criticality.DEGRADED  # the most important class that is priced
+    late_permille: int = ranged(500, 1, 1_000)  # ended after its deadline, of what ended
+    late_windows: int = ranged(10, 1, _WINDOWS_MAX)  # for so long that is a sign: as for the ratio
     trial_windows: int = ranged(4, 1, _WINDOWS_MAX)
+    step_windows: int = ranged(2, 1, _WINDOWS_MAX)  # of a raise that goes further
+    relapse_windows: int = ranged(20, 1, _WINDOWS_MAX)  # trouble so soon after is the same again
+    rest_windows: int = ranged(8, 1, _WINDOWS_MAX)  # for which prices then stay, once it is over
+    rest_windows_max: int = ranged(32, 1, _WINDOWS_MAX)
     gain_permille: int = ranged(200, 1, 999)
     pause_windows: int = ranged(8, 1, _WINDOWS_MAX)  # after the first raise that did not help
     pause_windows_max: int = ranged(120, 1, _WINDOWS_MAX)
@@ -173,11 +196,11 @@ class _Signs:
         if self.queue_us * before.windows < before.queue_us * self.windows * less:
             return True
         now, then = self.refused / max(1, self.charged), before.refused / max(1, before.charged)
-        # Shares of two samples differ by less than twice this in 19 of 20 cases.
+        # Shares of two samples differ by less than thrice this in 997 of 1,000 cases.
         chance = then * (1.0 - then) / max(1, before.charged) + now * (1.0 - now) / max(
             1, self.charged
         )
-        return now < then * less and (then - now) ** 2 > 4.0 * chance
+        return now < then * less and (then - now) ** 2 > 9.0 * chance
 
 
 @final
@@ -185,8 +208,9 @@ class _Cell:
     """One operation on one shard."""
 
     __slots__ = (
-        "_before", "_held", "_lowest", "_pause", "_pause_next", "_settings", "_since", "_trying",
-        "charged", "due_us", "in_vain", "ladder", "last_ratio", "raises", "ratio", "refused",
+        "_before", "_held", "_kept", "_late_windows", "_lowest", "_pause", "_pause_next",
+        "_relapse", "_rest", "_rest_next", "_settings", "_since", "_trying", "charged", "due_us",
+        "ended", "in_vain", "ladder", "last_ratio", "late", "raises", "ratio", "refused",
         "troubled",
     )  # fmt: skip
 
@@ -206,7 +230,11 @@ class _Cell:
         )
         self.last_ratio = 1.0
         self.due_us = 0
-        self.charged = self.refused = 0
+        self.charged = self.refused = self.ended = self.late = 0
+        self._late_windows = 0
+        self._kept: list[int] = []  # prices that were let go when trouble was over
+        self._relapse = self._rest = 0
+        self._rest_next = settings.rest_windows
         self._since = _Signs()  # the last raise, or the beginning of trouble
         self._before = _Signs()  # the raise that is tried
         self._trying = False
@@ -223,29 +251,69 @@ class _Cell:
         self.due_us = now_us + settings.window_us
         ratio = self.last_ratio = self.ratio.ratio(now_us)
         charged, refused = self.charged, self.refused
-        self.charged = self.refused = 0
-        crowded = picture.crowded or 1_000 * refused > settings.load_permille * charged
+        late = is_late = 1_000 * self.late > settings.late_permille * self.ended
+        if late:
+            self._late_windows = settings.late_windows
+        elif self._late_windows > 0:
+            self._late_windows -= 1
+            late = ladder.raised or self._late_windows >= settings.late_windows - LATE_AGAIN
+        self.charged = self.refused = self.ended = self.late = 0
+        crowded = late or picture.crowded
+        crowded = crowded or 1_000 * refused > settings.load_permille * charged
         self.troubled = self.ratio.stressed and crowded
         if not settings.moves:
             return
-        if not self.troubled:
-            self._trying = False
-            self._since = _Signs()
-            ladder.lower_all(settings.cheaper_milli)
-            if not ladder.raised and not self.ratio.stressed:
-                self._pause, self._pause_next = 0, settings.pause_windows
+        if not late or not self.ratio.stressed:
+            self._relax()
+            return
+        if self._relapses():
             return
         self._since.add(ratio, picture.queue_us or 0, charged, refused)
+        needed = settings.step_windows if self._trying else settings.trial_windows
         if self._pause > 0:
             self._pause -= 1
-        elif self._since.windows < settings.trial_windows:
+        elif self._since.windows < needed:
             return
         elif self._trying:
             self._judge()
-        elif not ladder.raised or ratio < self._lowest:
+        elif not ladder.raised or ratio < self._lowest or (is_late and not ladder.is_at_its_end):
             self._raise(ratio)
         else:
             self._hold()
+
+    def _relax(self) -> None:
+        """Not in trouble: prices come down, at once or after a rest, and are not forgotten yet."""
+        settings, ladder = self._settings, self.ladder
+        self._trying = False
+        self._since = _Signs()
+        if ladder.raised:
+            if self._rest > 0:
+                self._rest -= 1
+                return
+            if self._relapse == 0 or not self._kept:
+                self._kept = list(ladder.milli)
+            self._relapse = settings.relapse_windows
+            ladder.lower_all(settings.cheaper_milli)
+            return
+        if self._relapse > 0:
+            self._relapse -= 1
+        else:
+            self._kept = []
+            self._rest_next = settings.rest_windows
+        if not self.ratio.stressed:
+            self._pause, self._pause_next = 0, settings.pause_windows
+
+    def _relapses(self) -> bool:
+        """Trouble is back as soon as the prices went: they do so too, and stay for longer."""
+        if self._relapse == 0 or not self._kept:
+            return False
+        self.ladder.milli[:] = self._kept
+        self._kept = []
+        self._relapse = 0
+        self._rest = self._rest_next
+        self._rest_next = min(2 * self._rest_next, self._settings.rest_windows_max)
+        self._since = _Signs()
+        return True
 
     def _raise(self, ratio: float) -> None:
         self.ladder.raise_prices(self._settings.dearer_milli)
@@ -256,15 +324,20 @@ class _Cell:
         self._held = 0
 
     def _judge(self) -> None:
-        """Keep a raise that has helped; else load is not the cause."""
+        """Keep a raise that has helped; else go further, or load is not the cause."""
         settings = self._settings
         helped = self._since.better_than(self._before, settings.gain_permille / 1_000)
+        if not helped and not self.ladder.is_at_its_end:
+            self.ladder.raise_prices(settings.dearer_milli)
+            self._since = _Signs()
+            return
         self._trying = False
         self._since = _Signs()
         if helped:
             self._pause_next = settings.pause_windows
             return
         self.in_vain += 1
+        self._kept = []
         self.ladder.lower_all(1)
         self._pause = self._pause_next
         self._pause_next = min(2 * self._pause_next, settings.pause_windows_max)
@@ -323,7 +396,7 @@ class LocalPrices:
                 cell.refused += 1
 
     def record_end(self, request: Request, outcome: Outcome, now_us: int) -> None:
-        """Work has ended: if a backend did it, its time counts."""
+        """Work has ended: if a backend did it, its time counts, and whether it was too late."""
         measured = request.measured
         if measured is None or measured.from_cache or outcome is Outcome.IGNORE:
             return
@@ -332,6 +405,10 @@ class LocalPrices:
             cell = self._new_cell(request)
             if cell is None:
                 return
+        cell.ended += 1
+        left_us = request.remaining_us(now_us)
+        if left_us is not None and left_us <= 0:
+            cell.late += 1
         cell.ratio.add(measured.service_us if measured.service_us > 0 else 0, now_us)
 
     def stats(self) -> PriceStats:

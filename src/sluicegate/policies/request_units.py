@@ -146,6 +146,7 @@ class RequestUnitsPermit:
     """Work that has been charged for."""
 
     __slots__ = (
+        "_beside",
         "_charged_mru",
         "_error",
         "_expected",
@@ -174,6 +175,7 @@ class RequestUnitsPermit:
         error: EstimateError | None,
         instalment_mru: int,
         risk_mru: int,
+        beside: int,
     ) -> None:
         self._units = units
         self._operation = operation
@@ -185,6 +187,7 @@ class RequestUnitsPermit:
         self._error = error
         self._instalment_mru = instalment_mru
         self._risk_mru = risk_mru
+        self._beside = beside  # under way when it was admitted
         self._expected = -1  # what it cost but for time that was not expected; below 0: not known
         self._open = True
         self.predicted_mru = predicted_mru
@@ -251,7 +254,8 @@ class RequestUnitsPermit:
                 actual_mru = self._expected_mru(measured, actual_mru)
             ratio = units.ratios.meet(operation.name, request.caller)
             operation.learn(shape, self._latency_ms, actual_mru, ratio)
-            operation.time(request.table or request.shard, measured.service_us, now_us)
+            place = request.table or request.shard
+            operation.time(place, measured.service_us, self._beside, now_us)
             units.learned += 1
             units.learned_predicted_mru += self.predicted_mru
             units.learned_actual_mru += actual_mru
@@ -412,6 +416,7 @@ class RequestUnits:
             error,
             instalment_mru,
             risk_mru,
+            self._under_way - 1,
         )
 
     def penalize(self, penalties: Penalties | None) -> None:

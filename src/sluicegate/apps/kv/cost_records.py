@@ -229,7 +229,8 @@ def restore_statistics(stored: bytes, units: RequestUnits, spans: KeySpans, now_
             one = record["operations"].get(name)
             # Learned from other weights (a new file of them) it tells nothing.
             if fresh and one is not None and one["from"] == _weights(cost.weights):
-                cost.restore(Weights(*one["weights"]), one["margin"], one["p95_ms"])
+                means_ms = one.get("mean_ms", {})  # not of older dispatchers
+                cost.restore(Weights(*one["weights"]), one["margin"], one["p95_ms"], means_ms)
         if units.estimates is not None:
             units.estimates.restore([SketchRow(*row) for row in record["sketches"]], now_us)
         for table, partition, first, last, rows, alphabets in record["spans"]:
@@ -258,6 +259,7 @@ def _operations_of(units: RequestUnits) -> dict[str, dict[str, object]]:
             "from": _weights(cost.weights),
             "margin": cost.model.margin(),
             "p95_ms": cost.latencies_ms(),
+            "mean_ms": cost.means_ms(),
         }
         for name, cost in units.operations().items()
     }

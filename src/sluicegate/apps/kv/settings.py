@@ -179,7 +179,7 @@ class KvSettings(RulesSettings, RampsSettings):
     prices: Annotated[
         str,
         Setting(
-            "where units cost more: on a shard that is slow and has too much to do, everywhere "
+            "where units cost more: on a shard that is slow and whose work is too late, everywhere "
             "while anything is slow (as in Mussel), or nowhere",
             one_of("local", "mussel", "off"),
         ),

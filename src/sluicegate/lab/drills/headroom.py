@@ -6,6 +6,9 @@ other, are played on a plain pool too. Bars: each class is served, and half of a
 longer than they do there. Arrivals are memoryless, quotas half as much again as each caller needs
 at the highest load. The first load lasts until a dispatcher knows how long its engine usually
 takes.
+
+Last, a dispatcher begins at the highest load, with no costs kept from before: it must not take the
+line in its engine for what reads usually cost, and refuse for their quotas whoever stands in it.
 """
 
 from __future__ import annotations
@@ -71,6 +74,14 @@ def drill(setting: DrillSetting) -> DrillOutcome:
                 at_most=LATER_MS_MAX,
                 unit="ms",
             )
+    cold = _play_cold(setting, outcome)
+    outcome.add_bar(
+        f"begun at {LOADS[-1]:.0%}, nothing learned: served of the worst class",
+        min(slice_of(cold, one.name, begin_us=0, end_us=setting.us()).success for one in CALLERS),
+        at_least=SERVED_MIN,
+        unit="%",
+        must_miss=control,
+    )
     outcome.panels = [Panel("Median of what was served", "ms", "of the capacity", curves)]
     return outcome
 
@@ -84,11 +95,34 @@ def _phases(setting: DrillSetting) -> list[tuple[float, int, int]]:
 def _play(setting: DrillSetting, outcome: DrillOutcome, policy: str) -> LoadRecord:
     """All loads on one dispatcher."""
     phases = _phases(setting)
+    setting.progress(f"headroom: {policy}, for {phases[-1][-1] / 1e6:.0f} s")
+    return _play_steps(
+        setting,
+        outcome,
+        policy,
+        [(at_us, load) for load, at_us, _ in phases],
+        phases[-1][-1],
+    )
+
+
+def _play_cold(setting: DrillSetting, outcome: DrillOutcome) -> LoadRecord:
+    """The highest load, from a dispatcher's first second on."""
+    setting.progress(f"headroom: begun at {LOADS[-1]:.0%} of the capacity")
+    return _play_steps(setting, outcome, setting.policy, [(0, LOADS[-1])], setting.us())
+
+
+def _play_steps(
+    setting: DrillSetting,
+    outcome: DrillOutcome,
+    policy: str,
+    steps: list[tuple[int, float]],
+    span_us: int,
+) -> LoadRecord:
+    """These parts of the capacity, each from an instant on, on a dispatcher of its own."""
     quotas = {
         caller.name: quota_ru(share * LOADS[-1] * CAPACITY_PER_S)
         for caller, share in CALLERS.items()
     }
-    setting.progress(f"headroom: {policy}, for {phases[-1][-1] / 1e6:.0f} s")
     with DrillFleet(tuple(CALLERS), quotas) as fleet:
         dispatcher = fleet.dispatcher(engine(), *FLAGS, *policy_flags(policy))
         fill(dispatcher, keys("drill"))
@@ -97,12 +131,12 @@ def _play(setting: DrillSetting, outcome: DrillOutcome, policy: str) -> LoadReco
                 caller,
                 dispatcher.port,
                 keys("drill"),
-                Steps(tuple((at_us, share * load * CAPACITY_PER_S) for load, at_us, _ in phases)),
+                Steps(tuple((at_us, share * load * CAPACITY_PER_S) for at_us, load in steps)),
                 connections=60,
             )
             for caller, share in CALLERS.items()
         )
-        [record] = play([DrillLoad(streams=streams, span_us=phases[-1][-1], seed=setting.seed)])
+        [record] = play([DrillLoad(streams=streams, span_us=span_us, seed=setting.seed)])
         refusals = dispatcher.refusals()
     outcome.void += [f"{policy}: {reason}" for reason in record.void_reasons()]
     outcome.add_errors(f"{policy}: ", refusals)

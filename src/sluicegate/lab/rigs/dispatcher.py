@@ -6,6 +6,9 @@ the engine's slots are those of a process; what is left out is the socket, the s
 and the codec. So what this refuses, for whom and for how long, is what users would see of the
 policies on a machine that is never late.
 
+Several dispatchers stand before the same engine, each with a part of every quota; none of them sees
+what the others have at work there.
+
 An engine's course is a tuple of spells: from an instant on it is so many times as slow as before,
 or one shard of it is, or it stands still. What it has begun it goes on with though nobody waits for
 it any more, as engines do.
@@ -14,14 +17,13 @@ it any more, as engines do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import log
+from math import ceil, log
 from typing import Final, NamedTuple, final
 
 from sluicegate.apps.kv.admission import Admission, attributes_of
 from sluicegate.apps.kv.chain import GET, PolicyChain, default_weights
-from sluicegate.apps.kv.quotas import Quotas
 from sluicegate.apps.kv.settings import KvSettings
 from sluicegate.apps.kv.usage import CallerUsage
 from sluicegate.contracts.access import Identity
@@ -38,6 +40,7 @@ US: Final = 1_000_000
 VALUE_BYTES: Final = 100
 LOOK_US: Final = 250_000
 SHARDS_MAX: Final = 1_000
+DISPATCHERS_MAX: Final = 100
 
 
 @final
@@ -51,6 +54,7 @@ class KvCaller:
     deadline_us: int | None = None  # that it names; none is the dispatcher's own
     quota_ru: int = 1_000_000  # a second
     shard: int | None = None  # the one that it reads; None: all, at random
+    dispatcher: int | None = None  # that it comes through; None: all, in turn
 
 
 class EngineSpell(NamedTuple):
@@ -66,11 +70,12 @@ class EngineSpell(NamedTuple):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvRig:
-    """Callers, a dispatcher with its settings, and an engine with a course."""
+    """Callers, dispatchers with their settings, and an engine with a course."""
 
     callers: tuple[KvCaller, ...]
     span_us: int
     settings: KvSettings = field(default_factory=KvSettings)
+    dispatchers: int = 1
     shards: int = 1
     slots: int = 8  # of the whole engine, or of each shard
     slots_by_shard: bool = False
@@ -79,9 +84,14 @@ class KvRig:
     course: tuple[EngineSpell, ...] = ()
 
     def __post_init__(self) -> None:
+        within("rig.dispatchers", self.dispatchers, 1, DISPATCHERS_MAX)
         within("rig.shards", self.shards, 1, SHARDS_MAX)
         within("rig.slots", self.slots, 1, 1 << 20)
         within("rig.work_us", self.work_us, 1, US)
+
+    def entered(self, caller: KvCaller) -> Sequence[int]:
+        """Return which dispatchers a caller comes through."""
+        return range(self.dispatchers) if caller.dispatcher is None else (caller.dispatcher,)
 
 
 class KvEnd(NamedTuple):
@@ -144,7 +154,7 @@ def play(rig: KvRig, seed: int) -> KvRun:
     found = KvRun(rig)
 
     async def main(world: World) -> None:
-        await _Dispatcher(world, rig, found).play()
+        await _Fleet(world, rig, found).play()
 
     run(main, seed)
     return found
@@ -209,20 +219,22 @@ class _SlotEngine:
 
 @final
 class _Dispatcher:
-    """The parts of a process, in its order."""
+    """The parts of a process, in its order; of a quota it has its part."""
 
-    def __init__(self, world: World, rig: KvRig, found: KvRun) -> None:
-        self._world = world
-        self._rig = rig
-        self._found = found
+    def __init__(self, world: World, rig: KvRig, name: str) -> None:
+        # Its store needs a driver, and scenarios are listed without.
+        from sluicegate.apps.kv.quotas import Quotas  # noqa: PLC0415
+
         settings = rig.settings
-        chance = world.chance("dispatcher")
+        chance = world.chance(name)
         quotas = Quotas(settings, 0, world.clock, chance)
-        quotas.set_quotas({one.name: one.quota_ru for one in rig.callers})
+        quotas.set_quotas(
+            {one.name: ceil(one.quota_ru / len(rig.entered(one))) for one in rig.callers}
+        )
         shard_places = settings.shard_places or (
             settings.places if rig.shards == 1 else max(1, settings.places // 2)
         )
-        self._chain = PolicyChain(
+        self.chain = PolicyChain(
             settings,
             chance,
             CallerUsage(),
@@ -230,8 +242,20 @@ class _Dispatcher:
             weights=default_weights(),
             shard_places=shard_places,
         )
-        self._chain.replace_classes({one.name: one.criticality for one in rig.callers})
-        self._admission = Admission(self._chain, world.clock, quotas.supply)
+        self.chain.replace_classes({one.name: one.criticality for one in rig.callers})
+        self.admission = Admission(self.chain, world.clock, quotas.supply)
+
+
+@final
+class _Fleet:
+    """Callers, the dispatchers that they come through, and the engine behind all of them."""
+
+    def __init__(self, world: World, rig: KvRig, found: KvRun) -> None:
+        self._world = world
+        self._rig = rig
+        self._found = found
+        names = ["dispatcher", *(f"dispatcher/{one}" for one in range(1, rig.dispatchers))]
+        self._dispatchers = [_Dispatcher(world, rig, name) for name in names]
         self._engine = _SlotEngine(world, rig)
 
     async def play(self) -> None:
@@ -247,15 +271,21 @@ class _Dispatcher:
     async def _send(self, number: int, caller: KvCaller) -> None:
         world, rig = self._world, self._rig
         pick = world.chance(f"shards/{caller.name}").draw
-        for at_us in caller.arrivals.instants_us(world.chance(f"arrivals/{caller.name}")):
+        entered = rig.entered(caller)
+        for turn, at_us in enumerate(
+            caller.arrivals.instants_us(world.chance(f"arrivals/{caller.name}"))
+        ):
             if at_us >= rig.span_us:
                 return
             await world.until_us(at_us)
             shard = int(pick() * rig.shards) if caller.shard is None else caller.shard
-            world.spawn(self._answer(number, caller, shard), caller.name)
+            admission = self._dispatchers[entered[turn % len(entered)]].admission
+            world.spawn(self._answer(number, caller, shard, admission), caller.name)
 
-    async def _answer(self, number: int, caller: KvCaller, shard: int) -> None:
-        world, admission = self._world, self._admission
+    async def _answer(
+        self, number: int, caller: KvCaller, shard: int, admission: Admission
+    ) -> None:
+        world = self._world
         now_us = world.clock.now_us()
         deadline_us = None if caller.deadline_us is None else now_us + caller.deadline_us
         call = CallContext(
@@ -280,8 +310,10 @@ class _Dispatcher:
         self._found.ends.append(KvEnd(due_us, number, shard, end_us - now_us, reason))
 
     def _look(self) -> None:
-        now_us = self._world.clock.now_us()
-        prices = self._chain.prices.stats().prices_milli
-        penalised = self._chain.penalty.stats().prices_milli
-        at_us = now_us - START_US
-        self._found.looks.append(KvLook(at_us, max(prices), dict(penalised)))
+        at_us = self._world.clock.now_us() - START_US
+        dearest, penalised = 0, dict[str, int]()
+        for one in self._dispatchers:
+            dearest = max(dearest, *one.chain.prices.stats().prices_milli)
+            for caller, milli in one.chain.penalty.stats().prices_milli.items():
+                penalised[caller] = max(milli, penalised.get(caller, 0))
+        self._found.looks.append(KvLook(at_us, dearest, penalised))

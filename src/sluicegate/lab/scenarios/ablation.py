@@ -8,7 +8,8 @@ its speed for ten. The goal is that in every second the p99 of the reads is at m
 at that speed with nobody else there.
 
 Of the two in the second half it is the queue that tells here: `without-ratio` does as well. A price
-needs some eight seconds to reach the class of the reads, and by class the queue protects them.
+needs some eight seconds to reach the class of the reads, and by class the queue protects them. What
+ships, where the queue does not suffice, is played in `shared_engine.py`.
 
 The first minute is quiet: a latency ratio needs to know what is usual before it can judge.
 
