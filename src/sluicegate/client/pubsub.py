@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self, TypeAlias, final
 from urllib.parse import urlsplit
 
@@ -118,6 +118,7 @@ class PubSubClient:
                 raise BadValue(name, value, "give more than 0")
         self.buffer_max = buffer_max
         self.reconnects = 0
+        self.warnings: Sequence[Mapping[str, Any]] = ()  # of the last publish that was accepted
         self._url = url.rstrip("/") + (PATH if parts.path in ("", "/") else "")
         self._timeout_s = timeout_ms / 1e3
         self._backoff = Backoff(
@@ -153,6 +154,7 @@ class PubSubClient:
         time: then it may have been accepted all the same.
         """
         message = await self._ask_in_time(self._places, "publish", channel, timeout_ms, data=data)
+        self.warnings = message.get("warnings", ())
         return int(message["position"])
 
     async def read(self, channel: str, after: int = 0, count: int = 64) -> PubSubPage:

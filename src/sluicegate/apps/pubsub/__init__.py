@@ -1,7 +1,7 @@
 """The pub/sub service: what is accepted is durable, and is delivered or its loss is announced.
 
 settings, command    flags; the step from them to a service
-account_limits       what each account may, from a file
+account_limits       what each account may, from a file; usage_file is what it has used
 node_settings        flags of one node of a cluster
 nodes, feed, moves   channels whose home is another node: passed on, read once, and moved
 channel, history     messages in their order: one channel, and the window on the log of them all

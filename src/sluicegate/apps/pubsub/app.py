@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -30,10 +31,13 @@ from sluicegate.apps.pubsub.nodes import Nodes
 from sluicegate.apps.pubsub.service import PubSub
 from sluicegate.apps.pubsub.session import SUBPROTOCOL, PubSubSession, SessionBounds
 from sluicegate.apps.pubsub.settings import PubSubSettings
+from sluicegate.apps.pubsub.usage_file import SAVE_S, UsageFile
 from sluicegate.cluster.account_limiter import AccountLimiter
+from sluicegate.cluster.account_usage import AccountUsage
 from sluicegate.cluster.node import ClusterNode
 from sluicegate.command_line.text import counted
 from sluicegate.contracts.access import Access, Identity
+from sluicegate.contracts.clock import Clock
 from sluicegate.doors.http.message import Handler, HttpReply, HttpRequest
 from sluicegate.doors.http.settings import HttpSettings
 from sluicegate.doors.resp.cluster.commands import CLUSTER
@@ -43,6 +47,8 @@ from sluicegate.doors.websocket.door import WebSocketDoor
 from sluicegate.doors.websocket.session import Socket
 from sluicegate.doors.websocket.settings import WebSocketSettings
 from sluicegate.kernels.token_bucket import TokenBucket
+from sluicegate.policies.periods import month_of
+from sluicegate.policies.usage import UsageMeter, UsagePlan, UsageSettings
 from sluicegate.service.app import App, Site
 from sluicegate.service.siblings import ALONE, WorkerId
 from sluicegate.service.status import Part
@@ -70,6 +76,21 @@ class PubSubApp(App[PubSubSettings]):
     def __init__(self, settings: PubSubSettings, worker: WorkerId = ALONE) -> None:
         super().__init__(settings, worker)
         now_us = self.clock.now_us()
+        self.limits = AccountLimits(
+            settings.limits,
+            settings.account_rate,
+            settings.account_burst,
+            UsagePlan(
+                0, settings.account_month, settings.account_connections, settings.account_channels
+            ),
+            settings.hour_ratio,
+        )
+        # A start later than another has a higher number.
+        self.usage = AccountUsage(
+            settings.node or NODE, now_us, self.limits.plan_of, usage_settings(settings)
+        )
+        self._unsaved = False  # and that was logged
+        self._usage_file = UsageFile(settings.history)
         self._log = FileLog(_log_settings(settings))
         self.history = ChannelHistory(
             self._log,
@@ -78,9 +99,8 @@ class PubSubApp(App[PubSubSettings]):
             channels_max=settings.channels_max,
             bucket=self._bucket,
             tag=tag_of(settings.node) if settings.node else None,
+            usage=_HistoryUsage(self.usage.meter, self.clock),
         )
-        # A start later than another has a higher number.
-        self.limits = AccountLimits(settings.limits, settings.account_rate, settings.account_burst)
         self.limiter = AccountLimiter(
             settings.node or NODE,
             now_us,
@@ -97,9 +117,10 @@ class PubSubApp(App[PubSubSettings]):
             self.clock,
             SystemChance(),
             gone_us=int(settings.gone_s * _US),
+            usage=self.usage,
         )
         self.nodes = Nodes(settings, self.node) if settings.node else None
-        self.service = PubSub(self.history, self.limiter, self.clock, self.nodes)
+        self.service = PubSub(self.history, self.limiter, self.clock, self.nodes, self.usage.meter)
         self.fan_out = FanOut()
         self.sockets = WebSocketDoor(self.clock, _socket_settings(settings), (SUBPROTOCOL,))
         self._session_bounds = SessionBounds(
@@ -113,12 +134,18 @@ class PubSubApp(App[PubSubSettings]):
     async def start(self) -> None:
         """Become the writer of the history, and read it."""
         await asyncio.to_thread(self._log.begin)
-        await self.history.read(self.clock.now_us())
+        now_us = self.clock.now_us()
+        self.history.counted, saved = await asyncio.to_thread(
+            self._usage_file.begin, month_of(now_us)
+        )
+        self.usage.meter.load(saved, now_us)
+        await self.history.read(now_us)
         if self.nodes is not None:
             await asyncio.to_thread(self._record_members)
             await self.nodes.start()
         await self.node.start()
         self.background.start("history", self._trim)
+        self.background.start("usage", self._save_usage)
 
     async def close(self) -> None:
         """Let what is under way become durable."""
@@ -127,6 +154,9 @@ class PubSubApp(App[PubSubSettings]):
         await self.node.close()
         grace_us = int(self.settings.grace_s * _US)
         await asyncio.to_thread(self.history.close, grace_us)
+        await asyncio.sleep(0)  # what became durable in that is charged
+        await self._save()
+        await asyncio.to_thread(self._usage_file.close)
 
     def reload(self) -> None:
         """Read the limits again."""
@@ -202,6 +232,9 @@ class PubSubApp(App[PubSubSettings]):
             "Times a WebSocket was read later, for it sent too fast.",
             self.sockets.counts.rested,
         )
+        yield gauge(
+            "sluicegate_pubsub_channels_written", "Channels with messages.", history.written
+        )
         yield gauge("sluicegate_pubsub_accounts", "Accounts in use.", node.accounts)
         yield gauge(
             "sluicegate_pubsub_accounts_suppressed",
@@ -253,6 +286,8 @@ class PubSubApp(App[PubSubSettings]):
             return PubSubSession(socket, by, self.service, self.fan_out, bounds, self.clock)
 
         door = self.node_sockets if of_node else self.sockets
+        if not of_node:
+            self.service.check_connection(by.name)
         return door.accept(request, open_session)
 
     def _history(self) -> object:
@@ -297,10 +332,52 @@ class PubSubApp(App[PubSubSettings]):
         rate = self.settings.channel_rate
         return TokenBucket(rate, _US) if rate else None
 
+    async def _save_usage(self) -> None:
+        while True:
+            await asyncio.sleep(SAVE_S)
+            await self._save()
+
+    async def _save(self) -> None:
+        """Keep what accounts have used; what cannot be kept now is, with the next."""
+        changed = self.usage.meter.unsaved()
+        if not changed:
+            return
+        try:
+            await asyncio.to_thread(self._usage_file.save, self.history.newest, changed)
+        except sqlite3.Error as error:
+            self.usage.meter.keep_unsaved(changed)
+            if not self._unsaved:
+                _log.error("what accounts have used is not kept: %s", error)
+            self._unsaved = True
+        else:
+            self._unsaved = False
+
     async def _trim(self) -> None:
         while True:
             await asyncio.sleep(TRIM_S)
             self.history.trim(self.clock.now_us())
+
+
+@final
+class _HistoryUsage:
+    """What the history uses up, for the meter."""
+
+    def __init__(self, meter: UsageMeter, clock: Clock) -> None:
+        self._meter = meter
+        self._clock = clock
+
+    def charge(self, account: str, cost: int, at_us: int) -> None:
+        self._meter.spend(account, cost, at_us, self._clock.now_us())
+
+    def count_channels(self, account: str, change: int) -> None:
+        self._meter.count_channels(account, change, self._clock.now_us())
+
+
+def usage_settings(settings: PubSubSettings) -> UsageSettings:
+    """How what is used up is reported, and where an account is restricted."""
+    return UsageSettings(
+        restrict_percent=settings.restrict_percent, interval_us=int(settings.usage_s * _US)
+    )
 
 
 def _socket_settings(settings: PubSubSettings) -> WebSocketSettings:

@@ -3,6 +3,7 @@
     POST /v1/channels/{channel}/messages    publish; the reply comes when the message is durable
     GET  /v1/channels/{channel}/events      subscribe: server-sent events
     GET  /v1/channels/{channel}/messages    history
+    GET  /v1/usage                          what the account has used up, and may
     GET  /v1/socket                         all of it on one connection: WebSocket (session.py)
     GET  /                                  the page
 
@@ -38,7 +39,14 @@ _REFUSED: Final = RouteResponse("Over a limit; `reason` says which.", "Problem")
 
 SCHEMAS: Final = {
     "Publish": fields({"data": {"description": "Any JSON."}}, ("data",)),
-    "Accepted": fields({"position": whole(1, "Where it is in the order of all messages.")}),
+    "Accepted": fields(
+        {
+            "position": whole(1, "Where it is in the order of all messages."),
+            "warnings": {"type": "array", "items": FREE},
+        },
+        ("position",),
+    ),
+    "Usage": {**FREE, "description": "By limit: hour, month, connections, channels."},
     "History": fields(
         {
             "messages": {"type": "array", "items": FREE},
@@ -108,6 +116,13 @@ class PubSubHandler(HttpHandler):
             ),
             Route(
                 "GET",
+                "/v1/usage",
+                self._usage,
+                "What the account has used in this hour and month, and may.",
+                {200: RouteResponse("Used, nominal and where it is restricted.", "Usage")},
+            ),
+            Route(
+                "GET",
                 "/v1/socket",
                 self._socket,
                 "Publish and subscribe on one connection: WebSocket.",
@@ -135,7 +150,16 @@ class PubSubHandler(HttpHandler):
     async def _publish(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         sent = fields_of(parse_json(body), "", {"data": "data"})
         position = await self._service.publish(by.name, self._channel(request), sent.get("data"))
+        return self._accepted(by.name, position)
+
+    def _accepted(self, account: str, position: int) -> HttpReply:
+        warnings = [one._asdict() for one in self._service.warnings(account)]
+        if warnings:
+            return json_reply({"position": position, "warnings": warnings})
         return json_reply({"position": position})
+
+    def _usage(self, _request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
+        return json_reply(self._service.usage(by.name))
 
     async def _history(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         query = query_of(request, ("after", "count"))
@@ -152,7 +176,9 @@ class PubSubHandler(HttpHandler):
             name, text = "after", query_of(request, ("after",)).get("after", "")
         after = _position(name, text) if text else NOW
         channel = self._channel(request)
-        # A wrong name, or a channel that cannot be had, is refused with a status.
+        # A wrong name, a channel that cannot be had, and a connection too many are refused with
+        # a status.
+        self._service.check_connection(by.name)
         tried = self._service.subscribe(by.name, channel, after)
         try:
             await _begun(tried)
@@ -161,6 +187,14 @@ class PubSubHandler(HttpHandler):
         return HttpReply(200, b"", EVENTS, pieces=self._events(by.name, channel, after))
 
     async def _events(self, account: str, name: str, after: int) -> AsyncGenerator[bytes, None]:
+        self._service.connect(account)
+        try:
+            async for piece in self._read_along(account, name, after):
+                yield piece
+        finally:
+            self._service.disconnect(account)
+
+    async def _read_along(self, account: str, name: str, after: int) -> AsyncGenerator[bytes, None]:
         subscription = self._service.subscribe(account, name, after)
         subscription.wake = wake = asyncio.Event()
         try:

@@ -15,7 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Final, final
+from typing import Final, Protocol, final
 
 from sluicegate.apps.pubsub.channel import STRIDE, Channel, ChannelKey, Message
 from sluicegate.contracts.decision import Decision
@@ -32,6 +32,16 @@ _BATCH: Final = 1_000
 _log: Final = logging.getLogger("sluicegate.pubsub")
 
 
+class HistoryUsage(Protocol):
+    """Is told what accounts use up of the history."""
+
+    def charge(self, account: str, cost: int, at_us: int) -> None:
+        """So many messages were accepted."""
+
+    def count_channels(self, account: str, change: int) -> None:
+        """So many channels more, or fewer, have messages."""
+
+
 @final
 class ChannelHistory:
     """Made within the loop that uses it. `cut` is the last position that left the window."""
@@ -45,11 +55,15 @@ class ChannelHistory:
         channels_max: int,
         bucket: Callable[[], TokenBucket | None],
         tag: int | None = None,
+        usage: HistoryUsage | None = None,
     ) -> None:
         """`bucket` makes what limits a new channel; a node of a cluster has a tag (`tag_of`)."""
+        self.counted = 0  # the last position that was charged already before it is read
+        self._usage = usage
         self.bytes_max = bytes_max
         self.age_us_max = age_us_max
         self.channels: dict[ChannelKey, Channel] = {}
+        self._written: set[ChannelKey] = set()
         self.newest = 0
         self.cut = 0
         self.cut_by_bytes = 0  # messages that each bound removed
@@ -94,15 +108,34 @@ class ChannelHistory:
             channel.cut = max(channel.cut, self.cut_of(channel.key))
 
     def channel_to_publish(self, key: ChannelKey) -> Channel:
-        """Return the same, or refuse one too many; those that are subscribed to count too."""
-        if key not in self.channels and len(self.channels) >= self._channels_max:
+        """Return the same, or refuse one too many.
+
+        A channel counts that has messages. One that is only subscribed to does not: readers are
+        bounded by their connections, and keep nobody from publishing.
+        """
+        if key not in self._written and len(self._written) >= self._channels_max:
             raise Refused(Decision(False, 0, RETRY_US, RETRY_US, CHANNELS_FULL, "pubsub"))
         return self.channel(key)
+
+    def is_written(self, key: ChannelKey) -> bool:
+        """Whether a channel has messages, or will have."""
+        return key in self._written
+
+    @property
+    def written(self) -> int:
+        """How many channels have messages."""
+        return len(self._written)
 
     def release(self, key: ChannelKey) -> None:
         """Forget a channel that nobody uses."""
         channel = self.channels.get(key)
-        if channel is not None and channel.idle:
+        if channel is None:
+            return
+        if key in self._written and not (channel.messages or channel.pending):
+            self._written.discard(key)
+            if self._usage is not None:
+                self._usage.count_channels(key.account, -1)
+        if channel.idle:
             del self.channels[key]
 
     async def read(self, now_us: int) -> None:
@@ -118,6 +151,8 @@ class ChannelHistory:
                     fields = parse_object(event.body)
                     key = ChannelKey(fields["account"], fields["name"])
                     self._add(key, fields["data"], event.offset, event.at_us)
+                    if self.newest > self.counted:
+                        self._charge(key, fields.get("cost", 0), event.at_us)
                 if not events and reader.at_end:
                     break
             self._pass_damage(reader)
@@ -125,21 +160,26 @@ class ChannelHistory:
             reader.close()
         self.trim(now_us)
 
-    def append(self, channel: Channel, data: object, now_us: int) -> asyncio.Future[Message]:
+    def append(
+        self, channel: Channel, data: object, now_us: int, cost: int = 0
+    ) -> asyncio.Future[Message]:
         """Keep one message; the promise is kept when it is durable and readers can have it.
 
         It is delivered whether or not anybody waits for the promise.
         """
         try:
-            body = encode_json({**channel.key._asdict(), "data": data})
+            body = encode_json({**channel.key._asdict(), "data": data, "cost": cost})
         except (ValueError, RecursionError):
             remedy = "send numbers that JSON can write, and at most some hundred levels"
             raise BadValue("data", "(not shown)", remedy) from None
         accepted: asyncio.Future[Message] = self._loop.create_future()
         channel.pending += 1
+        self._write(channel.key)
 
         def settle(durable: Future[int]) -> None:
-            self._loop.call_soon_threadsafe(self._settle, channel, durable, data, now_us, accepted)
+            self._loop.call_soon_threadsafe(
+                self._settle, channel, durable, data, now_us, cost, accepted
+            )
 
         self._log.append(KIND, body, now_us).add_done_callback(settle)
         return accepted
@@ -166,6 +206,7 @@ class ChannelHistory:
         durable: Future[int],
         data: object,
         at_us: int,
+        cost: int,
         accepted: asyncio.Future[Message],
     ) -> None:
         channel.pending -= 1
@@ -180,6 +221,7 @@ class ChannelHistory:
             return
         self.accepted += 1
         message = self._add(channel.key, data, durable.result(), at_us)
+        self._charge(channel.key, cost, at_us)
         if not accepted.done():
             accepted.set_result(message)
         self.trim(at_us)
@@ -189,6 +231,7 @@ class ChannelHistory:
         text = encode_json({"position": position, "at_us": at_us, "data": data})
         message = Message(position, at_us, key, text, len(text) + MESSAGE_BYTES)
         channel = self.channel(key)
+        self._write(key)
         self.newest = position
         self.bytes += message.size
         self._window.append(message)
@@ -197,6 +240,16 @@ class ChannelHistory:
             self._remove_oldest()
             self.cut_by_bytes += 1
         return message
+
+    def _write(self, key: ChannelKey) -> None:
+        if key not in self._written:
+            self._written.add(key)
+            if self._usage is not None:
+                self._usage.count_channels(key.account, 1)
+
+    def _charge(self, key: ChannelKey, cost: int, at_us: int) -> None:
+        if self._usage is not None and cost > 0:
+            self._usage.charge(key.account, cost, at_us)
 
     def _position_of(self, offset: int) -> int:
         return (offset + 1) * self._stride + self._tag

@@ -1,9 +1,10 @@
 """Service: publish, subscribe and read, each for an account and within its limits.
 
-Only a publish is refused, and the reason says which limit it was: that of the channel, that of the
-account (`cluster/account_limiter.py`), or the number of channels. It costs one message, and one for
-each who is subscribed. What the limits refuse counts as attempted, or the account master would see
-a rate that falls with its own refusals, and let go.
+Only a publish is refused, and the reason says which limit it was: that of the channel, the rate of
+the account (`cluster/account_limiter.py`), what it may use up in an hour or a month
+(`policies/usage.py`), or the number of channels. It costs one message, and one for each who is
+subscribed. What the limits refuse counts as attempted, or the account master would see a rate that
+falls with its own refusals, and let go; of an hour and a month it uses up nothing.
 
 In a cluster a channel has one home, and all of that is done there: another node passes on what it
 is asked (`nodes.py`). What a node passes on is `here` or nowhere, so nothing goes round in circles.
@@ -12,7 +13,7 @@ is asked (`nodes.py`). What a node passes on is `here` or nowhere, so nothing go
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, final
 
 from sluicegate.apps.pubsub.channel import Channel, ChannelKey, ChannelReading, Gap, Message
@@ -25,6 +26,7 @@ from sluicegate.contracts.errors import BadValue, Refused, Unavailable
 from sluicegate.contracts.permit import Outcome, Permit
 from sluicegate.contracts.reasons import CHANNEL_LIMITED
 from sluicegate.contracts.request import Request
+from sluicegate.policies.usage import UsageMeter, UsageWarning
 
 PAGE_BYTES_MAX: Final = 1 << 30  # a page is bounded by its count, and each message by itself
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
@@ -71,12 +73,14 @@ class PubSub:
         limiter: AccountLimiter,
         clock: Clock,
         elsewhere: Elsewhere | None = None,
+        usage: UsageMeter | None = None,
     ) -> None:
         self.history = history
         self.limiter = limiter
         self.refused: dict[str, int] = {}
         self._clock = clock
         self._elsewhere = elsewhere
+        self._usage = usage
 
     def is_node(self, identity: Identity) -> bool:
         """Whether this is another node of the cluster, which speaks for accounts."""
@@ -93,17 +97,16 @@ class PubSub:
             assert self._elsewhere is not None
             return await self._elsewhere.publish(home, key, data)
         try:
-            channel = self.history.channel_to_publish(key)
-            permit = self._admit(channel)
+            channel = self._channel_to_publish(key)
+            cost = 1 + channel.readers
+            permit = self._admit(channel, cost)
         except Refused as refused:
             self.history.release(key)
-            reason = refused.decision.reason
-            assert reason is not None
-            self.refused[reason.name] = self.refused.get(reason.name, 0) + 1
+            self._count(refused.decision)
             raise
         accepted = False
         try:
-            message = await self.history.append(channel, data, self._clock.now_us())
+            message = await self.history.append(channel, data, self._clock.now_us(), cost)
             accepted = True
         finally:
             outcome = Outcome.SUCCESS if accepted else Outcome.IGNORE
@@ -160,13 +163,55 @@ class PubSub:
             raise Unavailable("the channel", detail)
         return home
 
-    def _admit(self, channel: Channel) -> Permit:
+    def check_connection(self, account: str) -> None:
+        """`Refused` if an account may have no connection more."""
+        if self._usage is not None:
+            refusal = self._usage.connect_refusal(account, self._clock.now_us())
+            if refusal is not None:
+                self._count(refusal)
+                raise Refused(refusal)
+
+    def connect(self, account: str) -> None:
+        """Count one more connection of an account."""
+        if self._usage is not None:
+            self._usage.connect(account, self._clock.now_us())
+
+    def disconnect(self, account: str) -> None:
+        """One has ended."""
+        if self._usage is not None:
+            self._usage.disconnect(account)
+
+    def warnings(self, account: str) -> list[UsageWarning]:
+        """What an account has nearly, or more than, used up."""
+        return [] if self._usage is None else self._usage.warnings(account, self._clock.now_us())
+
+    def usage(self, account: str) -> Mapping[str, object]:
+        """What an account has used, and may."""
+        return {} if self._usage is None else self._usage.view(account, self._clock.now_us())
+
+    def _count(self, refusal: Decision) -> None:
+        reason = refusal.reason
+        assert reason is not None
+        self.refused[reason.name] = self.refused.get(reason.name, 0) + 1
+
+    def _channel_to_publish(self, key: ChannelKey) -> Channel:
+        if self._usage is not None and not self.history.is_written(key):
+            refusal = self._usage.open_refusal(key.account)
+            if refusal is not None:
+                raise Refused(refusal)
+        return self.history.channel_to_publish(key)
+
+    def _admit(self, channel: Channel, cost: int) -> Permit:
         now_us = self._clock.now_us()
         account = channel.key.account
-        cost = 1 + channel.readers
         admission = self.limiter.admit(Request(account, caller=account, cost=cost), now_us)
         if isinstance(admission, Decision):
             raise Refused(admission)
+        if self._usage is not None:
+            refusal = self._usage.refusal(account, now_us)
+            if refusal is not None:
+                admission.end(Outcome.IGNORE, now_us)
+                raise Refused(refusal)
         if channel.bucket is not None:
             verdict = channel.bucket.take(1, now_us)
             if not verdict.allowed:

@@ -95,8 +95,8 @@ class PubSubSession:
 
     __slots__ = (
         "_asleep_until", "_awake", "_buckets", "_clock", "_closed", "_fan_out", "_identity", "_max",
-        "_names", "_service", "_socket", "_subscriptions", "_taken_bytes", "_taken_max", "_tasks",
-        "_waiting",
+        "_names", "_of_node", "_service", "_socket", "_subscriptions", "_taken_bytes", "_taken_max",
+        "_tasks", "_waiting",
     )  # fmt: skip
 
     def __init__(
@@ -110,6 +110,9 @@ class PubSubSession:
     ) -> None:
         self._socket = socket
         self._identity = identity
+        self._of_node = service.is_node(identity)
+        if not self._of_node:
+            service.connect(identity.name)
         self._service = service
         self._fan_out = fan_out
         self._clock = clock
@@ -165,6 +168,8 @@ class PubSubSession:
     def close(self) -> None:
         """Read no more. What is being published still is."""
         self._closed = True
+        if not self._of_node:
+            self._service.disconnect(self._identity.name)
         if self._asleep_until is not None:
             self._asleep_until.cancel()
         for subscription in self._subscriptions.values():
@@ -215,7 +220,7 @@ class PubSubSession:
         self, request_id: int, account: str, name: str, data: object, *, here: bool
     ) -> None:
         position = await self._service.publish(account, name, data, here=here)
-        self._reply("accepted", request_id, position=position)
+        self._reply_accepted("accepted", request_id, account, position)
 
     async def _send_history(
         self, request_id: int, channel: str, place: _Place, after: int, count: int
@@ -352,6 +357,13 @@ class PubSubSession:
     def _end_rest(self) -> None:
         self._asleep_until = None
         self.resume()
+
+    def _reply_accepted(self, kind: str, request_id: int, account: str, position: int) -> None:
+        warnings = [one._asdict() for one in self._service.warnings(account)]
+        if warnings:
+            self._reply(kind, request_id, position=position, warnings=warnings)
+        else:
+            self._reply(kind, request_id, position=position)
 
     def _reply(self, kind: str, request_id: int, **fields: object) -> None:
         self._socket.send(text_frame(encode_json({"type": kind, "id": request_id, **fields})))

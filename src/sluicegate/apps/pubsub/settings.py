@@ -45,10 +45,44 @@ class PubSubSettings(ServiceSettings, NodeSettings):
     account_burst: Annotated[
         int, Setting("of them at once; 0 is those of a second", whole(0, RATE_MAX))
     ] = 0
+    account_month: Annotated[
+        int,
+        Setting(
+            "messages a month of an account, nominally: it is warned near them; 0 is no limit",
+            whole(0, 1 << 53),
+        ),
+    ] = 0
+    hour_ratio: Annotated[
+        int,
+        Setting(
+            "times its month in proportion that an account may use in an hour; 0 is no limit",
+            whole(0, 720),
+        ),
+    ] = 10
+    restrict_percent: Annotated[
+        int,
+        Setting(
+            "percent of an hour's or month's messages at which an account is restricted",
+            whole(1, 100_000),
+        ),
+    ] = 250
+    account_connections: Annotated[
+        int, Setting("connections of an account, at all nodes; 0 is no limit", whole(0, 1 << 40))
+    ] = 0
+    account_channels: Annotated[
+        int,
+        Setting(
+            "channels with messages of an account, at all nodes; 0 is no limit", whole(0, 1 << 40)
+        ),
+    ] = 0
+    usage_s: Annotated[
+        float,
+        Setting("between reports of what accounts use up and hold", seconds(0.05, 60)),
+    ] = 1.0
     limits: Annotated[
         str,
         Setting(
-            "rates and bursts of accounts by name: a TOML file; SIGHUP reads it again",
+            "limits of accounts by name: a TOML file; SIGHUP reads it again",
             metavar="FILE",
         ),
     ] = ""
