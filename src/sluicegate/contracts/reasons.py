@@ -119,6 +119,9 @@ HOURLY_LIMIT: Final = _too_much(
 MONTHLY_LIMIT: Final = _too_much(
     "monthly_limit", "The account has used far more messages than it may in this month."
 )
+PRESENCE_FULL: Final = _too_much(
+    "presence_full", "As many members are present as may be; new ones must wait."
+)
 SUBSCRIPTIONS_FULL: Final = _too_much(
     "subscriptions_full",
     "The connection has as many subscriptions as it may have.",

@@ -28,6 +28,7 @@ from sluicegate.apps.pubsub.node_settings import (
     suppress_settings,
 )
 from sluicegate.apps.pubsub.nodes import Nodes
+from sluicegate.apps.pubsub.presence import GRACE_S, Presence
 from sluicegate.apps.pubsub.service import PubSub
 from sluicegate.apps.pubsub.session import SUBPROTOCOL, PubSubSession, SessionBounds
 from sluicegate.apps.pubsub.settings import PubSubSettings
@@ -89,6 +90,7 @@ class PubSubApp(App[PubSubSettings]):
         self.usage = AccountUsage(
             settings.node or NODE, now_us, self.limits.plan_of, usage_settings(settings)
         )
+        self.presence = Presence(settings.presence_channel_max, settings.presence_max)
         self._unsaved = False  # and that was logged
         self._usage_file = UsageFile(settings.history)
         self._log = FileLog(_log_settings(settings))
@@ -100,6 +102,7 @@ class PubSubApp(App[PubSubSettings]):
             bucket=self._bucket,
             tag=tag_of(settings.node) if settings.node else None,
             usage=_HistoryUsage(self.usage.meter, self.clock),
+            presence=self.presence,
         )
         self.limiter = AccountLimiter(
             settings.node or NODE,
@@ -120,7 +123,9 @@ class PubSubApp(App[PubSubSettings]):
             usage=self.usage,
         )
         self.nodes = Nodes(settings, self.node) if settings.node else None
-        self.service = PubSub(self.history, self.limiter, self.clock, self.nodes, self.usage.meter)
+        self.service = PubSub(
+            self.history, self.limiter, self.clock, self.nodes, self.usage.meter, self.presence
+        )
         self.fan_out = FanOut()
         self.sockets = WebSocketDoor(self.clock, _socket_settings(settings), (SUBPROTOCOL,))
         self._session_bounds = SessionBounds(
@@ -144,11 +149,13 @@ class PubSubApp(App[PubSubSettings]):
             await asyncio.to_thread(self._record_members)
             await self.nodes.start()
         await self.node.start()
+        self.service.end_unowned(GRACE_S)
         self.background.start("history", self._trim)
         self.background.start("usage", self._save_usage)
 
     async def close(self) -> None:
         """Let what is under way become durable."""
+        await self.service.close()
         if self.nodes is not None:
             await self.nodes.close()
         await self.node.close()
@@ -235,6 +242,7 @@ class PubSubApp(App[PubSubSettings]):
         yield gauge(
             "sluicegate_pubsub_channels_written", "Channels with messages.", history.written
         )
+        yield gauge("sluicegate_pubsub_present", "Members of channels.", len(self.presence))
         yield gauge("sluicegate_pubsub_accounts", "Accounts in use.", node.accounts)
         yield gauge(
             "sluicegate_pubsub_accounts_suppressed",

@@ -47,6 +47,7 @@ class Message(NamedTuple):
     channel: ChannelKey
     text: bytes
     size: int  # that it counts for in the bounds of the history
+    presence: bool = False  # of members, and not published
 
 
 class Gap(NamedTuple):

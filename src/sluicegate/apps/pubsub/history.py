@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from typing import Final, Protocol, final
 
 from sluicegate.apps.pubsub.channel import STRIDE, Channel, ChannelKey, Message
+from sluicegate.apps.pubsub.presence import PresenceEvent
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, SluicegateError, Unavailable
 from sluicegate.contracts.event_log import EventLog, Reader
@@ -26,10 +27,18 @@ from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.wire.json_objects import encode_json, parse_object
 
 KIND: Final = "message/1"  # and the version of its form
+PRESENCE_KIND: Final = "presence/1"
 MESSAGE_BYTES: Final = 512  # that one counts for besides its text
 RETRY_US: Final = 1_000_000
 _BATCH: Final = 1_000
 _log: Final = logging.getLogger("sluicegate.pubsub")
+
+
+class HistoryPresence(Protocol):
+    """Is told who enters channels and leaves them."""
+
+    def apply(self, key: ChannelKey, event: PresenceEvent, data: object, position: int) -> None:
+        """It is in the history."""
 
 
 class HistoryUsage(Protocol):
@@ -56,10 +65,12 @@ class ChannelHistory:
         bucket: Callable[[], TokenBucket | None],
         tag: int | None = None,
         usage: HistoryUsage | None = None,
+        presence: HistoryPresence | None = None,
     ) -> None:
         """`bucket` makes what limits a new channel; a node of a cluster has a tag (`tag_of`)."""
         self.counted = 0  # the last position that was charged already before it is read
         self._usage = usage
+        self._presence = presence
         self.bytes_max = bytes_max
         self.age_us_max = age_us_max
         self.channels: dict[ChannelKey, Channel] = {}
@@ -145,12 +156,15 @@ class ChannelHistory:
             while True:
                 events = await asyncio.to_thread(reader.read, _BATCH, 0)
                 for event in events:
-                    if event.kind != KIND:
+                    if event.kind not in (KIND, PRESENCE_KIND):
                         remedy = "it is of another version: give another folder, or that version"
                         raise BadValue("--history", event.kind, remedy)
                     fields = parse_object(event.body)
                     key = ChannelKey(fields["account"], fields["name"])
-                    self._add(key, fields["data"], event.offset, event.at_us)
+                    what: PresenceEvent | None = None
+                    if event.kind == PRESENCE_KIND:
+                        what = PresenceEvent(fields["presence"], fields["member"])
+                    self._add(key, fields["data"], event.offset, event.at_us, what)
                     if self.newest > self.counted:
                         self._charge(key, fields.get("cost", 0), event.at_us)
                 if not events and reader.at_end:
@@ -161,14 +175,23 @@ class ChannelHistory:
         self.trim(now_us)
 
     def append(
-        self, channel: Channel, data: object, now_us: int, cost: int = 0
+        self,
+        channel: Channel,
+        data: object,
+        now_us: int,
+        cost: int = 0,
+        event: PresenceEvent | None = None,
     ) -> asyncio.Future[Message]:
-        """Keep one message; the promise is kept when it is durable and readers can have it.
+        """Keep one message, or what a member did.
 
-        It is delivered whether or not anybody waits for the promise.
+        The promise is kept when it is durable and readers can have it. It is delivered whether or
+        not anybody waits for the promise.
         """
         try:
-            body = encode_json({**channel.key._asdict(), "data": data, "cost": cost})
+            fields = {**channel.key._asdict(), "data": data, "cost": cost}
+            if event is not None:
+                fields |= {"presence": event.action, "member": event.member}
+            body = encode_json(fields)
         except (ValueError, RecursionError):
             remedy = "send numbers that JSON can write, and at most some hundred levels"
             raise BadValue("data", "(not shown)", remedy) from None
@@ -178,10 +201,11 @@ class ChannelHistory:
 
         def settle(durable: Future[int]) -> None:
             self._loop.call_soon_threadsafe(
-                self._settle, channel, durable, data, now_us, cost, accepted
+                self._settle, channel, durable, data, now_us, cost, event, accepted
             )
 
-        self._log.append(KIND, body, now_us).add_done_callback(settle)
+        kind = KIND if event is None else PRESENCE_KIND
+        self._log.append(kind, body, now_us).add_done_callback(settle)
         return accepted
 
     def trim(self, now_us: int) -> None:
@@ -207,6 +231,7 @@ class ChannelHistory:
         data: object,
         at_us: int,
         cost: int,
+        event: PresenceEvent | None,
         accepted: asyncio.Future[Message],
     ) -> None:
         channel.pending -= 1
@@ -220,16 +245,24 @@ class ChannelHistory:
                 accepted.set_exception(error)
             return
         self.accepted += 1
-        message = self._add(channel.key, data, durable.result(), at_us)
+        message = self._add(channel.key, data, durable.result(), at_us, event)
         self._charge(channel.key, cost, at_us)
         if not accepted.done():
             accepted.set_result(message)
         self.trim(at_us)
 
-    def _add(self, key: ChannelKey, data: object, offset: int, at_us: int) -> Message:
+    def _add(
+        self,
+        key: ChannelKey,
+        data: object,
+        offset: int,
+        at_us: int,
+        event: PresenceEvent | None = None,
+    ) -> Message:
         position = self._position_of(offset)
-        text = encode_json({"position": position, "at_us": at_us, "data": data})
-        message = Message(position, at_us, key, text, len(text) + MESSAGE_BYTES)
+        message = make_message(key, position, at_us, data, event)
+        if event is not None and self._presence is not None:
+            self._presence.apply(key, event, data, position)
         channel = self.channel(key)
         self._write(key)
         self.newest = position
@@ -272,6 +305,17 @@ class ChannelHistory:
             self.cut = max(self.cut, self._window[0].position - 1 if self._window else lost)
         for channel in self.channels.values():
             channel.cut = max(channel.cut, self.cut)
+
+
+def make_message(
+    key: ChannelKey, position: int, at_us: int, data: object, event: PresenceEvent | None
+) -> Message:
+    """A message, or what a member did, as readers get it."""
+    fields = {"position": position, "at_us": at_us, "data": data}
+    if event is not None:
+        fields |= {"presence": event.action, "member": event.member}
+    text = encode_json(fields)
+    return Message(position, at_us, key, text, len(text) + MESSAGE_BYTES, event is not None)
 
 
 def _never(_: ChannelKey) -> int:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
-from typing import Any, Final, NoReturn, final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, NoReturn, TypeVar, final
 
 from sluicegate.apps.pubsub.channel import ChannelKey, Gap, Message
 from sluicegate.apps.pubsub.feed import Feed, FeedWindow, RemoteReading, message_of, name_of
 from sluicegate.apps.pubsub.node_settings import NodeSettings, members_of
+from sluicegate.apps.pubsub.presence import Member, Place
 from sluicegate.apps.pubsub.service import HistoryPage
 from sluicegate.client.pubsub import PubSubClient
 from sluicegate.cluster.node import ClusterNode
@@ -33,6 +34,7 @@ from sluicegate.kernels.backoff import BackoffSettings
 from sluicegate.kernels.hash_ring import Rendezvous
 from sluicegate.stores.redis.settings import Endpoint
 
+T = TypeVar("T")
 RULE_ID: Final = "home"
 RETRY_US: Final = 1_000_000
 LOOK_S: Final = 0.1  # between two looks at who is connected
@@ -95,6 +97,29 @@ class Nodes:
 
     async def publish(self, home: str, key: ChannelKey, data: object) -> int:
         """Have a message accepted at its channel's home."""
+        timeout_ms = self._forward_s * 1_000
+        return await self._pass_on(
+            home, lambda client: client.publish(name_of(key), data, timeout_ms=timeout_ms)
+        )
+
+    async def enter(self, home: str, place: Place, data: object, held: int) -> int:
+        """Have a member enter there; it enters again if the connection breaks."""
+        name = name_of(place.key)
+        return await self._pass_on(
+            home, lambda client: client.enter(name, place.member, data, held=held)
+        )
+
+    async def leave(self, home: str, place: Place) -> None:
+        """Have a member leave there."""
+        name = name_of(place.key)
+        await self._pass_on(home, lambda client: client.leave(name, place.member))
+
+    async def members(self, home: str, key: ChannelKey) -> Mapping[str, Member]:
+        """Who is in a channel there."""
+        found = await self._pass_on(home, lambda client: client.members(name_of(key)))
+        return {one.member: Member(one.data, one.position) for one in found}
+
+    async def _pass_on(self, home: str, ask: Callable[[PubSubClient], Awaitable[T]]) -> T:
         peer = self._peers[home]
         if self._away(home, peer):
             self._refuse(HOME_UNAVAILABLE)
@@ -104,7 +129,7 @@ class Nodes:
         self.forwarded += 1
         suspecting = asyncio.get_running_loop().call_later(SUSPECT_S, self._cluster.suspect, home)
         try:
-            return await peer.client.publish(name_of(key), data, timeout_ms=self._forward_s * 1_000)
+            return await ask(peer.client)
         except (Unavailable, Unauthenticated, Forbidden) as error:
             raise _of_home(home, error) from None
         finally:

@@ -12,12 +12,23 @@ is asked (`nodes.py`). What a node passes on is `here` or nowhere, so nothing go
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, Protocol, final
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, final
 
 from sluicegate.apps.pubsub.channel import Channel, ChannelKey, ChannelReading, Gap, Message
 from sluicegate.apps.pubsub.history import ChannelHistory
+from sluicegate.apps.pubsub.presence import (
+    ENTER,
+    LEAVE,
+    UPDATE,
+    Member,
+    Owner,
+    Place,
+    Presence,
+    PresenceEvent,
+)
 from sluicegate.cluster.account_limiter import AccountLimiter
 from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.clock import Clock
@@ -29,6 +40,8 @@ from sluicegate.contracts.request import Request
 from sluicegate.policies.usage import UsageMeter, UsageWarning
 
 PAGE_BYTES_MAX: Final = 1 << 30  # a page is bounded by its count, and each message by itself
+LEAVE_TRIES: Final = 30
+LEAVE_RETRY_S: Final = 1.0
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
 
 
@@ -56,6 +69,18 @@ class Elsewhere(Protocol):
         """Read along."""
         ...
 
+    async def enter(self, home: str, place: Place, data: object, held: int) -> int:
+        """Have a member enter there, or be updated."""
+        ...
+
+    async def leave(self, home: str, place: Place) -> None:
+        """Have a member leave there."""
+        ...
+
+    async def members(self, home: str, key: ChannelKey) -> Mapping[str, Member]:
+        """Who is in a channel there."""
+        ...
+
     async def read(
         self, home: str, key: ChannelKey, after: int, count: int, bytes_max: int
     ) -> HistoryPage:
@@ -74,6 +99,7 @@ class PubSub:
         clock: Clock,
         elsewhere: Elsewhere | None = None,
         usage: UsageMeter | None = None,
+        presence: Presence | None = None,
     ) -> None:
         self.history = history
         self.limiter = limiter
@@ -81,6 +107,8 @@ class PubSub:
         self._clock = clock
         self._elsewhere = elsewhere
         self._usage = usage
+        self._presence = Presence(1, 1) if presence is None else presence
+        self._ends: set[asyncio.Task[None]] = set()
 
     def is_node(self, identity: Identity) -> bool:
         """Whether this is another node of the cluster, which speaks for accounts."""
@@ -96,22 +124,129 @@ class PubSub:
         if home := self._home_of(key, here=here):
             assert self._elsewhere is not None
             return await self._elsewhere.publish(home, key, data)
+        return await self._accept(key, data)
+
+    async def enter(
+        self, place: Place, data: object, owner: Owner, held: int = 0, *, here: bool = False
+    ) -> int:
+        """Have a member in a channel, or update its data; return where that is in the order.
+
+        One who enters it again after a break says by `held` where it was, and changes nothing if
+        it is there with the same data, or was entered by another since.
+        """
+        key = _key(*place.key)
+        _check_member(place.member)
+        home = self._home_of(key, here=here)
+        if home:
+            assert self._elsewhere is not None
+            position = await self._elsewhere.enter(home, place, data, held)
+        else:
+            current = self._presence.members(key).get(place.member)
+            if current is not None and 0 < held < current.position:
+                return current.position
+            if current is not None and current.data == data:
+                position = current.position
+            else:
+                if current is None:
+                    self._presence.check_room(key)
+                event = PresenceEvent(ENTER if current is None else UPDATE, place.member)
+                position = await self._accept(key, data, event)
+        self._presence.claim(place, owner)
+        if owner.ended:  # meanwhile
+            self.end_owner(owner)
+        return position
+
+    async def leave(self, place: Place, owner: Owner | None, *, here: bool = False) -> None:
+        """Have a member leave, if `owner` is who entered it here last; it is never refused."""
+        key = _key(*place.key)
+        _check_member(place.member)
+        if owner is not None and self._presence.owner(place) is not owner:
+            return
+        self._presence.disown(place)
+        if home := self._home_of(key, here=here):
+            assert self._elsewhere is not None
+            await self._elsewhere.leave(home, place)
+        elif place.member in self._presence.members(key):
+            await self._accept(key, None, PresenceEvent(LEAVE, place.member))
+
+    async def members(self, account: str, name: str, *, here: bool = False) -> Mapping[str, Member]:
+        """Who is in a channel."""
+        key = _key(account, name)
+        if home := self._home_of(key, here=here):
+            assert self._elsewhere is not None
+            return await self._elsewhere.members(home, key)
+        return self._presence.members(key)
+
+    def end_owner(self, owner: Owner) -> None:
+        """Who entered members is gone, and they go too; unless another enters them in time."""
+        places = self._presence.end(owner)
+        if places:
+            self._start(self._leave_all(places, owner, owner.grace_s))
+
+    def end_unowned(self, grace_s: float) -> None:
+        """After a start, have the members leave that nobody enters again in time."""
+        places = list(self._presence.unowned())
+        if places:
+            self._start(self._leave_all(places, None, grace_s))
+
+    async def close(self) -> None:
+        """Have no more members leave: whose owners are gone, the next start knows."""
+        for task in self._ends:
+            task.cancel()
+        await asyncio.gather(*self._ends, return_exceptions=True)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
+
+    async def _leave_all(
+        self, places: Sequence[Place], owner: Owner | None, grace_s: float
+    ) -> None:
+        if grace_s:
+            await asyncio.sleep(grace_s)
+        for place in places:
+            for _ in range(LEAVE_TRIES):
+                if self._presence.owner(place) is not owner:
+                    break
+                try:
+                    await self.leave(place, owner)
+                    break
+                except (Refused, Unavailable):
+                    if owner is not None:
+                        self._presence.claim(place, owner)
+                    await asyncio.sleep(LEAVE_RETRY_S)
+
+    async def _accept(
+        self, key: ChannelKey, data: object, event: PresenceEvent | None = None
+    ) -> int:
+        """Keep a message, or what a member did, if all limits let it in."""
+        leaving = event is not None and event.action == LEAVE
         try:
-            channel = self._channel_to_publish(key)
+            channel = self.history.channel(key) if leaving else self._channel_to_publish(key)
             cost = 1 + channel.readers
-            permit = self._admit(channel, cost)
+            permit = self._charge_leave(channel, cost) if leaving else self._admit(channel, cost)
         except Refused as refused:
             self.history.release(key)
             self._count(refused.decision)
             raise
         accepted = False
         try:
-            message = await self.history.append(channel, data, self._clock.now_us(), cost)
+            now_us = self._clock.now_us()
+            message = await self.history.append(channel, data, now_us, cost, event)
             accepted = True
         finally:
             outcome = Outcome.SUCCESS if accepted else Outcome.IGNORE
-            permit.end(outcome, self._clock.now_us())
+            if permit is not None:
+                permit.end(outcome, self._clock.now_us())
         return message.position
+
+    def _charge_leave(self, channel: Channel, cost: int) -> Permit | None:
+        """It counts as attempted, and is let in even where a publish would not be."""
+        account = channel.key.account
+        request = Request(account, caller=account, cost=cost)
+        admission = self.limiter.admit(request, self._clock.now_us())
+        return None if isinstance(admission, Decision) else admission
 
     def subscribe(
         self, account: str, name: str, after: int, *, here: bool = False
@@ -219,6 +354,11 @@ class PubSub:
                 retry_us, reset_us = verdict.retry_after_us, verdict.reset_after_us
                 raise Refused(Decision(False, 0, retry_us, reset_us, CHANNEL_LIMITED, "channel"))
         return admission
+
+
+def _check_member(member: str) -> None:
+    if not _NAME.fullmatch(member):
+        raise BadValue("member", member, "name it by 1 to 128 of A-Z a-z 0-9 _ . : -")
 
 
 def _key(account: str, name: str) -> ChannelKey:

@@ -96,6 +96,12 @@ class PubSubSettings(ServiceSettings, NodeSettings):
     subscriptions_max: Annotated[
         int, Setting("subscriptions of a WebSocket connection", whole(1, 1_000_000))
     ] = 100
+    presence_channel_max: Annotated[
+        int, Setting("members of a channel at a time", whole(1, 1_000_000))
+    ] = 1_000
+    presence_max: Annotated[
+        int, Setting("members of all channels of a node at a time", whole(1, 10_000_000))
+    ] = 100_000
     received_rate: Annotated[
         int,
         Setting("frames a second of a WebSocket connection; more are read later", whole(1, 10**6)),
