@@ -124,7 +124,13 @@ class PubSubApp(App[PubSubSettings]):
         )
         self.nodes = Nodes(settings, self.node) if settings.node else None
         self.service = PubSub(
-            self.history, self.limiter, self.clock, self.nodes, self.usage.meter, self.presence
+            self.history,
+            self.limiter,
+            self.clock,
+            self.nodes,
+            self.usage.meter,
+            self.presence,
+            settings.channel_ratio,
         )
         self.fan_out = FanOut()
         self.sockets = WebSocketDoor(self.clock, _socket_settings(settings), (SUBPROTOCOL,))

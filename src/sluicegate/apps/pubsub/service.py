@@ -17,7 +17,14 @@ import re
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, final
 
-from sluicegate.apps.pubsub.channel import Channel, ChannelKey, ChannelReading, Gap, Message
+from sluicegate.apps.pubsub.channel import (
+    Channel,
+    ChannelKey,
+    ChannelReading,
+    ChannelShare,
+    Gap,
+    Message,
+)
 from sluicegate.apps.pubsub.history import ChannelHistory
 from sluicegate.apps.pubsub.presence import (
     ENTER,
@@ -35,11 +42,14 @@ from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, Unavailable
 from sluicegate.contracts.permit import Outcome, Permit
-from sluicegate.contracts.reasons import CHANNEL_LIMITED
+from sluicegate.contracts.reasons import CHANNEL_LIMITED, SUPPRESSED
 from sluicegate.contracts.request import Request
+from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.policies.usage import UsageMeter, UsageWarning
 
 PAGE_BYTES_MAX: Final = 1 << 30  # a page is bounded by its count, and each message by itself
+_SECOND_US: Final = 1_000_000
+_DEBT_MAX: Final = 1 << 32  # what is wider than the burst passes, and is paid off
 LEAVE_TRIES: Final = 30
 LEAVE_RETRY_S: Final = 1.0
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
@@ -100,7 +110,9 @@ class PubSub:
         elsewhere: Elsewhere | None = None,
         usage: UsageMeter | None = None,
         presence: Presence | None = None,
+        channel_ratio: int = 0,
     ) -> None:
+        """With `channel_ratio`, a channel alone is held to so many times its account's limit."""
         self.history = history
         self.limiter = limiter
         self.refused: dict[str, int] = {}
@@ -108,6 +120,7 @@ class PubSub:
         self._elsewhere = elsewhere
         self._usage = usage
         self._presence = Presence(1, 1) if presence is None else presence
+        self._channel_ratio = channel_ratio
         self._ends: set[asyncio.Task[None]] = set()
 
     def is_node(self, identity: Identity) -> bool:
@@ -291,6 +304,25 @@ class PubSub:
             channel.gap_behind(after, newest, foreign=foreign),
         )
 
+    def _take_share(self, channel: Channel, permit: Permit, cost: int, now_us: int) -> None:
+        """Hold a channel to its account's limit by itself, before any master knows of it."""
+        limit = self.limiter.limit_of(channel.key.account)
+        if limit is None:
+            return
+        ratio = self._channel_ratio
+        per_s, burst = ratio * limit.per_s, ratio * max(limit.burst, 1)
+        if limit.burst < 0:
+            burst = per_s
+        share = channel.share
+        if share is None or (share.per_s, share.burst) != (per_s, burst):
+            bucket = TokenBucket(per_s, _SECOND_US, burst, debt_max=_DEBT_MAX)
+            share = channel.share = ChannelShare(per_s, burst, bucket)
+        verdict = share.bucket.take(cost, now_us)
+        if not verdict.allowed:
+            permit.end(Outcome.IGNORE, now_us)
+            retry_us, reset_us = verdict.retry_after_us, verdict.reset_after_us
+            raise Refused(Decision(False, 0, retry_us, reset_us, SUPPRESSED, "channel_share"))
+
     def _home_of(self, key: ChannelKey, *, here: bool) -> str:
         home = "" if self._elsewhere is None else self._elsewhere.home_of(key)
         if home and here:
@@ -347,6 +379,8 @@ class PubSub:
             if refusal is not None:
                 admission.end(Outcome.IGNORE, now_us)
                 raise Refused(refusal)
+        if self._channel_ratio:
+            self._take_share(channel, admission, cost, now_us)
         if channel.bucket is not None:
             verdict = channel.bucket.take(1, now_us)
             if not verdict.allowed:
