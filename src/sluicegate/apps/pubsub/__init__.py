@@ -5,6 +5,7 @@ account_limits       what each account may, from a file; usage_file is what it h
 node_settings        flags of one node of a cluster
 nodes, feed, moves   channels whose home is another node: passed on, read once, and moved
 channel, history     messages in their order: one channel, and the window on the log of them all
+histories            the parts of the log that have their home here
 presence             who is in a channel
 service              publish, subscribe and read, each with its limits
 top, accounts_view   accounts over the nodes, live; demo is a cluster to look at

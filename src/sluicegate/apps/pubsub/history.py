@@ -5,7 +5,8 @@ come while a sync is under way share the next one. What can be read again is a w
 the log, bounded by bytes and by age over all channels; it is read from the log at the start. The
 oldest message leaves first, whatever its channel, so that `cut` says for all channels what is gone.
 
-Files are those of one machine: what was accepted survives the process, not the disk.
+Files are those of one machine: what was accepted survives the process, not the disk. A log in Kafka
+has it on all brokers that are in sync.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from sluicegate.wire.json_objects import encode_json, parse_object
 KIND: Final = "message/1"  # and the version of its form
 PRESENCE_KIND: Final = "presence/1"
 MESSAGE_BYTES: Final = 512  # that one counts for besides its text
+READ_S: Final = 60.0
 RETRY_US: Final = 1_000_000
 _BATCH: Final = 1_000
 _log: Final = logging.getLogger("sluicegate.pubsub")
@@ -149,12 +151,20 @@ class ChannelHistory:
         if channel.idle:
             del self.channels[key]
 
-    async def read(self, now_us: int) -> None:
-        """Read the log from its beginning; before anything is appended."""
+    async def read(self, now_us: int, wait_us: int = 0) -> None:
+        """Read the log from its beginning; before anything is appended.
+
+        One on other machines is waited for, at most `READ_S` without a word of it.
+        """
         reader = self._log.reader()
+        heard_s = self._loop.time()
         try:
             while True:
-                events = await asyncio.to_thread(reader.read, _BATCH, 0)
+                events = await asyncio.to_thread(reader.read, _BATCH, wait_us)
+                if events:
+                    heard_s = self._loop.time()
+                elif not reader.at_end and self._loop.time() - heard_s > READ_S:
+                    raise Unavailable("the history", f"its log does not answer in {READ_S:g} s")
                 for event in events:
                     if event.kind not in (KIND, PRESENCE_KIND):
                         remedy = "it is of another version: give another folder, or that version"

@@ -1,9 +1,9 @@
 """Nodes: the channels whose home is another node, as this one has them.
 
-A channel's home is the node that consistent hashing gives it among all members, dead or alive: its
-history is on that node's disk. A publish is passed on, with a deadline and a bound; accepted means
-accepted there. While a home does not answer, publishes to its channels are refused at once, and
-nothing else is held up by them.
+A channel's home is the node that consistent hashing gives it, or its part of a log in Kafka, among
+all members, dead or alive: it is the one writer of its history. A publish is passed on, with a
+deadline and a bound; accepted means accepted there. While a home does not answer, publishes to its
+channels are refused at once, and nothing else is held up by them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn, TypeVar, final
 
 from sluicegate.apps.pubsub.channel import ChannelKey, Gap, Message
 from sluicegate.apps.pubsub.feed import Feed, FeedWindow, RemoteReading, message_of, name_of
+from sluicegate.apps.pubsub.histories import homes_of_parts, part_of
 from sluicegate.apps.pubsub.node_settings import NodeSettings, members_of
 from sluicegate.apps.pubsub.presence import Member, Place
 from sluicegate.apps.pubsub.service import HistoryPage
@@ -59,7 +60,8 @@ class _Peer:
 class Nodes:
     """Made within the loop that uses it; `close` ends what it has started."""
 
-    def __init__(self, settings: NodeSettings, cluster: ClusterNode) -> None:
+    def __init__(self, settings: NodeSettings, cluster: ClusterNode, parts: int = 1) -> None:
+        """`parts` of a log that all nodes share; 1 is files, each node's own."""
         self.refused: dict[str, int] = {}
         self.forwarded = 0
         self._name = settings.node
@@ -68,6 +70,7 @@ class Nodes:
         self._under_way_max = settings.forwards_max
         members = members_of(settings.members)
         self._homes = Rendezvous(dict.fromkeys(members, 1.0))
+        self._parts = homes_of_parts(members, parts) if parts > 1 else ()
         self._window = FeedWindow(settings.feed_bytes)
         self._peers: Mapping[str, _Peer] = {
             name: _Peer(_client_of(settings, endpoint))
@@ -92,7 +95,10 @@ class Nodes:
 
     def home_of(self, key: ChannelKey) -> str:
         """Return the home of a channel; "" if it is here."""
-        home = self._homes.owner(name_of(key))
+        if self._parts:
+            home = self._parts[part_of(key, len(self._parts))]
+        else:
+            home = self._homes.owner(name_of(key))
         return "" if home == self._name else home
 
     async def publish(self, home: str, key: ChannelKey, data: object) -> int:

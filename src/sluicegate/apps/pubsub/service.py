@@ -25,7 +25,7 @@ from sluicegate.apps.pubsub.channel import (
     Gap,
     Message,
 )
-from sluicegate.apps.pubsub.history import ChannelHistory
+from sluicegate.apps.pubsub.histories import Histories
 from sluicegate.apps.pubsub.presence import (
     ENTER,
     LEAVE,
@@ -104,7 +104,7 @@ class PubSub:
 
     def __init__(
         self,
-        history: ChannelHistory,
+        histories: Histories,
         limiter: AccountLimiter,
         clock: Clock,
         elsewhere: Elsewhere | None = None,
@@ -113,7 +113,7 @@ class PubSub:
         channel_ratio: int = 0,
     ) -> None:
         """With `channel_ratio`, a channel alone is held to so many times its account's limit."""
-        self.history = history
+        self.histories = histories
         self.limiter = limiter
         self.refused: dict[str, int] = {}
         self._clock = clock
@@ -236,17 +236,18 @@ class PubSub:
         """Keep a message, or what a member did, if all limits let it in."""
         leaving = event is not None and event.action == LEAVE
         try:
-            channel = self.history.channel(key) if leaving else self._channel_to_publish(key)
+            history = self.histories.of(key)
+            channel = history.channel(key) if leaving else self._channel_to_publish(key)
             cost = 1 + channel.readers
             permit = self._charge_leave(channel, cost) if leaving else self._admit(channel, cost)
         except Refused as refused:
-            self.history.release(key)
+            self.histories.of(key).release(key)
             self._count(refused.decision)
             raise
         accepted = False
         try:
             now_us = self._clock.now_us()
-            message = await self.history.append(channel, data, now_us, cost, event)
+            message = await history.append(channel, data, now_us, cost, event)
             accepted = True
         finally:
             outcome = Outcome.SUCCESS if accepted else Outcome.IGNORE
@@ -269,14 +270,15 @@ class PubSub:
         if home := self._home_of(key, here=here):
             assert self._elsewhere is not None
             return self._elsewhere.subscribe(home, key, after)
-        history = self.history
+        history = self.histories.of(key)
         foreign = history.foreign(after)
         return history.channel(key).subscribe(after, history.newest, foreign=foreign)
 
     def unsubscribe(self, reading: ChannelReading) -> None:
         """Read no more."""
         reading.close()
-        self.history.release(reading.key)
+        if not self._home_of(reading.key, here=False):
+            self.histories.of(reading.key).release(reading.key)
 
     async def read(
         self,
@@ -293,7 +295,7 @@ class PubSub:
         if home := self._home_of(key, here=here):
             assert self._elsewhere is not None
             return await self._elsewhere.read(home, key, after, count, bytes_max)
-        history = self.history
+        history = self.histories.of(key)
         channel = history.channels.get(key) or history.empty_channel(key)
         newest, foreign = history.newest, history.foreign(after)
         index = channel.index_behind(after, newest, foreign=foreign)
@@ -326,7 +328,7 @@ class PubSub:
     def _home_of(self, key: ChannelKey, *, here: bool) -> str:
         home = "" if self._elsewhere is None else self._elsewhere.home_of(key)
         if home and here:
-            detail = f"its home is {home}; start all nodes with the same --members"
+            detail = f"its home is {home}; start all nodes with the same --members and --event-log"
             raise Unavailable("the channel", detail)
         return home
 
@@ -362,11 +364,11 @@ class PubSub:
         self.refused[reason.name] = self.refused.get(reason.name, 0) + 1
 
     def _channel_to_publish(self, key: ChannelKey) -> Channel:
-        if self._usage is not None and not self.history.is_written(key):
+        if self._usage is not None and not self.histories.of(key).is_written(key):
             refusal = self._usage.open_refusal(key.account)
             if refusal is not None:
                 raise Refused(refusal)
-        return self.history.channel_to_publish(key)
+        return self.histories.of(key).channel_to_publish(key)
 
     def _admit(self, channel: Channel, cost: int) -> Permit:
         now_us = self._clock.now_us()

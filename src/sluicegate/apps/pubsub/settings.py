@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final
 
 from sluicegate.apps.pubsub.account_limits import RATE_MAX
+from sluicegate.apps.pubsub.histories import PARTS_MAX
 from sluicegate.apps.pubsub.node_settings import NodeSettings
 from sluicegate.service.common_settings import LISTEN, ServiceSettings
 from sluicegate.service.settings import Setting, seconds, whole
@@ -24,6 +25,20 @@ class PubSubSettings(ServiceSettings, NodeSettings):
     history: Annotated[
         str, Setting("the folder in which accepted messages are kept", metavar="DIR")
     ] = "sluicegate-pubsub"
+    event_log: Annotated[
+        str,
+        Setting(
+            "where messages are kept, as kafka://HOST:PORT/TOPIC; without it, files in --history",
+            metavar="URL",
+            secret=True,
+        ),
+    ] = ""
+    event_log_parts: Annotated[
+        int,
+        Setting(
+            "partitions of the topic that --event-log names; never changed", whole(1, PARTS_MAX)
+        ),
+    ] = 16
     history_bytes: Annotated[
         int,
         Setting(

@@ -9,7 +9,7 @@ removed.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, final
 
@@ -30,7 +30,7 @@ _COLUMNS: Final = ", ".join(
 _TABLES: Final = f"""
 create table if not exists usage ({_COLUMNS.replace("account,", "account text primary key,")})
     without rowid;
-create table if not exists counted (one integer primary key check (one = 1), position);
+create table if not exists counted (part integer primary key, position);
 """
 
 
@@ -42,8 +42,9 @@ class UsageFile:
         self._path = Path(folder) / _NAME
         self._file: sqlite3.Connection | None = None
 
-    def begin(self, month: int) -> tuple[int, list[SavedUsage]]:
-        """Open it; return the last position that is counted, and what accounts have used."""
+    def begin(self, month: int) -> tuple[Mapping[int, int], list[SavedUsage]]:
+        """Open it; return the last position of each part that is counted, and what accounts have
+        used."""
         try:
             file = self._file = sqlite3.connect(self._path, check_same_thread=False)
             version = file.execute("pragma user_version").fetchone()[0]
@@ -56,21 +57,21 @@ class UsageFile:
                 file.executescript(_TABLES)
                 file.execute(f"pragma user_version = {_VERSION}")
                 file.execute("delete from usage where month < ?", (month,))
-            row = file.execute("select position from counted").fetchone()
+            counted = dict(file.execute("select part, position from counted"))
             rows = file.execute(f"select {_COLUMNS} from usage").fetchall()
         except sqlite3.Error as error:
             raise BadValue("--history", str(self._path), f"it cannot be used: {error}") from None
         saved = [SavedUsage(one[0], PeriodCount(*one[1:5]), PeriodCount(*one[5:9])) for one in rows]
-        return (row[0] if row else 0), saved
+        return counted, saved
 
-    def save(self, position: int, changed: Sequence[SavedUsage]) -> None:
-        """Keep what has changed, up to a position; `sqlite3.Error` if it cannot be kept."""
+    def save(self, positions: Mapping[int, int], changed: Sequence[SavedUsage]) -> None:
+        """Keep what has changed, up to a position of each part; `sqlite3.Error` if it cannot be."""
         assert self._file is not None
         rows = [(one.account, *one.hour, *one.month) for one in changed]
         with self._file as file:
             marks = ", ".join("?" * 9)
             file.executemany(f"insert or replace into usage ({_COLUMNS}) values ({marks})", rows)
-            file.execute("insert or replace into counted values (1, ?)", (position,))
+            file.executemany("insert or replace into counted values (?, ?)", positions.items())
 
     def close(self) -> None:
         """Give the file back."""
