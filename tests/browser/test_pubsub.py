@@ -41,7 +41,14 @@ def test_two_pages_hear_each_other_and_what_comes_is_text(
             assert page.locator("#messages img").count() == 0
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
             assert barriers(page) == []
+        two.get_by_label("Your name there").fill("mia")
+        two.get_by_role("button", name="Enter").click()
+        expect(two.locator("#result")).to_have_text("You are there as mia.")
+        for page in (one, two):
+            expect(page.locator("#members")).to_have_text("mia")
         keep(one, "pubsub")
+        two.close()
+        expect(one.locator("#members")).to_have_text("nobody")
 
 
 def test_a_page_goes_on_after_the_service_was_killed(chromium: Browser, tmp_path: Path) -> None:

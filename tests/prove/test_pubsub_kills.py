@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.apps.pubsub.cluster import PubSubCluster
 from tests.apps.pubsub.kills import check_delivered, publish_under_kills
+from tests.apps.pubsub.on_kafka import on_kafka
 from tests.prove.seeds import seeds, whole
+
+if TYPE_CHECKING:
+    from tests.engines.kafka import KafkaCluster
 
 MILLION = 1_000_000
 IN_CI = 30_000
@@ -22,6 +27,17 @@ FLAGS = ("--account-rate", "0", "--channel-rate", "0", "--history-bytes", str(1 
 @pytest.mark.prove
 @pytest.mark.parametrize("seed", seeds(full=1, part=1))
 def test_accepted_is_delivered_or_told_though_nodes_are_killed(tmp_path: Path, seed: int) -> None:
+    prove(tmp_path)
+
+
+@pytest.mark.prove
+@pytest.mark.engine
+def test_the_same_with_the_history_in_kafka(kafka_trio: KafkaCluster, tmp_path: Path) -> None:
+    with on_kafka(kafka_trio):
+        prove(tmp_path)
+
+
+def prove(tmp_path: Path) -> None:
     messages = MILLION if whole() else IN_CI
     with PubSubCluster(tmp_path, 3, *FLAGS) as cluster:
         run = asyncio.run(

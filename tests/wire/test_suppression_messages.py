@@ -16,8 +16,8 @@ from sluicegate.contracts.suppression import (
     FactorMessage,
     SuppressReport,
 )
+from sluicegate.wire.node_words import WHOLE_MAX
 from sluicegate.wire.suppression_messages import (
-    WHOLE_MAX,
     encode_answer,
     encode_report,
     parse_answer,

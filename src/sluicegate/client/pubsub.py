@@ -16,7 +16,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, Self, TypeAlias, final
 from urllib.parse import urlsplit
 
@@ -52,12 +53,25 @@ FINAL: Final = (401, 403, 404, 421)  # answers to a handshake that another try w
 
 
 class PubSubMessage(NamedTuple):
-    """One message of a channel. To resume behind it, give `after=position`."""
+    """One message of a channel. To resume behind it, give `after=position`.
+
+    What a `member` did, and not published, has `presence`: enter, update or leave.
+    """
 
     position: int
     at_us: int
     channel: str
     data: Any
+    presence: str | None = None
+    member: str | None = None
+
+
+class PubSubMember(NamedTuple):
+    """One who is in a channel, since it last entered or was updated."""
+
+    member: str
+    data: Any
+    position: int
 
 
 class LostContinuity(NamedTuple):
@@ -118,6 +132,7 @@ class PubSubClient:
                 raise BadValue(name, value, "give more than 0")
         self.buffer_max = buffer_max
         self.reconnects = 0
+        self.warnings: Sequence[Mapping[str, Any]] = ()  # of the last publish that was accepted
         self._url = url.rstrip("/") + (PATH if parts.path in ("", "/") else "")
         self._timeout_s = timeout_ms / 1e3
         self._backoff = Backoff(
@@ -143,6 +158,7 @@ class PubSubClient:
         self._places = asyncio.Semaphore(UNDER_WAY_MAX)
         self._reads = asyncio.Semaphore(READS_MAX)
         self._subscriptions: dict[str, ChannelSubscription] = {}
+        self._entered: dict[tuple[str, str], tuple[int, Any]] = {}  # members, where and with what
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -153,16 +169,14 @@ class PubSubClient:
         time: then it may have been accepted all the same.
         """
         message = await self._ask_in_time(self._places, "publish", channel, timeout_ms, data=data)
+        self.warnings = message.get("warnings", ())
         return int(message["position"])
 
     async def read(self, channel: str, after: int = 0, count: int = 64) -> PubSubPage:
         """Messages behind a position that were accepted before, at most so many, oldest first."""
         page = await self._ask_in_time(self._reads, "read", channel, None, after=after, count=count)
         gap = page["gap"]
-        messages = [
-            PubSubMessage(one["position"], one["at_us"], channel, one["data"])
-            for one in page["messages"]
-        ]
+        messages = [_message_of(channel, one) for one in page["messages"]]
         lost = None if gap is None else LostContinuity(gap["after"], gap["before"], gap["lost"])
         return PubSubPage(tuple(messages), page["cut"], page["newest"], lost)
 
@@ -171,9 +185,43 @@ class PubSubClient:
         """Whether there is a connection now."""
         return self._socket is not None
 
-    def subscribe(self, channel: str, after: int | None = None) -> ChannelSubscription:
-        """What is received of a channel, behind a position or from now on; to be entered."""
-        return ChannelSubscription(self, channel, after)
+    async def enter(self, channel: str, member: str, data: Any = None, *, held: int = 0) -> int:
+        """Be in a channel as `member`, with data for the others, until `leave` or `close`.
+
+        It enters again by itself when the connection breaks. Return the position at which the
+        others hear of it; errors are those of `publish`. `held` is where it entered before, if this
+        only repeats that: then one who has entered it since keeps it.
+        """
+        answer = await self._ask_in_time(
+            self._places, "enter", channel, None, member=member, data=data, held=held
+        )
+        self._entered[channel, member] = (int(answer["position"]), data)
+        return int(answer["position"])
+
+    async def update(self, channel: str, member: str, data: Any) -> int:
+        """Have other data for the others; the same as to enter again."""
+        return await self.enter(channel, member, data)
+
+    async def leave(self, channel: str, member: str) -> None:
+        """Be there no more."""
+        self._entered.pop((channel, member), None)
+        await self._ask_in_time(self._places, "leave", channel, None, member=member)
+
+    async def members(self, channel: str) -> tuple[PubSubMember, ...]:
+        """Who is in a channel."""
+        answer = await self._ask_in_time(self._reads, "members", channel, None)
+        return tuple(
+            PubSubMember(one["member"], one["data"], one["position"]) for one in answer["members"]
+        )
+
+    def subscribe(
+        self, channel: str, after: int | None = None, *, presence: bool = False
+    ) -> ChannelSubscription:
+        """What is received of a channel, behind a position or from now on; to be entered.
+
+        With `presence`, also what members do.
+        """
+        return ChannelSubscription(self, channel, after, presence=presence)
 
     async def close(self) -> None:
         """End the connection; what waits for an answer gets `Unavailable`."""
@@ -344,6 +392,7 @@ class PubSubClient:
             for subscription in self._subscriptions.values():
                 if not subscription.full:
                     self.resubscribe(subscription)
+            self._enter_again()
             async for text in socket:
                 attempt = 0
                 self._take(json.loads(text))
@@ -355,7 +404,7 @@ class PubSubClient:
 
     def _take(self, message: dict[str, Any]) -> None:
         kind = message["type"]
-        if kind in ("message", "gap"):
+        if kind in ("message", "presence", "gap"):
             subscription = self._subscriptions.get(message["channel"])
             if subscription is not None:
                 subscription.take(message)
@@ -370,6 +419,29 @@ class PubSubClient:
             if kind == "subscribed" and message["channel"] in self._subscriptions:
                 # At once: its messages may be in what was read already.
                 self._subscriptions[message["channel"]].begin(answer, message)
+
+    def _enter_again(self) -> None:
+        """The last connection's members are gone, or will be soon."""
+        for place in list(self._entered):
+            self._enter_one_again(place)
+
+    def _note_entered(self, place: tuple[str, str], answer: asyncio.Future[dict[str, Any]]) -> None:
+        if answer.cancelled() or place not in self._entered:
+            return
+        error = answer.exception()
+        if error is None:
+            self._entered[place] = (int(answer.result()["position"]), self._entered[place][1])
+        elif isinstance(error, Refused) and not self._closed:
+            # Soon, and not at once: it was refused for there is too much.
+            wait_s = max(error.decision.retry_after_us, 0) / 1e6 * (1 + self._draw())
+            asyncio.get_running_loop().call_later(wait_s, self._enter_one_again, place)
+
+    def _enter_one_again(self, place: tuple[str, str]) -> None:
+        if self._socket is not None and not self._closed and place in self._entered:
+            position, data = self._entered[place]
+            more = {"member": place[1], "data": data, "held": position}
+            asked = self._asked_later("enter", place[0], more)
+            asked.add_done_callback(partial(self._note_entered, place))
 
     def _give_up(self, error: SluicegateError) -> None:
         self._failure = error
@@ -395,8 +467,11 @@ class ChannelSubscription:
     once all that was received is taken.
     """
 
-    def __init__(self, client: PubSubClient, channel: str, after: int | None) -> None:
+    def __init__(
+        self, client: PubSubClient, channel: str, after: int | None, *, presence: bool = False
+    ) -> None:
         self.channel = channel
+        self.presence = presence
         self.position = after
         self.begun = asyncio.Event()
         self.failure: SluicegateError | None = None
@@ -457,9 +532,9 @@ class ChannelSubscription:
             self._received.append(lost)
         else:
             self.position = message["position"]
-            self._received.append(
-                PubSubMessage(message["position"], message["at_us"], self.channel, message["data"])
-            )
+            if message["type"] == "presence" and not self.presence:
+                return
+            self._received.append(_message_of(self.channel, message))
         self._some.set()
         if len(self._received) >= self._client.buffer_max:
             self.full = True
@@ -508,6 +583,17 @@ def error_of(problem: Mapping[str, Any]) -> SluicegateError:
             retry_us = -1
         return Refused(Decision(False, 0, retry_us, retry_us, reason, str(problem.get("rule", ""))))
     return Unavailable(_SERVICE, detail)
+
+
+def _message_of(channel: str, one: Mapping[str, Any]) -> PubSubMessage:
+    return PubSubMessage(
+        one["position"],
+        one["at_us"],
+        channel,
+        one["data"],
+        one.get("presence"),
+        one.get("member"),
+    )
 
 
 def _handshake_error(status: int, problem: str) -> SluicegateError:

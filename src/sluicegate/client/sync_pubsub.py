@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Self, final
 
-from sluicegate.client.pubsub import ChannelSubscription, PubSubClient, Received
+from sluicegate.client.pubsub import ChannelSubscription, PubSubClient, PubSubMember, Received
 from sluicegate.stores.thread_bridge import ThreadBridge
 
 _SLICE_MS = 10_000  # of a wait for a message; a thread that waits looks up so often
@@ -24,9 +24,27 @@ class SyncPubSubClient:
         """Return the message's position when it is durable; as `PubSubClient.publish`."""
         return self._bridge.run(lambda client: client.publish(channel, data, timeout_ms=timeout_ms))
 
-    def subscribe(self, channel: str, after: int | None = None) -> SyncSubscription:
+    def enter(self, channel: str, member: str, data: Any = None) -> int:
+        """Be in a channel; as `PubSubClient.enter`."""
+        return self._bridge.run(lambda client: client.enter(channel, member, data))
+
+    def update(self, channel: str, member: str, data: Any) -> int:
+        """Have other data for the others."""
+        return self._bridge.run(lambda client: client.update(channel, member, data))
+
+    def leave(self, channel: str, member: str) -> None:
+        """Be there no more."""
+        self._bridge.run(lambda client: client.leave(channel, member))
+
+    def members(self, channel: str) -> tuple[PubSubMember, ...]:
+        """Who is in a channel."""
+        return self._bridge.run(lambda client: client.members(channel))
+
+    def subscribe(
+        self, channel: str, after: int | None = None, *, presence: bool = False
+    ) -> SyncSubscription:
         """What is received of a channel, behind a position or from now on; to be entered."""
-        return SyncSubscription(self._bridge, channel, after)
+        return SyncSubscription(self._bridge, channel, after, presence=presence)
 
     def close(self) -> None:
         """End the connection."""
@@ -43,15 +61,25 @@ class SyncPubSubClient:
 class SyncSubscription:
     """A `ChannelSubscription` for one thread: enter it, then iterate, or call `next`."""
 
-    def __init__(self, bridge: ThreadBridge[PubSubClient], channel: str, after: int | None) -> None:
+    def __init__(
+        self,
+        bridge: ThreadBridge[PubSubClient],
+        channel: str,
+        after: int | None,
+        *,
+        presence: bool = False,
+    ) -> None:
         self._bridge = bridge
+        self._presence = presence
         self._channel = channel
         self._after = after
         self._inner: ChannelSubscription | None = None
 
     def __enter__(self) -> Self:
         async def enter(client: PubSubClient) -> ChannelSubscription:
-            return await client.subscribe(self._channel, self._after).__aenter__()
+            return await client.subscribe(
+                self._channel, self._after, presence=self._presence
+            ).__aenter__()
 
         self._inner = self._bridge.run(enter)
         return self

@@ -52,7 +52,7 @@ FIRST_TERM: Final = 1
 class AccountLimiter:
     """Node and master in one. `boot` must grow with every start of the node."""
 
-    __slots__ = ("_live", "_master", "_members", "_node", "name")
+    __slots__ = ("_live", "_master", "_members", "_node", "limit_of", "name")
 
     def __init__(
         self,
@@ -66,6 +66,7 @@ class AccountLimiter:
         master: SuppressMasterSettings | None = None,
     ) -> None:
         self.name = name
+        self.limit_of = limit_of
         self._node = Suppress(name, boot, chance, node, limit_of)
         self._master = SuppressMaster(name, FIRST_TERM, limit_of, now_us, master)
         self._members: frozenset[str] = frozenset((name,))

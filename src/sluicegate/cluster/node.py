@@ -27,16 +27,19 @@ from dataclasses import replace
 from typing import Final, NamedTuple, final
 
 from sluicegate.cluster.account_limiter import AccountLimiter
+from sluicegate.cluster.account_usage import AccountUsage
 from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.chance import Chance
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.errors import BadValue, Forbidden, Unavailable
 from sluicegate.contracts.suppression import FactorMessage, SuppressReport
+from sluicegate.contracts.usage import UsageAnswer, UsageReport
 from sluicegate.stores.redis.connection import RedisCall, Reply
 from sluicegate.stores.redis.node import RedisNode
 from sluicegate.stores.redis.settings import Endpoint, RedisSettings
 from sluicegate.wire.resp import ErrorReply
 from sluicegate.wire.suppression_messages import encode_report, parse_answer
+from sluicegate.wire.usage_messages import encode_usage, parse_totals
 
 _log: Final = logging.getLogger("sluicegate.cluster")
 SECOND_US: Final = 1_000_000
@@ -67,10 +70,14 @@ class ClusterNode:
         chance: Chance,
         *,
         gone_us: int = GONE_US,
+        usage: AccountUsage | None = None,
     ) -> None:
         """`settings` say how to speak to peers: token, TLS, time-outs; endpoints come from
-        `peers`."""
+        `peers`. With `usage`, what accounts use up is reported too."""
         self.limiter = limiter
+        self._usage = usage
+        self._usage_s = 0.0  # when it was last reported
+        self._usage_under_way: dict[str, asyncio.Task[None]] = {}
         self.failing: dict[str, str] = {}  # peers that do not answer, and why
         self._gone_s = gone_us / SECOND_US
         self._failing_since: dict[str, float] = {}
@@ -96,7 +103,9 @@ class ClusterNode:
 
     async def close(self) -> None:
         """Stop reporting; return when all sockets are closed."""
-        tasks = [*self._under_way.values(), *self._knocks.values()]
+        tasks = [
+            *self._under_way.values(), *self._usage_under_way.values(), *self._knocks.values()
+        ]  # fmt: skip
         if self._ticking is not None:
             tasks.append(self._ticking)
         for task in tasks:
@@ -122,11 +131,15 @@ class ClusterNode:
 
     def report(self, report: SuppressReport, by: Identity) -> FactorMessage | None:
         """Answer a peer; None for a report from before its last start."""
-        by.require(Grant.REPORT)
-        if report.node != by.name or by.name not in self.limiter.members:
-            self._forged += 1
-            raise Forbidden(by.name, f"{Grant.REPORT.value} for {report.node[:40]!r}")
+        self._check(report.node, by)
         return self.limiter.receive_report(report, self._clock.now_us())
+
+    def report_usage(self, report: UsageReport, by: Identity) -> UsageAnswer:
+        """Answer what a peer says was used there."""
+        self._check(report.node, by)
+        if self._usage is None:
+            return UsageAnswer(self.limiter.name, ())
+        return self._usage.receive_report(report, self._clock.now_us())
 
     def stats(self) -> ClusterStats:
         """What was sent and heard so far."""
@@ -135,6 +148,13 @@ class ClusterNode:
     def suspect(self, name: str) -> None:
         """Find out whether a peer answers: it owes something else an answer for long."""
         self._suspects.add(name)
+
+    def _check(self, node: str, by: Identity) -> None:
+        """Refuse what is said in the name of another node, or by none."""
+        by.require(Grant.REPORT)
+        if node != by.name or by.name not in self.limiter.members:
+            self._forged += 1
+            raise Forbidden(by.name, f"{Grant.REPORT.value} for {node[:40]!r}")
 
     async def _tick(self) -> None:
         while True:
@@ -147,6 +167,7 @@ class ClusterNode:
                 continue
             for member, report in reports:
                 self._send(member, report)
+            self._report_usage()
             self._probe()
 
     def _send(self, member: str, report: SuppressReport) -> None:
@@ -155,6 +176,37 @@ class ClusterNode:
             self._sent += 1
             task = asyncio.get_running_loop().create_task(self._exchange(member, link, report))
             self._under_way[member] = task
+
+    def _report_usage(self) -> None:
+        usage, loop = self._usage, asyncio.get_running_loop()
+        if usage is None or loop.time() - self._usage_s < usage.interval_us / SECOND_US:
+            return
+        self._usage_s = loop.time()
+        limiter, now_us = self.limiter, self._clock.now_us()
+        reports = usage.reports(now_us, limiter.master_of, limiter.live, self._usage_under_way)
+        for member, report in reports:
+            link = self._links.get(member)
+            if link is None:
+                usage.meter.fail(report)
+                continue
+            task = loop.create_task(self._exchange_usage(usage, member, link, report))
+            self._usage_under_way[member] = task
+
+    async def _exchange_usage(
+        self, usage: AccountUsage, member: str, link: RedisNode, report: UsageReport
+    ) -> None:
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        try:
+            link.send(RedisCall(future, encode_usage(report)))
+            answer = parse_totals(await future)
+            if answer.master == member:
+                usage.meter.receive(answer)
+        except (Unavailable, ErrorReply, BadValue) as error:
+            usage.meter.fail(report)
+            _log.debug("%s does not answer what was used: %s", member, error)
+        finally:
+            with suppress(KeyError):
+                del self._usage_under_way[member]
 
     def _change_live(self) -> None:
         """Choose masters among those that have not failed for too long."""
@@ -165,6 +217,9 @@ class ClusterNode:
         if (frozenset(live), frozenset(dead)) != self._chosen:
             self._chosen = frozenset(live), frozenset(dead)
             self.limiter.change_live(live, self._clock.now_us(), dead)
+            if self._usage is not None:
+                for member in dead:
+                    self._usage.forget_node(member)
 
     def _probe(self) -> None:
         """Ask those that fail whether they answer again, and those that may whether they do."""

@@ -110,6 +110,18 @@ CHANNEL_LIMITED: Final = _too_much("channel_limited", "The channel is over its r
 CHANNELS_FULL: Final = _too_much(
     "channels_full", "As many channels are in use as may be; new ones must wait."
 )
+CONNECTIONS_FULL: Final = _too_much(
+    "connections_full", "The account has as many connections as it may have."
+)
+HOURLY_LIMIT: Final = _too_much(
+    "hourly_limit", "The account has used far more messages than it may in this hour."
+)
+MONTHLY_LIMIT: Final = _too_much(
+    "monthly_limit", "The account has used far more messages than it may in this month."
+)
+PRESENCE_FULL: Final = _too_much(
+    "presence_full", "As many members are present as may be; new ones must wait."
+)
 SUBSCRIPTIONS_FULL: Final = _too_much(
     "subscriptions_full",
     "The connection has as many subscriptions as it may have.",

@@ -20,12 +20,11 @@ from sluicegate.contracts.suppression import (
     FactorMessage,
     SuppressReport,
 )
-from sluicegate.wire.resp import Part, command, encode_reply, whole_number
-from sluicegate.wire.text import text_of, word_of
+from sluicegate.wire.node_words import WHOLE_MAX, check_version, name_of, whole_of
+from sluicegate.wire.resp import Part, command, encode_reply
+from sluicegate.wire.text import word_of
 
 VERSION: Final = 1
-NAME_BYTES_MAX: Final = 1_024
-WHOLE_MAX: Final = (1 << 53) - 1
 NULL: Final = encode_reply(None)
 _HEAD_WORDS: Final = 7  # of a report, the command's name included
 _ANSWER_WORDS: Final = 6
@@ -55,22 +54,22 @@ def parse_report(parts: Sequence[bytes]) -> SuppressReport:
             "report", f"{len(parts)} words", "give version node boot term generation leaving, and "
             "account delta total factor of each account"
         )  # fmt: skip
-    _check_version("report.version", parts[1])
+    check_version("report.version", parts[1], VERSION)
     counts: list[AccountCount] = []
     for at in range(_HEAD_WORDS, len(parts), _WORDS_EACH):
-        delta = _whole("report.delta", parts[at + 1], WHOLE_MAX)
-        total = _whole("report.total", parts[at + 2], WHOLE_MAX)
+        delta = whole_of("report.delta", parts[at + 1], WHOLE_MAX)
+        total = whole_of("report.total", parts[at + 2], WHOLE_MAX)
         if delta > total:
             raise BadValue("report.delta", delta, f"give at most the total, {total}")
         factor = _fraction("report.factor", parts[at + 3])
-        counts.append(AccountCount(_name("report.account", parts[at]), delta, total, factor))
+        counts.append(AccountCount(name_of("report.account", parts[at]), delta, total, factor))
     return SuppressReport(
-        _name("report.node", parts[2]),
-        _whole("report.boot", parts[3], WHOLE_MAX),
+        name_of("report.node", parts[2]),
+        whole_of("report.boot", parts[3], WHOLE_MAX),
         tuple(counts),
-        _whole("report.term", parts[4], WHOLE_MAX),
-        _whole("report.generation", parts[5], WHOLE_MAX),
-        leaving=_whole("report.leaving", parts[6], 1) == 1,
+        whole_of("report.term", parts[4], WHOLE_MAX),
+        whole_of("report.generation", parts[5], WHOLE_MAX),
+        leaving=whole_of("report.leaving", parts[6], 1) == 1,
     )
 
 
@@ -98,50 +97,24 @@ def parse_answer(reply: object) -> FactorMessage | None:
     words: Sequence[object] = reply if isinstance(reply, list) else ()
     if len(words) < _ANSWER_WORDS or (len(words) - _ANSWER_WORDS) % _WORDS_EACH:
         raise BadValue("answer", type(reply).__name__, "let a master of this version answer")
-    _check_version("answer.version", words[0])
+    check_version("answer.version", words[0], VERSION)
     factors = [
         AccountFactor(
-            _name("answer.account", words[at]),
+            name_of("answer.account", words[at]),
             _fraction("answer.factor", words[at + 1]),
-            _whole("answer.per_s", words[at + 2], WHOLE_MAX),
-            _whole("answer.burst", words[at + 3], WHOLE_MAX),
+            whole_of("answer.per_s", words[at + 2], WHOLE_MAX),
+            whole_of("answer.burst", words[at + 3], WHOLE_MAX),
         )
         for at in range(_ANSWER_WORDS, len(words), _WORDS_EACH)
     ]
     return FactorMessage(
-        _name("answer.master", words[1]),
-        _whole("answer.term", words[2], WHOLE_MAX),
-        _whole("answer.generation", words[3], WHOLE_MAX),
-        _whole("answer.valid_us", words[4], WHOLE_MAX),
-        _whole("answer.nodes", words[5], WHOLE_MAX),
+        name_of("answer.master", words[1]),
+        whole_of("answer.term", words[2], WHOLE_MAX),
+        whole_of("answer.generation", words[3], WHOLE_MAX),
+        whole_of("answer.valid_us", words[4], WHOLE_MAX),
+        whole_of("answer.nodes", words[5], WHOLE_MAX),
         tuple(factors),
     )
-
-
-def _check_version(field: str, word: object) -> None:
-    version = _whole(field, word, WHOLE_MAX)
-    if version != VERSION:
-        raise BadValue(field, version, f"run nodes that say version {VERSION}")
-
-
-def _name(field: str, word: object) -> str:
-    if not isinstance(word, bytes) or not 0 < len(word) <= NAME_BYTES_MAX:
-        raise BadValue(field, word, f"give from 1 to {NAME_BYTES_MAX} bytes")
-    return text_of(word)
-
-
-def _whole(field: str, word: object, most: int) -> int:
-    number = -1
-    if isinstance(word, bytes):
-        try:
-            number = whole_number(word)
-        except ValueError:
-            raise BadValue(field, text_of(word), "give a whole number") from None
-    elif isinstance(word, int):
-        number = word
-    if not 0 <= number <= most:
-        raise BadValue(field, word, f"give a whole number from 0 to {most}")
-    return number
 
 
 def _fraction(field: str, word: object) -> float:

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from sluicegate.apps.pubsub.channel import ChannelKey
+from sluicegate.apps.pubsub.histories import homes_of_parts, part_of
 from sluicegate.client.pubsub import PubSubClient
 from sluicegate.contracts.errors import Refused, SluicegateError
 from sluicegate.contracts.reasons import SUPPRESSED
@@ -19,6 +21,7 @@ from tests.apps.pubsub.process import PubSubProcess
 from tests.engines.child import free_port
 
 TICK_S = 0.01
+PARTS = 4
 
 
 def token_of(name: str) -> str:
@@ -67,12 +70,26 @@ class PubSubCluster:
         cluster = ("--node", name, "--members", self.members, "--node-token", token_of(name))
         flags = () if self._apart else cluster
         return PubSubProcess(
-            folder, "--access", self._access, *flags, *self._flags, port=self.ports[name]
+            folder,
+            "--access",
+            self._access,
+            *flags,
+            *self._flags,
+            port=self.ports[name],
+            log_folder=self._folder,
         )
 
     def home_of(self, channel: str, account: str = "ann") -> str:
         """The node that has a channel."""
+        parts = self.parts
+        if parts > 1:
+            return homes_of_parts(self.names, parts)[part_of(ChannelKey(account, channel), parts)]
         return Rendezvous(dict.fromkeys(self.names, 1.0)).owner(f"{account}/{channel}")
+
+    @property
+    def parts(self) -> int:
+        """Of a log that all nodes share; 1 is files."""
+        return PARTS if PubSubProcess.log_flags(self._folder) else 1
 
     def channel_at(self, home: str, account: str = "ann", prefix: str = "c") -> str:
         """A channel whose home is that node."""

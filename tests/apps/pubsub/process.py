@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from tests.apps.server_process import ServerProcess
 from tests.engines.child import PATIENCE_S
@@ -15,9 +16,13 @@ class PubSubProcess(ServerProcess):
     """One node, with its history below `folder`."""
 
     app = "pubsub"
+    log_flags: ClassVar[Callable[[Path], tuple[str, ...]]] = lambda _: ()  # files, else
 
-    def __init__(self, folder: Path, *flags: str, **more: Any) -> None:
-        super().__init__(folder, "--history", str(folder / "history"), *flags, **more)
+    def __init__(
+        self, folder: Path, *flags: str, log_folder: Path | None = None, **more: Any
+    ) -> None:
+        log = type(self).log_flags(log_folder or folder)
+        super().__init__(folder, "--history", str(folder / "history"), *log, *flags, **more)
 
     def publish(self, channel: str, data: object, token: str = "") -> tuple[int, Any]:
         """Status and reply."""

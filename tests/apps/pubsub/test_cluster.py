@@ -9,6 +9,7 @@ import asyncio
 import io
 import json
 import socket
+import time
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,10 +22,13 @@ from sluicegate.apps.pubsub.settings import PubSubSettings
 from sluicegate.client.pubsub import PubSubClient
 from sluicegate.contracts.errors import BadValue, Forbidden, Unavailable
 from sluicegate.contracts.suppression import AccountCount, SuppressReport
+from sluicegate.contracts.usage import PeriodCount, UsageCount, UsageReport
 from sluicegate.kernels.hash_ring import Rendezvous
+from sluicegate.policies.periods import month_of
 from sluicegate.service.settings import settings_from
 from sluicegate.wire.resp import command
 from sluicegate.wire.suppression_messages import encode_report
+from sluicegate.wire.usage_messages import encode_usage
 from tests.apps.pubsub.cluster import PubSubCluster, token_of, write_access
 from tests.apps.pubsub.process import PubSubProcess
 from tests.engines.child import PATIENCE_S, until
@@ -82,10 +86,14 @@ def test_nobody_forges_a_report(cluster: PubSubCluster) -> None:
     flood = encode_report(
         SuppressReport("n2", 1 << 52, (AccountCount("bob", 1 << 40, 1 << 40, 0.0),))
     )
-    for token, reply in (("n3", b"-NOPERM"), ("ann", b"-NOPERM"), ("nobody", b"-WRONGPASS")):
-        assert _say(node, command("AUTH", token_of(token)) + flood).startswith(reply)
-    assert _say(node, flood).startswith(b"-NOAUTH")
-    assert node.metric("sluicegate_pubsub_reports_forged_total") == 1
+    month = PeriodCount(month_of(time.time_ns() // 1_000), 1 << 40, 0, 1 << 40)
+    used = encode_usage(UsageReport("n2", 1 << 52, (UsageCount("bob", month, month, 99, 99),)))
+    for forged in (flood, used):
+        for token, reply in (("n3", b"-NOPERM"), ("ann", b"-NOPERM"), ("nobody", b"-WRONGPASS")):
+            assert _say(node, command("AUTH", token_of(token)) + forged).startswith(reply)
+        assert _say(node, forged).startswith(b"-NOAUTH")
+    assert node.metric("sluicegate_pubsub_reports_forged_total") == 2
+    assert node.ask("/v1/usage", token=token_of("bob"))[1]["month"]["used"] == 0
     left = encode_report(SuppressReport("n9", 1 << 52, ()))
     assert _say(node, command("AUTH", token_of("n9")) + left).startswith(b"-NOPERM")
     assert node.publish("c", 1, token_of("bob"))[0] == 200

@@ -56,8 +56,9 @@ class Home:
 
     # As a client and as its subscription.
 
-    def subscribe(self, channel: str, after: int | None = None) -> Home:
+    def subscribe(self, channel: str, after: int | None = None, *, presence: bool = False) -> Home:
         assert channel == "ann/news"
+        assert presence, "a node tells its readers what members do too"
         return self
 
     def discard(self, subscription: object) -> None:

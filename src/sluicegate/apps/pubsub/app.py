@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -18,6 +20,12 @@ from sluicegate.apps.pubsub.account_limits import AccountLimits
 from sluicegate.apps.pubsub.channel import tag_of
 from sluicegate.apps.pubsub.fan_out import FanOut
 from sluicegate.apps.pubsub.handler import SCHEMAS, PubSubHandler
+from sluicegate.apps.pubsub.histories import (
+    FILES,
+    Histories,
+    homes_of_parts,
+    tag_of_part,
+)
 from sluicegate.apps.pubsub.history import ChannelHistory
 from sluicegate.apps.pubsub.moves import Moves
 from sluicegate.apps.pubsub.node_settings import (
@@ -27,13 +35,19 @@ from sluicegate.apps.pubsub.node_settings import (
     suppress_settings,
 )
 from sluicegate.apps.pubsub.nodes import Nodes
+from sluicegate.apps.pubsub.presence import GRACE_S, Presence
 from sluicegate.apps.pubsub.service import PubSub
 from sluicegate.apps.pubsub.session import SUBPROTOCOL, PubSubSession, SessionBounds
 from sluicegate.apps.pubsub.settings import PubSubSettings
+from sluicegate.apps.pubsub.usage_file import SAVE_S, UsageFile
 from sluicegate.cluster.account_limiter import AccountLimiter
+from sluicegate.cluster.account_usage import AccountUsage
 from sluicegate.cluster.node import ClusterNode
 from sluicegate.command_line.text import counted
 from sluicegate.contracts.access import Access, Identity
+from sluicegate.contracts.clock import Clock
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.event_log import EventLog
 from sluicegate.doors.http.handler import HttpHandler
 from sluicegate.doors.http.message import HttpReply, HttpRequest
 from sluicegate.doors.http.settings import HttpSettings
@@ -44,15 +58,21 @@ from sluicegate.doors.websocket.door import WebSocketDoor
 from sluicegate.doors.websocket.session import Socket
 from sluicegate.doors.websocket.settings import WebSocketSettings
 from sluicegate.kernels.token_bucket import TokenBucket
+from sluicegate.policies.periods import month_of
+from sluicegate.policies.usage import UsageMeter, UsagePlan, UsageSettings
 from sluicegate.service.app import App, Site
 from sluicegate.service.siblings import ALONE, WorkerId
 from sluicegate.service.status import Part
+from sluicegate.stores.event_logs import KAFKA_SCHEMES, open_log
 from sluicegate.stores.files.log import FileLog
 from sluicegate.stores.files.settings import FileLogSettings
+from sluicegate.stores.urls import redacted
 from sluicegate.system import SystemChance
 from sluicegate.telemetry.prometheus import MetricFamily, MetricSample, counter, counters, gauge
 
 NODE: Final = "node"
+ELSEWHERE: Final = 1 << 62  # no position is behind it
+_WAIT_US: Final = 100_000  # for a log on other machines
 SEGMENTS: Final = 8  # of the bytes that can be read again
 SEGMENT_BYTES_MIN: Final = 1 << 16
 TRIM_S: Final = 1.0
@@ -71,17 +91,24 @@ class PubSubApp(App[PubSubSettings]):
     def __init__(self, settings: PubSubSettings, worker: WorkerId = ALONE) -> None:
         super().__init__(settings, worker)
         now_us = self.clock.now_us()
-        self._log = FileLog(_log_settings(settings))
-        self.history = ChannelHistory(
-            self._log,
-            bytes_max=settings.history_bytes,
-            age_us_max=int(settings.history_s * _US),
-            channels_max=settings.channels_max,
-            bucket=self._bucket,
-            tag=tag_of(settings.node) if settings.node else None,
+        self.limits = AccountLimits(
+            settings.limits,
+            settings.account_rate,
+            settings.account_burst,
+            UsagePlan(
+                0, settings.account_month, settings.account_connections, settings.account_channels
+            ),
+            settings.hour_ratio,
         )
         # A start later than another has a higher number.
-        self.limits = AccountLimits(settings.limits, settings.account_rate, settings.account_burst)
+        self.usage = AccountUsage(
+            settings.node or NODE, now_us, self.limits.plan_of, usage_settings(settings)
+        )
+        self.presence = Presence(settings.presence_channel_max, settings.presence_max)
+        self._unsaved = False  # and that was logged
+        self._usage_file = UsageFile(settings.history)
+        self._files: FileLog | None = None
+        self.histories = self._open_histories()
         self.limiter = AccountLimiter(
             settings.node or NODE,
             now_us,
@@ -98,9 +125,18 @@ class PubSubApp(App[PubSubSettings]):
             self.clock,
             SystemChance(),
             gone_us=int(settings.gone_s * _US),
+            usage=self.usage,
         )
-        self.nodes = Nodes(settings, self.node) if settings.node else None
-        self.service = PubSub(self.history, self.limiter, self.clock, self.nodes)
+        self.nodes = Nodes(settings, self.node, self.histories.parts) if settings.node else None
+        self.service = PubSub(
+            self.histories,
+            self.limiter,
+            self.clock,
+            self.nodes,
+            self.usage.meter,
+            self.presence,
+            settings.channel_ratio,
+        )
         self.fan_out = FanOut()
         self.sockets = WebSocketDoor(self.clock, _socket_settings(settings), (SUBPROTOCOL,))
         self._session_bounds = SessionBounds(
@@ -113,21 +149,38 @@ class PubSubApp(App[PubSubSettings]):
 
     async def start(self) -> None:
         """Become the writer of the history, and read it."""
-        await asyncio.to_thread(self._log.begin)
-        await self.history.read(self.clock.now_us())
+        if self._files is not None:
+            await asyncio.to_thread(self._files.begin)
+        else:
+            await asyncio.to_thread(os.makedirs, self.settings.history, exist_ok=True)
+        now_us = self.clock.now_us()
+        counted, saved = await asyncio.to_thread(self._usage_file.begin, month_of(now_us))
+        self.usage.meter.load(saved, now_us)
+        for part, history in self.histories.by_part.items():
+            # What is new here was counted where it was before.
+            history.counted = counted.get(part, 0 if self._files else ELSEWHERE)
+            await history.read(now_us, 0 if self._files else _WAIT_US)
+        await asyncio.to_thread(self._usage_file.save, self.histories.positions(), [])
         if self.nodes is not None:
-            await asyncio.to_thread(self._record_members)
+            if self._files is not None:
+                await asyncio.to_thread(self._record_members)
             await self.nodes.start()
         await self.node.start()
+        self.service.end_unowned(GRACE_S)
         self.background.start("history", self._trim)
+        self.background.start("usage", self._save_usage)
 
     async def close(self) -> None:
         """Let what is under way become durable."""
+        await self.service.close()
         if self.nodes is not None:
             await self.nodes.close()
         await self.node.close()
         grace_us = int(self.settings.grace_s * _US)
-        await asyncio.to_thread(self.history.close, grace_us)
+        await asyncio.to_thread(self.histories.close, grace_us)
+        await asyncio.sleep(0)  # what became durable in that is charged
+        await self._save()
+        await asyncio.to_thread(self._usage_file.close)
 
     def reload(self) -> None:
         """Read the limits again."""
@@ -158,7 +211,7 @@ class PubSubApp(App[PubSubSettings]):
 
     def summary(self) -> str:
         """What can be read again."""
-        return f"{counted(len(self.history), 'message')} in {self.settings.history}"
+        return f"{counted(self.histories.sum_of(len), 'message')} in {self._where}"
 
     def state(self) -> Mapping[str, Part]:
         """The parts of /v1/state."""
@@ -166,8 +219,10 @@ class PubSubApp(App[PubSubSettings]):
 
     def metrics(self) -> Iterable[MetricFamily]:
         """The metrics of all parts."""
-        history, (node, _) = self.history, self.limiter.stats()
-        yield counter("sluicegate_pubsub_accepted", "Messages accepted.", history.accepted)
+        total, (node, _) = self.histories.sum_of, self.limiter.stats()
+        yield counter(
+            "sluicegate_pubsub_accepted", "Messages accepted.", total(attrgetter("accepted"))
+        )
         yield counters(
             "sluicegate_pubsub_refused",
             "Messages refused, by the limit.",
@@ -177,16 +232,22 @@ class PubSubApp(App[PubSubSettings]):
             ],
         )
         yield counter(
-            "sluicegate_pubsub_failed", "Messages that could not be made durable.", history.failed
+            "sluicegate_pubsub_failed",
+            "Messages that could not be made durable.",
+            total(attrgetter("failed")),
         )
-        yield gauge("sluicegate_pubsub_channels", "Channels in use.", len(history.channels))
-        yield gauge("sluicegate_pubsub_history_bytes", "Bytes of the history.", history.bytes)
+        yield gauge(
+            "sluicegate_pubsub_channels", "Channels in use.", total(lambda one: len(one.channels))
+        )
+        yield gauge(
+            "sluicegate_pubsub_history_bytes", "Bytes of the history.", total(attrgetter("bytes"))
+        )
         yield counters(
             "sluicegate_pubsub_history_cut",
             "Messages that left the history, by the bound.",
             [
-                MetricSample("_total", (("bound", "bytes"),), history.cut_by_bytes),
-                MetricSample("_total", (("bound", "age"),), history.cut_by_age),
+                MetricSample("_total", (("bound", "bytes"),), total(attrgetter("cut_by_bytes"))),
+                MetricSample("_total", (("bound", "age"),), total(attrgetter("cut_by_age"))),
             ],
         )
         yield gauge("sluicegate_pubsub_sockets", "WebSocket connections.", self.sockets.counts.open)
@@ -203,6 +264,12 @@ class PubSubApp(App[PubSubSettings]):
             "Times a WebSocket was read later, for it sent too fast.",
             self.sockets.counts.rested,
         )
+        yield gauge(
+            "sluicegate_pubsub_channels_written",
+            "Channels with messages.",
+            total(attrgetter("written")),
+        )
+        yield gauge("sluicegate_pubsub_present", "Members of channels.", len(self.presence))
         yield gauge("sluicegate_pubsub_accounts", "Accounts in use.", node.accounts)
         yield gauge(
             "sluicegate_pubsub_accounts_suppressed",
@@ -254,18 +321,22 @@ class PubSubApp(App[PubSubSettings]):
             return PubSubSession(socket, by, self.service, self.fan_out, bounds, self.clock)
 
         door = self.node_sockets if of_node else self.sockets
+        if not of_node:
+            self.service.check_connection(by.name)
         return door.accept(request, open_session)
 
     def _history(self) -> object:
-        history = self.history
+        total = self.histories.sum_of
+        histories = self.histories.by_part.values()
         return {
-            "messages": len(history),
-            "bytes": history.bytes,
-            "newest": history.newest,
-            "cut": history.cut,
-            "cut_by_bytes": history.cut_by_bytes,
-            "cut_by_age": history.cut_by_age,
-            "channels": len(history.channels),
+            "messages": total(len),
+            "bytes": total(attrgetter("bytes")),
+            "newest": max((one.newest for one in histories), default=0),
+            "cut": max((one.cut for one in histories), default=0),
+            "cut_by_bytes": total(attrgetter("cut_by_bytes")),
+            "cut_by_age": total(attrgetter("cut_by_age")),
+            "channels": total(lambda one: len(one.channels)),
+            "parts": sorted(self.histories.by_part),
         }
 
     def _accounts(self) -> object:
@@ -290,18 +361,106 @@ class PubSubApp(App[PubSubSettings]):
     def _record_members(self) -> None:
         moves = Moves(self.settings.node, self.settings.history)
         moves.read()
-        if moves.record(self.limiter.members, self.history.newest):
+        history = self.histories.by_part[FILES]
+        if moves.record(self.limiter.members, history.newest):
             _log.info("the members are now %s", ", ".join(sorted(self.limiter.members)))
-        self.history.mark_moved(moves.moved)
+        history.mark_moved(moves.moved)
+
+    @property
+    def _where(self) -> str:
+        return self.settings.history if self._files is not None else "Kafka"
+
+    def _open_histories(self) -> Histories:
+        """One of files, or of each part of a log in Kafka that has its home here."""
+        settings = self.settings
+        if not settings.event_log:
+            self._files = FileLog(_log_settings(settings))
+            tag = tag_of(settings.node) if settings.node else None
+            return Histories(1, {FILES: self._open_history(self._files, tag, 1)})
+        if not settings.event_log.startswith(KAFKA_SCHEMES):
+            raise BadValue(
+                "--event-log", redacted(settings.event_log), "give kafka://HOST:PORT/TOPIC"
+            )
+        parts = settings.event_log_parts
+        node = settings.node or NODE
+        homes = homes_of_parts(members_of(settings.members) or (node,), parts)
+        ours = [part for part, home in enumerate(homes) if home == node]
+        mark = "&" if "?" in settings.event_log else "?"
+        return Histories(
+            parts,
+            {
+                part: self._open_history(
+                    open_log(f"{settings.event_log}{mark}partition={part}"),
+                    tag_of_part(part),
+                    len(ours),
+                )
+                for part in ours
+            },
+        )
+
+    def _open_history(self, log: EventLog, tag: int | None, of: int) -> ChannelHistory:
+        settings = self.settings
+        return ChannelHistory(
+            log,
+            bytes_max=settings.history_bytes // of,
+            age_us_max=int(settings.history_s * _US),
+            channels_max=settings.channels_max // of or 1,
+            bucket=self._bucket,
+            tag=tag,
+            usage=_HistoryUsage(self.usage.meter, self.clock),
+            presence=self.presence,
+        )
 
     def _bucket(self) -> TokenBucket | None:
         rate = self.settings.channel_rate
         return TokenBucket(rate, _US) if rate else None
 
+    async def _save_usage(self) -> None:
+        while True:
+            await asyncio.sleep(SAVE_S)
+            await self._save()
+
+    async def _save(self) -> None:
+        """Keep what accounts have used; what cannot be kept now is, with the next."""
+        changed = self.usage.meter.unsaved()
+        if not changed:
+            return
+        try:
+            await asyncio.to_thread(self._usage_file.save, self.histories.positions(), changed)
+        except sqlite3.Error as error:
+            self.usage.meter.keep_unsaved(changed)
+            if not self._unsaved:
+                _log.error("what accounts have used is not kept: %s", error)
+            self._unsaved = True
+        else:
+            self._unsaved = False
+
     async def _trim(self) -> None:
         while True:
             await asyncio.sleep(TRIM_S)
-            self.history.trim(self.clock.now_us())
+            self.histories.trim(self.clock.now_us())
+
+
+@final
+class _HistoryUsage:
+    """What the history uses up, for the meter."""
+
+    def __init__(self, meter: UsageMeter, clock: Clock) -> None:
+        self._meter = meter
+        self._clock = clock
+
+    def charge(self, account: str, cost: int, at_us: int) -> None:
+        self._meter.spend(account, cost, at_us, self._clock.now_us())
+
+    def count_channels(self, account: str, change: int) -> None:
+        self._meter.count_channels(account, change, self._clock.now_us())
+
+
+def usage_settings(settings: PubSubSettings) -> UsageSettings:
+    """How what is used up is reported, and where an account is restricted."""
+    return UsageSettings(
+        restrict_percent=settings.restrict_percent, interval_us=int(settings.usage_s * _US)
+    )
 
 
 def _socket_settings(settings: PubSubSettings) -> WebSocketSettings:

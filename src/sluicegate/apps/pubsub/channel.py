@@ -47,6 +47,7 @@ class Message(NamedTuple):
     channel: ChannelKey
     text: bytes
     size: int  # that it counts for in the bounds of the history
+    presence: bool = False  # of members, and not published
 
 
 class Gap(NamedTuple):
@@ -63,18 +64,27 @@ class Gap(NamedTuple):
 Piece: TypeAlias = "Message | Gap"
 
 
+class ChannelShare(NamedTuple):
+    """What one channel may have of its account's limit, and the limit that it was made for."""
+
+    per_s: int
+    burst: int
+    bucket: TokenBucket
+
+
 @final
 class Channel:
     """One channel. `cut` is the last position that it may have had and has no more."""
 
     __slots__ = (
-        "bucket", "cut", "key", "messages", "pending", "readers", "removed", "subscribers",
+        "bucket", "cut", "key", "messages", "pending", "readers", "removed", "share", "subscribers",
     )  # fmt: skip
 
     def __init__(self, key: ChannelKey, cut: int, bucket: TokenBucket | None) -> None:
         self.key = key
         self.cut = cut
         self.bucket = bucket
+        self.share: ChannelShare | None = None
         self.messages: deque[Message] = deque()
         self.removed = 0  # from the front of `messages`, ever
         self.pending = 0  # published, and not durable yet

@@ -69,9 +69,12 @@ class FanOut:
         place = (key, name, begin.position, end.position)
         frames = self._frames.get(place)
         if frames is None:
-            head = b'{"type":"message","channel":%b,' % encode_json(name)
+            rest = b',"channel":%b,' % encode_json(name)
+            heads = (b'{"type":"message"' + rest, b'{"type":"presence"' + rest)
             frames = b"".join(
-                text_frame(head + one.text[1:]) for one in messages if not isinstance(one, Gap)
+                text_frame(heads[one.presence] + one.text[1:])
+                for one in messages
+                if not isinstance(one, Gap)
             )
             if self._frame_bytes + len(frames) > CACHE_BYTES_MAX:
                 self._forget()

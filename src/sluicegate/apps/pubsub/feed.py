@@ -32,10 +32,10 @@ from sluicegate.apps.pubsub.channel import (
     Subscription,
     Wake,
 )
-from sluicegate.apps.pubsub.history import MESSAGE_BYTES
+from sluicegate.apps.pubsub.history import make_message
+from sluicegate.apps.pubsub.presence import PresenceEvent
 from sluicegate.client.pubsub import PubSubClient, PubSubMessage, Received
 from sluicegate.contracts.errors import SluicegateError, Unavailable
-from sluicegate.wire.json_objects import encode_json
 
 LINGER_S: Final = 0.5
 COUNT_S: Final = 0.05  # between two words on how many read
@@ -88,7 +88,7 @@ class Feed:
         self._begun.add_done_callback(_ignore)
         self._lingers: asyncio.TimerHandle | None = None
         self._counts: asyncio.TimerHandle | None = None
-        self._subscription = client.subscribe(self.name)
+        self._subscription = client.subscribe(self.name, presence=True)
         self._subscription.readers = 0
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -168,7 +168,7 @@ class Feed:
                     self._away = True
                     self.interrupt()
                 await asyncio.sleep(RETRY_S)
-                self._subscription = self.client.subscribe(self.name, self._newest)
+                self._subscription = self.client.subscribe(self.name, self._newest, presence=True)
 
     def _take(self, one: Received) -> None:
         channel = self.channel
@@ -366,8 +366,8 @@ def name_of(key: ChannelKey) -> str:
 
 def message_of(key: ChannelKey, one: PubSubMessage) -> Message:
     """One that another node sent, as readers here get it."""
-    text = encode_json({"position": one.position, "at_us": one.at_us, "data": one.data})
-    return Message(one.position, one.at_us, key, text, len(text) + MESSAGE_BYTES)
+    event = None if one.presence is None else PresenceEvent(one.presence, one.member or "")
+    return make_message(key, one.position, one.at_us, one.data, event)
 
 
 def _ignore(done: asyncio.Future[None]) -> None:

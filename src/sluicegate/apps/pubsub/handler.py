@@ -3,6 +3,8 @@
     POST /v1/channels/{channel}/messages    publish; the reply comes when the message is durable
     GET  /v1/channels/{channel}/events      subscribe: server-sent events
     GET  /v1/channels/{channel}/messages    history
+    GET  /v1/channels/{channel}/presence    who is there; PUT and DELETE of a member below it
+    GET  /v1/usage                          what the account has used up, and may
     GET  /v1/socket                         all of it on one connection: WebSocket (session.py)
     GET  /                                  the page
 
@@ -16,10 +18,17 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final, final
 
-from sluicegate.apps.pubsub.channel import NOW, ChannelReading, Gap, Piece
+from sluicegate.apps.pubsub.channel import NOW, ChannelKey, ChannelReading, Gap, Piece
 from sluicegate.apps.pubsub.page import render_channels
+from sluicegate.apps.pubsub.presence import Owner, Place
 from sluicegate.apps.pubsub.service import PubSub
-from sluicegate.apps.pubsub.session import POSITION_MAX, READ_MAX, TAKEN_BYTES, TAKEN_MAX
+from sluicegate.apps.pubsub.session import (
+    POSITION_MAX,
+    READ_MAX,
+    TAKEN_BYTES,
+    TAKEN_MAX,
+    members_view,
+)
 from sluicegate.contracts.access import Access, Grant, Identity
 from sluicegate.doors.http.fields import query_of, whole_of
 from sluicegate.doors.http.handler import HttpHandler
@@ -27,18 +36,36 @@ from sluicegate.doors.http.message import JSON, HttpReply, HttpRequest, json_rep
 from sluicegate.doors.http.routes import Parameter, Route, RouteResponse
 from sluicegate.doors.http.schemas import FREE, TEXT, fields, whole
 from sluicegate.wire.json_objects import encode_json, fields_of, parse_json
+from sluicegate.wire.json_objects import whole_of as number_of
 
+FOR_S: Final = 30  # that a member is there which entered over HTTP
+FOR_S_MAX: Final = 86_400
 EVENTS: Final = b"text/event-stream"
 HTML: Final = b"text/html; charset=utf-8"
 _HEARTBEAT: Final = b":\n\n"
 _CHANNEL: Final = Parameter("channel", "Its name.", TEXT, "path", required=True)
+_MEMBER: Final = Parameter("member", "Its name.", TEXT, "path", required=True)
 _AFTER: Final = Parameter("after", "The last position that is known already.", whole(0))
 _FRAMELESS: Final = ((b"content-security-policy", b"frame-ancestors 'none'"),)
 _REFUSED: Final = RouteResponse("Over a limit; `reason` says which.", "Problem")
 
 SCHEMAS: Final = {
     "Publish": fields({"data": {"description": "Any JSON."}}, ("data",)),
-    "Accepted": fields({"position": whole(1, "Where it is in the order of all messages.")}),
+    "Accepted": fields(
+        {
+            "position": whole(1, "Where it is in the order of all messages."),
+            "warnings": {"type": "array", "items": FREE},
+        },
+        ("position",),
+    ),
+    "Enter": fields(
+        {
+            "data": {"description": "Any JSON."},
+            "for_s": whole(1, "Seconds that it is there; 30 if not said."),
+        }
+    ),
+    "Members": fields({"members": {"type": "array", "items": FREE}}),
+    "Usage": {**FREE, "description": "By limit: hour, month, connections, channels."},
     "History": fields(
         {
             "messages": {"type": "array", "items": FREE},
@@ -108,6 +135,41 @@ class PubSubHandler(HttpHandler):
             ),
             Route(
                 "GET",
+                "/v1/channels/{channel}/presence",
+                self._show_members,
+                "Who is in a channel.",
+                {200: RouteResponse("Its members.", "Members")},
+                grant=Grant.SUBSCRIBE,
+                parameters=(_CHANNEL,),
+            ),
+            Route(
+                "PUT",
+                "/v1/channels/{channel}/presence/{member}",
+                self._enter,
+                "Have a member enter for a while, or update it; the same again prolongs it.",
+                {200: RouteResponse("It is there.", "Accepted"), 429: _REFUSED},
+                request_schema="Enter",
+                grant=Grant.PUBLISH,
+                parameters=(_CHANNEL, _MEMBER),
+            ),
+            Route(
+                "DELETE",
+                "/v1/channels/{channel}/presence/{member}",
+                self._leave,
+                "Have a member leave.",
+                {204: RouteResponse("It is not there.", empty=True)},
+                grant=Grant.PUBLISH,
+                parameters=(_CHANNEL, _MEMBER),
+            ),
+            Route(
+                "GET",
+                "/v1/usage",
+                self._usage,
+                "What the account has used in this hour and month, and may.",
+                {200: RouteResponse("Used, nominal and where it is restricted.", "Usage")},
+            ),
+            Route(
+                "GET",
                 "/v1/socket",
                 self._socket,
                 "Publish and subscribe on one connection: WebSocket.",
@@ -135,7 +197,37 @@ class PubSubHandler(HttpHandler):
     async def _publish(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
         sent = fields_of(parse_json(body), "", {"data": "data"})
         position = await self._service.publish(by.name, self._channel(request), sent.get("data"))
+        return self._accepted(by.name, position)
+
+    def _accepted(self, account: str, position: int) -> HttpReply:
+        warnings = [one._asdict() for one in self._service.warnings(account)]
+        if warnings:
+            return json_reply({"position": position, "warnings": warnings})
         return json_reply({"position": position})
+
+    async def _enter(self, request: HttpRequest, by: Identity, body: bytes) -> HttpReply:
+        sent = fields_of(parse_json(body), "", {"data": "data", "for_s": "for_s"})
+        for_s = number_of(sent.get("for_s", FOR_S), "for_s", 1, FOR_S_MAX)
+        place = self._member_place(request, by)
+        owner = Owner()
+        position = await self._service.enter(place, sent.get("data"), owner)
+        asyncio.get_running_loop().call_later(for_s, self._service.end_owner, owner)
+        return self._accepted(by.name, position)
+
+    async def _leave(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
+        await self._service.leave(self._member_place(request, by), None)
+        return HttpReply(204, b"")
+
+    async def _show_members(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
+        found = await self._service.members(by.name, self._channel(request))
+        return json_reply({"members": members_view(found)})
+
+    def _member_place(self, request: HttpRequest, by: Identity) -> Place:
+        values = self.table.values_in(request.path)
+        return Place(ChannelKey(by.name, values["channel"]), values["member"])
+
+    def _usage(self, _request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
+        return json_reply(self._service.usage(by.name))
 
     async def _history(self, request: HttpRequest, by: Identity, _body: bytes) -> HttpReply:
         query = query_of(request, ("after", "count"))
@@ -152,7 +244,9 @@ class PubSubHandler(HttpHandler):
             name, text = "after", query_of(request, ("after",)).get("after", "")
         after = _position(name, text) if text else NOW
         channel = self._channel(request)
-        # A wrong name, or a channel that cannot be had, is refused with a status.
+        # A wrong name, a channel that cannot be had, and a connection too many are refused with
+        # a status.
+        self._service.check_connection(by.name)
         tried = self._service.subscribe(by.name, channel, after)
         try:
             await _begun(tried)
@@ -161,6 +255,14 @@ class PubSubHandler(HttpHandler):
         return HttpReply(200, b"", EVENTS, pieces=self._events(by.name, channel, after))
 
     async def _events(self, account: str, name: str, after: int) -> AsyncGenerator[bytes, None]:
+        self._service.connect(account)
+        try:
+            async for piece in self._read_along(account, name, after):
+                yield piece
+        finally:
+            self._service.disconnect(account)
+
+    async def _read_along(self, account: str, name: str, after: int) -> AsyncGenerator[bytes, None]:
         subscription = self._service.subscribe(account, name, after)
         subscription.wake = wake = asyncio.Event()
         try:
@@ -198,5 +300,6 @@ def _render(pieces: Sequence[Piece]) -> bytes:
             data = encode_json(piece._asdict())
             out.append(b"event: gap\nid: %d\ndata: %b\n\n" % (piece.before - 1, data))
         else:
-            out.append(b"event: message\nid: %d\ndata: %b\n\n" % (piece.position, piece.text))
+            kind = b"presence" if piece.presence else b"message"
+            out.append(b"event: %b\nid: %d\ndata: %b\n\n" % (kind, piece.position, piece.text))
     return b"".join(out)

@@ -5,7 +5,8 @@ come while a sync is under way share the next one. What can be read again is a w
 the log, bounded by bytes and by age over all channels; it is read from the log at the start. The
 oldest message leaves first, whatever its channel, so that `cut` says for all channels what is gone.
 
-Files are those of one machine: what was accepted survives the process, not the disk.
+Files are those of one machine: what was accepted survives the process, not the disk. A log in Kafka
+has it on all brokers that are in sync.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Final, final
+from typing import Final, Protocol, final
 
 from sluicegate.apps.pubsub.channel import STRIDE, Channel, ChannelKey, Message
+from sluicegate.apps.pubsub.presence import PresenceEvent
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, SluicegateError, Unavailable
 from sluicegate.contracts.event_log import EventLog, Reader
@@ -26,10 +28,29 @@ from sluicegate.kernels.token_bucket import TokenBucket
 from sluicegate.wire.json_objects import encode_json, parse_object
 
 KIND: Final = "message/1"  # and the version of its form
+PRESENCE_KIND: Final = "presence/1"
 MESSAGE_BYTES: Final = 512  # that one counts for besides its text
+READ_S: Final = 60.0
 RETRY_US: Final = 1_000_000
 _BATCH: Final = 1_000
 _log: Final = logging.getLogger("sluicegate.pubsub")
+
+
+class HistoryPresence(Protocol):
+    """Is told who enters channels and leaves them."""
+
+    def apply(self, key: ChannelKey, event: PresenceEvent, data: object, position: int) -> None:
+        """It is in the history."""
+
+
+class HistoryUsage(Protocol):
+    """Is told what accounts use up of the history."""
+
+    def charge(self, account: str, cost: int, at_us: int) -> None:
+        """So many messages were accepted."""
+
+    def count_channels(self, account: str, change: int) -> None:
+        """So many channels more, or fewer, have messages."""
 
 
 @final
@@ -45,11 +66,17 @@ class ChannelHistory:
         channels_max: int,
         bucket: Callable[[], TokenBucket | None],
         tag: int | None = None,
+        usage: HistoryUsage | None = None,
+        presence: HistoryPresence | None = None,
     ) -> None:
         """`bucket` makes what limits a new channel; a node of a cluster has a tag (`tag_of`)."""
+        self.counted = 0  # the last position that was charged already before it is read
+        self._usage = usage
+        self._presence = presence
         self.bytes_max = bytes_max
         self.age_us_max = age_us_max
         self.channels: dict[ChannelKey, Channel] = {}
+        self._written: set[ChannelKey] = set()
         self.newest = 0
         self.cut = 0
         self.cut_by_bytes = 0  # messages that each bound removed
@@ -94,30 +121,62 @@ class ChannelHistory:
             channel.cut = max(channel.cut, self.cut_of(channel.key))
 
     def channel_to_publish(self, key: ChannelKey) -> Channel:
-        """Return the same, or refuse one too many; those that are subscribed to count too."""
-        if key not in self.channels and len(self.channels) >= self._channels_max:
+        """Return the same, or refuse one too many.
+
+        A channel counts that has messages. One that is only subscribed to does not: readers are
+        bounded by their connections, and keep nobody from publishing.
+        """
+        if key not in self._written and len(self._written) >= self._channels_max:
             raise Refused(Decision(False, 0, RETRY_US, RETRY_US, CHANNELS_FULL, "pubsub"))
         return self.channel(key)
+
+    def is_written(self, key: ChannelKey) -> bool:
+        """Whether a channel has messages, or will have."""
+        return key in self._written
+
+    @property
+    def written(self) -> int:
+        """How many channels have messages."""
+        return len(self._written)
 
     def release(self, key: ChannelKey) -> None:
         """Forget a channel that nobody uses."""
         channel = self.channels.get(key)
-        if channel is not None and channel.idle:
+        if channel is None:
+            return
+        if key in self._written and not (channel.messages or channel.pending):
+            self._written.discard(key)
+            if self._usage is not None:
+                self._usage.count_channels(key.account, -1)
+        if channel.idle:
             del self.channels[key]
 
-    async def read(self, now_us: int) -> None:
-        """Read the log from its beginning; before anything is appended."""
+    async def read(self, now_us: int, wait_us: int = 0) -> None:
+        """Read the log from its beginning; before anything is appended.
+
+        One on other machines is waited for, at most `READ_S` without a word of it.
+        """
         reader = self._log.reader()
+        heard_s = self._loop.time()
         try:
             while True:
-                events = await asyncio.to_thread(reader.read, _BATCH, 0)
+                events = await asyncio.to_thread(reader.read, _BATCH, wait_us)
+                if events:
+                    heard_s = self._loop.time()
+                elif not reader.at_end and self._loop.time() - heard_s > READ_S:
+                    raise Unavailable("the history", f"its log does not answer in {READ_S:g} s")
                 for event in events:
-                    if event.kind != KIND:
+                    if event.kind not in (KIND, PRESENCE_KIND):
                         remedy = "it is of another version: give another folder, or that version"
                         raise BadValue("--history", event.kind, remedy)
                     fields = parse_object(event.body)
                     key = ChannelKey(fields["account"], fields["name"])
-                    self._add(key, fields["data"], event.offset, event.at_us)
+                    what: PresenceEvent | None = None
+                    if event.kind == PRESENCE_KIND:
+                        what = PresenceEvent(fields["presence"], fields["member"])
+                    self._add(key, fields["data"], event.offset, event.at_us, what)
+                    if self.newest > self.counted:
+                        self._charge(key, fields.get("cost", 0), event.at_us)
                 if not events and reader.at_end:
                     break
             self._pass_damage(reader)
@@ -125,23 +184,38 @@ class ChannelHistory:
             reader.close()
         self.trim(now_us)
 
-    def append(self, channel: Channel, data: object, now_us: int) -> asyncio.Future[Message]:
-        """Keep one message; the promise is kept when it is durable and readers can have it.
+    def append(
+        self,
+        channel: Channel,
+        data: object,
+        now_us: int,
+        cost: int = 0,
+        event: PresenceEvent | None = None,
+    ) -> asyncio.Future[Message]:
+        """Keep one message, or what a member did.
 
-        It is delivered whether or not anybody waits for the promise.
+        The promise is kept when it is durable and readers can have it. It is delivered whether or
+        not anybody waits for the promise.
         """
         try:
-            body = encode_json({**channel.key._asdict(), "data": data})
+            fields = {**channel.key._asdict(), "data": data, "cost": cost}
+            if event is not None:
+                fields |= {"presence": event.action, "member": event.member}
+            body = encode_json(fields)
         except (ValueError, RecursionError):
             remedy = "send numbers that JSON can write, and at most some hundred levels"
             raise BadValue("data", "(not shown)", remedy) from None
         accepted: asyncio.Future[Message] = self._loop.create_future()
         channel.pending += 1
+        self._write(channel.key)
 
         def settle(durable: Future[int]) -> None:
-            self._loop.call_soon_threadsafe(self._settle, channel, durable, data, now_us, accepted)
+            self._loop.call_soon_threadsafe(
+                self._settle, channel, durable, data, now_us, cost, event, accepted
+            )
 
-        self._log.append(KIND, body, now_us).add_done_callback(settle)
+        kind = KIND if event is None else PRESENCE_KIND
+        self._log.append(kind, body, now_us).add_done_callback(settle)
         return accepted
 
     def trim(self, now_us: int) -> None:
@@ -166,6 +240,8 @@ class ChannelHistory:
         durable: Future[int],
         data: object,
         at_us: int,
+        cost: int,
+        event: PresenceEvent | None,
         accepted: asyncio.Future[Message],
     ) -> None:
         channel.pending -= 1
@@ -179,16 +255,26 @@ class ChannelHistory:
                 accepted.set_exception(error)
             return
         self.accepted += 1
-        message = self._add(channel.key, data, durable.result(), at_us)
+        message = self._add(channel.key, data, durable.result(), at_us, event)
+        self._charge(channel.key, cost, at_us)
         if not accepted.done():
             accepted.set_result(message)
         self.trim(at_us)
 
-    def _add(self, key: ChannelKey, data: object, offset: int, at_us: int) -> Message:
+    def _add(
+        self,
+        key: ChannelKey,
+        data: object,
+        offset: int,
+        at_us: int,
+        event: PresenceEvent | None = None,
+    ) -> Message:
         position = self._position_of(offset)
-        text = encode_json({"position": position, "at_us": at_us, "data": data})
-        message = Message(position, at_us, key, text, len(text) + MESSAGE_BYTES)
+        message = make_message(key, position, at_us, data, event)
+        if event is not None and self._presence is not None:
+            self._presence.apply(key, event, data, position)
         channel = self.channel(key)
+        self._write(key)
         self.newest = position
         self.bytes += message.size
         self._window.append(message)
@@ -197,6 +283,16 @@ class ChannelHistory:
             self._remove_oldest()
             self.cut_by_bytes += 1
         return message
+
+    def _write(self, key: ChannelKey) -> None:
+        if key not in self._written:
+            self._written.add(key)
+            if self._usage is not None:
+                self._usage.count_channels(key.account, 1)
+
+    def _charge(self, key: ChannelKey, cost: int, at_us: int) -> None:
+        if self._usage is not None and cost > 0:
+            self._usage.charge(key.account, cost, at_us)
 
     def _position_of(self, offset: int) -> int:
         return (offset + 1) * self._stride + self._tag
@@ -219,6 +315,17 @@ class ChannelHistory:
             self.cut = max(self.cut, self._window[0].position - 1 if self._window else lost)
         for channel in self.channels.values():
             channel.cut = max(channel.cut, self.cut)
+
+
+def make_message(
+    key: ChannelKey, position: int, at_us: int, data: object, event: PresenceEvent | None
+) -> Message:
+    """A message, or what a member did, as readers get it."""
+    fields = {"position": position, "at_us": at_us, "data": data}
+    if event is not None:
+        fields |= {"presence": event.action, "member": event.member}
+    text = encode_json(fields)
+    return Message(position, at_us, key, text, len(text) + MESSAGE_BYTES, event is not None)
 
 
 def _never(_: ChannelKey) -> int:

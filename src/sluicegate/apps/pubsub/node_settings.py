@@ -101,6 +101,14 @@ class NodeSettings(AccessSettings):
             whole(0, 1_000),
         ),
     ] = 2
+    channel_ratio: Annotated[
+        int,
+        Setting(
+            "times its account's limit that one channel may reach, which acts at once; "
+            "0 is no such bound",
+            whole(0, 1_000),
+        ),
+    ] = 0
     forward_s: Annotated[
         float,
         Setting("deadline of a publish that another node must accept", seconds(0.05, 60)),

@@ -1,21 +1,23 @@
 """Nodes: the channels whose home is another node, as this one has them.
 
-A channel's home is the node that consistent hashing gives it among all members, dead or alive: its
-history is on that node's disk. A publish is passed on, with a deadline and a bound; accepted means
-accepted there. While a home does not answer, publishes to its channels are refused at once, and
-nothing else is held up by them.
+A channel's home is the node that consistent hashing gives it, or its part of a log in Kafka, among
+all members, dead or alive: it is the one writer of its history. A publish is passed on, with a
+deadline and a bound; accepted means accepted there. While a home does not answer, publishes to its
+channels are refused at once, and nothing else is held up by them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
-from typing import Any, Final, NoReturn, final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, NoReturn, TypeVar, final
 
 from sluicegate.apps.pubsub.channel import ChannelKey, Gap, Message
 from sluicegate.apps.pubsub.feed import Feed, FeedWindow, RemoteReading, message_of, name_of
+from sluicegate.apps.pubsub.histories import homes_of_parts, part_of
 from sluicegate.apps.pubsub.node_settings import NodeSettings, members_of
+from sluicegate.apps.pubsub.presence import Member, Place
 from sluicegate.apps.pubsub.service import HistoryPage
 from sluicegate.client.pubsub import PubSubClient
 from sluicegate.cluster.node import ClusterNode
@@ -33,6 +35,7 @@ from sluicegate.kernels.backoff import BackoffSettings
 from sluicegate.kernels.hash_ring import Rendezvous
 from sluicegate.stores.redis.settings import Endpoint
 
+T = TypeVar("T")
 RULE_ID: Final = "home"
 RETRY_US: Final = 1_000_000
 LOOK_S: Final = 0.1  # between two looks at who is connected
@@ -57,7 +60,8 @@ class _Peer:
 class Nodes:
     """Made within the loop that uses it; `close` ends what it has started."""
 
-    def __init__(self, settings: NodeSettings, cluster: ClusterNode) -> None:
+    def __init__(self, settings: NodeSettings, cluster: ClusterNode, parts: int = 1) -> None:
+        """`parts` of a log that all nodes share; 1 is files, each node's own."""
         self.refused: dict[str, int] = {}
         self.forwarded = 0
         self._name = settings.node
@@ -66,6 +70,7 @@ class Nodes:
         self._under_way_max = settings.forwards_max
         members = members_of(settings.members)
         self._homes = Rendezvous(dict.fromkeys(members, 1.0))
+        self._parts = homes_of_parts(members, parts) if parts > 1 else ()
         self._window = FeedWindow(settings.feed_bytes)
         self._peers: Mapping[str, _Peer] = {
             name: _Peer(_client_of(settings, endpoint))
@@ -90,11 +95,37 @@ class Nodes:
 
     def home_of(self, key: ChannelKey) -> str:
         """Return the home of a channel; "" if it is here."""
-        home = self._homes.owner(name_of(key))
+        if self._parts:
+            home = self._parts[part_of(key, len(self._parts))]
+        else:
+            home = self._homes.owner(name_of(key))
         return "" if home == self._name else home
 
     async def publish(self, home: str, key: ChannelKey, data: object) -> int:
         """Have a message accepted at its channel's home."""
+        timeout_ms = self._forward_s * 1_000
+        return await self._pass_on(
+            home, lambda client: client.publish(name_of(key), data, timeout_ms=timeout_ms)
+        )
+
+    async def enter(self, home: str, place: Place, data: object, held: int) -> int:
+        """Have a member enter there; it enters again if the connection breaks."""
+        name = name_of(place.key)
+        return await self._pass_on(
+            home, lambda client: client.enter(name, place.member, data, held=held)
+        )
+
+    async def leave(self, home: str, place: Place) -> None:
+        """Have a member leave there."""
+        name = name_of(place.key)
+        await self._pass_on(home, lambda client: client.leave(name, place.member))
+
+    async def members(self, home: str, key: ChannelKey) -> Mapping[str, Member]:
+        """Who is in a channel there."""
+        found = await self._pass_on(home, lambda client: client.members(name_of(key)))
+        return {one.member: Member(one.data, one.position) for one in found}
+
+    async def _pass_on(self, home: str, ask: Callable[[PubSubClient], Awaitable[T]]) -> T:
         peer = self._peers[home]
         if self._away(home, peer):
             self._refuse(HOME_UNAVAILABLE)
@@ -104,7 +135,7 @@ class Nodes:
         self.forwarded += 1
         suspecting = asyncio.get_running_loop().call_later(SUSPECT_S, self._cluster.suspect, home)
         try:
-            return await peer.client.publish(name_of(key), data, timeout_ms=self._forward_s * 1_000)
+            return await ask(peer.client)
         except (Unavailable, Unauthenticated, Forbidden) as error:
             raise _of_home(home, error) from None
         finally:

@@ -25,7 +25,14 @@ _SCRIPT: Final = """
 const part = (id) => document.getElementById(id);
 const LINES_MAX = 200, WAIT_MS_MAX = 10000;
 let socket = null, channel = "", after = null, tries = 0, id = 0, timer = null;
-const waiting = new Map();
+const waiting = new Map(), members = new Set();
+let member = "";
+function show() { part("members").textContent = [...members].sort().join(", ") || "nobody"; }
+function present(type, done) {
+  ask({type, channel, member}, (message) => {
+    part("result").textContent = message.type === "error" ? message.problem.detail : done;
+  });
+}
 function state(text) { part("state").textContent = text; }
 function line(text, kind) {
   const item = document.createElement("li");
@@ -40,7 +47,12 @@ function ask(request, done) {
   socket.send(JSON.stringify(request));
 }
 function take(message) {
-  if (message.type === "message") {
+  if (message.type === "presence") {
+    after = message.position;
+    if (message.presence === "leave") members.delete(message.member);
+    else members.add(message.member);
+    show();
+  } else if (message.type === "message") {
     after = message.position;
     line(typeof message.data === "string" ? message.data : JSON.stringify(message.data));
   } else if (message.type === "gap") {
@@ -69,6 +81,12 @@ function connect() {
       tries = 0;
       if (after === null) after = message.position;
       state("Subscribed to " + channel + ".");
+      ask({type: "members", channel}, (message) => {
+        members.clear();
+        for (const one of message.members || []) members.add(one.member);
+        show();
+      });
+      if (member) present("enter", "You are there as " + member + ".");
     });
   };
   socket.onmessage = (event) => take(JSON.parse(event.data));
@@ -82,9 +100,16 @@ function connect() {
 }
 part("subscribe").onsubmit = (event) => {
   event.preventDefault();
-  if (channel !== part("channel").value) after = null;
+  if (channel !== part("channel").value) after = null, member = "";
   channel = part("channel").value;
   connect();
+};
+part("enter").onsubmit = (event) => {
+  event.preventDefault();
+  if (!socket || socket.readyState !== WebSocket.OPEN) return;
+  if (member) present("leave", "You have left.");
+  member = part("member").value;
+  if (member) present("enter", "You are there as " + member + ".");
 };
 part("publish").onsubmit = (event) => {
   event.preventDefault();
@@ -106,6 +131,10 @@ _BODY: Final = (
     '<input id="token" type="password" autocomplete="off"></label>',
     "<button>Subscribe</button></form>",
     '<p id="state" role="status">Not connected.</p>',
+    '<form id="enter">',
+    '<label>Your name there<input id="member" maxlength="128"></label>',
+    "<button>Enter</button></form>",
+    '<p>There: <span id="members">nobody</span></p>',
     '<form id="publish">',
     '<label class="wide">Message<input id="data" required></label>',
     "<button>Publish</button></form>",

@@ -1,9 +1,10 @@
 """Service: publish, subscribe and read, each for an account and within its limits.
 
-Only a publish is refused, and the reason says which limit it was: that of the channel, that of the
-account (`cluster/account_limiter.py`), or the number of channels. It costs one message, and one for
-each who is subscribed. What the limits refuse counts as attempted, or the account master would see
-a rate that falls with its own refusals, and let go.
+Only a publish is refused, and the reason says which limit it was: that of the channel, the rate of
+the account (`cluster/account_limiter.py`), what it may use up in an hour or a month
+(`policies/usage.py`), or the number of channels. It costs one message, and one for each who is
+subscribed. What the limits refuse counts as attempted, or the account master would see a rate that
+falls with its own refusals, and let go; of an hour and a month it uses up nothing.
 
 In a cluster a channel has one home, and all of that is done there: another node passes on what it
 is asked (`nodes.py`). What a node passes on is `here` or nowhere, so nothing goes round in circles.
@@ -11,22 +12,46 @@ is asked (`nodes.py`). What a node passes on is `here` or nowhere, so nothing go
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol, final
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, final
 
-from sluicegate.apps.pubsub.channel import Channel, ChannelKey, ChannelReading, Gap, Message
-from sluicegate.apps.pubsub.history import ChannelHistory
+from sluicegate.apps.pubsub.channel import (
+    Channel,
+    ChannelKey,
+    ChannelReading,
+    ChannelShare,
+    Gap,
+    Message,
+)
+from sluicegate.apps.pubsub.histories import Histories
+from sluicegate.apps.pubsub.presence import (
+    ENTER,
+    LEAVE,
+    UPDATE,
+    Member,
+    Owner,
+    Place,
+    Presence,
+    PresenceEvent,
+)
 from sluicegate.cluster.account_limiter import AccountLimiter
 from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.clock import Clock
 from sluicegate.contracts.decision import Decision
 from sluicegate.contracts.errors import BadValue, Refused, Unavailable
 from sluicegate.contracts.permit import Outcome, Permit
-from sluicegate.contracts.reasons import CHANNEL_LIMITED
+from sluicegate.contracts.reasons import CHANNEL_LIMITED, SUPPRESSED
 from sluicegate.contracts.request import Request
+from sluicegate.kernels.token_bucket import TokenBucket
+from sluicegate.policies.usage import UsageMeter, UsageWarning
 
 PAGE_BYTES_MAX: Final = 1 << 30  # a page is bounded by its count, and each message by itself
+_SECOND_US: Final = 1_000_000
+_DEBT_MAX: Final = 1 << 32  # what is wider than the burst passes, and is paid off
+LEAVE_TRIES: Final = 30
+LEAVE_RETRY_S: Final = 1.0
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
 
 
@@ -54,6 +79,18 @@ class Elsewhere(Protocol):
         """Read along."""
         ...
 
+    async def enter(self, home: str, place: Place, data: object, held: int) -> int:
+        """Have a member enter there, or be updated."""
+        ...
+
+    async def leave(self, home: str, place: Place) -> None:
+        """Have a member leave there."""
+        ...
+
+    async def members(self, home: str, key: ChannelKey) -> Mapping[str, Member]:
+        """Who is in a channel there."""
+        ...
+
     async def read(
         self, home: str, key: ChannelKey, after: int, count: int, bytes_max: int
     ) -> HistoryPage:
@@ -67,16 +104,24 @@ class PubSub:
 
     def __init__(
         self,
-        history: ChannelHistory,
+        histories: Histories,
         limiter: AccountLimiter,
         clock: Clock,
         elsewhere: Elsewhere | None = None,
+        usage: UsageMeter | None = None,
+        presence: Presence | None = None,
+        channel_ratio: int = 0,
     ) -> None:
-        self.history = history
+        """With `channel_ratio`, a channel alone is held to so many times its account's limit."""
+        self.histories = histories
         self.limiter = limiter
         self.refused: dict[str, int] = {}
         self._clock = clock
         self._elsewhere = elsewhere
+        self._usage = usage
+        self._presence = Presence(1, 1) if presence is None else presence
+        self._channel_ratio = channel_ratio
+        self._ends: set[asyncio.Task[None]] = set()
 
     def is_node(self, identity: Identity) -> bool:
         """Whether this is another node of the cluster, which speaks for accounts."""
@@ -92,23 +137,130 @@ class PubSub:
         if home := self._home_of(key, here=here):
             assert self._elsewhere is not None
             return await self._elsewhere.publish(home, key, data)
+        return await self._accept(key, data)
+
+    async def enter(
+        self, place: Place, data: object, owner: Owner, held: int = 0, *, here: bool = False
+    ) -> int:
+        """Have a member in a channel, or update its data; return where that is in the order.
+
+        One who enters it again after a break says by `held` where it was, and changes nothing if
+        it is there with the same data, or was entered by another since.
+        """
+        key = _key(*place.key)
+        _check_member(place.member)
+        home = self._home_of(key, here=here)
+        if home:
+            assert self._elsewhere is not None
+            position = await self._elsewhere.enter(home, place, data, held)
+        else:
+            current = self._presence.members(key).get(place.member)
+            if current is not None and 0 < held < current.position:
+                return current.position
+            if current is not None and current.data == data:
+                position = current.position
+            else:
+                if current is None:
+                    self._presence.check_room(key)
+                event = PresenceEvent(ENTER if current is None else UPDATE, place.member)
+                position = await self._accept(key, data, event)
+        self._presence.claim(place, owner)
+        if owner.ended:  # meanwhile
+            self.end_owner(owner)
+        return position
+
+    async def leave(self, place: Place, owner: Owner | None, *, here: bool = False) -> None:
+        """Have a member leave, if `owner` is who entered it here last; it is never refused."""
+        key = _key(*place.key)
+        _check_member(place.member)
+        if owner is not None and self._presence.owner(place) is not owner:
+            return
+        self._presence.disown(place)
+        if home := self._home_of(key, here=here):
+            assert self._elsewhere is not None
+            await self._elsewhere.leave(home, place)
+        elif place.member in self._presence.members(key):
+            await self._accept(key, None, PresenceEvent(LEAVE, place.member))
+
+    async def members(self, account: str, name: str, *, here: bool = False) -> Mapping[str, Member]:
+        """Who is in a channel."""
+        key = _key(account, name)
+        if home := self._home_of(key, here=here):
+            assert self._elsewhere is not None
+            return await self._elsewhere.members(home, key)
+        return self._presence.members(key)
+
+    def end_owner(self, owner: Owner) -> None:
+        """Who entered members is gone, and they go too; unless another enters them in time."""
+        places = self._presence.end(owner)
+        if places:
+            self._start(self._leave_all(places, owner, owner.grace_s))
+
+    def end_unowned(self, grace_s: float) -> None:
+        """After a start, have the members leave that nobody enters again in time."""
+        places = list(self._presence.unowned())
+        if places:
+            self._start(self._leave_all(places, None, grace_s))
+
+    async def close(self) -> None:
+        """Have no more members leave: whose owners are gone, the next start knows."""
+        for task in self._ends:
+            task.cancel()
+        await asyncio.gather(*self._ends, return_exceptions=True)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
+
+    async def _leave_all(
+        self, places: Sequence[Place], owner: Owner | None, grace_s: float
+    ) -> None:
+        if grace_s:
+            await asyncio.sleep(grace_s)
+        for place in places:
+            for _ in range(LEAVE_TRIES):
+                if self._presence.owner(place) is not owner:
+                    break
+                try:
+                    await self.leave(place, owner)
+                    break
+                except (Refused, Unavailable):
+                    if owner is not None:
+                        self._presence.claim(place, owner)
+                    await asyncio.sleep(LEAVE_RETRY_S)
+
+    async def _accept(
+        self, key: ChannelKey, data: object, event: PresenceEvent | None = None
+    ) -> int:
+        """Keep a message, or what a member did, if all limits let it in."""
+        leaving = event is not None and event.action == LEAVE
         try:
-            channel = self.history.channel_to_publish(key)
-            permit = self._admit(channel)
+            history = self.histories.of(key)
+            channel = history.channel(key) if leaving else self._channel_to_publish(key)
+            cost = 1 + channel.readers
+            permit = self._charge_leave(channel, cost) if leaving else self._admit(channel, cost)
         except Refused as refused:
-            self.history.release(key)
-            reason = refused.decision.reason
-            assert reason is not None
-            self.refused[reason.name] = self.refused.get(reason.name, 0) + 1
+            self.histories.of(key).release(key)
+            self._count(refused.decision)
             raise
         accepted = False
         try:
-            message = await self.history.append(channel, data, self._clock.now_us())
+            now_us = self._clock.now_us()
+            message = await history.append(channel, data, now_us, cost, event)
             accepted = True
         finally:
             outcome = Outcome.SUCCESS if accepted else Outcome.IGNORE
-            permit.end(outcome, self._clock.now_us())
+            if permit is not None:
+                permit.end(outcome, self._clock.now_us())
         return message.position
+
+    def _charge_leave(self, channel: Channel, cost: int) -> Permit | None:
+        """It counts as attempted, and is let in even where a publish would not be."""
+        account = channel.key.account
+        request = Request(account, caller=account, cost=cost)
+        admission = self.limiter.admit(request, self._clock.now_us())
+        return None if isinstance(admission, Decision) else admission
 
     def subscribe(
         self, account: str, name: str, after: int, *, here: bool = False
@@ -118,14 +270,15 @@ class PubSub:
         if home := self._home_of(key, here=here):
             assert self._elsewhere is not None
             return self._elsewhere.subscribe(home, key, after)
-        history = self.history
+        history = self.histories.of(key)
         foreign = history.foreign(after)
         return history.channel(key).subscribe(after, history.newest, foreign=foreign)
 
     def unsubscribe(self, reading: ChannelReading) -> None:
         """Read no more."""
         reading.close()
-        self.history.release(reading.key)
+        if not self._home_of(reading.key, here=False):
+            self.histories.of(reading.key).release(reading.key)
 
     async def read(
         self,
@@ -142,7 +295,7 @@ class PubSub:
         if home := self._home_of(key, here=here):
             assert self._elsewhere is not None
             return await self._elsewhere.read(home, key, after, count, bytes_max)
-        history = self.history
+        history = self.histories.of(key)
         channel = history.channels.get(key) or history.empty_channel(key)
         newest, foreign = history.newest, history.foreign(after)
         index = channel.index_behind(after, newest, foreign=foreign)
@@ -153,20 +306,83 @@ class PubSub:
             channel.gap_behind(after, newest, foreign=foreign),
         )
 
+    def _take_share(self, channel: Channel, permit: Permit, cost: int, now_us: int) -> None:
+        """Hold a channel to its account's limit by itself, before any master knows of it."""
+        limit = self.limiter.limit_of(channel.key.account)
+        if limit is None:
+            return
+        ratio = self._channel_ratio
+        per_s, burst = ratio * limit.per_s, ratio * max(limit.burst, 1)
+        if limit.burst < 0:
+            burst = per_s
+        share = channel.share
+        if share is None or (share.per_s, share.burst) != (per_s, burst):
+            bucket = TokenBucket(per_s, _SECOND_US, burst, debt_max=_DEBT_MAX)
+            share = channel.share = ChannelShare(per_s, burst, bucket)
+        verdict = share.bucket.take(cost, now_us)
+        if not verdict.allowed:
+            permit.end(Outcome.IGNORE, now_us)
+            retry_us, reset_us = verdict.retry_after_us, verdict.reset_after_us
+            raise Refused(Decision(False, 0, retry_us, reset_us, SUPPRESSED, "channel_share"))
+
     def _home_of(self, key: ChannelKey, *, here: bool) -> str:
         home = "" if self._elsewhere is None else self._elsewhere.home_of(key)
         if home and here:
-            detail = f"its home is {home}; start all nodes with the same --members"
+            detail = f"its home is {home}; start all nodes with the same --members and --event-log"
             raise Unavailable("the channel", detail)
         return home
 
-    def _admit(self, channel: Channel) -> Permit:
+    def check_connection(self, account: str) -> None:
+        """`Refused` if an account may have no connection more."""
+        if self._usage is not None:
+            refusal = self._usage.connect_refusal(account, self._clock.now_us())
+            if refusal is not None:
+                self._count(refusal)
+                raise Refused(refusal)
+
+    def connect(self, account: str) -> None:
+        """Count one more connection of an account."""
+        if self._usage is not None:
+            self._usage.connect(account, self._clock.now_us())
+
+    def disconnect(self, account: str) -> None:
+        """One has ended."""
+        if self._usage is not None:
+            self._usage.disconnect(account)
+
+    def warnings(self, account: str) -> list[UsageWarning]:
+        """What an account has nearly, or more than, used up."""
+        return [] if self._usage is None else self._usage.warnings(account, self._clock.now_us())
+
+    def usage(self, account: str) -> Mapping[str, object]:
+        """What an account has used, and may."""
+        return {} if self._usage is None else self._usage.view(account, self._clock.now_us())
+
+    def _count(self, refusal: Decision) -> None:
+        reason = refusal.reason
+        assert reason is not None
+        self.refused[reason.name] = self.refused.get(reason.name, 0) + 1
+
+    def _channel_to_publish(self, key: ChannelKey) -> Channel:
+        if self._usage is not None and not self.histories.of(key).is_written(key):
+            refusal = self._usage.open_refusal(key.account)
+            if refusal is not None:
+                raise Refused(refusal)
+        return self.histories.of(key).channel_to_publish(key)
+
+    def _admit(self, channel: Channel, cost: int) -> Permit:
         now_us = self._clock.now_us()
         account = channel.key.account
-        cost = 1 + channel.readers
         admission = self.limiter.admit(Request(account, caller=account, cost=cost), now_us)
         if isinstance(admission, Decision):
             raise Refused(admission)
+        if self._usage is not None:
+            refusal = self._usage.refusal(account, now_us)
+            if refusal is not None:
+                admission.end(Outcome.IGNORE, now_us)
+                raise Refused(refusal)
+        if self._channel_ratio:
+            self._take_share(channel, admission, cost, now_us)
         if channel.bucket is not None:
             verdict = channel.bucket.take(1, now_us)
             if not verdict.allowed:
@@ -174,6 +390,11 @@ class PubSub:
                 retry_us, reset_us = verdict.retry_after_us, verdict.reset_after_us
                 raise Refused(Decision(False, 0, retry_us, reset_us, CHANNEL_LIMITED, "channel"))
         return admission
+
+
+def _check_member(member: str) -> None:
+    if not _NAME.fullmatch(member):
+        raise BadValue("member", member, "name it by 1 to 128 of A-Z a-z 0-9 _ . : -")
 
 
 def _key(account: str, name: str) -> ChannelKey:

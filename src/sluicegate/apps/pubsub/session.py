@@ -1,7 +1,9 @@
 """Session: one WebSocket connection of an account. Short JSON objects, one a message.
 
-    asks    publish, subscribe, unsubscribe, read, each with an `id` that its reply repeats
-    told    accepted, subscribed, unsubscribed, history, error; and by itself: message, gap
+    asks    publish, subscribe, unsubscribe, read, enter, update, leave, members, each with an `id`
+            that its reply repeats
+    told    accepted, subscribed, unsubscribed, history, entered, left, members, error; and by
+            itself: message, presence, gap
 
 Another node of the cluster (a member with the grant `report`) speaks for accounts: it calls a
 channel `account/channel`, gets only what has its home here, and says for how many it reads
@@ -19,8 +21,9 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, NamedTuple, final
 
-from sluicegate.apps.pubsub.channel import NOW, ChannelReading, Subscription
+from sluicegate.apps.pubsub.channel import NOW, ChannelKey, ChannelReading, Subscription
 from sluicegate.apps.pubsub.fan_out import FanOut
+from sluicegate.apps.pubsub.presence import GRACE_S, Member, Owner, Place
 from sluicegate.apps.pubsub.service import PubSub
 from sluicegate.contracts.access import Grant, Identity
 from sluicegate.contracts.clock import Clock
@@ -51,6 +54,10 @@ _FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
         ("unsubscribe", ()),
         ("readers", ("readers",)),
         ("read", ("after", "count")),
+        ("enter", ("member", "data", "held")),
+        ("update", ("member", "data")),
+        ("leave", ("member",)),
+        ("members", ()),
     )
 }
 _FAULT: Final = problem(500, "Internal Server Error", "the service's log says why")
@@ -95,8 +102,8 @@ class PubSubSession:
 
     __slots__ = (
         "_asleep_until", "_awake", "_buckets", "_clock", "_closed", "_fan_out", "_identity", "_max",
-        "_names", "_service", "_socket", "_subscriptions", "_taken_bytes", "_taken_max", "_tasks",
-        "_waiting",
+        "_names", "_of_node", "_owner", "_service", "_socket", "_subscriptions", "_taken_bytes",
+        "_taken_max", "_tasks", "_waiting",
     )  # fmt: skip
 
     def __init__(
@@ -110,6 +117,10 @@ class PubSubSession:
     ) -> None:
         self._socket = socket
         self._identity = identity
+        self._of_node = service.is_node(identity)
+        self._owner = Owner(GRACE_S if self._of_node else 0.0)
+        if not self._of_node:
+            service.connect(identity.name)
         self._service = service
         self._fan_out = fan_out
         self._clock = clock
@@ -165,6 +176,9 @@ class PubSubSession:
     def close(self) -> None:
         """Read no more. What is being published still is."""
         self._closed = True
+        if not self._of_node:
+            self._service.disconnect(self._identity.name)
+        self._service.end_owner(self._owner)
         if self._asleep_until is not None:
             self._asleep_until.cancel()
         for subscription in self._subscriptions.values():
@@ -197,6 +211,39 @@ class PubSubSession:
         count = whole_of(fields.get("count", TAKEN_MAX), "count", 1, READ_MAX)
         self._start(request_id, self._send_history(request_id, channel, place, after, count))
 
+    def _enter(self, request_id: int, channel: str, fields: Mapping[str, object]) -> None:
+        account, name, here = self._place(channel, Grant.PUBLISH)
+        place = Place(ChannelKey(account, name), _member_of(fields))
+        held = whole_of(fields.get("held", 0), "held", 0, POSITION_MAX)
+        owned = self._owner.places
+        if not self._of_node and place not in owned and len(owned) >= self._max:
+            raise Refused(Decision(False, 0, -1, -1, SUBSCRIPTIONS_FULL, "connection"))
+        work = self._send_entered(request_id, place, fields.get("data"), held, here=here)
+        self._start(request_id, work)
+
+    async def _send_entered(
+        self, request_id: int, place: Place, data: object, held: int, *, here: bool
+    ) -> None:
+        position = await self._service.enter(place, data, self._owner, held, here=here)
+        self._reply_accepted("entered", request_id, place.key.account, position)
+
+    def _leave(self, request_id: int, channel: str, fields: Mapping[str, object]) -> None:
+        account, name, here = self._place(channel, Grant.PUBLISH)
+        place = Place(ChannelKey(account, name), _member_of(fields))
+        self._start(request_id, self._send_left(request_id, place, here=here))
+
+    async def _send_left(self, request_id: int, place: Place, *, here: bool) -> None:
+        await self._service.leave(place, self._owner, here=here)
+        self._reply("left", request_id)
+
+    def _show_members(self, request_id: int, channel: str, _: Mapping[str, object]) -> None:
+        place = self._place(channel, Grant.SUBSCRIBE)
+        self._start(request_id, self._send_members(request_id, channel, place))
+
+    async def _send_members(self, request_id: int, channel: str, place: _Place) -> None:
+        found = await self._service.members(place.account, place.name, here=place.here)
+        self._reply("members", request_id, channel=channel, members=members_view(found))
+
     def _start(self, request_id: int, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(self._end_in_reply(request_id, work))
         self._tasks.add(task)
@@ -215,7 +262,7 @@ class PubSubSession:
         self, request_id: int, account: str, name: str, data: object, *, here: bool
     ) -> None:
         position = await self._service.publish(account, name, data, here=here)
-        self._reply("accepted", request_id, position=position)
+        self._reply_accepted("accepted", request_id, account, position)
 
     async def _send_history(
         self, request_id: int, channel: str, place: _Place, after: int, count: int
@@ -296,6 +343,10 @@ class PubSubSession:
         "unsubscribe": _unsubscribe,
         "read": _read,
         "readers": _count_readers,
+        "enter": _enter,
+        "update": _enter,
+        "leave": _leave,
+        "members": _show_members,
     }
 
     def _forget(self, subscription: ChannelReading) -> None:
@@ -353,6 +404,13 @@ class PubSubSession:
         self._asleep_until = None
         self.resume()
 
+    def _reply_accepted(self, kind: str, request_id: int, account: str, position: int) -> None:
+        warnings = [one._asdict() for one in self._service.warnings(account)]
+        if warnings:
+            self._reply(kind, request_id, position=position, warnings=warnings)
+        else:
+            self._reply(kind, request_id, position=position)
+
     def _reply(self, kind: str, request_id: int, **fields: object) -> None:
         self._socket.send(text_frame(encode_json({"type": kind, "id": request_id, **fields})))
 
@@ -363,3 +421,15 @@ class PubSubSession:
         # The same words as in HTTP.
         head = b'{"type":"error","id":%b,"problem":' % encode_json(request_id)
         self._socket.send(text_frame(head + body.rstrip() + b"}"))
+
+
+def members_view(found: Mapping[str, Member]) -> list[Mapping[str, object]]:
+    """Who is in a channel, as it is told."""
+    return [{"member": name, **one._asdict()} for name, one in found.items()]
+
+
+def _member_of(fields: Mapping[str, object]) -> str:
+    member = fields.get("member")
+    if not isinstance(member, str):
+        raise BadValue("member", member, "send a member's name")
+    return member

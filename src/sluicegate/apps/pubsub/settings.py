@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final
 
 from sluicegate.apps.pubsub.account_limits import RATE_MAX
+from sluicegate.apps.pubsub.histories import PARTS_MAX
 from sluicegate.apps.pubsub.node_settings import NodeSettings
 from sluicegate.service.common_settings import LISTEN, ServiceSettings
 from sluicegate.service.settings import Setting, seconds, whole
@@ -24,6 +25,20 @@ class PubSubSettings(ServiceSettings, NodeSettings):
     history: Annotated[
         str, Setting("the folder in which accepted messages are kept", metavar="DIR")
     ] = "sluicegate-pubsub"
+    event_log: Annotated[
+        str,
+        Setting(
+            "where messages are kept, as kafka://HOST:PORT/TOPIC; without it, files in --history",
+            metavar="URL",
+            secret=True,
+        ),
+    ] = ""
+    event_log_parts: Annotated[
+        int,
+        Setting(
+            "partitions of the topic that --event-log names; never changed", whole(1, PARTS_MAX)
+        ),
+    ] = 16
     history_bytes: Annotated[
         int,
         Setting(
@@ -45,10 +60,44 @@ class PubSubSettings(ServiceSettings, NodeSettings):
     account_burst: Annotated[
         int, Setting("of them at once; 0 is those of a second", whole(0, RATE_MAX))
     ] = 0
+    account_month: Annotated[
+        int,
+        Setting(
+            "messages a month of an account, nominally: it is warned near them; 0 is no limit",
+            whole(0, 1 << 53),
+        ),
+    ] = 0
+    hour_ratio: Annotated[
+        int,
+        Setting(
+            "times its month in proportion that an account may use in an hour; 0 is no limit",
+            whole(0, 720),
+        ),
+    ] = 10
+    restrict_percent: Annotated[
+        int,
+        Setting(
+            "percent of an hour's or month's messages at which an account is restricted",
+            whole(1, 100_000),
+        ),
+    ] = 250
+    account_connections: Annotated[
+        int, Setting("connections of an account, at all nodes; 0 is no limit", whole(0, 1 << 40))
+    ] = 0
+    account_channels: Annotated[
+        int,
+        Setting(
+            "channels with messages of an account, at all nodes; 0 is no limit", whole(0, 1 << 40)
+        ),
+    ] = 0
+    usage_s: Annotated[
+        float,
+        Setting("between reports of what accounts use up and hold", seconds(0.05, 60)),
+    ] = 1.0
     limits: Annotated[
         str,
         Setting(
-            "rates and bursts of accounts by name: a TOML file; SIGHUP reads it again",
+            "limits of accounts by name: a TOML file; SIGHUP reads it again",
             metavar="FILE",
         ),
     ] = ""
@@ -62,6 +111,12 @@ class PubSubSettings(ServiceSettings, NodeSettings):
     subscriptions_max: Annotated[
         int, Setting("subscriptions of a WebSocket connection", whole(1, 1_000_000))
     ] = 100
+    presence_channel_max: Annotated[
+        int, Setting("members of a channel at a time", whole(1, 1_000_000))
+    ] = 1_000
+    presence_max: Annotated[
+        int, Setting("members of all channels of a node at a time", whole(1, 10_000_000))
+    ] = 100_000
     received_rate: Annotated[
         int,
         Setting("frames a second of a WebSocket connection; more are read later", whole(1, 10**6)),

@@ -98,7 +98,7 @@ def curves(rig: KvRig, run: KvRun) -> Curves:
 
 
 SCENARIO: Final = Scenario(
-    number=27,
+    number=28,
     name="shared-engine",
     title="Several dispatchers before one engine: prices, and the queue alone",
     why="The line is in the engine, where no queue of ours sees it; only the latency tells.",

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from sluicegate.contracts.suppression import AccountMaster
+from sluicegate.contracts.usage import UsageTotals
 from sluicegate.doors.resp.connection_commands import CONNECTION
 from sluicegate.doors.resp.session import Command, CommandTable, Session, identity_of
 from sluicegate.doors.resp.settings import RespSettings
 from sluicegate.wire.suppression_messages import encode_answer, parse_report
+from sluicegate.wire.usage_messages import encode_totals, parse_usage
 
 
 def report(session: Session, parts: list[bytes]) -> bytes:
@@ -17,11 +19,21 @@ def report(session: Session, parts: list[bytes]) -> bytes:
     return encode_answer(master.report(parse_report(parts), identity_of(session)))
 
 
+def usage(session: Session, parts: list[bytes]) -> bytes:
+    """SG.USAGE: see `wire/usage_messages.py`."""
+    totals: UsageTotals = session.state.service
+    return encode_totals(totals.report_usage(parse_usage(parts), identity_of(session)))
+
+
 def _no_state(settings: RespSettings) -> None:
     return None
 
 
 CLUSTER: Final = CommandTable(
-    (*CONNECTION, Command("SG.REPORT", 7, 0, False, report, "What a node's accounts attempted")),
+    (
+        *CONNECTION,
+        Command("SG.REPORT", 7, 0, False, report, "What a node's accounts attempted"),
+        Command("SG.USAGE", 4, 0, False, usage, "What they have used up, and hold"),
+    ),
     _no_state,
 )

@@ -1,0 +1,80 @@
+"""Usage file: what accounts have used at this node, on its disk.
+
+One SQLite file beside the history. What has changed is written every `SAVE_S`, in one transaction
+with the position of the last message that is counted; what was accepted after that is counted again
+from the history at the start, so a kill loses and doubles nothing. Months that are over are
+removed.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, final
+
+from sluicegate.contracts.errors import BadValue
+from sluicegate.contracts.usage import PeriodCount
+from sluicegate.policies.usage import SavedUsage
+
+SAVE_S: Final = 0.5
+_NAME: Final = "usage.sqlite"
+_VERSION: Final = 1
+_COLUMNS: Final = ", ".join(
+    (
+        "account",
+        *("hour", "hour_used", "hour_included", "hour_heard"),
+        *("month", "month_used", "month_included", "month_heard"),
+    )
+)
+_TABLES: Final = f"""
+create table if not exists usage ({_COLUMNS.replace("account,", "account text primary key,")})
+    without rowid;
+create table if not exists counted (part integer primary key, position);
+"""
+
+
+@final
+class UsageFile:
+    """One writer, in one thread at a time."""
+
+    def __init__(self, folder: str) -> None:
+        self._path = Path(folder) / _NAME
+        self._file: sqlite3.Connection | None = None
+
+    def begin(self, month: int) -> tuple[Mapping[int, int], list[SavedUsage]]:
+        """Open it; return the last position of each part that is counted, and what accounts have
+        used."""
+        try:
+            file = self._file = sqlite3.connect(self._path, check_same_thread=False)
+            version = file.execute("pragma user_version").fetchone()[0]
+            if version not in (0, _VERSION):
+                remedy = "it is of another version: give another folder, or that version"
+                raise BadValue("--history", f"{self._path} of version {version}", remedy)
+            file.execute("pragma journal_mode = wal")
+            file.execute("pragma synchronous = full")
+            with file:
+                file.executescript(_TABLES)
+                file.execute(f"pragma user_version = {_VERSION}")
+                file.execute("delete from usage where month < ?", (month,))
+            counted = dict(file.execute("select part, position from counted"))
+            rows = file.execute(f"select {_COLUMNS} from usage").fetchall()
+        except sqlite3.Error as error:
+            raise BadValue("--history", str(self._path), f"it cannot be used: {error}") from None
+        saved = [SavedUsage(one[0], PeriodCount(*one[1:5]), PeriodCount(*one[5:9])) for one in rows]
+        return counted, saved
+
+    def save(self, positions: Mapping[int, int], changed: Sequence[SavedUsage]) -> None:
+        """Keep what has changed, up to a position of each part; `sqlite3.Error` if it cannot be."""
+        assert self._file is not None
+        rows = [(one.account, *one.hour, *one.month) for one in changed]
+        with self._file as file:
+            marks = ", ".join("?" * 9)
+            file.executemany(f"insert or replace into usage ({_COLUMNS}) values ({marks})", rows)
+            file.executemany("insert or replace into counted values (?, ?)", positions.items())
+
+    def close(self) -> None:
+        """Give the file back."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,107 @@
+"""History in a real Kafka: the suites of files again, and what files cannot do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.apps.pubsub.cluster import PubSubCluster, token_of
+from tests.apps.pubsub.on_kafka import on_kafka
+from tests.apps.pubsub.process import PubSubProcess, Subscriber
+from tests.apps.pubsub.test_nodes import (
+    cluster,
+    test_a_home_that_is_killed_takes_its_channels_with_it_and_nothing_else,
+    test_a_node_reads_a_channel_once_however_many_read_it_there,
+    test_what_is_published_anywhere_reaches_subscribers_everywhere_in_one_order,
+    test_who_resumes_at_another_node_misses_nothing_and_gets_nothing_twice,
+)
+from tests.apps.pubsub.test_presence import (
+    test_to_enter_and_update_is_charged_and_refused_like_a_publish_and_to_leave_is_charged,
+)
+from tests.apps.pubsub.test_usage import (
+    test_an_account_is_warned_then_restricted_and_a_kill_changes_neither,
+)
+from tests.apps.pubsub.test_whole import (
+    server,
+    test_a_kill_loses_nothing_that_was_accepted,
+    test_a_position_of_another_history_is_a_gap,
+    test_a_subscriber_resumes_where_it_was,
+    test_any_json_arrives_as_it_was_sent,
+    test_history_is_read_in_pages,
+    test_what_is_published_reaches_each_subscriber_of_the_channel,
+    test_what_was_accepted_survives_the_process,
+)
+from tests.engines.child import PATIENCE_S
+
+if TYPE_CHECKING:
+    from tests.engines.kafka import KafkaCluster
+
+pytestmark = pytest.mark.engine
+ANN = token_of("ann")
+SUITES = (
+    cluster,
+    server,
+    test_a_home_that_is_killed_takes_its_channels_with_it_and_nothing_else,
+    test_a_kill_loses_nothing_that_was_accepted,
+    test_a_node_reads_a_channel_once_however_many_read_it_there,
+    test_a_position_of_another_history_is_a_gap,
+    test_a_subscriber_resumes_where_it_was,
+    test_an_account_is_warned_then_restricted_and_a_kill_changes_neither,
+    test_any_json_arrives_as_it_was_sent,
+    test_history_is_read_in_pages,
+    test_to_enter_and_update_is_charged_and_refused_like_a_publish_and_to_leave_is_charged,
+    test_what_is_published_anywhere_reaches_subscribers_everywhere_in_one_order,
+    test_what_is_published_reaches_each_subscriber_of_the_channel,
+    test_what_was_accepted_survives_the_process,
+    test_who_resumes_at_another_node_misses_nothing_and_gets_nothing_twice,
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _on_kafka(kafka: KafkaCluster) -> Iterator[None]:
+    with on_kafka(kafka):
+        yield
+
+
+def test_a_channel_moves_to_another_node_with_all_its_messages(tmp_path: Path) -> None:
+    """And who resumes there from a position of the old home misses nothing and hears of no gap."""
+    flags = ("--account-rate", "0", "--channel-rate", "0")
+    with PubSubCluster(tmp_path, 2, *flags) as two:
+        channels = [f"moving-{number}" for number in range(20)]
+        before = {name: two.home_of(name) for name in channels}
+        positions = {
+            name: [two.nodes["n1"].accept(name, number, ANN) for number in range(3)]
+            for name in channels
+        }
+        for node in two.nodes.values():
+            node.child.kill()
+    for folder in ("n1", "n2"):  # disks are lost, too
+        for file in (tmp_path / folder).rglob("*"):
+            if file.is_file():
+                file.unlink()
+    with PubSubCluster(tmp_path, 3, *flags) as three:
+        moved = [name for name in channels if three.home_of(name) != before[name]]
+        assert len(moved) > 2
+        for name in channels:
+            page = three.nodes["n3"].history(name, token=ANN)
+            assert [one["data"] for one in page["messages"]] == [0, 1, 2], name
+            assert [one["position"] for one in page["messages"]] == positions[name]
+            last = three.nodes["n2"].accept(name, 3, ANN)
+            assert last > positions[name][-1]
+        with Subscriber(three.nodes["n1"], moved[0], positions[moved[0]][0], token=ANN) as reader:
+            assert reader.take(3) == [1, 2, 3]
+
+
+def test_a_log_that_is_none_is_named(tmp_path: Path) -> None:
+    server = PubSubProcess(tmp_path, "--event-log", "amqp://user:secret@host/topic", wait=False)
+    try:
+        assert server.child.wait(PATIENCE_S) not in (0, None)
+        said = server.log.read_text()
+        assert "--event-log" in said
+        assert "kafka://HOST:PORT/TOPIC" in said
+        assert "secret" not in said
+    finally:
+        server.child.kill()

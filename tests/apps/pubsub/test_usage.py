@@ -1,0 +1,131 @@
+"""What accounts use up and hold, with real processes that are killed."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from sluicegate.kernels.hash_ring import Rendezvous
+from tests.apps.pubsub.cluster import PubSubCluster, token_of
+from tests.apps.pubsub.process import PubSubProcess, Subscriber
+from tests.apps.pubsub.socket import talk
+from tests.engines.child import PATIENCE_S, until
+
+UNLIMITED = ("--account-rate", "0", "--channel-rate", "0")
+MONTH = ("--account-month", "40", "--hour-ratio", "0")  # restricted at 100
+ANN = token_of("ann")
+
+
+def used(server: PubSubProcess, token: str = "") -> int:
+    status, page = server.ask("/v1/usage", token=token)
+    assert status == 200
+    return int(page["month"]["used"])
+
+
+def uses(server: PubSubProcess, messages: int) -> bool:
+    return used(server, ANN) == messages
+
+
+def test_an_account_is_warned_then_restricted_and_a_kill_changes_neither(tmp_path: Path) -> None:
+    flags = (*UNLIMITED, *MONTH)
+    with PubSubProcess(tmp_path, *flags) as server, Subscriber(server, "news"):
+        replies = [server.publish("news", n) for n in range(60)]  # each costs two
+        accepted = [reply for status, reply in replies if status == 200]
+        assert len(accepted) == 50
+        assert ["warnings" in one for one in accepted] == [n >= 15 for n in range(50)]
+        assert accepted[-1]["warnings"] == [
+            {"limit": "month", "used": 100, "nominal": 40, "restricted_at": 100}
+        ]
+        assert {reply["reason"] for status, reply in replies if status != 200} == {"monthly_limit"}
+        assert used(server) == 100
+        with talk(server) as socket:
+            told = socket.ask("publish", channel="news", data=1)
+            assert told["problem"]["reason"] == "monthly_limit"
+            assert told["problem"]["retry_after"] > 1
+        server.child.kill()
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        with PubSubProcess(tmp_path, *flags) as server:
+            assert used(server) == 100
+            assert server.publish("news", 1)[1]["reason"] == "monthly_limit"
+            server.signal(how)
+            server.child.wait(PATIENCE_S)
+    with PubSubProcess(tmp_path, *UNLIMITED) as server:
+        for n in range(7):  # nobody reads now: one each
+            server.accept("news", n)
+        server.child.kill()
+    with PubSubProcess(tmp_path, *flags) as server:
+        assert used(server) == 107
+
+
+def test_all_nodes_go_by_one_sum_also_when_a_master_is_killed(tmp_path: Path) -> None:
+    flags = ("--account-rate", "0", "--channel-rate", "0", "--usage-s", "0.05", *MONTH)
+    with PubSubCluster(tmp_path, 3, *flags) as cluster:
+        master = Rendezvous(dict.fromkeys(cluster.names, 1.0)).owner("ann")
+        channels = {name: cluster.channel_at(name) for name in cluster.names}
+        for name, channel in channels.items():
+            for n in range(20):
+                cluster.nodes[name].accept(channel, n, ANN)
+        for node in cluster.nodes.values():
+            until(partial(uses, node, 60), "the sum to be known everywhere")
+        cluster.nodes[master].child.kill()
+        others = [name for name in cluster.names if name != master]
+        for n in range(20):
+            cluster.nodes[others[0]].accept(channels[others[0]], n, ANN)
+        until(lambda: used(cluster.nodes[others[1]], ANN) == 80, "the new master to go on")
+        cluster.restart(master)
+        for n in range(20):
+            cluster.nodes[master].accept(channels[master], n, ANN)
+        for name, channel in channels.items():
+            node = cluster.nodes[name]
+            until(partial(uses, node, 100), "the sum to be known everywhere")
+            assert node.publish(channel, 1, ANN)[1]["reason"] == "monthly_limit"
+            assert used(node, ANN) == 100
+            assert node.publish(channel, 1, token_of("bob"))[0] == 200
+
+
+def test_connections_of_an_account_are_bounded_over_all_nodes(tmp_path: Path) -> None:
+    flags = ("--account-connections", "3", "--usage-s", "0.05")
+    with PubSubCluster(tmp_path, 2, *flags) as cluster, ExitStack() as stack:
+        one, two = cluster.nodes.values()
+        stack.enter_context(talk(one, ANN))
+        stack.enter_context(Subscriber(one, "news", token=ANN))
+        reader = stack.enter_context(Subscriber(two, "news", token=ANN))
+        for node in cluster.nodes.values():
+
+            def full(node: PubSubProcess = node) -> bool:
+                _, page = node.ask("/v1/usage", token=ANN)
+                return bool(page["connections"] == {"now": 3, "limit": 3})
+
+            until(full, "the connections to be known everywhere")
+            with pytest.raises(InvalidStatus, match="429"), talk(node, ANN):
+                pass
+            with Subscriber(node, "news", token=ANN) as refused:
+                assert refused.status == 429
+            with talk(node, token_of("bob")) as socket:
+                assert socket.ask("publish", channel="news", data=1)["type"] == "accepted"
+            assert node.publish("news", 1, ANN)[0] == 200  # to publish needs none of them
+        reader.__exit__()
+
+        def free() -> bool:
+            with Subscriber(one, "news", token=ANN) as again:
+                return again.status == 200
+
+        until(free, "a connection that ended to be free for another")
+
+
+def test_channels_with_messages_are_bounded_and_readers_are_not(tmp_path: Path) -> None:
+    flags = (*UNLIMITED, "--account-channels", "2", "--channels-max", "3")
+    with PubSubProcess(tmp_path, *flags) as server, ExitStack() as stack:
+        for n in range(5):
+            stack.enter_context(Subscriber(server, f"read-{n}"))
+        server.accept("read-0", 1)
+        server.accept("one", 1)
+        status, reply = server.publish("two", 1)
+        assert (status, reply["reason"], reply["rule"]) == (429, "channels_full", "usage")
+        server.accept("one", 2)
+        assert server.metric("sluicegate_pubsub_channels_written") == 2
