@@ -7,7 +7,16 @@ from statistics import fmean, pvariance
 import pytest
 
 from sluicegate.contracts.errors import BadValue
-from sluicegate.lab.arrivals import Arrivals, Diurnal, Even, OnOff, Poisson, Replay, Steps
+from sluicegate.lab.arrivals import (
+    Arrivals,
+    Diurnal,
+    Even,
+    OnOff,
+    ParetoOnOff,
+    Poisson,
+    Replay,
+    Steps,
+)
 from sluicegate.testing import SeededChance
 
 SECOND = 1_000_000
@@ -23,6 +32,7 @@ ALL: list[Arrivals] = [
     Even(500),
     Steps(((0, 100), (3 * SECOND, 900))),
     OnOff(on_per_s=2_000, on_us=100_000, off_us=300_000),
+    ParetoOnOff(on_per_s=2_000, on_us=100_000, off_us=300_000),
     Diurnal(mean_per_s=500, swing=0.8, day_us=SECOND),
     Replay((5, 5, 9, 4_000)),
 ]
@@ -91,6 +101,8 @@ def test_a_rate_of_none_brings_nobody() -> None:
         lambda: Steps(((5, 1.0),)),
         lambda: Steps(((0, 1.0), (0, 2.0))),
         lambda: OnOff(on_per_s=1, on_us=0, off_us=1),
+        lambda: ParetoOnOff(on_per_s=1, on_us=0, off_us=1),
+        lambda: ParetoOnOff(on_per_s=1, on_us=1, off_us=1, alpha=1.0),
         lambda: Diurnal(mean_per_s=1, swing=2),
         lambda: Replay((3, 1)),
         lambda: Replay((1,), speed=0),
@@ -99,3 +111,18 @@ def test_a_rate_of_none_brings_nobody() -> None:
 def test_arrivals_that_make_no_sense_are_refused(make: object) -> None:
     with pytest.raises(BadValue):
         make()  # type: ignore[operator]
+
+
+def test_bursts_with_a_heavy_tail_are_as_many_as_others_and_vary_more_over_long_spans() -> None:
+    """Over ten seconds bursts with an exponential length even out; Pareto's do not."""
+    spread: dict[str, float] = {}
+    for name, bursts in (
+        ("exponential", OnOff(on_per_s=400, on_us=50_000, off_us=50_000)),
+        ("pareto", ParetoOnOff(on_per_s=400, on_us=50_000, off_us=50_000)),
+    ):
+        counts = [0] * 60
+        for at_us in until(bursts, 600 * SECOND, seed=5):
+            counts[at_us // (10 * SECOND)] += 1
+        assert fmean(counts) == pytest.approx(2_000, rel=0.15)
+        spread[name] = pvariance(counts)
+    assert spread["pareto"] > 4 * spread["exponential"]
